@@ -1,0 +1,159 @@
+"""The one door to ``iree.compiler``: parsing, passes and compilation, with diagnostics as exceptions.
+
+A crash inside the compiler takes the process with it, so callers that compile what may crash do it in a worker.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+
+from iree.compiler import ir, passmanager  # noqa: TID251 the one place
+from iree.compiler.api import Invocation, Output, Session, Source, ctypes_dl  # noqa: TID251 the one place
+from iree.compiler.extras import onnx_importer  # noqa: TID251 the one place
+from iree.compiler.tools.import_onnx.importer_externalization_overrides import (  # noqa: TID251 the one place
+    IREENodeImporter as WeightImporter,
+)
+from iree.compiler.tools.import_onnx.importer_externalization_overrides import (  # noqa: TID251 the one place
+    ParamData,
+)
+
+from sartor.errors import CompileError
+
+__all__ = [
+    "ParamData",
+    "WeightImporter",
+    "compile_module",
+    "compiler_version",
+    "ir",
+    "onnx_importer",
+    "run_passes",
+    "translate",
+    "translate_bytecode",
+]
+
+_MESSAGE_LIMIT = 600
+_SEVERITY_ERROR = 2
+
+_Writer = Callable[[Invocation, Output], None]
+_DiagnosticCallback = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
+
+
+def compiler_version() -> str:
+    """Version of the installed compiler wheel, part of every key under which results are stored."""
+    return version("iree-base-compiler")
+
+
+def _c_function(name: str, *argument_types: type) -> Callable[..., object]:
+    """A function of IREE's stable C API that its Python wrapper leaves out."""
+    function = getattr(ctypes_dl._dylib, name)
+    function.argtypes, function.restype = argument_types, None
+    return function  # type: ignore[no-any-return]
+
+
+def _set_phase(invocation: Invocation, which: str, phase: str | None) -> None:
+    if phase is not None:
+        setter = _c_function(
+            f"ireeCompilerInvocationSetCompile{which}Phase", ctypes.c_void_p, ctypes.c_char_p
+        )
+        setter(invocation._inv_p, phase.encode())
+
+
+def _collect_errors(invocation: Invocation, sink: list[str]) -> object:
+    """Route diagnostics into ``sink``; the returned callback must outlive the invocation."""
+
+    def on_diagnostic(severity: int, message: int, size: int, _user: int) -> None:
+        if severity >= _SEVERITY_ERROR:
+            sink.append(ctypes.string_at(message, size).decode(errors="replace"))
+
+    callback = _DiagnosticCallback(on_diagnostic)
+    enable = _c_function(
+        "ireeCompilerInvocationEnableCallbackDiagnostics",
+        ctypes.c_void_p,
+        ctypes.c_int,
+        _DiagnosticCallback,
+        ctypes.c_void_p,
+    )
+    enable(invocation._inv_p, 0, callback, None)
+    return callback
+
+
+def _read(invocation: Invocation, write: _Writer) -> bytes:
+    output = Output.open_membuffer()
+    write(invocation, output)
+    data = bytes(output.map_memory())
+    output.close()
+    return data
+
+
+def _run(source: bytes, flags: Sequence[str], start: str | None, to: str | None, write: _Writer) -> bytes:
+    with Session() as session:
+        try:
+            session.set_flags(*flags)
+        except ValueError as error:
+            raise CompileError(f"IREE refused a flag: {error}") from None
+        invocation = session.invocation()
+        errors: list[str] = []
+        callback = _collect_errors(invocation, errors)
+        _set_phase(invocation, "From", start)
+        _set_phase(invocation, "To", to)
+        ok = invocation.parse_source(Source.wrap_buffer(session, source)) and invocation.execute()
+        if not ok:
+            detail = errors[0] if errors else "no diagnostic was given"
+            raise CompileError(f"IREE rejected the module: {detail.strip()[:_MESSAGE_LIMIT]}")
+        data = _read(invocation, write)
+        invocation.close()
+        del callback
+        return data
+
+
+def translate(source: str | bytes, flags: Sequence[str], *, to: str, start: str | None = None) -> str:
+    """Run part of IREE's pipeline and return the module as text.
+
+    Args:
+        source: MLIR text or bytecode.
+        flags: session flags of ``iree-compile``.
+        to: phase after which to stop, for example ``input`` or ``flow``.
+        start: phase whose output ``source`` is; None for source dialects.
+
+    Raises:
+        CompileError: with IREE's first diagnostic.
+    """
+    return _run(_encoded(source), flags, start, to, Invocation.output_ir).decode()
+
+
+def translate_bytecode(source: str | bytes, flags: Sequence[str], *, to: str) -> bytes:
+    """Like ``translate``, but the result is bytecode, which keeps the locations.
+
+    Raises:
+        CompileError: with IREE's first diagnostic.
+    """
+    return _run(_encoded(source), flags, None, to, Invocation.output_ir_bytecode)
+
+
+def compile_module(source: str | bytes, flags: Sequence[str], *, start: str | None = None) -> bytes:
+    """Compile MLIR to the bytes of a .vmfb.
+
+    Raises:
+        CompileError: with IREE's first diagnostic.
+    """
+    return _run(_encoded(source), flags, start, None, Invocation.output_vm_bytecode)
+
+
+def _encoded(source: str | bytes) -> bytes:
+    """Text must end in a zero byte, bytecode must not."""
+    return source.encode() + b"\0" if isinstance(source, str) else source
+
+
+def run_passes(module: ir.Module, pipeline: str) -> None:
+    """Run a textual pass pipeline on ``module`` in place.
+
+    Raises:
+        CompileError: if the pipeline does not parse or a pass fails.
+    """
+    try:
+        with module.context:
+            passmanager.PassManager.parse(pipeline).run(module.operation)
+    except (ValueError, ir.MLIRError) as error:
+        raise CompileError(f"the passes '{pipeline}' failed: {error}") from None

@@ -1,0 +1,127 @@
+"""Layers and tasks: what is computed, apart from how."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+_NUMPY = {
+    "f32": "float32",
+    "f64": "float64",
+    "f16": "float16",
+    "i64": "int64",
+    "i32": "int32",
+    "i16": "int16",
+    "i8": "int8",
+    "ui8": "uint8",
+    "i1": "bool",
+}
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """A static tensor type; ``dtype`` is MLIR's element type, for example ``f32``."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+    def __str__(self) -> str:
+        return f"tensor<{''.join(f'{size}x' for size in self.shape)}{self.dtype}>"
+
+    @property
+    def elements(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def numpy_dtype(self) -> np.dtype[np.generic]:
+        """The numpy type of the same element.
+
+        Raises:
+            KeyError: if numpy has no such type.
+        """
+        return np.dtype(_NUMPY[self.dtype])
+
+    @property
+    def bytes(self) -> int:
+        return self.elements * (self.numpy_dtype.itemsize if self.dtype in _NUMPY else 4)
+
+    @staticmethod
+    def parse(text: str) -> TensorType:
+        """Read ``tensor<1x3xf32>``.
+
+        Raises:
+            ValueError: if a dimension is dynamic or the type carries an encoding.
+        """
+        *sizes, dtype = text.removeprefix("tensor<").removesuffix(">").split("x")
+        return TensorType(tuple(int(size) for size in sizes), dtype)
+
+
+class LayerKind(StrEnum):
+    """What a layer's root op is; decides which routines are asked."""
+
+    CONVOLUTION = "convolution"
+    DEPTHWISE = "depthwise"
+    CONTRACTION = "contraction"
+    POOLING = "pooling"
+    TOLERANT = "tolerant"
+    FIXED = "fixed"
+
+
+@dataclass(frozen=True)
+class Task:
+    """A class of layers that are equal up to the values of their weights.
+
+    Attributes:
+        key: hash of the computation.
+        kind: what the root op is.
+        body: one private ``util.func @layer`` over activations, then weights.
+        inputs: types of the activations.
+        weights: types of the weights, in ONNX layout.
+        results: types of the results.
+    """
+
+    key: str
+    kind: LayerKind
+    body: str
+    inputs: tuple[TensorType, ...]
+    weights: tuple[TensorType, ...]
+    results: tuple[TensorType, ...]
+
+
+@dataclass(frozen=True)
+class ValueRef:
+    """A tensor in the graph: result ``index`` of layer ``source``, or network input ``index`` where it is None."""
+
+    source: str | None
+    index: int
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One use of a task in the network.
+
+    Attributes:
+        name: unique, after the root's ONNX node.
+        nodes: ONNX nodes computed here.
+        task: what is computed.
+        inputs: where each activation comes from.
+        weights: name of each weight.
+    """
+
+    name: str
+    nodes: tuple[str, ...]
+    task: Task
+    inputs: tuple[ValueRef, ...]
+    weights: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class NetworkValue:
+    """A network input or output: its ONNX name, its type, and for outputs where it comes from."""
+
+    name: str
+    type: TensorType
+    source: ValueRef | None = None

@@ -1,0 +1,119 @@
+"""Layouts of image tensors, as a rearrangement of ONNX's ``[N, C, H, W]``.
+
+``nchw`` is ONNX's own, ``nhwc`` puts channels last, ``nchw16c`` splits them into blocks of 16 innermost (NeoCPU,
+section III-B). Tensors of another rank have the one layout ``nd``.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+from sartor.codegen.layer import TensorType
+from sartor.codegen.packing import Packing, Reshape, Transpose
+
+IMAGE_RANK = 4
+PLAIN_IMAGE = "nchw"
+PLAIN = "nd"
+CHANNELS_LAST = "nhwc"
+
+
+@dataclass(frozen=True)
+class ImageLayout:
+    """A layout of images.
+
+    Attributes:
+        name: as it appears in a schema.
+        order: for each physical dimension the ONNX dimension it holds.
+        block: channels per innermost block, or None.
+    """
+
+    name: str
+    order: tuple[int, int, int, int]
+    block: int | None = None
+
+    def physical(self, image: TensorType) -> TensorType:
+        """Type of ``image`` as it lies in memory.
+
+        Raises:
+            ValueError: if the channels do not divide into blocks.
+        """
+        return self.packing(image).type_of(image)
+
+    def packing(self, image: TensorType) -> Packing:
+        """Steps from ONNX's layout to this one.
+
+        Raises:
+            ValueError: if the channels do not divide into blocks.
+        """
+        if self.block is None:
+            return Packing(() if self.order == (0, 1, 2, 3) else (Transpose(self.order),))
+        batch, channels, height, width = image.shape
+        if channels % self.block:
+            raise ValueError(f"{channels} channels do not divide into blocks of {self.block}")
+        split = (batch, channels // self.block, self.block, height, width)
+        return Packing((Reshape(split), Transpose((0, 1, 3, 4, 2))))
+
+
+NCHW = ImageLayout(PLAIN_IMAGE, (0, 1, 2, 3))
+NHWC = ImageLayout(CHANNELS_LAST, (0, 2, 3, 1))
+
+
+def image_layout(name: str) -> ImageLayout:
+    """The layout called ``name``.
+
+    Raises:
+        ValueError: for an unknown name.
+    """
+    if name == PLAIN_IMAGE:
+        return NCHW
+    if name == CHANNELS_LAST:
+        return NHWC
+    match = re.fullmatch(r"nchw(\d+)c", name)
+    if match is None:
+        raise ValueError(f"there is no image layout '{name}'")
+    return ImageLayout(name, (0, 1, 2, 3), int(match.group(1)))
+
+
+def physical_type(logical: TensorType, layout: str) -> TensorType:
+    """Type in memory of a tensor of ONNX type ``logical`` in ``layout``.
+
+    Raises:
+        ValueError: if the layout does not fit the tensor.
+    """
+    if layout == PLAIN:
+        return logical
+    if len(logical.shape) != IMAGE_RANK:
+        raise ValueError(f"layout {layout} needs an image, not {logical}")
+    return image_layout(layout).physical(logical)
+
+
+def plain_layout(logical: TensorType) -> str:
+    """The name of ONNX's own layout for a tensor."""
+    return PLAIN_IMAGE if len(logical.shape) == IMAGE_RANK else PLAIN
+
+
+def same_bytes(logical: TensorType, one: str, other: str) -> bool:
+    """Whether two layouts of a tensor have the same bytes, so that an adapt between them is a reshape."""
+    return one == other or _moved(logical, one) == _moved(logical, other)
+
+
+def _moved(logical: TensorType, layout: str) -> tuple[tuple[int, int], ...]:
+    """Order in which the non-trivial parts of each dimension appear in memory."""
+    if layout == PLAIN:
+        return tuple((axis, 0) for axis, size in enumerate(logical.shape) if size > 1)
+    chosen = image_layout(layout)
+    parts = [(axis, 0) for axis in chosen.order if _outer(logical, axis, chosen.block) > 1]
+    if chosen.block is not None and chosen.block > 1:
+        whole = logical.shape[1] == chosen.block
+        parts.append((1, 0 if whole else 1))
+    return tuple(parts)
+
+
+def _outer(logical: TensorType, axis: int, block: int | None) -> int:
+    return logical.shape[axis] // block if axis == 1 and block else logical.shape[axis]
+
+
+def with_shape(tensor: TensorType, shape: tuple[int, ...]) -> TensorType:
+    """The same element type in another shape."""
+    return replace(tensor, shape=shape)

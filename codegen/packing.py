@@ -1,0 +1,83 @@
+"""How weights are brought into the form a routine reads: a list of numpy steps, run once at compile time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+
+from sartor.codegen.layer import TensorType
+from sartor.codegen.winograd import transform_filter
+
+
+class Step(Protocol):
+    """One step of a packing."""
+
+    def apply(self, array: np.ndarray) -> np.ndarray:
+        """The packed array."""
+
+
+@dataclass(frozen=True)
+class Transpose:
+    """Reorder dimensions as ``numpy.transpose`` does."""
+
+    order: tuple[int, ...]
+
+    def apply(self, array: np.ndarray) -> np.ndarray:
+        return array.transpose(self.order)
+
+
+@dataclass(frozen=True)
+class Reshape:
+    """Split or merge dimensions in row-major order."""
+
+    shape: tuple[int, ...]
+
+    def apply(self, array: np.ndarray) -> np.ndarray:
+        return array.reshape(self.shape)
+
+
+@dataclass(frozen=True)
+class PadTo:
+    """Extend each dimension with zeros at its end to ``shape``."""
+
+    shape: tuple[int, ...]
+
+    def apply(self, array: np.ndarray) -> np.ndarray:
+        widths = [(0, size - old) for size, old in zip(self.shape, array.shape, strict=True)]
+        return np.pad(array, widths)
+
+
+@dataclass(frozen=True)
+class WinogradFilter:
+    """``[OC, IC, 3, 3]`` to ``[tile, tile, IC, OC]`` for output tiles of ``output_tile`` pixels a side."""
+
+    output_tile: int
+
+    def apply(self, array: np.ndarray) -> np.ndarray:
+        return transform_filter(array, self.output_tile)
+
+
+@dataclass(frozen=True)
+class Packing:
+    """Steps from a weight in ONNX layout to what one argument of a variant expects."""
+
+    steps: tuple[Step, ...] = ()
+
+    def apply(self, array: np.ndarray) -> np.ndarray:
+        """The packed weight, contiguous and of the same element type."""
+        packed = array
+        for step in self.steps:
+            packed = step.apply(packed)
+        return np.ascontiguousarray(packed, dtype=array.dtype)
+
+    def type_of(self, weight: TensorType) -> TensorType:
+        """Type of the packed weight."""
+        probe = np.broadcast_to(np.zeros((), weight.numpy_dtype), weight.shape)
+        for step in self.steps:
+            probe = step.apply(probe)
+        return replace(weight, shape=tuple(probe.shape))
+
+    def __str__(self) -> str:
+        return "; ".join(str(step) for step in self.steps)

@@ -1,0 +1,142 @@
+"""Routines: ways to compute a layer. A routine answers whether it applies, and writes the code if it does.
+
+A routine is found by its descriptor ``device:dtype/op.algorithm{parameters}`` (SoftNeuro, section III-A).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from sartor.codegen.layer import LayerKind, Task
+from sartor.codegen.layouts import plain_layout
+from sartor.codegen.packing import Packing
+from sartor.codegen.schema import Schema
+from sartor.codegen.target import Target
+
+Parameters = Mapping[str, tuple[int, ...] | int]
+
+_OP_NAMES = {
+    LayerKind.CONVOLUTION: "conv2d",
+    LayerKind.DEPTHWISE: "depthwise",
+    LayerKind.CONTRACTION: "matmul",
+    LayerKind.POOLING: "pool",
+    LayerKind.TOLERANT: "map",
+    LayerKind.FIXED: "block",
+}
+
+
+@dataclass(frozen=True)
+class Rejected:
+    """A routine does not apply; ``reason`` is shown by ``sartor routines``."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Implementation:
+    """Code for a layer.
+
+    Attributes:
+        body: one ``util.func public @layer`` over activations in ``inputs``' layouts, then packed weights.
+        inputs: layout of each activation.
+        output: layout of the results.
+        packings: for each weight, how it is packed.
+    """
+
+    body: str
+    inputs: tuple[str, ...]
+    output: str
+    packings: tuple[Packing, ...]
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A routine with its parameters, on one task.
+
+    Attributes:
+        descriptor: ``cpu:f32/conv2d.tiled{vector=7,64}``; unique within the task.
+        device: where it runs.
+        dtype: what it computes in.
+        implementation: its code.
+    """
+
+    descriptor: str
+    device: str
+    dtype: str
+    implementation: Implementation
+
+    @property
+    def input_schemas(self) -> tuple[Schema, ...]:
+        return tuple(Schema(self.device, self.dtype, layout) for layout in self.implementation.inputs)
+
+    @property
+    def output_schema(self) -> Schema:
+        return Schema(self.device, self.dtype, self.implementation.output)
+
+
+class Routine(Protocol):
+    """One family of implementations. ``name`` is the algorithm in descriptors."""
+
+    name: str
+
+    def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
+        """Parameter sets worth trying, best guess first, or why the routine does not apply."""
+
+    def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:
+        """Code for one parameter set, or why it cannot be written after all."""
+
+
+def dtype_of(task: Task) -> str:
+    """The element type a task computes in: that of its first floating-point tensor, else of its result."""
+    types = [*task.results, *task.inputs]
+    floats = [each.dtype for each in types if each.dtype in ("f32", "f16", "bf16", "f64")]
+    return floats[0] if floats else types[0].dtype
+
+
+def describe(routine: str, task: Task, parameters: Parameters, target: Target) -> str:
+    """The descriptor of a variant."""
+    listed = ",".join(f"{name}={_value(value)}" for name, value in sorted(parameters.items()))
+    return f"{target.device}:{dtype_of(task)}/{_OP_NAMES[task.kind]}.{routine}" + (
+        f"{{{listed}}}" if listed else ""
+    )
+
+
+def _value(value: tuple[int, ...] | int) -> str:
+    return str(value) if isinstance(value, int) else "x".join(map(str, value))
+
+
+def variants_of(routine: Routine, task: Task, target: Target) -> Iterator[Variant | Rejected]:
+    """Every variant of a routine on a task; reasons where there is none."""
+    choices = routine.parameters(task, target)
+    if isinstance(choices, Rejected):
+        yield choices
+        return
+    for parameters in choices:
+        built = routine.build(task, parameters, target)
+        if isinstance(built, Rejected):
+            yield built
+        else:
+            yield Variant(
+                describe(routine.name, task, parameters, target), target.device, dtype_of(task), built
+            )
+
+
+def plain_inputs(task: Task) -> tuple[str, ...]:
+    """ONNX's own layout of every activation."""
+    return tuple(plain_layout(each) for each in task.inputs)
+
+
+def plain_output(task: Task) -> str:
+    """ONNX's own layout of the results."""
+    return plain_layout(task.results[0])
+
+
+def layouts_with(task: Task, image_layout: str) -> tuple[tuple[str, ...], str]:
+    """Layouts of the activations and the results when all images among them lie in ``image_layout``."""
+
+    def chosen(plain: str) -> str:
+        return image_layout if plain == "nchw" else plain
+
+    return tuple(map(chosen, plain_inputs(task))), chosen(plain_output(task))

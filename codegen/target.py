@@ -1,0 +1,60 @@
+"""What code is generated for: a device, its architecture, and the compiler flags that follow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sartor.errors import UsageError
+
+DEVICES = ("cpu", "vulkan", "cuda")
+_DEFAULT_ARCHITECTURE = {"cpu": "host", "vulkan": "llvmpipe", "cuda": "sm_80"}
+_SOFTWARE_VULKAN = "llvmpipe"
+
+# What a user gets from stock IREE; candidate 0 and every other variant are compiled with them.
+_OPTIMISATION = ("--iree-opt-level=O3",)
+
+
+@dataclass(frozen=True)
+class Target:
+    """A device and the architecture level of its code.
+
+    Attributes:
+        device: ``cpu``, ``vulkan`` or ``cuda``.
+        architecture: as IREE's flags name it, for example ``host``, ``llvmpipe``, ``sm_80``.
+    """
+
+    device: str
+    architecture: str
+
+    @staticmethod
+    def create(device: str, architecture: str | None = None) -> Target:
+        """A target by the user's names.
+
+        Raises:
+            UsageError: for an unknown device.
+        """
+        if device not in DEVICES:
+            raise UsageError(f"'{device}' is no target, choose among {', '.join(DEVICES)}")
+        return Target(device, architecture or _DEFAULT_ARCHITECTURE[device])
+
+    def __str__(self) -> str:
+        return f"{self.device}:{self.architecture}"
+
+    @property
+    def device_flags(self) -> tuple[str, ...]:
+        """Flags that select the device and architecture, no optimisation among them."""
+        if self.device == "cpu":
+            return (
+                "--iree-hal-target-device=local",
+                "--iree-hal-local-target-device-backends=llvm-cpu",
+                f"--iree-llvmcpu-target-cpu={self.architecture}",
+            )
+        if self.device == "vulkan":
+            return ("--iree-hal-target-device=vulkan", f"--iree-vulkan-target={self.architecture}")
+        return ("--iree-hal-target-device=cuda", f"--iree-cuda-target={self.architecture}")
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """Flags of every compilation for this target."""
+        extra = ("--iree-llvmcpu-enable-ukernels=mmt4d",) if self.device == "cpu" else ()
+        return (*self.device_flags, *_OPTIMISATION, *extra)

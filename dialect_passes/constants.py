@@ -1,0 +1,60 @@
+"""Which values of the network function are known before any input arrives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from sartor.codegen.iree_compiler import ir
+from sartor.codegen.operations import body_of, source, used_values
+
+_IMPURE = ("hal.", "util.return", "util.call")
+
+
+def constant_ops(function: ir.Operation) -> set[ir.Operation]:
+    """Ops that depend on constants and weights alone; they are cloned to where they are used."""
+    known: set[ir.Operation] = set()
+    values: set[ir.Value] = set()
+    for view in body_of(function).operations:
+        op = view.operation
+        if op.name.startswith(_IMPURE) or not all(value in values for value in used_values(op)):
+            continue
+        known.add(op)
+        values.update(op.results)
+    return known
+
+
+def weight_leaves(op: ir.Operation) -> list[ir.Operation]:
+    """Loads and dense constants that a constant op is computed from, each once, in order."""
+    leaves: dict[ir.Operation, None] = {}
+    pending = [op]
+    while pending:
+        current = pending.pop()
+        if is_weight(current):
+            leaves.setdefault(current)
+        pending.extend(source(value) for value in reversed(used_values(current)))
+    return list(leaves)
+
+
+def is_weight(op: ir.Operation) -> bool:
+    """A loaded parameter, or a constant whose elements differ."""
+    return op.name == "util.global.load" or (
+        op.name == "arith.constant" and _is_dense(op.attributes["value"])
+    )
+
+
+def _is_dense(attribute: ir.Attribute) -> bool:
+    return isinstance(attribute, ir.DenseElementsAttr) and not attribute.is_splat and len(attribute) > 1
+
+
+def dense_array(op: ir.Operation) -> np.ndarray:
+    """The elements of a dense ``arith.constant``."""
+    attribute = op.attributes["value"]
+    shape = ir.RankedTensorType(op.results[0].type).shape
+    return np.array(attribute).reshape(shape)
+
+
+def users(values: Iterable[ir.Value]) -> list[ir.Operation]:
+    """Ops that use any of ``values``, directly or from inside a region of theirs."""
+    return [use.owner.operation for value in values for use in value.uses]

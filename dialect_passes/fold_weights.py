@@ -1,0 +1,146 @@
+"""Compute what depends on weights alone once, at compile time.
+
+Transposed, reshaped or dequantised weights become weights themselves, so that no routine computes them again at
+run time. Values that would grow (a bias broadcast over an image) stay where they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from sartor.codegen.iree_compiler import ir
+from sartor.codegen.layer import TensorType
+from sartor.dialect_passes.constants import constant_ops, dense_array, is_weight, weight_leaves
+from sartor.codegen.operations import body_of, defining_op, entry_function, remap, source, used_values
+
+Evaluate = Callable[[str, Sequence[np.ndarray]], Sequence[np.ndarray]]
+
+_GROWTH = 2
+_SLACK_BYTES = 4096
+_FREE = frozenset({"tensor.empty", "arith.constant", "linalg.fill"})
+
+
+def fold_weights(module: ir.Module, weights: dict[str, np.ndarray], evaluate: Evaluate) -> None:
+    """Replace weight-only computations in ``module`` by new weights, added to ``weights``.
+
+    Args:
+        module: linalg on tensors, changed in place.
+        weights: parameter name to array, extended in place.
+        evaluate: runs a module with one function ``@fold`` on arrays and returns its results.
+    """
+    function = entry_function(module)
+    with module.context, ir.Location.unknown(module.context):
+        _name_dense_constants(module, function, weights)
+        targets = _targets(function)
+        if targets:
+            _replace(module, function, targets, weights, evaluate)
+
+
+def _name_dense_constants(module: ir.Module, function: ir.Operation, weights: dict[str, np.ndarray]) -> None:
+    """Give every dense constant that an op computes with a parameter name, as initialisers have."""
+    constants = [
+        view.operation for view in body_of(function).operations if view.operation.name == "arith.constant"
+    ]
+    for op in filter(is_weight, constants):
+        _load_instead(module, op.results[0], dense_array(op), weights)
+        op.erase()
+
+
+def _targets(function: ir.Operation) -> list[ir.Value]:
+    """Values to compute now: the last ones of each constant chain whose size is bounded."""
+    known = constant_ops(function)
+    targets: dict[ir.Value, None] = {}
+    for view in body_of(function).operations:
+        if view.operation not in known:
+            for value in used_values(view.operation):
+                _collect(value, known, targets)
+    return list(targets)
+
+
+def _collect(value: ir.Value, known: set[ir.Operation], targets: dict[ir.Value, None]) -> None:
+    op = defining_op(value)
+    if op is None or op not in known or value in targets:
+        return
+    if op.name in _FREE or is_weight(op):
+        return
+    leaves = weight_leaves(op)
+    budget = _GROWTH * sum(_bytes(leaf.results[0]) for leaf in leaves) + _SLACK_BYTES
+    if leaves and isinstance(value.type, ir.RankedTensorType) and _bytes(value) <= budget:
+        targets.setdefault(value)
+        return
+    for operand in used_values(op):
+        _collect(operand, known, targets)
+
+
+def _bytes(value: ir.Value) -> int:
+    return TensorType.parse(str(value.type)).bytes
+
+
+def _replace(
+    module: ir.Module,
+    function: ir.Operation,
+    targets: list[ir.Value],
+    weights: dict[str, np.ndarray],
+    evaluate: Evaluate,
+) -> None:
+    leaves = list(dict.fromkeys(leaf for target in targets for leaf in weight_leaves(source(target))))
+    text = _fold_module(function, targets, leaves)
+    arrays = evaluate(text, [weights[_parameter(leaf)] for leaf in leaves])
+    for target, array in zip(targets, arrays, strict=True):
+        _load_instead(module, target, array, weights)
+
+
+def _parameter(load: ir.Operation) -> str:
+    return str(ir.FlatSymbolRefAttr(load.attributes["global"]).value)
+
+
+def _fold_module(function: ir.Operation, targets: list[ir.Value], leaves: list[ir.Operation]) -> str:
+    """A module whose ``@fold`` maps the leaves to the targets."""
+    arguments = ", ".join(f"%arg{index}: {leaf.results[0].type}" for index, leaf in enumerate(leaves))
+    results = ", ".join(str(target.type) for target in targets)
+    shell = ir.Module.parse(f"util.func public @fold({arguments}) -> ({results}) {{ util.unreachable }}")
+    block = body_of(shell.body.operations[0].operation)
+    mapping: dict[ir.Value, ir.Value] = dict(
+        zip((leaf.results[0] for leaf in leaves), block.arguments, strict=True)
+    )
+    needed = {op for target in targets for op in _chain(source(target))}
+    terminator = block.operations[0]
+    for view in body_of(function).operations:
+        op = view.operation
+        if op in needed and op not in leaves:
+            clone = op.clone(ip=ir.InsertionPoint(terminator))
+            remap(clone, mapping)
+            mapping.update(zip(op.results, clone.results, strict=True))
+    ir.Operation.create(
+        "util.return", operands=[mapping[target] for target in targets], ip=ir.InsertionPoint(terminator)
+    )
+    terminator.erase()
+    return str(shell)
+
+
+def _chain(op: ir.Operation) -> list[ir.Operation]:
+    chain, pending = [], [op]
+    while pending:
+        current = pending.pop()
+        chain.append(current)
+        pending.extend(source(value) for value in used_values(current))
+    return chain
+
+
+def _load_instead(
+    module: ir.Module, value: ir.Value, array: np.ndarray, weights: dict[str, np.ndarray]
+) -> None:
+    """Store ``array`` as a new weight and make every user of ``value`` load it."""
+    name = f"c{len(weights)}"
+    weights[name] = np.ascontiguousarray(array)
+    declaration = f'util.global private @{name} = #stream.parameter.named<"model"::"{name}"> : {value.type}'
+    ir.InsertionPoint.at_block_begin(module.body).insert(ir.Operation.parse(declaration))
+    load = ir.Operation.create(
+        "util.global.load",
+        results=[value.type],
+        attributes={"global": ir.FlatSymbolRefAttr.get(name)},
+        ip=ir.InsertionPoint(source(value)),
+    )
+    value.replace_all_uses_with(load.results[0])

@@ -1,0 +1,208 @@
+"""Outline every layer of the network as a function of its own, named after its root's ONNX node."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+
+import networkx as nx
+
+from sartor.codegen.iree_compiler import ir
+from sartor.codegen.layer import Layer, NetworkValue, Task, TensorType, ValueRef
+from sartor.dialect_passes.constants import constant_ops, is_weight
+from sartor.codegen.operations import (
+    body_of,
+    defining_op,
+    entry_function,
+    node_names,
+    remap,
+    source,
+    used_values,
+)
+from sartor.dialect_passes.partition import Group, partition
+
+LAYER_SYMBOL = "layer"
+
+
+@dataclass(frozen=True)
+class LayerGraph:
+    """The network as layers, in an order that respects their dependencies.
+
+    Attributes:
+        layers: in execution order; names are unique.
+        inputs: network inputs, in ONNX order.
+        outputs: network outputs, each with the value it is.
+    """
+
+    layers: tuple[Layer, ...]
+    inputs: tuple[NetworkValue, ...]
+    outputs: tuple[NetworkValue, ...]
+
+    def digraph(self) -> nx.MultiDiGraph:
+        """Layers as nodes, one edge per activation, keyed by the consumer's input slot."""
+        graph = nx.MultiDiGraph()
+        graph.add_nodes_from(layer.name for layer in self.layers)
+        for layer in self.layers:
+            for slot, ref in enumerate(layer.inputs):
+                if ref.source is not None:
+                    graph.add_edge(ref.source, layer.name, key=slot)
+        return graph
+
+    def tasks(self) -> dict[str, Task]:
+        """Every distinct task, by key, in the order of first use."""
+        return {layer.task.key: layer.task for layer in self.layers}
+
+    def type_of(self, ref: ValueRef) -> TensorType:
+        """Type, in ONNX layout, of a value of the graph."""
+        if ref.source is None:
+            return self.inputs[ref.index].type
+        return next(layer for layer in self.layers if layer.name == ref.source).task.results[ref.index]
+
+
+def split_shared_pads(module: ir.Module) -> None:
+    """Give every consumer its own pad: a pad belongs to the layer it feeds."""
+    for view in list(body_of(entry_function(module)).operations):
+        op = view.operation
+        if op.name == "tensor.pad":
+            for use in list(op.results[0].uses)[1:]:
+                clone = op.clone(ip=ir.InsertionPoint(op))
+                use.owner.operation.operands[use.operand_number] = clone.results[0]
+
+
+def form_layers(module: ir.Module, input_names: list[str], output_names: list[str]) -> LayerGraph:
+    """Partition the entry function of ``module`` into layers.
+
+    Args:
+        module: linalg on tensors after ``fold_weights``; pads are split in place, else unchanged.
+        input_names: ONNX input names, in order.
+        output_names: ONNX output names, in order.
+    """
+    with module.context, ir.Location.unknown(module.context):
+        split_shared_pads(module)
+        return _Outliner(entry_function(module)).run(input_names, output_names)
+
+
+class _Outliner:
+    """Turns groups of ops into layers, and remembers which value is which."""
+
+    def __init__(self, function: ir.Operation) -> None:
+        self._function = function
+        self._constants = constant_ops(function)
+        self._refs: dict[ir.Value, ValueRef] = {}
+        self._names: set[str] = set()
+
+    def run(self, input_names: list[str], output_names: list[str]) -> LayerGraph:
+        imports = self._boundary("hal.tensor.import")
+        for index, op in enumerate(imports):
+            self._refs[op.results[0]] = ValueRef(None, index)
+        inputs = tuple(
+            NetworkValue(name, TensorType.parse(str(op.results[0].type)))
+            for name, op in zip(input_names, imports, strict=True)
+        )
+        layers = tuple(self._outline(group) for group in partition(self._function))
+        return LayerGraph(layers, inputs, self._outputs(output_names))
+
+    def _boundary(self, name: str) -> list[ir.Operation]:
+        return [view.operation for view in body_of(self._function).operations if view.operation.name == name]
+
+    def _outputs(self, names: list[str]) -> tuple[NetworkValue, ...]:
+        """Outputs as the barrier before the exports joins them."""
+        joined = [value for op in self._boundary("hal.tensor.barrier") for value in op.operands]
+        tensors = [value for value in joined if isinstance(value.type, ir.RankedTensorType)]
+        return tuple(
+            NetworkValue(name, TensorType.parse(str(value.type)), self._refs[value])
+            for name, value in zip(names, tensors, strict=True)
+        )
+
+    def _outline(self, group: Group) -> Layer:
+        members = set(group.ops)
+        activations, weights = self._arguments(group, members)
+        results = [value for op in group.ops for value in op.results if self._leaves(value, members)]
+        body = self._body(group, [*activations, *weights], results)
+        name = self._unique_name(group)
+        task = Task(
+            key=hashlib.sha256(body.encode()).hexdigest()[:16],
+            kind=group.kind,
+            body=body,
+            inputs=_types(activations),
+            weights=_types(weights),
+            results=_types(results),
+        )
+        for index, value in enumerate(results):
+            self._refs[value] = ValueRef(name, index)
+        inputs = tuple(self._refs[value] for value in activations)
+        parameters = tuple(_weight_name(value) for value in weights)
+        return Layer(name, node_names(group.ops), task, inputs, parameters)
+
+    def _leaves(self, value: ir.Value, members: set[ir.Operation]) -> bool:
+        return any(_top_level(use.owner.operation, self._function) not in members for use in value.uses)
+
+    def _arguments(self, group: Group, members: set[ir.Operation]) -> tuple[list[ir.Value], list[ir.Value]]:
+        activations: dict[ir.Value, None] = {}
+        weights: dict[ir.Value, None] = {}
+        pending = [value for op in reversed(group.ops) for value in reversed(used_values(op))]
+        while pending:
+            value = pending.pop()
+            op = defining_op(value)
+            if op is None or op in members:
+                continue
+            if op not in self._constants:
+                activations.setdefault(value)
+            elif is_weight(op):
+                weights.setdefault(value)
+            else:
+                pending.extend(reversed(used_values(op)))
+        return list(activations), list(weights)
+
+    def _body(self, group: Group, arguments: list[ir.Value], results: list[ir.Value]) -> str:
+        signature = ", ".join(f"%arg{index}: {value.type}" for index, value in enumerate(arguments))
+        types = ", ".join(str(value.type) for value in results)
+        shell = ir.Module.parse(
+            f"util.func public @{LAYER_SYMBOL}({signature}) -> ({types}) {{ util.unreachable }}"
+        )
+        function = shell.body.operations[0].operation
+        block = body_of(function)
+        terminator = block.operations[0].operation
+        mapping = dict(zip(arguments, block.arguments, strict=True))
+        for op in group.ops:
+            self._clone(op, mapping, ir.InsertionPoint(terminator))
+        ir.Operation.create(
+            "util.return", operands=[mapping[value] for value in results], ip=ir.InsertionPoint(terminator)
+        )
+        terminator.erase()
+        return str(function.get_asm(use_local_scope=True))
+
+    def _clone(self, op: ir.Operation, mapping: dict[ir.Value, ir.Value], point: ir.InsertionPoint) -> None:
+        """Clone ``op`` after the constants it needs."""
+        for value in used_values(op):
+            if value not in mapping:
+                self._clone(source(value), mapping, point)
+        clone = op.clone(ip=point)
+        remap(clone, mapping)
+        mapping.update(zip(op.results, clone.results, strict=True))
+
+    def _unique_name(self, group: Group) -> str:
+        nodes = node_names([group.root]) or node_names(group.ops) or (group.root.name,)
+        stem = name = nodes[-1]
+        suffix = 1
+        while name in self._names:
+            suffix += 1
+            name = f"{stem}#{suffix}"
+        self._names.add(name)
+        return name
+
+
+def _top_level(op: ir.Operation, function: ir.Operation) -> ir.Operation:
+    """The op of the function's own block that ``op`` is nested in."""
+    while op.parent is not None and op.parent.operation != function:
+        op = op.parent.operation
+    return op
+
+
+def _types(values: list[ir.Value]) -> tuple[TensorType, ...]:
+    return tuple(TensorType.parse(str(value.type)) for value in values)
+
+
+def _weight_name(value: ir.Value) -> str:
+    return re.sub("^@", "", str(source(value).attributes["global"]))

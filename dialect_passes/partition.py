@@ -1,0 +1,194 @@
+"""Which ops form one layer: a root op, the pad that feeds it, and what follows it without branching off.
+
+Every group has one op whose results leave it, so groups never depend on each other in a circle: all ops of a group
+are ancestors of that one, and a group takes in an op only if the op's other operands do not depend on the root.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sartor.codegen.iree_compiler import ir
+from sartor.codegen.layer import LayerKind
+from sartor.dialect_passes.constants import constant_ops
+from sartor.codegen.operations import (
+    body_of,
+    indexing_maps,
+    is_elementwise,
+    nested,
+    source,
+    used_values,
+)
+
+_BOUNDARY = ("hal.tensor.import", "hal.tensor.barrier", "hal.tensor.export", "util.return")
+_RESHAPES = frozenset({"tensor.expand_shape", "tensor.collapse_shape"})
+_ROOT_PREFIXES = {
+    "linalg.depthwise_conv": LayerKind.DEPTHWISE,
+    "linalg.conv": LayerKind.CONVOLUTION,
+    "linalg.pooling": LayerKind.POOLING,
+}
+_CONTRACTIONS = (
+    "linalg.matmul",
+    "linalg.batch_matmul",
+    "linalg.matvec",
+    "linalg.vecmat",
+    "linalg.batch_vecmat",
+)
+_IMAGE_RANK = 4
+
+
+@dataclass
+class Group:
+    """Ops of one layer to be, in program order.
+
+    Attributes:
+        kind: what the root is.
+        root: the op after which the layer is named.
+        ops: members.
+    """
+
+    kind: LayerKind
+    root: ir.Operation
+    ops: list[ir.Operation]
+
+
+def partition(function: ir.Operation) -> list[Group]:
+    """Split the body of the network function, constants aside, into groups in a valid execution order."""
+    return _Partitioner(function).run()
+
+
+def root_kind(op: ir.Operation) -> LayerKind | None:
+    """The kind of layer that ``op`` starts, or None if it only accompanies others."""
+    for prefix, kind in _ROOT_PREFIXES.items():
+        if op.name.startswith(prefix):
+            return kind
+    if op.name.startswith(_CONTRACTIONS) or _is_generic_contraction(op):
+        return LayerKind.CONTRACTION
+    return None
+
+
+def _is_generic_contraction(op: ir.Operation) -> bool:
+    """A linalg.generic that multiplies two inputs and adds up over at least one dimension."""
+    if op.name != "linalg.generic" or len(op.operands) != 3:
+        return False
+    reductions = sum("reduction" in str(kind) for kind in ir.ArrayAttr(op.attributes["iterator_types"]))
+    body = [child.name for child in nested(op) if child != op]
+    products = any(name in ("arith.mulf", "arith.muli") for name in body)
+    permutations = all(each.is_projected_permutation for each in indexing_maps(op))
+    return reductions > 0 and products and permutations and body[-2] in ("arith.addf", "arith.addi")
+
+
+def _rank(value: ir.Value) -> int:
+    return ir.RankedTensorType(value.type).rank if isinstance(value.type, ir.RankedTensorType) else 0
+
+
+class _Partitioner:
+    """Assigns each op to a group, in program order."""
+
+    def __init__(self, function: ir.Operation) -> None:
+        constants = constant_ops(function)
+        body = [view.operation for view in body_of(function).operations]
+        self._ops = [op for op in body if op not in constants and op.name not in _BOUNDARY]
+        self._order = {op: index for index, op in enumerate(self._ops)}
+        self._producers = {op: self._producers_of(op) for op in self._ops}
+        self._users: dict[ir.Operation, list[ir.Operation | None]] = {op: [] for op in self._ops}
+        self._ancestors: dict[ir.Operation, int] = {}
+        for op in body:
+            self._register(op)
+        self._taken: dict[ir.Operation, Group] = {}
+
+    def _producers_of(self, op: ir.Operation) -> list[ir.Operation]:
+        owners = (None if isinstance(value.owner, ir.Block) else source(value) for value in used_values(op))
+        return [owner for owner in owners if owner is not None and owner in self._order]
+
+    def _register(self, op: ir.Operation) -> None:
+        """Record who uses what (None: the world outside) and all that each op depends on, as bit sets."""
+        if op in self._order:
+            bits = 1 << self._order[op]
+            for producer in self._producers[op]:
+                self._users[producer].append(op)
+                bits |= self._ancestors[producer]
+            self._ancestors[op] = bits
+        elif op.name in _BOUNDARY:
+            for producer in self._producers_of(op):
+                self._users[producer].append(None)
+
+    def run(self) -> list[Group]:
+        groups = [self._start(op) for op in self._ops if root_kind(op) is not None]
+        groups += [self._start(op) for op in self._ops if op not in self._taken]
+        return self._sorted([group for group in groups if group.ops])
+
+    def _start(self, root: ir.Operation) -> Group:
+        kind = root_kind(root)
+        if root in self._taken:
+            return Group(LayerKind.FIXED, root, [])
+        group = Group(kind or self._companion_kind(root), root, [root])
+        self._taken[root] = group
+        if kind is not None:
+            self._take_feeders(group)
+        self._take_followers(group)
+        group.ops.sort(key=self._order.__getitem__)
+        return group
+
+    def _companion_kind(self, op: ir.Operation) -> LayerKind:
+        """Ops on images follow their neighbours' layout; all others are tied to ONNX's."""
+        image = any(_rank(value) == _IMAGE_RANK for value in [*used_values(op), *op.results])
+        reshape = op.name in _RESHAPES or op.name == "linalg.transpose"
+        return LayerKind.TOLERANT if image and not reshape else LayerKind.FIXED
+
+    def _take_feeders(self, group: Group) -> None:
+        """Pads of images, and reshapes and transposes of matrices, that feed the root alone."""
+        wanted = _RESHAPES if group.kind is LayerKind.CONTRACTION else {"tensor.pad"}
+        pending = list(self._producers[group.root])
+        while pending:
+            op = pending.pop()
+            if op.name in wanted and op not in self._taken and len(self._users[op]) == 1:
+                self._taken[op] = group
+                group.ops.append(op)
+                pending.extend(self._producers[op])
+
+    def _take_followers(self, group: Group) -> None:
+        """The longest run of followers after which only one op's results are used outside."""
+        members, best = set(group.ops), len(group.ops)
+        run = list(group.ops)
+        for op in self._ops[self._order[group.root] + 1 :]:
+            if not any(user is not None and user in members for user in self._producers[op]):
+                continue
+            if op in self._taken or not self._may_follow(op, group, members):
+                continue
+            members.add(op)
+            run.append(op)
+            if self._leaving(members, group) <= 1:
+                best = len(run)
+        for op in run[len(group.ops) : best]:
+            self._taken[op] = group
+        group.ops = run[:best]
+
+    def _may_follow(self, op: ir.Operation, group: Group, members: set[ir.Operation]) -> bool:
+        root_bit = 1 << self._order[group.root]
+        if any(self._ancestors[each] & root_bit for each in self._producers[op] if each not in members):
+            return False
+        if root_kind(op) is not None:
+            return False
+        if group.kind is LayerKind.FIXED:
+            return True
+        if group.kind is LayerKind.TOLERANT:
+            return self._companion_kind(op) is LayerKind.TOLERANT and op.name != "tensor.pad"
+        if group.kind is LayerKind.CONTRACTION and op.name in _RESHAPES:
+            return True
+        return is_elementwise(op) and _elements(op) == _elements(group.root)
+
+    def _leaving(self, members: set[ir.Operation], group: Group) -> int:
+        """How many members are used by ops outside."""
+        return sum(any(user not in members for user in self._users[op]) for op in members)
+
+    def _sorted(self, groups: list[Group]) -> list[Group]:
+        """Groups by the last op they hold: everything they need ends before it."""
+        return sorted(groups, key=lambda group: max(self._order[op] for op in group.ops))
+
+
+def _elements(op: ir.Operation) -> int:
+    count = 1
+    for size in ir.RankedTensorType(op.results[0].type).shape:
+        count *= size
+    return count

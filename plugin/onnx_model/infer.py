@@ -1,0 +1,62 @@
+"""Shape inference that leaves weights where they are: it needs their shapes, and only small ones' values."""
+
+from __future__ import annotations
+
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, shape_inference
+
+from sartor.errors import UnsupportedModelError
+
+# Shape operands (targets of Reshape, axes, pads …) are read by inference; anything longer is a weight.
+_VALUES_KEPT = 1024
+
+
+def infer_shapes(model: ModelProto) -> None:
+    """Give every value of ``model`` the type and shape that follow from the inputs, in place.
+
+    Raises:
+        UnsupportedModelError: the model contradicts itself.
+    """
+    skeleton = _without_weights(model)
+    try:
+        inferred = shape_inference.infer_shapes(skeleton, data_prop=True)
+    except (shape_inference.InferenceError, RuntimeError, ValueError) as error:
+        raise UnsupportedModelError(
+            f"the model's shapes contradict each other: {_first_line(error)}"
+        ) from None
+    _take_types(model.graph, inferred.graph)
+
+
+def _without_weights(model: ModelProto) -> ModelProto:
+    skeleton = ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
+    graph = skeleton.graph
+    graph.name = model.graph.name
+    graph.node.extend(model.graph.node)
+    graph.input.extend(model.graph.input)
+    graph.output.extend(model.graph.output)
+    graph.value_info.extend(model.graph.value_info)
+    for tensor in model.graph.initializer:
+        if sum(tensor.dims) <= _VALUES_KEPT and len(tensor.raw_data) <= 8 * _VALUES_KEPT:
+            graph.initializer.append(tensor)
+        else:
+            graph.initializer.append(
+                TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
+            )
+    return skeleton
+
+
+def _take_types(graph: GraphProto, inferred: GraphProto) -> None:
+    has_bodies = any(_has_body(node) for node in inferred.node)
+    if has_bodies:
+        del graph.node[:]
+        graph.node.extend(inferred.node)
+    for field in ("value_info", "output"):
+        del getattr(graph, field)[:]
+        getattr(graph, field).extend(getattr(inferred, field))
+
+
+def _has_body(node: NodeProto) -> bool:
+    return any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0]

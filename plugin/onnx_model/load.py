@@ -1,0 +1,96 @@
+"""Reads an untrusted ONNX file into a self-contained, checked ``ModelProto``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from google.protobuf.message import DecodeError
+from onnx import ModelProto
+
+from sartor.errors import UnsupportedModelError, UsageError
+from sartor.onnx_model.external_data import inline_external_data
+from sartor.onnx_model.limits import MAX_MODEL_BYTES
+from sartor.onnx_model.validate import check_model, check_structure
+
+_LFS_POINTER = b"version https://git-lfs"
+_LENGTH_DELIMITED = 2
+_VARINT_BITS = 7
+_MAX_VARINT_BYTES = 10
+
+
+def load_model(path: Path) -> ModelProto:
+    """Read ``path`` and the external data beside it; the result holds all weights and refers to no file.
+
+    Raises:
+        UsageError: the file, or external data it names, is missing or unreadable.
+        UnsupportedModelError: not ONNX, damaged, truncated, over the size limits, external data outside the model's
+            folder, or an operator or opset that is not known.
+    """
+    model = _parse(_read(path), path)
+    check_structure(model)
+    inline_external_data(model, path.parent)
+    check_model(model)
+    return model
+
+
+def _read(path: Path) -> bytes:
+    try:
+        if not path.is_file():
+            raise UsageError(f"{path} is not a file; name an .onnx file")
+        size = path.stat().st_size
+        if size > MAX_MODEL_BYTES:
+            raise UnsupportedModelError(
+                f"{path} has {size} bytes, more than the {MAX_MODEL_BYTES} an ONNX file may have"
+            )
+        with path.open("rb") as file:
+            return file.read(MAX_MODEL_BYTES + 1)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from None
+
+
+def _parse(data: bytes, path: Path) -> ModelProto:
+    if not data:
+        raise UnsupportedModelError(f"{path} is empty; an ONNX model was expected")
+    if data.startswith(_LFS_POINTER):
+        raise UnsupportedModelError(
+            f"{path} is a Git LFS pointer, not the model; fetch it with `git lfs pull`"
+        )
+    try:
+        model = ModelProto.FromString(data)
+    except DecodeError:
+        needed = _declared_length(data)
+        if needed is not None:
+            raise UnsupportedModelError(
+                f"{path} is truncated: it has {len(data)} bytes and needs at least {needed}; copy it again"
+            ) from None
+        raise UnsupportedModelError(f"{path} is not an ONNX model, or is damaged") from None
+    if not model.HasField("graph") or not model.opset_import:
+        raise UnsupportedModelError(f"{path} is not an ONNX model: it has no graph or declares no opset")
+    return model
+
+
+def _declared_length(data: bytes) -> int | None:
+    """Bytes that a message cut off at the end of ``data`` needs, or None if it is not one."""
+    position, fields = 0, ModelProto.DESCRIPTOR.fields_by_number
+    while position < len(data):
+        tag, position = _varint(data, position)
+        if tag >> 3 not in fields:
+            return None
+        if tag & 7 == 0:
+            _, position = _varint(data, position)
+        elif tag & 7 == _LENGTH_DELIMITED:
+            length, position = _varint(data, position)
+            position += length
+        else:
+            return None
+    return position if position > len(data) else None
+
+
+def _varint(data: bytes, position: int) -> tuple[int, int]:
+    """The variable-length integer at ``position`` and the position after it (protobuf encoding guide)."""
+    value = 0
+    for index, byte in enumerate(data[position : position + _MAX_VARINT_BYTES]):
+        value |= (byte & 0x7F) << (_VARINT_BITS * index)
+        if byte < 0x80:
+            return value, position + index + 1
+    return value, len(data) + 1

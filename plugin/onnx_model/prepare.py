@@ -1,0 +1,103 @@
+"""From a loaded model to one that the importer takes: the rewrites, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+
+from onnx import ModelProto, ValueInfoProto, checker, helper
+
+from sartor.errors import UnsupportedModelError
+from sartor.onnx_model.graph import static_shape
+from sartor.onnx_model.infer import infer_shapes
+from sartor.onnx_model.names import name_nodes
+from sartor.onnx_model.prepared import Change, PreparedModel, TensorInfo
+from sartor.onnx_model.rewrites.drop_unused import drop_unused
+from sartor.onnx_model.rewrites.eliminate_identity import eliminate_identity
+from sartor.onnx_model.rewrites.expand_operators import expand_operators
+from sartor.onnx_model.rewrites.flush_denormals import flush_denormals
+from sartor.onnx_model.rewrites.fold_batch_norm import fold_batch_norm
+from sartor.onnx_model.rewrites.fold_constants import fold_constants
+from sartor.onnx_model.rewrites.initializers import initializers_only
+from sartor.onnx_model.rewrites.inline_functions import inline_functions
+from sartor.onnx_model.rewrites.normal_domains import normal_domains
+from sartor.onnx_model.rewrites.sort_nodes import sort_nodes
+from sartor.onnx_model.rewrites.upgrade_opset import upgrade_opset
+from sartor.onnx_model.shapes import Shapes, bind_shapes
+from sartor.onnx_model.simplify import simplify
+
+Rewrite = Callable[[ModelProto], tuple[str, ...]]
+
+# One form for what exporters write in many ways.
+NORMALISE: tuple[Rewrite, ...] = (
+    name_nodes,
+    normal_domains,
+    inline_functions,
+    name_nodes,
+    initializers_only,
+    sort_nodes,
+    upgrade_opset,
+)
+# Fewer and simpler nodes.
+SIMPLIFY: tuple[Rewrite, ...] = (
+    expand_operators,
+    fold_constants,
+    eliminate_identity,
+    drop_unused,
+    simplify,
+    fold_batch_norm,
+    flush_denormals,
+)
+# What IREE cannot import, or gets wrong, in terms of what it can.
+LOWER: tuple[Rewrite, ...] = (
+    fold_constants,
+    eliminate_identity,
+    drop_unused,
+)
+
+
+def prepare(model: ModelProto, shapes: Shapes | None = None) -> PreparedModel:
+    """Make a loaded model ready for import; ``model`` itself is not changed.
+
+    Args:
+        model: as ``load_model`` returns it.
+        shapes: static shape for each input that has free dimensions.
+
+    Raises:
+        UsageError: ``shapes`` does not fit the model.
+        UnsupportedModelError: naming the node that cannot be expressed.
+    """
+    work = ModelProto()
+    work.CopyFrom(model)
+    del work.training_info[:]
+    steps = (*NORMALISE, partial(bind_shapes, shapes=dict(shapes or {})), *SIMPLIFY, *LOWER)
+    changes = tuple(change for change in map(partial(_apply, work), steps) if change.names)
+    infer_shapes(work)
+    _check(work)
+    return PreparedModel(work, _infos(work.graph.input), _infos(work.graph.output), changes)
+
+
+def _apply(model: ModelProto, rewrite: Rewrite) -> Change:
+    function = rewrite.func if isinstance(rewrite, partial) else rewrite
+    return Change(function.__name__, rewrite(model))
+
+
+def _check(model: ModelProto) -> None:
+    try:
+        checker.check_model(model)
+    except (checker.ValidationError, ValueError) as error:
+        first = str(error).strip().splitlines()[0]
+        raise UnsupportedModelError(f"the model is not valid ONNX: {first}") from None
+
+
+def _infos(values: Iterable[ValueInfoProto]) -> tuple[TensorInfo, ...]:
+    return tuple(_info(value) for value in values)
+
+
+def _info(value: ValueInfoProto) -> TensorInfo:
+    shape = static_shape(value.type)
+    if shape is None:
+        raise UnsupportedModelError(
+            f"the shape of '{value.name}' depends on the data, which is not supported; only static shapes are compiled"
+        )
+    return TensorInfo(value.name, shape, helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type))

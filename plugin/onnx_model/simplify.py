@@ -1,0 +1,89 @@
+"""Runs onnxslim on the model, in a process of its own so that nothing it does can end or flood this one."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from google.protobuf.message import DecodeError, EncodeError
+from onnx import ModelProto, checker
+
+from sartor.onnx_model.names import producer_names, restore_names
+
+_log = logging.getLogger(__name__)
+
+_TIMEOUT_SECONDS = 300
+_MEMORY_FACTOR = 8
+_MEMORY_BASE = 4 * 2**30
+_TAIL = 200
+
+
+def simplify(model: ModelProto) -> tuple[str, ...]:
+    """Merge reshapes, slices, transposes and equal subexpressions; returns the names of the nodes that went.
+
+    Node names are kept, also where onnxslim replaces nodes. Inputs and outputs are untouched. If onnxslim fails,
+    crashes, takes too long or returns another signature, a warning is logged and the model stays as it is.
+    """
+    simplified = _run_worker(model)
+    if simplified is None:
+        return ()
+    problem = _difference(model, simplified)
+    if problem:
+        _log.warning("the model is not simplified: onnxslim %s", problem)
+        return ()
+    before = producer_names(model)
+    restore_names(simplified, before)
+    _take_graph(model, simplified)
+    present = {node.name for node in model.graph.node}
+    return tuple(name for name in dict.fromkeys(before.values()) if name not in present)
+
+
+def _run_worker(model: ModelProto) -> ModelProto | None:
+    with tempfile.TemporaryDirectory(prefix="sartor-") as folder:
+        source, target = Path(folder, "in.onnx"), Path(folder, "out.onnx")
+        try:
+            size = source.write_bytes(model.SerializeToString())
+            memory = _MEMORY_BASE + _MEMORY_FACTOR * size
+            command = [
+                sys.executable,
+                "-m",
+                "sartor.onnx_model.simplify_worker",
+                str(source),
+                str(target),
+                str(memory),
+            ]
+            done = subprocess.run(
+                command, capture_output=True, timeout=_TIMEOUT_SECONDS, check=False, cwd=folder
+            )
+            if done.returncode:
+                reason = done.stderr.decode(errors="replace").strip()[-_TAIL:]
+                _log.warning("the model is not simplified: onnxslim failed (%s)", reason or done.returncode)
+                return None
+            return ModelProto.FromString(target.read_bytes())
+        except (OSError, subprocess.SubprocessError, DecodeError, EncodeError, ValueError) as error:
+            _log.warning("the model is not simplified: onnxslim could not be run (%s)", type(error).__name__)
+            return None
+
+
+def _difference(model: ModelProto, simplified: ModelProto) -> str:
+    """Why ``simplified`` must not take ``model``'s place; empty if it may."""
+    if [value.name for value in model.graph.output] != [value.name for value in simplified.graph.output]:
+        return "changed the outputs"
+    if {value.name for value in simplified.graph.input} - {value.name for value in model.graph.input}:
+        return "added inputs"
+    try:
+        checker.check_model(simplified)
+    except (checker.ValidationError, ValueError):
+        return "made it invalid"
+    return ""
+
+
+def _take_graph(model: ModelProto, simplified: ModelProto) -> None:
+    """Everything but the signature, which stays as the user knows it, unused inputs included."""
+    graph, new = model.graph, simplified.graph
+    for field in ("node", "initializer", "value_info"):
+        del getattr(graph, field)[:]
+        getattr(graph, field).extend(getattr(new, field))

@@ -1,0 +1,129 @@
+"""Timing side by side, and what the difference is worth.
+
+Runs of the candidates are interleaved, so that a machine whose speed drifts slows all of them alike, and the
+raw samples are kept.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Seconds each run of one candidate took; sample ``i`` was taken in round ``i`` of all candidates."""
+
+    seconds: tuple[float, ...]
+
+    @property
+    def minimum(self) -> float:
+        """The shortest run, in seconds."""
+        return min(self.seconds)
+
+    @property
+    def median(self) -> float:
+        """The median run, in seconds."""
+        return float(np.median(self.seconds))
+
+    def quantile(self, fraction: float) -> float:
+        """The time below which ``fraction`` of the runs stayed, in seconds."""
+        return float(np.quantile(self.seconds, fraction))
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """A ratio of two times with its confidence interval."""
+
+    value: float
+    low: float
+    high: float
+    confidence: float
+
+
+def time_interleaved(
+    callables: Mapping[str, Callable[[], object]],
+    *,
+    min_rounds: int = 10,
+    min_seconds: float = 1.0,
+    max_seconds: float = math.inf,
+    warmup: int = 2,
+    seed: int = 0,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, Samples]:
+    """Time every callable once a round, in an order drawn anew each round.
+
+    Rounds go on until there are ``min_rounds`` and they have taken ``min_seconds``; after ``max_seconds`` no
+    further round begins, though there is always one. Garbage is collected between rounds only.
+
+    Raises:
+        ValueError: if there is nothing to time.
+    """
+    if not callables:
+        raise ValueError("nothing to time")
+    for run in [run for run in callables.values() for _ in range(warmup)]:
+        run()
+    order = random.Random(seed)
+    seconds: dict[str, list[float]] = {name: [] for name in callables}
+    start = clock()
+    rounds = 0
+    while rounds == 0 or not _enough(rounds, clock() - start, min_rounds, min_seconds, max_seconds):
+        with _collector_off():
+            for name in order.sample(list(callables), len(callables)):
+                seconds[name].append(_time_once(callables[name], clock))
+        rounds += 1
+    return {name: Samples(tuple(samples)) for name, samples in seconds.items()}
+
+
+def _enough(rounds: int, elapsed: float, min_rounds: int, min_seconds: float, max_seconds: float) -> bool:
+    return elapsed >= max_seconds or (rounds >= min_rounds and elapsed >= min_seconds)
+
+
+def _time_once(run: Callable[[], object], clock: Callable[[], float]) -> float:
+    begin = clock()
+    run()
+    return clock() - begin
+
+
+@contextmanager
+def _collector_off() -> Iterator[None]:
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def time_ratio(
+    candidate: Samples,
+    baseline: Samples,
+    *,
+    confidence: float = 0.95,
+    resamples: int = 2000,
+    seed: int = 0,
+) -> Ratio:
+    """Median time of ``candidate`` over that of ``baseline``: below 1 the candidate is faster.
+
+    The interval is the percentile bootstrap's (Efron and Tibshirani, An Introduction to the Bootstrap,
+    section 13.3). Rounds are drawn, not samples, since the two times of one round share the machine's state.
+
+    Raises:
+        ValueError: if the two were not timed in the same rounds.
+    """
+    if len(candidate.seconds) != len(baseline.seconds):
+        raise ValueError("the samples to compare come from different rounds")
+    times = np.array([candidate.seconds, baseline.seconds])
+    draws = np.random.default_rng(seed).integers(times.shape[1], size=(resamples, times.shape[1]))
+    medians = np.median(times[:, draws], axis=-1)
+    tail = (1 - confidence) / 2
+    low, high = np.quantile(medians[0] / medians[1], [tail, 1 - tail])
+    return Ratio(candidate.median / baseline.median, float(low), float(high), confidence)

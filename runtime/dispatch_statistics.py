@@ -1,0 +1,89 @@
+"""Where a module's time goes, dispatch by dispatch, as IREE's benchmark tool reports it."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from sartor.errors import DeviceError
+from sartor.runtime.device import device_settings, tool_device
+from sartor.runtime.iree_runtime import benchmark_rows
+from sartor.runtime.signature import Array
+
+_UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
+_ELEMENT_TYPES = {"bool": "i1", "bfloat16": "bf16"}
+
+
+@dataclass(frozen=True)
+class Dispatch:
+    """One executable's share of an inference: its calls, and the seconds from start to end of them all."""
+
+    name: str
+    calls: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class DispatchStatistics:
+    """Seconds of one whole inference, and its dispatches, the longest first.
+
+    Dispatches with the same code are one entry. They are timed in a second pass, with the profiler on.
+    """
+
+    seconds: float
+    dispatches: tuple[Dispatch, ...]
+
+
+def dispatch_statistics(
+    path: Path,
+    entry: str,
+    inputs: Sequence[Array],
+    *,
+    device: str = "cpu",
+    threads: int | None = None,
+    parameters: Mapping[str, Path] | None = None,
+    iterations: int = 20,
+    timeout: float = 300.0,
+) -> DispatchStatistics:
+    """Run a module's entry function in IREE's benchmark tool, in a process of its own.
+
+    Raises:
+        UsageError: if the device's settings make no sense.
+        DeviceError: if the tool fails, for example because the device cannot report dispatches.
+    """
+    settings = device_settings(device, threads)
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = [_write_input(array, Path(folder) / f"{i}.bin") for i, array in enumerate(inputs)]
+        flags = {
+            "device": [tool_device(settings)],
+            "parameters": [f"{scope}={file}" for scope, file in sorted((parameters or {}).items())],
+            "benchmark_min_time": [f"{iterations}x"],
+            "dispatch_statistics": ["true"],
+            **{name: [value] for name, _, value in (flag[2:].partition("=") for flag in settings.flags)},
+        }
+        rows = benchmark_rows(path, entry, arguments, flags, timeout)
+    seconds = [_seconds(row) for row in rows]
+    dispatches = [
+        Dispatch(str(row["name"]).partition("/")[2], int(float(str(row["calls"]))), duration)
+        for row, duration in zip(rows, seconds, strict=True)
+        if "calls" in row
+    ]
+    if not dispatches:
+        raise DeviceError(f"IREE's benchmark tool reported no dispatches for '{entry}' on '{settings}'")
+    return DispatchStatistics(seconds[0], tuple(sorted(dispatches, key=lambda item: -item.seconds)))
+
+
+def _write_input(array: Array, file: Path) -> str:
+    np.ascontiguousarray(array).tofile(file)
+    name = array.dtype.name
+    element = _ELEMENT_TYPES.get(name) or re.sub("float", "f", re.sub("int", "i", name))
+    return "x".join([*map(str, array.shape), element]) + f"=@{file}"
+
+
+def _seconds(row: Mapping[str, object]) -> float:
+    return float(str(row["real_time"])) * _UNITS[str(row["time_unit"])]

@@ -1,0 +1,149 @@
+"""The manifest inside a .vmfb: what was compiled, from what, for what, and by which plan.
+
+It is JSON in the entry function's reflection attributes (``iree.reflection`` in MLIR), so stock IREE tools
+carry it along unread, and it can be read back without a device.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
+
+from sartor.errors import UsageError
+from sartor.runtime.module import Module, open_module
+from sartor.runtime.signature import Signature, TensorSpec, parse_declaration
+
+MANIFEST_KEY = "sartor.manifest"
+MANIFEST_FORMAT = 1
+DECLARATION_KEY = "iree.abi.declaration"
+ASYNC_SUFFIX = "$async"
+INITIALIZER = "__init"
+
+
+def _plain_file_name(name: str) -> str:
+    # The file is read from the .vmfb's own folder; a manifest must not be able to point anywhere else.
+    if not name or name in {".", ".."} or any(separator in name for separator in "/\\\0"):
+        raise ValueError(f"'{name}' is not a plain file name")
+    return name
+
+
+def _distinct_names(specs: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]:
+    if len({spec.name for spec in specs}) != len(specs):
+        raise ValueError("two tensors have the same name")
+    return specs
+
+
+_Specs = Annotated[tuple[TensorSpec, ...], AfterValidator(_distinct_names)]
+
+
+@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+class Manifest:
+    """What a .vmfb says about itself.
+
+    ``entry`` is the exported function; ``devices`` are kinds such as ``cpu`` or ``vulkan``; ``levels`` the
+    target levels code was compiled for; ``parameters`` maps a scope to the file beside the .vmfb that holds
+    its weights; ``plan`` is the plan's JSON, opaque here.
+    """
+
+    model: str
+    model_sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    entry: str
+    inputs: _Specs
+    outputs: _Specs
+    devices: tuple[str, ...]
+    levels: tuple[str, ...]
+    sartor_version: str
+    iree_version: str
+    plan: dict[str, Any]
+    parameters: dict[str, Annotated[str, AfterValidator(_plain_file_name)]] = Field(default_factory=dict)
+    format: int = MANIFEST_FORMAT
+
+    @property
+    def signature(self) -> Signature:
+        """The entry function with its inputs and outputs."""
+        return Signature(self.entry, self.inputs, self.outputs)
+
+    def to_json(self) -> str:
+        """JSON in ASCII with sorted keys, so equal manifests give equal bytes.
+
+        Raises:
+            ValueError: if the plan holds a number JSON has no form for.
+        """
+        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+    @staticmethod
+    def from_json(text: str) -> Manifest:
+        """Read what ``to_json`` wrote.
+
+        Raises:
+            UsageError: if it is not a manifest, or of a newer format than this version reads.
+        """
+        try:
+            content = json.loads(text)
+            _refuse_newer_format(content)
+            return _ADAPTER.validate_python(content)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(str(part) for part in first["loc"]) or "top level"
+            raise UsageError(f"the manifest is not valid at {where}: {first['msg']}") from None
+        except (json.JSONDecodeError, RecursionError) as error:
+            raise UsageError(f"the manifest is not JSON: {error}") from None
+
+
+_ADAPTER = TypeAdapter(Manifest)
+
+
+def _refuse_newer_format(content: object) -> None:
+    found = content.get("format") if isinstance(content, dict) else None
+    if isinstance(found, int) and found > MANIFEST_FORMAT:
+        raise UsageError(
+            f"the manifest has format {found}, this version reads up to {MANIFEST_FORMAT}; update sartor"
+        )
+
+
+def read_manifest(path: Path) -> Manifest:
+    """Read the manifest of a .vmfb; no device is opened and no weights are read.
+
+    Raises:
+        UsageError: if the file is missing, is no IREE module, or has no valid manifest.
+    """
+    manifest = find_manifest(open_module(path))
+    if manifest is None:
+        raise UsageError(f"'{path}' has no manifest: it was not compiled by sartor")
+    return manifest
+
+
+def find_manifest(module: Module) -> Manifest | None:
+    """The manifest of an opened module, or None where no function carries one."""
+    for function in module.functions:
+        text = module.reflection(function).get(MANIFEST_KEY)
+        if text is not None:
+            return Manifest.from_json(text)
+    return None
+
+
+def read_signature(module: Module, entry: str | None = None) -> Signature:
+    """The signature of a module without a manifest, from what IREE's compiler records.
+
+    Raises:
+        UsageError: if there is no such function, several to choose from, or no recorded signature.
+    """
+    candidates = [
+        name for name in module.functions if name != INITIALIZER and not name.endswith(ASYNC_SUFFIX)
+    ]
+    if entry is None and len(candidates) != 1:
+        raise UsageError(f"{module.label} exports {candidates or 'nothing'}; name the entry function to run")
+    name = entry or candidates[0]
+    if name not in candidates:
+        raise UsageError(f"{module.label} exports no function '{name}'; it exports {candidates}")
+    declaration = module.reflection(name).get(DECLARATION_KEY)
+    if declaration is None:
+        raise UsageError(
+            f"{module.label} does not record what '{name}' takes and gives; pass the signature explicitly"
+        )
+    return parse_declaration(declaration)

@@ -1,0 +1,43 @@
+"""A run that is still going on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator
+
+from sartor.errors import DeviceError
+from sartor.runtime.device_array import DeviceArray
+from sartor.runtime.signature import Array
+
+
+class PendingRun:
+    """The result of ``Session.run_async``: wait for it with ``result()`` or ``await`` it."""
+
+    def __init__(self, wait: Callable[[float | None], list[DeviceArray]]) -> None:
+        self._wait = wait
+
+    def done(self) -> bool:
+        """Whether the run has finished or failed."""
+        try:
+            self._wait(0.0)
+        except TimeoutError:
+            return False
+        except DeviceError:
+            return True
+        return True
+
+    def device_result(self, timeout: float | None = None) -> list[DeviceArray]:
+        """The outputs, left on the device.
+
+        Raises:
+            TimeoutError: if the run takes longer than ``timeout`` seconds.
+            DeviceError: if the run failed.
+        """
+        return self._wait(timeout)
+
+    def result(self, timeout: float | None = None) -> list[Array]:
+        """The outputs as numpy arrays; raises as ``device_result``."""
+        return [output.to_host() for output in self.device_result(timeout)]
+
+    def __await__(self) -> Generator[None, None, list[Array]]:
+        return asyncio.to_thread(self.result).__await__()

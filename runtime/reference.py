@@ -1,0 +1,164 @@
+"""Other runtimes on the same model and feeds: what is right, and what is fast elsewhere."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
+
+from sartor.errors import UnsupportedModelError, UsageError
+from sartor.runtime.signature import Array
+
+# ONNX Runtime's exceptions have no common base of their own.
+_ORT_ERRORS = (
+    ort_errors.EPFail,
+    ort_errors.Fail,
+    ort_errors.InvalidArgument,
+    ort_errors.InvalidGraph,
+    ort_errors.InvalidProtobuf,
+    ort_errors.NoSuchFile,
+    ort_errors.NotImplemented,
+    ort_errors.RuntimeException,
+)
+_ORT_ERROR_ONLY = 3
+_EXACT_KINDS = "biuOSU"
+
+FloatArray = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
+
+
+class OnnxRuntimeReference:
+    """ONNX Runtime's CPU provider as a callable from feeds to outputs."""
+
+    def __init__(self, model: Path | bytes, *, threads: int | None = None) -> None:
+        """Load a model, all optimisations on; ``threads`` defaults to ONNX Runtime's choice.
+
+        Raises:
+            UsageError: if ``threads`` is below 1.
+            UnsupportedModelError: if ONNX Runtime does not load the model.
+        """
+        source = model if isinstance(model, bytes) else str(model)
+        try:
+            self._session = onnxruntime.InferenceSession(
+                source, _session_options(threads), providers=["CPUExecutionProvider"]
+            )
+        except _ORT_ERRORS as error:
+            raise UnsupportedModelError(f"ONNX Runtime cannot load the model: {_first_line(error)}") from None
+        self.input_names = [value.name for value in self._session.get_inputs()]
+        self.output_names = [value.name for value in self._session.get_outputs()]
+
+    def __call__(self, feeds: Mapping[str, Array]) -> list[Array]:
+        """All outputs in the model's order.
+
+        Raises:
+            UsageError: if the feeds do not fit the model or it fails on them.
+        """
+        try:
+            return list(self._session.run(None, dict(feeds)))
+        except (*_ORT_ERRORS, ValueError) as error:
+            raise UsageError(f"ONNX Runtime cannot run the model: {_first_line(error)}") from None
+
+
+def _session_options(threads: int | None) -> Any:
+    if threads is not None and threads < 1:
+        raise UsageError(f"ONNX Runtime needs at least 1 thread, but {threads} were asked for")
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = _ORT_ERROR_ONLY
+    options.intra_op_num_threads = threads or 0
+    options.inter_op_num_threads = 1
+    # Workers may spin within a run, as they do by default, but not on into the time of whoever runs next.
+    options.add_session_config_entry("session.force_spinning_stop", "1")
+    return options
+
+
+class OpenVinoReference:
+    """OpenVINO's CPU plugin as a callable from feeds to outputs."""
+
+    def __init__(self, model: Path, *, threads: int | None = None, precision: str = "f32") -> None:
+        """Load a model for low latency in one stream; ``precision`` is OpenVINO's, f32 or bf16.
+
+        Raises:
+            UsageError: if OpenVINO is not installed or ``threads`` is below 1.
+            UnsupportedModelError: if OpenVINO does not load the model.
+        """
+        if threads is not None and threads < 1:
+            raise UsageError(f"OpenVINO needs at least 1 thread, but {threads} were asked for")
+        try:
+            import openvino
+        except ImportError:
+            raise UsageError(
+                "OpenVINO is not installed; install it with: pip install 'sartor[peers]'"
+            ) from None
+        try:
+            compiled = openvino.Core().compile_model(str(model), "CPU", _openvino_config(threads, precision))
+        except RuntimeError as error:
+            raise UnsupportedModelError(f"OpenVINO cannot load the model: {_first_line(error)}") from None
+        self._request = compiled.create_infer_request()
+        self._outputs = compiled.outputs
+
+    def __call__(self, feeds: Mapping[str, Array]) -> list[Array]:
+        """All outputs in the model's order, in memory the next call overwrites.
+
+        Raises:
+            UsageError: if the feeds do not fit the model or it fails on them.
+        """
+        try:
+            results = self._request.infer(dict(feeds), share_inputs=True, share_outputs=True)
+        except RuntimeError as error:
+            raise UsageError(f"OpenVINO cannot run the model: {_first_line(error)}") from None
+        return [np.asarray(results[output]) for output in self._outputs]
+
+
+def _openvino_config(threads: int | None, precision: str) -> dict[str, str]:
+    config = {
+        "PERFORMANCE_HINT": "LATENCY",
+        "NUM_STREAMS": "1",
+        "INFERENCE_PRECISION_HINT": precision,
+    }
+    if threads is not None:
+        config["INFERENCE_NUM_THREADS"] = str(threads)
+    return config
+
+
+def _first_line(error: BaseException) -> str:
+    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
+def relative_error(
+    outputs: Sequence[Array], reference: Sequence[Array], *, integer_mismatch: float = 0.0
+) -> float:
+    """The largest ``output_error``; another number of outputs is an infinite error."""
+    if len(outputs) != len(reference):
+        return math.inf
+    pairs = zip(outputs, reference, strict=True)
+    return max((output_error(*pair, integer_mismatch=integer_mismatch) for pair in pairs), default=0.0)
+
+
+def output_error(output: Array, reference: Array, *, integer_mismatch: float = 0.0) -> float:
+    """The largest difference of one output, divided by the reference's largest finite magnitude.
+
+    Where the reference is zero throughout, the difference itself. NaN or an infinity in the same places
+    counts as equal; anywhere else, as another shape, it is an infinite error. Integers, booleans and strings
+    are right (0) if at most the fraction ``integer_mismatch`` of them differs, otherwise infinitely wrong.
+    """
+    if output.shape != reference.shape:
+        return math.inf
+    if reference.dtype.kind in _EXACT_KINDS:
+        differing = np.count_nonzero(output != reference)
+        return 0.0 if differing <= integer_mismatch * reference.size else math.inf
+    return _float_error(output.astype(np.float64), reference.astype(np.float64))
+
+
+def _float_error(output: FloatArray, reference: FloatArray) -> float:
+    finite = np.isfinite(reference)
+    same_special = (output == reference) | (np.isnan(output) & np.isnan(reference))
+    if not np.all(np.where(finite, np.isfinite(output), same_special)):
+        return math.inf
+    if not finite.any():
+        return 0.0
+    difference = float(np.max(np.abs(output[finite] - reference[finite])))
+    return difference / (float(np.max(np.abs(reference[finite]))) or 1.0)

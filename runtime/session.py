@@ -1,0 +1,270 @@
+"""Run a .vmfb with ONNX Runtime's calling conventions."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+
+from sartor.errors import UsageError
+from sartor.runtime.device import open_device
+from sartor.runtime.device_array import DeviceArray, from_view, upload
+from sartor.runtime.iree_runtime import Fences, NativeDevice, Program
+from sartor.runtime.manifest import ASYNC_SUFFIX, Manifest, find_manifest, read_signature
+from sartor.runtime.module import open_module
+from sartor.runtime.pending import PendingRun
+from sartor.runtime.signature import Array, Signature, TensorSpec, check_array, check_names
+
+Feeds = Mapping[str, Array | DeviceArray]
+
+
+@dataclass(frozen=True)
+class NodeArg:
+    """One input or output as ONNX Runtime describes it; a dynamic dimension is None."""
+
+    name: str
+    type: str
+    shape: list[int | None]
+
+
+class Session:
+    """A compiled model on a device, called as an ``onnxruntime.InferenceSession`` is.
+
+    Threads may share a session; their runs follow one another.
+    """
+
+    def __init__(
+        self,
+        model: str | PathLike[str] | bytes,
+        *,
+        device: str | NativeDevice | None = None,
+        threads: int | None = None,
+        spin_us: int = 0,
+        parameters: Mapping[str, Path] | None = None,
+        signature: Signature | None = None,
+        entry: str | None = None,
+    ) -> None:
+        """Load a model; a path is memory-mapped, not read.
+
+        Args:
+            model: path or content of a .vmfb.
+            device: as for ``open_device``, or an open device; by default the manifest's first, else cpu.
+            threads: CPU workers, by default one per physical core.
+            spin_us: microseconds an idle worker spins before it sleeps.
+            parameters: weight files by scope, where they are not beside the .vmfb under the manifest's names.
+            signature: what a model without manifest takes and gives, where IREE did not record it.
+            entry: the function to run in a model without manifest, where it exports several.
+
+        Raises:
+            UsageError: if the file is no module, its weights are missing, or its signature is not known.
+            DeviceError: if there is no such device or it cannot run the model.
+        """
+        path = None if isinstance(model, bytes) else Path(model)
+        module = open_module(model if isinstance(model, bytes) else Path(model))
+        self._manifest = find_manifest(module)
+        if signature is None:
+            signature = self._manifest.signature if self._manifest else read_signature(module, entry)
+        if signature.entry not in module.functions:
+            raise UsageError(f"{module.label} exports no function '{signature.entry}'")
+        self._signature = signature
+        self._async_entry = signature.entry + ASYNC_SUFFIX
+        self._has_async_entry = self._async_entry in module.functions
+        self._device = _choose_device(device, self._manifest, threads, spin_us)
+        weights = _find_parameters(path, self._manifest, parameters or {})
+        self._program: Program | None = Program(module.native, module.label, self._device, weights)
+        self._lock = threading.Lock()
+        self._in_flight: list[tuple[Fences, object]] = []
+        self._executor: ThreadPoolExecutor | None = None
+
+    @property
+    def manifest(self) -> Manifest | None:
+        """The manifest, or None for a module compiled by another program."""
+        return self._manifest
+
+    @property
+    def device(self) -> NativeDevice:
+        """The device the session runs on; pass it to another session to share device arrays with it."""
+        return self._device
+
+    def get_inputs(self) -> list[NodeArg]:
+        """The model's inputs in order."""
+        return _node_args(self._signature.inputs)
+
+    def get_outputs(self) -> list[NodeArg]:
+        """The model's outputs in order."""
+        return _node_args(self._signature.outputs)
+
+    def run(self, output_names: Sequence[str] | None, feeds: Feeds) -> list[Array]:
+        """Run the model; each input that is a numpy array is copied to the device once.
+
+        Outputs are in the order of ``output_names`` (None: all). On a CPU device they are not copied.
+
+        Raises:
+            UsageError: if a name, an element type or a shape does not fit the model.
+            DeviceError: if the device fails.
+        """
+        return _independent([output.to_host() for output in self.run_device(output_names, feeds)])
+
+    def run_device(self, output_names: Sequence[str] | None, feeds: Feeds) -> list[DeviceArray]:
+        """As ``run``, with outputs left on the device; inputs that are device arrays are not copied.
+
+        An output may be the very memory of an input where the model passes it through.
+        """
+        selected = self._select(output_names)
+        arguments = self._arguments(feeds)
+        with self._lock:
+            views = self._open_program().invoke(self._signature.entry, [item.view for item in arguments])
+        outputs = self._outputs(views)
+        return [outputs[index] for index in selected]
+
+    def run_async(self, output_names: Sequence[str] | None, feeds: Feeds) -> PendingRun:
+        """As ``run_device``, but returns while the device computes.
+
+        Without an asynchronous entry in the module, or on a device that computes on the calling thread, the
+        run goes on in a thread of the session's own. Device arrays given must not be changed meanwhile.
+        """
+        arguments = self._arguments(feeds)
+        if self._device.blocking or not self._has_async_entry:
+            names = [spec.name for spec in self._signature.inputs]
+            future = self._thread().submit(
+                self.run_device, output_names, dict(zip(names, arguments, strict=True))
+            )
+            return PendingRun(future.result)
+        selected = self._select(output_names)
+        fences = Fences(self._device)
+        with self._lock:
+            views = [item.view for item in arguments]
+            outputs = self._outputs(self._open_program().invoke(self._async_entry, views, fences))
+            self._in_flight = [entry for entry in self._in_flight if not entry[0].settled(0.0)]
+            self._in_flight.append((fences, (arguments, outputs)))
+        return PendingRun(lambda timeout: _when_finished(fences, [outputs[i] for i in selected], timeout))
+
+    def to_device(self, array: Array) -> DeviceArray:
+        """Copy an array to the session's device, to be passed to any number of runs."""
+        return upload(array, self._device)
+
+    def allocate(self, input_name: str) -> DeviceArray:
+        """A device array of zeros for an input; fill it with ``copy_from`` or, on a CPU, through ``to_host``.
+
+        Raises:
+            UsageError: if there is no such input or its shape is dynamic.
+        """
+        spec = next((spec for spec in self._signature.inputs if spec.name == input_name), None)
+        if spec is None or None in spec.shape:
+            raise UsageError(f"the model has no input '{input_name}' of static shape")
+        return upload(np.zeros([size or 0 for size in spec.shape], spec.numpy_dtype), self._device)
+
+    def close(self) -> None:
+        """Wait for runs that are going on and let go of the model; arrays it gave stay valid."""
+        if self._executor is not None:
+            self._executor.shutdown()
+        with self._lock:
+            for fences, _ in self._in_flight:
+                fences.settled(None)
+            self._in_flight.clear()
+            self._program = None
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _open_program(self) -> Program:
+        if self._program is None:
+            raise UsageError("the session is closed")
+        return self._program
+
+    def _thread(self) -> ThreadPoolExecutor:
+        with self._lock:
+            self._open_program()
+            if self._executor is None:
+                self._executor = ThreadPoolExecutor(1, thread_name_prefix="sartor-session")
+            return self._executor
+
+    def _select(self, output_names: Sequence[str] | None) -> list[int]:
+        positions = {spec.name: index for index, spec in enumerate(self._signature.outputs)}
+        if output_names is None:
+            return list(positions.values())
+        if unknown := [name for name in output_names if name not in positions]:
+            raise UsageError(f"the model has no output '{unknown[0]}'; its outputs are {list(positions)}")
+        return [positions[name] for name in output_names]
+
+    def _arguments(self, feeds: Feeds) -> list[DeviceArray]:
+        specs = self._signature.inputs
+        check_names(specs, list(feeds))
+        return [self._argument(spec, feeds[spec.name]) for spec in specs]
+
+    def _argument(self, spec: TensorSpec, value: Array | DeviceArray) -> DeviceArray:
+        array = value if isinstance(value, DeviceArray) else np.asarray(value)
+        check_array(spec, array.dtype, array.shape)
+        if not isinstance(array, DeviceArray):
+            return upload(array, self._device)
+        if array.device is not self._device:
+            raise UsageError(
+                f"input '{spec.name}' is on another device ({array.device}) than the session "
+                f"({self._device}); pass its to_host()"
+            )
+        return array
+
+    def _outputs(self, views: Sequence[object]) -> list[DeviceArray]:
+        specs = self._signature.outputs
+        if len(views) != len(specs):
+            raise UsageError(f"the model gives {len(views)} outputs, but its signature names {len(specs)}")
+        return [from_view(view, self._device, spec) for view, spec in zip(views, specs, strict=True)]
+
+
+def _node_args(specs: Sequence[TensorSpec]) -> list[NodeArg]:
+    return [NodeArg(spec.name, spec.onnx_runtime_type, list(spec.shape)) for spec in specs]
+
+
+def _choose_device(
+    device: str | NativeDevice | None, manifest: Manifest | None, threads: int | None, spin_us: int
+) -> NativeDevice:
+    if isinstance(device, NativeDevice):
+        if threads is not None or spin_us:
+            raise UsageError("threads and spinning are settled when a device is opened; pass them there")
+        return device
+    if device is None:
+        device = manifest.devices[0] if manifest and manifest.devices else "cpu"
+    return open_device(device, threads, spin_us)
+
+
+def _find_parameters(
+    path: Path | None, manifest: Manifest | None, given: Mapping[str, Path]
+) -> dict[str, Path]:
+    found = dict(given)
+    for scope, file_name in manifest.parameters.items() if manifest else ():
+        if scope not in found:
+            if path is None:
+                raise UsageError(f"the model needs the weights '{file_name}'; pass parameters for '{scope}'")
+            found[scope] = path.parent / file_name
+    for scope, file in found.items():
+        if not Path(file).is_file():
+            raise UsageError(f"the weights '{file}' are missing; pass parameters={{'{scope}': path}}")
+    return found
+
+
+def _independent(arrays: list[Array]) -> list[Array]:
+    # A model may return one buffer under two names; callers own what they get, so they must not share memory.
+    kept: list[Array] = []
+    for array in arrays:
+        kept.append(array.copy() if any(np.may_share_memory(array, other) for other in kept) else array)
+    return kept
+
+
+def _when_finished(fences: Fences, outputs: list[DeviceArray], timeout: float | None) -> list[DeviceArray]:
+    if not fences.wait(timeout):
+        raise TimeoutError(f"the run has not finished after {timeout} s")
+    return outputs

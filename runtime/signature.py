@@ -1,0 +1,145 @@
+"""What a compiled model takes and gives: names, element types and shapes of its tensors."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import ml_dtypes
+import numpy as np
+from pydantic import AfterValidator, ConfigDict, Field
+from pydantic.dataclasses import dataclass as validated_dataclass
+
+from sartor.errors import UsageError
+
+Array = np.ndarray[tuple[int, ...], np.dtype[Any]]
+
+# ONNX Runtime's spelling of each element type, by numpy's name.
+_ONNX_RUNTIME_TYPES = {
+    "bool": "bool",
+    "int8": "int8",
+    "int16": "int16",
+    "int32": "int32",
+    "int64": "int64",
+    "uint8": "uint8",
+    "uint16": "uint16",
+    "uint32": "uint32",
+    "uint64": "uint64",
+    "float16": "float16",
+    "bfloat16": "bfloat16",
+    "float32": "float",
+    "float64": "double",
+}
+_MLIR_TYPES = {
+    "i1": "bool",
+    "f16": "float16",
+    "bf16": "bfloat16",
+    "f32": "float32",
+    "f64": "float64",
+    **{f"{prefix}{bits}": f"int{bits}" for bits in (8, 16, 32, 64) for prefix in ("i", "si")},
+    **{f"ui{bits}": f"uint{bits}" for bits in (8, 16, 32, 64)},
+}
+_DECLARATION = re.compile(r"func @(?P<entry>[^(]+)\((?P<inputs>.*)\) -> \((?P<outputs>.*)\)")
+_VALUE = re.compile(r"%(?P<name>[\w.$-]+): (?P<type>\w+(?:<[^>]*>)?)")
+_TENSOR = re.compile(r"tensor<(?P<dims>(?:(?:\d+|\?)x)*)(?P<element>\w+)>")
+
+
+def _known_dtype(name: str) -> str:
+    if name not in _ONNX_RUNTIME_TYPES:
+        raise ValueError(f"'{name}' is not an element type a session can pass")
+    return name
+
+
+@validated_dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+class TensorSpec:
+    """One input or output: its name, numpy's name of its element type, its shape (None where dynamic)."""
+
+    name: str
+    dtype: Annotated[str, AfterValidator(_known_dtype)]
+    shape: tuple[Annotated[int, Field(ge=0)] | None, ...]
+
+    @property
+    def numpy_dtype(self) -> np.dtype[Any]:
+        """The element type as numpy knows it; bfloat16 comes from ml_dtypes."""
+        return np.dtype(ml_dtypes.bfloat16 if self.dtype == "bfloat16" else self.dtype)
+
+    @property
+    def onnx_runtime_type(self) -> str:
+        """The type in ONNX Runtime's words, for example ``tensor(float)``."""
+        return f"tensor({_ONNX_RUNTIME_TYPES[self.dtype]})"
+
+    def accepts_shape(self, shape: Sequence[int]) -> bool:
+        """Whether a tensor of this shape may be passed."""
+        return len(shape) == len(self.shape) and all(
+            want is None or want == have for want, have in zip(self.shape, shape, strict=True)
+        )
+
+    def __str__(self) -> str:
+        dims = ", ".join("?" if size is None else str(size) for size in self.shape)
+        return f"{self.dtype}[{dims}]"
+
+
+@dataclass(frozen=True)
+class Signature:
+    """The entry function of a module with its inputs and outputs, in the order it takes and gives them."""
+
+    entry: str
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+
+
+def parse_declaration(text: str) -> Signature:
+    """Read IREE's ``iree.abi.declaration``: ``sync func @f(%x: tensor<2x3xf32>) -> (%y: tensor<2xi64>)``.
+
+    Raises:
+        UsageError: if a value is not a tensor of an element type known to numpy.
+    """
+    match = _DECLARATION.search(text)
+    if match is None:
+        raise UsageError(f"the module's declaration '{text}' cannot be read; pass the signature explicitly")
+    return Signature(match["entry"], _parse_values(match["inputs"]), _parse_values(match["outputs"]))
+
+
+def _parse_values(text: str) -> tuple[TensorSpec, ...]:
+    return tuple(_parse_value(match["name"], match["type"]) for match in _VALUE.finditer(text))
+
+
+def _parse_value(name: str, type_text: str) -> TensorSpec:
+    match = _TENSOR.fullmatch(type_text)
+    if match is None or match["element"] not in _MLIR_TYPES:
+        raise UsageError(f"'{name}' has the type {type_text}, but a session passes dense tensors only")
+    dims = match["dims"].split("x")[:-1]
+    return TensorSpec(
+        name, _MLIR_TYPES[match["element"]], tuple(None if size == "?" else int(size) for size in dims)
+    )
+
+
+def check_names(specs: Sequence[TensorSpec], given: Sequence[str]) -> None:
+    """Check that exactly the named inputs are given.
+
+    Raises:
+        UsageError: naming the inputs that are missing or unknown.
+    """
+    expected = [spec.name for spec in specs]
+    if unknown := sorted(set(given) - set(expected)):
+        raise UsageError(f"the model has no input {_quoted(unknown)}; its inputs are {_quoted(expected)}")
+    if missing := [name for name in expected if name not in given]:
+        raise UsageError(f"no value is given for input {_quoted(missing)}")
+
+
+def check_array(spec: TensorSpec, dtype: np.dtype[Any], shape: Sequence[int]) -> None:
+    """Check one value against the input it is for.
+
+    Raises:
+        UsageError: naming the input, what it expects and what it was given.
+    """
+    if dtype != spec.numpy_dtype:
+        raise UsageError(f"input '{spec.name}' expects {spec}, but got element type {dtype}")
+    if not spec.accepts_shape(shape):
+        raise UsageError(f"input '{spec.name}' expects {spec}, but got shape {list(shape)}")
+
+
+def _quoted(names: Sequence[str]) -> str:
+    return ", ".join(f"'{name}'" for name in names) or "none"

@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import gc
+import math
+from collections.abc import Callable
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from sartor.runtime.benchmark import Samples, time_interleaved, time_ratio
+
+
+class Clock:
+    """Time that passes only where a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.log: list[str] = []
+
+    def __call__(self) -> float:
+        return self.now
+
+    def runs(self, name: str, seconds: Callable[[], float]) -> Callable[[], None]:
+        def run() -> None:
+            self.log.append(name)
+            self.now += seconds()
+
+        return run
+
+
+def test_rounds_are_interleaved_and_kept_raw() -> None:
+    clock = Clock()
+    times = iter(range(1, 100))
+    samples = time_interleaved(
+        {"a": clock.runs("a", lambda: 1.0), "b": clock.runs("b", lambda: float(next(times)))},
+        min_rounds=5,
+        min_seconds=0,
+        warmup=2,
+        clock=clock,
+    )
+    assert samples["a"] == Samples((1.0,) * 5)
+    assert samples["b"] == Samples((3.0, 4.0, 5.0, 6.0, 7.0))
+    rounds = clock.log[4:]
+    assert clock.log[:4].count("a") == 2
+    assert all(set(rounds[i : i + 2]) == {"a", "b"} for i in range(0, 10, 2))
+
+
+def test_the_order_varies_and_is_reproducible() -> None:
+    def order(seed: int) -> list[str]:
+        clock = Clock()
+        names = ["a", "b", "c"]
+        time_interleaved(
+            {name: clock.runs(name, lambda: 1.0) for name in names},
+            min_rounds=20, min_seconds=0, warmup=0, seed=seed, clock=clock,
+        )  # fmt: skip
+        return clock.log
+
+    log = order(1)
+    assert log == order(1)
+    assert log != order(2)
+    assert len({tuple(log[i : i + 3]) for i in range(0, 60, 3)}) > 3
+
+
+@pytest.mark.parametrize(
+    ("limits", "rounds"),
+    [
+        ({"min_rounds": 3, "min_seconds": 0.0}, 3),
+        ({"min_rounds": 3, "min_seconds": 8.0}, 4),
+        ({"min_rounds": 3, "min_seconds": 8.1}, 5),
+        ({"min_rounds": 10, "min_seconds": 0.0, "max_seconds": 5.0}, 3),
+        ({"min_rounds": 10, "min_seconds": 9.0, "max_seconds": 0.0}, 1),
+    ],
+)
+def test_it_stops_when_there_is_enough(limits: dict[str, float], rounds: int) -> None:
+    clock = Clock()
+    run = clock.runs("a", lambda: 2.0)
+    samples = time_interleaved({"a": run}, warmup=1, clock=clock, **limits)  # type: ignore[arg-type]
+    assert len(samples["a"].seconds) == rounds
+
+
+def test_garbage_is_collected_only_between_rounds() -> None:
+    seen: list[bool] = []
+    time_interleaved({"a": lambda: seen.append(gc.isenabled())}, min_rounds=2, min_seconds=0, warmup=0)
+    assert seen == [False, False]
+    assert gc.isenabled()
+
+    def fail() -> None:
+        raise KeyError("broken")
+
+    with pytest.raises(KeyError):
+        time_interleaved({"a": fail}, warmup=0)
+    assert gc.isenabled()
+
+
+def test_nothing_to_time_is_refused() -> None:
+    with pytest.raises(ValueError, match="nothing"):
+        time_interleaved({})
+
+
+def test_samples_are_summarised() -> None:
+    samples = Samples((3.0, 1.0, 2.0, 10.0))
+    assert (samples.minimum, samples.median, samples.quantile(1.0)) == (1.0, 2.5, 10.0)
+
+
+def test_the_ratio_is_that_of_the_medians() -> None:
+    ratio = time_ratio(Samples((1.0, 1.0, 1.0)), Samples((2.0, 2.0, 2.0)))
+    assert (ratio.value, ratio.low, ratio.high) == (0.5, 0.5, 0.5)
+    with pytest.raises(ValueError, match="different rounds"):
+        time_ratio(Samples((1.0,)), Samples((1.0, 2.0)))
+
+
+def test_drift_that_both_share_cancels() -> None:
+    drift = np.linspace(1, 5, 40)
+    noise = np.random.default_rng(0).normal(1, 0.01, (2, 40))
+    candidate, baseline = Samples(tuple(0.9 * drift * noise[0])), Samples(tuple(drift * noise[1]))
+    ratio = time_ratio(candidate, baseline)
+    assert ratio.low <= 0.9 <= ratio.high
+    assert ratio.high < 1
+
+
+def test_the_interval_covers_the_truth_about_as_often_as_it_says() -> None:
+    random = np.random.default_rng(1)
+    covered = 0
+    for trial in range(200):
+        times = random.lognormal(0, 0.2, (2, 31))
+        ratio = time_ratio(Samples(tuple(times[0])), Samples(tuple(times[1])), resamples=400, seed=trial)
+        covered += ratio.low <= 1.0 <= ratio.high
+    assert 0.90 <= covered / 200 <= 1.0
+
+
+def test_more_confidence_is_a_wider_interval() -> None:
+    times = np.random.default_rng(2).lognormal(0, 0.3, (2, 25))
+    one, other = Samples(tuple(times[0])), Samples(tuple(times[1]))
+    widths = [
+        (ratio.high - ratio.low, ratio.confidence)
+        for ratio in (time_ratio(one, other, confidence=level) for level in (0.5, 0.9, 0.99))
+    ]
+    assert all(narrow < wide for narrow, wide in pairwise(widths))
+    assert math.isclose(time_ratio(one, other).value, np.median(times[0]) / np.median(times[1]))

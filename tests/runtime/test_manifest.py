@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sartor.errors import UsageError
+from sartor.runtime.manifest import MANIFEST_FORMAT, Manifest, find_manifest, read_manifest, read_signature
+from sartor.runtime.module import open_module
+from sartor.runtime.signature import Signature, TensorSpec, parse_declaration
+
+Make = Callable[..., Manifest]
+
+
+def test_it_comes_back_as_it_was_written(model: Path, make_manifest: Make) -> None:
+    assert read_manifest(model) == make_manifest()
+
+
+def test_a_large_one_comes_back(compile_mlir: Callable[..., Path], make_manifest: Make) -> None:
+    layers = [
+        {"name": f"/käse/Conv_{i}\n", "routine": "cpu:f32/conv2d.winograd{tile=4}"} for i in range(12_000)
+    ]
+    manifest = make_manifest(plan={"layers": layers})
+    assert len(manifest.to_json()) > 800_000
+    assert read_manifest(compile_mlir("model", manifest.to_json())) == manifest
+
+
+def test_reading_opens_no_device(model: Path) -> None:
+    code = (
+        "import os, sys, pathlib\n"
+        "from sartor.runtime.manifest import read_manifest\n"
+        "threads = len(os.listdir('/proc/self/task'))\n"
+        "read_manifest(pathlib.Path(sys.argv[1]))\n"
+        "print(len(os.listdir('/proc/self/task')) - threads)\n"
+    )
+    if not Path("/proc/self/task").is_dir():
+        pytest.skip("threads are counted in /proc")
+    done = subprocess.run([sys.executable, "-c", code, model], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "0"
+
+
+def test_a_read_only_file_can_be_read(model: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "read_only.vmfb"
+    copy.write_bytes(model.read_bytes())
+    copy.chmod(0o444)
+    assert read_manifest(copy).entry == "main_graph"
+
+
+def test_equal_manifests_give_equal_text(make_manifest: Make) -> None:
+    one = make_manifest(plan={"a": 1, "b": 2}, parameters={"x": "x.irpa", "y": "y.irpa"})
+    other = make_manifest(plan={"b": 2, "a": 1}, parameters={"y": "y.irpa", "x": "x.irpa"})
+    assert one.to_json() == other.to_json()
+    assert one.to_json().isascii()
+
+
+def test_a_plan_json_cannot_hold_is_refused(make_manifest: Make) -> None:
+    with pytest.raises(ValueError, match="JSON compliant"):
+        make_manifest(plan={"cost": float("nan")}).to_json()
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "complaint"),
+    [
+        ("model_sha256", "abc", "model_sha256"),
+        ("inputs", [{"name": "x", "dtype": "float33", "shape": []}], r"inputs\.0\.dtype"),
+        ("inputs", [{"name": "x", "dtype": "int8", "shape": [-1]}], r"inputs\.0\.shape"),
+        ("outputs", [{"name": "y", "dtype": "int8", "shape": []}] * 2, "same name"),
+        ("parameters", {"model": "../model.irpa"}, "not a plain file name"),
+        ("parameters", {"model": "/etc/passwd"}, "not a plain file name"),
+        ("plan", [], "plan"),
+        ("surprise", 1, "surprise"),
+    ],
+)
+def test_wrong_content_is_named(make_manifest: Make, field: str, value: Any, complaint: str) -> None:
+    content = json.loads(make_manifest().to_json()) | {field: value}
+    with pytest.raises(UsageError, match=complaint):
+        Manifest.from_json(json.dumps(content))
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]", "null", "[" * 100_000, '{"format": 1}'])
+def test_text_that_is_no_manifest_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="the manifest is not"):
+        Manifest.from_json(text)
+
+
+def test_a_newer_format_asks_for_an_update(make_manifest: Make) -> None:
+    content = json.loads(make_manifest().to_json()) | {"format": MANIFEST_FORMAT + 1, "surprise": 1}
+    with pytest.raises(UsageError, match="update sartor"):
+        Manifest.from_json(json.dumps(content))
+
+
+def test_a_foreign_module_has_none(foreign: Path) -> None:
+    assert find_manifest(open_module(foreign)) is None
+    with pytest.raises(UsageError, match="not compiled by sartor"):
+        read_manifest(foreign)
+
+
+def test_a_foreign_signature_is_read(foreign: Path) -> None:
+    module = open_module(foreign)
+    assert read_signature(module, "dynamic") == Signature(
+        "dynamic",
+        (TensorSpec("input0", "float32", (None, 3)),),
+        (TensorSpec("output0", "float32", (None, 3)),),
+    )
+    with pytest.raises(UsageError, match="name the entry function"):
+        read_signature(module)
+    with pytest.raises(UsageError, match="exports no function 'missing'"):
+        read_signature(module, "missing")
+    with pytest.raises(UsageError, match="'input0' has the type i32"):
+        read_signature(module, "not_a_tensor")
+
+
+def test_an_unrecorded_signature_is_said_to_be(model: Path) -> None:
+    with pytest.raises(UsageError, match="pass the signature"):
+        read_signature(open_module(model))
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("tensor<i1>", ("bool", ())),
+        ("tensor<0x?xui8>", ("uint8", (0, None))),
+        ("tensor<7xsi64>", ("int64", (7,))),
+    ],
+)
+def test_declarations_are_parsed(value: str, expected: tuple[str, tuple[int | None, ...]]) -> None:
+    signature = parse_declaration(f"sync func @a.b$c(%in_0: {value}) -> (%out: {value}, %p: {value})")
+    assert signature.entry == "a.b$c"
+    assert signature.inputs == (TensorSpec("in_0", *expected),)
+    assert [spec.name for spec in signature.outputs] == ["out", "p"]
+
+
+def test_an_unreadable_declaration_is_refused() -> None:
+    with pytest.raises(UsageError, match="cannot be read"):
+        parse_declaration("something else")
+
+
+def test_every_truncation_is_noticed(model: Path, tmp_path: Path) -> None:
+    content = model.read_bytes()
+    for length in [0, 1, 3, 10, 40, 64, 100, 500, len(content) // 2, len(content) - 30, len(content) - 1]:
+        cut = tmp_path / f"{length}.vmfb"
+        cut.write_bytes(content[:length])
+        with pytest.raises(UsageError, match=r"truncated|is empty|not an IREE module"):
+            open_module(cut)
+
+
+def test_other_files_are_refused(tmp_path: Path) -> None:
+    text = tmp_path / "text.vmfb"
+    text.write_text("not a module " * 50)
+    with pytest.raises(UsageError, match=r"text\.vmfb' is not an IREE module"):
+        read_manifest(text)
+    with pytest.raises(UsageError, match="No such file"):
+        read_manifest(tmp_path / "missing.vmfb")
+    with pytest.raises(UsageError, match="cannot be read: Is a directory"):
+        read_manifest(tmp_path)
+    with pytest.raises(UsageError, match="the given content is not an IREE module"):
+        open_module(os.urandom(1000))
+
+
+def test_a_damaged_header_is_refused(model: Path, tmp_path: Path) -> None:
+    content = bytearray(model.read_bytes())
+    content[:64] = bytes(64)
+    damaged = tmp_path / "damaged.vmfb"
+    damaged.write_bytes(content)
+    with pytest.raises(UsageError, match="is not an IREE module"):
+        read_manifest(damaged)

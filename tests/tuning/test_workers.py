@@ -1,0 +1,341 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sartor.errors import SartorError
+from sartor.tuning.measurement import Status
+from sartor.tuning.workers import Job, JobResult, JobStatus, WorkerPool
+
+HERE = Path(__file__).parent
+MIB = 1 << 20
+LIMIT = 128 * MIB
+
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux", reason="limits and process death are tested on Linux"
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _jobs_module() -> Iterator[None]:
+    sys.path.insert(0, str(HERE))
+    yield
+    sys.path.remove(str(HERE))
+
+
+@pytest.fixture(scope="module")
+def pool(_jobs_module: None) -> Iterator[WorkerPool]:
+    with WorkerPool(
+        2, initializer="worker_jobs:initialize", memory_limit=LIMIT, env={"GREETING": "hello"}
+    ) as pool:
+        yield pool
+
+
+def run(pool: WorkerPool, job: str, timeout: float = 20.0, **arguments: Any) -> JobResult:
+    (result,) = pool.map_unordered(f"worker_jobs:{job}", [("job", arguments)], timeout)
+    assert result.job_id == "job"
+    return result
+
+
+def both_started(pool: WorkerPool) -> set[int]:
+    """The processes of the pool's two workers."""
+    pids: set[int] = set()
+    while len(pids) < 2:
+        jobs = [(str(i), {"seconds": 0.05}) for i in range(4)]
+        pids |= {result.value for result in pool.map_unordered("worker_jobs:process", jobs, 10)}
+    assert len(pids) == 2
+    return pids
+
+
+def gone(pid: int, patience: float = 5.0) -> bool:
+    """Whether the process ends (a zombie has) within ``patience`` seconds."""
+    deadline = time.monotonic() + patience
+    while time.monotonic() < deadline:
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+        if state in "ZX":
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def test_every_job_gives_one_result(pool: WorkerPool) -> None:
+    jobs = ((f"job {i}", {"left": i, "right": 1}) for i in range(200))
+    results = list(pool.map_unordered("worker_jobs:add", jobs, 10))
+    assert {result.job_id: result.value for result in results} == {f"job {i}": i + 1 for i in range(200)}
+    assert {result.status for result in results} == {JobStatus.OK}
+    assert not any(result.message for result in results)
+
+
+def test_statuses_of_jobs_are_statuses_of_measurements_but_for_failing() -> None:
+    assert {status.value for status in JobStatus} - {status.value for status in Status} == {"failed"}
+
+
+def test_no_jobs_give_no_results(pool: WorkerPool) -> None:
+    assert list(pool.map_unordered("worker_jobs:add", [], 10)) == []
+
+
+def test_workers_persist_and_start_once(pool: WorkerPool) -> None:
+    pids = both_started(pool)
+    assert both_started(pool) == pids
+    started = run(pool, "starts").value
+    assert len(started) == 1
+    assert started[0] in pids
+
+
+def test_jobs_are_taken_as_workers_become_free(pool: WorkerPool) -> None:
+    taken = 0
+
+    def jobs() -> Iterator[tuple[str, dict[str, int]]]:
+        nonlocal taken
+        for i in range(30):
+            taken += 1
+            yield str(i), {"left": i, "right": 0}
+
+    for done, _ in enumerate(pool.map_unordered("worker_jobs:add", jobs(), 10)):
+        assert taken <= done + 2 * 2 + 1
+    assert taken == 30
+
+
+def test_seconds_are_the_functions_own(pool: WorkerPool) -> None:
+    result = run(pool, "process", seconds=0.2)
+    assert 0.2 <= result.seconds < 1
+
+
+def test_a_crash_is_blamed_on_its_job_alone(pool: WorkerPool) -> None:
+    jobs = [(str(i), {"seconds": 0.05}) for i in range(4)]
+    mixed: list[Job] = [*jobs[:2], ("bad", {"seconds": "not a number"}), *jobs[2:]]
+    results = {r.job_id: r.status for r in pool.map_unordered("worker_jobs:process", mixed, 10)}
+    assert results == {"bad": JobStatus.FAILED} | {job_id: JobStatus.OK for job_id, _ in jobs}
+
+    crash = run(pool, "crash", saying="assertion `tiles > 0' failed")
+    assert crash.status is JobStatus.CRASHED
+    assert "SIGABRT" in crash.message
+    assert "assertion `tiles > 0' failed" in crash.message
+    assert run(pool, "add", left=1, right=2).value == 3
+
+
+def test_crashes_do_not_disturb_jobs_that_run_beside_them(pool: WorkerPool) -> None:
+    crashing = {"0", "3", "4"}
+    jobs = ((str(i), {"name": "SIGSEGV" if str(i) in crashing else "SIGURG"}) for i in range(8))
+    results = {r.job_id: r.status for r in pool.map_unordered("worker_jobs:die_of", jobs, 10)}
+    assert {job for job, status in results.items() if status is JobStatus.CRASHED} == crashing
+    assert {job for job, status in results.items() if status is JobStatus.OK} == {"1", "2", "5", "6", "7"}
+
+
+def test_a_segmentation_fault_is_named(pool: WorkerPool) -> None:
+    result = run(pool, "segfault")
+    assert result.status is JobStatus.CRASHED
+    assert "SIGSEGV" in result.message
+
+
+def test_leaving_the_process_is_a_crash(pool: WorkerPool) -> None:
+    result = run(pool, "leave", status=3)
+    assert result.status is JobStatus.CRASHED
+    assert "exited with status 3" in result.message
+
+
+def test_a_hang_is_killed_with_all_it_started(pool: WorkerPool, tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    begin = time.monotonic()
+    result = run(pool, "hang_with_child", timeout=1.0, pids=str(pids))
+    assert result.status is JobStatus.TIMEOUT
+    assert "1 s" in result.message
+    assert time.monotonic() - begin < 10
+    assert all(gone(int(pid)) for pid in pids.read_text(encoding="ascii").split())
+    assert run(pool, "add", left=1, right=2).value == 3
+
+
+def test_other_jobs_go_on_during_a_hang(pool: WorkerPool) -> None:
+    jobs: list[Job] = [("hang", {"seconds": 60}), *((str(i), {"seconds": 0.0}) for i in range(20))]
+    results = list(pool.map_unordered("worker_jobs:process", jobs, 1.0))
+    assert [r.job_id for r in results if r.status is not JobStatus.OK] == ["hang"]
+    assert len(results) == 21
+    assert results[-1].job_id == "hang"
+
+
+def test_memory_is_limited_per_job(pool: WorkerPool) -> None:
+    assert run(pool, "allocate", size=LIMIT // 2).value == LIMIT // 2
+    result = run(pool, "allocate", size=2 * LIMIT)
+    assert result.status is JobStatus.OUT_OF_MEMORY
+    assert "Unable to allocate" in result.message
+    assert run(pool, "allocate", size=LIMIT // 2).value == LIMIT // 2
+
+
+def test_running_out_of_memory_in_native_code_is_told_from_a_crash(pool: WorkerPool) -> None:
+    assert run(pool, "crash", saying="what():  std::bad_alloc").status is JobStatus.OUT_OF_MEMORY
+    assert run(pool, "die_of", name="SIGKILL").status is JobStatus.OUT_OF_MEMORY
+
+
+def test_mapped_files_do_not_count_as_memory(pool: WorkerPool, tmp_path: Path) -> None:
+    weights = tmp_path / "weights"
+    with weights.open("wb") as file:
+        file.truncate(4 * LIMIT)
+    assert run(pool, "read_mapped", path=str(weights)).value == 4 * LIMIT
+
+
+def test_a_leaking_worker_is_replaced_before_the_next_job_pays_for_it(pool: WorkerPool) -> None:
+    pids = [run(pool, "leak", size=LIMIT * 3 // 4).value for _ in range(3)]
+    assert None not in pids
+    assert len(set(pids)) == 3
+
+
+def test_large_arguments_and_results(pool: WorkerPool) -> None:
+    data = np.arange(50 * MIB, dtype=np.uint32).astype(np.uint8)
+    with WorkerPool(1) as unlimited:
+        result = run(unlimited, "double", data=data)
+    np.testing.assert_array_equal(result.value, data * np.uint8(2))
+
+
+def test_an_exception_is_one_line_and_not_the_end(pool: WorkerPool) -> None:
+    before = run(pool, "starts").value
+    result = run(pool, "fail")
+    assert (result.status, result.value) == (JobStatus.FAILED, None)
+    assert result.message == "ValueError: first line second line"
+    assert run(pool, "starts").value == before
+
+
+def test_sartors_own_errors_are_said_as_they_are(pool: WorkerPool) -> None:
+    assert run(pool, "fail_as_sartor").message == "node 'Conv_3' does not compile: use another routine"
+
+
+@pytest.mark.parametrize(("job", "message"), [("no_such_job", "AttributeError"), ("unpicklable", "lambda")])
+def test_jobs_that_cannot_be_called_or_answered_fail(pool: WorkerPool, job: str, message: str) -> None:
+    result = run(pool, job)
+    assert result.status is JobStatus.FAILED
+    assert message in result.message
+    assert run(pool, "add", left=1, right=2).value == 3
+
+
+def test_a_job_that_prints_a_lot_is_not_held_up(pool: WorkerPool) -> None:
+    assert run(pool, "chatter", timeout=15, lines=5000).value == 5000
+
+
+def test_output_reported_with_a_crash_is_bounded_and_the_jobs_own(pool: WorkerPool) -> None:
+    run(pool, "chatter", lines=3)
+    assert "xxx" not in run(pool, "crash", saying="bye").message
+    message = run(pool, "crash", saying="start" + "z" * MIB + "end").message
+    assert len(message) < 10_000
+    assert "zzzend" in message
+
+
+def test_closing_early_kills_what_runs_and_the_pool_goes_on(pool: WorkerPool, tmp_path: Path) -> None:
+    pids = tmp_path / "pid"
+    results = pool.map_unordered(
+        "worker_jobs:announce_and_sleep", [("bad", {}), ("sleep", {"pids": str(pids)})], timeout=60
+    )
+    assert next(iter(results)).job_id == "bad"
+    while not (pids.exists() and pids.read_text(encoding="ascii")):
+        time.sleep(0.01)
+    results.close()  # type: ignore[attr-defined]
+    assert gone(int(pids.read_text(encoding="ascii")))
+    assert run(pool, "add", left=1, right=2).value == 3
+
+
+def test_one_map_at_a_time(pool: WorkerPool) -> None:
+    jobs = [(str(i), {"left": i, "right": 0}) for i in range(5)]
+    for _ in pool.map_unordered("worker_jobs:add", jobs, 10):
+        with pytest.raises(RuntimeError, match="already running"):
+            run(pool, "add", left=1, right=1)
+
+
+def test_quiet_jobs_run_alone_in_one_process(pool: WorkerPool) -> None:
+    both_started(pool)
+    busy = [(str(i), {"seconds": 0.02}) for i in range(8)]
+    asked, periods = [time.monotonic()], []
+    for result in pool.map_unordered("worker_jobs:period", busy, 10, quiet=True):
+        periods.append(result.value)
+        time.sleep(0.03)
+        asked.append(time.monotonic())
+    assert len({pid for pid, _, _ in periods}) == 1
+    assert all(begin >= ready for (_, begin, _), ready in zip(periods, asked, strict=False))
+
+
+def test_quiet_jobs_wait_until_every_worker_has_started(tmp_path: Path) -> None:
+    """The first worker to start does both jobs, while the second still starts."""
+    first = str(tmp_path / "first")
+    with WorkerPool(2, initializer="worker_jobs:start_slowly_unless_first", env={"FIRST": first}) as pool:
+        jobs = [(str(i), {"seconds": 0.0}) for i in range(2)]
+        pids = {result.value for result in pool.map_unordered("worker_jobs:process", jobs, 10)}
+        assert len(pids) == 1
+        (result,) = pool.map_unordered("worker_jobs:period", jobs[:1], 10, quiet=True)
+    assert result.value[1] >= float(Path(f"{first}.second-started-at").read_text(encoding="ascii"))
+
+
+def test_affinity_binds_all_threads_of_the_jobs_and_ends_with_them(pool: WorkerPool) -> None:
+    available = frozenset(os.sched_getaffinity(0))
+    one = frozenset([min(available)])
+
+    def bound(affinity: frozenset[int] | None) -> Any:
+        jobs = [("job", dict[str, Any]())]
+        (result,) = pool.map_unordered("worker_jobs:affinity", jobs, 10, quiet=True, affinity=affinity)
+        return result.value
+
+    assert bound(None) == (available, available)
+    assert bound(one) == (one, one)
+    assert bound(None) == (available, available)
+
+
+def test_environment_reaches_workers(pool: WorkerPool) -> None:
+    assert run(pool, "environment", name="GREETING").value == "hello"
+    assert "GREETING" not in os.environ
+
+
+@pytest.mark.parametrize(
+    ("initializer", "message", "patience"),
+    [
+        ("refuse_to_start", "no compiler here", 60),
+        ("crash_at_start", "SIGABRT", 60),
+        ("hang_at_start", "0.5 s", 0.5),
+    ],
+)
+def test_a_worker_that_cannot_start_is_one_error(initializer: str, message: str, patience: float) -> None:
+    with (
+        WorkerPool(1, initializer=f"worker_jobs:{initializer}", start_timeout=patience) as pool,
+        pytest.raises(SartorError, match=rf"(?s)could not start.*{message}"),
+    ):
+        run(pool, "add", left=1, right=1)
+
+
+def test_a_pool_needs_a_worker() -> None:
+    with pytest.raises(ValueError, match="at least one"):
+        WorkerPool(0)
+
+
+def test_workers_leave_interrupts_to_the_parent(pool: WorkerPool) -> None:
+    assert run(pool, "die_of", name="SIGINT").status is JobStatus.OK
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL])
+def test_workers_end_with_their_parent(tmp_path: Path, sent: signal.Signals) -> None:
+    """The handler is set anew: what runs in a shell's background inherits that interrupts are ignored."""
+    pids = tmp_path / "pid"
+    program = (
+        f"import signal, sys; sys.path.insert(0, {str(HERE)!r})\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "from sartor.tuning.workers import WorkerPool\n"
+        "with WorkerPool(1) as pool:\n"
+        f"    jobs = [('job', {{'pids': {str(pids)!r}}})]\n"
+        "    list(pool.map_unordered('worker_jobs:announce_and_sleep', jobs, 60))\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True) as parent:
+        while not (pids.exists() and pids.read_text(encoding="ascii")):
+            time.sleep(0.01)
+        begin = time.monotonic()
+        parent.send_signal(sent)
+        _, errors = parent.communicate(timeout=10)
+        assert time.monotonic() - begin < 5
+    assert gone(int(pids.read_text(encoding="ascii")))
+    assert parent.returncode == -sent
+    assert ("KeyboardInterrupt" in errors) == (sent is signal.SIGINT)

@@ -1,0 +1,152 @@
+"""Jobs for the worker pool's tests: good, bad and ugly ones. Workers import this module by name."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from sartor.errors import CompileError
+
+_starts: list[int] = []
+_leaks: list[npt.NDArray[np.uint8]] = []
+_threads: list[int] = []
+
+
+def initialize() -> None:
+    _starts.append(os.getpid())
+
+
+def refuse_to_start() -> None:
+    raise RuntimeError("no compiler here")
+
+
+def crash_at_start() -> None:
+    os.abort()
+
+
+def hang_at_start() -> None:
+    time.sleep(60)
+
+
+def start_slowly_unless_first() -> None:
+    first = Path(os.environ["FIRST"])
+    try:
+        first.touch(exist_ok=False)
+    except FileExistsError:
+        time.sleep(0.7)
+        Path(f"{first}.second-started-at").write_text(str(time.monotonic()), encoding="ascii")
+
+
+def starts() -> list[int]:
+    return _starts
+
+
+def add(left: int, right: int) -> int:
+    return left + right
+
+
+def process(seconds: float = 0.0) -> int:
+    time.sleep(seconds)
+    return os.getpid()
+
+
+def period(seconds: float) -> tuple[int, float, float]:
+    begin = time.monotonic()
+    time.sleep(seconds)
+    return os.getpid(), begin, time.monotonic()
+
+
+def crash(saying: str = "") -> None:
+    print(saying)
+    os.abort()
+
+
+def segfault() -> None:
+    ctypes.string_at(0)
+
+
+def leave(status: int) -> None:
+    sys.exit(status)
+
+
+def die_of(name: str) -> None:
+    os.kill(os.getpid(), getattr(signal, name))
+
+
+def hang_with_child(pids: str) -> None:
+    """Hang in native code that never releases the interpreter's lock, beside a process of its own."""
+    child = subprocess.Popen(["sleep", "60"])
+    Path(pids).write_text(f"{os.getpid()} {child.pid}", encoding="ascii")
+    ctypes.PyDLL(None).sleep(60)
+
+
+def announce_and_sleep(pids: str) -> None:
+    Path(pids).write_text(str(os.getpid()), encoding="ascii")
+    time.sleep(60)
+
+
+def allocate(size: int) -> int:
+    return int(np.ones(size, np.uint8).sum(dtype=np.int64))
+
+
+def leak(size: int) -> int:
+    _leaks.append(np.ones(size, np.uint8))
+    return os.getpid()
+
+
+def read_mapped(path: str) -> int:
+    with Path(path).open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        return content[-1] + len(content)
+
+
+def double(data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    return data * np.uint8(2)
+
+
+def fail() -> None:
+    raise ValueError("first line\n  second line")
+
+
+def fail_as_sartor() -> None:
+    raise CompileError("node 'Conv_3' does not compile: use another routine")
+
+
+def unpicklable() -> Callable[[], int]:
+    return lambda: 1
+
+
+def chatter(lines: int) -> int:
+    for _ in range(lines):
+        print("x" * 1000)
+    print("y" * 1000, file=sys.stderr)
+    return lines
+
+
+def environment(name: str) -> str:
+    return os.environ[name]
+
+
+def affinity() -> tuple[frozenset[int], frozenset[int]]:
+    """The processors of this thread, and those of one that was started before the job."""
+    if not _threads:
+        started = threading.Event()
+
+        def idle() -> None:
+            _threads.append(threading.get_native_id())
+            started.set()
+            threading.Event().wait()
+
+        threading.Thread(target=idle, daemon=True).start()
+        started.wait()
+    return frozenset(os.sched_getaffinity(0)), frozenset(os.sched_getaffinity(_threads[0]))

@@ -1,0 +1,45 @@
+"""What choosing a variant costs, as a vector: solvers weigh its parts, they never see clocks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Objective(StrEnum):
+    """The part of the cost that a plan minimises."""
+
+    LATENCY = "latency"
+    COLD = "cold"
+    MEMORY = "memory"
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Cost vector of a variant or an adapt; costs add along a plan.
+
+    Attributes:
+        latency: seconds of one warm inference.
+        cold: seconds that the first inference needs beyond a warm one.
+        memory: bytes of packed weights and scratch.
+        error: contribution to the relative error of the model's outputs.
+    """
+
+    latency: float = 0.0
+    cold: float = 0.0
+    memory: float = 0.0
+    error: float = 0.0
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(
+            self.latency + other.latency,
+            self.cold + other.cold,
+            self.memory + other.memory,
+            self.error + other.error,
+        )
+
+    def value(self, objective: Objective) -> float:
+        """The scalar that ``objective`` minimises."""
+        if objective is Objective.COLD:
+            return self.latency + self.cold
+        return self.memory if objective is Objective.MEMORY else self.latency

@@ -1,0 +1,87 @@
+"""Which machine this is, as far as the speed of compiled code depends on it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+# Kernels add and drop flags for mitigations and power management between versions; only what changes the
+# generated code may change the key, or a kernel update would forget every measurement.
+_ISA_FEATURE = re.compile(
+    r"(sse|ssse|avx|amx|fma|f16c|bmi|abm$|popcnt|gfni|vaes|movdir"  # x86
+    r"|asimd|neon|vfp|half|fphp|sve|sme(\d|_|$)|i8mm|bf16|rv\d)"  # Arm, RISC-V
+)
+_IDENTITY = ("model name", "cpu family", "model", "stepping", "cache size")
+_ARM_IDENTITY = ("CPU implementer", "CPU architecture", "CPU variant", "CPU part", "CPU revision")
+_FEATURES = ("flags", "Features", "isa")
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """A machine as measurements know it.
+
+    Attributes:
+        architecture: as the operating system names it, ``x86_64`` or ``aarch64``.
+        models: the distinct processors, sorted; more than one where cores differ.
+        features: instruction set extensions that decide which code can run, sorted.
+        cores: logical processors of the machine.
+    """
+
+    architecture: str
+    models: tuple[str, ...]
+    features: tuple[str, ...]
+    cores: int
+
+    @property
+    def description(self) -> str:
+        """One line for people."""
+        return f"{' + '.join(self.models)}, {self.architecture}, {self.cores} cores"
+
+    @property
+    def key(self) -> str:
+        """The description and a hash of everything: equal for equal machines, readable in the database."""
+        identity = "\n".join((self.architecture, *self.models, *self.features, str(self.cores)))
+        return f"{self.description} [{hashlib.sha256(identity.encode()).hexdigest()[:12]}]"
+
+
+@cache
+def host() -> Hardware:
+    """This machine: read from ``/proc/cpuinfo``, elsewhere what the platform module says."""
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        text = ""
+    return parse_cpuinfo(text, platform.machine(), os.cpu_count() or 1)
+
+
+def parse_cpuinfo(text: str, architecture: str, cores: int) -> Hardware:
+    """The machine that a ``/proc/cpuinfo`` of x86, Arm or RISC-V describes."""
+    processors = [_fields(block) for block in text.split("\n\n") if block.strip()]
+    models = {model for fields in processors if (model := _model(fields))}
+    features = {
+        word
+        for fields in processors
+        for name in _FEATURES
+        for word in fields.get(name, "").split()
+        if _ISA_FEATURE.match(word)
+    }
+    fallback = platform.processor() or "unknown processor"
+    return Hardware(architecture, tuple(sorted(models)) or (fallback,), tuple(sorted(features)), cores)
+
+
+def _fields(block: str) -> dict[str, str]:
+    pairs = (line.partition(":") for line in block.splitlines())
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def _model(fields: dict[str, str]) -> str:
+    if "CPU part" in fields:
+        return "Arm " + "/".join(fields.get(name, "?") for name in _ARM_IDENTITY)
+    name, *details = (fields.get(name, "") for name in _IDENTITY)
+    known = "/".join(detail for detail in details if detail)
+    return f"{name or 'processor'} ({known})" if known else name or fields.get("uarch", "")

@@ -1,0 +1,74 @@
+"""SQLite's errors, said so that the user knows what to do about the tuning database."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sartor.errors import UsageError
+
+_ELSEWHERE = "name another file with --tuning-db"
+_PRIMARY_CODE = 0xFF
+
+_UNAVAILABLE = {
+    sqlite3.SQLITE_BUSY: f"is locked by another process: wait for it to finish, or {_ELSEWHERE}",
+    sqlite3.SQLITE_LOCKED: f"is locked by another process: wait for it to finish, or {_ELSEWHERE}",
+    sqlite3.SQLITE_READONLY: f"cannot be written: change its permissions, or {_ELSEWHERE}",
+    sqlite3.SQLITE_PERM: f"cannot be written: change its permissions, or {_ELSEWHERE}",
+    sqlite3.SQLITE_CANTOPEN: f"cannot be opened: change its permissions, or {_ELSEWHERE}",
+    sqlite3.SQLITE_FULL: f"does not fit on the disk any more: free some space, or {_ELSEWHERE}",
+    sqlite3.SQLITE_IOERR: f"cannot be read or written: check the disk, or {_ELSEWHERE}",
+    sqlite3.SQLITE_PROTOCOL: f"is on a file system that cannot lock files: {_ELSEWHERE}",
+}
+
+
+class StoreUnavailableError(UsageError):
+    """The database may be sound, but cannot be written here and now."""
+
+
+def unavailable(path: str, what: str) -> StoreUnavailableError:
+    """The error for a database at ``path`` that ``what`` keeps from being written."""
+    return StoreUnavailableError(f"the tuning database {path} {what}; {_ELSEWHERE}")
+
+
+def foreign(path: str) -> UsageError:
+    """The error for a file that Sartor did not write."""
+    return UsageError(f"{path} is not a Sartor tuning database and was left as it is: {_ELSEWHERE}")
+
+
+def damaged(path: str, detail: str) -> UsageError:
+    """The error for a tuning database whose content cannot be read."""
+    return UsageError(
+        f"the tuning database {path} is damaged ({detail}) and was left as it is: "
+        f"move it away, restore a copy, or {_ELSEWHERE}"
+    )
+
+
+def newer(path: str, version: int, known: int) -> UsageError:
+    """The error for a database that a later Sartor wrote."""
+    return UsageError(
+        f"the tuning database {path} has version {version}, this Sartor knows versions up to {known}: "
+        f"update Sartor, or {_ELSEWHERE}"
+    )
+
+
+@contextmanager
+def explained(path: str) -> Iterator[None]:
+    """Turn SQLite's errors inside the block into errors about the database at ``path``.
+
+    Raises:
+        StoreUnavailableError: locked, read-only, disk full or unreadable.
+        UsageError: the content is damaged.
+    """
+    try:
+        yield
+    except sqlite3.ProgrammingError:
+        raise
+    except sqlite3.DatabaseError as error:
+        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & _PRIMARY_CODE
+        if code in _UNAVAILABLE:
+            raise StoreUnavailableError(
+                f"the tuning database {path} {_UNAVAILABLE[code]} ({error})"
+            ) from error
+        raise damaged(path, str(error)) from error

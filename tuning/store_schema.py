@@ -1,0 +1,34 @@
+"""The tables of the tuning database and how older files are brought up to date."""
+
+from __future__ import annotations
+
+APPLICATION_ID = 0x53415254
+"""``SART``, in the header of every file: what lacks it is somebody else's and is not touched."""
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (
+    (
+        """
+        CREATE TABLE measurements (
+            task TEXT NOT NULL,
+            variant TEXT NOT NULL,
+            source TEXT NOT NULL,
+            hardware TEXT NOT NULL,
+            threads INTEGER NOT NULL,
+            runtime TEXT NOT NULL,
+            backend TEXT NOT NULL,
+            status TEXT NOT NULL,
+            samples BLOB NOT NULL,           -- seconds, little-endian float64
+            baseline_samples BLOB NOT NULL,
+            error REAL,
+            message TEXT NOT NULL,
+            created REAL NOT NULL,           -- seconds since the epoch
+            packed_bytes INTEGER NOT NULL,
+            PRIMARY KEY (task, variant, source, hardware, threads, runtime, backend)
+        ) WITHOUT ROWID
+        """,
+    ),
+)
+"""Statements that lead from version ``i`` to ``i + 1``; version 0 is the empty file.
+
+A released entry is never edited: files of its version exist. ``tests/tuning/data`` keeps one per version.
+"""

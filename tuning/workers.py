@@ -1,0 +1,158 @@
+"""A pool of persistent worker processes in which jobs may crash, hang or run out of memory.
+
+Compilers abort and generated code jumps into the void: a job that takes its process with it is blamed for
+that, and the next job finds a fresh process. Pipes, process groups and resource limits make this POSIX only.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from multiprocessing.connection import wait
+from typing import Any, Self
+
+from sartor.tuning.worker_process import JobResult, WorkerProcess
+from sartor.tuning.worker_protocol import JobStatus, Request, Setup
+
+__all__ = ["Job", "JobResult", "JobStatus", "WorkerPool"]
+
+Job = tuple[str, Mapping[str, Any]]
+_Requests = Iterator[tuple[str, Request]]
+_Backlog = deque[tuple[str, Request]]
+
+
+class WorkerPool:
+    """At most ``count`` worker processes, started when jobs need them and kept until the pool is closed.
+
+    Use it as a context manager, from one thread: the kernel kills the workers when the thread that started
+    them ends. Leaving the block kills them, at once, whatever they do.
+
+    Args:
+        count: number of processes.
+        initializer: ``package.module:function``, called without arguments once in each process before its
+            first job, usually to import what the jobs need.
+        memory_limit: bytes that a job may allocate, beyond what the process holds when it has started; None
+            for no limit. Threads count about 8 MiB each, files mapped for reading count nothing (``worker``).
+        env: environment variables in addition to the parent's.
+        start_timeout: seconds that starting a process may take, the initializer included.
+    """
+
+    def __init__(
+        self,
+        count: int,
+        *,
+        initializer: str | None = None,
+        memory_limit: int | None = None,
+        env: Mapping[str, str] | None = None,
+        start_timeout: float = 120.0,
+    ) -> None:
+        if count < 1:
+            raise ValueError(f"a pool needs at least one worker, not {count}")
+        self._count = count
+        self._setup = Setup(tuple(sys.path), initializer, memory_limit)
+        self._env = dict(env or {})
+        self._start_timeout = start_timeout
+        self._workers: list[WorkerProcess] = []
+        self._mapping = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Kill all workers; a later job would start new ones."""
+        self._discard(self._workers)
+
+    def map_unordered(
+        self,
+        function: str,
+        jobs: Iterable[Job],
+        timeout: float,
+        *,
+        quiet: bool = False,
+        affinity: Collection[int] | None = None,
+    ) -> Iterator[JobResult]:
+        """Call ``function`` (``package.module:name``) once per job and yield results as they come in.
+
+        Jobs are pairs of an id and keyword arguments, taken from ``jobs`` as workers become free. Arguments
+        and results cross the process border by pickle. Closing the iterator early, or an exception while it
+        runs (Ctrl-C), kills the jobs that run.
+
+        Args:
+            function: what to call.
+            jobs: what to call it with.
+            timeout: seconds that one job may take, the start of its process excluded.
+            quiet: for measuring. One job runs at a time, in the same process as the one before if that lives;
+                meanwhile no other worker does anything, and the caller does not either, since the next job
+                starts when the caller asks for the next result.
+            affinity: processors that all threads of the jobs' processes are bound to; Linux only.
+
+        Raises:
+            SartorError: a worker process could not start.
+            RuntimeError: another map on this pool has not ended.
+        """
+        if self._mapping:
+            raise RuntimeError("the pool is already running jobs")
+        self._mapping = True
+        processors = None if affinity is None else frozenset(affinity)
+        requests = ((job_id, Request(function, arguments, processors)) for job_id, arguments in jobs)
+        finished = False
+        try:
+            yield from self._run(requests, timeout, quiet)
+            finished = True
+        finally:
+            if not finished:
+                self._discard([worker for worker in self._workers if not worker.idle])
+            self._mapping = False
+
+    def _run(self, requests: _Requests, timeout: float, quiet: bool) -> Iterator[JobResult]:
+        backlog: _Backlog = deque()
+        while True:
+            self._dispatch(requests, backlog, timeout, quiet)
+            if not backlog and not any(worker.busy for worker in self._workers):
+                return
+            results = _collect([worker for worker in self._workers if not worker.idle])
+            if not quiet:
+                self._dispatch(requests, backlog, timeout, quiet)
+            yield from results
+
+    def _dispatch(self, requests: _Requests, backlog: _Backlog, timeout: float, quiet: bool) -> None:
+        """Give jobs to idle workers, and start as many more as the backlog needs."""
+        self._discard([worker for worker in self._workers if worker.idle and self._spent(worker)])
+        limit = 1 if quiet else self._count
+        backlog.extend(itertools.islice(requests, limit - len(backlog)))
+        idle = [worker for worker in self._workers if worker.idle]
+        if quiet and len(idle) < len(self._workers):
+            return
+        for worker in idle[: len(backlog)]:
+            worker.assign(*backlog.popleft(), timeout)
+        starting = sum(worker.starting for worker in self._workers)
+        for _ in range(min(limit - len(self._workers), len(backlog) - starting)):
+            self._workers.append(WorkerProcess(self._setup, self._env, self._start_timeout))
+
+    def _spent(self, worker: WorkerProcess) -> bool:
+        """Whether the next job needs a fresh process: this one died or leaked half of what a job may have."""
+        limit = self._setup.memory_limit
+        return not worker.alive or (limit is not None and worker.growth > limit // 2)
+
+    def _discard(self, workers: list[WorkerProcess]) -> None:
+        for worker in workers:
+            worker.kill()
+        self._workers = [worker for worker in self._workers if worker not in workers]
+
+
+def _collect(active: list[WorkerProcess]) -> list[JobResult]:
+    """Wait until a worker speaks, dies or takes too long, and return the jobs that have ended."""
+    patience = max(0.0, min(worker.seconds_left for worker in active))
+    speaking = wait([worker.connection for worker in active], patience)
+    results = []
+    for worker in active:
+        if worker.connection in speaking:
+            results.append(worker.receive())
+        elif worker.seconds_left <= 0:
+            results.append(worker.expire())
+    return [result for result in results if result is not None]
