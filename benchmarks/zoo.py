@@ -1,4 +1,4 @@
-"""The networks that Sartor is measured on, built with seeded weights of realistic scale: nothing is downloaded.
+"""The networks that Sartor is measured on, built with seeded weights of realistic scale, nothing downloaded.
 
 `python -m benchmarks.zoo` lists them, `python -m benchmarks.zoo resnet50 bert -o DIR` writes them.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -34,8 +33,7 @@ from benchmarks.networks import (
     transformer,
     vgg,
 )
-from benchmarks.networks.builder import Body, assemble
-from benchmarks.networks.graph import header
+from benchmarks.networks.graph import Body, assemble, header
 from sartor.errors import SartorError, UsageError
 
 # Increase it when any network changes: files written under another version are built anew.
@@ -94,17 +92,15 @@ def write(name: str, directory: Path | str) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         _write_atomically(path, model.SerializeToString(deterministic=True))
     except OSError as error:
-        raise UsageError(
-            f"cannot write {path}: {error.strerror}; choose a directory that can be written"
-        ) from error
+        raise UsageError(f"cannot write {path}: {error.strerror}; choose a directory that can be written") from error
     return path
 
 
 def sample_inputs(model: onnx.ModelProto, seed: int = 0) -> dict[str, NDArray[Any]]:
     """Return seeded inputs: floats from N(0, 1), indices within the tables they index, other integers as masks.
 
-    A mask is 1 on a prefix of its last axis, at least half of it, and 0 behind, as padding a batch of sentences
-    gives. Raises UsageError for a dimension that is not static.
+    A mask is 1 on a prefix of its last axis, at least half of it, and 0 behind, as padding sentences gives.
+    Raises UsageError for a dimension that is not static.
     """
     rng = np.random.default_rng(seed)
     stored = {tensor.name: tensor for tensor in model.graph.initializer}
@@ -145,35 +141,29 @@ def _index_bound(graph: onnx.GraphProto, name: str, stored: dict[str, TensorProt
 
 
 def _is_current(path: Path) -> bool:
-    """Tell whether a file is of this version, from its first bytes: the graph comes behind the header's fields."""
-    expected = header(str(ZOO_VERSION)).SerializeToString(deterministic=True)
+    """Tell whether a file is of this version, from its first bytes: the header's fields precede the graph."""
+    expected: bytes = header(str(ZOO_VERSION)).SerializeToString(deterministic=True)
     try:
         with path.open("rb") as file:
             return file.read(len(expected)) == expected
-    except FileNotFoundError:
+    except OSError:
         return False
 
 
 def _write_atomically(path: Path, data: bytes) -> None:
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
+        temporary.write_bytes(data)
         os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """List the networks, or write the named ones (all, if none is named) to the directory after `-o`."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.zoo", description="List or write benchmark networks."
-    )
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.zoo", description="List or write benchmark networks.")
     parser.add_argument("names", nargs="*", metavar="NAME", help="networks to write (default: all)")
-    parser.add_argument(
-        "-o", "--output", type=Path, metavar="DIR", help="write NAME.onnx there; without it, list"
-    )
+    parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="write NAME.onnx there; without it, list")
     options = parser.parse_args(arguments)
     if options.output is None:
         print("\n".join(options.names or NETWORKS))

@@ -66,9 +66,7 @@ def _transpose(logical: TensorType, source: str, target: str) -> tuple[list[str]
     before, after = physical_type(logical, source), physical_type(logical, target)
     lines, value = _regroup("%arg0", before, split, "%split", expand=True)
     lines.append(f"%empty = tensor.empty() : {joined}")
-    lines.append(
-        f"%moved = linalg.transpose ins({value} : {split}) outs(%empty : {joined}) permutation = {order}"
-    )
+    lines.append(f"%moved = linalg.transpose ins({value} : {split}) outs(%empty : {joined}) permutation = {order}")
     merged, result = _regroup("%moved", joined, after, "%out", expand=False)
     return lines + merged, result
 
@@ -94,9 +92,7 @@ def _type(parts: list[Part], logical: TensorType) -> TensorType:
     return TensorType(tuple(part.size for part in parts), logical.dtype)
 
 
-def _regroup(
-    value: str, before: TensorType, after: TensorType, name: str, *, expand: bool
-) -> tuple[list[str], str]:
+def _regroup(value: str, before: TensorType, after: TensorType, name: str, *, expand: bool) -> tuple[list[str], str]:
     """Split or merge adjacent dimensions, if the shapes differ at all."""
     if before == after:
         return [], value

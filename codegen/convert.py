@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sartor.codegen.generic_layout import GenericRewriter
 from sartor.codegen.iree_compiler import ir, run_passes
 from sartor.codegen.layer import Task, TensorType
 from sartor.codegen.layouts import IMAGE_RANK, ImageLayout, image_layout
+from sartor.codegen.operations import body_of, defining_op, nested, used_values
 from sartor.codegen.packing import Packing
 from sartor.codegen.routine import Implementation, Rejected, layouts_with
-from sartor.codegen.generic_layout import GenericRewriter
-from sartor.codegen.operations import body_of, defining_op, nested, used_values
 
 _GENERALIZE = "builtin.module(util.func(linalg-generalize-named-ops))"
 _FILLS = frozenset({"tensor.empty", "arith.constant"})
@@ -173,9 +173,7 @@ class _LayoutConverter:
 
     def _on_tensor_concat(self, op: ir.Operation) -> None:
         axis = ir.IntegerAttr(op.attributes["dim"]).value
-        op.attributes["dim"] = ir.IntegerAttr.get(
-            ir.IntegerType.get_signless(64), self._layout.order.index(axis)
-        )
+        op.attributes["dim"] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), self._layout.order.index(axis))
 
     def _on_tensor_extract_slice(self, op: ir.Operation) -> None:
         self._permute_slice(op)

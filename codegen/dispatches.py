@@ -17,9 +17,7 @@ from sartor.codegen.target import Target
 from sartor.errors import CompileError
 
 _REFERENCE = re.compile(r"@([A-Za-z_$][\w$.]*)")
-_TRIVIAL = (
-    "util.func public @trivial(%arg0: tensor<4xf32>) -> tensor<4xf32> { util.return %arg0 : tensor<4xf32> }"
-)
+_TRIVIAL = "util.func public @trivial(%arg0: tensor<4xf32>) -> tensor<4xf32> { util.return %arg0 : tensor<4xf32> }"
 
 
 @dataclass(frozen=True)

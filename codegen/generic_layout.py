@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from sartor.codegen.iree_compiler import ir
 from sartor.codegen.layer import TensorType
 from sartor.codegen.layouts import ImageLayout
-from sartor.codegen.packing import Packing, Reshape, Transpose
 from sartor.codegen.operations import indexing_maps, nested
+from sartor.codegen.packing import Packing, Reshape, Transpose
 
 _CHANNEL = 1
 _FILTER_RANK = 3
@@ -37,9 +37,7 @@ class GenericRewriter:
         weights: values that do not, unless they are filters, with their ONNX types.
     """
 
-    def __init__(
-        self, layout: ImageLayout, images: Set[ir.Value], weights: Mapping[ir.Value, TensorType]
-    ) -> None:
+    def __init__(self, layout: ImageLayout, images: Set[ir.Value], weights: Mapping[ir.Value, TensorType]) -> None:
         self._layout = layout
         self._images = images
         self._weights = weights
@@ -55,9 +53,7 @@ class GenericRewriter:
         kinds = list(ir.ArrayAttr(op.attributes["iterator_types"]))
         self._rewrite_body(op)
         loops = self._split(op, maps, kinds)
-        rewritten = [
-            self._results(value, results, loops) for value, results in zip(op.operands, maps, strict=True)
-        ]
+        rewritten = [self._results(value, results, loops) for value, results in zip(op.operands, maps, strict=True)]
         order = self._loop_order(rewritten[-1], loops)
         self._reorder(op, rewritten, loops, order)
 
@@ -94,9 +90,7 @@ class GenericRewriter:
             return self._pack_filter(value, results, loops)
         return self._pack_vector(value, results, loops)
 
-    def _pack_filter(
-        self, value: ir.Value, results: list[ir.AffineExpr], loops: _Loops
-    ) -> list[ir.AffineExpr]:
+    def _pack_filter(self, value: ir.Value, results: list[ir.AffineExpr], loops: _Loops) -> list[ir.AffineExpr]:
         """``[OC, IC, KH, KW]`` to ``[KH, KW, IC, OC]``, or blocked ``[OCo, ICo, KH, KW, ICi, OCi]``."""
         if loops.inner:
             return self._block_filter(value, results, loops)
@@ -106,16 +100,12 @@ class GenericRewriter:
         self._record(value, Packing((Transpose(order),)))
         return [results[axis] for axis in order]
 
-    def _block_filter(
-        self, value: ir.Value, results: list[ir.AffineExpr], loops: _Loops
-    ) -> list[ir.AffineExpr]:
+    def _block_filter(self, value: ir.Value, results: list[ir.AffineExpr], loops: _Loops) -> list[ir.AffineExpr]:
         packing, outer, inner = self._blocked(value, results, loops)
         self._record(value, packing)
         return outer + inner[::-1]
 
-    def _pack_vector(
-        self, value: ir.Value, results: list[ir.AffineExpr], loops: _Loops
-    ) -> list[ir.AffineExpr]:
+    def _pack_vector(self, value: ir.Value, results: list[ir.AffineExpr], loops: _Loops) -> list[ir.AffineExpr]:
         """A bias or another small operand: unchanged, or split where its loop is."""
         if not any(_position_or_none(each) in loops.inner for each in results):
             return results
@@ -157,17 +147,13 @@ class GenericRewriter:
         split = set(loops.inner) | set(loops.inner.values())
         return order + sorted(rest, key=lambda loop: (loop in split, loop))
 
-    def _reorder(
-        self, op: ir.Operation, maps: list[list[ir.AffineExpr]], loops: _Loops, order: list[int]
-    ) -> None:
+    def _reorder(self, op: ir.Operation, maps: list[list[ir.AffineExpr]], loops: _Loops, order: list[int]) -> None:
         count = len(loops.kinds)
         renamed = [ir.AffineDimExpr.get(order.index(loop)) for loop in range(count)]
         substitution = ir.AffineMap.get(count, 0, renamed)
         op.attributes["indexing_maps"] = ir.ArrayAttr.get(
             [
-                ir.AffineMapAttr.get(
-                    ir.AffineMap.get(count, 0, [each.compose(substitution) for each in results])
-                )
+                ir.AffineMapAttr.get(ir.AffineMap.get(count, 0, [each.compose(substitution) for each in results]))
                 for results in maps
             ]
         )

@@ -54,9 +54,7 @@ def _c_function(name: str, *argument_types: type) -> Callable[..., object]:
 
 def _set_phase(invocation: Invocation, which: str, phase: str | None) -> None:
     if phase is not None:
-        setter = _c_function(
-            f"ireeCompilerInvocationSetCompile{which}Phase", ctypes.c_void_p, ctypes.c_char_p
-        )
+        setter = _c_function(f"ireeCompilerInvocationSetCompile{which}Phase", ctypes.c_void_p, ctypes.c_char_p)
         setter(invocation._inv_p, phase.encode())
 
 

@@ -37,14 +37,10 @@ def used_values(op: ir.Operation) -> list[ir.Value]:
     """Operands of ``op``, then values its regions capture from outside, each once."""
     inner: set[ir.Value] = set()
     for child in nested(op):
-        inner.update(
-            argument for region in child.regions for block in region.blocks for argument in block.arguments
-        )
+        inner.update(argument for region in child.regions for block in region.blocks for argument in block.arguments)
         if child != op:
             inner.update(child.results)
-    return list(
-        dict.fromkeys(value for child in nested(op) for value in child.operands if value not in inner)
-    )
+    return list(dict.fromkeys(value for child in nested(op) for value in child.operands if value not in inner))
 
 
 def remap(op: ir.Operation, mapping: Mapping[ir.Value, ir.Value]) -> None:

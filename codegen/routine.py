@@ -12,7 +12,6 @@ from typing import Protocol
 from sartor.codegen.layer import LayerKind, Task
 from sartor.codegen.layouts import plain_layout
 from sartor.codegen.packing import Packing
-from sartor.codegen.schema import Schema
 from sartor.codegen.target import Target
 
 Parameters = Mapping[str, tuple[int, ...] | int]
@@ -67,14 +66,6 @@ class Variant:
     dtype: str
     implementation: Implementation
 
-    @property
-    def input_schemas(self) -> tuple[Schema, ...]:
-        return tuple(Schema(self.device, self.dtype, layout) for layout in self.implementation.inputs)
-
-    @property
-    def output_schema(self) -> Schema:
-        return Schema(self.device, self.dtype, self.implementation.output)
-
 
 class Routine(Protocol):
     """One family of implementations. ``name`` is the algorithm in descriptors."""
@@ -98,9 +89,7 @@ def dtype_of(task: Task) -> str:
 def describe(routine: str, task: Task, parameters: Parameters, target: Target) -> str:
     """The descriptor of a variant."""
     listed = ",".join(f"{name}={_value(value)}" for name, value in sorted(parameters.items()))
-    return f"{target.device}:{dtype_of(task)}/{_OP_NAMES[task.kind]}.{routine}" + (
-        f"{{{listed}}}" if listed else ""
-    )
+    return f"{target.device}:{dtype_of(task)}/{_OP_NAMES[task.kind]}.{routine}" + (f"{{{listed}}}" if listed else "")
 
 
 def _value(value: tuple[int, ...] | int) -> str:
@@ -118,9 +107,7 @@ def variants_of(routine: Routine, task: Task, target: Target) -> Iterator[Varian
         if isinstance(built, Rejected):
             yield built
         else:
-            yield Variant(
-                describe(routine.name, task, parameters, target), target.device, dtype_of(task), built
-            )
+            yield Variant(describe(routine.name, task, parameters, target), target.device, dtype_of(task), built)
 
 
 def plain_inputs(task: Task) -> tuple[str, ...]:

@@ -77,9 +77,7 @@ class _Body:
     values: dict[tuple[ValueRef, str], str] = field(default_factory=dict)
     used: dict[str, DispatchCode] = field(default_factory=dict)
 
-    def call(
-        self, piece: Piece, arguments: list[tuple[str, TensorType]], results: list[TensorType]
-    ) -> list[str]:
+    def call(self, piece: Piece, arguments: list[tuple[str, TensorType]], results: list[TensorType]) -> list[str]:
         """Call a piece; returns the names of its results."""
         self.used.setdefault(piece.symbol, piece.code)
         name = f"%v{len(self.lines)}"
@@ -87,9 +85,7 @@ class _Body:
         types = ", ".join(str(tensor) for _, tensor in arguments)
         count = f":{len(results)}" if len(results) > 1 else ""
         produced = ", ".join(map(str, results))
-        self.lines.append(
-            f"{name}{count} = util.call @{piece.symbol}({operands}) : ({types}) -> ({produced})"
-        )
+        self.lines.append(f"{name}{count} = util.call @{piece.symbol}({operands}) : ({types}) -> ({produced})")
         return [name] if len(results) == 1 else [f"{name}#{index}" for index in range(len(results))]
 
 
@@ -108,9 +104,7 @@ class _Writer:
         for layer in self._stitching.layers:
             self._layer(layer)
         returned = [
-            self._value(each.source, plain_layout(each.type))
-            for each in self._stitching.outputs
-            if each.source
+            self._value(each.source, plain_layout(each.type)) for each in self._stitching.outputs if each.source
         ]
         attributes, devices = module_header(target)
         pieces = [code.text for _, code in sorted(self._body.used.items())]
@@ -124,15 +118,11 @@ class _Writer:
         implementation = piece.implementation
         arguments = [
             (self._value(ref, layout), physical_type(logical, layout))
-            for ref, layout, logical in zip(
-                layer.inputs, implementation.inputs, layer.task.inputs, strict=True
-            )
+            for ref, layout, logical in zip(layer.inputs, implementation.inputs, layer.task.inputs, strict=True)
         ]
         arguments += [
             self._weight(name, packing, logical)
-            for name, packing, logical in zip(
-                layer.weights, implementation.packings, layer.task.weights, strict=True
-            )
+            for name, packing, logical in zip(layer.weights, implementation.packings, layer.task.weights, strict=True)
         ]
         results = [physical_type(each, implementation.output) for each in layer.task.results]
         names = self._body.call(piece, arguments, results)
@@ -205,6 +195,28 @@ def compile_stitched(stitched: Stitched, target: Target, *, embed: bool = True) 
     return compile_module(buffer.getvalue(), target.flags, start="flow")
 
 
+def compile_whole(
+    bytecode: bytes, weights: Mapping[str, np.ndarray], target: Target, manifest: str, *, embed: bool = True
+) -> bytes:
+    """Compile the unsplit module by IREE's stock lowering alone, under the same entry and with a manifest.
+
+    Raises:
+        CompileError: with IREE's diagnostic.
+    """
+    context = ir.Context()
+    with context, ir.Location.unknown(context):
+        module = ir.Module.parse(bytecode)
+        reflection = ir.DictAttr.get({MANIFEST_KEY: ir.StringAttr.get(manifest)})
+        for view in module.body.operations:
+            if view.operation.name == "util.func":
+                view.operation.attributes["iree.reflection"] = reflection
+        if embed:
+            _embed(module, weights)
+        buffer = io.BytesIO()
+        module.operation.write_bytecode(buffer)
+    return compile_module(buffer.getvalue(), target.flags, start="input")
+
+
 def _embed(module: ir.Module, parameters: Mapping[str, np.ndarray]) -> None:
     for view in module.body.operations:
         op = view.operation
@@ -272,9 +284,6 @@ def _synchronous(inputs: int, outputs: int, views: str, reflection: str) -> str:
 def _quoted(text: str) -> str:
     """``text`` as an MLIR string: JSON's escapes, its non-ASCII characters as bytes."""
     escaped = (
-        json.dumps(text, ensure_ascii=False)[1:-1]
-        .replace('\\"', "\\22")
-        .replace("\\n", "\\0A")
-        .replace("\\t", "\\09")
+        json.dumps(text, ensure_ascii=False)[1:-1].replace('\\"', "\\22").replace("\\n", "\\0A").replace("\\t", "\\09")
     )
     return f'"{escaped}"'

@@ -39,9 +39,7 @@ def weight_leaves(op: ir.Operation) -> list[ir.Operation]:
 
 def is_weight(op: ir.Operation) -> bool:
     """A loaded parameter, or a constant whose elements differ."""
-    return op.name == "util.global.load" or (
-        op.name == "arith.constant" and _is_dense(op.attributes["value"])
-    )
+    return op.name == "util.global.load" or (op.name == "arith.constant" and _is_dense(op.attributes["value"]))
 
 
 def _is_dense(attribute: ir.Attribute) -> bool:

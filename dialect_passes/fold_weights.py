@@ -12,10 +12,10 @@ import numpy as np
 
 from sartor.codegen.iree_compiler import ir
 from sartor.codegen.layer import TensorType
-from sartor.dialect_passes.constants import constant_ops, dense_array, is_weight, weight_leaves
 from sartor.codegen.operations import body_of, defining_op, entry_function, remap, source, used_values
+from sartor.dialect_passes.constants import constant_ops, dense_array, is_weight, weight_leaves
 
-Evaluate = Callable[[str, Sequence[np.ndarray]], Sequence[np.ndarray]]
+Evaluate = Callable[[str, Sequence[np.ndarray], Sequence[TensorType]], Sequence[np.ndarray]]
 
 _GROWTH = 2
 _SLACK_BYTES = 4096
@@ -28,7 +28,7 @@ def fold_weights(module: ir.Module, weights: dict[str, np.ndarray], evaluate: Ev
     Args:
         module: linalg on tensors, changed in place.
         weights: parameter name to array, extended in place.
-        evaluate: runs a module with one function ``@fold`` on arrays and returns its results.
+        evaluate: runs a module with one function ``@fold`` on arrays, given the types of its results.
     """
     function = entry_function(module)
     with module.context, ir.Location.unknown(module.context):
@@ -40,9 +40,7 @@ def fold_weights(module: ir.Module, weights: dict[str, np.ndarray], evaluate: Ev
 
 def _name_dense_constants(module: ir.Module, function: ir.Operation, weights: dict[str, np.ndarray]) -> None:
     """Give every dense constant that an op computes with a parameter name, as initialisers have."""
-    constants = [
-        view.operation for view in body_of(function).operations if view.operation.name == "arith.constant"
-    ]
+    constants = [view.operation for view in body_of(function).operations if view.operation.name == "arith.constant"]
     for op in filter(is_weight, constants):
         _load_instead(module, op.results[0], dense_array(op), weights)
         op.erase()
@@ -87,7 +85,8 @@ def _replace(
 ) -> None:
     leaves = list(dict.fromkeys(leaf for target in targets for leaf in weight_leaves(source(target))))
     text = _fold_module(function, targets, leaves)
-    arrays = evaluate(text, [weights[_parameter(leaf)] for leaf in leaves])
+    types = [TensorType.parse(str(target.type)) for target in targets]
+    arrays = evaluate(text, [weights[_parameter(leaf)] for leaf in leaves], types)
     for target, array in zip(targets, arrays, strict=True):
         _load_instead(module, target, array, weights)
 
@@ -102,9 +101,7 @@ def _fold_module(function: ir.Operation, targets: list[ir.Value], leaves: list[i
     results = ", ".join(str(target.type) for target in targets)
     shell = ir.Module.parse(f"util.func public @fold({arguments}) -> ({results}) {{ util.unreachable }}")
     block = body_of(shell.body.operations[0].operation)
-    mapping: dict[ir.Value, ir.Value] = dict(
-        zip((leaf.results[0] for leaf in leaves), block.arguments, strict=True)
-    )
+    mapping: dict[ir.Value, ir.Value] = dict(zip((leaf.results[0] for leaf in leaves), block.arguments, strict=True))
     needed = {op for target in targets for op in _chain(source(target))}
     terminator = block.operations[0]
     for view in body_of(function).operations:
@@ -129,9 +126,7 @@ def _chain(op: ir.Operation) -> list[ir.Operation]:
     return chain
 
 
-def _load_instead(
-    module: ir.Module, value: ir.Value, array: np.ndarray, weights: dict[str, np.ndarray]
-) -> None:
+def _load_instead(module: ir.Module, value: ir.Value, array: np.ndarray, weights: dict[str, np.ndarray]) -> None:
     """Store ``array`` as a new weight and make every user of ``value`` load it."""
     name = f"c{len(weights)}"
     weights[name] = np.ascontiguousarray(array)

@@ -10,7 +10,6 @@ import networkx as nx
 
 from sartor.codegen.iree_compiler import ir
 from sartor.codegen.layer import Layer, NetworkValue, Task, TensorType, ValueRef
-from sartor.dialect_passes.constants import constant_ops, is_weight
 from sartor.codegen.operations import (
     body_of,
     defining_op,
@@ -20,6 +19,7 @@ from sartor.codegen.operations import (
     source,
     used_values,
 )
+from sartor.dialect_passes.constants import constant_ops, is_weight
 from sartor.dialect_passes.partition import Group, partition
 
 LAYER_SYMBOL = "layer"
@@ -158,9 +158,7 @@ class _Outliner:
     def _body(self, group: Group, arguments: list[ir.Value], results: list[ir.Value]) -> str:
         signature = ", ".join(f"%arg{index}: {value.type}" for index, value in enumerate(arguments))
         types = ", ".join(str(value.type) for value in results)
-        shell = ir.Module.parse(
-            f"util.func public @{LAYER_SYMBOL}({signature}) -> ({types}) {{ util.unreachable }}"
-        )
+        shell = ir.Module.parse(f"util.func public @{LAYER_SYMBOL}({signature}) -> ({types}) {{ util.unreachable }}")
         function = shell.body.operations[0].operation
         block = body_of(function)
         terminator = block.operations[0].operation

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 from sartor.codegen.iree_compiler import ir
 from sartor.codegen.layer import LayerKind
-from sartor.dialect_passes.constants import constant_ops
 from sartor.codegen.operations import (
     body_of,
     indexing_maps,
@@ -19,6 +18,7 @@ from sartor.codegen.operations import (
     source,
     used_values,
 )
+from sartor.dialect_passes.constants import constant_ops
 
 _BOUNDARY = ("hal.tensor.import", "hal.tensor.barrier", "hal.tensor.export", "util.return")
 _RESHAPES = frozenset({"tensor.expand_shape", "tensor.collapse_shape"})

@@ -102,9 +102,7 @@ class NativeDevice:
         """
         fences = Fences(self)
         try:
-            self.hal.queue_copy(
-                source, target, wait_semaphores=fences.ready, signal_semaphores=fences.finished
-            )
+            self.hal.queue_copy(source, target, wait_semaphores=fences.ready, signal_semaphores=fences.finished)
         except NATIVE_ERRORS as error:
             raise DeviceError(f"copying failed on '{self}': {reason(error)}") from None
         fences.wait(timeout=None)
@@ -250,9 +248,7 @@ def benchmark_rows(
         DeviceError: if the tool fails or takes longer than ``timeout`` seconds.
     """
     try:
-        results = rt.benchmark_module(
-            path, entry_function=entry, inputs=list(inputs), timeout=timeout, **flags
-        )
+        results = rt.benchmark_module(path, entry_function=entry, inputs=list(inputs), timeout=timeout, **flags)
     except benchmark.BenchmarkTimeoutError:
         raise DeviceError(f"benchmarking '{path}' took longer than {timeout} s") from None
     except (benchmark.BenchmarkToolError, *NATIVE_ERRORS) as error:
@@ -298,6 +294,14 @@ class Program:
         except NATIVE_ERRORS as error:
             raise DeviceError(f"running '{function}' on '{self.device}' failed: {reason(error)}") from None
         return [outputs.get_as_object(index, rt.HalBufferView) for index in range(len(outputs))]
+
+
+def write_parameters(path: Path, arrays: Mapping[str, Array]) -> None:
+    """Write arrays as a parameter archive (.irpa), each under its name."""
+    index = rt.ParameterIndex()
+    for name, array in arrays.items():
+        index.add_buffer(name, np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+    index.create_archive_file(str(path))
 
 
 def _open_parameters(scope: str, path: Path) -> Any:

@@ -101,9 +101,7 @@ _ADAPTER = TypeAdapter(Manifest)
 def _refuse_newer_format(content: object) -> None:
     found = content.get("format") if isinstance(content, dict) else None
     if isinstance(found, int) and found > MANIFEST_FORMAT:
-        raise UsageError(
-            f"the manifest has format {found}, this version reads up to {MANIFEST_FORMAT}; update sartor"
-        )
+        raise UsageError(f"the manifest has format {found}, this version reads up to {MANIFEST_FORMAT}; update sartor")
 
 
 def read_manifest(path: Path) -> Manifest:
@@ -133,9 +131,7 @@ def read_signature(module: Module, entry: str | None = None) -> Signature:
     Raises:
         UsageError: if there is no such function, several to choose from, or no recorded signature.
     """
-    candidates = [
-        name for name in module.functions if name != INITIALIZER and not name.endswith(ASYNC_SUFFIX)
-    ]
+    candidates = [name for name in module.functions if name != INITIALIZER and not name.endswith(ASYNC_SUFFIX)]
     if entry is None and len(candidates) != 1:
         raise UsageError(f"{module.label} exports {candidates or 'nothing'}; name the entry function to run")
     name = entry or candidates[0]
@@ -143,7 +139,5 @@ def read_signature(module: Module, entry: str | None = None) -> Signature:
         raise UsageError(f"{module.label} exports no function '{name}'; it exports {candidates}")
     declaration = module.reflection(name).get(DECLARATION_KEY)
     if declaration is None:
-        raise UsageError(
-            f"{module.label} does not record what '{name}' takes and gives; pass the signature explicitly"
-        )
+        raise UsageError(f"{module.label} does not record what '{name}' takes and gives; pass the signature explicitly")
     return parse_declaration(declaration)

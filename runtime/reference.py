@@ -90,9 +90,7 @@ class OpenVinoReference:
         try:
             import openvino
         except ImportError:
-            raise UsageError(
-                "OpenVINO is not installed; install it with: pip install 'sartor[peers]'"
-            ) from None
+            raise UsageError("OpenVINO is not installed; install it with: pip install 'sartor[peers]'") from None
         try:
             compiled = openvino.Core().compile_model(str(model), "CPU", _openvino_config(threads, precision))
         except RuntimeError as error:
@@ -128,9 +126,7 @@ def _first_line(error: BaseException) -> str:
     return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
-def relative_error(
-    outputs: Sequence[Array], reference: Sequence[Array], *, integer_mismatch: float = 0.0
-) -> float:
+def relative_error(outputs: Sequence[Array], reference: Sequence[Array], *, integer_mismatch: float = 0.0) -> float:
     """The largest ``output_error``; another number of outputs is an infinite error."""
     if len(outputs) != len(reference):
         return math.inf

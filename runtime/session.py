@@ -132,9 +132,7 @@ class Session:
         arguments = self._arguments(feeds)
         if self._device.blocking or not self._has_async_entry:
             names = [spec.name for spec in self._signature.inputs]
-            future = self._thread().submit(
-                self.run_device, output_names, dict(zip(names, arguments, strict=True))
-            )
+            future = self._thread().submit(self.run_device, output_names, dict(zip(names, arguments, strict=True)))
             return PendingRun(future.result)
         selected = self._select(output_names)
         fences = Fences(self._device)
@@ -169,6 +167,11 @@ class Session:
                 fences.settled(None)
             self._in_flight.clear()
             self._program = None
+
+    def __del__(self) -> None:
+        # A device must not be closed under a run; a constructor that failed has left nothing to wait for.
+        for fences, _ in self.__dict__.get("_in_flight", ()):
+            fences.settled(None)
 
     def __enter__(self) -> Session:
         return self
@@ -241,9 +244,7 @@ def _choose_device(
     return open_device(device, threads, spin_us)
 
 
-def _find_parameters(
-    path: Path | None, manifest: Manifest | None, given: Mapping[str, Path]
-) -> dict[str, Path]:
+def _find_parameters(path: Path | None, manifest: Manifest | None, given: Mapping[str, Path]) -> dict[str, Path]:
     found = dict(given)
     for scope, file_name in manifest.parameters.items() if manifest else ():
         if scope not in found:

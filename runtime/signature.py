@@ -111,9 +111,7 @@ def _parse_value(name: str, type_text: str) -> TensorSpec:
     if match is None or match["element"] not in _MLIR_TYPES:
         raise UsageError(f"'{name}' has the type {type_text}, but a session passes dense tensors only")
     dims = match["dims"].split("x")[:-1]
-    return TensorSpec(
-        name, _MLIR_TYPES[match["element"]], tuple(None if size == "?" else int(size) for size in dims)
-    )
+    return TensorSpec(name, _MLIR_TYPES[match["element"]], tuple(None if size == "?" else int(size) for size in dims))
 
 
 def check_names(specs: Sequence[TensorSpec], given: Sequence[str]) -> None:

@@ -68,7 +68,5 @@ def explained(path: str) -> Iterator[None]:
     except sqlite3.DatabaseError as error:
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & _PRIMARY_CODE
         if code in _UNAVAILABLE:
-            raise StoreUnavailableError(
-                f"the tuning database {path} {_UNAVAILABLE[code]} ({error})"
-            ) from error
+            raise StoreUnavailableError(f"the tuning database {path} {_UNAVAILABLE[code]} ({error})") from error
         raise damaged(path, str(error)) from error

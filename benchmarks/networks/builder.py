@@ -8,43 +8,31 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto
 
-from benchmarks.networks.distribution import Distribution, Sample, Vector
+from benchmarks.networks.distribution import Distribution, Sample, Vector, gelu, hard_sigmoid, sigmoid
 from benchmarks.networks.graph import Graph, Shape
 from benchmarks.networks.window import Pads, Pair, Window
 
-Body = Callable[[Graph], None]
-
-# The last layer of a residual branch is scaled down, as training leaves it: a sum over many blocks stays of order one.
+# The last layer of a residual branch is scaled down, as training leaves it: a sum over many blocks stays small.
 RESIDUAL_GAIN = 0.4
 
-# The range of channels' means, relative to their spread, in front of activations. About 0 a deep network is chaotic:
-# every layer amplifies rounding by 1.2. Far from 0 its output hardly depends on the input.
+# The range of the channels' means in front of activations, relative to their spread. About 0 a deep network is
+# chaotic: every layer amplifies rounding by 1.2. Far from 0 its output hardly depends on the input.
 _ACTIVE = (-1.0, 2.0)
 _CENTRED = (-0.5, 0.5)
 
-# A channel that is almost always 0 keeps this share of the average variance, so that no statistic is degenerate.
+# A channel that is almost always 0 keeps this share of the average variance: no statistic is degenerate.
 _VARIANCE_FLOOR = 0.02
 
-# Weights amplify what varies within channels, but no further than if it were this share of the mean square: averages
-# over an image hardly vary.
-_VARIATION_FLOOR = 0.1
-
-
-def assemble(
-    name: str, body: Body, *, version: str, batch: int = 1, seed: int = 0, weights: bool = True
-) -> onnx.ModelProto:
-    """Return the model that `body` describes; `version` is recorded as its producer's version."""
-    graph = Graph(name, batch=batch, seed=seed, weights=weights)
-    body(graph)
-    return graph.model(version)
+# Weights amplify what varies within channels, but no further than if it were this share of the mean square:
+# averages over an image hardly vary.
+_VARIATION_FLOOR = 1.0
 
 
 def image(graph: Graph, channels: int, height: int, width: int) -> Tensor:
-    """Declare the input `input`, `[batch, channels, height, width]`, which is expected to hold N(0, 1) values."""
+    """Declare the input `input`, `[batch, channels, height, width]`, whose values are taken to be N(0, 1)."""
     shape = (graph.batch, channels, height, width)
     return Tensor(graph, graph.input("input", shape), shape, Distribution.normal(graph.rng("input")))
 
@@ -56,7 +44,7 @@ def parameter(graph: Graph, name: str, shape: Shape, std: float) -> Tensor:
 
 
 def concat(name: str, tensors: Sequence[Tensor], axis: int = 1) -> Tensor:
-    """Append a Concat; along another axis than the channels, the largest tensor stands for the distribution."""
+    """Append a Concat; along other axes than the channels, the largest tensor's distribution stands for all."""
     first = tensors[0]
     sizes = [tensor.shape[axis] for tensor in tensors]
     shape = (*first.shape[:axis], sum(sizes), *first.shape[axis + 1 :])
@@ -104,9 +92,9 @@ class Tensor:
         """Add a constant operand and return its name."""
         return self.graph.constant(name, np.asarray(values, dtype=dtype))
 
-    # Layers with weights. Within a channel their output has standard deviation `gain`: He's rule (He et al. 2015,
-    # section 2.2) with the input's own variance in place of the one that holds after a ReLU. A bias takes the channel's
-    # mean away, as training and batch norm do, and puts it somewhere in a fixed range.
+    # Layers with weights. Within a channel their output has a standard deviation of 1 or `gain`: He's rule (He et
+    # al. 2015, section 2.2) with the input's own variance instead of the one that holds after a ReLU. A bias takes
+    # the channel's mean away, as training and batch norm do, and puts it somewhere in a fixed range.
 
     def conv(
         self,
@@ -132,9 +120,7 @@ class Tensor:
             operand, result = self._bias(f"{name}.bias", result, _ACTIVE)
             operands.append(operand)
         shape = (batch, channels, *window.output_size(height, width))
-        return self.apply(
-            "Conv", name, *operands, shape=shape, distribution=result, group=groups, **window.attributes
-        )
+        return self.apply("Conv", name, *operands, shape=shape, distribution=result, group=groups, **window.attributes)
 
     def gemm(self, name: str, features: int) -> Tensor:
         """Append a fully connected layer on `[batch, inputs]`; the weight is stored `[features, inputs]`."""
@@ -179,15 +165,10 @@ class Tensor:
         features = self.shape[-1]
         rng = self.graph.rng(name)
         scale, shift = rng.uniform(0.7, 1.3, features), rng.uniform(*_CENTRED, features)
-        operands = [
-            self.graph.parameter(f"{name}.{key}", value)
-            for key, value in (("weight", scale), ("bias", shift))
-        ]
+        operands = [self.graph.parameter(f"{name}.{key}", value) for key, value in (("weight", scale), ("bias", shift))]
         unit = self.distribution.map(lambda sample: (sample - sample.mean()) / sample.std())
         normed = unit.affine(scale, shift)
-        return self.apply(
-            "LayerNormalization", name, *operands, distribution=normed, axis=-1, epsilon=epsilon
-        )
+        return self.apply("LayerNormalization", name, *operands, distribution=normed, axis=-1, epsilon=epsilon)
 
     # Activations.
 
@@ -207,25 +188,25 @@ class Tensor:
 
     def sigmoid(self, name: str) -> Tensor:
         """Append a Sigmoid."""
-        return self._elementwise("Sigmoid", name, _sigmoid)
+        return self._elementwise("Sigmoid", name, sigmoid)
 
     def silu(self, name: str) -> Tensor:
         """Append x * sigmoid(x) as the two operators that exporters write."""
         gate = self.sigmoid(f"{name}.sigmoid")
-        activated = self.distribution.map(lambda sample: sample * _sigmoid(sample))
+        activated = self.distribution.map(lambda sample: sample * sigmoid(sample))
         return self.apply("Mul", f"{name}.mul", gate, distribution=activated)
 
     def hard_sigmoid(self, name: str) -> Tensor:
         """Append a HardSigmoid with MobileNetV3's slope of 1/6."""
-        return self._elementwise("HardSigmoid", name, _hard_sigmoid, alpha=1 / 6, beta=0.5)
+        return self._elementwise("HardSigmoid", name, hard_sigmoid, alpha=1 / 6, beta=0.5)
 
     def hard_swish(self, name: str) -> Tensor:
         """Append a HardSwish."""
-        return self._elementwise("HardSwish", name, lambda sample: sample * _hard_sigmoid(sample))
+        return self._elementwise("HardSwish", name, lambda sample: sample * hard_sigmoid(sample))
 
     def gelu(self, name: str) -> Tensor:
         """Append the exact GELU, x * (1 + erf(x / √2)) / 2, as the five operators that exporters write."""
-        activated = self.distribution.map(_gelu)
+        activated = self.distribution.map(gelu)
         with self.graph.scope(name):
             scaled = self.apply("Div", "div", self.constant("sqrt2", math.sqrt(2)))
             raised = scaled.apply("Erf", "erf").apply("Add", "add", self.constant("one", 1))
@@ -250,14 +231,15 @@ class Tensor:
         """Append an AveragePool that counts padding, as PyTorch's does by default."""
         window = Window.of(kernel, stride, pad)
         inside = float(window.inside(*self.shape[2:]).mean())
-        averaged = self.distribution.averaged(window.taps).map(lambda sample: sample * inside)
+        averaged = self._averaged(window.taps).map(lambda sample: sample * inside)
         shape = (*self.shape[:2], *window.output_size(*self.shape[2:]))
-        attributes = {**window.attributes, **({"count_include_pad": 1} if pad else {})}
-        return self.apply("AveragePool", name, shape=shape, distribution=averaged, **attributes)
+        return self.apply(
+            "AveragePool", name, shape=shape, distribution=averaged, count_include_pad=1, **window.attributes
+        )
 
     def global_average_pool(self, name: str) -> Tensor:
         """Append a GlobalAveragePool; the result is `[batch, channels, 1, 1]`."""
-        averaged = self.distribution.averaged(math.prod(self.shape[2:]))
+        averaged = self._averaged(math.prod(self.shape[2:]))
         return self.apply("GlobalAveragePool", name, shape=(*self.shape[:2], 1, 1), distribution=averaged)
 
     def local_response_norm(self, name: str, bias: float) -> Tensor:
@@ -275,24 +257,20 @@ class Tensor:
         """Append a Mul of two tensors."""
         return self._merge("Mul", name, other, np.multiply)
 
-    def matmul(self, name: str, other: Tensor) -> Tensor:
-        """Append a MatMul of two activations with equal batch dimensions."""
+    def matmul(self, name: str, other: Tensor, distribution: Distribution | None = None) -> Tensor:
+        """Append a MatMul of two activations, which are independent unless a distribution is given."""
         rms = math.sqrt(self.shape[-1] * self.distribution.power * other.distribution.power)
-        fresh = Distribution.normal(self.graph.rng(name), std=rms)
-        return self.apply(
-            "MatMul", name, other, shape=(*self.shape[:-1], other.shape[-1]), distribution=fresh
-        )
+        result = distribution or Distribution.normal(self.graph.rng(name), std=rms)
+        return self.apply("MatMul", name, other, shape=(*self.shape[:-1], other.shape[-1]), distribution=result)
 
     def flatten(self, name: str) -> Tensor:
         """Append a Flatten of an image to `[batch, features]`."""
         batch, channels, height, width = self.shape
         repeated = self.distribution.map(lambda sample: np.repeat(sample, height * width, axis=0))
-        return self.apply(
-            "Flatten", name, shape=(batch, channels * height * width), distribution=repeated, axis=1
-        )
+        return self.apply("Flatten", name, shape=(batch, channels * height * width), distribution=repeated, axis=1)
 
     def reshape(self, name: str, *shape: int, distribution: Distribution | None = None) -> Tensor:
-        """Append a Reshape to a static shape, after which channels are not told apart unless a distribution says so."""
+        """Append a Reshape to a static shape; channels lose their identity unless a distribution is given."""
         mixed = distribution or self.distribution.shared(self.graph.rng(name))
         operand = self.constant(f"{name}.shape", shape, np.int64)
         return self.apply("Reshape", name, operand, shape=shape, distribution=mixed)
@@ -310,22 +288,20 @@ class Tensor:
         made = self.graph.node("Split", name, [self.name, sizes], [shape] * parts, axis=axis)
         shares = [self.distribution] * parts
         if axis == self.channel_axis:
-            shares = [
-                Distribution(rows) for rows in np.split(self.distribution.rows(self.shape[axis]), parts)
-            ]
+            shares = [Distribution(rows) for rows in np.split(self.distribution.rows(self.shape[axis]), parts)]
         return [Tensor(self.graph, output, shape, share) for output, share in zip(made, shares, strict=True)]
 
-    def _elementwise(
-        self, op_type: str, name: str, function: Callable[[Sample], Sample], **attributes: float
-    ) -> Tensor:
+    def _elementwise(self, op_type: str, name: str, function: Callable[[Sample], Sample], **attributes: Any) -> Tensor:
         return self.apply(op_type, name, distribution=self.distribution.map(function), **attributes)
 
-    def _merge(
-        self, op_type: str, name: str, other: Tensor, function: Callable[[Sample, Sample], Sample]
-    ) -> Tensor:
+    def _merge(self, op_type: str, name: str, other: Tensor, function: Callable[[Sample, Sample], Sample]) -> Tensor:
         merged = self.distribution.map(lambda sample: function(sample, other.distribution.sample))
         shape = np.broadcast_shapes(self.shape, other.shape)
         return self.apply(op_type, name, other, shape=shape, distribution=merged)
+
+    def _averaged(self, positions: int) -> Distribution:
+        # Neighbours are correlated: measured on these networks, about the square root of their number is independent.
+        return self.distribution.averaged(math.sqrt(positions))
 
     def _weight_std(self, fan_in: float) -> float:
         spread = max(self.distribution.variance.mean(), _VARIATION_FLOOR * self.distribution.power)
@@ -343,16 +319,3 @@ class Tensor:
     ) -> tuple[str, Distribution]:
         values = gain * self.graph.rng(name).uniform(*bounds, len(result.sample)) - result.mean
         return self.graph.parameter(name, values), result.affine(np.ones(len(values)), values)
-
-
-def _sigmoid(sample: Sample) -> Sample:
-    return 1 / (1 + np.exp(-sample))
-
-
-def _hard_sigmoid(sample: Sample) -> Sample:
-    return np.clip(sample / 6 + 0.5, 0, 1)
-
-
-def _gelu(sample: Sample) -> Sample:
-    """Return the tanh approximation (Hendrycks, Gimpel 2016, section 2)."""
-    return 0.5 * sample * (1 + np.tanh(math.sqrt(2 / math.pi) * (sample + 0.044715 * sample**3)))

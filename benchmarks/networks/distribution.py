@@ -1,6 +1,6 @@
 """What the values of a tensor look like: a sample per channel, carried along while a graph is built.
 
-Weights, biases and batch norm statistics of realistic scale need the mean and the variance of what they act on.
+Weights, biases and batch norm statistics of realistic scale need the mean and variance of what they act on.
 Carrying a sample through every operator gives both for any activation, pooling or merge without running the
 network: in milliseconds a layer, and independent of how a machine's libraries round.
 """
@@ -24,10 +24,26 @@ def _normal_quantiles() -> Vector:
     """Return `SAMPLES` quantiles of N(0, 1), rescaled to a variance of exactly one."""
     inverse = NormalDist().inv_cdf
     quantiles = np.array([inverse((index + 0.5) / SAMPLES) for index in range(SAMPLES)])
-    return quantiles / np.sqrt(np.mean(quantiles**2))
+    quantiles /= np.sqrt(np.mean(quantiles**2))
+    return quantiles
 
 
 _NORMAL = _normal_quantiles()
+
+
+def sigmoid(sample: Sample) -> Sample:
+    """Return the logistic function of each value."""
+    return np.asarray(1 / (1 + np.exp(-sample)))
+
+
+def hard_sigmoid(sample: Sample) -> Sample:
+    """Return the piecewise linear sigmoid with slope 1/6."""
+    return np.clip(sample / 6 + 0.5, 0, 1)
+
+
+def gelu(sample: Sample) -> Sample:
+    """Return the tanh approximation of the GELU (Hendrycks, Gimpel 2016, section 2)."""
+    return np.asarray(0.5 * sample * (1 + np.tanh(np.sqrt(2 / np.pi) * (sample + 0.044715 * sample**3))))
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,10 +53,8 @@ class Distribution:
     sample: Sample
 
     @classmethod
-    def normal(
-        cls, rng: np.random.Generator, mean: Vector | float = 0.0, std: Vector | float = 1.0
-    ) -> Distribution:
-        """Return normal distributions, a row for each element of `mean` and `std`, independent of all others."""
+    def normal(cls, rng: np.random.Generator, mean: Vector | float = 0.0, std: Vector | float = 1.0) -> Distribution:
+        """Return normal distributions, a row for each element of `mean` and `std`, independent of each other."""
         means, stds = np.broadcast_arrays(np.atleast_1d(mean), np.atleast_1d(std))
         rows = np.tile(_NORMAL, (len(means), 1))
         return cls(means[:, np.newaxis] + stds[:, np.newaxis] * rng.permuted(rows, axis=1))
@@ -53,12 +67,12 @@ class Distribution:
     @property
     def mean(self) -> Vector:
         """Return the mean of each row."""
-        return self.sample.mean(axis=1)
+        return np.asarray(self.sample.mean(axis=1))
 
     @property
     def variance(self) -> Vector:
         """Return the variance of each row."""
-        return self.sample.var(axis=1)
+        return np.asarray(self.sample.var(axis=1))
 
     @property
     def power(self) -> float:
@@ -82,10 +96,10 @@ class Distribution:
         quantiles = np.sort(self.sample, axis=None)[len(self.sample) // 2 :: len(self.sample)]
         return Distribution(rng.permutation(quantiles)[np.newaxis])
 
-    def averaged(self, values: int) -> Distribution:
-        """Return the distribution of averages over `values` neighbours, as correlated as if √`values` were distinct."""
+    def averaged(self, values: float) -> Distribution:
+        """Return the distribution of averages over `values` independent values of a channel."""
         mean = self.sample.mean(axis=1, keepdims=True)
-        return Distribution(mean + (self.sample - mean) / values**0.25)
+        return Distribution(mean + (self.sample - mean) / np.sqrt(values))
 
     def maximum(self, values: int, rng: np.random.Generator) -> Distribution:
         """Return the distribution of maxima over `values` independent values of a channel."""
@@ -100,9 +114,9 @@ class Distribution:
     def project(self, weight: NDArray[np.float32], inside: Vector, rng: np.random.Generator) -> Distribution:
         """Return the distribution after a weighted sum over channels and kernel positions.
 
-        `weight` is `[groups, outputs, inputs, taps]`, with outputs and inputs counted per group; `inside[t]` is how
-        often tap `t` reads the image and not padding. Inputs count as uncorrelated, which zero-mean weights make
-        true on average whatever the correlations are.
+        `weight` is `[groups, outputs, inputs, taps]`, with outputs and inputs counted per group; `inside[t]` is
+        how often tap `t` reads the image and not padding. Inputs count as uncorrelated, which is right on average
+        over zero-mean weights whatever the correlations are.
         """
         groups, _, inputs, _ = weight.shape
         rows = self.rows(groups * inputs)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -26,19 +26,21 @@ def header(version: str) -> onnx.ModelProto:
 class Graph:
     """Collects the parts of one model.
 
-    Every random tensor has a generator of its own, seeded by `seed` and its name: a change to one layer draws the
-    same numbers for all others. With `weights=False` parameters are graph inputs instead of initializers, which
+    Every random tensor has a generator of its own, seeded by `seed` and its name: a change to one layer leaves the
+    numbers drawn for the others. With `weights=False` parameters are graph inputs instead of initializers, which
     gives a model of a few kilobytes whose shapes can still be checked.
     """
 
-    def __init__(self, name: str, *, batch: int = 1, seed: int = 0, weights: bool = True) -> None:
+    def __init__(self, name: str, *, version: str, batch: int, seed: int, weights: bool) -> None:
         self.name = name
         self.batch = batch
         self._seed = seed
         self.has_weights = weights
+        self._model = header(version)
+        self._model.opset_import.append(helper.make_opsetid("", OPSET))
+        self._model.graph.name = name
         self._scopes: list[str] = []
         self._nodes: list[onnx.NodeProto] = []
-        self._initializers: list[TensorProto] = []
         self._inputs: list[onnx.ValueInfoProto] = []
         self._parameters: list[onnx.ValueInfoProto] = []
         self._outputs: list[onnx.ValueInfoProto] = []
@@ -68,7 +70,7 @@ class Graph:
         return name
 
     def draw(self, name: str, shape: Shape, std: float) -> NDArray[np.float32]:
-        """Return values from N(0, std²); without weights a view of one zero, which takes no time or memory."""
+        """Return values from N(0, std²); without weights a view of one zero, which takes no memory."""
         if not self.has_weights:
             return np.broadcast_to(np.float32(0), shape)
         values = self.rng(name).standard_normal(shape, dtype=np.float32)
@@ -83,7 +85,8 @@ class Graph:
 
     def constant(self, name: str, values: NDArray[Any]) -> str:
         """Add an initializer that is part of the architecture, such as a shape, and return its name."""
-        self._initializers.append(numpy_helper.from_array(values, self.qualified(name)))
+        # Straight into the model: every further copy of VGG's weights costs a second.
+        self._model.graph.initializer.append(numpy_helper.from_array(values, self.qualified(name)))
         return self.qualified(name)
 
     def node(
@@ -112,22 +115,28 @@ class Graph:
             node.input[:] = [name if used == value else used for used in node.input]
             node.output[:] = [name if made == value else made for made in node.output]
 
-    def model(self, version: str) -> onnx.ModelProto:
-        """Return the finished model."""
-        graph = helper.make_graph(
-            self._nodes,
-            self.name,
-            [*self._inputs, *self._parameters],
-            self._outputs,
-            initializer=self._initializers,
-            value_info=list(self._values.values()),
-        )
-        model = header(version)
-        model.opset_import.append(helper.make_opsetid("", OPSET))
-        model.graph.CopyFrom(graph)
-        return model
+    def model(self) -> onnx.ModelProto:
+        """Return the finished model; nothing can be added afterwards."""
+        graph = self._model.graph
+        graph.node.extend(self._nodes)
+        graph.input.extend([*self._inputs, *self._parameters])
+        graph.output.extend(self._outputs)
+        graph.value_info.extend(self._values.values())
+        return self._model
 
     def _declare(self, name: str, shape: Shape) -> str:
         full = self.qualified(name)
         self._parameters.append(helper.make_tensor_value_info(full, TensorProto.FLOAT, shape))
         return full
+
+
+Body = Callable[[Graph], None]
+
+
+def assemble(
+    name: str, body: Body, *, version: str, batch: int = 1, seed: int = 0, weights: bool = True
+) -> onnx.ModelProto:
+    """Return the model that `body` describes; `version` is recorded as its producer's version."""
+    graph = Graph(name, version=version, batch=batch, seed=seed, weights=weights)
+    body(graph)
+    return graph.model()

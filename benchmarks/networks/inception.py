@@ -24,9 +24,7 @@ def inception_v3(graph: Graph) -> None:
     classify(x)
 
 
-def _unit(
-    x: Tensor, name: str, channels: int, kernel: int | Pair = 1, stride: int = 1, pad: int | Pair = 0
-) -> Tensor:
+def _unit(x: Tensor, name: str, channels: int, kernel: int | Pair = 1, stride: int = 1, pad: int | Pair = 0) -> Tensor:
     with x.graph.scope(name):
         x = x.conv("conv", channels, kernel, stride=stride, pad=pad, bias=False)
         return x.batch_norm("bn", epsilon=1e-3).relu("relu")

@@ -9,8 +9,8 @@ from benchmarks.networks.graph import Graph
 def lenet5(graph: Graph) -> None:
     """Input `[batch, 1, 32, 32]`, output `logits` `[batch, 10]`.
 
-    As commonly rebuilt: C3 sees all maps of S2, subsampling has no coefficients, and the radial basis functions
-    of the output are a linear layer.
+    As commonly rebuilt: C3 sees all maps of S2, subsampling has no coefficients, and a linear layer takes the
+    place of the radial basis functions.
     """
     x = image(graph, 1, 32, 32)
     x = x.conv("c1", 6, 5).tanh("tanh1").average_pool("s2", 2, 2)

@@ -1,4 +1,7 @@
-"""MobileNet v1 (Howard et al. 2017, table 1), v2 (Sandler et al. 2018, table 2), v3 (Howard et al. 2019, table 1)."""
+"""MobileNet v1, v2 and v3-Large.
+
+Howard et al. 2017, table 1; Sandler et al. 2018, table 2; Howard et al. 2019, table 1.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""ResNet (He et al. 2016, table 1), and ACLTuner's ResNetXY (table 5): ResNet-50 with sizes as pruning leaves them.
+"""ResNet (He et al. 2016, table 1), and ResNetXY (ACLTuner, table 5): ResNet-50 with sizes as pruning leaves them.
 
-The stride of a bottleneck is in its middle convolution, as in most published weights, not in its first: this is
-also what gives the 4.1 and 16.3 billion multiplications of ACLTuner's table.
+The stride of a bottleneck is in its middle convolution, as in most published weights, not in its first: this
+also gives the 4.1 and 16.3 billion multiplications of ACLTuner's table.
 """
 
 from __future__ import annotations

@@ -44,9 +44,7 @@ def _pointwise(x: Tensor, name: str, channels: int, kernel: int = 1, stride: int
 
 def _depthwise(x: Tensor, name: str, stride: int) -> Tensor:
     with x.graph.scope(name):
-        return x.conv("conv", x.shape[1], 3, stride=stride, pad=1, groups=x.shape[1], bias=False).batch_norm(
-            "bn"
-        )
+        return x.conv("conv", x.shape[1], 3, stride=stride, pad=1, groups=x.shape[1], bias=False).batch_norm("bn")
 
 
 def _shuffle(x: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""SSD (Liu et al. 2016, figure 2) on ResNet-50, as NeoCPU (section 4) measures it: Gluon's, for 512 x 512 images.
+"""SSD (Liu et al. 2016, figure 2) on ResNet-50 for 512 x 512 images, the Gluon model of NeoCPU (section 4).
 
 Stages at strides 16 and 32 and four extra layers each feed a class head and a box head. Suppression of
 overlapping boxes is left out: it is control flow on a few thousand numbers, not a network.
@@ -16,7 +16,10 @@ _BOXES_PER_POSITION = (4, 6, 6, 6, 4, 4)
 
 
 def ssd_resnet50(graph: Graph) -> None:
-    """Input `[batch, 3, 512, 512]`; outputs `class_scores` `[batch, 6132, 21]`, `box_offsets` `[batch, 6132, 4]`."""
+    """Input `[batch, 3, 512, 512]`.
+
+    Outputs `class_scores` `[batch, 6132, 21]`, after the softmax, and `box_offsets` `[batch, 6132, 4]`.
+    """
     features = resnet50_features(image(graph, 3, 512, 512))[2:]
     for index, channels in enumerate(_EXTRA_CHANNELS):
         with graph.scope(f"extra.{index}"):

@@ -1,4 +1,7 @@
-"""Encoders: BERT (Devlin et al. 2019) in the size of MiniLM-L6, and ViT-Tiny/16 (Touvron et al. 2021, table 1)."""
+"""Transformer encoders: BERT in the size of MiniLM-L6, and ViT-Tiny/16.
+
+Devlin et al. 2019, section 3; Dosovitskiy et al. 2021, section 3.1, with the sizes of Touvron et al. 2021, table 1.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,9 @@ from benchmarks.networks.graph import Graph
 
 _BERT_EPSILON = 1e-12
 _VIT_EPSILON = 1e-6
+
+# Queries and keys of this size let every token attend to a few others, not to all alike, which would make all equal.
+_SHARPNESS = 1.6
 
 
 def bert(graph: Graph) -> None:
@@ -41,9 +47,7 @@ def vit_tiny(graph: Graph) -> None:
     width, heads = 192, 3
     x = image(graph, 3, 224, 224).conv("patch_embed", width, 16, stride=16)
     batch, _, rows, columns = x.shape
-    x = x.reshape("flatten", batch, width, rows * columns, distribution=x.distribution).transpose(
-        "tokens", 0, 2, 1
-    )
+    x = x.reshape("flatten", batch, width, rows * columns, distribution=x.distribution).transpose("tokens", 0, 2, 1)
     token = parameter(graph, "cls_token", (1, 1, width), 0.5)
     shape = (batch, 1, width)
     token = token.apply("Expand", "cls_expand", token.constant("cls_shape", shape, np.int64), shape=shape)
@@ -85,7 +89,9 @@ def _bert_layer(x: Tensor, bias: Tensor, heads: int, feed_forward: int) -> Tenso
     """Append attention and feed-forward, each normalised after its residual sum."""
     width = x.shape[-1]
     with x.graph.scope("attention"):
-        query, key, value = (_heads(x.linear(name, width), name, heads) for name in ("query", "key", "value"))
+        query, key, value = (
+            _heads(x.linear(name, width, gain=_SHARPNESS), name, heads) for name in ("query", "key", "value")
+        )
         attended = _attend(query, key, value, bias).linear("output", width, gain=RESIDUAL_GAIN)
         x = attended.add("residual", x).layer_norm("LayerNorm", _BERT_EPSILON)
     y = x.linear("intermediate", feed_forward).gelu("gelu").linear("output", width, gain=RESIDUAL_GAIN)
@@ -107,23 +113,25 @@ def _vit_layer(x: Tensor, heads: int) -> Tensor:
 
 
 def _heads(x: Tensor, name: str, heads: int) -> Tensor:
-    """Split the last axis: `[batch, tokens, width]` to `[batch, heads, tokens, width / heads]`."""
+    """Split the last axis: `[batch, tokens, width]` to `[batch, heads, tokens, width / heads]`.
+
+    The distribution keeps a row for each of the `width` channels.
+    """
     batch, tokens, width = x.shape
     with x.graph.scope(name):
-        return x.reshape("reshape", batch, tokens, heads, width // heads).transpose("transpose", 0, 2, 1, 3)
+        y = x.reshape("reshape", batch, tokens, heads, width // heads, distribution=x.distribution)
+        return y.transpose("transpose", 0, 2, 1, 3)
 
 
 def _fused_heads(x: Tensor, heads: int) -> list[Tensor]:
     """Project to query, key and value by one matrix, and split it and the heads."""
     batch, tokens, width = x.shape
-    fused = x.linear("qkv", 3 * width).reshape("reshape", batch, tokens, 3, heads, width // heads)
-    parts = fused.transpose("transpose", 2, 0, 3, 1, 4).split("split", 3, axis=0)
+    fused = x.linear("qkv", 3 * width, gain=_SHARPNESS)
+    channels = [Distribution(rows) for rows in np.split(fused.distribution.sample, 3)]
+    y = fused.reshape("reshape", batch, tokens, 3, heads, width // heads).transpose("transpose", 2, 0, 3, 1, 4)
+    parts = zip(("query", "key", "value"), y.split("split", 3, axis=0), channels, strict=True)
     axes = x.constant("squeeze.axes", (0,), np.int64)
-    names = ("query", "key", "value")
-    return [
-        part.apply("Squeeze", name, axes, shape=part.shape[1:])
-        for part, name in zip(parts, names, strict=True)
-    ]
+    return [part.apply("Squeeze", name, axes, shape=part.shape[1:], distribution=own) for name, part, own in parts]
 
 
 def _attend(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -135,5 +143,7 @@ def _attend(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None = Non
     scores = scores.apply("Div", "scale", scores.constant("sqrt_size", root), distribution=scaled)
     if bias is not None:
         scores = scores.add("mask", bias)
-    context = scores.softmax("softmax").matmul("context", value).transpose("merge_transpose", 0, 2, 1, 3)
-    return context.reshape("merge", batch, tokens, heads * size)
+    # A weighted average keeps what tokens have in common, so the size of the values bounds that of their context.
+    context = scores.softmax("softmax").matmul("context", value, value.distribution)
+    context = context.transpose("merge_transpose", 0, 2, 1, 3)
+    return context.reshape("merge", batch, tokens, heads * size, distribution=value.distribution)

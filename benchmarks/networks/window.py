@@ -1,9 +1,9 @@
-"""The arithmetic of sliding windows: output sizes, and how often a position of the kernel lies inside the image."""
+"""The arithmetic of sliding windows: output sizes, and how often a part of the kernel lies inside the image."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,7 +38,7 @@ class Window:
         return self.kernel[0] * self.kernel[1]
 
     @property
-    def attributes(self) -> dict[str, Sequence[int]]:
+    def attributes(self) -> dict[str, Any]:
         """Return the window as ONNX attributes."""
         return {"kernel_shape": self.kernel, "strides": self.strides, "pads": self.pads}
 
@@ -47,7 +47,7 @@ class Window:
         return self._positions(0, height), self._positions(1, width)
 
     def inside(self, height: int, width: int) -> NDArray[np.float64]:
-        """Return for each tap, row by row, the share of output positions at which it reads the image, not padding."""
+        """Return for each tap, row by row, the share of output positions at which it does not read padding."""
         return np.outer(self._inside(0, height), self._inside(1, width)).reshape(-1)
 
     def _positions(self, axis: int, size: int) -> int:
@@ -57,4 +57,4 @@ class Window:
     def _inside(self, axis: int, size: int) -> NDArray[np.float64]:
         starts = np.arange(self._positions(axis, size)) * self.strides[axis] - self.pads[axis]
         read = starts[:, np.newaxis] + np.arange(self.kernel[axis])
-        return np.mean((read >= 0) & (read < size), axis=0)
+        return np.asarray(np.mean((read >= 0) & (read < size), axis=0))

@@ -20,6 +20,4 @@ class Stock:
         return [{}]
 
     def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:
-        return Implementation(
-            task.body, plain_inputs(task), plain_output(task), tuple(Packing() for _ in task.weights)
-        )
+        return Implementation(task.body, plain_inputs(task), plain_output(task), tuple(Packing() for _ in task.weights))

@@ -6,7 +6,6 @@ dropping the configuration; every op in it gets the same register tile.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sartor.codegen.convert import convert_images
@@ -72,17 +71,12 @@ def _choices(height: int, width: int, channels: int) -> list[Parameters]:
     for columns in (each for each in _WIDTHS if width % each == 0):
         for vectors in (4, 2, 1):
             lanes = vectors * _VECTOR
-            if (
-                columns * vectors > _REGISTERS
-                or channels % lanes
-                or columns * vectors < _fewest(width, channels)
-            ):
+            if columns * vectors > _REGISTERS or channels % lanes or columns * vectors < _fewest(width, channels):
                 continue
             rows = _rows(height, channels, lanes)
             block = _channel_block(channels, lanes)
             choices += [
-                {"workgroup": (rows, block), "register": (columns, lanes), "depth": depth}
-                for depth in _CHANNEL_STEPS
+                {"workgroup": (rows, block), "register": (columns, lanes), "depth": depth} for depth in _CHANNEL_STEPS
             ]
     return choices[:_MOST]
 
@@ -99,11 +93,7 @@ def _fewest(width: int, channels: int) -> int:
 def _rows(height: int, channels: int, lanes: int) -> int:
     """Rows of one workgroup: few enough that there are some workgroups, many enough to reuse weights."""
     divisors = [rows for rows in range(1, height + 1) if height % rows == 0]
-    small = [
-        rows
-        for rows in divisors
-        if (height // rows) * (channels // lanes) >= _WORKGROUPS and rows <= _MOST_ROWS
-    ]
+    small = [rows for rows in divisors if (height // rows) * (channels // lanes) >= _WORKGROUPS and rows <= _MOST_ROWS]
     return small[-1] if small else 1
 
 

@@ -21,9 +21,7 @@ from sartor.onnx_model.tensor_data import stored_bytes
 from sartor.onnx_model.walk import tensors
 
 # Not followed, and not waited for: a link swapped in after the check, or a named pipe, must not be opened.
-_OPEN_FLAGS = (
-    os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-)
+_OPEN_FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 _MAX_DIGITS = 19
 
 
@@ -73,9 +71,7 @@ def _references(model: ModelProto) -> Iterator[_Reference]:
 def _reference(tensor: TensorProto, what: str) -> _Reference:
     entries = {entry.key: entry.value for entry in tensor.external_data}
     if tensor.data_location != TensorProto.EXTERNAL or not entries.get("location"):
-        raise UnsupportedModelError(
-            f"{what} names external data but not the file it is in; export the model again"
-        )
+        raise UnsupportedModelError(f"{what} names external data but not the file it is in; export the model again")
     if tensor.data_type == TensorProto.STRING:
         raise UnsupportedModelError(f"{what} holds strings, which ONNX does not allow in external data")
     expected = stored_bytes(tensor, what)
@@ -91,9 +87,7 @@ def _reference(tensor: TensorProto, what: str) -> _Reference:
 
 def _number(text: str, key: str, what: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS):
-        raise UnsupportedModelError(
-            f"{what} has external data with the {key} {text[:40]!r}, which is not a byte count"
-        )
+        raise UnsupportedModelError(f"{what} has external data with the {key} {text[:40]!r}, which is not a byte count")
     return int(text)
 
 
@@ -110,8 +104,7 @@ def _inside(folder: Path, reference: _Reference) -> Path:
         path = (folder / location).resolve(strict=True)
     except (OSError, RuntimeError):
         raise UsageError(
-            f"{reference.what} is stored in {location!r}, which is missing from {folder}; "
-            "put the file beside the model"
+            f"{reference.what} is stored in {location!r}, which is missing from {folder}; put the file beside the model"
         ) from None
     if not path.is_relative_to(root):
         raise _escapes(reference, "a link leads out of the model's folder")
@@ -138,9 +131,7 @@ def _opened(path: Path, reference: _Reference) -> Iterator[int]:
         if not stat.S_ISREG(status.st_mode):
             raise _escapes(reference, "that is not a plain file")
         if status.st_nlink != 1:
-            raise _escapes(
-                reference, "that file has further hard links, which may lie outside the model's folder"
-            )
+            raise _escapes(reference, "that file has further hard links, which may lie outside the model's folder")
         if reference.offset + reference.length > status.st_size:
             raise UnsupportedModelError(
                 f"{reference.what} lies at bytes {reference.offset} to {reference.offset + reference.length} of "
@@ -156,9 +147,7 @@ def _read(file: int, reference: _Reference) -> bytes:
         stream.seek(reference.offset)
         data = stream.read(reference.length)
     if len(data) != reference.length:
-        raise UnsupportedModelError(
-            f"{reference.what}: {reference.location!r} became shorter while it was read"
-        )
+        raise UnsupportedModelError(f"{reference.what}: {reference.location!r} became shorter while it was read")
     return data
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TypeProto, helper, numpy_helper
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, helper, numpy_helper
 
 from sartor.onnx_model.names import fresh_name
 from sartor.onnx_model.tensor_data import to_array
@@ -104,6 +104,26 @@ class GraphEditor:
         if name in self._types or name in self._producers or self._outer is None:
             return None
         return self._outer.constant(name)
+
+    def tensor(self, name: str) -> TensorProto | None:
+        """The initialiser called ``name``."""
+        if name in self._tensors:
+            return self._tensors[name]
+        if name in self._types or name in self._producers or self._outer is None:
+            return None
+        return self._outer.tensor(name)
+
+    def type(self, name: str) -> TypeProto | None:
+        """The type of a value, as far as it is known."""
+        if name in self._tensors:
+            return helper.make_tensor_type_proto(self._tensors[name].data_type, self._tensors[name].dims)
+        if name in self._types:
+            return self._types[name]
+        return self._outer.type(name) if self._outer else None
+
+    def set_type(self, name: str, value: TypeProto) -> None:
+        """Remember what inference found for a computed value."""
+        self._types[name] = value
 
     def rank(self, name: str) -> int | None:
         """Number of dimensions, where known."""

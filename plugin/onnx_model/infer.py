@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, shape_inference
+from onnx import GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto, TypeProto, defs, shape_inference
 
 from sartor.errors import UnsupportedModelError
+from sartor.onnx_model.graph import GraphEditor
 
 # Shape operands (targets of Reshape, axes, pads …) are read by inference; anything longer is a weight.
 _VALUES_KEPT = 1024
@@ -20,10 +21,21 @@ def infer_shapes(model: ModelProto) -> None:
     try:
         inferred = shape_inference.infer_shapes(skeleton, data_prop=True)
     except (shape_inference.InferenceError, RuntimeError, ValueError) as error:
-        raise UnsupportedModelError(
-            f"the model's shapes contradict each other: {_first_line(error)}"
-        ) from None
+        raise UnsupportedModelError(f"the model's shapes contradict each other: {_first_line(error)}") from None
     _take_types(model.graph, inferred.graph)
+
+
+def infer_node(node: NodeProto, editor: GraphEditor, opset: OperatorSetIdProto) -> dict[str, TypeProto]:
+    """Types of the outputs of one standard operator, from what is known of its inputs; empty where they are not."""
+    types = {name: editor.type(name) for name in node.input if name}
+    if node.domain or any(value is None for value in types.values()):
+        return {}
+    values = {name: value for name in types if (value := editor.tensor(name)) and sum(value.dims) <= _VALUES_KEPT}
+    try:
+        schema = defs.get_schema(node.op_type, opset.version, "")
+        return dict(shape_inference.infer_node_outputs(schema, node, types, values, opset_imports=[opset]))
+    except (defs.SchemaError, shape_inference.InferenceError, RuntimeError, ValueError):
+        return {}
 
 
 def _without_weights(model: ModelProto) -> ModelProto:
@@ -38,9 +50,7 @@ def _without_weights(model: ModelProto) -> ModelProto:
         if sum(tensor.dims) <= _VALUES_KEPT and len(tensor.raw_data) <= 8 * _VALUES_KEPT:
             graph.initializer.append(tensor)
         else:
-            graph.initializer.append(
-                TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
-            )
+            graph.initializer.append(TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims))
     return skeleton
 
 

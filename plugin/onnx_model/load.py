@@ -52,9 +52,7 @@ def _parse(data: bytes, path: Path) -> ModelProto:
     if not data:
         raise UnsupportedModelError(f"{path} is empty; an ONNX model was expected")
     if data.startswith(_LFS_POINTER):
-        raise UnsupportedModelError(
-            f"{path} is a Git LFS pointer, not the model; fetch it with `git lfs pull`"
-        )
+        raise UnsupportedModelError(f"{path} is a Git LFS pointer, not the model; fetch it with `git lfs pull`")
     try:
         model = ModelProto.FromString(data)
     except DecodeError:

@@ -36,6 +36,10 @@ NORMALISE: tuple[Rewrite, ...] = (
     name_nodes,
     initializers_only,
     sort_nodes,
+)
+# Old forms can only be raised where ranks are known, so shapes come first.
+MODERNISE: tuple[Rewrite, ...] = (
+    fold_constants,
     upgrade_opset,
 )
 # Fewer and simpler nodes.
@@ -70,7 +74,7 @@ def prepare(model: ModelProto, shapes: Shapes | None = None) -> PreparedModel:
     work = ModelProto()
     work.CopyFrom(model)
     del work.training_info[:]
-    steps = (*NORMALISE, partial(bind_shapes, shapes=dict(shapes or {})), *SIMPLIFY, *LOWER)
+    steps = (*NORMALISE, partial(bind_shapes, shapes=dict(shapes or {})), *MODERNISE, *SIMPLIFY, *LOWER)
     changes = tuple(change for change in map(partial(_apply, work), steps) if change.names)
     infer_shapes(work)
     _check(work)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 from onnx import ModelProto
 
-from sartor.onnx_model.graph import Array, GraphEditor, attributes, optional_input, static_shape
-from sartor.onnx_model.tensor_data import to_array  # noqa: F401
+from sartor.onnx_model.graph import Array, static_shape
+from onnx import helper
 
 
 def sample_inputs(model: ModelProto, seed: int) -> dict[str, Array]:
-    raise NotImplementedError
+    rng = np.random.default_rng(seed)
+    out = {}
+    for v in model.graph.input:
+        dt = helper.tensor_dtype_to_np_dtype(v.type.tensor_type.elem_type)
+        shape = static_shape(v.type)
+        out[v.name] = rng.standard_normal(shape).astype(dt) if dt.kind == "f" else rng.integers(0, 2, shape).astype(dt)
+    return out

@@ -41,9 +41,7 @@ def _inputs(graph: GraphProto) -> dict[str, ValueInfoProto]:
     inputs = {value.name: value for value in graph.input if value.name not in constants}
     for name, value in inputs.items():
         if not value.type.HasField("tensor_type") or not value.type.tensor_type.elem_type:
-            raise UnsupportedModelError(
-                f"input '{name}' is not a tensor; only models with tensor inputs are supported"
-            )
+            raise UnsupportedModelError(f"input '{name}' is not a tensor; only models with tensor inputs are supported")
     return inputs
 
 
@@ -51,9 +49,7 @@ def _check_names(inputs: Mapping[str, ValueInfoProto], shapes: Shapes) -> None:
     for name in shapes:
         if name not in inputs:
             known = ", ".join(f"'{known}'" for known in inputs) or "none"
-            raise UsageError(
-                f"--shape names the input '{name}', which the model does not have; its inputs are {known}"
-            )
+            raise UsageError(f"--shape names the input '{name}', which the model does not have; its inputs are {known}")
 
 
 def _bind(value: ValueInfoProto, shape: tuple[int, ...], symbols: dict[str, tuple[int, str]]) -> None:
@@ -119,8 +115,7 @@ def _written(value: ValueInfoProto) -> str:
     """The shape as ``--shape`` takes it, free dimensions by their symbol."""
     dims = value.type.tensor_type.shape.dim
     return ",".join(
-        str(dim.dim_value) if dim.HasField("dim_value") and dim.dim_value > 0 else dim.dim_param or "?"
-        for dim in dims
+        str(dim.dim_value) if dim.HasField("dim_value") and dim.dim_value > 0 else dim.dim_param or "?" for dim in dims
     )
 
 

@@ -55,9 +55,7 @@ def _run_worker(model: ModelProto) -> ModelProto | None:
                 str(target),
                 str(memory),
             ]
-            done = subprocess.run(
-                command, capture_output=True, timeout=_TIMEOUT_SECONDS, check=False, cwd=folder
-            )
+            done = subprocess.run(command, capture_output=True, timeout=_TIMEOUT_SECONDS, check=False, cwd=folder)
             if done.returncode:
                 reason = done.stderr.decode(errors="replace").strip()[-_TAIL:]
                 _log.warning("the model is not simplified: onnxslim failed (%s)", reason or done.returncode)

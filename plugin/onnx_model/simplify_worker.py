@@ -34,9 +34,7 @@ def simplify_bytes(data: bytes) -> bytes:
 
     fusions = [name for name, matchers in DEFAULT_FUSION_PATTERNS.items() if _is_fusion(matchers)]
     with contextlib.redirect_stdout(io.StringIO()):
-        model = onnxslim.slim(
-            ModelProto.FromString(data), skip_fusion_patterns=fusions, size_threshold=_FOLDED_BYTES
-        )
+        model = onnxslim.slim(ModelProto.FromString(data), skip_fusion_patterns=fusions, size_threshold=_FOLDED_BYTES)
     if model is None:
         raise ValueError("onnxslim returned no model")
     return bytes(model.SerializeToString())

@@ -48,9 +48,7 @@ def stored_bytes(tensor: TensorProto, what: str) -> int:
         UnsupportedModelError: unknown element type, impossible shape, or more than one model may hold.
     """
     if tensor.data_type not in _DATA_TYPES:
-        raise UnsupportedModelError(
-            f"{what} has the unknown element type {tensor.data_type}; the file is damaged"
-        )
+        raise UnsupportedModelError(f"{what} has the unknown element type {tensor.data_type}; the file is damaged")
     count = element_count(tensor.dims, what)
     size = -(-count * element_bits(tensor.data_type) // 8)
     if max(size, count // 8) > MAX_MODEL_BYTES:
@@ -64,9 +62,7 @@ def check_stored_data(tensor: TensorProto, what: str) -> None:
     """Refuse a tensor whose data is not what its type and shape declare."""
     size = stored_bytes(tensor, what)
     if tensor.HasField("segment"):
-        raise UnsupportedModelError(
-            f"{what} is stored in segments, which is not supported; export the model again"
-        )
+        raise UnsupportedModelError(f"{what} is stored in segments, which is not supported; export the model again")
     if tensor.HasField("raw_data"):
         present, expected, unit = len(tensor.raw_data), size, "bytes"
         if tensor.data_type == TensorProto.STRING:

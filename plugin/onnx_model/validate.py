@@ -8,8 +8,8 @@ from functools import partial
 from onnx import FunctionProto, ModelProto, NodeProto, OperatorSetIdProto, TensorShapeProto, defs
 
 from sartor.errors import UnsupportedModelError
-from sartor.onnx_model.rewrites.expand_operators import CONTRIB_DOMAIN, CONTRIB_OPERATORS, UNDECLARED_CONTRIB
 from sartor.onnx_model.limits import MAX_DIMENSION, MAX_FUNCTION_DEPTH, MAX_MODEL_BYTES, MAX_NODES
+from sartor.onnx_model.rewrites.expand_operators import CONTRIB_DOMAIN, CONTRIB_OPERATORS
 from sartor.onnx_model.tensor_data import check_stored_data, stored_bytes
 from sartor.onnx_model.walk import describe_node, messages, nodes, tensors
 
@@ -29,9 +29,7 @@ def check_structure(model: ModelProto) -> None:
     _check_text(model)
     count = sum(1 for _ in nodes(model))
     if count > MAX_NODES:
-        raise UnsupportedModelError(
-            f"the model has {count} nodes, more than the {MAX_NODES} that are supported"
-        )
+        raise UnsupportedModelError(f"the model has {count} nodes, more than the {MAX_NODES} that are supported")
     total = sum(stored_bytes(tensor, what) for tensor, what in tensors(model))
     if total > MAX_MODEL_BYTES:
         raise UnsupportedModelError(
@@ -65,18 +63,14 @@ def _check_text(model: ModelProto) -> None:
                 if field.type == field.TYPE_STRING and not isinstance(value, str):
                     list(value)
     except UnicodeDecodeError:
-        raise UnsupportedModelError(
-            "the model has a name that is not valid text; the file is damaged"
-        ) from None
+        raise UnsupportedModelError("the model has a name that is not valid text; the file is damaged") from None
 
 
 def _check_dimensions(model: ModelProto) -> None:
     for message, owner in messages(model):
         if isinstance(message, TensorShapeProto.Dimension) and message.dim_value > MAX_DIMENSION:
             where = f" of {owner}" if owner else ""
-            raise UnsupportedModelError(
-                f"a declared shape{where} has the impossible dimension {message.dim_value}"
-            )
+            raise UnsupportedModelError(f"a declared shape{where} has the impossible dimension {message.dim_value}")
 
 
 def _function_id(item: FunctionProto | NodeProto) -> _FunctionId:
@@ -96,9 +90,7 @@ def _check_functions(model: ModelProto) -> None:
         _inlined_size(identity, bodies, sizes, ())
     total = sum(sizes.get(_function_id(node), 1) for node in nodes(model.graph))
     if total > MAX_NODES:
-        raise UnsupportedModelError(
-            f"the model expands to {total} nodes, more than the {MAX_NODES} that are supported"
-        )
+        raise UnsupportedModelError(f"the model expands to {total} nodes, more than the {MAX_NODES} that are supported")
 
 
 def _inlined_size(
@@ -108,13 +100,9 @@ def _inlined_size(
     callers: tuple[_FunctionId, ...],
 ) -> int:
     if identity in callers:
-        raise UnsupportedModelError(
-            f"the model's function {identity[1]!r} calls itself, which ONNX does not allow"
-        )
+        raise UnsupportedModelError(f"the model's function {identity[1]!r} calls itself, which ONNX does not allow")
     if len(callers) > MAX_FUNCTION_DEPTH:
-        raise UnsupportedModelError(
-            f"the model's functions call each other more than {MAX_FUNCTION_DEPTH} deep"
-        )
+        raise UnsupportedModelError(f"the model's functions call each other more than {MAX_FUNCTION_DEPTH} deep")
     if identity not in sizes:
         inner = partial(_inlined_size, bodies=bodies, sizes=sizes, callers=(*callers, identity))
         called = [_function_id(node) for node in nodes(bodies[identity])]
@@ -136,9 +124,7 @@ def _opsets(imports: Iterable[OperatorSetIdProto]) -> dict[str, int]:
     return versions
 
 
-def _check_operators(
-    body: FunctionProto | object, opsets: Mapping[str, int], functions: set[_FunctionId]
-) -> None:
+def _check_operators(body: FunctionProto | object, opsets: Mapping[str, int], functions: set[_FunctionId]) -> None:
     for node in nodes(body):  # type: ignore[arg-type]
         if _function_id(node) not in functions:
             _check_operator(node, opsets)
@@ -147,9 +133,7 @@ def _check_operators(
 def _check_operator(node: NodeProto, opsets: Mapping[str, int]) -> None:
     domain = _standard(node.domain)
     if domain not in _KNOWN_DOMAINS:
-        raise UnsupportedModelError(
-            f"{describe_node(node)} is from the operator set {domain!r}, which is not known"
-        )
+        raise UnsupportedModelError(f"{describe_node(node)} is from the operator set {domain!r}, which is not known")
     if domain == CONTRIB_DOMAIN:
         if node.op_type not in CONTRIB_OPERATORS:
             raise UnsupportedModelError(
@@ -164,6 +148,4 @@ def _check_operator(node: NodeProto, opsets: Mapping[str, int]) -> None:
     try:
         defs.get_schema(node.op_type, opsets[""], "")
     except defs.SchemaError:
-        raise UnsupportedModelError(
-            f"{describe_node(node)} is not an operator of ONNX opset {opsets['']}"
-        ) from None
+        raise UnsupportedModelError(f"{describe_node(node)} is not an operator of ONNX opset {opsets['']}") from None

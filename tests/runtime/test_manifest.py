@@ -23,9 +23,7 @@ def test_it_comes_back_as_it_was_written(model: Path, make_manifest: Make) -> No
 
 
 def test_a_large_one_comes_back(compile_mlir: Callable[..., Path], make_manifest: Make) -> None:
-    layers = [
-        {"name": f"/käse/Conv_{i}\n", "routine": "cpu:f32/conv2d.winograd{tile=4}"} for i in range(12_000)
-    ]
+    layers = [{"name": f"/käse/Conv_{i}\n", "routine": "cpu:f32/conv2d.winograd{tile=4}"} for i in range(12_000)]
     manifest = make_manifest(plan={"layers": layers})
     assert len(manifest.to_json()) > 800_000
     assert read_manifest(compile_mlir("model", manifest.to_json())) == manifest

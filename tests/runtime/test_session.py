@@ -243,9 +243,7 @@ def test_asynchronous_runs_give_the_same(model: Path, feeds: Feeds, threads: int
     with Session(model, threads=threads) as session:
         runs = [session.run_async(["product"], feeds | {"x": feeds["x"] * i}) for i in range(8)]
         for i, run in enumerate(runs):
-            np.testing.assert_allclose(
-                run.result(timeout=60)[0], i * np.multiply(*_numeric(feeds)), rtol=1e-6
-            )
+            np.testing.assert_allclose(run.result(timeout=60)[0], i * np.multiply(*_numeric(feeds)), rtol=1e-6)
             assert run.done()
 
 
@@ -283,6 +281,15 @@ def test_closing_waits_and_refuses_more(model: Path, feeds: Feeds, threads: int)
     for call in (session.run, session.run_async):
         with pytest.raises(UsageError, match="session is closed"):
             call(None, feeds)
+
+
+def test_a_forgotten_session_waits_too(model: Path, feeds: Feeds) -> None:
+    for _ in range(20):
+        session = Session(model, threads=6)
+        run = session.run_async(["sum"], feeds)
+        del session
+        assert run.done()
+    np.testing.assert_array_equal(run.result()[0], np.add(*_numeric(feeds)))
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -336,9 +343,7 @@ def test_parameters_are_found_beside_the_model(
     tmp_path: Path,
 ) -> None:
     spec = TensorSpec("x", "float32", (4,))
-    manifest = make_manifest(
-        entry="main", inputs=(spec,), outputs=(spec,), parameters={"model": "model.irpa"}
-    )
+    manifest = make_manifest(entry="main", inputs=(spec,), outputs=(spec,), parameters={"model": "model.irpa"})
     model = tmp_path / "model.vmfb"
     model.write_bytes(compile_mlir("parameters", manifest.to_json()).read_bytes())
     value = {"x": np.zeros(4, np.float32)}

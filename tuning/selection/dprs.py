@@ -73,9 +73,7 @@ def k_best(problem: Problem, k: int) -> list[Selection]:
     _report(model, order, seconds)
     plans = [model.assignment(pick) for pick in picks]
     first = conclude(problem, plans[0], bound=bound, solver=NAME, seconds=seconds)
-    others = [
-        conclude(problem, plan, bound=first.lower_bound, solver=NAME, seconds=seconds) for plan in plans[1:]
-    ]
+    others = [conclude(problem, plan, bound=first.lower_bound, solver=NAME, seconds=seconds) for plan in plans[1:]]
     return [first, *others]
 
 
@@ -114,8 +112,7 @@ def _factors(model: IndexedProblem) -> list[Factor]:
         for index, layer in enumerate(model.layers)
     ]
     adapts = [
-        Factor((schema_of(link.producer), option_of(link.consumer)), link.costs, link.consumer)
-        for link in model.links
+        Factor((schema_of(link.producer), option_of(link.consumer)), link.costs, link.consumer) for link in model.links
     ]
     return routines + adapts
 
@@ -128,9 +125,7 @@ def _routines(layer: Layer) -> Floats:
 
 
 def _report(model: IndexedProblem, order: Order, seconds: float) -> None:
-    summary = (
-        f"{len(model.layers)} layers, |C| <= {order.width}, {order.entries} table entries, {seconds:.3f} s"
-    )
+    summary = f"{len(model.layers)} layers, |C| <= {order.width}, {order.entries} table entries, {seconds:.3f} s"
     if order.fixed:
         _LOG.warning("%s: no exact order fits; %d variables fixed; %s", NAME, len(order.fixed), summary)
     else:

@@ -110,9 +110,7 @@ def cheapest(elimination: Elimination, values: Sequence[int], k: int) -> list[li
             regrets = taken.regret + (costs - costs[best])
             for value in _worth_trying(regrets, best, deviations, room):
                 taken.values[steps[level].variable] = value
-                insort(
-                    deviations, _Deviation(float(regrets[value]), next(serials), taken.values[:], level + 1)
-                )
+                insort(deviations, _Deviation(float(regrets[value]), next(serials), taken.values[:], level + 1))
                 del deviations[room:]
             taken.values[steps[level].variable] = best
     return found

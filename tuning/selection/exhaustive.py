@@ -62,9 +62,7 @@ def _plans(problem: Problem) -> list[Assignment]:
     for node in problem.nodes:
         inbound = [(edge, position[edge.producer]) for edge in problem.edges if edge.consumer == node.name]
         picks = [pick for choice in node.choices for pick in _picks(choice)]
-        prefixes = [
-            (*prefix, pick) for prefix in prefixes for pick in picks if _fits(problem, inbound, prefix, pick)
-        ]
+        prefixes = [(*prefix, pick) for prefix in prefixes for pick in picks if _fits(problem, inbound, prefix, pick)]
         if not prefixes:
             raise nothing_left(node.name)
     return [_assignment(problem, prefix) for prefix in prefixes]
@@ -82,9 +80,7 @@ def _picks(choice: Choice) -> Iterator[_Picked]:
         yield choice, plan
 
 
-def _fits(
-    problem: Problem, inbound: list[tuple[Edge, int]], prefix: tuple[_Picked, ...], pick: _Picked
-) -> bool:
+def _fits(problem: Problem, inbound: list[tuple[Edge, int]], prefix: tuple[_Picked, ...], pick: _Picked) -> bool:
     return all(
         problem.adapt(edge, prefix[producer][0].output, pick[0].inputs[edge.slot]) is not None
         for edge, producer in inbound

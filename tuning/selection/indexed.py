@@ -143,9 +143,7 @@ def _index_layer(node: Node, problem: Problem, solve: Solve, keep: int) -> Layer
         found += options
         slack = max(slack, unproven)
     if not found:
-        raise InfeasibleError(
-            f"layer '{node.name}': none of its childnets has a plan; {failure}"
-        ) from failure
+        raise InfeasibleError(f"layer '{node.name}': none of its childnets has a plan; {failure}") from failure
     kept = tuple(_undominated(found, keep))
     outputs = tuple(dict.fromkeys(option.choice.output for option in kept))
     output_of = np.array([outputs.index(option.choice.output) for option in kept], dtype=np.intp)

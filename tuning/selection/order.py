@@ -198,7 +198,5 @@ def _smallest_table_first(model: IndexedProblem, limit: int) -> Order:
 
 def _most_entangled(interactions: _Interactions, variable: int) -> int:
     """Of ``variable`` and its neighbours the undecided one that shares tables with the most others."""
-    group = [
-        other for other in (variable, *interactions.neighbours[variable]) if interactions.sizes[other] > 1
-    ]
+    group = [other for other in (variable, *interactions.neighbours[variable]) if interactions.sizes[other] > 1]
     return min(group, key=lambda other: (-len(interactions.neighbours[other]), other))

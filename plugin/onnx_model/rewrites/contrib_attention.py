@@ -61,9 +61,7 @@ def _multi_head_attention(node: NodeProto, editor: GraphEditor) -> list[NodeProt
         return None
     query, key, value = (shape or () for shape in shapes)
     if not len(query) == len(key) == len(value) == 3:
-        raise UnsupportedModelError(
-            f"{describe_node(node)} has packed operands; [batch, length, width] was expected"
-        )
+        raise UnsupportedModelError(f"{describe_node(node)} has packed operands; [batch, length, width] was expected")
     found = attributes(node)
     _refuse(node, editor, (6, 7, 8, 9), ())
     count = int(found["num_heads"])
@@ -85,11 +83,7 @@ def _refuse(node: NodeProto, editor: GraphEditor, inputs: tuple[int, ...], flags
     """Caches of past keys, and anything that returns one, are not handled."""
     found = attributes(node)
     present = any(name and (editor.consumers(name) or editor.is_output(name)) for name in node.output[1:])
-    if (
-        present
-        or any(optional_input(node, index) for index in inputs)
-        or any(found.get(flag) for flag in flags)
-    ):
+    if present or any(optional_input(node, index) for index in inputs) or any(found.get(flag) for flag in flags):
         raise UnsupportedModelError(
             f"{describe_node(node)} keeps past keys and values, which is not supported; "
             "export the model without ONNX Runtime's attention fusion"
@@ -137,9 +131,7 @@ def _causal(emit: Emitter, heads: _Heads) -> str:
 
 def _excluded(emit: Emitter) -> float:
     value = float(attributes(emit.node).get("mask_filter_value", -10000.0))
-    smallest: Array = np.asarray(
-        np.finfo(np.float16).min if emit.dtype(emit.node.input[0]) == np.float16 else value
-    )
+    smallest: Array = np.asarray(np.finfo(np.float16).min if emit.dtype(emit.node.input[0]) == np.float16 else value)
     return max(value, float(smallest))
 
 

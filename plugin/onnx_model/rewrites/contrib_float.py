@@ -29,9 +29,7 @@ def _activate(emit: Emitter, value: str, found: dict[str, object], output: str) 
         return
     keys = {"LeakyRelu": ("alpha",), "HardSigmoid": ("alpha", "beta")}.get(name, ())
     if name not in ("Relu", "Sigmoid", "Tanh", "LeakyRelu", "HardSigmoid"):
-        raise UnsupportedModelError(
-            f"{describe_node(emit.node)} has the activation {name!r}, which is not known"
-        )
+        raise UnsupportedModelError(f"{describe_node(emit.node)} has the activation {name!r}, which is not known")
     emit(name, value, part="activation", output=output, **dict(zip(keys, parameters, strict=False)))
 
 
@@ -70,18 +68,14 @@ def _fused_gemm(node: NodeProto, editor: GraphEditor) -> list[NodeProto]:
 def _fused_matmul(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     emit, found = Emitter(editor, node), attributes(node)
     if found.get("transBatchA") or found.get("transBatchB"):
-        raise UnsupportedModelError(
-            f"{describe_node(node)} transposes its batch dimensions, which is not supported"
-        )
+        raise UnsupportedModelError(f"{describe_node(node)} transposes its batch dimensions, which is not supported")
     operands = []
     for name, key, part in ((node.input[0], "transA", "left"), (node.input[1], "transB", "right")):
         rank = editor.rank(name)
         if rank is None:
             return None
         if found.get(key) and rank > 1:
-            name = emit(
-                "Transpose", name, part=f"{part}_transpose", perm=[*range(rank - 2), rank - 1, rank - 2]
-            )
+            name = emit("Transpose", name, part=f"{part}_transpose", perm=[*range(rank - 2), rank - 1, rank - 2])
         operands.append(name)
     alpha = found.get("alpha", 1.0)
     product = emit("MatMul", *operands, output="" if alpha != 1.0 else node.output[0])

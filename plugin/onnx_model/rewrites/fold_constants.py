@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 
 import numpy as np
-from onnx import ModelProto, NodeProto, TypeProto, helper
+from onnx import ModelProto, NodeProto, OperatorSetIdProto, TypeProto, helper
 from onnx.reference import ReferenceEvaluator
 
 from sartor.onnx_model.graph import Array, GraphEditor, attributes, editors, opset
-from sartor.onnx_model.infer import infer_shapes
+from sartor.onnx_model.infer import infer_node, infer_shapes
 from sartor.onnx_model.limits import MAX_FOLDED_BYTES
 from sartor.onnx_model.rewrites.inline_if import inline_if
 from sartor.onnx_model.tensor_data import element_bits
@@ -46,15 +46,17 @@ def fold_constants(model: ModelProto) -> tuple[str, ...]:
     changed: list[str] = []
     while True:
         infer_shapes(model)
-        folded = [name for editor in editors(model.graph) for name in _fold(editor, opset(model))]
+        version = helper.make_opsetid("", opset(model))
+        folded = [name for editor in editors(model.graph) for name in _fold(editor, version)]
         folded.extend(inline_if(model))
         if not folded:
             return tuple(changed)
         changed.extend(folded)
 
 
-def _fold(editor: GraphEditor, version: int) -> tuple[str, ...]:
+def _fold(editor: GraphEditor, version: OperatorSetIdProto) -> tuple[str, ...]:
     def rule(node: NodeProto) -> list[NodeProto] | None:
+        _infer(node, editor, version)
         values = _known_shape(node, editor) or _evaluated(node, editor, version)
         if values is None:
             return None
@@ -64,6 +66,15 @@ def _fold(editor: GraphEditor, version: int) -> tuple[str, ...]:
         return []
 
     return editor.rewrite(rule)
+
+
+def _infer(node: NodeProto, editor: GraphEditor, version: OperatorSetIdProto) -> None:
+    """What has been folded on the way here can fix the shapes of this node, and those fold what comes after it."""
+    if all(editor.shape(name) is not None for name in node.output if name):
+        return
+    for name, value in infer_node(node, editor, version).items():
+        if name:
+            editor.set_type(name, value)
 
 
 def _known_shape(node: NodeProto, editor: GraphEditor) -> list[Array] | None:
@@ -78,7 +89,7 @@ def _known_shape(node: NodeProto, editor: GraphEditor) -> list[Array] | None:
     return [np.asarray(shape[found.get("start", 0) : found.get("end")], np.int64)]
 
 
-def _evaluated(node: NodeProto, editor: GraphEditor, version: int) -> list[Array] | None:
+def _evaluated(node: NodeProto, editor: GraphEditor, version: OperatorSetIdProto) -> list[Array] | None:
     if node.op_type in _KEPT or node.domain not in ("", "ai.onnx") or any(True for _ in subgraphs(node)):
         return None
     inputs = [name for name in dict.fromkeys(node.input) if name]
@@ -99,11 +110,11 @@ def _stays_small(node: NodeProto, editor: GraphEditor, operands: dict[str, Array
     return size <= max(MAX_FOLDED_BYTES, sum(value.nbytes for value in operands.values()))
 
 
-def _run(node: NodeProto, operands: dict[str, Array], version: int) -> list[Array] | None:
+def _run(node: NodeProto, operands: dict[str, Array], version: OperatorSetIdProto) -> list[Array] | None:
     inputs = [helper.make_value_info(name, TypeProto()) for name in operands]
     outputs = [helper.make_value_info(name, TypeProto()) for name in node.output if name]
     graph = helper.make_graph([node], "constant", inputs, outputs)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", version)])
+    model = helper.make_model(graph, opset_imports=[version])
     try:
         with np.errstate(all="ignore"):
             results = iter(ReferenceEvaluator(model).run(None, operands))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import numpy as np
 from onnx import (
     AttributeProto,
@@ -16,9 +18,11 @@ from onnx import (
 
 from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graph import Array
-from sartor.onnx_model.tensor_data import element_bits, element_count, to_array
 from sartor.onnx_model.limits import MAX_MODEL_BYTES
+from sartor.onnx_model.tensor_data import element_bits, element_count, to_array
 from sartor.onnx_model.walk import graphs
+
+_log = logging.getLogger(__name__)
 
 _OLDEST_IR = 8
 
@@ -33,6 +37,7 @@ def initializers_only(model: ModelProto) -> tuple[str, ...]:
     for graph in graphs(model):
         changed.extend(_constants_of(graph))
         _densify(graph)
+        _last_of_each_name(graph)
         _unlist(graph)
     model.ir_version = max(model.ir_version, _OLDEST_IR)
     return tuple(changed)
@@ -42,9 +47,7 @@ def _constants_of(graph: GraphProto) -> list[str]:
     kept: list[NodeProto] = []
     found: list[str] = []
     for node in graph.node:
-        tensor = (
-            _constant_tensor(node) if node.op_type == "Constant" and node.domain in ("", "ai.onnx") else None
-        )
+        tensor = _constant_tensor(node) if node.op_type == "Constant" else None
         if tensor is None:
             kept.append(_copy(node))
             continue
@@ -57,6 +60,19 @@ def _constants_of(graph: GraphProto) -> list[str]:
     return found
 
 
+def _last_of_each_name(graph: GraphProto) -> None:
+    """ONNX Runtime takes the last constant where a graph wrongly defines one twice; so does this."""
+    last = {tensor.name: index for index, tensor in enumerate(graph.initializer)}
+    if len(last) == len(graph.initializer):
+        return
+    _log.warning(
+        "%d constants are defined more than once; the last definition counts", len(graph.initializer) - len(last)
+    )
+    for index in reversed(range(len(graph.initializer))):
+        if last[graph.initializer[index].name] != index:
+            del graph.initializer[index]
+
+
 def _copy(node: NodeProto) -> NodeProto:
     copy = NodeProto()
     copy.CopyFrom(node)
@@ -64,9 +80,7 @@ def _copy(node: NodeProto) -> NodeProto:
 
 
 def _constant_tensor(node: NodeProto) -> TensorProto | None:
-    attribute = next(
-        (item for item in node.attribute if item.name.startswith(("value", "sparse_value"))), None
-    )
+    attribute = next((item for item in node.attribute if item.name.startswith(("value", "sparse_value"))), None)
     if attribute is None:
         return None
     if attribute.type == AttributeProto.TENSOR:
@@ -99,7 +113,7 @@ def _dense(sparse: SparseTensorProto) -> TensorProto:
         raise UnsupportedModelError(f"{what} is too large to be made dense")
     values, indices = to_array(sparse.values).ravel(), to_array(sparse.indices)
     flat = _flat_indices(indices, tuple(sparse.dims))
-    if len(flat) != len(values) or (len(flat) and not (0 <= flat.min() and flat.max() < count)):
+    if len(flat) != len(values) or (len(flat) and not (flat.min() >= 0 and flat.max() < count)):
         raise UnsupportedModelError(f"{what} has indices outside its shape; the file is damaged")
     dense = np.zeros(count, values.dtype)
     dense[flat] = values

@@ -13,15 +13,11 @@ def inline_functions(model: ModelProto) -> tuple[str, ...]:
     if not model.functions:
         return ()
     local = {(function.domain, function.name) for function in model.functions}
-    called = tuple(
-        node.name or node.op_type for node in nodes(model.graph) if (node.domain, node.op_type) in local
-    )
+    called = tuple(node.name or node.op_type for node in nodes(model.graph) if (node.domain, node.op_type) in local)
     declared = {item.domain: item.version for item in model.opset_import}
     inlined = onnx.inliner.inline_local_functions(model, convert_version=True)
     model.CopyFrom(inlined)
     present = {item.domain for item in model.opset_import}
-    missing = [
-        helper.make_opsetid(domain, version) for domain, version in declared.items() if domain not in present
-    ]
+    missing = [helper.make_opsetid(domain, version) for domain, version in declared.items() if domain not in present]
     model.opset_import.extend(missing)
     return called

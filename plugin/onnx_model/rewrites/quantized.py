@@ -45,9 +45,7 @@ def _dequantize(emit: Emitter, operand: tuple[str, str, str], part: str, axis: i
     elif zero_point and emit.editor.shape(zero_point) == ():
         zero = emit.editor.constant(zero_point)
         zero_point = (
-            emit.constant(np.full(scales.shape, zero), f"{part}/zero_point")
-            if zero is not None
-            else zero_point
+            emit.constant(np.full(scales.shape, zero), f"{part}/zero_point") if zero is not None else zero_point
         )
     inputs = [values, scale, zero_point] if zero_point else [values, scale]
     return emit("DequantizeLinear", *inputs, part=f"{part}_dequantize", axis=axis)
@@ -79,9 +77,7 @@ def _bias(emit: Emitter, bias: str, x_scale: str, w_scale: str) -> str:
         product = known[0].reshape(-1).astype(np.float64) * known[1].reshape(-1)
         return emit.constant((values * product).astype(np.float32), "bias")
     scale = emit("Mul", x_scale, w_scale, part="bias_scale")
-    return emit(
-        "Mul", emit("Cast", bias, part="bias_cast", to=TensorProto.FLOAT), scale, part="bias_dequantize"
-    )
+    return emit("Mul", emit("Cast", bias, part="bias_cast", to=TensorProto.FLOAT), scale, part="bias_dequantize")
 
 
 def _conv(node: NodeProto, editor: GraphEditor) -> list[NodeProto]:

@@ -23,9 +23,7 @@ def sort_nodes(model: ModelProto) -> tuple[str, ...]:
         if order != sorted(order):
             nodes = [NodeProto.FromString(graph.node[index].SerializeToString()) for index in order]
             moved.extend(
-                node.name
-                for node, index, place in zip(nodes, order, range(len(order)), strict=True)
-                if index != place
+                node.name for node, index, place in zip(nodes, order, range(len(order)), strict=True) if index != place
             )
             del graph.node[:]
             graph.node.extend(nodes)

@@ -128,9 +128,7 @@ def _concat(node: NodeProto, editor: GraphEditor, version: int) -> list[NodeProt
 def _dropout(node: NodeProto, editor: GraphEditor, version: int) -> list[NodeProto] | None:
     if version >= 12:
         return None
-    return _reissue(
-        node, editor, list(node.input[:1]), dict.fromkeys(("ratio", "is_test", "consumed_inputs"))
-    )
+    return _reissue(node, editor, list(node.input[:1]), dict.fromkeys(("ratio", "is_test", "consumed_inputs")))
 
 
 def _pad(node: NodeProto, editor: GraphEditor, version: int) -> list[NodeProto] | None:
@@ -179,8 +177,7 @@ def _slice(node: NodeProto, editor: GraphEditor, version: int) -> list[NodeProto
     axes = found.get("axes", list(range(len(found["starts"]))))
     emit = Emitter(editor, node)
     named = [
-        emit.constant(list(v), k)
-        for k, v in (("starts", found["starts"]), ("ends", found["ends"]), ("axes", axes))
+        emit.constant(list(v), k) for k, v in (("starts", found["starts"]), ("ends", found["ends"]), ("axes", axes))
     ]
     emit("Slice", node.input[0], *named, output=node.output[0])
     return emit.nodes

@@ -1,0 +1,112 @@
+"""Ask every routine about every task, and write the answers onto the layers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from sartor.codegen.layer import Layer, Task, ValueRef
+from sartor.codegen.routine import Rejected, Routine, Variant, variants_of
+from sartor.codegen.target import Target
+from sartor.dialect_passes.form_layers import LAYER_SYMBOL, LayerGraph
+
+
+@dataclass(frozen=True)
+class Rejection:
+    """Why a routine does not apply to a task."""
+
+    task: str
+    routine: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """What the routines answered.
+
+    Attributes:
+        variants: by task key, candidate 0 first.
+        rejections: in the order they were given.
+    """
+
+    variants: Mapping[str, tuple[Variant, ...]]
+    rejections: tuple[Rejection, ...]
+
+
+def annotate(graph: LayerGraph, routines: Sequence[Routine], target: Target) -> Candidates:
+    """Every variant of every task of the graph."""
+    variants: dict[str, tuple[Variant, ...]] = {}
+    rejections: list[Rejection] = []
+    for key, task in graph.tasks().items():
+        found: list[Variant] = []
+        for routine in routines:
+            for answer in variants_of(routine, task, target):
+                if isinstance(answer, Rejected):
+                    rejections.append(Rejection(key, routine.name, answer.reason))
+                else:
+                    found.append(answer)
+        variants[key] = _distinct(found)
+    return Candidates(variants, tuple(rejections))
+
+
+def _distinct(variants: Sequence[Variant]) -> tuple[Variant, ...]:
+    """Without those that emit the same code as an earlier one."""
+    first: dict[tuple[object, ...], Variant] = {}
+    for each in variants:
+        code = each.implementation
+        first.setdefault((code.body, code.inputs, code.output, code.packings), each)
+    return tuple(first.values())
+
+
+def annotated_module(graph: LayerGraph, candidates: Candidates) -> str:
+    """The outlined module: one function per layer with its task and candidates, and the function that calls them."""
+    functions = [_function(layer, candidates.variants[layer.task.key]) for layer in graph.layers]
+    return "\n".join(["module {", *functions, _main(graph), "}"])
+
+
+def _function(layer: Layer, variants: Sequence[Variant]) -> str:
+    nodes = ", ".join(_quoted(each) for each in layer.nodes)
+    listed = ", ".join(f"{_quoted(each.descriptor)}" for each in variants)
+    attributes = (
+        f'sartor.kind = "{layer.task.kind}", sartor.task = "{layer.task.key}", '
+        f"sartor.nodes = [{nodes}], sartor.candidates = [{listed}]"
+    )
+    head, brace, body = layer.task.body.partition(" {\n")
+    head = head.replace(f"util.func public @{LAYER_SYMBOL}(", f"util.func private @{_quoted(layer.name)}(", 1)
+    return f"{head} attributes {{{attributes}}}{brace}{body}"
+
+
+def _main(graph: LayerGraph) -> str:
+    names: dict[ValueRef, str] = {ValueRef(None, index): f"%in{index}" for index in range(len(graph.inputs))}
+    arguments = [f"%in{index}: {each.type}" for index, each in enumerate(graph.inputs)]
+    weights = _weights(graph)
+    arguments += [f"%w{index}: {tensor}" for index, tensor in enumerate(weights.values())]
+    order = {name: f"%w{index}" for index, name in enumerate(weights)}
+    lines = [_call(index, layer, names, order) for index, layer in enumerate(graph.layers)]
+    results = [names[each.source] for each in graph.outputs if each.source is not None]
+    types = ", ".join(str(each.type) for each in graph.outputs)
+    returned = f"  util.return {', '.join(results)} : {types}"
+    head = f"util.func public @main_graph({', '.join(arguments)}) -> ({types}) {{"
+    return "\n".join([head, *lines, returned, "}"])
+
+
+def _weights(graph: LayerGraph) -> dict[str, object]:
+    return {
+        name: tensor for layer in graph.layers for name, tensor in zip(layer.weights, layer.task.weights, strict=True)
+    }
+
+
+def _call(index: int, layer: Layer, names: dict[ValueRef, str], weights: Mapping[str, str]) -> str:
+    task: Task = layer.task
+    operands = [names[ref] for ref in layer.inputs] + [weights[name] for name in layer.weights]
+    types = ", ".join(str(each) for each in (*task.inputs, *task.weights))
+    results = ", ".join(map(str, task.results))
+    many = f":{len(task.results)}" if len(task.results) > 1 else ""
+    for position in range(len(task.results)):
+        names[ValueRef(layer.name, position)] = f"%v{index}#{position}" if many else f"%v{index}"
+    return f"  %v{index}{many} = util.call @{_quoted(layer.name)}({', '.join(operands)}) : ({types}) -> ({results})"
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)

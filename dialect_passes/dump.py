@@ -1,0 +1,48 @@
+"""Write the module after every pass, for people to read."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sartor.codegen.iree_compiler import ir
+from sartor.errors import UsageError
+
+_SMALL_ELEMENTS = 16
+
+
+@dataclass
+class Dumper:
+    """Numbers the files in the order they are written; does nothing without a directory."""
+
+    directory: Path | None
+    count: int = field(default=0)
+
+    def write(self, name: str, module: ir.Module | str) -> None:
+        """Write one stage.
+
+        Raises:
+            UsageError: if the directory cannot be written.
+        """
+        if self.directory is None:
+            return
+        text = module if isinstance(module, str) else _readable(module)
+        path = self.directory / f"{self.count:02}-{name}.mlir"
+        self.count += 1
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"'{path}' cannot be written: {error.strerror}") from None
+
+
+def _readable(module: ir.Module) -> str:
+    return str(module.operation.get_asm(large_elements_limit=_SMALL_ELEMENTS, enable_debug_info=True))
+
+
+def bytecode(module: ir.Module) -> bytes:
+    """The module with its locations, for another process."""
+    buffer = io.BytesIO()
+    module.operation.write_bytecode(buffer)
+    return buffer.getvalue()

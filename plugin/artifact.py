@@ -1,0 +1,73 @@
+"""What a compilation leaves behind, written so that nothing half-done is ever found under its name."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from sartor.errors import UsageError
+from sartor.tuning.plan import Plan
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A finished module.
+
+    Attributes:
+        path: the .vmfb.
+        plan: what it was built from, with measured times if it was tuned in this run.
+        error: relative error of the largest output against ONNX Runtime; None if it was not run.
+        size: bytes of the .vmfb.
+        weights: the .irpa beside it, if the weights are not inside.
+    """
+
+    path: Path
+    plan: Plan
+    error: float | None
+    size: int
+    weights: Path | None = None
+
+
+def check_writable(path: Path) -> None:
+    """Make sure before the work that its result can be written.
+
+    Raises:
+        UsageError: if it cannot.
+    """
+    if path.is_dir():
+        raise UsageError(f"'{path}' is a directory, name a file for the output")
+    try:
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".sartor-"):
+            pass
+    except OSError as error:
+        raise UsageError(f"'{path}' cannot be written: {error.strerror}") from None
+
+
+def publish(source: Path, target: Path) -> None:
+    """Copy a finished file to where the user wants it, all of it or nothing.
+
+    Raises:
+        UsageError: if it cannot be written; what was there before is still there.
+    """
+    temporary: str | None = None
+    try:
+        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=".sartor-")
+        os.close(handle)
+        shutil.copyfile(source, temporary)
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, target)
+        temporary = None
+    except OSError as error:
+        raise UsageError(f"'{target}' cannot be written: {error.strerror}") from None
+    finally:
+        if temporary is not None:
+            Path(temporary).unlink(missing_ok=True)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

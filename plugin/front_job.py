@@ -1,0 +1,113 @@
+"""Worker side of the front end: an untrusted file becomes layers, in a process that may crash or be killed."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from sartor.codegen.iree_compiler import compile_module, ir, run_passes
+from sartor.codegen.layer import TensorType
+from sartor.codegen.operations import symbol
+from sartor.codegen.target import Target
+from sartor.dialect_passes.dump import Dumper, bytecode
+from sartor.dialect_passes.fold_weights import fold_weights
+from sartor.dialect_passes.form_layers import LayerGraph, form_layers
+from sartor.errors import SartorError
+from sartor.onnx_import import import_model
+from sartor.onnx_model.load import load_model
+from sartor.onnx_model.prepare import prepare
+from sartor.onnx_model.sampling import sample_inputs
+from sartor.runtime.device import open_device
+from sartor.runtime.device_array import from_view, upload
+from sartor.runtime.iree_runtime import Program
+from sartor.runtime.module import open_module
+from sartor.runtime.signature import Array, TensorSpec
+
+_CLEAN = "builtin.module(util.func(canonicalize,cse))"
+_SAMPLE_SEED = 0
+
+
+@dataclass(frozen=True)
+class Front:
+    """What the front end makes of a model.
+
+    Attributes:
+        name: of the model's file.
+        graph: the model as layers.
+        weights: parameter name to array.
+        whole: the module before it was split into layers, as bytecode.
+        prepared: the prepared model, serialised; ONNX Runtime computes the reference from the original.
+        sha256: hash of the prepared model.
+        samples: inputs to run the model on.
+        node_count: nodes of the prepared model.
+    """
+
+    name: str
+    graph: LayerGraph
+    weights: dict[str, np.ndarray]
+    whole: bytes
+    prepared: bytes
+    sha256: str
+    samples: dict[str, Array]
+    node_count: int
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """An error for the user, carried over the process border."""
+
+    error: SartorError
+
+
+def run_front(path: Path, shapes: Mapping[str, tuple[int, ...]], dump: Path | None) -> Front | Refusal:
+    """Load, prepare, import and split a model."""
+    try:
+        return _front(path, shapes, Dumper(dump))
+    except SartorError as error:
+        return Refusal(error)
+
+
+def _front(path: Path, shapes: Mapping[str, tuple[int, ...]], dumper: Dumper) -> Front:
+    prepared = prepare(load_model(path), shapes)
+    imported = import_model(prepared.model)
+    weights = imported.weights
+    context = ir.Context()
+    module = ir.Module.parse(imported.bytecode, context)
+    dumper.write("import", module)
+    fold_weights(module, weights, evaluate)
+    run_passes(module, _CLEAN)
+    dumper.write("fold-weights", module)
+    whole = bytecode(module)
+    graph = form_layers(module, [each.name for each in prepared.inputs], [each.name for each in prepared.outputs])
+    used = _used(graph, module)
+    data = prepared.model.SerializeToString(deterministic=True)
+    return Front(
+        name=path.name,
+        graph=graph,
+        weights={name: array for name, array in weights.items() if name in used},
+        whole=whole,
+        prepared=data,
+        sha256=hashlib.sha256(data).hexdigest(),
+        samples=sample_inputs(prepared.model, _SAMPLE_SEED),
+        node_count=len(prepared.model.graph.node),
+    )
+
+
+def _used(graph: LayerGraph, module: ir.Module) -> set[str]:
+    """Weights that a layer or the whole module still refers to."""
+    loads = {symbol(view.operation) for view in module.body.operations if view.operation.name == "util.global"}
+    return loads | {name for layer in graph.layers for name in layer.weights}
+
+
+def evaluate(text: str, arrays: Sequence[np.ndarray], results: Sequence[TensorType]) -> list[Array]:
+    """Run ``@fold`` of a module on arrays, on one thread of this machine; ``results`` are its result types."""
+    device = open_device("cpu", 1)
+    module = open_module(compile_module(text, Target.create("cpu").flags))
+    program = Program(module.native, "constant folding", device, {})
+    views = program.invoke("fold", [upload(array, device).view for array in arrays])
+    specs = [TensorSpec("folded", each.numpy_dtype.name, each.shape) for each in results]
+    return [from_view(view, device, spec).to_host().copy() for view, spec in zip(views, specs, strict=True)]

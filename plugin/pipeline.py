@@ -1,0 +1,274 @@
+"""From an ONNX file to a tuned .vmfb: one short function per step, in this order.
+
+load_front       load, prepare, import, fold weights, form layers      (in a worker)
+find_candidates  ask every routine about every task
+tune             compile and measure what the store does not know
+select           solve for the best plans, measuring the adapts they need
+build            compile the best plans, and the stock model, whole
+profile          check them against ONNX Runtime, time them; the fastest correct one is shipped
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from sartor.artifact import Artifact, check_writable, publish
+from sartor.codegen.routine import Variant
+from sartor.codegen.routines import ROUTINES
+from sartor.config import CompileConfig
+from sartor.dialect_passes.annotate import Candidates, annotate, annotated_module
+from sartor.dialect_passes.dump import Dumper
+from sartor.errors import CompileError, InfeasibleError
+from sartor.front_job import Front, Refusal
+from sartor.progress import Progress, silent
+from sartor.recipe import Recipe, recipe_of_plan, split_recipe, unsplit_recipe
+from sartor.runtime.reference import OnnxRuntimeReference
+from sartor.tolerance import tolerance
+from sartor.tuning.measure_job import MeasureSettings
+from sartor.tuning.measurement import Status
+from sartor.tuning.plan import Plan
+from sartor.tuning.selection.dprs import k_best
+from sartor.tuning.selection.registry import SELECTORS
+from sartor.tuning.selection.selection import Selection
+from sartor.tuning.store import Store
+from sartor.tuning.tables import Tables, adapts_between, selection_problem, tuned_units, units_of
+from sartor.tuning.tuner import Tuner, TuneSettings
+from sartor.tuning.unit import AdaptKind
+from sartor.tuning.whole_net import NetFiles, NetRun, SplitNet, WholeNet
+from sartor.tuning.workers import JobStatus, WorkerPool
+
+_FRONT = "sartor.front_job:run_front"
+_BUILD = "sartor.tuning.whole_net:build_net"
+_PROFILE = "sartor.tuning.whole_net:profile_nets"
+_TIMEOUT = 900.0
+_SELECT_ROUNDS = 12
+_MEMORY_LIMIT = 12 << 30
+
+
+@dataclass(frozen=True)
+class Build:
+    """A recipe compiled whole: its module, and its weights if they are not inside."""
+
+    recipe: Recipe
+    module: Path
+    weights: Path | None
+
+
+def compile_model(model: Path, output: Path, config: CompileConfig, progress: Progress = silent) -> Artifact:
+    """Tune a model and write the module that won.
+
+    Args:
+        model: ONNX file.
+        output: where the .vmfb goes; replaced at the very end, or not at all.
+        config: settings.
+        progress: told what is going on.
+
+    Raises:
+        SartorError: of the kind that says what went wrong.
+    """
+    check_writable(output)
+    with Store.open(config.database) as store, _workspace(config) as (pool, directory):
+        front = load_front(model, config, pool, progress)
+        candidates = find_candidates(front, config)
+        tuner = make_tuner(store, pool, config, progress)
+        tables = tune(front, candidates, tuner)
+        recipes = select(front, tables, tuner, config, progress)
+        builds = build(recipes, front, pool, directory, config, progress)
+        best, run, baseline = profile(model, front, builds, pool, config, progress)
+        plan = replace(best.recipe.plan, measured=run.seconds, baseline=baseline)
+        return _ship(best, plan, run.error, output, config)
+
+
+def replay_plan(model: Path, plan: Plan, output: Path, config: CompileConfig, progress: Progress = silent) -> Artifact:
+    """Build a module from a plan, without measuring: the same model and plan give the same bytes.
+
+    Raises:
+        UsageError: if the plan was made for another model, target or version.
+    """
+    check_writable(output)
+    with _workspace(config) as (pool, directory):
+        front = load_front(model, config, pool, progress)
+        recipe = recipe_of_plan(plan, front, find_candidates(front, config).variants, config)
+        (built,) = build([recipe], front, pool, directory, config, progress)
+        return _ship(built, plan, None, output, config)
+
+
+@contextmanager
+def _workspace(config: CompileConfig) -> Iterator[tuple[WorkerPool, Path]]:
+    """Workers, and a directory for what they compile; both gone at the end."""
+    with (
+        WorkerPool(config.jobs, memory_limit=_MEMORY_LIMIT) as pool,
+        tempfile.TemporaryDirectory(prefix="sartor-") as directory,
+    ):
+        yield pool, Path(directory)
+
+
+def load_front(model: Path, config: CompileConfig, pool: WorkerPool, progress: Progress) -> Front:
+    """The model as layers, made in a worker: the file is not trusted."""
+    progress("importing", 0, 1)
+    job = {"path": model, "shapes": dict(config.shapes), "dump": config.dump_directory}
+    (result,) = pool.map_unordered(_FRONT, [("front", job)], _TIMEOUT)
+    if result.status is not JobStatus.OK:
+        raise CompileError(f"importing '{model}' ended as {result.status.value}: {result.message}")
+    if isinstance(result.value, Refusal):
+        raise result.value.error
+    front: Front = result.value
+    return front
+
+
+def find_candidates(front: Front, config: CompileConfig) -> Candidates:
+    """All routines' answers about all tasks."""
+    candidates = annotate(front.graph, ROUTINES, config.target)
+    if config.dump_directory is not None:
+        dumper = Dumper(config.dump_directory, count=len(list(config.dump_directory.glob("*.mlir"))))
+        dumper.write("annotate", annotated_module(front.graph, candidates))
+    return candidates
+
+
+def make_tuner(store: Store, pool: WorkerPool, config: CompileConfig, progress: Progress) -> Tuner:
+    """The tuner for this target, with limits that suit its speed."""
+    slow = config.target.device == "vulkan"
+    measure = MeasureSettings(
+        device=config.target.device,
+        threads=config.threads,
+        max_error=config.max_error,
+        rounds=3 if slow else 12,
+        seconds=4.0 if slow else 1.5,
+    )
+    return Tuner(store, pool, TuneSettings(config.target, measure, 120.0, 300.0 if slow else 60.0), progress)
+
+
+def tune(front: Front, candidates: Candidates, tuner: Tuner) -> Tables:
+    """Cost tables of all tasks."""
+    units = tuned_units(front.graph, candidates.variants)
+    return Tables(candidates.variants, tuner.measure(units))
+
+
+def select(front: Front, tables: Tables, tuner: Tuner, config: CompileConfig, progress: Progress) -> list[Recipe]:
+    """The best plans; conversions are measured as plans ask for them, until the best plans ask for no more."""
+    device = config.target.device
+    for done in range(_SELECT_ROUNDS):
+        progress("selecting", done, _SELECT_ROUNDS)
+        selections = _solve(front, tables, config)
+        chosen = [_variants(front, tables, each) for each in selections]
+        kinds = [kind for each in chosen for _, kind in adapts_between(front.graph, each, device)]
+        wanted = units_of(kind for kind in kinds if kind not in tables.adapts)
+        if not wanted:
+            break
+        tables = _with_adapts(tables, wanted, tuner, config)
+    recipes = [
+        split_recipe(front, variants, tables, selection, config)
+        for variants, selection in zip(chosen, selections, strict=True)
+    ]
+    return recipes if config.pins else [*recipes, unsplit_recipe(front, config)]
+
+
+def _solve(front: Front, tables: Tables, config: CompileConfig) -> list[Selection]:
+    problem = selection_problem(front.graph, tables, config.target.device, config.objective, config.pins)
+    return k_best(problem, config.plans) if config.selector == "dprs" else [SELECTORS[config.selector](problem)]
+
+
+def _variants(front: Front, tables: Tables, selection: Selection) -> dict[str, Variant]:
+    by_name = {key: {each.descriptor: each for each in listed} for key, listed in tables.variants.items()}
+    return {layer.name: by_name[layer.task.key][selection.choices[layer.name].name] for layer in front.graph.layers}
+
+
+def _with_adapts(tables: Tables, wanted: list[AdaptKind], tuner: Tuner, config: CompileConfig) -> Tables:
+    units = {kind: kind.unit(config.target) for kind in wanted}
+    measured = tuner.measure(units.values())
+    adapts = dict(tables.adapts)
+    for kind, unit in units.items():
+        measurement = measured[unit.key].get(unit.variants[0].descriptor)
+        if measurement is None or measurement.status is not Status.OK:
+            raise InfeasibleError(f"converting {kind.tensor} from {kind.source} to {kind.target} does not work")
+        adapts[kind] = measurement.time
+    return Tables(tables.variants, tables.measured, adapts)
+
+
+def build(
+    recipes: list[Recipe], front: Front, pool: WorkerPool, directory: Path, config: CompileConfig, progress: Progress
+) -> list[Build]:
+    """Compile recipes whole, side by side; one that does not compile is left out as long as another does.
+
+    Raises:
+        CompileError: if none compiles.
+    """
+    external = config.external_weights is not None
+    builds = {
+        str(index): Build(each, directory / f"plan{index}.vmfb", directory / f"plan{index}.irpa" if external else None)
+        for index, each in enumerate(recipes)
+    }
+    # The unsplit model takes longest to compile, so it starts first.
+    jobs = [(name, _build_job(each, front, config)) for name, each in reversed(builds.items())]
+    failures: list[str] = []
+    for done, result in enumerate(pool.map_unordered(_BUILD, jobs, _TIMEOUT), 1):
+        progress("compiling plans", done, len(jobs))
+        if result.status is not JobStatus.OK:
+            failures.append(result.message)
+            del builds[result.job_id]
+    if not builds:
+        raise CompileError(f"no plan compiles: {failures[0]}")
+    return list(builds.values())
+
+
+def _build_job(each: Build, front: Front, config: CompileConfig) -> dict[str, object]:
+    split = SplitNet(front.graph, each.recipe.variants)
+    return {
+        "net": WholeNet(front.whole) if each.recipe.plan.unsplit else split,
+        "weights": front.weights,
+        "target": config.target,
+        "manifest": each.recipe.manifest(front, config),
+        "files": NetFiles(each.module, each.weights),
+    }
+
+
+def profile(
+    model: Path, front: Front, builds: list[Build], pool: WorkerPool, config: CompileConfig, progress: Progress
+) -> tuple[Build, NetRun, float | None]:
+    """The fastest build whose outputs are ONNX Runtime's, how it ran, and the unsplit model's time.
+
+    Raises:
+        CompileError: if none is right.
+    """
+    progress("profiling plans", 0, len(builds))
+    reference = OnnxRuntimeReference(front.prepared, threads=config.threads)(front.samples)
+    job = {
+        "nets": [NetFiles(each.module, each.weights) for each in builds],
+        "values": (front.graph.inputs, front.graph.outputs),
+        "feeds": front.samples,
+        "reference": reference,
+        "settings": _net_settings(front, config),
+    }
+    (result,) = pool.map_unordered(_PROFILE, [("profile", job)], _TIMEOUT, quiet=True)
+    if result.status is not JobStatus.OK:
+        raise CompileError(f"profiling the plans ended as {result.status.value}: {result.message}")
+    runs: list[NetRun] = result.value
+    correct = [pair for pair in zip(builds, runs, strict=True) if pair[1].status is Status.OK]
+    if not correct:
+        raise CompileError(f"no plan is right: {runs[0].message}; allow more with --max-error if that is acceptable")
+    best, run = min(correct, key=lambda pair: pair[1].seconds)
+    baseline = next((run.seconds for each, run in correct if each.recipe.plan.unsplit), None)
+    return best, run, baseline
+
+
+def _net_settings(front: Front, config: CompileConfig) -> MeasureSettings:
+    slow = config.target.device == "vulkan"
+    return MeasureSettings(
+        device=config.target.device,
+        threads=config.threads,
+        max_error=tolerance(front, config.max_error),
+        rounds=2 if slow else 20,
+        seconds=30.0 if slow else 4.0,
+    )
+
+
+def _ship(built: Build, plan: Plan, error: float | None, output: Path, config: CompileConfig) -> Artifact:
+    """Weights first: a module is never there without them."""
+    if built.weights is not None and config.external_weights is not None:
+        publish(built.weights, config.external_weights)
+    publish(built.module, output)
+    return Artifact(output, plan, error, output.stat().st_size, config.external_weights)

@@ -1,0 +1,147 @@
+"""Recipes: what a whole network is built from, and the plan that records it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+
+from sartor.codegen.layer import NetworkValue
+from sartor.codegen.routine import Variant
+from sartor.codegen.stitch import ENTRY, PARAMETER_SCOPE
+from sartor.config import CompileConfig
+from sartor.errors import UsageError
+from sartor.front_job import Front
+from sartor.runtime.manifest import Manifest
+from sartor.runtime.signature import TensorSpec
+from sartor.tuning.plan import AdaptChoice, LayerChoice, Plan
+from sartor.tuning.selection.selection import Selection
+from sartor.tuning.tables import Tables, adapt_seconds, adapts_between
+
+UNSPLIT_SOLVER = "none"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A plan and the code it names.
+
+    Attributes:
+        plan: without measured times: those are not known before the module is compiled, which holds the plan.
+        variants: by layer name; empty for the unsplit model.
+    """
+
+    plan: Plan
+    variants: Mapping[str, Variant]
+
+    def manifest(self, front: Front, config: CompileConfig) -> str:
+        """The manifest that the module carries, as JSON."""
+        external = {} if config.external_weights is None else {PARAMETER_SCOPE: config.external_weights.name}
+        return Manifest(
+            model=front.name,
+            model_sha256=front.sha256,
+            entry=ENTRY,
+            inputs=tuple(map(_spec, front.graph.inputs)),
+            outputs=tuple(map(_spec, front.graph.outputs)),
+            devices=(config.target.device,),
+            levels=(config.target.architecture,),
+            sartor_version=version("sartor"),
+            iree_version=version("iree-base-compiler"),
+            plan=self.plan.to_json(),
+            parameters=external,
+        ).to_json()
+
+
+def _spec(value: NetworkValue) -> TensorSpec:
+    return TensorSpec(value.name, value.type.numpy_dtype.name, value.type.shape)
+
+
+def versions() -> dict[str, str]:
+    """Versions on which the meaning of a plan depends."""
+    return {name: version(name) for name in ("sartor", "iree-base-compiler")}
+
+
+def split_recipe(
+    front: Front, variants: Mapping[str, Variant], tables: Tables, selection: Selection, config: CompileConfig
+) -> Recipe:
+    """The recipe of a selection, with the times the tables predict."""
+    layers = tuple(
+        LayerChoice(
+            layer=layer.name,
+            nodes=layer.nodes,
+            task=layer.task.key,
+            variant=variants[layer.name].descriptor,
+            seconds=tables.seconds(layer.task.key, variants[layer.name].descriptor),
+        )
+        for layer in front.graph.layers
+    )
+    adapts = tuple(
+        AdaptChoice(
+            edge.producer, edge.consumer, edge.slot, str(kind.source), str(kind.target), adapt_seconds(kind, tables)
+        )
+        for edge, kind in adapts_between(front.graph, variants, config.target.device)
+    )
+    plan = replace(
+        _empty_plan(front, config),
+        layers=layers,
+        adapts=adapts,
+        solver=selection.solver,
+        optimal=selection.optimal,
+        predicted=selection.costs.latency,
+    )
+    return Recipe(plan, variants)
+
+
+def unsplit_recipe(front: Front, config: CompileConfig) -> Recipe:
+    """The whole model by IREE's stock lowering: the plan that no other may be slower than."""
+    return Recipe(replace(_empty_plan(front, config), unsplit=True), {})
+
+
+def _empty_plan(front: Front, config: CompileConfig) -> Plan:
+    return Plan(
+        model_sha256=front.sha256,
+        target=str(config.target),
+        threads=config.threads,
+        unsplit=False,
+        layers=(),
+        adapts=(),
+        solver=UNSPLIT_SOLVER,
+        optimal=False,
+        predicted=None,
+        measured=None,
+        baseline=None,
+        versions=versions(),
+    )
+
+
+def recipe_of_plan(
+    plan: Plan, front: Front, candidates: Mapping[str, tuple[Variant, ...]], config: CompileConfig
+) -> Recipe:
+    """The recipe a plan records.
+
+    Raises:
+        UsageError: if the plan was made for another model, target or version.
+    """
+    expected = _empty_plan(front, config)
+    for what, found, wanted in (
+        ("model", plan.model_sha256, expected.model_sha256),
+        ("target", plan.target, expected.target),
+        ("version", plan.versions, expected.versions),
+    ):
+        if found != wanted:
+            raise UsageError(f"the plan is for another {what}: it says {found}, this is {wanted}; tune again")
+    unmeasured = replace(plan, measured=None, baseline=None)
+    if plan.unsplit:
+        return Recipe(unmeasured, {})
+    return Recipe(unmeasured, _variants_of(plan, front, candidates))
+
+
+def _variants_of(plan: Plan, front: Front, candidates: Mapping[str, tuple[Variant, ...]]) -> dict[str, Variant]:
+    chosen = {each.layer: each.variant for each in plan.layers}
+    variants: dict[str, Variant] = {}
+    for layer in front.graph.layers:
+        by_name = {each.descriptor: each for each in candidates[layer.task.key]}
+        name = chosen.get(layer.name)
+        if name not in by_name:
+            raise UsageError(f"the plan has no routine for layer '{layer.name}' that this version offers; tune again")
+        variants[layer.name] = by_name[name]
+    return variants

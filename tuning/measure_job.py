@@ -1,0 +1,219 @@
+"""Worker side: run the variants of one unit, compare them with candidate 0, and time them in turn.
+
+Weights and activations are rotated over copies, so that they come from where they come from in the network: not
+from the nearest cache. Variants that cannot win any more are dropped after two rounds.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from sartor.codegen.bench_module import EXPORT_PREFIX
+from sartor.codegen.layer import TensorType
+from sartor.codegen.layouts import IMAGE_RANK, image_layout
+from sartor.codegen.packing import Packing
+from sartor.codegen.routine import Implementation, Variant
+from sartor.errors import DeviceError
+from sartor.runtime.device import open_device
+from sartor.runtime.device_array import from_view, upload
+from sartor.runtime.iree_runtime import NativeDevice, Program
+from sartor.runtime.module import open_module
+from sartor.runtime.reference import relative_error
+from sartor.runtime.signature import Array, TensorSpec
+from sartor.tuning.measurement import Status
+from sartor.tuning.unit import Unit, symbol_of
+
+
+@dataclass(frozen=True)
+class MeasureSettings:
+    """How long and how strictly to measure.
+
+    Attributes:
+        device: as ``open_device`` takes it.
+        threads: CPU workers.
+        max_error: largest relative error against candidate 0.
+        rounds: samples of a variant that may win.
+        seconds: no further round begins after this time.
+        hopeless: a variant this many times slower than the best is dropped after two rounds.
+    """
+
+    device: str
+    threads: int
+    max_error: float
+    rounds: int = 12
+    seconds: float = 1.5
+    hopeless: float = 1.6
+
+
+@dataclass(frozen=True)
+class VariantSamples:
+    """What measuring one variant gave."""
+
+    status: Status
+    samples: tuple[float, ...] = ()
+    baseline: tuple[float, ...] = ()
+    error: float | None = None
+    message: str = ""
+    packed_bytes: int = 0
+
+
+_COLD_BYTES = 24 << 20
+_MOST_COPIES = 6
+_SURE_ROUNDS = 2
+_MINIMUM_SECONDS = 0.02
+
+
+@functools.cache
+def _device(name: str, threads: int) -> NativeDevice:
+    """One device per worker: opening one starts threads."""
+    return open_device(name, threads if name == "cpu" else None)
+
+
+def measure_unit(unit: Unit, modules: Mapping[str, Path], settings: MeasureSettings) -> dict[str, VariantSamples]:
+    """Check and time the compiled variants of a unit; results by descriptor."""
+    device = _device(settings.device, settings.threads)
+    programs = {path: Program(open_module(path).native, path.name, device, {}) for path in set(modules.values())}
+    data = _Data(unit)
+    runners: dict[str, _Runner] = {}
+    results: dict[str, VariantSamples] = {}
+    reference: list[Array] | None = None
+    for variant in unit.variants:
+        if variant.descriptor not in modules:
+            continue
+        try:
+            runner = _Runner(unit, variant, programs[modules[variant.descriptor]], device, data)
+            outputs = runner.outputs()
+        except DeviceError as error:
+            results[variant.descriptor] = VariantSamples(Status.CRASHED, message=str(error))
+            continue
+        reference = reference or outputs
+        error_value = relative_error(outputs, reference)
+        if error_value > settings.max_error:
+            message = f"relative error {error_value:.2g} against {unit.variants[0].descriptor}"
+            results[variant.descriptor] = VariantSamples(Status.WRONG_RESULT, error=error_value, message=message)
+            continue
+        runner.error = error_value
+        runners[variant.descriptor] = runner
+    return results | _timed(runners, unit.variants[0].descriptor, settings)
+
+
+def _timed(runners: dict[str, _Runner], baseline: str, settings: MeasureSettings) -> dict[str, VariantSamples]:
+    samples = _time_in_turn({name: each.run for name, each in runners.items()}, settings)
+    reference = samples.get(baseline, ())
+    return {
+        name: VariantSamples(
+            Status.OK, samples[name], reference if name != baseline else (), runner.error, "", runner.packed_bytes
+        )
+        for name, runner in runners.items()
+    }
+
+
+def _time_in_turn(runs: Mapping[str, Callable[[], None]], settings: MeasureSettings) -> dict[str, tuple[float, ...]]:
+    """Round-robin timing; the hopeless drop out, the rest goes on until the rounds or the time are used up."""
+    samples: dict[str, list[float]] = {name: [] for name in runs}
+    active = list(runs)
+    started = time.perf_counter()
+    for done in itertools.count(1):
+        for name in active if done % 2 else reversed(active):
+            begin = time.perf_counter()
+            runs[name]()
+            samples[name].append(time.perf_counter() - begin)
+        elapsed = time.perf_counter() - started
+        if (done >= settings.rounds and elapsed > _MINIMUM_SECONDS) or (done > 1 and elapsed > settings.seconds):
+            break
+        if done >= _SURE_ROUNDS and active:
+            best = min(min(samples[name]) for name in active)
+            active = [name for name in active if min(samples[name]) <= settings.hopeless * best]
+    return {name: tuple(taken) for name, taken in samples.items()}
+
+
+class _Data:
+    """Random activations and weights of a unit, in ONNX layout."""
+
+    def __init__(self, unit: Unit) -> None:
+        random = np.random.default_rng(0)
+        self.inputs = [_random(each, random) for each in unit.inputs]
+        scale = max((each.elements for each in unit.weights), default=1) ** -0.25
+        self.weights = [
+            (_random(each, random) * scale).astype(each.numpy_dtype)
+            if each.dtype.startswith("f")
+            else _random(each, random)
+            for each in unit.weights
+        ]
+
+
+def _random(tensor: TensorType, random: np.random.Generator) -> Array:
+    dtype = tensor.numpy_dtype
+    if dtype.kind == "f":
+        return random.standard_normal(tensor.shape, np.float32).astype(dtype)
+    if dtype.kind == "b":
+        return random.integers(0, 2, tensor.shape).astype(bool)
+    if tensor.dtype in ("i64", "i32"):
+        # Likely indices into something: zero is the one that always exists.
+        return np.zeros(tensor.shape, dtype)
+    return random.integers(0, 64, tensor.shape).astype(dtype)
+
+
+class _Runner:
+    """Runs one variant on rotating copies of its arguments."""
+
+    def __init__(self, unit: Unit, variant: Variant, program: Program, device: NativeDevice, data: _Data) -> None:
+        self._unit = unit
+        self._implementation = variant.implementation
+        self._program = program
+        self._device = device
+        self._entry = EXPORT_PREFIX + symbol_of(unit.key, variant)
+        packed = [each.apply(array) for each, array in zip(self._implementation.packings, data.weights, strict=True)]
+        self.packed_bytes = sum(array.nbytes for array in packed)
+        self.error = 0.0
+        arguments = _physical_inputs(unit, self._implementation, data.inputs) + packed
+        total = max(sum(array.nbytes for array in arguments), 1)
+        copies = min(max(_COLD_BYTES // total, 1), _MOST_COPIES)
+        self._arrays = [[upload(array, device) for array in arguments] for _ in range(copies)]
+        self._turn = itertools.cycle(range(copies))
+
+    def run(self) -> None:
+        self._program.invoke(self._entry, [each.view for each in self._arrays[next(self._turn)]])
+
+    def outputs(self) -> list[Array]:
+        """Results in ONNX layout."""
+        views = self._program.invoke(self._entry, [each.view for each in self._arrays[0]])
+        layout = self._implementation.output
+        return [
+            _to_plain(from_view(view, self._device, _spec(each, layout)).to_host(), each, layout)
+            for view, each in zip(views, self._unit.results, strict=True)
+        ]
+
+
+def _spec(logical: TensorType, layout: str) -> TensorSpec:
+    shape = _packing(logical, layout).type_of(logical).shape
+    return TensorSpec("result", logical.numpy_dtype.name, shape)
+
+
+def _packing(logical: TensorType, layout: str) -> Packing:
+    return image_layout(layout).packing(logical) if len(logical.shape) == IMAGE_RANK else Packing()
+
+
+def _physical_inputs(unit: Unit, implementation: Implementation, arrays: list[Array]) -> list[Array]:
+    return [
+        _packing(each, layout).apply(array)
+        for each, layout, array in zip(unit.inputs, implementation.inputs, arrays, strict=True)
+    ]
+
+
+def _to_plain(array: Array, logical: TensorType, layout: str) -> Array:
+    """Undo a layout: where each element of an enumerated tensor went says where it came from."""
+    packing = _packing(logical, layout)
+    if not packing.steps:
+        return array.reshape(logical.shape)
+    source = packing.apply(np.arange(logical.elements, dtype=np.int64).reshape(logical.shape))
+    plain = np.empty(logical.elements, array.dtype)
+    plain[source.reshape(-1)] = array.reshape(-1)
+    return plain.reshape(logical.shape)

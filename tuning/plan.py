@@ -1,0 +1,142 @@
+"""Plans: which variant computes each layer. Readable as JSON, and enough to build the same bytes again."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass as validated
+
+from sartor.errors import UsageError
+
+FORMAT = 1
+_STRICT = ConfigDict(extra="forbid")
+
+
+@validated(frozen=True, config=_STRICT)
+class LayerChoice:
+    """One layer of a plan.
+
+    Attributes:
+        layer: its name.
+        nodes: ONNX nodes computed in it.
+        task: key of what it computes.
+        variant: descriptor of how.
+        seconds: predicted time, adapts aside; None where nothing was measured.
+    """
+
+    layer: str
+    nodes: tuple[str, ...]
+    task: str
+    variant: str
+    seconds: float | None
+
+
+@validated(frozen=True, config=_STRICT)
+class AdaptChoice:
+    """A conversion on an edge. ``producer`` and ``consumer`` are layers, or network values as ``input:x``."""
+
+    producer: str
+    consumer: str
+    slot: int
+    source: str
+    target: str
+    seconds: float | None
+
+
+@validated(frozen=True, config=_STRICT)
+class Plan:
+    """What one module is built from.
+
+    Attributes:
+        model_sha256: hash of the prepared model; a plan fits no other.
+        target: device and architecture.
+        threads: what it was tuned for.
+        unsplit: the whole model by IREE's stock lowering, no layer apart from the others.
+        layers: in execution order.
+        adapts: conversions, in the order they are met.
+        solver: which one chose.
+        optimal: whether no other combination is predicted to be faster.
+        predicted: seconds of one inference by the tables.
+        measured: seconds of one inference of the whole module.
+        baseline: seconds of the unsplit model, measured in the same run.
+        versions: of Sartor and IREE.
+        format: version of this record.
+    """
+
+    model_sha256: str
+    target: str
+    threads: int
+    unsplit: bool
+    layers: tuple[LayerChoice, ...]
+    adapts: tuple[AdaptChoice, ...]
+    solver: str
+    optimal: bool
+    predicted: float | None
+    measured: float | None
+    baseline: float | None
+    versions: dict[str, str]
+    format: int = FORMAT
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON data, keys in a fixed order."""
+        data: dict[str, Any] = _ADAPTER.dump_python(self, mode="json")
+        return data
+
+    def save(self, path: Path) -> None:
+        """Write as indented JSON.
+
+        Raises:
+            UsageError: if the file cannot be written.
+        """
+        try:
+            path.write_text(json.dumps(self.to_json(), indent=1, sort_keys=True) + "\n", encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"the plan cannot be written to '{path}': {error.strerror}") from None
+
+    @staticmethod
+    def from_json(data: object, source: str) -> Plan:
+        """Read a plan; ``source`` names it in errors.
+
+        Raises:
+            UsageError: if it is no plan, or one of another format.
+        """
+        if isinstance(data, dict) and data.get("format", FORMAT) != FORMAT:
+            raise UsageError(f"{source} is a plan of format {data['format']}, this version reads {FORMAT}")
+        try:
+            return _ADAPTER.validate_python(data)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"])) or "the top"
+            raise UsageError(f"{source} is no plan: {first['msg']} at {where}") from None
+
+    @staticmethod
+    def load(path: Path) -> Plan:
+        """Read a plan from a JSON file.
+
+        Raises:
+            UsageError: if the file cannot be read or is no plan.
+        """
+        try:
+            data = json.loads(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise UsageError(f"the plan '{path}' cannot be read: {error.strerror}") from None
+        except ValueError as error:
+            raise UsageError(f"the plan '{path}' is not JSON: {error}") from None
+        return Plan.from_json(data, f"'{path}'")
+
+
+_ADAPTER: TypeAdapter[Plan] = TypeAdapter(Plan)
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """What a plan says about where it comes from."""
+
+    model_sha256: str
+    target: str
+    threads: int
+    versions: dict[str, str]

@@ -1,0 +1,236 @@
+"""Cost tables from measurements, and the selection problem they make of a layer graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+
+from sartor.codegen.layer import Layer, TensorType, ValueRef
+from sartor.codegen.layouts import plain_layout, same_bytes
+from sartor.codegen.routine import Variant
+from sartor.codegen.schema import Schema
+from sartor.dialect_passes.form_layers import LayerGraph
+from sartor.errors import InfeasibleError, UsageError
+from sartor.tuning.cost import Cost, Objective
+from sartor.tuning.measurement import Measurement, Status
+from sartor.tuning.selection.problem import Choice, Edge, Node, Problem
+from sartor.tuning.unit import AdaptKind, Unit
+
+INPUT_PREFIX = "input:"
+OUTPUT_PREFIX = "output:"
+
+# Until an adapt is measured it is taken for as fast as memory can be copied at best, so that no plan is missed for
+# an estimate that was too high. Bytes per second, read and write together.
+_OPTIMISTIC_BANDWIDTH = 40e9
+_OPTIMISTIC_OVERHEAD = 1e-6
+
+
+@dataclass(frozen=True)
+class Tables:
+    """What is known about costs.
+
+    Attributes:
+        variants: candidates of each task, by task key, candidate 0 first.
+        measured: measurements by unit key and descriptor.
+        adapts: measured seconds of conversions.
+    """
+
+    variants: Mapping[str, tuple[Variant, ...]]
+    measured: Mapping[str, Mapping[str, Measurement]]
+    adapts: Mapping[AdaptKind, float] = field(default_factory=dict)
+
+    def usable(self, key: str) -> list[tuple[Variant, Measurement]]:
+        """Variants of a task that compiled, ran and were right."""
+        found = self.measured.get(key, {})
+        return [
+            (variant, found[variant.descriptor])
+            for variant in self.variants[key]
+            if variant.descriptor in found and found[variant.descriptor].status is Status.OK
+        ]
+
+    def seconds(self, key: str, descriptor: str) -> float | None:
+        """Time of a variant, corrected for the drift of the machine between runs."""
+        found = self.measured.get(key, {})
+        measurement = found.get(descriptor)
+        if measurement is None or measurement.status is not Status.OK:
+            return None
+        baseline = found.get(self.variants[key][0].descriptor)
+        if baseline is None or baseline.status is not Status.OK or baseline is measurement:
+            return measurement.time
+        return measurement.time_at(baseline.time)
+
+
+def adapt_seconds(kind: AdaptKind, tables: Tables) -> float:
+    """Measured, or else optimistic, time of a conversion; nothing where the bytes stay as they are."""
+    if same_bytes(kind.logical, kind.source.layout, kind.target.layout):
+        return 0.0
+    known = tables.adapts.get(kind)
+    return known if known is not None else _OPTIMISTIC_OVERHEAD + 2 * kind.logical.bytes / _OPTIMISTIC_BANDWIDTH
+
+
+def selection_problem(
+    graph: LayerGraph, tables: Tables, device: str, objective: Objective, pins: Sequence[Pin] = ()
+) -> Problem:
+    """The graph with every usable variant of each layer as a choice.
+
+    Raises:
+        InfeasibleError: if a layer has none, or none that its pins allow.
+    """
+    return _Builder(graph, tables, device, objective, pins).build()
+
+
+@dataclass(frozen=True)
+class Pin:
+    """Layers whose names match one glob may only use routines whose descriptors match another."""
+
+    layers: str
+    routines: str
+
+    def allows(self, layer: str, descriptor: str) -> bool:
+        """Whether the pin leaves this variant to this layer."""
+        return not fnmatchcase(layer, self.layers) or fnmatchcase(descriptor, self.routines)
+
+    @staticmethod
+    def parse(text: str) -> Pin:
+        """Read ``LAYER-GLOB=ROUTINE-GLOB``.
+
+        Raises:
+            UsageError: if ``text`` has another form.
+        """
+        layers, equals, routines = text.partition("=")
+        if not (layers and equals and routines):
+            raise UsageError(f"'{text}' is no pin, expected LAYER-GLOB=ROUTINE-GLOB such as 'conv1=*nhwc*'")
+        return Pin(layers, routines)
+
+
+def _nothing_usable(layer: Layer, tables: Tables, pinned: bool) -> str:
+    if pinned:
+        names = ", ".join(each.descriptor for each, _ in tables.usable(layer.task.key))
+        return f"no routine of layer '{layer.name}' fits its pins, it has {names}"
+    failures = [each.message for each in tables.measured.get(layer.task.key, {}).values() if each.message]
+    return f"no routine of layer '{layer.name}' works: {failures[0] if failures else 'none was measured'}"
+
+
+class _Builder:
+    def __init__(
+        self, graph: LayerGraph, tables: Tables, device: str, objective: Objective, pins: Sequence[Pin]
+    ) -> None:
+        self._pins = pins
+        self._graph = graph
+        self._tables = tables
+        self._device = device
+        self._objective = objective
+        self._layers = {layer.name: layer for layer in graph.layers}
+        self._adapts: dict[tuple[Edge, Schema, Schema], Cost] = {}
+
+    def build(self) -> Problem:
+        graph = self._graph
+        nodes = [Node(INPUT_PREFIX + each.name, (self._fixed(each.type, 0),)) for each in graph.inputs]
+        nodes += [Node(layer.name, self._choices(layer)) for layer in graph.layers]
+        nodes += [Node(OUTPUT_PREFIX + each.name, (self._fixed(each.type, 1),)) for each in graph.outputs]
+        by_name = {node.name: node for node in nodes}
+        edges = [
+            Edge(self._producer(ref), layer.name, slot)
+            for layer in graph.layers
+            for slot, ref in enumerate(layer.inputs)
+        ]
+        edges += [
+            Edge(self._producer(each.source), OUTPUT_PREFIX + each.name, 0) for each in graph.outputs if each.source
+        ]
+        types = self._edge_types()
+        for edge in edges:
+            self._add_adapts(edge, types[edge], by_name[edge.producer], by_name[edge.consumer])
+        return Problem(tuple(nodes), tuple(edges), self._adapts, self._objective)
+
+    def _fixed(self, tensor: TensorType, inputs: int) -> Choice:
+        """The world outside reads and writes ONNX's layout, and costs nothing."""
+        schema = Schema(self._device, tensor.dtype, plain_layout(tensor))
+        return Choice("outside", (schema,) * inputs, schema, Cost())
+
+    def _producer(self, ref: ValueRef) -> str:
+        return INPUT_PREFIX + self._graph.inputs[ref.index].name if ref.source is None else ref.source
+
+    def _choices(self, layer: Layer) -> tuple[Choice, ...]:
+        key = layer.task.key
+        usable = self._tables.usable(key)
+        allowed = [pair for pair in usable if all(pin.allows(layer.name, pair[0].descriptor) for pin in self._pins)]
+        if not allowed:
+            raise InfeasibleError(_nothing_usable(layer, self._tables, bool(usable)))
+        return tuple(
+            Choice(
+                variant.descriptor,
+                input_schemas(variant, layer),
+                output_schema(variant, layer),
+                Cost(
+                    latency=self._tables.seconds(key, variant.descriptor) or 0.0,
+                    memory=measurement.packed_bytes,
+                    error=measurement.error or 0.0,
+                ),
+            )
+            for variant, measurement in allowed
+        )
+
+    def _edge_types(self) -> dict[Edge, TensorType]:
+        types = {
+            Edge(self._producer(ref), layer.name, slot): logical
+            for layer in self._graph.layers
+            for slot, (ref, logical) in enumerate(zip(layer.inputs, layer.task.inputs, strict=True))
+        }
+        for each in self._graph.outputs:
+            if each.source is not None:
+                types[Edge(self._producer(each.source), OUTPUT_PREFIX + each.name, 0)] = each.type
+        return types
+
+    def _add_adapts(self, edge: Edge, logical: TensorType, producer: Node, consumer: Node) -> None:
+        produced = {choice.output.layout for choice in producer.choices}
+        needed = {choice.inputs[edge.slot].layout for choice in consumer.choices}
+        for one in produced:
+            for other in needed - {one}:
+                source, target = (Schema(self._device, logical.dtype, each) for each in (one, other))
+                kind = AdaptKind(str(logical), source, target)
+                self._adapts[edge, source, target] = Cost(latency=adapt_seconds(kind, self._tables))
+
+
+def input_schemas(variant: Variant, layer: Layer) -> tuple[Schema, ...]:
+    """Schema of each activation: the variant's layout, the tensor's own element type."""
+    pairs = zip(variant.implementation.inputs, layer.task.inputs, strict=True)
+    return tuple(Schema(variant.device, logical.dtype, layout) for layout, logical in pairs)
+
+
+def output_schema(variant: Variant, layer: Layer) -> Schema:
+    """Schema of the results: the variant's layout, the tensor's own element type."""
+    return Schema(variant.device, layer.task.results[0].dtype, variant.implementation.output)
+
+
+def adapts_between(graph: LayerGraph, chosen: Mapping[str, Variant], device: str) -> list[tuple[Edge, AdaptKind]]:
+    """The conversions that a choice of variants needs, in the order of the edges."""
+    found: list[tuple[Edge, AdaptKind]] = []
+
+    def check(ref: ValueRef, logical: TensorType, layout: str, consumer: str, slot: int) -> None:
+        produced = chosen[ref.source].implementation.output if ref.source else plain_layout(logical)
+        if produced != layout:
+            name = ref.source if ref.source else INPUT_PREFIX + graph.inputs[ref.index].name
+            schemas = Schema(device, logical.dtype, produced), Schema(device, logical.dtype, layout)
+            found.append((Edge(name, consumer, slot), AdaptKind(str(logical), *schemas)))
+
+    for layer in graph.layers:
+        layouts = chosen[layer.name].implementation.inputs
+        for slot, (ref, logical) in enumerate(zip(layer.inputs, layer.task.inputs, strict=True)):
+            check(ref, logical, layouts[slot], layer.name, slot)
+    for each in graph.outputs:
+        if each.source is not None:
+            check(each.source, each.type, plain_layout(each.type), OUTPUT_PREFIX + each.name, 0)
+    return found
+
+
+def units_of(kinds: Iterable[AdaptKind]) -> list[AdaptKind]:
+    """Each conversion that moves bytes, once, in a fixed order."""
+    return sorted({kind for kind in kinds if not same_bytes(kind.logical, kind.source.layout, kind.target.layout)})
+
+
+def tuned_units(graph: LayerGraph, variants: Mapping[str, tuple[Variant, ...]]) -> list[Unit]:
+    """All tasks of the graph with their candidates, as units to measure."""
+    return [
+        Unit(task.key, task.inputs, task.weights, task.results, variants[key]) for key, task in graph.tasks().items()
+    ]

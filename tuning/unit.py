@@ -1,0 +1,80 @@
+"""What is measured together: the variants of one task, or one adapt."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+from sartor.codegen.adapt import adapt
+from sartor.codegen.layer import Task, TensorType
+from sartor.codegen.routine import Implementation, Variant
+from sartor.codegen.schema import Schema
+from sartor.codegen.target import Target
+
+ADAPT_ROUTINE = "adapt"
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Variants that compute the same; the first is the baseline.
+
+    Attributes:
+        key: the task's key, or that of an adapt.
+        inputs: ONNX types of the activations.
+        weights: ONNX types of the weights.
+        results: ONNX types of the results.
+        variants: candidate 0 first.
+    """
+
+    key: str
+    inputs: tuple[TensorType, ...]
+    weights: tuple[TensorType, ...]
+    results: tuple[TensorType, ...]
+    variants: tuple[Variant, ...]
+
+
+@dataclass(frozen=True, order=True)
+class AdaptKind:
+    """A conversion: of a tensor of this ONNX type, from one schema to another."""
+
+    tensor: str
+    source: Schema
+    target: Schema
+
+    @property
+    def logical(self) -> TensorType:
+        return TensorType.parse(self.tensor)
+
+    @property
+    def key(self) -> str:
+        return digest("adapt", self.tensor, str(self.source), str(self.target))
+
+    def implementation(self) -> Implementation:
+        return adapt(self.logical, self.source.layout, self.target.layout)
+
+    def unit(self, target: Target) -> Unit:
+        """The adapt as something to measure."""
+        descriptor = f"{target.device}:{self.source.dtype}/{ADAPT_ROUTINE}.transpose{{{self.source}->{self.target}}}"
+        variant = Variant(descriptor, target.device, self.source.dtype, self.implementation())
+        return Unit(self.key, (self.logical,), (), (self.logical,), (variant,))
+
+
+def task_unit(task: Task, variants: tuple[Variant, ...]) -> Unit:
+    """A task with its candidates as something to measure."""
+    return Unit(task.key, task.inputs, task.weights, task.results, variants)
+
+
+def digest(*parts: str) -> str:
+    """A short stable hash."""
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+
+
+def source_hash(implementation: Implementation) -> str:
+    """Hash of everything a variant emits: its MLIR, layouts and packing."""
+    packings = "|".join(map(str, implementation.packings))
+    return digest(implementation.body, *implementation.inputs, implementation.output, packings)
+
+
+def symbol_of(key: str, variant: Variant) -> str:
+    """The name of a variant's function in modules; the same wherever the same code is used."""
+    return f"s{digest(key, variant.descriptor, source_hash(variant.implementation))}"

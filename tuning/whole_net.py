@@ -1,0 +1,194 @@
+"""Integrated profiling: whole networks side by side, checked before their time counts (SoftNeuro, section III-D)."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from sartor.codegen.dispatches import lower
+from sartor.codegen.layer import NetworkValue
+from sartor.codegen.routine import Variant
+from sartor.codegen.stitch import (
+    ENTRY,
+    PARAMETER_SCOPE,
+    Piece,
+    Stitching,
+    compile_stitched,
+    compile_whole,
+    stitch,
+)
+from sartor.codegen.target import Target
+from sartor.dialect_passes.form_layers import LayerGraph
+from sartor.errors import DeviceError
+from sartor.runtime.device import open_device
+from sartor.runtime.iree_runtime import NativeDevice, write_parameters
+from sartor.runtime.reference import relative_error
+from sartor.runtime.session import Session
+from sartor.runtime.signature import Array, Signature, TensorSpec
+from sartor.tuning.measure_job import MeasureSettings
+from sartor.tuning.measurement import Status, typical_time
+from sartor.tuning.tables import adapts_between
+from sartor.tuning.unit import symbol_of
+
+
+@dataclass(frozen=True)
+class NetRun:
+    """What running one whole network gave.
+
+    Attributes:
+        status: OK, WRONG_RESULT or CRASHED.
+        samples: seconds of each inference.
+        error: relative error against the reference.
+        message: why it failed.
+    """
+
+    status: Status
+    samples: tuple[float, ...] = ()
+    error: float | None = None
+    message: str = ""
+
+    @property
+    def seconds(self) -> float:
+        """Typical time of one inference."""
+        return typical_time(self.samples)
+
+
+@dataclass(frozen=True)
+class NetFiles:
+    """Where a compiled network lies: its module, and its weights if they are not inside."""
+
+    module: Path
+    weights: Path | None
+
+
+@dataclass(frozen=True)
+class SplitNet:
+    """A network of chosen variants, by layer name."""
+
+    graph: LayerGraph
+    variants: Mapping[str, Variant]
+
+
+@dataclass(frozen=True)
+class WholeNet:
+    """A network left to IREE's stock lowering: the module's bytecode."""
+
+    bytecode: bytes
+
+
+def build_net(
+    net: SplitNet | WholeNet, weights: Mapping[str, np.ndarray], target: Target, manifest: str, files: NetFiles
+) -> None:
+    """Worker side: compile a network into ``files``.
+
+    Raises:
+        CompileError: with IREE's diagnostic.
+    """
+    embed = files.weights is None
+    if isinstance(net, WholeNet):
+        parameters: Mapping[str, np.ndarray] = weights
+        files.module.write_bytes(compile_whole(net.bytecode, weights, target, manifest, embed=embed))
+    else:
+        stitched = stitch(_stitching(net, weights, target), target, manifest)
+        parameters = stitched.parameters
+        files.module.write_bytes(compile_stitched(stitched, target, embed=embed))
+    if files.weights is not None:
+        write_parameters(files.weights, parameters)
+
+
+def _stitching(net: SplitNet, weights: Mapping[str, np.ndarray], target: Target) -> Stitching:
+    """The chosen variants and the adapts between them, lowered."""
+    layers = {layer.name: layer for layer in net.graph.layers}
+    symbols = {name: symbol_of(layers[name].task.key, variant) for name, variant in net.variants.items()}
+    implementations = {symbols[name]: variant.implementation for name, variant in sorted(net.variants.items())}
+    kinds = sorted({kind for _, kind in adapts_between(net.graph, net.variants, target.device)})
+    adapts = {kind: kind.implementation() for kind in kinds}
+    code = lower(implementations | {f"s{kind.key}": each for kind, each in adapts.items()}, target)
+    return Stitching(
+        layers=net.graph.layers,
+        inputs=net.graph.inputs,
+        outputs=net.graph.outputs,
+        pieces={name: Piece(each, implementations[each], code[each]) for name, each in symbols.items()},
+        adapts={
+            (kind.logical, kind.source.layout, kind.target.layout): Piece(f"s{kind.key}", each, code[f"s{kind.key}"])
+            for kind, each in adapts.items()
+        },
+        weights=weights,
+    )
+
+
+def profile_nets(
+    nets: Sequence[NetFiles],
+    values: tuple[tuple[NetworkValue, ...], tuple[NetworkValue, ...]],
+    feeds: Mapping[str, Array],
+    reference: Sequence[Array],
+    settings: MeasureSettings,
+) -> list[NetRun]:
+    """Worker side: run compiled networks on the same inputs, check each, and time them in turn.
+
+    Args:
+        nets: files; all take and give the same values.
+        values: network inputs and outputs.
+        feeds: one array per input.
+        reference: the right outputs.
+        settings: device, threads, rounds; ``max_error`` is the whole network's.
+    """
+    device = open_device(settings.device, settings.threads if settings.device == "cpu" else None)
+    signature = Signature(ENTRY, *(tuple(map(_spec, each)) for each in values))
+    checked = [_check(net, device, signature, feeds, reference, settings.max_error) for net in nets]
+    sessions = {index: session for index, (session, _) in enumerate(checked) if session is not None}
+    samples = _time_in_turn(sessions, feeds, settings)
+    return [replace(run, samples=samples.get(index, ())) for index, (_, run) in enumerate(checked)]
+
+
+def _check(
+    net: NetFiles,
+    device: NativeDevice,
+    signature: Signature,
+    feeds: Mapping[str, Array],
+    reference: Sequence[Array],
+    max_error: float,
+) -> tuple[Session | None, NetRun]:
+    """Load a network and compare one inference; no session if it is wrong."""
+    parameters = {} if net.weights is None else {PARAMETER_SCOPE: net.weights}
+    try:
+        session = Session(net.module, device=device, signature=signature, parameters=parameters)
+        error = relative_error(session.run(None, dict(feeds)), reference)
+    except DeviceError as failure:
+        return None, NetRun(Status.CRASHED, message=str(failure))
+    if error > max_error:
+        message = f"relative error {error:.2g} against ONNX Runtime, allowed is {max_error:.2g}"
+        return None, NetRun(Status.WRONG_RESULT, error=error, message=message)
+    return session, NetRun(Status.OK, (), error)
+
+
+def _spec(value: NetworkValue) -> TensorSpec:
+    return TensorSpec(value.name, value.type.numpy_dtype.name, value.type.shape)
+
+
+def _time_in_turn(
+    sessions: Mapping[int, Session], feeds: Mapping[str, Array], settings: MeasureSettings
+) -> dict[int, tuple[float, ...]]:
+    """Round-robin; a network that is twice as slow as the best is run twice only."""
+    arrays = {
+        path: {name: session.to_device(array) for name, array in feeds.items()} for path, session in sessions.items()
+    }
+    samples: dict[int, list[float]] = {path: [] for path in sessions}
+    active = list(sessions)
+    started = time.perf_counter()
+    for done in itertools.count(1):
+        for path in active if done % 2 else reversed(active):
+            begin = time.perf_counter()
+            sessions[path].run_device(None, arrays[path])
+            samples[path].append(time.perf_counter() - begin)
+        if done >= 2 and (done >= settings.rounds or time.perf_counter() - started > settings.seconds):
+            break
+        best = min((min(samples[path]) for path in active), default=0.0)
+        if done >= 2:
+            active = [path for path in active if min(samples[path]) <= settings.hopeless * best]
+    return {path: tuple(taken) for path, taken in samples.items()}
