@@ -28,7 +28,7 @@ _VARIANCE_FLOOR = 0.02
 
 # Weights amplify what varies within channels, but no further than if it were this share of the mean square:
 # averages over an image hardly vary.
-_VARIATION_FLOOR = 1.0
+_VARIATION_FLOOR = 0.3
 
 
 def image(graph: Graph, channels: int, height: int, width: int) -> Tensor:
