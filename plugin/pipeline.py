@@ -13,10 +13,11 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from sartor.artifact import Artifact, check_writable, publish
+from sartor.building import Build, Builder
 from sartor.codegen.routine import Variant
 from sartor.codegen.routines import ROUTINES
 from sartor.config import CompileConfig
@@ -24,10 +25,9 @@ from sartor.dialect_passes.annotate import Candidates, annotate, annotated_modul
 from sartor.dialect_passes.dump import Dumper
 from sartor.errors import CompileError, InfeasibleError
 from sartor.front_job import Front, Refusal
+from sartor.profiling import Profiler
 from sartor.progress import Progress, silent
 from sartor.recipe import Recipe, recipe_of_plan, split_recipe, unsplit_recipe
-from sartor.runtime.reference import OnnxRuntimeReference
-from sartor.tolerance import tolerance
 from sartor.tuning.measure_job import MeasureSettings
 from sartor.tuning.measurement import Status
 from sartor.tuning.plan import Plan
@@ -38,24 +38,12 @@ from sartor.tuning.store import Store
 from sartor.tuning.tables import Tables, adapts_between, selection_problem, tuned_units, units_of
 from sartor.tuning.tuner import Tuner, TuneSettings
 from sartor.tuning.unit import AdaptKind
-from sartor.tuning.whole_net import NetFiles, NetRun, SplitNet, WholeNet
 from sartor.tuning.workers import JobStatus, WorkerPool
 
 _FRONT = "sartor.front_job:run_front"
-_BUILD = "sartor.tuning.whole_net:build_net"
-_PROFILE = "sartor.tuning.whole_net:profile_nets"
 _TIMEOUT = 900.0
 _SELECT_ROUNDS = 12
 _MEMORY_LIMIT = 12 << 30
-
-
-@dataclass(frozen=True)
-class Build:
-    """A recipe compiled whole: its module, and its weights if they are not inside."""
-
-    recipe: Recipe
-    module: Path
-    weights: Path | None
 
 
 def compile_model(model: Path, output: Path, config: CompileConfig, progress: Progress = silent) -> Artifact:
@@ -77,10 +65,11 @@ def compile_model(model: Path, output: Path, config: CompileConfig, progress: Pr
         tuner = make_tuner(store, pool, config, progress)
         tables = tune(front, candidates, tuner)
         recipes = select(front, tables, tuner, config, progress)
-        builds = build(recipes, front, pool, directory, config, progress)
-        best, run, baseline = profile(model, front, builds, pool, config, progress)
-        plan = replace(best.recipe.plan, measured=run.seconds, baseline=baseline)
-        return _ship(best, plan, run.error, output, config)
+        builder = Builder(front, pool, directory, config, progress)
+        profiled = Profiler(store, builder).profile(recipes)
+        best = builder.build([profiled.recipe])[0]
+        plan = replace(best.recipe.plan, measured=profiled.seconds, baseline=profiled.baseline)
+        return _ship(best, plan, profiled.error, output, config)
 
 
 def replay_plan(model: Path, plan: Plan, output: Path, config: CompileConfig, progress: Progress = silent) -> Artifact:
@@ -93,7 +82,7 @@ def replay_plan(model: Path, plan: Plan, output: Path, config: CompileConfig, pr
     with _workspace(config) as (pool, directory):
         front = load_front(model, config, pool, progress)
         recipe = recipe_of_plan(plan, front, find_candidates(front, config).variants, config)
-        (built,) = build([recipe], front, pool, directory, config, progress)
+        (built,) = Builder(front, pool, directory, config, progress).build([recipe])
         return _ship(built, plan, None, output, config)
 
 
@@ -189,86 +178,9 @@ def _with_adapts(tables: Tables, wanted: list[AdaptKind], tuner: Tuner, config: 
     return Tables(tables.variants, tables.measured, adapts)
 
 
-def build(
-    recipes: list[Recipe], front: Front, pool: WorkerPool, directory: Path, config: CompileConfig, progress: Progress
-) -> list[Build]:
-    """Compile recipes whole, side by side; one that does not compile is left out as long as another does.
-
-    Raises:
-        CompileError: if none compiles.
-    """
-    external = config.external_weights is not None
-    builds = {
-        str(index): Build(each, directory / f"plan{index}.vmfb", directory / f"plan{index}.irpa" if external else None)
-        for index, each in enumerate(recipes)
-    }
-    # The unsplit model takes longest to compile, so it starts first.
-    jobs = [(name, _build_job(each, front, config)) for name, each in reversed(builds.items())]
-    failures: list[str] = []
-    for done, result in enumerate(pool.map_unordered(_BUILD, jobs, _TIMEOUT), 1):
-        progress("compiling plans", done, len(jobs))
-        if result.status is not JobStatus.OK:
-            failures.append(result.message)
-            del builds[result.job_id]
-    if not builds:
-        raise CompileError(f"no plan compiles: {failures[0]}")
-    return list(builds.values())
-
-
-def _build_job(each: Build, front: Front, config: CompileConfig) -> dict[str, object]:
-    split = SplitNet(front.graph, each.recipe.variants)
-    return {
-        "net": WholeNet(front.whole) if each.recipe.plan.unsplit else split,
-        "weights": front.weights,
-        "target": config.target,
-        "manifest": each.recipe.manifest(front, config),
-        "files": NetFiles(each.module, each.weights),
-    }
-
-
-def profile(
-    model: Path, front: Front, builds: list[Build], pool: WorkerPool, config: CompileConfig, progress: Progress
-) -> tuple[Build, NetRun, float | None]:
-    """The fastest build whose outputs are ONNX Runtime's, how it ran, and the unsplit model's time.
-
-    Raises:
-        CompileError: if none is right.
-    """
-    progress("profiling plans", 0, len(builds))
-    reference = OnnxRuntimeReference(front.prepared, threads=config.threads)(front.samples)
-    job = {
-        "nets": [NetFiles(each.module, each.weights) for each in builds],
-        "values": (front.graph.inputs, front.graph.outputs),
-        "feeds": front.samples,
-        "reference": reference,
-        "settings": _net_settings(front, config),
-    }
-    (result,) = pool.map_unordered(_PROFILE, [("profile", job)], _TIMEOUT, quiet=True)
-    if result.status is not JobStatus.OK:
-        raise CompileError(f"profiling the plans ended as {result.status.value}: {result.message}")
-    runs: list[NetRun] = result.value
-    correct = [pair for pair in zip(builds, runs, strict=True) if pair[1].status is Status.OK]
-    if not correct:
-        raise CompileError(f"no plan is right: {runs[0].message}; allow more with --max-error if that is acceptable")
-    best, run = min(correct, key=lambda pair: pair[1].seconds)
-    baseline = next((run.seconds for each, run in correct if each.recipe.plan.unsplit), None)
-    return best, run, baseline
-
-
-def _net_settings(front: Front, config: CompileConfig) -> MeasureSettings:
-    slow = config.target.device == "vulkan"
-    return MeasureSettings(
-        device=config.target.device,
-        threads=config.threads,
-        max_error=tolerance(front, config.max_error),
-        rounds=2 if slow else 20,
-        seconds=30.0 if slow else 4.0,
-    )
-
-
 def _ship(built: Build, plan: Plan, error: float | None, output: Path, config: CompileConfig) -> Artifact:
     """Weights first: a module is never there without them."""
-    if built.weights is not None and config.external_weights is not None:
-        publish(built.weights, config.external_weights)
-    publish(built.module, output)
+    if built.files.weights is not None and config.external_weights is not None:
+        publish(built.files.weights, config.external_weights)
+    publish(built.files.module, output)
     return Artifact(output, plan, error, output.stat().st_size, config.external_weights)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import time
 from collections.abc import Sequence
@@ -147,6 +148,7 @@ def _storable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode("utf-8").replace("\0", "\\0")
 
 
+@functools.cache
 def runtime_key() -> str:
     """Versions that decide what a variant compiles to and how it is timed."""
     compiler = metadata.version("iree-base-compiler")

@@ -1,0 +1,90 @@
+"""Compile recipes whole, side by side, in workers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sartor.config import CompileConfig
+from sartor.errors import CompileError
+from sartor.front_job import Front
+from sartor.progress import Progress
+from sartor.recipe import Recipe
+from sartor.tuning.whole_net import NetFiles, SplitNet, WholeNet
+from sartor.tuning.workers import JobStatus, WorkerPool
+
+_BUILD = "sartor.tuning.whole_net:build_net"
+_TIMEOUT = 900.0
+
+
+@dataclass(frozen=True)
+class Build:
+    """A recipe compiled whole."""
+
+    recipe: Recipe
+    files: NetFiles
+
+
+@dataclass
+class Builder:
+    """Compiles recipes of one model, each once.
+
+    Attributes:
+        front: the imported model.
+        pool: workers.
+        directory: where modules are written.
+        config: settings.
+        progress: told about every module.
+    """
+
+    front: Front
+    pool: WorkerPool
+    directory: Path
+    config: CompileConfig
+    progress: Progress
+    _done: list[Build] = field(default_factory=list)
+
+    def build(self, recipes: Sequence[Recipe]) -> list[Build]:
+        """Modules of the recipes that compile, in their order.
+
+        Raises:
+            CompileError: if none does.
+        """
+        missing = [recipe for recipe in recipes if self._find(recipe) is None]
+        failures = self._compile(missing)
+        found = [built for recipe in recipes if (built := self._find(recipe)) is not None]
+        if not found:
+            raise CompileError(f"no plan compiles: {failures[0]}")
+        return found
+
+    def _find(self, recipe: Recipe) -> Build | None:
+        return next((each for each in self._done if each.recipe is recipe), None)
+
+    def _compile(self, recipes: Sequence[Recipe]) -> list[str]:
+        builds = {f"plan{len(self._done) + index}": recipe for index, recipe in enumerate(recipes)}
+        files = {name: self._files(name) for name in builds}
+        # The unsplit model takes longest to compile, so it starts first.
+        jobs = [(name, self._job(builds[name], files[name])) for name in reversed(builds)]
+        failures: list[str] = []
+        for done, result in enumerate(self.pool.map_unordered(_BUILD, jobs, _TIMEOUT), 1):
+            self.progress("compiling plans", done, len(jobs))
+            if result.status is JobStatus.OK:
+                self._done.append(Build(builds[result.job_id], files[result.job_id]))
+            else:
+                failures.append(result.message)
+        return failures
+
+    def _files(self, name: str) -> NetFiles:
+        external = self.config.external_weights is not None
+        return NetFiles(self.directory / f"{name}.vmfb", self.directory / f"{name}.irpa" if external else None)
+
+    def _job(self, recipe: Recipe, files: NetFiles) -> dict[str, object]:
+        whole, split = WholeNet(self.front.whole), SplitNet(self.front.graph, recipe.variants)
+        return {
+            "net": whole if recipe.plan.unsplit else split,
+            "weights": self.front.weights,
+            "target": self.config.target,
+            "manifest": recipe.manifest(self.front, self.config),
+            "files": files,
+        }

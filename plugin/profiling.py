@@ -1,0 +1,136 @@
+"""Integrated profiling: the best plans and the stock model run whole, and the fastest correct one wins.
+
+What was measured is kept in the store like the layers' times, so that a second run need not compile or run them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from sartor.building import Build, Builder
+from sartor.errors import CompileError
+from sartor.recipe import Recipe
+from sartor.runtime.reference import OnnxRuntimeReference
+from sartor.tolerance import tolerance
+from sartor.tuning.hardware import host
+from sartor.tuning.measure_job import MeasureSettings
+from sartor.tuning.measurement import Measurement, MeasurementKey, Status, runtime_key
+from sartor.tuning.store import Store
+from sartor.tuning.unit import digest, source_hash
+from sartor.tuning.whole_net import NetRun
+from sartor.tuning.workers import JobStatus
+
+_PROFILE = "sartor.tuning.whole_net:profile_nets"
+_TIMEOUT = 900.0
+_UNSPLIT = "unsplit"
+
+
+@dataclass(frozen=True)
+class Profiled:
+    """The recipe that won.
+
+    Attributes:
+        recipe: what to ship.
+        seconds: typical time of one inference.
+        error: relative error of the largest output against ONNX Runtime.
+        baseline: the unsplit model's time in the same run; None if it was not among the recipes, or wrong.
+    """
+
+    recipe: Recipe
+    seconds: float
+    error: float | None
+    baseline: float | None
+
+
+class Profiler:
+    """Measures whole networks, and remembers.
+
+    Args:
+        store: where runs are kept.
+        builder: compiles recipes.
+    """
+
+    def __init__(self, store: Store, builder: Builder) -> None:
+        self._store = store
+        self._builder = builder
+        self._front = builder.front
+        self._config = builder.config
+
+    def profile(self, recipes: Sequence[Recipe]) -> Profiled:
+        """The fastest recipe whose outputs are ONNX Runtime's.
+
+        Raises:
+            CompileError: if none is right.
+        """
+        keys = [self._key(recipe) for recipe in recipes]
+        known = self._store.get_many(keys)
+        if not all(key in known for key in keys):
+            self._measure(recipes)
+            known = self._store.get_many(keys)
+        return self._best(recipes, {id(recipe): known.get(key) for recipe, key in zip(recipes, keys, strict=True)})
+
+    def _key(self, recipe: Recipe) -> MeasurementKey:
+        """Under what a whole network is stored: its code, and the tolerance decided by the model."""
+        codes = [source_hash(each.implementation) for _, each in sorted(recipe.variants.items())]
+        name = _UNSPLIT if recipe.plan.unsplit else f"plan:{digest(*codes)}"
+        return MeasurementKey(
+            task=f"net:{self._front.sha256[:16]}",
+            variant=name,
+            source=digest(*codes),
+            hardware=host().key,
+            threads=self._config.threads,
+            runtime=runtime_key(),
+            backend=str(self._config.target),
+        )
+
+    def _measure(self, recipes: Sequence[Recipe]) -> None:
+        """Run all of them in one interleaved run: times of different runs do not compare."""
+        builds = self._builder.build(recipes)
+        runs = self._run(builds)
+        for recipe in recipes:
+            built = next((each for each in builds if each.recipe is recipe), None)
+            run = runs[id(built)] if built else NetRun(Status.COMPILE_FAILED, message="the whole net does not compile")
+            self._store.put(
+                Measurement(self._key(recipe), run.status, run.samples, error=run.error, message=run.message)
+            )
+
+    def _run(self, builds: Sequence[Build]) -> dict[int, NetRun]:
+        """Runs of the builds by identity."""
+        front, config = self._front, self._config
+        self._builder.progress("profiling plans", 0, len(builds))
+        job = {
+            "nets": [each.files for each in builds],
+            "values": (front.graph.inputs, front.graph.outputs),
+            "feeds": front.samples,
+            "reference": OnnxRuntimeReference(front.prepared, threads=config.threads)(front.samples),
+            "settings": self._settings(),
+        }
+        (result,) = self._builder.pool.map_unordered(_PROFILE, [("profile", job)], _TIMEOUT, quiet=True)
+        if result.status is not JobStatus.OK:
+            raise CompileError(f"profiling the plans ended as {result.status.value}: {result.message}")
+        return {id(built): run for built, run in zip(builds, result.value, strict=True)}
+
+    def _settings(self) -> MeasureSettings:
+        slow = self._config.target.device == "vulkan"
+        return MeasureSettings(
+            device=self._config.target.device,
+            threads=self._config.threads,
+            max_error=tolerance(self._front, self._config.max_error),
+            rounds=2 if slow else 20,
+            seconds=30.0 if slow else 4.0,
+        )
+
+    def _best(self, recipes: Sequence[Recipe], runs: Mapping[int, Measurement | None]) -> Profiled:
+        allowed = tolerance(self._front, self._config.max_error)
+        correct = [
+            (recipe, run)
+            for recipe in recipes
+            if (run := runs[id(recipe)]) is not None and run.status is Status.OK and (run.error or 0.0) <= allowed
+        ]
+        if not correct:
+            messages = [run.message for run in runs.values() if run is not None]
+            raise CompileError(f"no plan is right: {messages[0]}; --max-error allows more, if that is acceptable")
+        best, measured = min(correct, key=lambda pair: pair[1].time)
+        baseline = next((run.time for recipe, run in correct if recipe.plan.unsplit), None)
+        return Profiled(best, measured.time, measured.error, baseline)
