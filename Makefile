@@ -16,7 +16,7 @@ $(VENV)/.installed: pyproject.toml
 	touch $@
 
 demo: $(VENV)/.installed
-	$(BIN)/python benchmarks/demo.py
+	$(BIN)/python -m benchmarks.demo
 
 test: $(VENV)/.installed
 	$(BIN)/python -m pytest

@@ -102,9 +102,15 @@ def _with_companions(name: str, function: str, others: Mapping[str, str]) -> Dis
         needed |= found
         pending.extend(others[each] for each in found)
     kept = [each for each in others if each in needed and not each.startswith("__device")]
-    foreign = {each: f"{name}_{each}" for each in kept if not each.startswith(name)}
+    foreign = [each for each in kept if not each.startswith(f"{name}_")]
 
     def rename(text: str) -> str:
-        return _REFERENCE.sub(lambda match: f"@{foreign.get(match.group(1), match.group(1))}", text)
+        return _REFERENCE.sub(lambda match: f"@{_own(match.group(1), name, foreign)}", text)
 
     return DispatchCode(rename(function), tuple(rename(others[each]) for each in kept))
+
+
+def _own(reference: str, name: str, foreign: list[str]) -> str:
+    """A reference into a foreign companion under ``name``; exports, named after their executable, must differ too."""
+    inside = any(reference == each or reference.startswith(f"{each}_") for each in foreign)
+    return f"{name}_{reference}" if inside else reference

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sartor.codegen.iree_compiler import ir
-from sartor.codegen.operations import body_of, indexing_maps, used_values
+from sartor.codegen.operations import body_of, used_values
 
 _INSIDE = frozenset({"linalg.generic", "linalg.fill", "tensor.empty"})
 
@@ -87,24 +87,3 @@ def _reaches(op: ir.Operation, root: ir.Operation) -> bool:
 
 def _initialises(op: ir.Operation, user: ir.Operation, root: ir.Operation) -> bool:
     return user == root and root.operands[len(root.operands) - 1] in list(op.results)
-
-
-def root_of(function: ir.Operation) -> ir.Operation | None:
-    """The one op of a layer that multiplies and adds up, or None."""
-    candidates = [view.operation for view in body_of(function).operations if _is_reduction(view.operation)]
-    return candidates[0] if len(candidates) == 1 else None
-
-
-def _is_reduction(op: ir.Operation) -> bool:
-    return op.name == "linalg.generic" and "reduction" in str(op.attributes["iterator_types"])
-
-
-def loop_sizes(op: ir.Operation) -> list[int]:
-    """Trip count of every loop of a linalg.generic, read off the operands indexed by the loop alone; 0 if unknown."""
-    sizes = [0] * len(ir.ArrayAttr(op.attributes["iterator_types"]))
-    for value, each in zip(op.operands, indexing_maps(op), strict=True):
-        shape = ir.RankedTensorType(value.type).shape
-        for size, expr in zip(shape, each.results, strict=True):
-            if isinstance(expr, ir.AffineDimExpr):
-                sizes[expr.position] = size
-    return sizes

@@ -19,8 +19,8 @@ def inline(text: str, operands: Sequence[ir.Value], point: ir.InsertionPoint) ->
     Returns:
         What the function returns.
     """
-    function = ir.Module.parse(text).body.operations[0].operation
-    block = body_of(function)
+    module = ir.Module.parse(text)
+    block = body_of(module.body.operations[0].operation)
     mapping = dict(zip(block.arguments, operands, strict=True))
     *ops, terminator = [view.operation for view in block.operations]
     for op in ops:

@@ -7,7 +7,6 @@ same order give the same bytes.
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -282,8 +281,9 @@ def _synchronous(inputs: int, outputs: int, views: str, reflection: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    """``text`` as an MLIR string: JSON's escapes, its non-ASCII characters as bytes."""
-    escaped = (
-        json.dumps(text, ensure_ascii=False)[1:-1].replace('\\"', "\\22").replace("\\n", "\\0A").replace("\\t", "\\09")
-    )
+    """``text`` as an MLIR string: all but plain printable ASCII as hexadecimal bytes."""
+    escaped = "".join(chr(byte) if byte in _PLAIN_BYTES else f"\\{byte:02X}" for byte in text.encode())
     return f'"{escaped}"'
+
+
+_PLAIN_BYTES = frozenset(range(0x20, 0x7F)) - frozenset(b'"\\')

@@ -1,38 +1,21 @@
 """Dispatches whose split into workgroups is ours.
 
-IREE slices operands where they lie; a dispatch written out can give every workgroup a weight panel of its own, packed
-at compile time so that it is read front to back (Goto and van de Geijn, 2008, section 4.2.3; NeoCPU, section III-A).
+IREE slices operands where they lie. A dispatch written out can give every workgroup a panel of weights of its own,
+packed at compile time so that it is read front to back (Goto and van de Geijn, 2008, section 4.2.3).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 
+from sartor.codegen.chain import Chain
+from sartor.codegen.dispatch_text import LOADS, STORE, Grid, Operand, dispatch_text
 from sartor.codegen.iree_compiler import ir
-from sartor.codegen.operations import body_of, indexing_maps, remap, source, used_values
+from sartor.codegen.operations import body_of, defining_op, indexing_maps, loop_sizes, remap, used_values
 from sartor.codegen.packing import Packing, Reshape, Transpose
-from sartor.codegen.region import layer_chain, loop_sizes
+from sartor.codegen.slices import LoopTiles, Slice
 from sartor.codegen.snippet import inline, tensor_parts, tensor_type
-
-_READ = "!iree_tensor_ext.dispatch.tensor<readonly:{}>"
-_WRITE = "!iree_tensor_ext.dispatch.tensor<writeonly:{}>"
-_SCALARS = frozenset({"arith.constant"})
-
-
-@dataclass(frozen=True)
-class Slice:
-    """The part of a tensor that one workgroup reads or writes.
-
-    Attributes:
-        offsets: per dimension the index of the workgroup along a result dimension and what it is multiplied by.
-        sizes: static extents.
-        panel: whether the tensor is packed in panels, of which a workgroup takes one.
-    """
-
-    offsets: tuple[tuple[int, int] | None, ...]
-    sizes: tuple[int, ...]
-    panel: int | None = None
 
 
 @dataclass(frozen=True)
@@ -40,32 +23,153 @@ class WorkgroupTiling:
     """Sizes per dimension of the root's result, and per reduction loop.
 
     Attributes:
-        workgroup: part of the result that one workgroup computes; divides the extent.
-        register: part of it that is kept in registers.
-        reduction: steps of the reduction loops.
+        workgroup: part of the result that one workgroup computes; each size divides the extent.
+        register: part of that which is kept in registers.
+        reduction: step of each reduction loop.
         pipeline: name of IREE's CPU pipeline.
-        panels: dimension of the result along which weights are packed in panels, if any.
     """
 
     workgroup: tuple[int, ...]
     register: tuple[int, ...]
     reduction: tuple[int, ...]
     pipeline: str
-    panels: int | None = None
 
-    def wrap(self, function: ir.Operation, root: ir.Operation, weights: Mapping[ir.Value, Packing]) -> dict[ir.Value, Packing]:
-        """Replace ``root``, its initial value and its followers by one dispatch.
+    def apply(self, chain: Chain, weights: Mapping[ir.Value, Packing]) -> dict[ir.Value, Packing]:
+        """Replace a chain by one dispatch.
+
+        The root's result dimensions are its first loops. Its second operand, if it is in ``weights`` and used there
+        alone, becomes panels along the last of them.
 
         Args:
-            function: changed in place; arguments that become panels get the packed type.
-            root: a reduction whose result dimensions are its first loops.
-            weights: packings of the arguments so far.
+            chain: ops to replace; they are erased.
+            weights: arguments of the function that may be packed, with their packings so far.
 
         Returns:
-            Packings of the arguments that became panels.
+            The packing of the argument that became panels, if any; its type is the packed one.
 
         Raises:
             ValueError: if an op cannot be sliced.
         """
-        with function.context, ir.Location.unknown(function.context):
-            return _Dispatch(self, function, root, weights).write()
+        with chain.root.context, ir.Location.unknown(chain.root.context):
+            return _Dispatch(self, chain, weights).write()
+
+    def config(self, op: ir.Operation, root: ir.Operation) -> tuple[str, str]:
+        """Name and text of the attribute that tells IREE how to tile ``op`` inside a workgroup."""
+        if op != root:
+            register = list(self.register)
+            return "lowering_config", f"#iree_cpu.lowering_config<vector_common_parallel = {register}>"
+        parallel, reduction = list(self.register), list(self.reduction)
+        return "compilation_info", (
+            "#iree_codegen.compilation_info<lowering_config = #iree_cpu.lowering_config<"
+            f"distribution = {[0] * len(parallel + reduction)}, "
+            f"vector_common_parallel = {parallel + [0] * len(reduction)}, "
+            f"vector_reduction = {[0] * len(parallel) + reduction}>, "
+            f"translation_info = #iree_codegen.translation_info<pipeline = #iree_cpu.pipeline<{self.pipeline}>>>"
+        )
+
+
+class _Dispatch:
+    """Writes the dispatch for one chain."""
+
+    def __init__(self, tiling: WorkgroupTiling, chain: Chain, weights: Mapping[ir.Value, Packing]) -> None:
+        self._tiling = tiling
+        self._chain = chain
+        self._weights = weights
+        shape, element = tensor_parts(chain.result)
+        self._grid = Grid(tuple(size // part for size, part in zip(shape, tiling.workgroup, strict=True)))
+        self._moving = [dimension for dimension, count in enumerate(self._grid.counts) if count > 1]
+        offsets = [(each, part) if each in self._moving else None for each, part in enumerate(tiling.workgroup)]
+        self._result = Operand(shape, element, Slice(tuple(offsets), tiling.workgroup))
+        self._operands: dict[tuple[ir.Value, Slice], Operand] = {}
+        self._slots: dict[tuple[ir.Operation, int], tuple[ir.Value, Slice]] = {}
+
+    def write(self) -> dict[ir.Value, Packing]:
+        for op in self._chain.ops:
+            self._collect(op)
+        packed = self._pack()
+        point = ir.InsertionPoint(_next(self._chain.ops[-1]))
+        text = dispatch_text(list(self._operands.values()), self._result, self._grid)
+        (result,) = inline(text, [value for value, _ in self._operands], point)
+        self._fill(body_of(result.owner.operation))
+        self._chain.result.replace_all_uses_with(result)
+        for op in reversed(self._chain.ops):
+            if not list(op.results[0].uses):
+                op.erase()
+        return packed
+
+    def _collect(self, op: ir.Operation) -> None:
+        """Find the tensors that ``op`` reads from outside."""
+        inside = {each.results[0] for each in self._chain.ops}
+        tiles = self._tiles(op)
+        for position, each in enumerate(indexing_maps(op)[:-1]):
+            value = op.operands[position]
+            if value in inside or not isinstance(value.type, ir.RankedTensorType) or _is_constant(value):
+                continue
+            part = tiles.slice_of(list(each.results))
+            self._slots[op, position] = value, part
+            self._operands[value, part] = Operand(*tensor_parts(value), part)
+
+    def _tiles(self, op: ir.Operation) -> LoopTiles:
+        extents, rank = loop_sizes(op), len(self._grid.counts)
+        leading = ir.AffineMap.get(len(extents), 0, [ir.AffineDimExpr.get(loop) for loop in range(rank)])
+        if indexing_maps(op)[-1] != leading:
+            raise ValueError("the result's dimensions are not the first loops")
+        return LoopTiles((*self._tiling.workgroup, *extents[rank:]), frozenset(self._moving))
+
+    def _pack(self) -> dict[ir.Value, Packing]:
+        """Cut the root's weight into panels: the last result dimension is split, its outer part moved to the front."""
+        key = self._slots.get((self._chain.root, 1))
+        last = len(self._grid.counts) - 1
+        if key is None or key[0] not in self._weights or len(list(key[0].uses)) != 1 or last not in self._moving:
+            return {}
+        weight, part = key
+        axis = next(axis for axis, offset in enumerate(part.offsets) if offset is not None)
+        shape, element = tensor_parts(weight)
+        split = (*shape[:axis], self._grid.counts[last], part.sizes[axis], *shape[axis + 1 :])
+        order = (axis, *(each for each in range(len(split)) if each != axis))
+        packed = tuple(split[each] for each in order)
+        still = Slice((None,) * len(shape), part.sizes)
+        self._operands[key] = Operand(packed, element, still, panel=last)
+        weight.set_type(ir.Type.parse(tensor_type(packed, element)))
+        return {weight: Packing((*self._weights[weight].steps, Reshape(split), Transpose(order)))}
+
+    def _fill(self, block: ir.Block) -> None:
+        """Put the chain's ops, on tiles, between the loads and the store."""
+        ops = [view.operation for view in block.operations]
+        loads = [op.results[0] for op in ops if op.name == LOADS]
+        parts = dict(zip(self._operands, loads, strict=True))
+        store = next(op for op in ops if op.name == STORE)
+        empty = store.operands[0]
+        mapping: dict[ir.Value, ir.Value] = {}
+        for op in self._chain.ops:
+            clone = self._clone(op, mapping, store, empty)
+            for position in range(len(op.operands) - 1):
+                if (op, position) in self._slots:
+                    clone.operands[position] = parts[self._slots[op, position]]
+        store.operands[0] = mapping[self._chain.result]
+
+    def _clone(
+        self, op: ir.Operation, mapping: dict[ir.Value, ir.Value], store: ir.Operation, empty: ir.Value
+    ) -> ir.Operation:
+        for value in used_values(op):
+            if value not in mapping and _is_constant(value):
+                mapping[value] = value.owner.operation.clone(ip=ir.InsertionPoint(store)).results[0]
+        clone = op.clone(ip=ir.InsertionPoint(store))
+        remap(clone, mapping)
+        if op != self._chain.root:
+            clone.operands[len(clone.operands) - 1] = empty
+        clone.results[0].set_type(ir.Type.parse(self._result.tile))
+        name, text = self._tiling.config(op, self._chain.root)
+        clone.attributes[name] = ir.Attribute.parse(text)
+        mapping[op.results[0]] = clone.results[0]
+        return clone
+
+
+def _is_constant(value: ir.Value) -> bool:
+    op = defining_op(value)
+    return op is not None and op.name == "arith.constant"
+
+
+def _next(op: ir.Operation) -> ir.Operation:
+    block = [view.operation for view in op.block.operations]
+    return block[block.index(op) + 1]

@@ -21,6 +21,7 @@ from sartor.codegen.operations import (
 )
 from sartor.dialect_passes.constants import constant_ops, is_weight
 from sartor.dialect_passes.partition import Group, partition
+from sartor.errors import UnsupportedModelError
 
 LAYER_SYMBOL = "layer"
 
@@ -77,6 +78,9 @@ def form_layers(module: ir.Module, input_names: list[str], output_names: list[st
         module: linalg on tensors after ``fold_weights``; pads are split in place, else unchanged.
         input_names: ONNX input names, in order.
         output_names: ONNX output names, in order.
+
+    Raises:
+        UnsupportedModelError: naming an output that no layer computes.
     """
     with module.context, ir.Location.unknown(module.context):
         split_shared_pads(module)
@@ -110,6 +114,9 @@ class _Outliner:
         """Outputs as the barrier before the exports joins them."""
         joined = [value for op in self._boundary("hal.tensor.barrier") for value in op.operands]
         tensors = [value for value in joined if isinstance(value.type, ir.RankedTensorType)]
+        for name, value in zip(names, tensors, strict=True):
+            if value not in self._refs:
+                raise UnsupportedModelError(f"output '{name}' depends on no input, remove it from the model")
         return tuple(
             NetworkValue(name, TensorType.parse(str(value.type)), self._refs[value])
             for name, value in zip(names, tensors, strict=True)

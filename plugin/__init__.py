@@ -1,0 +1,44 @@
+"""Compile ONNX models into IREE modules in which every layer runs the routine that was measured to be best.
+
+    artifact = sartor.compile("model.onnx", sartor.CompileConfig(threads=2))
+    outputs = sartor.Session(artifact.path).run(None, feeds)
+
+Names are loaded when they are first used (PEP 562): worker processes import this package too, and need few of them.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sartor.api import compile
+    from sartor.artifact import Artifact
+    from sartor.config import CompileConfig
+    from sartor.runtime.session import Session
+
+    __version__: str
+
+__all__ = ["Artifact", "CompileConfig", "Session", "__version__", "compile"]
+
+_HOME = {
+    "Artifact": "sartor.artifact",
+    "CompileConfig": "sartor.config",
+    "Session": "sartor.runtime.session",
+    "compile": "sartor.api",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        value: Any = import_module("importlib.metadata").version("sartor")
+    elif name in _HOME:
+        value = getattr(import_module(_HOME[name]), name)
+    else:
+        raise AttributeError(f"module 'sartor' has no attribute '{name}'")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

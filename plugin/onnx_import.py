@@ -82,11 +82,19 @@ def import_model(model: onnx.ModelProto) -> ImportedModule:
     """Lower a prepared model (static shapes, opset 17 or newer) to linalg on tensors.
 
     Raises:
-        UnsupportedModelError: naming the ONNX op that IREE cannot lower.
+        UnsupportedModelError: naming the ONNX op that IREE cannot lower, or an output that depends on no input.
     """
+    _reject_constant_outputs(model.graph)
     renamed, weights = _with_safe_names(model)
     try:
         bytecode = translate_bytecode(_to_torch_onnx(renamed), _IMPORT_FLAGS, to="input")
     except CompileError as error:
         raise UnsupportedModelError(f"the model cannot be lowered: {error}") from None
     return ImportedModule(bytecode, weights)
+
+
+def _reject_constant_outputs(graph: onnx.GraphProto) -> None:
+    constants = {tensor.name for tensor in graph.initializer}
+    for output in graph.output:
+        if output.name in constants:
+            raise UnsupportedModelError(f"output '{output.name}' depends on no input, remove it from the model")

@@ -28,7 +28,7 @@ from sartor.runtime.module import open_module
 from sartor.runtime.reference import relative_error
 from sartor.runtime.signature import Array, TensorSpec
 from sartor.tuning.measurement import Status
-from sartor.tuning.unit import Unit, symbol_of
+from sartor.tuning.unit import PROBE, Unit, symbol_of
 
 
 @dataclass(frozen=True)
@@ -68,6 +68,8 @@ _COLD_BYTES = 24 << 20
 _MOST_COPIES = 6
 _SURE_ROUNDS = 2
 _MINIMUM_SECONDS = 0.02
+_PROBE_CALLS = 200
+_RESOLUTION = 1e-7
 
 
 @functools.cache
@@ -76,8 +78,33 @@ def _device(name: str, threads: int) -> NativeDevice:
     return open_device(name, threads if name == "cpu" else None)
 
 
-def measure_unit(unit: Unit, modules: Mapping[str, Path], settings: MeasureSettings) -> dict[str, VariantSamples]:
-    """Check and time the compiled variants of a unit; results by descriptor."""
+@functools.cache
+def _call_overhead(probe: Path, name: str, threads: int) -> float:
+    """Seconds that a call from here costs beyond the dispatches it makes, which a layer in a network does not pay."""
+    device = _device(name, threads)
+    variant = PROBE.variants[0]
+    runner = _Runner(PROBE, variant, Program(open_module(probe).native, probe.name, device, {}), device, _Data(PROBE))
+    runner.outputs()
+    samples = []
+    for _ in range(_PROBE_CALLS):
+        begin = time.perf_counter()
+        runner.run()
+        samples.append(time.perf_counter() - begin)
+    return float(np.median(samples))
+
+
+def measure_unit(
+    unit: Unit, modules: Mapping[str, Path], settings: MeasureSettings, probe: Path
+) -> dict[str, VariantSamples]:
+    """Check and time the compiled variants of a unit; results by descriptor.
+
+    Args:
+        unit: what was compiled.
+        modules: descriptor to the file that runs the variant.
+        settings: how to measure.
+        probe: the compiled ``PROBE``, which shows what a call costs that does next to nothing.
+    """
+    overhead = _call_overhead(probe, settings.device, settings.threads)
     device = _device(settings.device, settings.threads)
     programs = {path: Program(open_module(path).native, path.name, device, {}) for path in set(modules.values())}
     data = _Data(unit)
@@ -101,11 +128,14 @@ def measure_unit(unit: Unit, modules: Mapping[str, Path], settings: MeasureSetti
             continue
         runner.error = error_value
         runners[variant.descriptor] = runner
-    return results | _timed(runners, unit.variants[0].descriptor, settings)
+    return results | _timed(runners, unit.variants[0].descriptor, settings, overhead)
 
 
-def _timed(runners: dict[str, _Runner], baseline: str, settings: MeasureSettings) -> dict[str, VariantSamples]:
-    samples = _time_in_turn({name: each.run for name, each in runners.items()}, settings)
+def _timed(
+    runners: dict[str, _Runner], baseline: str, settings: MeasureSettings, overhead: float
+) -> dict[str, VariantSamples]:
+    taken = _time_in_turn({name: each.run for name, each in runners.items()}, settings)
+    samples = {name: tuple(max(each - overhead, _RESOLUTION) for each in times) for name, times in taken.items()}
     reference = samples.get(baseline, ())
     return {
         name: VariantSamples(

@@ -8,13 +8,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sartor.codegen.target import Target
+from sartor.errors import CompileError
 from sartor.runtime.device import physical_cores
 from sartor.tuning.compile_job import CompiledUnit
 from sartor.tuning.hardware import host
 from sartor.tuning.measure_job import MeasureSettings, VariantSamples
 from sartor.tuning.measurement import Measurement, MeasurementKey, Status, runtime_key
 from sartor.tuning.store import Store
-from sartor.tuning.unit import Unit, source_hash
+from sartor.tuning.unit import PROBE, Unit, source_hash
 from sartor.tuning.workers import JobResult, JobStatus, WorkerPool
 
 _COMPILE = "sartor.tuning.compile_job:compile_unit"
@@ -57,6 +58,7 @@ class Tuner:
         self._pool = pool
         self._settings = settings
         self._progress = progress
+        self._probe_path: Path | None = None
 
     def key(self, unit: Unit, descriptor: str) -> MeasurementKey:
         """Under what a variant of a unit is stored."""
@@ -115,8 +117,9 @@ class Tuner:
                 self._record_rejected(units[index], result.value)
             else:
                 failed.append((units[index], result))
+        common = {"settings": self._settings.measure, "probe": self._probe(directory)}
         jobs = [
-            (str(index), {"unit": units[index], "modules": dict(each.modules), "settings": self._settings.measure})
+            (str(index), {"unit": units[index], "modules": dict(each.modules), **common})
             for index, each in sorted(compiled.items())
             if each.modules
         ]
@@ -138,6 +141,21 @@ class Tuner:
         jobs = [(str(index), {"unit": units[index], "target": target, "directory": directory}) for index in ordered]
         for result in self._pool.map_unordered(_COMPILE, jobs, self._settings.compile_timeout):
             yield int(result.job_id), result
+
+    def _probe(self, directory: Path) -> Path:
+        """The compiled probe.
+
+        Raises:
+            CompileError: if not even that compiles, so that nothing will.
+        """
+        if self._probe_path is None or not self._probe_path.exists():
+            job = {"unit": PROBE, "target": self._settings.target, "directory": directory}
+            (result,) = self._pool.map_unordered(_COMPILE, [("probe", job)], self._settings.compile_timeout)
+            if result.status is not JobStatus.OK or not result.value.modules:
+                reason = result.message or "; ".join(result.value.failures.values())
+                raise CompileError(f"IREE cannot compile for {self._settings.target}: {reason}")
+            (self._probe_path,) = result.value.modules.values()
+        return self._probe_path
 
     def _record_rejected(self, unit: Unit, compiled: CompiledUnit) -> None:
         for descriptor, message in compiled.failures.items():

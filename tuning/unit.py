@@ -6,7 +6,8 @@ import hashlib
 from dataclasses import dataclass
 
 from sartor.codegen.adapt import adapt
-from sartor.codegen.layer import Task, TensorType
+from sartor.codegen.layer import TensorType
+from sartor.codegen.layouts import PLAIN
 from sartor.codegen.routine import Implementation, Variant
 from sartor.codegen.schema import Schema
 from sartor.codegen.target import Target
@@ -59,9 +60,24 @@ class AdaptKind:
         return Unit(self.key, (self.logical,), (), (self.logical,), (variant,))
 
 
-def task_unit(task: Task, variants: tuple[Variant, ...]) -> Unit:
-    """A task with its candidates as something to measure."""
-    return Unit(task.key, task.inputs, task.weights, task.results, variants)
+def _probe() -> Unit:
+    tensor = TensorType((16,), "f32")
+    body = """util.func public @layer(%arg0: tensor<16xf32>) -> tensor<16xf32> {
+  %empty = tensor.empty() : tensor<16xf32>
+  %sum = linalg.generic {indexing_maps = [affine_map<(d0) -> (d0)>, affine_map<(d0) -> (d0)>],
+      iterator_types = ["parallel"]} ins(%arg0 : tensor<16xf32>) outs(%empty : tensor<16xf32>) {
+  ^bb0(%in: f32, %out: f32):
+    %twice = arith.addf %in, %in : f32
+    linalg.yield %twice : f32
+  } -> tensor<16xf32>
+  util.return %sum : tensor<16xf32>
+}"""
+    variant = Variant("probe", "any", "f32", Implementation(body, (PLAIN,), PLAIN, ()))
+    return Unit("probe", (tensor,), (), (tensor,), (variant,))
+
+
+PROBE = _probe()
+"""One dispatch that does next to nothing: how long it takes is what a call costs."""
 
 
 def digest(*parts: str) -> str:

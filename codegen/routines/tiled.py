@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sartor.codegen.chain import root_of
 from sartor.codegen.convert import convert_images
 from sartor.codegen.layer import LayerKind, Task
 from sartor.codegen.layouts import CHANNELS_LAST
-from sartor.codegen.region import DispatchRegion, loop_sizes, root_of
+from sartor.codegen.operations import loop_sizes
+from sartor.codegen.region import DispatchRegion
 from sartor.codegen.routine import Implementation, Parameters, Rejected
 from sartor.codegen.target import Target
 

@@ -21,6 +21,7 @@ class Emitter:
         self.editor = editor
         self.node = node
         self.nodes: list[NodeProto] = []
+        self._shared: dict[tuple[str, bytes], str] = {}
 
     def __call__(
         self,
@@ -51,11 +52,27 @@ class Emitter:
         self.nodes.append(helper.make_node(operator, inputs, named, name=name, domain=domain, **attributes))
         return named
 
+    def copy(self, inputs: list[str], output: str = "") -> str:
+        """Emit the node itself, first output only, with other inputs."""
+        copy = NodeProto()
+        copy.CopyFrom(self.node)
+        copy.input[:] = inputs
+        copy.output[:] = [output or self.editor.fresh(f"{self.node.output[0]}/{self.node.op_type}")]
+        self.nodes.append(copy)
+        return str(copy.output[0])
+
     def constant(self, values: Array | float | list[int], hint: str, dtype: Any = None) -> str:
         """An initialiser named after the node; lists become int64, plain numbers need ``dtype``."""
         if isinstance(values, list):
             dtype = np.int64
         return self.editor.add_constant(f"{self.node.name}/{hint}", np.asarray(values, dtype))
+
+    def shared_constant(self, values: Array, hint: str) -> str:
+        """An initialiser that is stored once however often it is asked for."""
+        key = (hint, values.tobytes())
+        if key not in self._shared:
+            self._shared[key] = self.constant(values, hint)
+        return self._shared[key]
 
     def like(self, value: float, name: str, hint: str) -> str:
         """A scalar constant of the element type of ``name``."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from onnx import GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto, TypeProto, defs, shape_inference
+from onnx import GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto, TypeProto, defs, helper, shape_inference
 
 from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graph import GraphEditor
@@ -62,6 +62,16 @@ def _take_types(graph: GraphProto, inferred: GraphProto) -> None:
     for field in ("value_info", "output"):
         del getattr(graph, field)[:]
         getattr(graph, field).extend(getattr(inferred, field))
+    _type_constant_outputs(graph)
+
+
+def _type_constant_outputs(graph: GraphProto) -> None:
+    """Inference types only what nodes compute; an output may have been folded to a constant."""
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    for value in graph.output:
+        if value.name in constants:
+            tensor = constants[value.name]
+            value.type.CopyFrom(helper.make_tensor_type_proto(tensor.data_type, tensor.dims))
 
 
 def _has_body(node: NodeProto) -> bool:

@@ -15,14 +15,23 @@ from sartor.onnx_model.prepared import Change, PreparedModel, TensorInfo
 from sartor.onnx_model.rewrites.drop_unused import drop_unused
 from sartor.onnx_model.rewrites.eliminate_identity import eliminate_identity
 from sartor.onnx_model.rewrites.expand_operators import expand_operators
+from sartor.onnx_model.rewrites.expand_standard import expand_standard
 from sartor.onnx_model.rewrites.flush_denormals import flush_denormals
 from sartor.onnx_model.rewrites.fold_batch_norm import fold_batch_norm
 from sartor.onnx_model.rewrites.fold_constants import fold_constants
+from sartor.onnx_model.rewrites.gather_lowerings import gather_reversed
 from sartor.onnx_model.rewrites.initializers import initializers_only
 from sartor.onnx_model.rewrites.inline_functions import inline_functions
+from sartor.onnx_model.rewrites.integers import pad_integer_conv, plain_quantization
+from sartor.onnx_model.rewrites.matmul_vectors import matmul_vectors
 from sartor.onnx_model.rewrites.normal_domains import normal_domains
+from sartor.onnx_model.rewrites.recurrent import unroll_recurrent
+from sartor.onnx_model.rewrites.resize import gather_resize
 from sartor.onnx_model.rewrites.sort_nodes import sort_nodes
+from sartor.onnx_model.rewrites.transposed_conv import grouped_transposed_conv
 from sartor.onnx_model.rewrites.upgrade_opset import upgrade_opset
+from sartor.onnx_model.rewrites.widen_reductions import widen_reductions
+from sartor.onnx_model.rewrites.windows import explicit_padding, trim_windows
 from sartor.onnx_model.shapes import Shapes, bind_shapes
 from sartor.onnx_model.simplify import simplify
 
@@ -54,9 +63,21 @@ SIMPLIFY: tuple[Rewrite, ...] = (
 )
 # What IREE cannot import, or gets wrong, in terms of what it can.
 LOWER: tuple[Rewrite, ...] = (
+    expand_standard,
+    explicit_padding,
+    grouped_transposed_conv,
+    unroll_recurrent,
+    gather_resize,
+    gather_reversed,
+    matmul_vectors,
+    pad_integer_conv,
+    plain_quantization,
+    widen_reductions,
+    trim_windows,
     fold_constants,
     eliminate_identity,
     drop_unused,
+    name_nodes,
 )
 
 

@@ -1,0 +1,86 @@
+"""The competition, each as something to call with the same inputs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sartor.errors import CompileError, UsageError
+from sartor.runtime.device import open_device
+from sartor.runtime.module import open_module
+from sartor.runtime.reference import OnnxRuntimeReference, OpenVinoReference
+from sartor.runtime.session import Session
+from sartor.runtime.signature import Array, Signature, TensorSpec
+
+Run = Callable[[Mapping[str, Array]], Sequence[Array]]
+
+_COMPILE_TIMEOUT = 900
+_IREE_FLAGS = (
+    "--iree-hal-target-device=local",
+    "--iree-hal-local-target-device-backends=llvm-cpu",
+    "--iree-llvmcpu-target-cpu=host",
+    "--iree-opt-level=O3",
+)
+
+
+@dataclass(frozen=True)
+class StockFiles:
+    """What stock IREE makes of a model: the module and its weights."""
+
+    module: Path
+    weights: Path
+
+
+def build_stock(model: Path, directory: Path) -> StockFiles:
+    """Compile with IREE's own tools as its manual says, at ``-O3`` for this machine.
+
+    Raises:
+        CompileError: with the tool's last line.
+    """
+    files = StockFiles(directory / f"{model.stem}.stock.vmfb", directory / f"{model.stem}.stock.irpa")
+    source = directory / f"{model.stem}.stock.mlir"
+    _tool("iree-import-onnx", model, "-o", source, "--externalize-params", "--save-params-to", files.weights)
+    _tool("iree-compile", source, "-o", files.module, *_IREE_FLAGS)
+    return files
+
+
+def _tool(name: str, *arguments: object) -> None:
+    program = Path(sys.executable).with_name(name)
+    command = [str(program), *map(str, arguments)]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=_COMPILE_TIMEOUT, check=False)
+    if result.returncode:
+        lines = [line for line in result.stderr.splitlines() if line.strip()]
+        raise CompileError(f"{name} failed: {next((line for line in lines if 'error' in line), lines[-1:])}")
+
+
+def stock_peer(files: StockFiles, feeds: Mapping[str, Array], outputs: Sequence[Array], threads: int) -> Run:
+    """Stock IREE's module as a callable; its signature is that of the inputs and the right outputs."""
+    entry = next(name for name in open_module(files.module).functions if not name.endswith("$async"))
+    inputs = tuple(TensorSpec(name, array.dtype.name, array.shape) for name, array in feeds.items())
+    results = tuple(TensorSpec(f"output{i}", array.dtype.name, array.shape) for i, array in enumerate(outputs))
+    session = Session(
+        files.module,
+        device=open_device("cpu", threads),
+        parameters={"model": files.weights},
+        signature=Signature(entry, inputs, results),
+    )
+    return lambda given: session.run(None, dict(given))
+
+
+def sartor_peer(module: Path, threads: int) -> Run:
+    """A module of ours as a callable."""
+    session = Session(module, device=open_device("cpu", threads))
+    return lambda given: session.run(None, dict(given))
+
+
+def other_peers(model: Path, threads: int) -> dict[str, Run]:
+    """ONNX Runtime, and OpenVINO in f32 where it is installed."""
+    peers: dict[str, Run] = {"onnxruntime": OnnxRuntimeReference(model, threads=threads)}
+    try:
+        peers["openvino"] = OpenVinoReference(model, threads=threads)
+    except UsageError as error:
+        print(f"without OpenVINO: {error}", file=sys.stderr)
+    return peers

@@ -1,0 +1,146 @@
+"""``sartor bench``: how long an inference takes, and how long other runtimes take for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from sartor.commands.options import (
+    DeviceOption,
+    InputOption,
+    JsonOption,
+    ModuleArgument,
+    ThreadsOption,
+    existing_file,
+    read_sources,
+    read_threads,
+)
+from sartor.errors import UsageError
+from sartor.feeds import make_feeds
+from sartor.module_facts import module_manifest, module_signature, module_weights
+from sartor.runtime.benchmark import Ratio, Samples, time_interleaved, time_ratio
+from sartor.runtime.dispatch_statistics import DispatchStatistics, dispatch_statistics
+from sartor.runtime.reference import OnnxRuntimeReference, OpenVinoReference
+from sartor.runtime.session import Session
+from sartor.runtime.signature import Array
+from sartor.terminal import milliseconds, show_json, show_table
+
+_SELF = "sartor"
+_PEERS: dict[str, Callable[..., Callable[[Mapping[str, Array]], list[Array]]]] = {
+    "onnxruntime": OnnxRuntimeReference,
+    "openvino": OpenVinoReference,
+}
+_DEFAULT_PEER = "onnxruntime"
+_DEFAULT_ROUNDS = 20
+_DEFAULT_SECONDS = 2.0
+
+
+def bench(
+    module: ModuleArgument,
+    vs: Annotated[Path | None, typer.Option(metavar="MODEL.onnx", help="The model for other runtimes.")] = None,
+    peers: Annotated[
+        str | None,
+        typer.Option(help=f"Runtimes to compare with: {','.join(_PEERS)}. (default: {_DEFAULT_PEER})"),
+    ] = None,
+    input: InputOption = None,
+    threads: ThreadsOption = None,
+    device: DeviceOption = None,
+    rounds: Annotated[
+        int | None, typer.Option(min=1, help=f"Exactly so many rounds. (default: {_DEFAULT_ROUNDS} or more)")
+    ] = None,
+    dispatches: Annotated[
+        bool, typer.Option("--dispatches", help="Show where the time goes, dispatch by dispatch.")
+    ] = False,
+    json: JsonOption = False,
+) -> None:
+    """Time a module, interleaved with other runtimes on the same inputs."""
+    names = _peer_names(vs, peers)
+    manifest = module_manifest(module)
+    kind = device or (manifest.devices[0] if manifest else "cpu")
+    workers = read_threads(threads) if kind == "cpu" else None
+    signature = module_signature(module)
+    feeds = make_feeds(signature.inputs, read_sources(input))
+    with Session(module, device=kind, threads=workers) as session:
+        runs = {_SELF: lambda: session.run(None, feeds)}
+        runs |= {name: _peer(name, vs, threads, feeds) for name in names if vs}
+        samples = _time(runs, rounds)
+    statistics = None
+    if dispatches:
+        arrays = [feeds[spec.name] for spec in signature.inputs]
+        weights = module_weights(module, manifest)
+        statistics = dispatch_statistics(
+            module, signature.entry, arrays, device=kind, threads=workers, parameters=weights
+        )
+    speedups = {name: time_ratio(samples[name], samples[_SELF]) for name in names}
+    (_show_json if json else _show_tables)(samples, speedups, statistics)
+
+
+def _peer_names(vs: Path | None, peers: str | None) -> list[str]:
+    if vs is None:
+        if peers is not None:
+            raise UsageError("--peers needs the ONNX model they run; name it with --vs")
+        return []
+    existing_file(vs)
+    names = list(dict.fromkeys((peers or _DEFAULT_PEER).split(",")))
+    if unknown := [name for name in names if name not in _PEERS]:
+        raise UsageError(f"'{unknown[0]}' is no peer, choose among {', '.join(_PEERS)}")
+    return names
+
+
+def _peer(name: str, model: Path, threads: int | None, feeds: Mapping[str, Array]) -> Callable[[], object]:
+    reference = _PEERS[name](model, threads=read_threads(threads))
+    return lambda: reference(feeds)
+
+
+def _time(runs: Mapping[str, Callable[[], object]], rounds: int | None) -> dict[str, Samples]:
+    if rounds is not None:
+        return time_interleaved(runs, min_rounds=rounds, min_seconds=0.0)
+    return time_interleaved(runs, min_rounds=_DEFAULT_ROUNDS, min_seconds=_DEFAULT_SECONDS)
+
+
+def _show_json(
+    samples: Mapping[str, Samples], speedups: Mapping[str, Ratio], statistics: DispatchStatistics | None
+) -> None:
+    runs: list[dict[str, Any]] = [
+        {
+            "name": name,
+            "median_ms": each.median * 1e3,
+            "minimum_ms": each.minimum * 1e3,
+            "samples_ms": [seconds * 1e3 for seconds in each.seconds],
+            "sartor_is_faster_by": asdict(speedups[name]) if name in speedups else None,
+        }
+        for name, each in samples.items()
+    ]
+    parts = None if statistics is None else asdict(statistics)
+    show_json({"runs": runs, "dispatches": parts})
+
+
+def _show_tables(
+    samples: Mapping[str, Samples], speedups: Mapping[str, Ratio], statistics: DispatchStatistics | None
+) -> None:
+    rows = [
+        [name, milliseconds(each.median), milliseconds(each.minimum), _speedup(speedups.get(name))]
+        for name, each in samples.items()
+    ]
+    rounds = len(samples[_SELF].seconds)
+    columns = ("runtime", "median ms", "minimum ms", "Sartor is faster by (95% interval)")
+    show_table(f"one inference, {rounds} rounds", columns, rows, right=(1, 2, 3))
+    if statistics is not None:
+        _show_dispatches(statistics)
+
+
+def _speedup(ratio: Ratio | None) -> str:
+    return "" if ratio is None else f"{ratio.value:.2f} ({ratio.low:.2f} to {ratio.high:.2f})"
+
+
+def _show_dispatches(statistics: DispatchStatistics) -> None:
+    total = sum(each.seconds for each in statistics.dispatches) or 1.0
+    rows = [
+        [each.name, str(each.calls), milliseconds(each.seconds), f"{each.seconds / total:.1%}"]
+        for each in statistics.dispatches
+    ]
+    show_table("dispatches", ("dispatch", "calls", "ms", "share"), rows, right=(1, 2, 3))

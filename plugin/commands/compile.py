@@ -1,0 +1,142 @@
+"""``compile-to-vmfb``: an ONNX model into a tuned module."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from sartor.artifact import Artifact, check_writable
+from sartor.commands.compile_summary import show_artifact
+from sartor.commands.options import (
+    ArchOption,
+    CpuOption,
+    JsonOption,
+    ShapeOption,
+    TargetOption,
+    ThreadsOption,
+    check_error_bound,
+    existing_file,
+    read_shapes,
+    read_target,
+    read_threads,
+)
+from sartor.config import DEFAULT_MAX_ERROR, CompileConfig, default_database
+from sartor.errors import UsageError
+from sartor.pipeline import compile_model, replay_plan
+from sartor.terminal import tuning_progress
+from sartor.tuning.cost import Objective
+from sartor.tuning.plan import Plan
+from sartor.tuning.selection.registry import SELECTORS
+from sartor.tuning.tables import Pin
+
+_DEFAULT_SELECTOR = "dprs"
+
+
+def compile_to_vmfb(
+    model: Annotated[Path, typer.Argument(metavar="MODEL.onnx", help="The model.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The .vmfb to write.")],
+    target: TargetOption = "cpu",
+    cpu: CpuOption = None,
+    arch: ArchOption = None,
+    threads: ThreadsOption = None,
+    max_error: Annotated[
+        float | None,
+        typer.Option(help=f"Relative error allowed against ONNX Runtime. (default: {DEFAULT_MAX_ERROR:g})"),
+    ] = None,
+    objective: Annotated[
+        Literal["latency", "memory"] | None, typer.Option(help="What to minimise. (default: latency)")
+    ] = None,
+    tuning_db: Annotated[
+        Path | None, typer.Option(help="Tuning database. (default: in the user's cache directory)")
+    ] = None,
+    shape: ShapeOption = None,
+    pin: Annotated[
+        list[str] | None,
+        typer.Option(metavar="LAYER-GLOB=ROUTINE-GLOB", help="Restrict layers to routines; repeatable."),
+    ] = None,
+    selector: Annotated[
+        str | None, typer.Option(help=f"Solver: {', '.join(SELECTORS)}. (default: {_DEFAULT_SELECTOR})")
+    ] = None,
+    plan: Annotated[Path | None, typer.Option(help="Build this plan instead of tuning.")] = None,
+    save_plan: Annotated[Path | None, typer.Option(help="Write the plan as JSON.")] = None,
+    external_weights: Annotated[
+        Path | None, typer.Option(metavar="FILE.irpa", help="Write the weights to this file beside the module.")
+    ] = None,
+    dump_dir: Annotated[Path | None, typer.Option(help="Write the module after every pass to this folder.")] = None,
+    json: JsonOption = False,
+) -> None:
+    """Compile an ONNX model into one IREE module in which every layer runs the routine that is best here."""
+    tuning = {
+        "--save-plan": save_plan,
+        "--pin": pin,
+        "--selector": selector,
+        "--objective": objective,
+        "--max-error": max_error,
+        "--tuning-db": tuning_db,
+    }
+    _check_plan_stands_alone(plan, tuning)
+    config = CompileConfig(
+        target=read_target(target, cpu, arch),
+        threads=read_threads(threads),
+        max_error=check_error_bound(DEFAULT_MAX_ERROR if max_error is None else max_error),
+        objective=Objective(objective or "latency"),
+        selector=_known_selector(selector or _DEFAULT_SELECTOR),
+        shapes=read_shapes(shape),
+        pins=tuple(map(Pin.parse, pin or ())),
+        database=tuning_db or default_database(),
+        external_weights=external_weights,
+        dump_directory=dump_dir,
+    )
+    _check_files(existing_file(model), output, external_weights, save_plan, dump_dir)
+    artifact = _run(model, output, plan, config)
+    if save_plan is not None:
+        artifact.plan.save(save_plan)
+    show_artifact(artifact, json)
+
+
+def _run(model: Path, output: Path, plan: Path | None, config: CompileConfig) -> Artifact:
+    loaded = None if plan is None else Plan.load(plan)
+    with tuning_progress() as progress:
+        if loaded is None:
+            return compile_model(model, output, config, progress)
+        return replay_plan(model, loaded, output, config, progress)
+
+
+def _check_plan_stands_alone(plan: Path | None, tuning: dict[str, object]) -> None:
+    """A plan leaves nothing to tune: options that would be ignored are refused."""
+    given = [name for name, value in tuning.items() if value]
+    if plan is not None and given:
+        raise UsageError(f"--plan settles what {given[0]} asks for; leave one of the two out")
+
+
+def _known_selector(name: str) -> str:
+    if name not in SELECTORS:
+        raise UsageError(f"'{name}' is no selector, choose among {', '.join(SELECTORS)}")
+    return name
+
+
+def _check_files(model: Path, output: Path, weights: Path | None, plan: Path | None, dump: Path | None) -> None:
+    """Every file that will be written can be, and none is written over another."""
+    seen = {model.resolve(): "the model"}
+    for name, path in (("-o", output), ("--external-weights", weights), ("--save-plan", plan)):
+        if path is None:
+            continue
+        if path.resolve() in seen:
+            raise UsageError(f"{name} '{path}' would overwrite {seen[path.resolve()]}; name another file")
+        seen[path.resolve()] = f"what {name} writes"
+        check_writable(path)
+    if weights is not None and weights.resolve().parent != output.resolve().parent:
+        raise UsageError(
+            f"--external-weights '{weights}' must lie in the folder of '{output}', which looks for it there"
+        )
+    if dump is not None:
+        _make_folder(dump)
+
+
+def _make_folder(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--dump-dir '{path}' cannot be made: {error.strerror}") from None

@@ -1,0 +1,62 @@
+"""``sartor inspect``: what a module says about itself."""
+
+from __future__ import annotations
+
+import json as json_format
+from pathlib import Path
+
+from sartor.commands.compile_summary import WHOLE_MODEL
+from sartor.commands.options import JsonOption, ModuleArgument
+from sartor.runtime.manifest import Manifest, read_manifest
+from sartor.runtime.signature import TensorSpec
+from sartor.terminal import milliseconds, show_facts, show_json, show_table
+from sartor.tuning.plan import Plan
+
+
+def inspect(module: ModuleArgument, json: JsonOption = False) -> None:
+    """Show a module's manifest and, layer by layer, the plan it was built from."""
+    manifest = read_manifest(module)
+    if json:
+        show_json(json_format.loads(manifest.to_json()))
+        return
+    plan = Plan.from_json(manifest.plan, f"the plan in '{module}'")
+    show_facts(str(module), _facts(manifest, plan))
+    if not plan.unsplit:
+        _show_layers(plan)
+    if plan.adapts:
+        _show_adapts(plan)
+
+
+def _facts(manifest: Manifest, plan: Plan) -> list[tuple[str, str]]:
+    facts = [
+        ("model", manifest.model),
+        ("prepared model's SHA-256", manifest.model_sha256),
+        ("inputs", "\n".join(map(_spec, manifest.inputs))),
+        ("outputs", "\n".join(map(_spec, manifest.outputs))),
+        ("entry", manifest.entry),
+        ("target", plan.target),
+        ("tuned for threads", str(plan.threads)),
+        ("versions", f"sartor {manifest.sartor_version}, IREE {manifest.iree_version}"),
+        ("weights", "\n".join(str(Path(name)) for name in manifest.parameters.values())),
+        ("plan", WHOLE_MODEL if plan.unsplit else f"{len(plan.layers)} layers, {len(plan.adapts)} adapts"),
+        ("solver", "" if plan.unsplit else f"{plan.solver}, {'optimal' if plan.optimal else 'not proven optimal'}"),
+        ("predicted ms", milliseconds(plan.predicted)),
+    ]
+    return [fact for fact in facts if fact[1]]
+
+
+def _spec(spec: TensorSpec) -> str:
+    return f"{spec.name}: {spec}"
+
+
+def _show_layers(plan: Plan) -> None:
+    rows = [[each.layer, ", ".join(each.nodes), each.variant, milliseconds(each.seconds)] for each in plan.layers]
+    show_table("layers", ("layer", "ONNX nodes", "routine", "predicted ms"), rows, right=(3,))
+
+
+def _show_adapts(plan: Plan) -> None:
+    rows = [
+        [each.producer, each.consumer, f"{each.source} -> {each.target}", milliseconds(each.seconds)]
+        for each in plan.adapts
+    ]
+    show_table("adapts", ("from", "to", "conversion", "predicted ms"), rows, right=(3,))

@@ -1,0 +1,89 @@
+"""``sartor routines``: which routines there are, and what they say to a model's layers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from sartor.codegen.layer import Layer
+from sartor.codegen.routines import ROUTINES
+from sartor.commands.options import (
+    ArchOption,
+    CpuOption,
+    JsonOption,
+    ShapeOption,
+    TargetOption,
+    existing_file,
+    read_shapes,
+    read_target,
+)
+from sartor.config import CompileConfig
+from sartor.dialect_passes.annotate import Candidates
+from sartor.pipeline import find_candidates, load_front
+from sartor.terminal import show_json, show_table, tuning_progress
+from sartor.tuning.workers import WorkerPool
+
+# The file is not trusted: what reads it may not eat the machine.
+_MEMORY_LIMIT = 12 << 30
+
+
+def routines(
+    model: Annotated[Path | None, typer.Argument(metavar="[MODEL.onnx]", help="Ask about this model's layers.")] = None,
+    target: TargetOption = "cpu",
+    cpu: CpuOption = None,
+    arch: ArchOption = None,
+    shape: ShapeOption = None,
+    json: JsonOption = False,
+) -> None:
+    """List the routines or, for a model, every layer's candidates and why the others do not apply."""
+    config = CompileConfig(target=read_target(target, cpu, arch), shapes=read_shapes(shape), jobs=1)
+    if model is None:
+        _show_routines(json)
+    else:
+        _show_layers(model, _ask(existing_file(model), config), json)
+
+
+def _ask(model: Path, config: CompileConfig) -> list[dict[str, Any]]:
+    with tuning_progress() as progress, WorkerPool(1, memory_limit=_MEMORY_LIMIT) as pool:
+        front = load_front(model, config, pool, progress)
+    candidates = find_candidates(front, config)
+    return [_answers(layer, candidates) for layer in front.graph.layers]
+
+
+def _answers(layer: Layer, candidates: Candidates) -> dict[str, Any]:
+    key = layer.task.key
+    return {
+        "layer": layer.name,
+        "nodes": list(layer.nodes),
+        "kind": layer.task.kind.value,
+        "candidates": [each.descriptor for each in candidates.variants[key]],
+        "rejected": [
+            {"routine": each.routine, "reason": each.reason} for each in candidates.rejections if each.task == key
+        ],
+    }
+
+
+def _show_routines(as_json: bool) -> None:
+    listed = [(each.name, (type(each).__doc__ or "").partition("\n")[0]) for each in ROUTINES]
+    if as_json:
+        show_json({"routines": [{"name": name, "what": what} for name, what in listed]})
+    else:
+        show_table("routines", ("routine", "what it does"), listed)
+
+
+def _show_layers(model: Path, answers: list[dict[str, Any]], as_json: bool) -> None:
+    if as_json:
+        show_json({"model": str(model), "layers": answers})
+        return
+    rows = [
+        [
+            each["layer"],
+            each["kind"],
+            "\n".join(each["candidates"]),
+            "\n".join(f"{one['routine']}: {one['reason']}" for one in each["rejected"]),
+        ]
+        for each in answers
+    ]
+    show_table(str(model), ("layer", "kind", "candidates", "rejected"), rows)

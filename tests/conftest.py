@@ -1,0 +1,42 @@
+"""Tiny models taken through the front end, once for all tests."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+
+import onnx
+import pytest
+
+from sartor.front_job import Front, Refusal, run_front
+from tests.tiny_models import MODELS
+
+FrontOf = Callable[[str], Front]
+
+
+@pytest.fixture(scope="session")
+def model_file(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The ONNX file of a tiny model."""
+    folder = tmp_path_factory.mktemp("tiny")
+
+    def save(name: str) -> Path:
+        path = folder / f"{name}.onnx"
+        if not path.exists():
+            onnx.save(MODELS[name](), path)
+        return path
+
+    return save
+
+
+@pytest.fixture(scope="session")
+def front_of(model_file: Callable[[str], Path]) -> FrontOf:
+    """What the front end makes of a tiny model."""
+
+    @functools.cache
+    def make(name: str) -> Front:
+        front = run_front(model_file(name), {}, None)
+        assert not isinstance(front, Refusal), front
+        return front
+
+    return make

@@ -1,0 +1,158 @@
+"""Layers: complete, ordered, named after their nodes, and equal where their computations are."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import networkx as nx
+import onnx
+import pytest
+
+from sartor.codegen.iree_compiler import ir
+from sartor.codegen.layer import LayerKind, TensorType
+from sartor.codegen.operations import body_of, entry_function
+from sartor.dialect_passes.constants import constant_ops
+from sartor.dialect_passes.form_layers import LayerGraph, split_shared_pads
+from sartor.dialect_passes.partition import partition
+from sartor.front_job import Front
+from tests.tiny_models import MODELS
+
+FrontOf = Callable[[str], Front]
+COMPILED = sorted(set(MODELS) - {"constant_output"})
+BOUNDARY = ("hal.tensor.import", "hal.tensor.barrier", "hal.tensor.export", "util.return")
+
+
+@pytest.mark.parametrize("name", COMPILED)
+def test_layers_come_after_what_they_read(name: str, front_of: FrontOf) -> None:
+    graph = front_of(name).graph
+    made: dict[tuple[str | None, int], TensorType] = {
+        (None, index): each.type for index, each in enumerate(graph.inputs)
+    }
+    for layer in graph.layers:
+        for ref, wanted in zip(layer.inputs, layer.task.inputs, strict=True):
+            assert made[ref.source, ref.index] == wanted
+        assert layer.task.results, f"{layer.name} computes nothing"
+        made |= {(layer.name, index): each for index, each in enumerate(layer.task.results)}
+    for output in graph.outputs:
+        assert output.source is not None
+        assert made[output.source.source, output.source.index] == output.type
+    assert nx.is_directed_acyclic_graph(graph.digraph())
+
+
+@pytest.mark.parametrize("name", COMPILED)
+def test_names_are_unique_and_are_those_of_onnx_nodes(name: str, front_of: FrontOf) -> None:
+    front = front_of(name)
+    names = [layer.name for layer in front.graph.layers]
+    assert len(set(names)) == len(names)
+    nodes = {node.name for node in onnx.ModelProto.FromString(front.prepared).graph.node}
+    for layer in front.graph.layers:
+        assert layer.nodes
+        assert set(layer.nodes) <= nodes
+        assert layer.name.partition("#")[0] in layer.nodes
+
+
+@pytest.mark.parametrize("name", COMPILED)
+def test_every_op_is_in_one_group_and_one_result_leaves_it(name: str, front_of: FrontOf) -> None:
+    module = ir.Module.parse(front_of(name).whole, ir.Context())
+    with module.context, ir.Location.unknown():
+        split_shared_pads(module)
+        function = entry_function(module)
+        groups = partition(function)
+        constants = constant_ops(function)
+        body = [view.operation for view in body_of(function).operations]
+        wanted = [op for op in body if op not in constants and op.name not in BOUNDARY]
+        grouped = [op for group in groups for op in group.ops]
+        assert len(grouped) == len(wanted)
+        assert set(grouped) == set(wanted)
+
+
+@pytest.mark.parametrize("name", COMPILED)
+def test_every_weight_of_a_layer_is_there(name: str, front_of: FrontOf) -> None:
+    front = front_of(name)
+    for layer in front.graph.layers:
+        for weight, tensor in zip(layer.weights, layer.task.weights, strict=True):
+            assert front.weights[weight].shape == tensor.shape
+            assert front.weights[weight].dtype == tensor.numpy_dtype
+
+
+def test_followers_belong_to_the_layer_they_extend(front_of: FrontOf) -> None:
+    assert _nodes(front_of("residual").graph) == [("conv1", "relu1"), ("conv2", "add", "y")]
+    assert _nodes(front_of("silu").graph) == [("conv", "sigmoid", "y")]
+    assert _nodes(front_of("hard_swish").graph) == [("conv", "y")]
+    assert len(front_of("gelu").graph.layers) == 1
+    assert len(front_of("layer_norm").graph.layers) == 1
+
+
+def test_a_shared_pad_belongs_to_both_consumers(front_of: FrontOf) -> None:
+    left, right, joined = front_of("shared_pad").graph.layers
+    assert left.nodes == ("pad", "left")
+    assert right.nodes == ("pad", "right")
+    assert left.inputs == right.inputs
+    assert left.task.key == right.task.key
+    assert joined.task.kind is LayerKind.TOLERANT
+
+
+def test_a_value_that_is_an_output_too_ends_its_layer(front_of: FrontOf) -> None:
+    graph = front_of("inner_output").graph
+    assert [each.source.source for each in graph.outputs if each.source] == ["conv2", "conv1"]
+    assert [each.name for each in graph.outputs] == ["y", "inner"]
+
+
+def test_an_output_may_be_an_input(front_of: FrontOf) -> None:
+    same, computed = front_of("passed_through").graph.outputs
+    assert same.source is not None
+    assert (same.source.source, same.source.index) == (None, 0)
+    assert computed.source is not None
+    assert computed.source.source == "y"
+
+
+def test_equal_layers_with_other_weights_are_one_task(front_of: FrontOf) -> None:
+    graph = front_of("blocks").graph
+    first, second, third, last = graph.layers
+    assert first.task == second.task == third.task
+    assert len({first.weights, second.weights, third.weights}) == 3
+    assert last.task.key != first.task.key
+    assert list(graph.tasks()) == [first.task.key, last.task.key]
+
+
+def test_one_value_used_twice_is_one_input(front_of: FrontOf) -> None:
+    double, product = front_of("same_twice").graph.layers
+    assert len(double.inputs) == 1
+    assert len(product.inputs) == 2
+
+
+_PRINT = """
+import hashlib, sys
+from pathlib import Path
+from sartor.front_job import run_front
+for path in sys.argv[1:]:
+    front = run_front(Path(path), {}, None)
+    for layer in front.graph.layers:
+        weights = [hashlib.sha256(front.weights[each].tobytes()).hexdigest() for each in layer.weights]
+        print(layer.name, layer.nodes, layer.task.key, layer.task.body, layer.inputs, layer.weights, weights)
+    print(front.graph.outputs, front.sha256, hashlib.sha256(front.whole).hexdigest())
+"""
+
+
+def test_layers_are_the_same_in_every_process(model_file: Callable[[str], Path]) -> None:
+    paths = [str(model_file(name)) for name in ("residual", "squeeze_excite", "split", "shared_pad")]
+    seen = [
+        subprocess.run(
+            [sys.executable, "-c", _PRINT, *paths],
+            env=os.environ | {"PYTHONHASHSEED": seed},
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+        for seed in ("1", "2")
+    ]
+    assert "squeeze" in seen[0]
+    assert seen[0] == seen[1]
+
+
+def _nodes(graph: LayerGraph) -> list[tuple[str, ...]]:
+    return [layer.nodes for layer in graph.layers]
