@@ -19,6 +19,7 @@ demo: $(VENV)/.installed
 	$(BIN)/python -m benchmarks.demo
 
 test: $(VENV)/.installed
+	.ci/vulkan
 	$(BIN)/python -m pytest
 
 lint: $(VENV)/.installed

@@ -49,6 +49,12 @@ class TensorType:
         return self.elements * (self.numpy_dtype.itemsize if self.dtype in _NUMPY else 4)
 
     @staticmethod
+    def of(shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> TensorType:
+        """The type of arrays of ``dtype``; one that MLIR's arithmetic lacks keeps numpy's name."""
+        names = {name: short for short, name in _NUMPY.items()}
+        return TensorType(shape, names.get(dtype.name, dtype.name))
+
+    @staticmethod
     def parse(text: str) -> TensorType:
         """Read ``tensor<1x3xf32>``.
 

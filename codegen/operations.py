@@ -101,8 +101,19 @@ def node_names(ops: Iterable[ir.Operation]) -> tuple[str, ...]:
     names: dict[str, None] = {}
     for op in ops:
         for name in re.findall(r'"((?:[^"\\]|\\.)*)"', _location_text(op)):
-            names.setdefault(name)
+            names.setdefault(_unescaped(name))
     return tuple(name for name in names if name and not name.startswith("graph:"))
+
+
+def _unescaped(text: str) -> str:
+    """What MLIR printed as ``text``, with two hexadecimal digits for what is no plain ASCII."""
+    plain = re.sub(rb"\\(\\|[0-9A-F]{2})", _unescaped_byte, text.encode())
+    return plain.decode(errors="replace")
+
+
+def _unescaped_byte(match: re.Match[bytes]) -> bytes:
+    found = match.group(1)
+    return found if found == b"\\" else bytes.fromhex(found.decode())
 
 
 def _location_text(op: ir.Operation) -> str:

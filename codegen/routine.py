@@ -127,3 +127,26 @@ def layouts_with(task: Task, image_layout: str) -> tuple[tuple[str, ...], str]:
         return image_layout if plain == "nchw" else plain
 
     return tuple(map(chosen, plain_inputs(task))), chosen(plain_output(task))
+
+
+def pair(value: tuple[int, ...] | int) -> tuple[int, int]:
+    """A parameter that is two numbers.
+
+    Raises:
+        TypeError: if it is one number.
+    """
+    if isinstance(value, int):
+        raise TypeError(f"{value} is no pair")
+    first, second = value
+    return first, second
+
+
+def integer(value: tuple[int, ...] | int) -> int:
+    """A parameter that is one number.
+
+    Raises:
+        TypeError: if it is several.
+    """
+    if not isinstance(value, int):
+        raise TypeError(f"{value} is no single number")
+    return value

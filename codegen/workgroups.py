@@ -6,14 +6,14 @@ packed at compile time so that it is read front to back (Goto and van de Geijn, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sartor.codegen.chain import Chain
 from sartor.codegen.dispatch_text import LOADS, STORE, Grid, Operand, dispatch_text
+from sartor.codegen.draft import Draft
+from sartor.codegen.initial import simplify_initial
 from sartor.codegen.iree_compiler import ir
 from sartor.codegen.operations import body_of, defining_op, indexing_maps, loop_sizes, remap, used_values
-from sartor.codegen.packing import Packing, Reshape, Transpose
+from sartor.codegen.packing import Reshape, Transpose
 from sartor.codegen.slices import LoopTiles, Slice
 from sartor.codegen.snippet import inline, tensor_parts, tensor_type
 
@@ -24,7 +24,7 @@ class WorkgroupTiling:
 
     Attributes:
         workgroup: part of the result that one workgroup computes; each size divides the extent.
-        register: part of that which is kept in registers.
+        register: part of that which is kept in registers; what is left over at the edges gets loops of its own.
         reduction: step of each reduction loop.
         pipeline: name of IREE's CPU pipeline.
     """
@@ -34,24 +34,18 @@ class WorkgroupTiling:
     reduction: tuple[int, ...]
     pipeline: str
 
-    def apply(self, chain: Chain, weights: Mapping[ir.Value, Packing]) -> dict[ir.Value, Packing]:
-        """Replace a chain by one dispatch.
+    def apply(self, draft: Draft) -> None:
+        """Replace the root of a layer, its initial value and what follows it by one dispatch.
 
-        The root's result dimensions are its first loops. Its second operand, if it is in ``weights`` and used there
-        alone, becomes panels along the last of them.
-
-        Args:
-            chain: ops to replace; they are erased.
-            weights: arguments of the function that may be packed, with their packings so far.
-
-        Returns:
-            The packing of the argument that became panels, if any; its type is the packed one.
+        The root's result dimensions are its first loops. Its second operand, if it is a weight, becomes panels along
+        the last of them.
 
         Raises:
             ValueError: if an op cannot be sliced.
         """
-        with chain.root.context, ir.Location.unknown(chain.root.context):
-            return _Dispatch(self, chain, weights).write()
+        with draft.module.context as context, ir.Location.unknown(context):
+            simplify_initial(draft.root)
+            _Dispatch(self, draft).write()
 
     def config(self, op: ir.Operation, root: ir.Operation) -> tuple[str, str]:
         """Name and text of the attribute that tells IREE how to tile ``op`` inside a workgroup."""
@@ -64,18 +58,18 @@ class WorkgroupTiling:
             f"distribution = {[0] * len(parallel + reduction)}, "
             f"vector_common_parallel = {parallel + [0] * len(reduction)}, "
             f"vector_reduction = {[0] * len(parallel) + reduction}>, "
-            f"translation_info = #iree_codegen.translation_info<pipeline = #iree_cpu.pipeline<{self.pipeline}>>>"
+            f"translation_info = #iree_codegen.translation_info<pipeline = #iree_cpu.pipeline<{self.pipeline}>, {{enable_loop_peeling}}>>"
         )
 
 
 class _Dispatch:
-    """Writes the dispatch for one chain."""
+    """Writes the dispatch for one layer."""
 
-    def __init__(self, tiling: WorkgroupTiling, chain: Chain, weights: Mapping[ir.Value, Packing]) -> None:
+    def __init__(self, tiling: WorkgroupTiling, draft: Draft) -> None:
         self._tiling = tiling
-        self._chain = chain
-        self._weights = weights
-        shape, element = tensor_parts(chain.result)
+        self._draft = draft
+        self._chain = draft.chain
+        shape, element = tensor_parts(self._chain.result)
         self._grid = Grid(tuple(size // part for size, part in zip(shape, tiling.workgroup, strict=True)))
         self._moving = [dimension for dimension, count in enumerate(self._grid.counts) if count > 1]
         offsets = [(each, part) if each in self._moving else None for each, part in enumerate(tiling.workgroup)]
@@ -83,10 +77,10 @@ class _Dispatch:
         self._operands: dict[tuple[ir.Value, Slice], Operand] = {}
         self._slots: dict[tuple[ir.Operation, int], tuple[ir.Value, Slice]] = {}
 
-    def write(self) -> dict[ir.Value, Packing]:
+    def write(self) -> None:
         for op in self._chain.ops:
             self._collect(op)
-        packed = self._pack()
+        self._pack()
         point = ir.InsertionPoint(_next(self._chain.ops[-1]))
         text = dispatch_text(list(self._operands.values()), self._result, self._grid)
         (result,) = inline(text, [value for value, _ in self._operands], point)
@@ -95,7 +89,6 @@ class _Dispatch:
         for op in reversed(self._chain.ops):
             if not list(op.results[0].uses):
                 op.erase()
-        return packed
 
     def _collect(self, op: ir.Operation) -> None:
         """Find the tensors that ``op`` reads from outside."""
@@ -116,22 +109,22 @@ class _Dispatch:
             raise ValueError("the result's dimensions are not the first loops")
         return LoopTiles((*self._tiling.workgroup, *extents[rank:]), frozenset(self._moving))
 
-    def _pack(self) -> dict[ir.Value, Packing]:
+    def _pack(self) -> None:
         """Cut the root's weight into panels: the last result dimension is split, its outer part moved to the front."""
         key = self._slots.get((self._chain.root, 1))
         last = len(self._grid.counts) - 1
-        if key is None or key[0] not in self._weights or len(list(key[0].uses)) != 1 or last not in self._moving:
-            return {}
+        index = self._draft.weight_index(key[0]) if key else None
+        if key is None or index is None or last not in self._moving:
+            return
         weight, part = key
-        axis = next(axis for axis, offset in enumerate(part.offsets) if offset is not None)
+        axis = next(axis for axis, offset in enumerate(part.offsets) if offset is not None and offset[0] == last)
         shape, element = tensor_parts(weight)
         split = (*shape[:axis], self._grid.counts[last], part.sizes[axis], *shape[axis + 1 :])
         order = (axis, *(each for each in range(len(split)) if each != axis))
         packed = tuple(split[each] for each in order)
-        still = Slice((None,) * len(shape), part.sizes)
-        self._operands[key] = Operand(packed, element, still, panel=last)
-        weight.set_type(ir.Type.parse(tensor_type(packed, element)))
-        return {weight: Packing((*self._weights[weight].steps, Reshape(split), Transpose(order)))}
+        offsets = tuple(None if each == axis else offset for each, offset in enumerate(part.offsets))
+        self._operands[key] = Operand(packed, element, Slice(offsets, part.sizes), panel=last)
+        self._draft.pack(index, (Reshape(split), Transpose(order)), tensor_type(packed, element))
 
     def _fill(self, block: ir.Block) -> None:
         """Put the chain's ops, on tiles, between the loads and the store."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import networkx as nx
@@ -71,12 +72,12 @@ def split_shared_pads(module: ir.Module) -> None:
                 use.owner.operation.operands[use.operand_number] = clone.results[0]
 
 
-def form_layers(module: ir.Module, input_names: list[str], output_names: list[str]) -> LayerGraph:
+def form_layers(module: ir.Module, inputs: Sequence[NetworkValue], output_names: Sequence[str]) -> LayerGraph:
     """Partition the entry function of ``module`` into layers.
 
     Args:
         module: linalg on tensors after ``fold_weights``; pads are split in place, else unchanged.
-        input_names: ONNX input names, in order.
+        inputs: ONNX inputs, in order; one that is used has the type that the module reads it in.
         output_names: ONNX output names, in order.
 
     Raises:
@@ -84,7 +85,7 @@ def form_layers(module: ir.Module, input_names: list[str], output_names: list[st
     """
     with module.context, ir.Location.unknown(module.context):
         split_shared_pads(module)
-        return _Outliner(entry_function(module)).run(input_names, output_names)
+        return _Outliner(entry_function(module)).run(inputs, output_names)
 
 
 class _Outliner:
@@ -96,31 +97,33 @@ class _Outliner:
         self._refs: dict[ir.Value, ValueRef] = {}
         self._names: set[str] = set()
 
-    def run(self, input_names: list[str], output_names: list[str]) -> LayerGraph:
-        imports = self._boundary("hal.tensor.import")
-        for index, op in enumerate(imports):
-            self._refs[op.results[0]] = ValueRef(None, index)
-        inputs = tuple(
-            NetworkValue(name, TensorType.parse(str(op.results[0].type)))
-            for name, op in zip(input_names, imports, strict=True)
-        )
+    def run(self, inputs: Sequence[NetworkValue], output_names: Sequence[str]) -> LayerGraph:
+        read = tuple(self._input(index, each) for index, each in enumerate(inputs))
         layers = tuple(self._outline(group) for group in partition(self._function))
-        return LayerGraph(layers, inputs, self._outputs(output_names))
+        return LayerGraph(layers, read, self._outputs(output_names))
 
-    def _boundary(self, name: str) -> list[ir.Operation]:
-        return [view.operation for view in body_of(self._function).operations if view.operation.name == name]
+    def _input(self, index: int, given: NetworkValue) -> NetworkValue:
+        """A network input as the module reads it; nothing imports one that is not used."""
+        for use in body_of(self._function).arguments[index].uses:
+            op = use.owner.operation
+            if op.name == "hal.tensor.import":
+                self._refs[op.results[0]] = ValueRef(None, index)
+                given = NetworkValue(given.name, TensorType.parse(str(op.results[0].type)))
+        return given
 
-    def _outputs(self, names: list[str]) -> tuple[NetworkValue, ...]:
-        """Outputs as the barrier before the exports joins them."""
-        joined = [value for op in self._boundary("hal.tensor.barrier") for value in op.operands]
-        tensors = [value for value in joined if isinstance(value.type, ir.RankedTensorType)]
-        for name, value in zip(names, tensors, strict=True):
-            if value not in self._refs:
-                raise UnsupportedModelError(f"output '{name}' depends on no input, remove it from the model")
-        return tuple(
-            NetworkValue(name, TensorType.parse(str(value.type)), self._refs[value])
-            for name, value in zip(names, tensors, strict=True)
-        )
+    def _outputs(self, names: Sequence[str]) -> tuple[NetworkValue, ...]:
+        returned = body_of(self._function).operations[-1].operation.operands
+        return tuple(self._output(name, view) for name, view in zip(names, returned, strict=True))
+
+    def _output(self, name: str, view: ir.Value) -> NetworkValue:
+        """What is exported as ``view``; equal outputs share one result of the barrier before the exports."""
+        value = source(view).operands[0]
+        barrier = source(value)
+        if barrier.name == "hal.tensor.barrier":
+            value = barrier.operands[list(barrier.results).index(value)]
+        if value not in self._refs:
+            raise UnsupportedModelError(f"output '{name}' depends on no input, remove it from the model")
+        return NetworkValue(name, TensorType.parse(str(value.type)), self._refs[value])
 
     def _outline(self, group: Group) -> Layer:
         members = set(group.ops)

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from sartor.codegen.iree_compiler import compile_module, ir, run_passes
-from sartor.codegen.layer import TensorType
+from sartor.codegen.layer import NetworkValue, TensorType
 from sartor.codegen.operations import symbol
 from sartor.codegen.target import Target
 from sartor.dialect_passes.dump import Dumper, bytecode
@@ -20,6 +20,7 @@ from sartor.errors import SartorError
 from sartor.onnx_import import import_model
 from sartor.onnx_model.load import load_model
 from sartor.onnx_model.prepare import prepare
+from sartor.onnx_model.prepared import TensorInfo
 from sartor.onnx_model.sampling import sample_inputs
 from sartor.runtime.device import open_device
 from sartor.runtime.device_array import from_view, upload
@@ -36,17 +37,17 @@ class Front:
     """What the front end makes of a model.
 
     Attributes:
-        name: of the model's file.
+        path: the model's file.
         graph: the model as layers.
         weights: parameter name to array.
         whole: the module before it was split into layers, as bytecode.
-        prepared: the prepared model, serialised; ONNX Runtime computes the reference from the original.
+        prepared: the prepared model, serialised.
         sha256: hash of the prepared model.
         samples: inputs to run the model on.
         node_count: nodes of the prepared model.
     """
 
-    name: str
+    path: Path
     graph: LayerGraph
     weights: dict[str, np.ndarray]
     whole: bytes
@@ -82,11 +83,11 @@ def _front(path: Path, shapes: Mapping[str, tuple[int, ...]], dumper: Dumper) ->
     run_passes(module, _CLEAN)
     dumper.write("fold-weights", module)
     whole = bytecode(module)
-    graph = form_layers(module, [each.name for each in prepared.inputs], [each.name for each in prepared.outputs])
+    graph = form_layers(module, list(map(_value, prepared.inputs)), [each.name for each in prepared.outputs])
     used = _used(graph, module)
     data = prepared.model.SerializeToString(deterministic=True)
     return Front(
-        name=path.name,
+        path=path,
         graph=graph,
         weights={name: array for name, array in weights.items() if name in used},
         whole=whole,
@@ -95,6 +96,10 @@ def _front(path: Path, shapes: Mapping[str, tuple[int, ...]], dumper: Dumper) ->
         samples=sample_inputs(prepared.model, _SAMPLE_SEED),
         node_count=len(prepared.model.graph.node),
     )
+
+
+def _value(info: TensorInfo) -> NetworkValue:
+    return NetworkValue(info.name, TensorType.of(info.shape, info.dtype))
 
 
 def _used(graph: LayerGraph, module: ir.Module) -> set[str]:

@@ -10,10 +10,12 @@ profile          check them against ONNX Runtime, time them; the fastest correct
 
 from __future__ import annotations
 
+import logging
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from sartor.artifact import Artifact, check_writable, publish
@@ -23,11 +25,12 @@ from sartor.codegen.routines import ROUTINES
 from sartor.config import CompileConfig
 from sartor.dialect_passes.annotate import Candidates, annotate, annotated_module
 from sartor.dialect_passes.dump import Dumper
-from sartor.errors import CompileError, InfeasibleError
+from sartor.errors import CompileError, InfeasibleError, UsageError
 from sartor.front_job import Front, Refusal
 from sartor.profiling import Profiler
 from sartor.progress import Progress, silent
-from sartor.recipe import Recipe, recipe_of_plan, split_recipe, unsplit_recipe
+from sartor.recipe import Recipe, pinned_recipe, recipe_of_plan, split_recipe, unsplit_recipe
+from sartor.runtime.device import is_available
 from sartor.tuning.measure_job import MeasureSettings
 from sartor.tuning.measurement import Status
 from sartor.tuning.plan import Plan
@@ -40,6 +43,7 @@ from sartor.tuning.tuner import Tuner, TuneSettings
 from sartor.tuning.unit import AdaptKind
 from sartor.tuning.workers import JobStatus, WorkerPool
 
+_LOG = logging.getLogger(__name__)
 _FRONT = "sartor.front_job:run_front"
 _TIMEOUT = 900.0
 _SELECT_ROUNDS = 12
@@ -62,14 +66,32 @@ def compile_model(model: Path, output: Path, config: CompileConfig, progress: Pr
     with Store.open(config.database) as store, _workspace(config) as (pool, directory):
         front = load_front(model, config, pool, progress)
         candidates = find_candidates(front, config)
+        if not is_available(config.target.device):
+            return _compile_only(front, candidates, pool, directory, output, config, progress)
         tuner = make_tuner(store, pool, config, progress)
         tables = tune(front, candidates, tuner)
-        recipes = select(front, tables, tuner, config, progress)
+        recipes = choose(front, tables, tuner, config, progress)
         builder = Builder(front, pool, directory, config, progress)
         profiled = Profiler(store, builder).profile(recipes)
         best = builder.build([profiled.recipe])[0]
         plan = replace(best.recipe.plan, measured=profiled.seconds, baseline=profiled.baseline)
         return _ship(best, plan, profiled.error, output, config)
+
+
+def _compile_only(
+    front: Front,
+    candidates: Candidates,
+    pool: WorkerPool,
+    directory: Path,
+    output: Path,
+    config: CompileConfig,
+    progress: Progress,
+) -> Artifact:
+    """Without the device nothing can be measured: stock code, or what the pins ask for, neither timed nor checked."""
+    _LOG.warning("there is no %s device here: compiled, but neither tuned nor checked", config.target.device)
+    recipe = pinned_recipe(front, candidates.variants, config) if config.pins else unsplit_recipe(front, config)
+    (built,) = Builder(front, pool, directory, config, progress).build([recipe])
+    return _ship(built, recipe.plan, None, output, config)
 
 
 def replay_plan(model: Path, plan: Plan, output: Path, config: CompileConfig, progress: Progress = silent) -> Artifact:
@@ -106,7 +128,16 @@ def load_front(model: Path, config: CompileConfig, pool: WorkerPool, progress: P
     if isinstance(result.value, Refusal):
         raise result.value.error
     front: Front = result.value
+    _check_pins(front, config)
     return front
+
+
+def _check_pins(front: Front, config: CompileConfig) -> None:
+    """A pin that fits no layer is a mistake, and no wish to be ignored."""
+    for pin in config.pins:
+        if not any(fnmatchcase(layer.name, pin.layers) for layer in front.graph.layers):
+            names = ", ".join(layer.name for layer in front.graph.layers[:5])
+            raise UsageError(f"no layer is called '{pin.layers}' as a pin wants; the layers are {names}, …")
 
 
 def find_candidates(front: Front, config: CompileConfig) -> Candidates:
@@ -137,6 +168,22 @@ def tune(front: Front, candidates: Candidates, tuner: Tuner) -> Tables:
     return Tables(candidates.variants, tuner.measure(units))
 
 
+def choose(front: Front, tables: Tables, tuner: Tuner, config: CompileConfig, progress: Progress) -> list[Recipe]:
+    """What is worth running whole: the selected plans, and the unsplit model unless the user pinned layers.
+
+    Raises:
+        InfeasibleError: if no plan meets the pins.
+    """
+    if config.pins:
+        return select(front, tables, tuner, config, progress)
+    unsplit = unsplit_recipe(front, config)
+    try:
+        return [*select(front, tables, tuner, config, progress), unsplit]
+    except InfeasibleError as error:
+        _LOG.warning("%s: only the unsplit model is left", error)
+        return [unsplit]
+
+
 def select(front: Front, tables: Tables, tuner: Tuner, config: CompileConfig, progress: Progress) -> list[Recipe]:
     """The best plans; conversions are measured as plans ask for them, until the best plans ask for no more."""
     device = config.target.device
@@ -149,11 +196,10 @@ def select(front: Front, tables: Tables, tuner: Tuner, config: CompileConfig, pr
         if not wanted:
             break
         tables = _with_adapts(tables, wanted, tuner, config)
-    recipes = [
+    return [
         split_recipe(front, variants, tables, selection, config)
         for variants, selection in zip(chosen, selections, strict=True)
     ]
-    return recipes if config.pins else [*recipes, unsplit_recipe(front, config)]
 
 
 def _solve(front: Front, tables: Tables, config: CompileConfig) -> list[Selection]:

@@ -5,13 +5,17 @@ What was measured is kept in the store like the layers' times, so that a second 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from onnx import ModelProto
+
 from sartor.building import Build, Builder
-from sartor.errors import CompileError
+from sartor.errors import CompileError, UnsupportedModelError
 from sartor.recipe import Recipe
 from sartor.runtime.reference import OnnxRuntimeReference
+from sartor.runtime.signature import Array
 from sartor.tolerance import tolerance
 from sartor.tuning.hardware import host
 from sartor.tuning.measure_job import MeasureSettings
@@ -21,6 +25,7 @@ from sartor.tuning.unit import digest, source_hash
 from sartor.tuning.whole_net import NetRun
 from sartor.tuning.workers import JobStatus
 
+_LOG = logging.getLogger(__name__)
 _PROFILE = "sartor.tuning.whole_net:profile_nets"
 _TIMEOUT = 900.0
 _UNSPLIT = "unsplit"
@@ -56,6 +61,7 @@ class Profiler:
         self._builder = builder
         self._front = builder.front
         self._config = builder.config
+        self._allowed = tolerance(ModelProto.FromString(self._front.prepared), self._config.max_error)
 
     def profile(self, recipes: Sequence[Recipe]) -> Profiled:
         """The fastest recipe whose outputs are ONNX Runtime's.
@@ -97,13 +103,13 @@ class Profiler:
 
     def _run(self, builds: Sequence[Build]) -> dict[int, NetRun]:
         """Runs of the builds by identity."""
-        front, config = self._front, self._config
+        front = self._front
         self._builder.progress("profiling plans", 0, len(builds))
         job = {
             "nets": [each.files for each in builds],
             "values": (front.graph.inputs, front.graph.outputs),
             "feeds": front.samples,
-            "reference": OnnxRuntimeReference(front.prepared, threads=config.threads)(front.samples),
+            "reference": self._reference(),
             "settings": self._settings(),
         }
         (result,) = self._builder.pool.map_unordered(_PROFILE, [("profile", job)], _TIMEOUT, quiet=True)
@@ -111,22 +117,30 @@ class Profiler:
             raise CompileError(f"profiling the plans ended as {result.status.value}: {result.message}")
         return {id(built): run for built, run in zip(builds, result.value, strict=True)}
 
+    def _reference(self) -> list[Array]:
+        """What ONNX Runtime makes of the user's own file, before anything was rewritten."""
+        try:
+            runtime = OnnxRuntimeReference(self._front.path, threads=self._config.threads)
+        except UnsupportedModelError as error:
+            _LOG.warning("%s: %s; checked against the prepared model instead", self._front.path.name, error)
+            runtime = OnnxRuntimeReference(self._front.prepared, threads=self._config.threads)
+        return runtime(self._front.samples)
+
     def _settings(self) -> MeasureSettings:
         slow = self._config.target.device == "vulkan"
         return MeasureSettings(
             device=self._config.target.device,
             threads=self._config.threads,
-            max_error=tolerance(self._front, self._config.max_error),
+            max_error=self._allowed,
             rounds=2 if slow else 20,
             seconds=30.0 if slow else 4.0,
         )
 
     def _best(self, recipes: Sequence[Recipe], runs: Mapping[int, Measurement | None]) -> Profiled:
-        allowed = tolerance(self._front, self._config.max_error)
         correct = [
             (recipe, run)
             for recipe in recipes
-            if (run := runs[id(recipe)]) is not None and run.status is Status.OK and (run.error or 0.0) <= allowed
+            if (run := runs[id(recipe)]) is not None and run.status is Status.OK and (run.error or 0.0) <= self._allowed
         ]
         if not correct:
             messages = [run.message for run in runs.values() if run is not None]

@@ -10,7 +10,7 @@ from sartor.codegen.layer import NetworkValue
 from sartor.codegen.routine import Variant
 from sartor.codegen.stitch import ENTRY, PARAMETER_SCOPE
 from sartor.config import CompileConfig
-from sartor.errors import UsageError
+from sartor.errors import InfeasibleError, UsageError
 from sartor.front_job import Front
 from sartor.runtime.manifest import Manifest
 from sartor.runtime.signature import TensorSpec
@@ -37,7 +37,7 @@ class Recipe:
         """The manifest that the module carries, as JSON."""
         external = {} if config.external_weights is None else {PARAMETER_SCOPE: config.external_weights.name}
         return Manifest(
-            model=front.name,
+            model=front.path.name,
             model_sha256=front.sha256,
             entry=ENTRY,
             inputs=tuple(map(_spec, front.graph.inputs)),
@@ -94,6 +94,33 @@ def split_recipe(
 def unsplit_recipe(front: Front, config: CompileConfig) -> Recipe:
     """The whole model by IREE's stock lowering: the plan that no other may be slower than."""
     return Recipe(replace(_empty_plan(front, config), unsplit=True), {})
+
+
+def pinned_recipe(
+    front: Front, candidates: Mapping[str, tuple[Variant, ...]], config: CompileConfig
+) -> Recipe:
+    """Each layer's first variant that its pins allow, for a device that is not there to measure on.
+
+    Raises:
+        InfeasibleError: if a layer's pins allow none.
+    """
+    variants: dict[str, Variant] = {}
+    for layer in front.graph.layers:
+        offered = candidates[layer.task.key]
+        allowed = [each for each in offered if all(pin.allows(layer.name, each.descriptor) for pin in config.pins)]
+        if not allowed:
+            names = ", ".join(each.descriptor for each in offered)
+            raise InfeasibleError(f"no routine of layer '{layer.name}' fits its pins, it has {names}")
+        variants[layer.name] = allowed[0]
+    layers = tuple(
+        LayerChoice(layer.name, layer.nodes, layer.task.key, variants[layer.name].descriptor, None)
+        for layer in front.graph.layers
+    )
+    adapts = tuple(
+        AdaptChoice(edge.producer, edge.consumer, edge.slot, str(kind.source), str(kind.target), None)
+        for edge, kind in adapts_between(front.graph, variants, config.target.device)
+    )
+    return Recipe(replace(_empty_plan(front, config), layers=layers, adapts=adapts), variants)
 
 
 def _empty_plan(front: Front, config: CompileConfig) -> Plan:

@@ -21,6 +21,8 @@ from sartor.progress import Progress
 INTERRUPTED = 130
 _OTHER_ERROR = 1
 _PIPED_WIDTH = 160
+# Drawing takes time from the core that something is measured on meanwhile.
+_FRAMES_PER_SECOND = 2
 
 
 def run_app(app: typer.Typer) -> None:
@@ -81,7 +83,7 @@ def _bars(console: Console) -> Bars:
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
-    return Bars(*columns, console=console, transient=True)
+    return Bars(*columns, console=console, transient=True, refresh_per_second=_FRAMES_PER_SECOND)
 
 
 def _on_bars(bars: Bars) -> Progress:
@@ -152,5 +154,5 @@ def milliseconds(seconds: float | None) -> str:
 
 
 def optional(value: float | None, show: Callable[[float], str]) -> str:
-    """A number for a table, a dash where there is none."""
-    return "-" if value is None else show(value)
+    """A number for a table, empty where there is none."""
+    return "" if value is None else show(value)

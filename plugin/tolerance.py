@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import onnx
 
-from sartor.front_job import Front
 
 # docs/accuracy.md derives these bounds.
 _HALF_PRECISION = 3e-2
@@ -12,14 +11,14 @@ _QUANTISED = 5e-2
 _INTEGER_OPS = frozenset({"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"})
 
 
-def tolerance(front: Front, max_error: float) -> float:
+def tolerance(model: onnx.ModelProto, max_error: float) -> float:
     """The larger of what the user allows and what the model's own element types round off.
 
     Args:
-        front: the imported model.
+        model: the original or the prepared one.
         max_error: relative error of the largest output that the user allows.
     """
-    graph = onnx.ModelProto.FromString(front.prepared).graph
+    graph = model.graph
     if any(node.op_type in _INTEGER_OPS for node in graph.node):
         return max(max_error, _QUANTISED)
     half = {onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16}

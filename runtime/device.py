@@ -146,6 +146,11 @@ def list_devices() -> list[DeviceInfo]:
     return devices
 
 
+def is_available(driver: str) -> bool:
+    """Whether this machine has a device of a driver (``cpu``, ``vulkan``, ``cuda``) to run on."""
+    return any(device.spec.split(":")[0] == driver for device in list_devices())
+
+
 def physical_cores() -> int:
     """Physical cores among the CPUs this process may run on, at least 1."""
     return len({_core_of(cpu) for cpu in _allowed_cpus()})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,7 @@ Array = NDArray[np.generic]
 Value = tuple[str, Sequence[int]]
 
 OPSET = 19
+ODD_NAME = 'a"b\\n\\c/é 日本\n@%'
 
 
 class Builder:
@@ -30,15 +32,15 @@ class Builder:
         self._weights.append(numpy_helper.from_array(array, name))
         return name
 
-    def op(self, kind: str, output: str, *inputs: str, **attributes: object) -> str:
+    def op(self, kind: str, output: str, *inputs: str, **attributes: Any) -> str:
         self._nodes.append(helper.make_node(kind, list(inputs), [output], name=output, **attributes))
         return output
 
-    def ops(self, kind: str, outputs: Sequence[str], *inputs: str, **attributes: object) -> list[str]:
+    def ops(self, kind: str, outputs: Sequence[str], *inputs: str, **attributes: Any) -> list[str]:
         self._nodes.append(helper.make_node(kind, list(inputs), list(outputs), name=outputs[0], **attributes))
         return list(outputs)
 
-    def conv(self, output: str, source: str, channels: tuple[int, int], kernel: int = 3, **attributes: object) -> str:
+    def conv(self, output: str, source: str, channels: tuple[int, int], kernel: int = 3, **attributes: Any) -> str:
         """Convolution with bias that keeps the image's size unless it strides."""
         before, after = channels
         groups = int(str(attributes.get("group", 1)))
@@ -214,6 +216,26 @@ def blocks() -> ModelProto:
     return b.model([("x", (1, 16, 5, 5))], [("y", (1, 8, 5, 5))])
 
 
+def unused_input() -> ModelProto:
+    b = Builder()
+    b.op("Relu", "y", "x")
+    return b.model([("unused", (4, 1)), ("x", (2, 3))], [("y", (2, 3))])
+
+
+def equal_outputs() -> ModelProto:
+    """One value under two names."""
+    b = Builder()
+    b.op("Identity", "copy", b.op("Relu", "y", "x"))
+    return b.model([("x", (2, 3))], [("y", (2, 3)), ("copy", (2, 3))])
+
+
+def odd_names() -> ModelProto:
+    """Names that mean something in MLIR, JSON and paths."""
+    b = Builder()
+    b.op("Exp", "y", b.op("Relu", ODD_NAME, "../x"))
+    return b.model([("../x", (2, 3))], [("y", (2, 3)), (ODD_NAME, (2, 3))])
+
+
 def lenet() -> ModelProto:
     """Convolutions, poolings and dense layers."""
     b = Builder()
@@ -248,6 +270,9 @@ MODELS: dict[str, Callable[[], ModelProto]] = {
         one_pixel,
         one_channel,
         blocks,
+        unused_input,
+        equal_outputs,
+        odd_names,
         lenet,
     )
 }

@@ -124,7 +124,7 @@ class Plan:
             data = json.loads(path.read_text(encoding="utf-8"))
         except OSError as error:
             raise UsageError(f"the plan '{path}' cannot be read: {error.strerror}") from None
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise UsageError(f"the plan '{path}' is not JSON: {error}") from None
         return Plan.from_json(data, f"'{path}'")
 

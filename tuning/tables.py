@@ -20,10 +20,9 @@ from sartor.tuning.unit import AdaptKind, Unit
 INPUT_PREFIX = "input:"
 OUTPUT_PREFIX = "output:"
 
-# Until an adapt is measured it is taken for as fast as memory can be copied at best, so that no plan is missed for
+# Until an adapt is measured it is taken for faster than the device can move its bytes, so that no plan is missed for
 # an estimate that was too high. Bytes per second, read and write together.
-_OPTIMISTIC_BANDWIDTH = 40e9
-_OPTIMISTIC_OVERHEAD = 1e-6
+_OPTIMISTIC_BANDWIDTH = {"cpu": 400e9, "vulkan": 4e12, "cuda": 2e13}
 
 
 @dataclass(frozen=True)
@@ -66,7 +65,7 @@ def adapt_seconds(kind: AdaptKind, tables: Tables) -> float:
     if same_bytes(kind.logical, kind.source.layout, kind.target.layout):
         return 0.0
     known = tables.adapts.get(kind)
-    return known if known is not None else _OPTIMISTIC_OVERHEAD + 2 * kind.logical.bytes / _OPTIMISTIC_BANDWIDTH
+    return known if known is not None else 2 * kind.logical.bytes / _OPTIMISTIC_BANDWIDTH[kind.source.device]
 
 
 def selection_problem(

@@ -1,108 +1,61 @@
-"""Convolutions and matrix products with searched tile sizes for IREE's tiling pipelines.
+"""Convolutions with weight panels and a result kept in registers, in workgroups of our own.
 
-The root op and what follows it are put into one dispatch region, which keeps IREE from folding unit dimensions and
-dropping the configuration; every op in it gets the same register tile.
+Images lie in NHWC; a workgroup computes some rows of a panel of channels, reading its filters front to back. IREE
+lowers each workgroup as one-dimensional convolutions; the tile sizes are searched.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sartor.codegen.chain import root_of
-from sartor.codegen.convert import convert_images
-from sartor.codegen.layer import LayerKind, Task
+from sartor.codegen.convolution import convolution_of
+from sartor.codegen.draft import Draft, rewritten
+from sartor.codegen.layer import Task
 from sartor.codegen.layouts import CHANNELS_LAST
-from sartor.codegen.operations import loop_sizes
-from sartor.codegen.region import DispatchRegion
-from sartor.codegen.routine import Implementation, Parameters, Rejected
+from sartor.codegen.machine import float_machine
+from sartor.codegen.register_tiles import register_tiles, row_block
+from sartor.codegen.routine import Implementation, Parameters, Rejected, integer, pair
 from sartor.codegen.target import Target
-
-_CONVOLUTION_LOOPS = 7
-_WIDTHS = (14, 8, 7, 6, 4, 2, 1)
-_VECTOR = 16
-_REGISTERS = 28
-_CHANNEL_STEPS = (1, 4)
+from sartor.codegen.workgroups import WorkgroupTiling
 
 
 @dataclass(frozen=True)
 class TiledConvolution:
-    """NHWC convolution, tiled over rows, columns and output channels.
+    """NHWC convolution.
 
-    Parameters: ``rows`` and ``channels`` of one workgroup, ``register`` (columns x channels kept in registers) and
-    ``depth`` (input channels per step).
+    Parameters: ``workgroup`` (rows and channels), ``register`` (columns and channels) and ``depth`` (input channels per
+    step).
     """
 
     name: str = "tiled"
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
-        if target.device != "cpu":
-            return Rejected("tile sizes are for IREE's CPU pipelines")
-        if task.kind is not LayerKind.CONVOLUTION or len(task.results[0].shape) != len("nchw"):
-            return Rejected("not a two-dimensional convolution")
-        _, channels, height, width = task.results[0].shape
-        return _choices(height, width, channels)
+        machine = float_machine(task, target)
+        if isinstance(machine, Rejected):
+            return machine
+        convolution = convolution_of(task)
+        if convolution is None:
+            return Rejected("not a two-dimensional convolution without groups")
+        if convolution.is_product:
+            return Rejected("a product of matrices, which has tiles of its own")
+        _, channels, height, width = convolution.result.shape
+        depth = convolution.filter.shape[1]
+        return [
+            {
+                "workgroup": (row_block(height, channels // tile.panel), tile.panel),
+                "register": (tile.rows, tile.columns),
+                "depth": min(tile.depth, depth),
+            }
+            for tile in register_tiles(width, channels, machine, machine.lanes(convolution.result.dtype))
+        ]
 
     def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:
-        converted = convert_images(task, CHANNELS_LAST)
-        if isinstance(converted, Rejected):
-            return converted
-        root = root_of(converted.function)
-        if root is None or len(loop_sizes(root)) != _CONVOLUTION_LOOPS:
-            return Rejected("the convolution is not of the form N, H, W, OC, KH, KW, IC")
-        rows, channels = _pair(parameters["workgroup"])
-        width, vector = _pair(parameters["register"])
-        columns = converted.task.results[0].shape[-1]
-        DispatchRegion(
-            distribution=(0, rows, columns, channels, 0, 0, 0),
-            parallel=(1, 1, width, vector),
-            reduction=(0, 0, 0, 0, 1, 1, int(str(parameters["depth"]))),
+        rows, channels = pair(parameters["workgroup"])
+        columns, vector = pair(parameters["register"])
+        tiling = WorkgroupTiling(
+            workgroup=(1, rows, task.results[0].shape[-1], channels),
+            register=(1, 1, columns, vector),
+            reduction=(1, 1, integer(parameters["depth"])),
             pipeline="ConvTileAndDecomposeExpert",
-        ).wrap(converted.function, root)
-        return converted.implementation()
-
-
-def _pair(value: tuple[int, ...] | int) -> tuple[int, int]:
-    assert not isinstance(value, int)
-    first, second = value
-    return first, second
-
-
-def _choices(height: int, width: int, channels: int) -> list[Parameters]:
-    """Tiles whose accumulators fit the registers and which divide the image."""
-    choices: list[Parameters] = []
-    for columns in (each for each in _WIDTHS if width % each == 0):
-        for vectors in (4, 2, 1):
-            lanes = vectors * _VECTOR
-            if columns * vectors > _REGISTERS or channels % lanes or columns * vectors < _fewest(width, channels):
-                continue
-            rows = _rows(height, channels, lanes)
-            block = _channel_block(channels, lanes)
-            choices += [
-                {"workgroup": (rows, block), "register": (columns, lanes), "depth": depth} for depth in _CHANNEL_STEPS
-            ]
-    return choices[:_MOST]
-
-
-_MOST = 6
-_ENOUGH_ACCUMULATORS = 8
-
-
-def _fewest(width: int, channels: int) -> int:
-    """Accumulators that hide the latency of a multiply-add, unless the image is smaller than that."""
-    return min(_ENOUGH_ACCUMULATORS, width * (channels // _VECTOR))
-
-
-def _rows(height: int, channels: int, lanes: int) -> int:
-    """Rows of one workgroup: few enough that there are some workgroups, many enough to reuse weights."""
-    divisors = [rows for rows in range(1, height + 1) if height % rows == 0]
-    small = [rows for rows in divisors if (height // rows) * (channels // lanes) >= _WORKGROUPS and rows <= _MOST_ROWS]
-    return small[-1] if small else 1
-
-
-_WORKGROUPS = 8
-_MOST_ROWS = 8
-
-
-def _channel_block(channels: int, lanes: int) -> int:
-    blocks = [block for block in range(lanes, channels + 1, lanes) if channels % block == 0 and block <= 128]
-    return blocks[-1] if blocks else lanes
+        )
+        return rewritten(Draft.images(task, CHANNELS_LAST), tiling.apply)

@@ -65,7 +65,7 @@ def bench(
     signature = module_signature(module)
     feeds = make_feeds(signature.inputs, read_sources(input))
     with Session(module, device=kind, threads=workers) as session:
-        runs = {_SELF: lambda: session.run(None, feeds)}
+        runs: dict[str, Callable[[], object]] = {_SELF: lambda: session.run(None, feeds)}
         runs |= {name: _peer(name, vs, threads, feeds) for name in names if vs}
         samples = _time(runs, rounds)
     statistics = None

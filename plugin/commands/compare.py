@@ -20,10 +20,12 @@ from sartor.config import DEFAULT_MAX_ERROR
 from sartor.errors import SartorError
 from sartor.feeds import make_feeds, read_archive
 from sartor.module_facts import module_signature
+from sartor.onnx_model.load import load_model
 from sartor.runtime.reference import OnnxRuntimeReference, output_error
 from sartor.runtime.session import Session
 from sartor.runtime.signature import Array
 from sartor.terminal import show_json, show_table
+from sartor.tolerance import tolerance
 
 
 class DifferentResultError(SartorError):
@@ -36,13 +38,16 @@ def compare(
     inputs: Annotated[
         Path | None, typer.Option(metavar="FILE.npz", help="One array per input. (default: random values)")
     ] = None,
-    max_error: Annotated[float, typer.Option(help="Relative error allowed.")] = DEFAULT_MAX_ERROR,
+    max_error: Annotated[
+        float, typer.Option(help="Relative error allowed, if the model's own types do not round off more.")
+    ] = DEFAULT_MAX_ERROR,
     threads: ThreadsOption = None,
     device: DeviceOption = None,
     json: JsonOption = False,
 ) -> None:
     """Compare a module's outputs with ONNX Runtime's; exit code 1 if they differ too much."""
     check_error_bound(max_error)
+    allowed = tolerance(load_model(existing_file(vs)), max_error)
     signature = module_signature(module)
     feeds = make_feeds(signature.inputs, {}) if inputs is None else read_archive(inputs)
     with Session(module, device=device, threads=threads) as session:
@@ -53,11 +58,11 @@ def compare(
         spec.name: _error(output, expected.get(spec.name))
         for spec, output in zip(signature.outputs, outputs, strict=True)
     }
-    _show(module, errors, max_error, json)
+    _show(module, errors, allowed, json)
     worst = max(errors, key=lambda name: errors[name], default=None)
-    if worst is not None and errors[worst] > max_error:
+    if worst is not None and errors[worst] > allowed:
         raise DifferentResultError(
-            f"output '{worst}' has the relative error {errors[worst]:.2g}, --max-error allows {max_error:g}"
+            f"output '{worst}' has the relative error {errors[worst]:.2g}, {allowed:g} is allowed for this model"
         )
 
 

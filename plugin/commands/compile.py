@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -104,7 +105,7 @@ def _run(model: Path, output: Path, plan: Path | None, config: CompileConfig) ->
         return replay_plan(model, loaded, output, config, progress)
 
 
-def _check_plan_stands_alone(plan: Path | None, tuning: dict[str, object]) -> None:
+def _check_plan_stands_alone(plan: Path | None, tuning: Mapping[str, object]) -> None:
     """A plan leaves nothing to tune: options that would be ignored are refused."""
     given = [name for name, value in tuning.items() if value]
     if plan is not None and given:

@@ -45,13 +45,14 @@ def db(
 
 
 def _show(database: Path, rows: tuple[SummaryRow, ...], size: int, removed: int) -> None:
-    columns = ("hardware", "runtime", "target", "threads", "tasks", "variants", "measured", "failed", "MiB", "newest")
+    columns = ("measured on", "tasks", "variants", "measurements", "failed", "MiB", "newest")
     pruned = f", {removed} measurements removed" if removed else ""
-    show_table(f"{database}: {size / 2**20:.2f} MiB{pruned}", columns, list(map(_row, rows)), right=range(3, 9))
+    show_table(f"{database}: {size / 2**20:.2f} MiB{pruned}", columns, list(map(_row, rows)), right=range(1, 6))
 
 
 def _row(row: SummaryRow) -> list[str]:
-    numbers = (row.threads, row.tasks, row.variants, row.measurements, row.failures)
+    where = "\n".join([row.hardware, row.runtime, f"{row.backend}, threads: {row.threads}"])
+    numbers = (row.tasks, row.variants, row.measurements, row.failures)
     newest = datetime.fromtimestamp(row.newest).strftime("%Y-%m-%d %H:%M")
     data = f"{row.data_bytes / 2**20:.2f}"
-    return [row.hardware, row.runtime, row.backend, *map(str, numbers), data, newest]
+    return [where, *map(str, numbers), data, newest]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -56,7 +57,7 @@ class GraphEditor:
 
     def refresh(self) -> None:
         """Index the graph anew."""
-        self._tensors = {tensor.name: tensor for tensor in self.graph.initializer}
+        self._tensors: dict[str, TensorProto] = {tensor.name: tensor for tensor in self.graph.initializer}
         self._arrays: dict[str, Array] = {}
         values = (*self.graph.value_info, *self.graph.output, *self.graph.input)
         self._types: dict[str, TypeProto] = {value.name: value.type for value in values}
@@ -66,13 +67,13 @@ class GraphEditor:
             for name in names_read(node):
                 self._consumers[name].append(node)
         self._outputs = {value.name for value in self.graph.output}
-        self._names = {name for name in (*self._types, *self._tensors, *self._producers)}
+        self._names = {*self._types, *self._tensors, *self._producers}
         self._node_names = {node.name for node in self.graph.node}
 
     @property
-    def nodes(self) -> Iterable[NodeProto]:
+    def nodes(self) -> list[NodeProto]:
         """The graph's nodes in their present order."""
-        return self.graph.node
+        return list(self.graph.node)
 
     def producer(self, name: str) -> NodeProto | None:
         """The node of this graph that computes ``name``."""
@@ -146,11 +147,11 @@ class GraphEditor:
     def element_type(self, name: str) -> int:
         """ONNX element type, 0 where unknown."""
         if name in self._tensors:
-            return self._tensors[name].data_type
+            return int(self._tensors[name].data_type)
         value = self._types.get(name)
         if value is None:
             return self._outer.element_type(name) if self._outer else 0
-        return value.tensor_type.elem_type
+        return int(value.tensor_type.elem_type)
 
     def fresh(self, hint: str) -> str:
         """A value name like ``hint`` that nothing in the graph has yet."""
@@ -209,6 +210,20 @@ def editors(graph: GraphProto, outer: GraphEditor | None = None) -> Iterator[Gra
             yield from editors(body, editor)
     editor.refresh()
     yield editor
+
+
+def rewrite_nodes(model: ModelProto, rule: Callable[[NodeProto, GraphEditor], Replacement]) -> tuple[str, ...]:
+    """Apply ``rule`` to every standard operator, in bodies too; returns the names of the nodes replaced."""
+    changed: list[str] = []
+    for editor in editors(model.graph):
+        changed.extend(editor.rewrite(partial(_standard_only, rule=rule, editor=editor)))
+    return tuple(changed)
+
+
+def _standard_only(
+    node: NodeProto, rule: Callable[[NodeProto, GraphEditor], Replacement], editor: GraphEditor
+) -> Replacement:
+    return None if node.domain else rule(node, editor)
 
 
 def static_shape(value: TypeProto) -> tuple[int, ...] | None:

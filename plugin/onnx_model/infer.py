@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from onnx import GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto, TypeProto, defs, helper, shape_inference
+from onnx import (
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    OperatorSetIdProto,
+    TensorProto,
+    TypeProto,
+    defs,
+    helper,
+    shape_inference,
+)
 
 from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graph import GraphEditor
@@ -27,8 +37,9 @@ def infer_shapes(model: ModelProto) -> None:
 
 def infer_node(node: NodeProto, editor: GraphEditor, opset: OperatorSetIdProto) -> dict[str, TypeProto]:
     """Types of the outputs of one standard operator, from what is known of its inputs; empty where they are not."""
-    types = {name: editor.type(name) for name in node.input if name}
-    if node.domain or any(value is None for value in types.values()):
+    read = {name for name in node.input if name}
+    types = {name: value for name in read if (value := editor.type(name)) is not None}
+    if node.domain or len(types) != len(read):
         return {}
     values = {name: value for name in types if (value := editor.tensor(name)) and sum(value.dims) <= _VALUES_KEPT}
     try:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from google.protobuf.message import DecodeError
 from onnx import ModelProto
 
 from sartor.errors import UnsupportedModelError, UsageError
 from sartor.onnx_model.external_data import inline_external_data
 from sartor.onnx_model.limits import MAX_MODEL_BYTES
+from sartor.onnx_model.protobuf import DecodeError
 from sartor.onnx_model.validate import check_model, check_structure
 
 _LFS_POINTER = b"version https://git-lfs"
@@ -54,7 +54,7 @@ def _parse(data: bytes, path: Path) -> ModelProto:
     if data.startswith(_LFS_POINTER):
         raise UnsupportedModelError(f"{path} is a Git LFS pointer, not the model; fetch it with `git lfs pull`")
     try:
-        model = ModelProto.FromString(data)
+        model: ModelProto = ModelProto.FromString(data)
     except DecodeError:
         needed = _declared_length(data)
         if needed is not None:

@@ -16,8 +16,8 @@ Shapes = Mapping[str, tuple[int, ...]]
 def bind_shapes(model: ModelProto, shapes: Shapes) -> tuple[str, ...]:
     """Give every input a static shape, in place; returns the names of the inputs that were bound.
 
-    A symbol (``batch``) that a binding fixes holds wherever it appears. Shapes of computed values are forgotten, so that
-    inference derives them from the inputs.
+    A symbol (``batch``) that a binding fixes holds wherever it appears. Shapes of computed values are forgotten, so
+    that inference derives them from the inputs.
 
     Raises:
         UsageError: an unknown input, another rank, a contradiction, or a dimension that stays free.
@@ -78,7 +78,8 @@ def _bind_dimension(
     if dim.HasField("dim_value") and dim.dim_value > 0:
         if dim.dim_value != size:
             raise UsageError(
-                f"--shape binds dimension {index} of '{value.name}' to {size}, but the model fixes it to {dim.dim_value}"
+                f"--shape binds dimension {index} of '{value.name}' to {size}, "
+                f"but the model fixes it to {dim.dim_value}"
             )
         return
     symbol = dim.dim_param

@@ -8,10 +8,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from google.protobuf.message import DecodeError, EncodeError
 from onnx import ModelProto, checker
 
 from sartor.onnx_model.names import producer_names, restore_names
+from sartor.onnx_model.protobuf import DecodeError, EncodeError
 
 _log = logging.getLogger(__name__)
 
@@ -60,7 +60,8 @@ def _run_worker(model: ModelProto) -> ModelProto | None:
                 reason = done.stderr.decode(errors="replace").strip()[-_TAIL:]
                 _log.warning("the model is not simplified: onnxslim failed (%s)", reason or done.returncode)
                 return None
-            return ModelProto.FromString(target.read_bytes())
+            result: ModelProto = ModelProto.FromString(target.read_bytes())
+            return result
         except (OSError, subprocess.SubprocessError, DecodeError, EncodeError, ValueError) as error:
             _log.warning("the model is not simplified: onnxslim could not be run (%s)", type(error).__name__)
             return None

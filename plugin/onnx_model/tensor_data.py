@@ -12,12 +12,14 @@ from onnx import TensorProto, helper, numpy_helper
 from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.limits import MAX_DIMENSION, MAX_MODEL_BYTES, MAX_RANK
 
-_SUB_BYTE_BITS = {
+_SUB_BYTE_BITS: dict[int, int] = {
     TensorProto.INT4: 4,
     TensorProto.UINT4: 4,
     TensorProto.FLOAT4E2M1: 4,
     TensorProto.INT2: 2,
     TensorProto.UINT2: 2,
+    TensorProto.FLOAT6E2M3: 6,
+    TensorProto.FLOAT6E3M2: 6,
 }
 _COMPLEX = (TensorProto.COMPLEX64, TensorProto.COMPLEX128)
 _DATA_TYPES = frozenset(TensorProto.DataType.values()) - {TensorProto.UNDEFINED}
@@ -78,11 +80,11 @@ def check_stored_data(tensor: TensorProto, what: str) -> None:
 
 def _typed_entries(tensor: TensorProto) -> int:
     own = helper.tensor_dtype_to_field(tensor.data_type)
-    return sum(len(getattr(tensor, field)) for field in _TYPED_FIELDS if field == own)
+    return sum((len(getattr(tensor, field)) for field in _TYPED_FIELDS if field == own), start=0)
 
 
 def _expected_entries(tensor: TensorProto) -> int:
-    count = math.prod(tensor.dims)
+    count = int(math.prod(tensor.dims))
     if tensor.data_type in _COMPLEX:
         return count * 2
     per_entry = 8 // _SUB_BYTE_BITS.get(tensor.data_type, 8)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from functools import partial
 
-from onnx import FunctionProto, ModelProto, NodeProto, OperatorSetIdProto, TensorShapeProto, defs
+from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorShapeProto, defs
 
 from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.limits import MAX_DIMENSION, MAX_FUNCTION_DEPTH, MAX_MODEL_BYTES, MAX_NODES
@@ -124,8 +124,8 @@ def _opsets(imports: Iterable[OperatorSetIdProto]) -> dict[str, int]:
     return versions
 
 
-def _check_operators(body: FunctionProto | object, opsets: Mapping[str, int], functions: set[_FunctionId]) -> None:
-    for node in nodes(body):  # type: ignore[arg-type]
+def _check_operators(body: GraphProto | FunctionProto, opsets: Mapping[str, int], functions: set[_FunctionId]) -> None:
+    for node in nodes(body):
         if _function_id(node) not in functions:
             _check_operator(node, opsets)
 

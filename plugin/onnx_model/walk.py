@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from google.protobuf.message import Message
 from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
+
+from sartor.onnx_model.protobuf import Message
 
 
 def describe_node(node: NodeProto) -> str:
@@ -16,7 +17,7 @@ def describe_node(node: NodeProto) -> str:
 
 
 def messages(root: Message) -> Iterator[tuple[Message, str]]:
-    """Every message from ``root`` down in document order, each with a description of the node it belongs to (empty outside nodes)."""
+    """Every message from ``root`` down, in document order, each with the node it belongs to (empty outside nodes)."""
     stack: list[tuple[Message, str]] = [(root, "")]
     while stack:
         message, owner = stack.pop()
@@ -31,7 +32,7 @@ def messages(root: Message) -> Iterator[tuple[Message, str]]:
 
 
 def tensors(root: Message) -> Iterator[tuple[TensorProto, str]]:
-    """Every tensor wherever it is stored (initialisers, attributes, sparse tensors, subgraphs, functions), described."""
+    """Every tensor, described: initialisers, attributes, sparse tensors, those of subgraphs and functions."""
     for message, owner in messages(root):
         if isinstance(message, TensorProto):
             name = f"tensor '{message.name}'" if message.name else "a nameless tensor"

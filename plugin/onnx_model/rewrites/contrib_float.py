@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 from onnx import NodeProto, TensorProto
 
@@ -30,7 +31,8 @@ def _activate(emit: Emitter, value: str, found: dict[str, object], output: str) 
     keys = {"LeakyRelu": ("alpha",), "HardSigmoid": ("alpha", "beta")}.get(name, ())
     if name not in ("Relu", "Sigmoid", "Tanh", "LeakyRelu", "HardSigmoid"):
         raise UnsupportedModelError(f"{describe_node(emit.node)} has the activation {name!r}, which is not known")
-    emit(name, value, part="activation", output=output, **dict(zip(keys, parameters, strict=False)))
+    found_parameters: dict[str, Any] = dict(zip(keys, parameters, strict=False))
+    emit(name, value, part="activation", output=output, **found_parameters)
 
 
 def _fused_conv(node: NodeProto, editor: GraphEditor) -> list[NodeProto]:
@@ -140,7 +142,8 @@ def _outputs(node: NodeProto, count: int) -> list[str]:
 def _refuse_statistics(node: NodeProto, names: list[str], editor: GraphEditor) -> None:
     if any(name and (editor.consumers(name) or editor.is_output(name)) for name in names):
         raise UnsupportedModelError(
-            f"{describe_node(node)} returns its mean or deviation, which only training needs; export the model for inference"
+            f"{describe_node(node)} returns its mean or deviation, which only training needs; "
+            "export the model for inference"
         )
 
 

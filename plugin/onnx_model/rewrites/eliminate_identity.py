@@ -65,7 +65,7 @@ def _hands_on(node: NodeProto, editor: GraphEditor) -> bool:
     if node.op_type == "Dropout":
         return _inactive_dropout(node, editor)
     if node.op_type == "Cast":
-        return attributes(node)["to"] == editor.element_type(node.input[0])
+        return bool(attributes(node)["to"] == editor.element_type(node.input[0]))
     if node.op_type == "Pad":
         pads = editor.constant(optional_input(node, 1))
         return pads is not None and not pads.any()

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import onnx.inliner
-from onnx import ModelProto
+from onnx import ModelProto, NodeProto, defs, helper
 
-from sartor.onnx_model.walk import nodes
+from sartor.onnx_model.graph import opset
+from sartor.onnx_model.infer import infer_shapes
+from sartor.onnx_model.names import producer_names, restore_names
+from sartor.onnx_model.rewrites.initializers import initializers_only
+from sartor.onnx_model.walk import graphs, nodes
 
-# Found by running ONNX's own operator tests through IREE 3.13. What it lowers itself must stay whole: LayerNormalization is
-# one layer, its function body ten.
+# Found by running ONNX's own operator tests through IREE 3.13. What it lowers itself must stay whole:
+# LayerNormalization is one layer, its function body ten.
 EXPANDED = (
     *("AffineGrid", "Attention", "CausalConvWithState", "LinearAttention", "NegativeLogLikelihoodLoss"),
     *("RMSNormalization", "RotaryEmbedding", "SoftmaxCrossEntropyLoss", "SwiGLU", "Swish"),
@@ -17,8 +21,35 @@ EXPANDED = (
 
 def expand_standard(model: ModelProto) -> tuple[str, ...]:
     """Replace the operators in ``EXPANDED`` by the function bodies in the ONNX standard; needs inferred shapes."""
-    called = tuple(node.name for node in nodes(model.graph) if node.op_type in EXPANDED and not node.domain)
-    if called:
-        wanted = [("", name) for name in EXPANDED]
-        model.CopyFrom(onnx.inliner.inline_selected_functions(model, wanted, inline_schema_functions=True))
-    return called
+    called = [node for node in nodes(model.graph) if node.op_type in EXPANDED and not node.domain]
+    changed, names = tuple(node.name for node in called), producer_names(model)
+    if not called:
+        return ()
+    for node in called:
+        _write_defaults(node, opset(model))
+    infer_shapes(model)
+    _describe_constants(model)
+    wanted = [("", name) for name in EXPANDED]
+    model.CopyFrom(onnx.inliner.inline_selected_functions(model, wanted, inline_schema_functions=True))
+    initializers_only(model)
+    restore_names(model, names)
+    infer_shapes(model)
+    return changed
+
+
+def _write_defaults(node: NodeProto, version: int) -> None:
+    """The inliner leaves a reference to an attribute that the node does not set empty, also where it has a default."""
+    present = {attribute.name for attribute in node.attribute}
+    for name, attribute in defs.get_schema(node.op_type, version, "").attributes.items():
+        if name not in present and attribute.default_value.name:
+            node.attribute.append(attribute.default_value)
+
+
+def _describe_constants(model: ModelProto) -> None:
+    """The function bodies depend on types, and the inliner finds them only among the described values."""
+    for graph in graphs(model):
+        known = {value.name for value in (*graph.value_info, *graph.input)}
+        for tensor in graph.initializer:
+            if tensor.name not in known:
+                value = helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+                graph.value_info.append(value)

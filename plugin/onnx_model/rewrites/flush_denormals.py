@@ -11,7 +11,7 @@ from sartor.onnx_model.walk import graphs
 
 # Not float16: its subnormals become normal numbers when they are widened, so they are fast, and they carry up to
 # 6e-5 that a network can miss.
-_SMALLEST_NORMAL = {
+_SMALLEST_NORMAL: dict[int, float] = {
     TensorProto.FLOAT: 2.0**-126,
     TensorProto.BFLOAT16: 2.0**-126,
     TensorProto.DOUBLE: 2.0**-1022,

@@ -6,7 +6,7 @@ import numpy as np
 from onnx import ModelProto, NodeProto
 
 from sartor.onnx_model.emit import Emitter
-from sartor.onnx_model.graph import Array, GraphEditor, attributes, editors, optional_input
+from sartor.onnx_model.graph import Array, GraphEditor, attributes, optional_input, rewrite_nodes
 
 _INT64_MAX = 2**63 - 1
 
@@ -15,18 +15,13 @@ def gather_reversed(model: ModelProto) -> tuple[str, ...]:
     """Slices with negative steps, and pads that mirror or wrap.
 
     IREE 3.13 reads a mirrored border through a reversed index map and fails where the border is no multiple of its
-    tile ("shape's dimension #0 to be greater than or equal to 128, but found 113"); it refuses steps below -1 and does not
-    come back from wrapped pads.
+    tile ("shape's dimension #0 to be greater than or equal to 128, but found 113"); it refuses steps below -1 and does
+    not come back from wrapped pads.
     """
-    changed: list[str] = []
-    for editor in editors(model.graph):
-        changed.extend(editor.rewrite(lambda node, editor=editor: _lowered(node, editor)))
-    return tuple(changed)
+    return rewrite_nodes(model, _lowered)
 
 
 def _lowered(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
-    if node.domain:
-        return None
     if node.op_type == "Slice":
         return _backward_slice(node, editor)
     if node.op_type == "Pad" and attributes(node).get("mode", "constant") in ("reflect", "wrap"):

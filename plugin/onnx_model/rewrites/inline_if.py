@@ -5,6 +5,7 @@ from __future__ import annotations
 from onnx import GraphProto, ModelProto, NodeProto, helper
 
 from sartor.onnx_model.graph import GraphEditor, attributes
+from sartor.onnx_model.tensor_data import to_array
 from sartor.onnx_model.walk import subgraphs
 
 
@@ -26,7 +27,7 @@ def _inlined(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     branch: GraphProto = attributes(node)["then_branch" if bool(condition.item()) else "else_branch"]
     renamed = _fresh_names(branch, node, editor)
     for tensor in branch.initializer:
-        editor.set_constant(renamed[tensor.name], GraphEditor(branch).constant(tensor.name))
+        editor.set_constant(renamed[tensor.name], to_array(tensor))
     body = [_renamed(inner, renamed) for inner in branch.node]
     results = [
         helper.make_node(

@@ -6,7 +6,7 @@ import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from sartor.onnx_model.emit import Emitter
-from sartor.onnx_model.graph import GraphEditor, attributes, editors, optional_input
+from sartor.onnx_model.graph import GraphEditor, attributes, optional_input, rewrite_nodes
 from sartor.onnx_model.rewrites.windows import window_of
 
 _WIDE = (TensorProto.INT16, TensorProto.UINT16)
@@ -14,22 +14,16 @@ _WIDE = (TensorProto.INT16, TensorProto.UINT16)
 
 def pad_integer_conv(model: ModelProto) -> tuple[str, ...]:
     """Pad the operand of ``ConvInteger`` with its zero point first; IREE 3.13 imports only the unpadded form."""
-    changed: list[str] = []
-    for editor in editors(model.graph):
-        changed.extend(editor.rewrite(lambda node, editor=editor: _padded_conv(node, editor)))
-    return tuple(changed)
+    return rewrite_nodes(model, _padded_conv)
 
 
 def plain_quantization(model: ModelProto) -> tuple[str, ...]:
     """Write 16-bit and blocked (de)quantisation as arithmetic: ``(q - z) s`` and ``saturate(round(x / s) + z)``."""
-    changed: list[str] = []
-    for editor in editors(model.graph):
-        changed.extend(editor.rewrite(lambda node, editor=editor: _plain(node, editor)))
-    return tuple(changed)
+    return rewrite_nodes(model, _plain)
 
 
 def _padded_conv(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
-    if node.domain or node.op_type != "ConvInteger":
+    if node.op_type != "ConvInteger":
         return None
     window, element = window_of(node, editor), editor.element_type(node.input[0])
     if window is None or not element or not any(any(sides) for sides in window.pads):
@@ -50,7 +44,7 @@ def _padded_conv(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None
 
 
 def _plain(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
-    if node.domain or node.op_type not in ("DequantizeLinear", "QuantizeLinear"):
+    if node.op_type not in ("DequantizeLinear", "QuantizeLinear"):
         return None
     quantised = node.output[0] if node.op_type == "QuantizeLinear" else node.input[0]
     block = attributes(node).get("block_size", 0)

@@ -5,19 +5,16 @@ from __future__ import annotations
 from onnx import ModelProto, NodeProto
 
 from sartor.onnx_model.emit import Emitter
-from sartor.onnx_model.graph import GraphEditor, editors
+from sartor.onnx_model.graph import GraphEditor, rewrite_nodes
 
 
 def matmul_vectors(model: ModelProto) -> tuple[str, ...]:
     """Give a rank-1 operand of ``MatMul`` its missing dimension; IREE 3.13 cannot lower it against rank 3 and more."""
-    changed: list[str] = []
-    for editor in editors(model.graph):
-        changed.extend(editor.rewrite(lambda node, editor=editor: _as_matrices(node, editor)))
-    return tuple(changed)
+    return rewrite_nodes(model, _as_matrices)
 
 
 def _as_matrices(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
-    if node.domain or node.op_type != "MatMul":
+    if node.op_type != "MatMul":
         return None
     ranks = [editor.rank(name) for name in node.input]
     if 1 not in ranks or None in ranks or max(rank or 0 for rank in ranks) < 3:

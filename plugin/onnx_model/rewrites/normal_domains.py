@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from onnx import ModelProto
+from onnx import ModelProto, helper
 
 from sartor.onnx_model.graph import opset
 from sartor.onnx_model.rewrites.expand_operators import CONTRIB_DOMAIN, UNDECLARED_CONTRIB
@@ -22,7 +22,15 @@ def normal_domains(model: ModelProto) -> tuple[str, ...]:
         if not node.domain and node.op_type in UNDECLARED_CONTRIB and not _standard(node.op_type, version):
             node.domain = CONTRIB_DOMAIN
             changed.append(node.name)
+    _declare_contrib(model)
     return tuple(changed)
+
+
+def _declare_contrib(model: ModelProto) -> None:
+    """Shape inference refuses nodes of a domain that the model does not import; ONNX Runtime does not."""
+    used = any(node.domain == CONTRIB_DOMAIN for node in nodes(model))
+    if used and all(item.domain != CONTRIB_DOMAIN for item in model.opset_import):
+        model.opset_import.append(helper.make_opsetid(CONTRIB_DOMAIN, 1))
 
 
 def _standard(operator: str, version: int) -> bool:

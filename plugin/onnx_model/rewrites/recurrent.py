@@ -10,7 +10,7 @@ from onnx import ModelProto, NodeProto
 
 from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.emit import Emitter
-from sartor.onnx_model.graph import Array, GraphEditor, attributes, editors, optional_input
+from sartor.onnx_model.graph import Array, GraphEditor, attributes, optional_input, rewrite_nodes
 from sartor.onnx_model.rewrites.recurrent_cells import CELLS, Cell, State
 from sartor.onnx_model.walk import describe_node
 
@@ -32,23 +32,20 @@ class _Sequence:
 def unroll_recurrent(model: ModelProto) -> tuple[str, ...]:
     """Write every recurrent node out, step by step.
 
-    The products with the input need no step before them and become one large MatMul; each step adds the product with the
-    state (ONNX operator pages of LSTM, GRU and RNN). IREE 3.13 imports only the forward direction, as a loop that
-    nothing can be tuned in, and ignores peepholes.
+    The products with the input need no step before them and become one large MatMul; each step adds the product with
+    the state (ONNX operator pages of LSTM, GRU and RNN). IREE 3.13 imports only the forward direction, as a loop
+    that nothing can be tuned in, and ignores peepholes.
 
     Raises:
         UnsupportedModelError: sequences of unequal length, weights that are computed, too many steps, or
             activations that are not known.
     """
-    changed: list[str] = []
-    for editor in editors(model.graph):
-        changed.extend(editor.rewrite(lambda node, editor=editor: _unrolled(node, editor)))
-    return tuple(changed)
+    return rewrite_nodes(model, _unrolled)
 
 
 def _unrolled(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     shape = editor.shape(node.input[0]) if node.input else None
-    if node.domain or node.op_type not in CELLS or shape is None:
+    if node.op_type not in CELLS or shape is None:
         return None
     sequence = _sequence(node, editor, shape)
     if sequence is None:
@@ -155,10 +152,12 @@ def _initial_state(emit: Emitter, sequence: _Sequence, number: int, cell: Cell) 
 
 
 def _write_outputs(emit: Emitter, sequence: _Sequence, runs: list[tuple[list[str], State]]) -> None:
-    """Y is [steps, directions, batch, hidden] (batch first: [batch, steps, directions, hidden]), the states likewise."""
+    """Y is [steps, directions, batch, hidden]; batch first: [batch, steps, directions, hidden], the states likewise."""
     outputs = [*emit.node.output, "", "", ""]
     if outputs[0]:
-        merged = _stack(emit, [_stack(emit, hidden, 0, "") for hidden, _ in runs], 1, "" if sequence.batch_first else outputs[0])
+        merged = _stack(
+            emit, [_stack(emit, hidden, 0, "") for hidden, _ in runs], 1, "" if sequence.batch_first else outputs[0]
+        )
         if sequence.batch_first:
             emit("Transpose", merged, part="batch_first", output=outputs[0], perm=[2, 0, 1, 3])
     axis = 1 if sequence.batch_first else 0

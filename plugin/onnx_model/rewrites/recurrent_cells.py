@@ -1,4 +1,7 @@
-"""One step of each recurrent operator. ``*`` is elementwise, ``@`` a matrix product; gates arrive as ``X @ W^T + bias``."""
+"""One step of each recurrent operator.
+
+Gates arrive as ``X @ W^T + bias``; ``*`` is elementwise, ``@`` a matrix product.
+"""
 
 from __future__ import annotations
 
@@ -103,7 +106,9 @@ class Lstm(Cell):
     def step(self, emit: Emitter, gates: str, state: State) -> State:
         """``c = f * c + i * g(cell)``, ``H = o * h(c)``."""
         if self.options.get("input_forget"):
-            raise UnsupportedModelError(f"{describe_node(emit.node)} couples its gates (input_forget), which is not supported")
+            raise UnsupportedModelError(
+                f"{describe_node(emit.node)} couples its gates (input_forget), which is not supported"
+            )
         total = emit("Add", gates, self.recurrent_product(emit, state.hidden), part="add")
         enter, leave, forget, cell = self.split(emit, total, 4)
         enter = self.activate(emit, 0, self._peep(emit, enter, state.memory, 0))
@@ -152,9 +157,10 @@ class Gru(Cell):
         if not self.options.get("linear_before_reset"):
             return self.recurrent_product(emit, emit("Mul", reset, state.hidden, part="reset"), rows)
         bias = self.bias[5 * self.hidden :]
-        product = emit("Add", self.recurrent_product(emit, state.hidden, rows), emit.shared_constant(bias, "bias"), part="bias")
+        product = emit(
+            "Add", self.recurrent_product(emit, state.hidden, rows), emit.shared_constant(bias, "bias"), part="bias"
+        )
         return emit("Mul", reset, product, part="reset")
 
 
 CELLS: Mapping[str, type[Cell]] = {"GRU": Gru, "LSTM": Lstm, "RNN": Rnn}
-

@@ -8,7 +8,7 @@ import numpy as np
 from onnx import ModelProto, NodeProto
 
 from sartor.onnx_model.emit import Emitter
-from sartor.onnx_model.graph import Array, GraphEditor, attributes, editors, optional_input
+from sartor.onnx_model.graph import Array, GraphEditor, attributes, optional_input, rewrite_nodes
 
 _NEAREST_NATIVE = ("half_pixel", "asymmetric")
 _CUBIC_NATIVE = -0.75
@@ -28,19 +28,18 @@ def gather_resize(model: ModelProto) -> tuple[str, ...]:
     """Lower ``Resize`` where IREE 3.13 has no lowering: rare coordinate and rounding modes, ``exclude_outside``,
     other cubic coefficients, subsets of axes, scales that do not divide evenly.
 
-    Every axis is a sum over taps of gathered rows times weights (ONNX operator page of Resize, version 19). Antialiasing
-    and cropping stay as they are.
+    Every axis is a sum over taps of gathered rows times weights (ONNX operator page of Resize, version 19).
+    Antialiasing and cropping stay as they are.
     """
-    changed: list[str] = []
-    for editor in editors(model.graph):
-        changed.extend(editor.rewrite(lambda node, editor=editor: _lowered(node, editor)))
-    return tuple(changed)
+    return rewrite_nodes(model, _lowered)
 
 
 def _lowered(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    if node.op_type != "Resize":
+        return None
     found = attributes(node)
-    shape, target = (editor.shape(name) for name in (node.input[0], node.output[0]))
-    if node.domain or node.op_type != "Resize" or shape is None or target is None:
+    shape, target = editor.shape(node.input[0]), editor.shape(node.output[0])
+    if shape is None or target is None:
         return None
     if found.get("antialias") or found.get("coordinate_transformation_mode") == "tf_crop_and_resize":
         return None
@@ -93,7 +92,9 @@ def _resize_axis(emit: Emitter, value: str, axis: _Axis, found: dict[str, object
     column = [-1 if index == axis.index else 1 for index in range(rank)]
     total = ""
     for tap, (positions, factors) in enumerate(zip(rows, weights, strict=True)):
-        taken = emit("Gather", value, emit.constant(positions, "rows"), part=f"axis{axis.index}_tap{tap}", axis=axis.index)
+        taken = emit(
+            "Gather", value, emit.constant(positions, "rows"), part=f"axis{axis.index}_tap{tap}", axis=axis.index
+        )
         factor = emit.constant(factors.reshape(column).astype(emit.dtype(emit.node.input[0])), "weights")
         last = tap == len(rows) - 1
         scaled = emit("Mul", taken, factor, part=f"axis{axis.index}_weight{tap}")

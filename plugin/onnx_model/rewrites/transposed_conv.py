@@ -6,7 +6,7 @@ import numpy as np
 from onnx import ModelProto, NodeProto
 
 from sartor.onnx_model.emit import Emitter
-from sartor.onnx_model.graph import Array, GraphEditor, attributes, editors
+from sartor.onnx_model.graph import Array, GraphEditor, attributes, rewrite_nodes
 from sartor.onnx_model.rewrites.windows import Window, window_of
 
 
@@ -16,14 +16,11 @@ def grouped_transposed_conv(model: ModelProto) -> tuple[str, ...]:
     Dumoulin and Visin 2016, A guide to convolution arithmetic, relationship 14. IREE 3.13 fails on groups ("expected
     reassociation map #0 to have size equal to the expanded rank").
     """
-    changed: list[str] = []
-    for editor in editors(model.graph):
-        changed.extend(editor.rewrite(lambda node, editor=editor: _as_conv(node, editor)))
-    return tuple(changed)
+    return rewrite_nodes(model, _as_conv)
 
 
 def _as_conv(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
-    if node.domain or node.op_type != "ConvTranspose" or attributes(node).get("group", 1) == 1:
+    if node.op_type != "ConvTranspose" or attributes(node).get("group", 1) == 1:
         return None
     window, weight, shape = window_of(node, editor), editor.constant(node.input[1]), editor.shape(node.input[0])
     if window is None or weight is None or shape is None:
@@ -54,7 +51,7 @@ def _as_conv(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
 
 def _stretched(emit: Emitter, shape: tuple[int, ...], window: Window) -> str:
     """``stride - 1`` zeros behind every element of every spatial dimension."""
-    value = emit.node.input[0]
+    value = str(emit.node.input[0])
     if max(window.strides) == 1:
         return value
     split, pads, joined = list(shape[:2]), [0, 0], list(shape[:2])

@@ -2,15 +2,17 @@
 
 ``onnx.version_converter`` refuses several operators, does not look into the bodies of control flow and copies all
 weights, so the changes between opsets are written out here. The source is the operator changelog
-(https://onnx.ai/onnx/repo-docs/Changelog.html); every change there between opset 1 and 17 that alters attributes or inputs is
-either in ``upgrades.UPGRADES`` or compatible.
+(https://onnx.ai/onnx/repo-docs/Changelog.html); every change there between opset 1 and 17 that alters attributes or
+inputs is either in ``upgrades.UPGRADES`` or compatible.
 """
 
 from __future__ import annotations
 
+from functools import partial
+
 from onnx import ModelProto, NodeProto, helper
 
-from sartor.onnx_model.graph import GraphEditor, editors, opset
+from sartor.onnx_model.graph import GraphEditor, opset, rewrite_nodes
 from sartor.onnx_model.infer import infer_shapes
 from sartor.onnx_model.rewrites.upgrades import UPGRADES
 
@@ -27,16 +29,14 @@ def upgrade_opset(model: ModelProto) -> tuple[str, ...]:
     if version >= OLDEST_OPSET:
         return ()
     infer_shapes(model)
-    changed: list[str] = []
-    for editor in editors(model.graph):
-        changed.extend(editor.rewrite(lambda node, editor=editor: _upgraded(node, editor, version)))
+    changed = rewrite_nodes(model, partial(_upgraded, version=version))
     _declare(model)
     infer_shapes(model)
-    return tuple(changed)
+    return changed
 
 
 def _upgraded(node: NodeProto, editor: GraphEditor, version: int) -> list[NodeProto] | None:
-    upgrade = UPGRADES.get(node.op_type) if node.domain in ("", "ai.onnx") else None
+    upgrade = UPGRADES.get(node.op_type)
     return upgrade(node, editor, version) if upgrade else None
 
 

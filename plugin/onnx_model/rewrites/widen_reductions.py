@@ -5,17 +5,25 @@ from __future__ import annotations
 from onnx import ModelProto, NodeProto, TensorProto
 
 from sartor.onnx_model.emit import Emitter
-from sartor.onnx_model.graph import GraphEditor, editors
+from sartor.onnx_model.graph import GraphEditor, rewrite_nodes
 
 _NARROW = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 _SUMMING = frozenset(
     {
         *("AveragePool", "GlobalAveragePool", "GlobalLpPool", "LpPool", "CumSum"),
         *("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMean", "ReduceProd", "ReduceSum"),
-        *("ReduceSumSquare", "Softmax", "LogSoftmax", "LpNormalization", "MeanVarianceNormalization", "RMSNormalization"),
+        *(
+            "ReduceSumSquare",
+            "Softmax",
+            "LogSoftmax",
+            "LpNormalization",
+            "MeanVarianceNormalization",
+            "RMSNormalization",
+        ),
         *("BatchNormalization", "GroupNormalization", "InstanceNormalization", "LayerNormalization"),
     }
 )
+
 
 def widen_reductions(model: ModelProto) -> tuple[str, ...]:
     """Cast to float32 around pooling, reductions, softmax and normalisation of float16 and bfloat16 values.
@@ -23,15 +31,12 @@ def widen_reductions(model: ModelProto) -> tuple[str, ...]:
     IREE's importer sums these in the narrow type, which loses ``n u`` of a sum of n terms (u = 2**-11 for float16): 3 %
     of SqueezeNet's class scores after pooling 169 values. Convolutions and products it sums in float32 already.
     """
-    changed: list[str] = []
-    for editor in editors(model.graph):
-        changed.extend(editor.rewrite(lambda node, editor=editor: _widened(node, editor)))
-    return tuple(changed)
+    return rewrite_nodes(model, _widened)
 
 
 def _widened(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     narrow = editor.element_type(node.input[0]) if node.input else 0
-    if node.domain or node.op_type not in _SUMMING or narrow not in _NARROW or len(node.output) > 1:
+    if node.op_type not in _SUMMING or narrow not in _NARROW or len(node.output) > 1:
         return None
     emit = Emitter(editor, node)
     operands = [_wide(emit, name) if name and editor.element_type(name) == narrow else name for name in node.input]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from onnx import ModelProto, NodeProto, helper
 
 from sartor.onnx_model.emit import Emitter
-from sartor.onnx_model.graph import GraphEditor, attributes, editors
+from sartor.onnx_model.graph import GraphEditor, attributes, rewrite_nodes
 
 _WINDOWED = ("Conv", "ConvInteger", "AveragePool", "LpPool", "MaxPool")
 
@@ -30,10 +30,7 @@ class Window:
 
 def explicit_padding(model: ModelProto) -> tuple[str, ...]:
     """Write ``auto_pad`` out as pads, as the ONNX operator pages define it, where shapes are known."""
-    changed: list[str] = []
-    for editor in editors(model.graph):
-        changed.extend(editor.rewrite(lambda node, editor=editor: _with_pads(node, editor)))
-    return tuple(changed)
+    return rewrite_nodes(model, _with_pads)
 
 
 def trim_windows(model: ModelProto) -> tuple[str, ...]:
@@ -42,10 +39,7 @@ def trim_windows(model: ModelProto) -> tuple[str, ...]:
     IREE 3.13 drops such a dimension with its stride and then finds the input too long: "inferred operand has shape's
     dimension to be 4, but found 3" for a kernel of 3 over 2 padded by 1 on each side with stride 2.
     """
-    changed: list[str] = []
-    for editor in editors(model.graph):
-        changed.extend(editor.rewrite(lambda node, editor=editor: _trimmed(node, editor)))
-    return tuple(changed)
+    return rewrite_nodes(model, _trimmed)
 
 
 def window_of(node: NodeProto, editor: GraphEditor) -> Window | None:
@@ -72,7 +66,7 @@ def window_of(node: NodeProto, editor: GraphEditor) -> Window | None:
 def _with_pads(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     found = attributes(node)
     mode = found.get("auto_pad", "NOTSET")
-    if node.domain or node.op_type not in (*_WINDOWED, "ConvTranspose"):
+    if node.op_type not in (*_WINDOWED, "ConvTranspose"):
         return None
     if node.op_type == "ConvTranspose" and "output_shape" in found:
         mode = mode if mode.startswith("SAME") else "SAME_LOWER"
@@ -113,7 +107,7 @@ def _transposed_totals(window: Window, found: dict[str, Sequence[int]]) -> list[
 
 
 def _trimmed(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
-    if node.domain or node.op_type not in _WINDOWED:
+    if node.op_type not in _WINDOWED:
         return None
     window, output = window_of(node, editor), editor.shape(node.output[0])
     if window is None or output is None:
@@ -123,7 +117,11 @@ def _trimmed(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
         return None
     emit = Emitter(editor, node)
     pads = [min(high, max(rest, 0)) for (_, high), rest in zip(window.pads, unread, strict=True)]
-    ends = {axis: window.sizes[axis] - (rest - cut) for axis, (rest, cut) in enumerate(zip(unread, pads, strict=True)) if rest > cut}
+    ends = {
+        axis: window.sizes[axis] - (rest - cut)
+        for axis, (rest, cut) in enumerate(zip(unread, pads, strict=True))
+        if rest > cut
+    }
     source = node.input[0]
     if ends:
         operands = [[0] * len(ends), list(ends.values()), [axis + 2 for axis in ends]]

@@ -1,0 +1,103 @@
+"""What IREE knows about a CPU target: its vector width and the tiles of its matrix kernels.
+
+Asked of the compiler rather than kept in a table, so that any CPU it supports is served.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from dataclasses import dataclass
+
+from sartor.codegen.iree_compiler import translate
+from sartor.codegen.layer import Task
+from sartor.codegen.routine import Rejected, dtype_of
+from sartor.codegen.target import Target
+
+_FLOAT_BYTES = {"f32": 4, "f16": 2}
+_FALLBACK_VECTOR = 16
+_AVX512_VECTOR = 64
+_ACCUMULATORS_OF_32 = 28
+_ACCUMULATORS_OF_16 = 12
+
+
+@dataclass(frozen=True)
+class MatmulTile:
+    """Inner tile sizes of ``linalg.mmt4d``: rows of the result, its columns, and the reduction."""
+
+    rows: int
+    columns: int
+    depth: int
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A CPU as its code generator sees it.
+
+    Attributes:
+        vector_bytes: width of a vector register.
+        accumulators: vector registers that a kernel can add up in, the rest left for operands.
+        tile: inner tiles for a matrix product, None where IREE has none for the element type.
+        vector_tile: the same for a product with a single row.
+    """
+
+    vector_bytes: int
+    accumulators: int
+    tile: MatmulTile | None
+    vector_tile: MatmulTile | None
+
+    def lanes(self, dtype: str) -> int:
+        """Elements in one vector register.
+
+        Raises:
+            KeyError: for a type other than f32 and f16.
+        """
+        return self.vector_bytes // _FLOAT_BYTES[dtype]
+
+
+def float_machine(task: Task, target: Target) -> Machine | Rejected:
+    """The CPU a layer over f32 or f16 is compiled for, or why it is none."""
+    dtype = dtype_of(task)
+    if target.device != "cpu":
+        return Rejected("its tiles are for IREE's CPU pipelines")
+    if dtype not in _FLOAT_BYTES or any(each.dtype != dtype for each in (*task.inputs, *task.weights, *task.results)):
+        return Rejected("its element types are not all f32, or all f16")
+    return machine_of(target, dtype)
+
+
+@functools.cache
+def machine_of(target: Target, dtype: str) -> Machine:
+    """What the compiler would do with matrix products of ``dtype`` on a CPU target.
+
+    Raises:
+        CompileError: if the compiler rejects the target.
+    """
+    source = "\n".join((_product("many", 512, dtype), _product("one", 1, dtype)))
+    flags = (*target.flags, "--iree-opt-data-tiling")
+    text = translate(source, flags, to="executable-configurations")
+    width = re.search(r"native_vector_size = (\d+)", text)
+    vector = int(width[1]) if width else _FALLBACK_VECTOR
+    many = vector == _AVX512_VECTOR or "aarch64" in text
+    return Machine(vector, _ACCUMULATORS_OF_32 if many else _ACCUMULATORS_OF_16, *_tiles(text))
+
+
+def _product(name: str, rows: int, dtype: str) -> str:
+    left, right, result = f"tensor<{rows}x512x{dtype}>", f"tensor<512x512x{dtype}>", f"tensor<{rows}x512x{dtype}>"
+    return f"""util.func public @{name}(%a: {left}, %b: {right}) -> {result} {{
+  %zero = arith.constant 0.0 : {dtype}
+  %empty = tensor.empty() : {result}
+  %start = linalg.fill ins(%zero : {dtype}) outs(%empty : {result}) -> {result}
+  %product = linalg.matmul ins(%a, %b : {left}, {right}) outs(%start : {result}) -> {result}
+  util.return %product : {result}
+}}"""
+
+
+def _tiles(text: str) -> tuple[MatmulTile | None, MatmulTile | None]:
+    """Tiles of the two products, read off the types of their ``linalg.mmt4d``."""
+    found = []
+    for match in re.finditer(r"linalg\.mmt4d .*?outs\([^:]*: tensor<\d+x\d+x(\d+)x(\d+)x", text):
+        depth = re.search(r"ins\([^:]*: tensor<\d+x\d+x\d+x(\d+)x", match[0])
+        found.append(MatmulTile(int(match[1]), int(match[2]), int(depth[1]) if depth else 1))
+    many = [tile for tile in found if tile.rows > 1]
+    one = [tile for tile in found if tile.rows == 1]
+    return (many[0] if many else None), (one[0] if one else None)

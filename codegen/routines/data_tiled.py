@@ -1,0 +1,34 @@
+"""Products by weights on packed matrices and IREE's microkernels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sartor.codegen.draft import rewritten
+from sartor.codegen.layer import LayerKind, Task
+from sartor.codegen.machine import float_machine
+from sartor.codegen.matmul_form import product_draft
+from sartor.codegen.mmt4d import use_mmt4d
+from sartor.codegen.routine import Implementation, Parameters, Rejected
+from sartor.codegen.target import Target
+
+
+@dataclass(frozen=True)
+class DataTiled:
+    """Product of activations by a weight as ``linalg.mmt4d``; 1x1 convolutions are ``im2col``'s."""
+
+    name: str = "mmt4d"
+
+    def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
+        machine = float_machine(task, target)
+        if isinstance(machine, Rejected):
+            return machine
+        if task.kind is not LayerKind.CONTRACTION or not task.weights:
+            return Rejected("no product of activations by a weight")
+        return [{}]
+
+    def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:
+        machine = float_machine(task, target)
+        if isinstance(machine, Rejected):
+            return machine
+        return rewritten(product_draft(task), lambda draft: use_mmt4d(draft, machine))

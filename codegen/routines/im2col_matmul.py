@@ -1,0 +1,26 @@
+"""Convolutions as a plain product of patches and filters, for devices without packed matrix kernels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sartor.codegen.draft import rewritten
+from sartor.codegen.im2col import patches_draft
+from sartor.codegen.layer import Task
+from sartor.codegen.routine import Implementation, Parameters, Rejected
+from sartor.codegen.target import Target
+
+
+@dataclass(frozen=True)
+class Im2colMatmul:
+    """NHWC convolution as a matrix product that IREE lowers as it sees fit."""
+
+    name: str = "im2col_matmul"
+
+    def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
+        if target.device == "cpu":
+            return Rejected("packed matrices are faster on a CPU")
+        return [{}]
+
+    def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:
+        return rewritten(patches_draft(task), lambda draft: None)

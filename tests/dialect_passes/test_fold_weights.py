@@ -1,0 +1,68 @@
+"""What depends on weights alone is computed once, unless it would grow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from onnx import ModelProto
+
+from sartor.codegen.iree_compiler import ir, run_passes
+from sartor.codegen.layer import TensorType
+from sartor.dialect_passes.fold_weights import fold_weights
+from sartor.front_job import evaluate
+from sartor.onnx_import import import_model
+from tests.tiny_models import Builder
+
+
+def transposed() -> ModelProto:
+    b = Builder()
+    b.op("MatMul", "y", "x", b.op("Transpose", "t", b.op("Exp", "exp", b.weight(6, 8)), perm=[1, 0]))
+    return b.model([("x", (4, 8))], [("y", (4, 6))])
+
+
+def imported(model: ModelProto) -> tuple[ir.Module, dict[str, np.ndarray]]:
+    found = import_model(model)
+    return ir.Module.parse(found.bytecode, ir.Context()), found.weights
+
+
+def test_a_transposed_weight_becomes_a_weight() -> None:
+    module, weights = imported(transposed())
+    (original,) = weights.values()
+    fold_weights(module, weights, evaluate)
+    folded = [each for each in weights.values() if each is not original]
+    assert any(np.allclose(each, np.exp(original).T, rtol=1e-5) for each in folded if each.shape == (8, 6))
+    run_passes(module, "builtin.module(util.func(canonicalize,cse))")
+    text = str(module)
+    assert "math.exp" not in text
+    assert "linalg.transpose" not in text
+
+
+def test_nothing_is_evaluated_where_nothing_is_constant() -> None:
+    b = Builder()
+    b.op("Relu", "y", "x")
+    module, weights = imported(b.model([("x", (2, 3))], [("y", (2, 3))]))
+
+    def refuse(text: str, arrays: Sequence[np.ndarray], types: Sequence[TensorType]) -> list[np.ndarray]:
+        raise AssertionError(text)
+
+    fold_weights(module, weights, refuse)
+    assert weights == {}
+
+
+def test_a_weight_that_would_grow_stays_small() -> None:
+    b = Builder()
+    shape = b.constant(np.array([64, 64, 32], np.int64))
+    b.op("Add", "y", "x", b.op("Expand", "big", b.weight(32), shape))
+    module, weights = imported(b.model([("x", (64, 64, 32))], [("y", (64, 64, 32))]))
+    fold_weights(module, weights, evaluate)
+    assert max(each.size for each in weights.values()) == 32
+
+
+def test_folding_gives_every_dense_constant_a_name() -> None:
+    b = Builder()
+    b.op("Add", "y", "x", b.constant(np.arange(6, dtype=np.float32)))
+    module, weights = imported(b.model([("x", (6,))], [("y", (6,))]))
+    fold_weights(module, weights, evaluate)
+    assert any(np.array_equal(each, np.arange(6)) for each in weights.values())
+    assert "dense<[" not in str(module)

@@ -1,0 +1,49 @@
+"""Import: weights stay arrays, and what cannot be imported is refused by name."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import numpy_helper
+
+from sartor.errors import UnsupportedModelError
+from sartor.onnx_import import import_model
+from tests.tiny_models import Builder, blocks, constant_output, residual
+
+
+def test_weights_are_the_initialisers() -> None:
+    model = residual()
+    expected = [numpy_helper.to_array(each) for each in model.graph.initializer]
+    found = import_model(model).weights
+    assert len(found) == len(expected)
+    assert all(np.array_equal(one, other) for one, other in zip(found.values(), expected, strict=True))
+
+
+def test_the_model_is_not_changed() -> None:
+    model = blocks()
+    import_model(model)
+    assert model == blocks()
+
+
+def test_importing_twice_gives_the_same_bytes() -> None:
+    assert import_model(blocks()).bytecode == import_model(blocks()).bytecode
+
+
+def test_an_op_that_iree_does_not_know_is_named() -> None:
+    b = Builder()
+    b.op("StringNormalizer", "y", "x")
+    with pytest.raises(UnsupportedModelError, match="StringNormalizer"):
+        import_model(b.model([("x", (2, 3))], [("y", (2, 3))]))
+
+
+def test_an_output_that_is_an_initialiser_is_refused() -> None:
+    model = constant_output()
+    constant = model.graph.initializer[0]
+    del model.graph.node[1]
+    constant.name = "fixed"
+    with pytest.raises(UnsupportedModelError, match="'fixed' depends on no input"):
+        import_model(model)
+
+
+def test_an_output_of_constants_alone_is_imported() -> None:
+    assert import_model(constant_output()).bytecode

@@ -1,0 +1,122 @@
+"""The whole way from an ONNX file to a module, on a network of a few layers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sartor.artifact import Artifact
+from sartor.config import CompileConfig
+from sartor.errors import InfeasibleError, SartorError, UnsupportedModelError, UsageError
+from sartor.front_job import Front
+from sartor.pipeline import compile_model, replay_plan
+from sartor.runtime.reference import OnnxRuntimeReference, relative_error
+from sartor.runtime.session import Session
+from sartor.tuning.plan import Plan
+from sartor.tuning.tables import Pin
+
+FrontOf = Callable[[str], Front]
+ModelFile = Callable[[str], Path]
+MODEL = "lenet"
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> CompileConfig:
+    return CompileConfig(threads=1, jobs=2, database=tmp_path_factory.mktemp("db") / "tuning.db")
+
+
+@pytest.fixture(scope="module")
+def artifact(config: CompileConfig, model_file: ModelFile, tmp_path_factory: pytest.TempPathFactory) -> Artifact:
+    return compile_model(model_file(MODEL), tmp_path_factory.mktemp("out") / "net.vmfb", config)
+
+
+def check(front: Front, model: Path, module: Path) -> None:
+    with Session(module, threads=1) as session:
+        outputs = session.run(None, front.samples)
+        assert [each.name for each in session.get_inputs()] == ["x"]
+        assert [each.name for each in session.get_outputs()] == ["y"]
+    assert relative_error(outputs, OnnxRuntimeReference(model, threads=1)(front.samples)) < 1e-4
+
+
+def test_the_module_is_right_and_measured(artifact: Artifact, front_of: FrontOf, model_file: ModelFile) -> None:
+    check(front_of(MODEL), model_file(MODEL), artifact.path)
+    assert artifact.size == artifact.path.stat().st_size
+    assert artifact.error is not None
+    assert artifact.error < 1e-4
+    assert artifact.plan.measured is not None
+    assert artifact.plan.baseline is not None
+    assert artifact.plan.measured <= artifact.plan.baseline
+
+
+def test_the_module_carries_its_plan_without_times(artifact: Artifact) -> None:
+    with Session(artifact.path, threads=1) as session:
+        assert session.manifest is not None
+        inside = Plan.from_json(session.manifest.plan, "the module")
+    assert inside == replace(artifact.plan, measured=None, baseline=None)
+
+
+def test_replaying_the_plan_gives_the_same_bytes(
+    artifact: Artifact, config: CompileConfig, model_file: ModelFile, tmp_path: Path
+) -> None:
+    artifact.plan.save(tmp_path / "plan.json")
+    again = replay_plan(model_file(MODEL), Plan.load(tmp_path / "plan.json"), tmp_path / "again.vmfb", config)
+    assert again.path.read_bytes() == artifact.path.read_bytes()
+    assert again.plan == artifact.plan
+
+
+def test_weights_beside_the_module(
+    artifact: Artifact, config: CompileConfig, front_of: FrontOf, model_file: ModelFile, tmp_path: Path
+) -> None:
+    apart = replace(config, external_weights=tmp_path / "weights.irpa")
+    shipped = replay_plan(model_file(MODEL), artifact.plan, tmp_path / "net.vmfb", apart)
+    assert shipped.weights == tmp_path / "weights.irpa"
+    assert shipped.size < artifact.size
+    check(front_of(MODEL), model_file(MODEL), shipped.path)
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["net.vmfb", "weights.irpa"]
+
+
+def test_a_failure_leaves_the_old_output_alone(config: CompileConfig, model_file: ModelFile, tmp_path: Path) -> None:
+    output, broken = tmp_path / "net.vmfb", tmp_path / "broken.onnx"
+    output.write_bytes(b"old")
+    broken.write_bytes(b"no model")
+    with pytest.raises(SartorError):
+        compile_model(broken, output, config)
+    with pytest.raises(UnsupportedModelError, match="output 'fixed' depends on no input"):
+        compile_model(model_file("constant_output"), output, config)
+    assert output.read_bytes() == b"old"
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["broken.onnx", "net.vmfb"]
+
+
+def test_pins_that_leave_nothing_are_infeasible(
+    artifact: Artifact, config: CompileConfig, model_file: ModelFile, tmp_path: Path
+) -> None:
+    assert artifact.path.exists(), "the layers are measured already"
+    with pytest.raises(InfeasibleError, match="'conv1'"):
+        compile_model(model_file(MODEL), tmp_path / "net.vmfb", replace(config, pins=(Pin("conv1", "no such"),)))
+    assert not (tmp_path / "net.vmfb").exists()
+
+
+def test_a_plan_for_another_model_is_refused(
+    artifact: Artifact, config: CompileConfig, model_file: ModelFile, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match="another model"):
+        replay_plan(model_file("softmax"), artifact.plan, tmp_path / "net.vmfb", config)
+    with pytest.raises(UsageError, match="another target"):
+        replay_plan(model_file(MODEL), replace(artifact.plan, target="cuda:sm_80"), tmp_path / "net.vmfb", config)
+
+
+def test_outputs_that_cannot_be_written_are_refused_first(config: CompileConfig, tmp_path: Path) -> None:
+    for output in (tmp_path, tmp_path / "absent" / "net.vmfb"):
+        with pytest.raises(UsageError, match=r"cannot be written|is a directory"):
+            compile_model(tmp_path / "no model", output, config)
+
+
+def test_samples_are_what_the_model_takes(front_of: FrontOf) -> None:
+    front = front_of(MODEL)
+    assert {name: (each.shape, each.dtype) for name, each in front.samples.items()} == {
+        "x": ((1, 1, 8, 8), np.dtype(np.float32))
+    }
