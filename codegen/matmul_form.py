@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from sartor.codegen.convolution import convolution_of
 from sartor.codegen.draft import Draft
 from sartor.codegen.iree_compiler import ir
-from sartor.codegen.operations import indexing_maps, loop_sizes
 from sartor.codegen.layer import LayerKind, Task
 from sartor.codegen.layouts import CHANNELS_LAST
+from sartor.codegen.operations import indexing_maps, loop_sizes
 from sartor.codegen.packing import Reshape, Transpose
 from sartor.codegen.routine import Rejected
 from sartor.codegen.snippet import tensor_parts, tensor_type
@@ -78,7 +78,7 @@ def _natural_draft(task: Task) -> Draft | Rejected:
 
 
 def flatten(draft: Draft) -> None:
-    """Bring a layer into the form of a matrix product.
+    """Bring a layer into the form of a matrix product, its weight stored ``[K, N]``.
 
     Raises:
         ValueError: if its root is no product of matrices.
@@ -86,8 +86,9 @@ def flatten(draft: Draft) -> None:
     draft.run_passes(*_FLATTEN)
     with draft.module.context as context, ir.Location.unknown(context):
         _fold_reshapes(draft)
-        _turn_weight(draft)
         shape_of(draft.root)
+        if is_turned(draft):
+            turn_weight(draft)
 
 
 def _fold_reshapes(draft: Draft) -> None:
@@ -102,23 +103,33 @@ def _fold_reshapes(draft: Draft) -> None:
             users[0].erase()
 
 
-def _turn_weight(draft: Draft) -> None:
-    """A weight stored ``[N, K]`` becomes ``[K, N]``, so that the columns of a row of the result lie side by side."""
+def is_turned(draft: Draft) -> bool:
+    """Whether the right matrix is a weight stored ``[N, K]``."""
+    right, result = indexing_maps(draft.root)[1:]
+    is_weight = draft.weight_index(draft.root.operands[1]) is not None
+    return is_weight and right.results[-2] == result.results[-1]
+
+
+def turn_weight(draft: Draft) -> None:
+    """Swap the two dimensions of the right matrix, which is a weight.
+
+    Raises:
+        ValueError: if it is none.
+    """
     root = draft.root
-    maps = indexing_maps(root)
     index = draft.weight_index(root.operands[1])
-    if index is None or maps[1].n_dims == 0 or len(maps[1].results) < 2 or len(maps[2].results) < 1:
-        return
+    if index is None:
+        raise ValueError("the right matrix is no weight")
+    maps = indexing_maps(root)
     *outer, first, second = list(maps[1].results)
-    if first != maps[2].results[-1]:
-        return
     shape, element = tensor_parts(root.operands[1])
     order = (*range(len(outer)), len(outer) + 1, len(outer))
-    draft.pack(index, (Transpose(order),), tensor_type([shape[each] for each in order], element))
-    turned = ir.AffineMap.get(maps[1].n_dims, 0, [*outer, second, first])
-    root.attributes["indexing_maps"] = ir.ArrayAttr.get(
-        [ir.AffineMapAttr.get(each) for each in (maps[0], turned, maps[2])]
-    )
+    with draft.module.context as context, ir.Location.unknown(context):
+        draft.pack(index, (Transpose(order),), tensor_type([shape[each] for each in order], element))
+        turned = ir.AffineMap.get(maps[1].n_dims, 0, [*outer, second, first])
+        root.attributes["indexing_maps"] = ir.ArrayAttr.get(
+            [ir.AffineMapAttr.get(each) for each in (maps[0], turned, maps[2])]
+        )
 
 
 def shape_of(root: ir.Operation) -> MatmulShape:

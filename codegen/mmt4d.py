@@ -58,7 +58,9 @@ def _text(shape: MatmulShape, tile: MatmulTile, right: str, element: str) -> str
     rows, columns, depth = shape.rows or 1, shape.columns, shape.depth
     outer = _tiles(rows, tile.rows), _tiles(columns, tile.columns), _tiles(depth, tile.depth)
     whole, result = tensor_type((rows, depth), element), tensor_type((rows, columns), element)
-    given, wanted = (whole, result) if shape.rows else (tensor_type((depth,), element), tensor_type((columns,), element))
+    given, wanted = (
+        (whole, result) if shape.rows else (tensor_type((depth,), element), tensor_type((columns,), element))
+    )
     left = tensor_type((outer[0], outer[2], tile.rows, tile.depth), element)
     packed = tensor_type((outer[0], outer[1], tile.rows, tile.columns), element)
     expand = f"tensor.expand_shape %given [[0, 1]] output_shape [1, {depth}] : {given} into {whole}"

@@ -68,9 +68,11 @@ class Variant:
 
 
 class Routine(Protocol):
-    """One family of implementations. ``name`` is the algorithm in descriptors."""
+    """One family of implementations."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """The algorithm in descriptors."""
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
         """Parameter sets worth trying, best guess first, or why the routine does not apply."""

@@ -43,11 +43,7 @@ class LoopTiles:
         sizes: list[int] = []
         for expression in expressions:
             factors = linear_form(expression)
-            moving = [
-                (loop, factor * self.extents[loop])
-                for loop, factor in factors.items()
-                if loop in self.moving
-            ]
+            moving = [(loop, factor * self.extents[loop]) for loop, factor in factors.items() if loop in self.moving]
             if len(moving) > 1:
                 raise ValueError("an operand is indexed by two distributed loops at once")
             offsets.append(moving[0] if moving else None)

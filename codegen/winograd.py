@@ -1,45 +1,83 @@
-"""Winograd's filter transform for 3x3 convolutions (Lavin and Gray, 2016, section 4.1)."""
+"""Winograd's minimal filtering F(m x m, 3 x 3) (Lavin and Gray, 2016, section 4.1).
+
+With n = m + 2 interpolation points, the last of them at infinity, an n x n tile d of the image and a filter g give
+an m x m tile of the result, A^T [(G g G^T) * (B^T d B)] A, where * multiplies element by element.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
 
 KERNEL = 3
 
-# Interpolation points; the last row of the transform belongs to the point at infinity.
 _POINTS = {
-    2: (Fraction(0), Fraction(1), Fraction(-1)),
-    4: (Fraction(0), Fraction(1), Fraction(-1), Fraction(2), Fraction(-2)),
-    6: (
-        Fraction(0),
-        Fraction(1),
-        Fraction(-1),
-        Fraction(2),
-        Fraction(-2),
-        Fraction(1, 2),
-        Fraction(-1, 2),
-    ),
+    2: ("0", "1", "-1"),
+    4: ("0", "1", "-1", "2", "-2"),
+    6: ("0", "1", "-1", "2", "-2", "1/2", "-1/2"),
 }
 
+Matrix = tuple[tuple[Fraction, ...], ...]
 
-def filter_matrix(output_tile: int) -> np.ndarray:
-    """G of F(m x m, 3 x 3), of shape ``[m + 2, 3]``, scaled as IREE's input and output transforms expect.
+
+@dataclass(frozen=True)
+class Transforms:
+    """The three matrices, exact.
+
+    Attributes:
+        image: B^T, of shape ``[n, n]``.
+        filter: G, of shape ``[n, 3]``.
+        result: A^T, of shape ``[m, n]``.
+    """
+
+    image: Matrix
+    filter: Matrix
+    result: Matrix
+
+
+def transforms(output_tile: int) -> Transforms:
+    """Toom and Cook's construction on small points (Blahut, 2010, section 5.2).
+
+    Signs are such that no row of B^T begins with a negative number, which makes F(6 x 6, 3 x 3) the one that IREE's
+    Winograd ops compute.
 
     Raises:
         KeyError: for an output tile other than 2, 4 or 6.
     """
-    points = _POINTS[output_tile]
-    rows = []
+    points = [Fraction(point) for point in _POINTS[output_tile]]
+    size = output_tile + KERNEL - 1
+    image, filters = [], []
     for point in points:
-        others = [point - other for other in points if other != point]
-        scale = Fraction(1)
-        for difference in others:
-            scale *= difference
-        rows.append([point**power / scale for power in range(KERNEL)])
-    rows.append([Fraction(0), Fraction(0), Fraction(1)])
-    return np.array([[float(value) for value in row] for row in rows])
+        others = [other for other in points if other != point]
+        scale = _product([(point - other,) for other in others])[0]
+        row = _product([(-other, Fraction(1)) for other in others])
+        sign = -1 if row[0] < 0 else 1
+        image.append(_padded(tuple(sign * value for value in row), size))
+        filters.append(tuple(sign * point**power / scale for power in range(KERNEL)))
+    image.append(_product([(-point, Fraction(1)) for point in points]))
+    filters.append((*_padded((), KERNEL - 1), Fraction(1)))
+    result = tuple(
+        (*(point**power for point in points), Fraction(power == output_tile - 1)) for power in range(output_tile)
+    )
+    return Transforms(tuple(image), tuple(filters), result)
+
+
+def _product(factors: list[tuple[Fraction, ...]]) -> tuple[Fraction, ...]:
+    """Coefficients of a product of polynomials, lowest power first."""
+    result: tuple[Fraction, ...] = (Fraction(1),)
+    for factor in factors:
+        terms = [Fraction(0)] * (len(result) + len(factor) - 1)
+        for power, coefficient in enumerate(result):
+            for shift, other in enumerate(factor):
+                terms[power + shift] += coefficient * other
+        result = tuple(terms)
+    return result
+
+
+def _padded(values: tuple[Fraction, ...], size: int) -> tuple[Fraction, ...]:
+    return values + (Fraction(0),) * (size - len(values))
 
 
 def transform_filter(weights: np.ndarray, output_tile: int) -> np.ndarray:
@@ -51,6 +89,10 @@ def transform_filter(weights: np.ndarray, output_tile: int) -> np.ndarray:
 
     Returns:
         ``[tile, tile, IC, OC]`` with ``tile = output_tile + 2``.
+
+    Raises:
+        KeyError: for an output tile other than 2, 4 or 6.
     """
-    matrix = filter_matrix(output_tile)
-    return np.einsum("ai,ocij,bj->abco", matrix, weights.astype(np.float64), matrix, optimize=True)
+    matrix = np.array([[float(value) for value in row] for row in transforms(output_tile).filter])
+    transformed: np.ndarray = np.einsum("ai,ocij,bj->abco", matrix, weights.astype(np.float64), matrix, optimize=True)
+    return transformed

@@ -12,6 +12,7 @@ from sartor.codegen.dispatch_text import LOADS, STORE, Grid, Operand, dispatch_t
 from sartor.codegen.draft import Draft
 from sartor.codegen.initial import simplify_initial
 from sartor.codegen.iree_compiler import ir
+from sartor.codegen.lowering import follower_config, root_config
 from sartor.codegen.operations import body_of, defining_op, indexing_maps, loop_sizes, remap, used_values
 from sartor.codegen.packing import Reshape, Transpose
 from sartor.codegen.slices import LoopTiles, Slice
@@ -47,19 +48,13 @@ class WorkgroupTiling:
             simplify_initial(draft.root)
             _Dispatch(self, draft).write()
 
-    def config(self, op: ir.Operation, root: ir.Operation) -> tuple[str, str]:
-        """Name and text of the attribute that tells IREE how to tile ``op`` inside a workgroup."""
-        if op != root:
-            register = list(self.register)
-            return "lowering_config", f"#iree_cpu.lowering_config<vector_common_parallel = {register}>"
-        parallel, reduction = list(self.register), list(self.reduction)
-        return "compilation_info", (
-            "#iree_codegen.compilation_info<lowering_config = #iree_cpu.lowering_config<"
-            f"distribution = {[0] * len(parallel + reduction)}, "
-            f"vector_common_parallel = {parallel + [0] * len(reduction)}, "
-            f"vector_reduction = {[0] * len(parallel) + reduction}>, "
-            f"translation_info = #iree_codegen.translation_info<pipeline = #iree_cpu.pipeline<{self.pipeline}>, {{enable_loop_peeling}}>>"
-        )
+    def configure(self, op: ir.Operation, *, is_root: bool) -> None:
+        """Tell IREE how to tile an op inside a workgroup."""
+        if is_root:
+            text = root_config(self.register, self.reduction, self.pipeline)
+            op.attributes["compilation_info"] = ir.Attribute.parse(text)
+        else:
+            op.attributes["lowering_config"] = ir.Attribute.parse(follower_config(self.register))
 
 
 class _Dispatch:
@@ -152,8 +147,7 @@ class _Dispatch:
         if op != self._chain.root:
             clone.operands[len(clone.operands) - 1] = empty
         clone.results[0].set_type(ir.Type.parse(self._result.tile))
-        name, text = self._tiling.config(op, self._chain.root)
-        clone.attributes[name] = ir.Attribute.parse(text)
+        self._tiling.configure(clone, is_root=op == self._chain.root)
         mapping[op.results[0]] = clone.results[0]
         return clone
 

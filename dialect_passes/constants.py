@@ -25,6 +25,18 @@ def constant_ops(function: ir.Operation) -> set[ir.Operation]:
     return known
 
 
+def scalar_ops(function: ir.Operation) -> set[ir.Operation]:
+    """Ops that compute plain numbers, such as a pad's value; layers exchange tensors, so these are cloned as well."""
+    body = [view.operation for view in body_of(function).operations]
+    return {
+        op
+        for op in body
+        if op.results
+        and not op.name.startswith(_IMPURE)
+        and not any(isinstance(value.type, ir.ShapedType) for value in op.results)
+    }
+
+
 def weight_leaves(op: ir.Operation) -> list[ir.Operation]:
     """Loads and dense constants that a constant op is computed from, each once, in order."""
     leaves: dict[ir.Operation, None] = {}

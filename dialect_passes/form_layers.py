@@ -20,7 +20,7 @@ from sartor.codegen.operations import (
     source,
     used_values,
 )
-from sartor.dialect_passes.constants import constant_ops, is_weight
+from sartor.dialect_passes.constants import constant_ops, is_weight, scalar_ops
 from sartor.dialect_passes.partition import Group, partition
 from sartor.errors import UnsupportedModelError
 
@@ -93,7 +93,7 @@ class _Outliner:
 
     def __init__(self, function: ir.Operation) -> None:
         self._function = function
-        self._constants = constant_ops(function)
+        self._cloned = constant_ops(function) | scalar_ops(function)
         self._refs: dict[ir.Value, ValueRef] = {}
         self._names: set[str] = set()
 
@@ -146,7 +146,13 @@ class _Outliner:
         return Layer(name, node_names(group.ops), task, inputs, parameters)
 
     def _leaves(self, value: ir.Value, members: set[ir.Operation]) -> bool:
-        return any(_top_level(use.owner.operation, self._function) not in members for use in value.uses)
+        return any(self._is_outside(_top_level(use.owner.operation, self._function), members) for use in value.uses)
+
+    def _is_outside(self, user: ir.Operation, members: set[ir.Operation]) -> bool:
+        """Whether a user is no member, nor a scalar that only members use."""
+        if user in self._cloned:
+            return any(self._leaves(value, members) for value in user.results)
+        return user not in members
 
     def _arguments(self, group: Group, members: set[ir.Operation]) -> tuple[list[ir.Value], list[ir.Value]]:
         activations: dict[ir.Value, None] = {}
@@ -157,7 +163,7 @@ class _Outliner:
             op = defining_op(value)
             if op is None or op in members:
                 continue
-            if op not in self._constants:
+            if op not in self._cloned:
                 activations.setdefault(value)
             elif is_weight(op):
                 weights.setdefault(value)

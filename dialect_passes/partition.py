@@ -18,7 +18,7 @@ from sartor.codegen.operations import (
     source,
     used_values,
 )
-from sartor.dialect_passes.constants import constant_ops
+from sartor.dialect_passes.constants import constant_ops, scalar_ops
 
 _BOUNDARY = ("hal.tensor.import", "hal.tensor.barrier", "hal.tensor.export", "util.return")
 _RESHAPES = frozenset({"tensor.expand_shape", "tensor.collapse_shape"})
@@ -87,8 +87,9 @@ class _Partitioner:
 
     def __init__(self, function: ir.Operation) -> None:
         constants = constant_ops(function)
+        self._scalars = scalar_ops(function) - constants
         body = [view.operation for view in body_of(function).operations]
-        self._ops = [op for op in body if op not in constants and op.name not in _BOUNDARY]
+        self._ops = [op for op in body if op not in constants | self._scalars and op.name not in _BOUNDARY]
         self._order = {op: index for index, op in enumerate(self._ops)}
         self._producers = {op: self._producers_of(op) for op in self._ops}
         self._users: dict[ir.Operation, list[ir.Operation | None]] = {op: [] for op in self._ops}
@@ -98,8 +99,10 @@ class _Partitioner:
         self._taken: dict[ir.Operation, Group] = {}
 
     def _producers_of(self, op: ir.Operation) -> list[ir.Operation]:
-        owners = (None if isinstance(value.owner, ir.Block) else source(value) for value in used_values(op))
-        return [owner for owner in owners if owner is not None and owner in self._order]
+        """Ops whose tensors ``op`` reads, itself or through the scalars it is given."""
+        owners = [source(value) for value in used_values(op) if not isinstance(value.owner, ir.Block)]
+        through = [each for owner in owners if owner in self._scalars for each in self._producers_of(owner)]
+        return [owner for owner in owners if owner in self._order] + through
 
     def _register(self, op: ir.Operation) -> None:
         """Record who uses what (None: the world outside) and all that each op depends on, as bit sets."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -44,6 +45,7 @@ class Builder:
     config: CompileConfig
     progress: Progress
     _done: list[Build] = field(default_factory=list)
+    _numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def build(self, recipes: Sequence[Recipe]) -> list[Build]:
         """Modules of the recipes that compile, in their order.
@@ -62,7 +64,7 @@ class Builder:
         return next((each for each in self._done if each.recipe is recipe), None)
 
     def _compile(self, recipes: Sequence[Recipe]) -> list[str]:
-        builds = {f"plan{len(self._done) + index}": recipe for index, recipe in enumerate(recipes)}
+        builds = {f"plan{next(self._numbers)}": recipe for recipe in recipes}
         files = {name: self._files(name) for name in builds}
         # The unsplit model takes longest to compile, so it starts first.
         jobs = [(name, self._job(builds[name], files[name])) for name in reversed(builds)]

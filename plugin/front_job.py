@@ -16,7 +16,7 @@ from sartor.codegen.target import Target
 from sartor.dialect_passes.dump import Dumper, bytecode
 from sartor.dialect_passes.fold_weights import fold_weights
 from sartor.dialect_passes.form_layers import LayerGraph, form_layers
-from sartor.errors import SartorError
+from sartor.errors import SartorError, UnsupportedModelError
 from sartor.onnx_import import import_model
 from sartor.onnx_model.load import load_model
 from sartor.onnx_model.prepare import prepare
@@ -30,6 +30,7 @@ from sartor.runtime.signature import Array, TensorSpec
 
 _CLEAN = "builtin.module(util.func(canonicalize,cse))"
 _SAMPLE_SEED = 0
+_PASSABLE = ("float32", "float16", "int64", "int32", "int16", "int8", "bool")
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,11 @@ def _front(path: Path, shapes: Mapping[str, tuple[int, ...]], dumper: Dumper) ->
 
 
 def _value(info: TensorInfo) -> NetworkValue:
+    if info.dtype.name not in _PASSABLE:
+        raise UnsupportedModelError(
+            f"'{info.name}' is of type {info.dtype.name}, which IREE 3.13 changes on the way in; "
+            f"cast it inside the model from one of {', '.join(_PASSABLE)}"
+        )
     return NetworkValue(info.name, TensorType.of(info.shape, info.dtype))
 
 

@@ -5,7 +5,26 @@ from __future__ import annotations
 from sartor.codegen.routine import Routine
 from sartor.codegen.routines.blocked import Blocked
 from sartor.codegen.routines.channels_last import ChannelsLast
+from sartor.codegen.routines.data_tiled import DataTiled
+from sartor.codegen.routines.im2col import Im2col
+from sartor.codegen.routines.im2col_matmul import Im2colMatmul
 from sartor.codegen.routines.stock import Stock
 from sartor.codegen.routines.tiled import TiledConvolution
+from sartor.codegen.routines.tiled_depthwise import TiledDepthwise
+from sartor.codegen.routines.tiled_matmul import TiledMatmul
+from sartor.codegen.routines.transposed import Transposed
+from sartor.codegen.routines.winograd import Winograd
 
-ROUTINES: tuple[Routine, ...] = (Stock(), ChannelsLast(), Blocked(), TiledConvolution())
+ROUTINES: tuple[Routine, ...] = (
+    Stock(),
+    TiledConvolution(),
+    TiledMatmul(),
+    TiledDepthwise(),
+    Winograd(),
+    ChannelsLast(),
+    Blocked(),
+    Im2col(),
+    Im2colMatmul(),
+    DataTiled(),
+    Transposed(),
+)

@@ -1,20 +1,33 @@
-"""Channels in blocks, NCHW[x]c with filters KCRS[x]c[y]k (NeoCPU, section III-A), lowered by IREE."""
+"""Channels in blocks, NCHW[x]c with filters KCRS[x]c[y]k (NeoCPU, section III-A), lowered by IREE.
+
+A convolution is one dispatch in which a workgroup computes a row of one block of channels; other layers are lowered as
+IREE sees fit.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sartor.codegen.convert import Converted, convert_images, has_images
+from sartor.codegen.blocked_conv import split_input_blocks
+from sartor.codegen.convert import has_images
+from sartor.codegen.convolution import convolution_of
+from sartor.codegen.draft import Draft, rewritten
 from sartor.codegen.layer import LayerKind, Task
-from sartor.codegen.routine import Implementation, Parameters, Rejected
+from sartor.codegen.machine import Machine, float_machine
+from sartor.codegen.register_tiles import balanced, row_block
+from sartor.codegen.routine import Implementation, Parameters, Rejected, integer
 from sartor.codegen.target import Target
+from sartor.codegen.workgroups import WorkgroupTiling
 
-_BLOCKS = (16,)
+_BLOCK = 16
+_DEPTH = 4
+# IREE refuses to fill larger tiles at once.
+_WIDEST_ROW = 256
 
 
 @dataclass(frozen=True)
 class Blocked:
-    """Layout NCHW[x]c for layers on images whose channels divide into blocks."""
+    """Layout NCHW[x]c for layers on images whose channels divide into blocks. Parameter: ``block``, channels in one."""
 
     name: str = "nchwc"
 
@@ -23,8 +36,24 @@ class Blocked:
             return Rejected("blocked channels are a layout for vector registers")
         if task.kind is LayerKind.FIXED or not has_images(task):
             return Rejected("no image whose layout could change")
-        return [{"block": block} for block in _BLOCKS]
+        return [{"block": _BLOCK}]
 
     def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:
-        converted = convert_images(task, f"nchw{parameters['block']}c")
-        return converted.implementation() if isinstance(converted, Converted) else converted
+        draft = Draft.images(task, f"nchw{integer(parameters['block'])}c")
+        machine = float_machine(task, target)
+        if task.kind is not LayerKind.CONVOLUTION or convolution_of(task) is None or isinstance(machine, Rejected):
+            return rewritten(draft, lambda each: None)
+        return rewritten(draft, lambda each: _tile(each, integer(parameters["block"]), machine))
+
+
+def _tile(draft: Draft, block: int, machine: Machine) -> None:
+    width = row_block(draft.task.results[0].shape[-1], _WIDEST_ROW, _WIDEST_ROW)
+    columns = balanced(width, machine.accumulators)
+    tiling = WorkgroupTiling(
+        workgroup=(1, 1, 1, width, block),
+        register=(1, 1, 1, columns, block),
+        reduction=(1, 1, 1, _DEPTH),
+        pipeline="ConvTileAndDecomposeExpert",
+    )
+    tiling.apply(draft)
+    split_input_blocks(draft, columns, _DEPTH)

@@ -13,10 +13,13 @@ from sartor.codegen.draft import Draft, rewritten
 from sartor.codegen.layer import Task
 from sartor.codegen.layouts import CHANNELS_LAST
 from sartor.codegen.machine import float_machine
+from sartor.codegen.operations import loop_sizes
 from sartor.codegen.register_tiles import register_tiles, row_block
 from sartor.codegen.routine import Implementation, Parameters, Rejected, integer, pair
 from sartor.codegen.target import Target
 from sartor.codegen.workgroups import WorkgroupTiling
+
+_LOOPS = 7
 
 
 @dataclass(frozen=True)
@@ -58,4 +61,11 @@ class TiledConvolution:
             reduction=(1, 1, integer(parameters["depth"])),
             pipeline="ConvTileAndDecomposeExpert",
         )
-        return rewritten(Draft.images(task, CHANNELS_LAST), tiling.apply)
+        return rewritten(Draft.images(task, CHANNELS_LAST), lambda draft: _tile(draft, tiling))
+
+
+def _tile(draft: Draft, tiling: WorkgroupTiling) -> None:
+    with draft.module.context:
+        if len(loop_sizes(draft.root)) != _LOOPS:
+            raise ValueError("the convolution is not of the form N, H, W, OC, KH, KW, IC")
+    tiling.apply(draft)

@@ -47,8 +47,8 @@ def compare(
 ) -> None:
     """Compare a module's outputs with ONNX Runtime's; exit code 1 if they differ too much."""
     check_error_bound(max_error)
-    allowed = tolerance(load_model(existing_file(vs)), max_error)
     signature = module_signature(module)
+    allowed = tolerance(load_model(existing_file(vs)), max_error)
     feeds = make_feeds(signature.inputs, {}) if inputs is None else read_archive(inputs)
     with Session(module, device=device, threads=threads) as session:
         outputs = session.run(None, feeds)

@@ -10,11 +10,14 @@ from typing import Any
 import numpy as np
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, helper, numpy_helper
 
+from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.names import fresh_name
 from sartor.onnx_model.tensor_data import to_array
-from sartor.onnx_model.walk import names_read, subgraphs
+from sartor.onnx_model.walk import describe_node, names_read, subgraphs
 
 Array = np.ndarray[Any, Any]
+# What reading the attributes and shapes of a damaged node raises.
+MALFORMED = (ArithmeticError, AttributeError, IndexError, KeyError, MemoryError, TypeError, ValueError)
 Replacement = Sequence[NodeProto] | None
 
 
@@ -126,6 +129,12 @@ class GraphEditor:
         """Remember what inference found for a computed value."""
         self._types[name] = value
 
+    def forget(self, name: str) -> None:
+        """Drop the description of a value whose type a rewrite changes; inference describes it anew."""
+        kept = [value for value in self.graph.value_info if value.name != name]
+        del self.graph.value_info[:]
+        self.graph.value_info.extend(kept)
+
     def rank(self, name: str) -> int | None:
         """Number of dimensions, where known."""
         if name in self._tensors:
@@ -177,7 +186,12 @@ class GraphEditor:
         kept: list[NodeProto] = []
         changed: list[str] = []
         for node in self.graph.node:
-            replacement = rule(node)
+            try:
+                replacement = rule(node)
+            except MALFORMED as error:
+                raise UnsupportedModelError(
+                    f"{describe_node(node)} is malformed: its attributes, inputs or shapes do not fit the operator"
+                ) from error
             if replacement is None:
                 kept.append(node)
             else:

@@ -9,6 +9,8 @@ from onnx import (
     OperatorSetIdProto,
     TensorProto,
     TypeProto,
+    ValueInfoProto,
+    checker,
     defs,
     helper,
     shape_inference,
@@ -30,7 +32,7 @@ def infer_shapes(model: ModelProto) -> None:
     skeleton = _without_weights(model)
     try:
         inferred = shape_inference.infer_shapes(skeleton, data_prop=True)
-    except (shape_inference.InferenceError, RuntimeError, ValueError) as error:
+    except (shape_inference.InferenceError, checker.ValidationError, RuntimeError, ValueError) as error:
         raise UnsupportedModelError(f"the model's shapes contradict each other: {_first_line(error)}") from None
     _take_types(model.graph, inferred.graph)
 
@@ -45,7 +47,7 @@ def infer_node(node: NodeProto, editor: GraphEditor, opset: OperatorSetIdProto) 
     try:
         schema = defs.get_schema(node.op_type, opset.version, "")
         return dict(shape_inference.infer_node_outputs(schema, node, types, values, opset_imports=[opset]))
-    except (defs.SchemaError, shape_inference.InferenceError, RuntimeError, ValueError):
+    except (defs.SchemaError, shape_inference.InferenceError, checker.ValidationError, RuntimeError, ValueError):
         return {}
 
 
@@ -70,9 +72,12 @@ def _take_types(graph: GraphProto, inferred: GraphProto) -> None:
     if has_bodies:
         del graph.node[:]
         graph.node.extend(inferred.node)
-    for field in ("value_info", "output"):
-        del getattr(graph, field)[:]
-        getattr(graph, field).extend(getattr(inferred, field))
+    del graph.output[:]
+    graph.output.extend(inferred.output)
+    signature = {value.name for value in (*graph.input, *graph.output)}
+    known = [value for value in inferred.value_info if value.name not in signature and _has_shape(value)]
+    del graph.value_info[:]
+    graph.value_info.extend(known)
     _type_constant_outputs(graph)
 
 
@@ -83,6 +88,10 @@ def _type_constant_outputs(graph: GraphProto) -> None:
         if value.name in constants:
             tensor = constants[value.name]
             value.type.CopyFrom(helper.make_tensor_type_proto(tensor.data_type, tensor.dims))
+
+
+def _has_shape(value: ValueInfoProto) -> bool:
+    return not value.type.HasField("tensor_type") or value.type.tensor_type.HasField("shape")
 
 
 def _has_body(node: NodeProto) -> bool:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import partial
 
+import numpy as np
 from onnx import ModelProto, ValueInfoProto, checker, helper
 
 from sartor.errors import UnsupportedModelError
-from sartor.onnx_model.graph import static_shape
+from sartor.onnx_model.graph import MALFORMED, static_shape
 from sartor.onnx_model.infer import infer_shapes
 from sartor.onnx_model.names import name_nodes
 from sartor.onnx_model.prepared import Change, PreparedModel, TensorInfo
@@ -28,7 +29,7 @@ from sartor.onnx_model.rewrites.normal_domains import normal_domains
 from sartor.onnx_model.rewrites.recurrent import unroll_recurrent
 from sartor.onnx_model.rewrites.resize import gather_resize
 from sartor.onnx_model.rewrites.sort_nodes import sort_nodes
-from sartor.onnx_model.rewrites.transposed_conv import grouped_transposed_conv
+from sartor.onnx_model.rewrites.transposed_conv import stretched_conv
 from sartor.onnx_model.rewrites.upgrade_opset import upgrade_opset
 from sartor.onnx_model.rewrites.widen_reductions import widen_reductions
 from sartor.onnx_model.rewrites.windows import explicit_padding, trim_windows
@@ -65,7 +66,7 @@ SIMPLIFY: tuple[Rewrite, ...] = (
 LOWER: tuple[Rewrite, ...] = (
     expand_standard,
     explicit_padding,
-    grouped_transposed_conv,
+    stretched_conv,
     unroll_recurrent,
     gather_resize,
     gather_reversed,
@@ -104,7 +105,14 @@ def prepare(model: ModelProto, shapes: Shapes | None = None) -> PreparedModel:
 
 def _apply(model: ModelProto, rewrite: Rewrite) -> Change:
     function = rewrite.func if isinstance(rewrite, partial) else rewrite
-    return Change(function.__name__, rewrite(model))
+    try:
+        # Not-a-number and overflow in a model's weights are the model's own; they pass through.
+        with np.errstate(all="ignore"):
+            return Change(function.__name__, rewrite(model))
+    except MALFORMED as error:
+        raise UnsupportedModelError(
+            f"the model is malformed (found by {function.__name__}); export it again"
+        ) from error
 
 
 def _check(model: ModelProto) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from onnx import ModelProto, checker
 
+from sartor.onnx_model.infer import infer_shapes
 from sartor.onnx_model.names import producer_names, restore_names
 from sartor.onnx_model.protobuf import DecodeError, EncodeError
 
@@ -83,6 +84,9 @@ def _difference(model: ModelProto, simplified: ModelProto) -> str:
 def _take_graph(model: ModelProto, simplified: ModelProto) -> None:
     """Everything but the signature, which stays as the user knows it, unused inputs included."""
     graph, new = model.graph, simplified.graph
-    for field in ("node", "initializer", "value_info"):
+    for field in ("node", "initializer"):
         del getattr(graph, field)[:]
         getattr(graph, field).extend(getattr(new, field))
+    # onnxslim describes some values without a shape, which the importer would read as scalars.
+    del graph.value_info[:]
+    infer_shapes(model)

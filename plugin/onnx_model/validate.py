@@ -9,6 +9,7 @@ from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetId
 
 from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.limits import MAX_DIMENSION, MAX_FUNCTION_DEPTH, MAX_MODEL_BYTES, MAX_NODES
+from sartor.onnx_model.protobuf import Message
 from sartor.onnx_model.rewrites.expand_operators import CONTRIB_DOMAIN, CONTRIB_OPERATORS
 from sartor.onnx_model.tensor_data import check_stored_data, stored_bytes
 from sartor.onnx_model.walk import describe_node, messages, nodes, tensors
@@ -56,14 +57,22 @@ def check_model(model: ModelProto) -> None:
 
 
 def _check_text(model: ModelProto) -> None:
-    """Names that are not UTF-8 would surface as a UnicodeDecodeError wherever they are first read."""
+    """Names that are not UTF-8 would surface as bytes, or as a UnicodeDecodeError, wherever they are first read."""
     try:
-        for message, _ in messages(model):
-            for field, value in message.ListFields():
-                if field.type == field.TYPE_STRING and not isinstance(value, str):
-                    list(value)
+        valid = all(_is_text(message) for message, _ in messages(model))
     except UnicodeDecodeError:
-        raise UnsupportedModelError("the model has a name that is not valid text; the file is damaged") from None
+        valid = False
+    if not valid:
+        raise UnsupportedModelError("the model has a name that is not valid text; the file is damaged")
+
+
+def _is_text(message: Message) -> bool:
+    return all(
+        isinstance(text, str)
+        for field, value in message.ListFields()
+        if field.type == field.TYPE_STRING
+        for text in (value if field.is_repeated else (value,))
+    )
 
 
 def _check_dimensions(model: ModelProto) -> None:

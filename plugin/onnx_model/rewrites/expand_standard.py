@@ -5,16 +5,17 @@ from __future__ import annotations
 import onnx.inliner
 from onnx import ModelProto, NodeProto, defs, helper
 
+from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graph import opset
 from sartor.onnx_model.infer import infer_shapes
 from sartor.onnx_model.names import producer_names, restore_names
 from sartor.onnx_model.rewrites.initializers import initializers_only
-from sartor.onnx_model.walk import graphs, nodes
+from sartor.onnx_model.walk import describe_node, graphs, nodes
 
 # Found by running ONNX's own operator tests through IREE 3.13. What it lowers itself must stay whole:
 # LayerNormalization is one layer, its function body ten.
 EXPANDED = (
-    *("AffineGrid", "Attention", "CausalConvWithState", "LinearAttention", "NegativeLogLikelihoodLoss"),
+    *("Attention", "CausalConvWithState", "LinearAttention", "NegativeLogLikelihoodLoss"),
     *("RMSNormalization", "RotaryEmbedding", "SoftmaxCrossEntropyLoss", "SwiGLU", "Swish"),
 )
 
@@ -30,7 +31,14 @@ def expand_standard(model: ModelProto) -> tuple[str, ...]:
     infer_shapes(model)
     _describe_constants(model)
     wanted = [("", name) for name in EXPANDED]
-    model.CopyFrom(onnx.inliner.inline_selected_functions(model, wanted, inline_schema_functions=True))
+    try:
+        inlined = onnx.inliner.inline_selected_functions(model, wanted, inline_schema_functions=True)
+    except RuntimeError as error:
+        raise UnsupportedModelError(
+            f"{describe_node(called[0])} or another operator that is a function in ONNX cannot be expanded, "
+            "because the types of its inputs are not known"
+        ) from error
+    model.CopyFrom(inlined)
     initializers_only(model)
     restore_names(model, names)
     infer_shapes(model)

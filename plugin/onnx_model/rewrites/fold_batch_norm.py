@@ -29,20 +29,15 @@ def fold_batch_norm(model: ModelProto) -> tuple[str, ...]:
     (Ioffe and Szegedy 2015, section 3.1), computed in double precision and rounded once. Returns the folded nodes.
     """
     editor = GraphEditor(model.graph)
-    folded: list[str] = []
-    kept: list[NodeProto] = []
-    for node in editor.nodes:
-        if node.op_type == "BatchNormalization" and _fold_into_producer(node, editor):
-            folded.append(node.name)
-        else:
-            kept.append(node)
+    folded = editor.rewrite(lambda node: [] if _fold_into_producer(node, editor) else None)
     if folded:
-        editor.set_nodes(kept)
         drop_unused(model)
-    return tuple(folded)
+    return folded
 
 
 def _fold_into_producer(norm: NodeProto, editor: GraphEditor) -> bool:
+    if norm.op_type != "BatchNormalization":
+        return False
     root = editor.producer(norm.input[0])
     affine = _affine(norm, editor)
     if root is None or affine is None or editor.only_consumer(norm.input[0]) is None:

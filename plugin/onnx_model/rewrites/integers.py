@@ -101,4 +101,14 @@ def _quantize(emit: Emitter, scale: str, zero: str, element: int) -> None:
     limits = np.iinfo(helper.tensor_dtype_to_np_dtype(element))
     bounds = [emit.like(float(bound), source, "bound") for bound in (limits.min, limits.max)]
     value = emit("Clip", value, *bounds, part="saturate")
+    if element in _WIDE and _only_dequantized(emit):
+        element = TensorProto.INT32
+        emit.editor.forget(emit.node.output[0])
     emit("Cast", value, part="cast", output=emit.node.output[0], to=element)
+
+
+def _only_dequantized(emit: Emitter) -> bool:
+    """Whether nothing sees the 16-bit type, which IREE cannot cast to; 32 bits hold the same values."""
+    name = emit.node.output[0]
+    readers = emit.editor.consumers(name)
+    return not emit.editor.is_output(name) and all(reader.op_type == "DequantizeLinear" for reader in readers)

@@ -1,4 +1,4 @@
-"""Grouped transposed convolutions, as convolutions over a stretched input."""
+"""Transposed convolutions with groups or uneven pads, as convolutions over a stretched input."""
 
 from __future__ import annotations
 
@@ -10,22 +10,24 @@ from sartor.onnx_model.graph import Array, GraphEditor, attributes, rewrite_node
 from sartor.onnx_model.rewrites.windows import Window, window_of
 
 
-def grouped_transposed_conv(model: ModelProto) -> tuple[str, ...]:
-    """``ConvTranspose`` with groups as zero insertion and a ``Conv`` with the kernel turned round.
+def stretched_conv(model: ModelProto) -> tuple[str, ...]:
+    """Zero insertion and a ``Conv`` with the kernel turned round, where IREE has no ``ConvTranspose``.
 
     Dumoulin and Visin 2016, A guide to convolution arithmetic, relationship 14. IREE 3.13 fails on groups ("expected
-    reassociation map #0 to have size equal to the expanded rank").
+    reassociation map #0 to have size equal to the expanded rank") and on pads that differ between the two ends.
     """
     return rewrite_nodes(model, _as_conv)
 
 
 def _as_conv(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
-    if node.op_type != "ConvTranspose" or attributes(node).get("group", 1) == 1:
+    if node.op_type != "ConvTranspose":
         return None
     window, weight, shape = window_of(node, editor), editor.constant(node.input[1]), editor.shape(node.input[0])
     if window is None or weight is None or shape is None:
         return None
-    group, rank = attributes(node)["group"], len(window.sizes)
+    group, rank = attributes(node).get("group", 1), len(window.sizes)
+    if group == 1 and all(begin == end for begin, end in window.pads):
+        return None
     extra = attributes(node).get("output_padding", [0] * rank)
     low = [window.extent(axis) - 1 - window.pads[axis][0] for axis in range(rank)]
     # The stretched input ends with ``stride - 1`` zeros that belong to no element.

@@ -246,14 +246,6 @@ _add(
 )
 _add("rms_normalization", [node("RMSNormalization", ["x", "s"], ["y"])], X, ["y"], {"s": weights(9)}, opset=23)
 _add("swish", [node("Swish", ["x"], ["y"])], X, ["y"], opset=24)
-_add(
-    "affine_grid",
-    [node("AffineGrid", ["t", "size"], ["y"])],
-    [("t", (2, 2, 3), FLOAT)],
-    ["y"],
-    {"size": _ints(2, 3, 4, 5)},
-    opset=20,
-)
 
 # Integer operators.
 _add(

@@ -1,0 +1,69 @@
+"""Depthwise convolutions in workgroups and register tiles of our own; images lie in NHWC."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sartor.codegen.draft import Draft, rewritten
+from sartor.codegen.layer import LayerKind, Task
+from sartor.codegen.layouts import CHANNELS_LAST, IMAGE_RANK
+from sartor.codegen.machine import float_machine
+from sartor.codegen.operations import loop_sizes
+from sartor.codegen.register_tiles import balanced, row_block
+from sartor.codegen.routine import Implementation, Parameters, Rejected, integer, pair
+from sartor.codegen.target import Target
+from sartor.codegen.workgroups import WorkgroupTiling
+
+_LOOPS = 6
+_COLUMNS = 7
+_MOST_CHANNELS = 128
+
+
+@dataclass(frozen=True)
+class TiledDepthwise:
+    """NHWC depthwise convolution.
+
+    Parameters: ``workgroup`` (rows and channels), ``register`` (columns and channels) and ``depth`` (columns of the
+    kernel per step).
+    """
+
+    name: str = "tiled"
+
+    def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
+        machine = float_machine(task, target)
+        if isinstance(machine, Rejected):
+            return machine
+        if task.kind is not LayerKind.DEPTHWISE or len(task.results[0].shape) != IMAGE_RANK:
+            return Rejected("not a two-dimensional depthwise convolution")
+        _, channels, height, width = task.results[0].shape
+        lanes = machine.lanes(task.results[0].dtype)
+        vector = 2 * lanes if channels % (2 * lanes) == 0 else lanes
+        group = _channels_of_group(channels, vector)
+        kernel = max(each.shape[-1] for each in task.weights)
+        tile = balanced(width, _COLUMNS), vector
+        rows = row_block(height, channels // group)
+        return [{"workgroup": (rows, group), "register": tile, "depth": kernel}]
+
+    def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:
+        rows, channels = pair(parameters["workgroup"])
+        columns, vector = pair(parameters["register"])
+        tiling = WorkgroupTiling(
+            workgroup=(1, rows, task.results[0].shape[-1], channels),
+            register=(1, 1, columns, vector),
+            reduction=(1, integer(parameters["depth"])),
+            pipeline="ConvTileAndDecomposeExpert",
+        )
+        return rewritten(Draft.images(task, CHANNELS_LAST), lambda draft: _tile(draft, tiling))
+
+
+def _tile(draft: Draft, tiling: WorkgroupTiling) -> None:
+    with draft.module.context:
+        if len(loop_sizes(draft.root)) != _LOOPS:
+            raise ValueError("the convolution is not of the form N, H, W, C, KH, KW")
+    tiling.apply(draft)
+
+
+def _channels_of_group(channels: int, vector: int) -> int:
+    """As many channels as one workgroup reads side by side without running out of cache."""
+    sizes = range(vector, min(channels, _MOST_CHANNELS) + 1, vector)
+    return max((each for each in sizes if channels % each == 0), default=channels)
