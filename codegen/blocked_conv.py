@@ -37,14 +37,14 @@ def split_input_blocks(draft: Draft, columns: int, depth: int) -> None:
 
 
 def _text(root: ir.Operation, columns: int, depth: int) -> str:
-    (image, element), (weights, _), (result, _) = (tensor_parts(value) for value in root.operands)
+    (image, element), (weights, stored), (result, summed) = (tensor_parts(value) for value in root.operands)
     _, blocks, high, wide, block = image
     _, _, *kernel, inner, outer = weights
     _, _, rows, width, _ = result
     (down, far_down), (right, far_right) = (_steps(root, axis) for axis in (2, 3))
     slice_ = tensor_type((1, high, wide, block), element)
-    filters = tensor_type((*kernel, inner, outer), element)
-    sums = tensor_type((1, rows, width, outer), element)
+    filters = tensor_type((*kernel, inner, outer), stored)
+    sums = tensor_type((1, rows, width, outer), summed)
     given = ", ".join(
         f"%{name}: {value.type}" for name, value in zip(("image", "weights", "initial"), root.operands, strict=True)
     )

@@ -66,7 +66,11 @@ def chain_of(function: ir.Operation, root: ir.Operation) -> Chain:
 
 
 def _extends(op: ir.Operation, root: ir.Operation) -> bool:
-    return is_elementwise(op) and op.results[0].type == root.results[0].type
+    return is_elementwise(op) and _shape(op) == _shape(root)
+
+
+def _shape(op: ir.Operation) -> tuple[int, ...]:
+    return tuple(ir.RankedTensorType(op.results[0].type).shape)
 
 
 def _closed(members: list[ir.Operation]) -> bool:

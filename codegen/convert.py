@@ -137,7 +137,7 @@ class _LayoutConverter:
             getattr(self, self._handler(op))(op)
 
     def _handler(self, op: ir.Operation) -> str:
-        return "_on_" + op.name.replace(".", "_")
+        return "_on_" + str(op.name).replace(".", "_")
 
     def _on_util_return(self, op: ir.Operation) -> None:
         """Results take their new types with the values."""

@@ -104,7 +104,7 @@ class Draft:
         try:
             run_passes(self.module, f"builtin.module(util.func({','.join(passes)}))")
         except CompileError as error:
-            raise ValueError(str(error).partition("\n")[0]) from None
+            raise ValueError(_first_error(error)) from None
 
     def _sign(self) -> None:
         """Make the function's signature that of its body."""
@@ -125,9 +125,15 @@ class Draft:
         try:
             self.module.operation.verify()
         except ir.MLIRError as error:
-            raise ValueError(str(error).partition("\n")[0]) from None
+            raise ValueError(_first_error(error)) from None
         body = str(self.function.get_asm(use_local_scope=True))
         return Implementation(body, self.inputs, self.output, tuple(self.packings))
+
+
+def _first_error(error: Exception) -> str:
+    """What MLIR says is wrong, without where."""
+    lines = str(error).splitlines()
+    return next((line.partition("error: ")[2] for line in lines if "error: " in line), lines[0])
 
 
 def rewritten(draft: Draft | Rejected, rewrite: Callable[[Draft], None]) -> Implementation | Rejected:

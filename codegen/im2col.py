@@ -42,30 +42,46 @@ def gather_patches(draft: Draft, convolution: Convolution) -> None:
         if index is None:
             raise ValueError("the filter is no weight")
         channels, inner, *kernel = convolution.filter.shape
-        element = convolution.filter.dtype
         flat = (kernel[0] * kernel[1] * inner, channels)
-        draft.pack(index, (Reshape(flat),), tensor_type(flat, element))
-        (product,) = inline(_text(convolution), list(root.operands), ir.InsertionPoint(root))
-        root.results[0].replace_all_uses_with(product)
+        draft.pack(index, (Reshape(flat),), tensor_type(flat, convolution.filter.dtype))
+        point = ir.InsertionPoint(root)
+        matrix, start = inline(_gather(convolution), [root.operands[0], root.operands[2]], point)
+        product = _product(root, matrix, start)
+        (result,) = inline(_spread(convolution), [product], point)
+        root.results[0].replace_all_uses_with(result)
         root.erase()
 
 
-def _text(convolution: Convolution) -> str:
-    """A function from image, flat filter and initial value to the convolution."""
+def _product(root: ir.Operation, matrix: ir.Value, start: ir.Value) -> ir.Value:
+    """The root's multiplication and addition over matrices."""
+    clone = root.clone(ip=ir.InsertionPoint(root))
+    clone.operands[0], clone.operands[2] = matrix, start
+    clone.results[0].set_type(start.type)
+    for name, text in (("indexing_maps", _PRODUCT_MAPS), ("iterator_types", _PRODUCT_LOOPS)):
+        clone.attributes[name] = ir.Attribute.parse(text)
+    return clone.results[0]
+
+
+_PRODUCT_MAPS = "[affine_map<(m, n, k) -> (m, k)>, affine_map<(m, n, k) -> (k, n)>, affine_map<(m, n, k) -> (m, n)>]"
+_PRODUCT_LOOPS = (
+    "[" + ", ".join(f"#linalg.iterator_type<{kind}>" for kind in ("parallel", "parallel", "reduction")) + "]"
+)
+
+
+def _gather(convolution: Convolution) -> str:
+    """A function from image and initial value to patches and initial value, both as matrices."""
     element = convolution.image.dtype
     batch, inner, height, width = convolution.image.shape
-    channels, _, *kernel = convolution.filter.shape
+    kernel = convolution.filter.shape[2:]
     _, _, rows, columns = convolution.result.shape
     (down, right), (far_down, far_right) = convolution.strides, convolution.dilations
     image = tensor_type((batch, height, width, inner), element)
-    result = tensor_type((batch, rows, columns, channels), element)
     patches = tensor_type((batch, rows, columns, *kernel, inner), element)
     matrix = tensor_type((batch * rows * columns, kernel[0] * kernel[1] * inner), element)
-    weights = tensor_type((kernel[0] * kernel[1] * inner, channels), element)
-    product = tensor_type((batch * rows * columns, channels), element)
+    result, flat = _results(convolution)
     loops = "n, h, w, y, x, c"
     source = f"n, h * {down} + y * {far_down}, w * {right} + x * {far_right}, c"
-    return f"""util.func private @product(%image: {image}, %weights: {weights}, %initial: {result}) -> {result} {{
+    return f"""util.func private @gather(%image: {image}, %initial: {result}) -> ({matrix}, {flat}) {{
   %room = tensor.empty() : {patches}
   %patches = linalg.generic {{
       indexing_maps = [affine_map<({loops}) -> ({source})>, affine_map<({loops}) -> ({loops})>],
@@ -75,18 +91,25 @@ def _text(convolution: Convolution) -> str:
     linalg.yield %pixel : {element}
   }} -> {patches}
   %matrix = tensor.collapse_shape %patches [[0, 1, 2], [3, 4, 5]] : {patches} into {matrix}
-  %start = tensor.collapse_shape %initial [[0, 1, 2], [3]] : {result} into {product}
-  %sums = linalg.generic {{
-      indexing_maps = [affine_map<(m, n, k) -> (m, k)>, affine_map<(m, n, k) -> (k, n)>,
-                       affine_map<(m, n, k) -> (m, n)>],
-      iterator_types = ["parallel", "parallel", "reduction"]}}
-      ins(%matrix, %weights : {matrix}, {weights}) outs(%start : {product}) {{
-  ^bb0(%a: {element}, %b: {element}, %sum: {element}):
-    %ab = arith.mulf %a, %b : {element}
-    %next = arith.addf %sum, %ab : {element}
-    linalg.yield %next : {element}
-  }} -> {product}
-  %result = tensor.expand_shape %sums [[0, 1, 2], [3]] output_shape [{batch}, {rows}, {columns}, {channels}]
-      : {product} into {result}
+  %start = tensor.collapse_shape %initial [[0, 1, 2], [3]] : {result} into {flat}
+  util.return %matrix, %start : {matrix}, {flat}
+}}"""
+
+
+def _spread(convolution: Convolution) -> str:
+    """A function from the product to the image it is."""
+    batch, channels, rows, columns = convolution.result.shape
+    result, flat = _results(convolution)
+    return f"""util.func private @spread(%product: {flat}) -> {result} {{
+  %result = tensor.expand_shape %product [[0, 1, 2], [3]] output_shape [{batch}, {rows}, {columns}, {channels}]
+      : {flat} into {result}
   util.return %result : {result}
 }}"""
+
+
+def _results(convolution: Convolution) -> tuple[str, str]:
+    """Type of the result as an image in NHWC, and as a matrix."""
+    batch, channels, rows, columns = convolution.result.shape
+    element = convolution.result.dtype
+    image = tensor_type((batch, rows, columns, channels), element)
+    return image, tensor_type((batch * rows * columns, channels), element)

@@ -74,13 +74,28 @@ def initial_of(root: ir.Operation) -> Initial:
     value = tensor
     while (op := defining_op(value)) is not None and op.name in _RESHAPES:
         value = op.operands[0]
-    broadcast = _broadcast_operand(value)
+    broadcast = _splat(value, root) or _broadcast_operand(value)
     columns = tensor_parts(tensor)[0][-1:]
     if broadcast is None:
         return Initial(tensor)
     if isinstance(broadcast.type, ir.RankedTensorType) and tensor_parts(broadcast)[0] != columns:
         return Initial(tensor)
     return Initial(broadcast)
+
+
+def _splat(value: ir.Value, root: ir.Operation) -> ir.Value | None:
+    """The scalar that a constant repeats, as a constant before ``root``, or None."""
+    op = defining_op(value)
+    if op is None or op.name != "arith.constant":
+        return None
+    attribute = op.attributes["value"]
+    if not (isinstance(attribute, ir.DenseElementsAttr) and attribute.is_splat):
+        return None
+    scalar = attribute.get_splat_value()
+    results = [ir.RankedTensorType(value.type).element_type]
+    return ir.Operation.create(
+        "arith.constant", results=results, attributes={"value": scalar}, ip=ir.InsertionPoint(root)
+    ).results[0]
 
 
 def _broadcast_operand(value: ir.Value) -> ir.Value | None:

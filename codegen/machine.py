@@ -14,7 +14,8 @@ from sartor.codegen.layer import Task
 from sartor.codegen.routine import Rejected, dtype_of
 from sartor.codegen.target import Target
 
-_FLOAT_BYTES = {"f32": 4, "f16": 2}
+_FLOATS = ("f32", "f16")
+_ACCUMULATOR_BYTES = 4
 _FALLBACK_VECTOR = 16
 _AVX512_VECTOR = 64
 _ACCUMULATORS_OF_32 = 28
@@ -46,13 +47,10 @@ class Machine:
     tile: MatmulTile | None
     vector_tile: MatmulTile | None
 
-    def lanes(self, dtype: str) -> int:
-        """Elements in one vector register.
-
-        Raises:
-            KeyError: for a type other than f32 and f16.
-        """
-        return self.vector_bytes // _FLOAT_BYTES[dtype]
+    @property
+    def lanes(self) -> int:
+        """Sums in one vector register; they are f32, whatever is added up."""
+        return self.vector_bytes // _ACCUMULATOR_BYTES
 
 
 def float_machine(task: Task, target: Target) -> Machine | Rejected:
@@ -60,14 +58,14 @@ def float_machine(task: Task, target: Target) -> Machine | Rejected:
     dtype = dtype_of(task)
     if target.device != "cpu":
         return Rejected("its tiles are for IREE's CPU pipelines")
-    if dtype not in _FLOAT_BYTES or any(each.dtype != dtype for each in (*task.inputs, *task.weights, *task.results)):
-        return Rejected("its element types are not all f32, or all f16")
+    if any(each.dtype not in _FLOATS for each in (*task.inputs, *task.weights, *task.results)):
+        return Rejected("its element types are not f32 and f16")
     return machine_of(target, dtype)
 
 
 @functools.cache
 def machine_of(target: Target, dtype: str) -> Machine:
-    """What the compiler would do with matrix products of ``dtype`` on a CPU target.
+    """What the compiler would do with matrix products of ``dtype``, added up in f32, on a CPU target.
 
     Raises:
         CompileError: if the compiler rejects the target.
@@ -82,11 +80,11 @@ def machine_of(target: Target, dtype: str) -> Machine:
 
 
 def _product(name: str, rows: int, dtype: str) -> str:
-    left, right, result = f"tensor<{rows}x512x{dtype}>", f"tensor<512x512x{dtype}>", f"tensor<{rows}x512x{dtype}>"
+    left, right, result = f"tensor<{rows}x512x{dtype}>", f"tensor<512x512x{dtype}>", f"tensor<{rows}x512xf32>"
     return f"""util.func public @{name}(%a: {left}, %b: {right}) -> {result} {{
-  %zero = arith.constant 0.0 : {dtype}
+  %zero = arith.constant 0.0 : f32
   %empty = tensor.empty() : {result}
-  %start = linalg.fill ins(%zero : {dtype}) outs(%empty : {result}) -> {result}
+  %start = linalg.fill ins(%zero : f32) outs(%empty : {result}) -> {result}
   %product = linalg.matmul ins(%a, %b : {left}, {right}) outs(%start : {result}) -> {result}
   util.return %product : {result}
 }}"""

@@ -28,9 +28,8 @@ def use_mmt4d(draft: Draft, machine: Machine) -> None:
         index = draft.weight_index(root.operands[1])
         if index is None or shape.batches:
             raise ValueError("the right matrix is no weight that all rows share")
-        element = tensor_parts(root.results[0])[1]
-        packed = _pack_weight(draft, index, shape, tile, element)
-        text = _text(shape, tile, packed, element)
+        packed = _pack_weight(draft, index, shape, tile, tensor_parts(root.operands[1])[1])
+        text = _text(shape, tile, packed, *(tensor_parts(value)[1] for value in (root.operands[0], root.results[0])))
         (product,) = inline(text, list(root.operands)[:2], ir.InsertionPoint(root))
         root.results[0].replace_all_uses_with(initial_of(root).added_to(product, root))
         root.erase()
@@ -53,26 +52,26 @@ def _tiles(extent: int, tile: int) -> int:
     return -(-extent // tile)
 
 
-def _text(shape: MatmulShape, tile: MatmulTile, right: str, element: str) -> str:
-    """A function from the left matrix and the packed right one to their product."""
+def _text(shape: MatmulShape, tile: MatmulTile, right: str, element: str, sums: str) -> str:
+    """A function from the left matrix, of ``element``, and the packed right one to their product, of ``sums``."""
     rows, columns, depth = shape.rows or 1, shape.columns, shape.depth
     outer = _tiles(rows, tile.rows), _tiles(columns, tile.columns), _tiles(depth, tile.depth)
-    whole, result = tensor_type((rows, depth), element), tensor_type((rows, columns), element)
-    given, wanted = (
-        (whole, result) if shape.rows else (tensor_type((depth,), element), tensor_type((columns,), element))
-    )
+    whole, result = tensor_type((rows, depth), element), tensor_type((rows, columns), sums)
+    given = whole if shape.rows else tensor_type((depth,), element)
+    wanted = result if shape.rows else tensor_type((columns,), sums)
     left = tensor_type((outer[0], outer[2], tile.rows, tile.depth), element)
-    packed = tensor_type((outer[0], outer[1], tile.rows, tile.columns), element)
+    packed = tensor_type((outer[0], outer[1], tile.rows, tile.columns), sums)
     expand = f"tensor.expand_shape %given [[0, 1]] output_shape [1, {depth}] : {given} into {whole}"
     collapse = f"tensor.collapse_shape %whole [[0, 1]] : {result} into {wanted}"
     return f"""util.func private @product(%{"left" if shape.rows else "given"}: {given}, %right: {right}) -> {wanted} {{
   {"" if shape.rows else f"%left = {expand}"}
-  %zero = arith.constant 0.0 : {element}
+  %filler = arith.constant 0.0 : {element}
+  %zero = arith.constant 0.0 : {sums}
   %room = tensor.empty() : {left}
-  %packed = linalg.pack %left padding_value(%zero : {element}) outer_dims_perm = [0, 1] inner_dims_pos = [0, 1]
+  %packed = linalg.pack %left padding_value(%filler : {element}) outer_dims_perm = [0, 1] inner_dims_pos = [0, 1]
       inner_tiles = [{tile.rows}, {tile.depth}] into %room : {whole} -> {left}
   %empty = tensor.empty() : {packed}
-  %start = linalg.fill ins(%zero : {element}) outs(%empty : {packed}) -> {packed}
+  %start = linalg.fill ins(%zero : {sums}) outs(%empty : {packed}) -> {packed}
   %sums = linalg.mmt4d ins(%packed, %right : {left}, {right}) outs(%start : {packed}) -> {packed}
   %place = tensor.empty() : {result}
   %whole = linalg.unpack %sums outer_dims_perm = [0, 1] inner_dims_pos = [0, 1]

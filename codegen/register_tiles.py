@@ -34,22 +34,22 @@ class RegisterTile:
     panel: int
 
 
-def register_tiles(rows: int, columns: int, machine: Machine, lanes: int) -> list[RegisterTile]:
-    """Tiles worth trying for a result of ``rows x columns``, best guess first.
+def register_tiles(rows: int, columns: int, depth: int, machine: Machine) -> list[RegisterTile]:
+    """Tiles worth trying for a result of ``rows x columns`` with ``depth`` steps, best guess first.
 
     Tiles that fill the registers step through the reduction one by one; smaller ones leave registers for it to be
     unrolled.
     """
-    most = machine.accumulators
+    most, lanes = machine.accumulators, machine.lanes
     fewer = (most + _UNROLL) // 2
     wide = [(most, 2, 1), (fewer, 4, _UNROLL), (fewer, 2, _UNROLL), (most, 4, 1)]
     narrow = [(most, 1, 1), (fewer, 1, _UNROLL)]
     fitting = [
-        RegisterTile(balanced(rows, accumulators // vectors), vectors * lanes, depth, vectors * lanes)
-        for accumulators, vectors, depth in (wide if columns % (2 * lanes) == 0 else narrow)
+        RegisterTile(balanced(rows, accumulators // vectors), vectors * lanes, min(unroll, depth), vectors * lanes)
+        for accumulators, vectors, unroll in (wide if columns % (2 * lanes) == 0 else narrow)
         if columns % (vectors * lanes) == 0
     ]
-    return fitting or _ragged_tiles(rows, columns, most, lanes)
+    return list(dict.fromkeys(fitting)) or _ragged_tiles(rows, columns, most, lanes)
 
 
 def _ragged_tiles(rows: int, columns: int, most: int, lanes: int) -> list[RegisterTile]:
@@ -72,11 +72,12 @@ def _ragged_panel(columns: int, lanes: int) -> int:
     return columns
 
 
-def vector_tiles(columns: int, machine: Machine, lanes: int) -> list[RegisterTile]:
+def vector_tiles(columns: int, depth: int, machine: Machine) -> list[RegisterTile]:
     """Tiles for a result of one row: reading the weights is what takes time, so many vectors at once."""
+    lanes = machine.lanes
     panel = _ragged_panel(columns, lanes) if columns > _MOST_PANEL else columns
     widths = dict.fromkeys(min(lanes * vectors, _power_of_two(panel)) for vectors in (8, 4))
-    return [RegisterTile(1, width, 2 * _UNROLL, panel) for width in widths]
+    return [RegisterTile(1, width, min(2 * _UNROLL, depth), panel) for width in widths]
 
 
 def balanced(extent: int, tile: int) -> int:

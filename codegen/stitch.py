@@ -23,6 +23,7 @@ from sartor.codegen.target import Target
 ENTRY = "main_graph"
 MANIFEST_KEY = "sartor.manifest"
 PARAMETER_SCOPE = "model"
+_FENCES = ("%wait: !hal.fence", "%signal: !hal.fence")
 
 
 @dataclass(frozen=True)
@@ -158,7 +159,8 @@ class _Writer:
             parameter = self._parameters[name, packing] = f"p{len(self._parameters)}"
             self.parameters[parameter] = packing.apply(self._stitching.weights[name])
             self._declarations.append(
-                f'util.global private @{parameter} = #flow.parameter.named<"{PARAMETER_SCOPE}"::"{parameter}"> : {tensor}'
+                f"util.global private @{parameter} = "
+                f'#flow.parameter.named<"{PARAMETER_SCOPE}"::"{parameter}"> : {tensor}'
             )
             self._body.lines.append(f"%{parameter} = util.global.load immutable @{parameter} : {tensor}")
         return f"%{parameter}", tensor
@@ -235,7 +237,8 @@ def _entry_functions(stitching: Stitching, lines: list[str], returned: list[str]
     arguments = [f"%in{index}: !hal.buffer_view" for index in range(len(stitching.inputs))]
     views = ", ".join(["!hal.buffer_view"] * len(stitching.outputs))
     imports = [
-        f"%t{index} = hal.tensor.import wait(%wait) => %in{index} {_quoted(each.name)} : !hal.buffer_view -> {each.type}"
+        f"%t{index} = hal.tensor.import wait(%wait) => %in{index} {_quoted(each.name)} : "
+        f"!hal.buffer_view -> {each.type}"
         for index, each in enumerate(stitching.inputs)
     ]
     types = ", ".join(str(each.type) for each in stitching.outputs)
@@ -248,7 +251,7 @@ def _entry_functions(stitching: Stitching, lines: list[str], returned: list[str]
     outputs = ", ".join(f"%o{index}" for index in range(len(returned)))
     return "\n".join(
         [
-            f"util.func public @{ENTRY}$async({', '.join([*arguments, '%wait: !hal.fence', '%signal: !hal.fence'])}) -> "
+            f"util.func public @{ENTRY}$async({', '.join([*arguments, *_FENCES])}) -> "
             f'({views}) attributes {{inlining_policy = #util.inline.never, iree.abi.model = "coarse-fences", '
             f"iree.abi.stub, {reflection}}} {{",
             *imports,

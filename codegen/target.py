@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 
 from sartor.errors import UsageError
 
 DEVICES = ("cpu", "vulkan", "cuda")
 _DEFAULT_ARCHITECTURE = {"cpu": "host", "vulkan": "llvmpipe", "cuda": "sm_80"}
-_SOFTWARE_VULKAN = "llvmpipe"
 
 # What a user gets from stock IREE; candidate 0 and every other variant are compiled with them.
 _OPTIMISATION = ("--iree-opt-level=O3",)
+
+
+# Ukernels are only used where a routine asks for mmt4d. The default stack limit of 32 KiB refuses some layer
+# normalisations; IREE's worker threads have 128 KiB.
+_CPU_FLAGS = ("--iree-llvmcpu-enable-ukernels=mmt4d", "--iree-llvmcpu-stack-allocation-limit=65536")
 
 
 @dataclass(frozen=True)
@@ -41,6 +46,11 @@ class Target:
         return f"{self.device}:{self.architecture}"
 
     @property
+    def key(self) -> str:
+        """The target with a hash of its flags: what was measured under other flags does not count."""
+        return f"{self}/{hashlib.sha256(' '.join(self.flags).encode()).hexdigest()[:8]}"
+
+    @property
     def device_flags(self) -> tuple[str, ...]:
         """Flags that select the device and architecture, no optimisation among them."""
         if self.device == "cpu":
@@ -56,5 +66,5 @@ class Target:
     @property
     def flags(self) -> tuple[str, ...]:
         """Flags of every compilation for this target."""
-        extra = ("--iree-llvmcpu-enable-ukernels=mmt4d",) if self.device == "cpu" else ()
+        extra = _CPU_FLAGS if self.device == "cpu" else ()
         return (*self.device_flags, *_OPTIMISATION, *extra)

@@ -13,7 +13,7 @@ from sartor.codegen.draft import Draft
 from sartor.codegen.initial import simplify_initial
 from sartor.codegen.iree_compiler import ir
 from sartor.codegen.lowering import follower_config, root_config
-from sartor.codegen.operations import body_of, defining_op, indexing_maps, loop_sizes, remap, used_values
+from sartor.codegen.operations import body_of, defining_op, indexing_maps, loop_sizes, remap, source, used_values
 from sartor.codegen.packing import Reshape, Transpose
 from sartor.codegen.slices import LoopTiles, Slice
 from sartor.codegen.snippet import inline, tensor_parts, tensor_type
@@ -127,26 +127,25 @@ class _Dispatch:
         loads = [op.results[0] for op in ops if op.name == LOADS]
         parts = dict(zip(self._operands, loads, strict=True))
         store = next(op for op in ops if op.name == STORE)
-        empty = store.operands[0]
         mapping: dict[ir.Value, ir.Value] = {}
         for op in self._chain.ops:
-            clone = self._clone(op, mapping, store, empty)
+            clone = self._clone(op, mapping, ir.InsertionPoint(store))
             for position in range(len(op.operands) - 1):
                 if (op, position) in self._slots:
                     clone.operands[position] = parts[self._slots[op, position]]
         store.operands[0] = mapping[self._chain.result]
 
-    def _clone(
-        self, op: ir.Operation, mapping: dict[ir.Value, ir.Value], store: ir.Operation, empty: ir.Value
-    ) -> ir.Operation:
+    def _clone(self, op: ir.Operation, mapping: dict[ir.Value, ir.Value], point: ir.InsertionPoint) -> ir.Operation:
         for value in used_values(op):
             if value not in mapping and _is_constant(value):
-                mapping[value] = value.owner.operation.clone(ip=ir.InsertionPoint(store)).results[0]
-        clone = op.clone(ip=ir.InsertionPoint(store))
+                mapping[value] = source(value).clone(ip=point).results[0]
+        tile = ir.Type.parse(tensor_type(self._tiling.workgroup, tensor_parts(op.results[0])[1]))
+        clone = op.clone(ip=point)
         remap(clone, mapping)
         if op != self._chain.root:
-            clone.operands[len(clone.operands) - 1] = empty
-        clone.results[0].set_type(ir.Type.parse(self._result.tile))
+            room = ir.Operation.create("tensor.empty", results=[tile], ip=ir.InsertionPoint(clone))
+            clone.operands[len(clone.operands) - 1] = room.results[0]
+        clone.results[0].set_type(tile)
         self._tiling.configure(clone, is_root=op == self._chain.root)
         mapping[op.results[0]] = clone.results[0]
         return clone

@@ -87,7 +87,7 @@ class Profiler:
             hardware=host().key,
             threads=self._config.threads,
             runtime=runtime_key(),
-            backend=str(self._config.target),
+            backend=self._config.target.key,
         )
 
     def _measure(self, recipes: Sequence[Recipe]) -> None:

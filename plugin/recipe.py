@@ -96,9 +96,7 @@ def unsplit_recipe(front: Front, config: CompileConfig) -> Recipe:
     return Recipe(replace(_empty_plan(front, config), unsplit=True), {})
 
 
-def pinned_recipe(
-    front: Front, candidates: Mapping[str, tuple[Variant, ...]], config: CompileConfig
-) -> Recipe:
+def pinned_recipe(front: Front, candidates: Mapping[str, tuple[Variant, ...]], config: CompileConfig) -> Recipe:
     """Each layer's first variant that its pins allow, for a device that is not there to measure on.
 
     Raises:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import onnx
 
-
 # docs/accuracy.md derives these bounds.
 _HALF_PRECISION = 3e-2
 _QUANTISED = 5e-2

@@ -70,7 +70,7 @@ class Tuner:
             hardware=host().key,
             threads=self._settings.measure.threads,
             runtime=runtime_key(),
-            backend=str(self._settings.target),
+            backend=self._settings.target.key,
         )
 
     def known(self, units: Iterable[Unit]) -> dict[str, dict[str, Measurement]]:

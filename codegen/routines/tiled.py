@@ -47,9 +47,9 @@ class TiledConvolution:
             {
                 "workgroup": (row_block(height, channels // tile.panel), tile.panel),
                 "register": (tile.rows, tile.columns),
-                "depth": min(tile.depth, depth),
+                "depth": tile.depth,
             }
-            for tile in register_tiles(width, channels, machine, machine.lanes(convolution.result.dtype))
+            for tile in register_tiles(width, channels, depth, machine)
         ]
 
     def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:

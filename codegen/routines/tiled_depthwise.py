@@ -15,6 +15,7 @@ from sartor.codegen.target import Target
 from sartor.codegen.workgroups import WorkgroupTiling
 
 _LOOPS = 6
+_FILTER_RANK = 3
 _COLUMNS = 7
 _MOST_CHANNELS = 128
 
@@ -33,16 +34,16 @@ class TiledDepthwise:
         machine = float_machine(task, target)
         if isinstance(machine, Rejected):
             return machine
-        if task.kind is not LayerKind.DEPTHWISE or len(task.results[0].shape) != IMAGE_RANK:
+        filters = [each for each in task.weights if len(each.shape) == _FILTER_RANK]
+        if task.kind is not LayerKind.DEPTHWISE or len(task.results[0].shape) != IMAGE_RANK or not filters:
             return Rejected("not a two-dimensional depthwise convolution")
         _, channels, height, width = task.results[0].shape
-        lanes = machine.lanes(task.results[0].dtype)
+        lanes = machine.lanes
         vector = 2 * lanes if channels % (2 * lanes) == 0 else lanes
         group = _channels_of_group(channels, vector)
-        kernel = max(each.shape[-1] for each in task.weights)
         tile = balanced(width, _COLUMNS), vector
         rows = row_block(height, channels // group)
-        return [{"workgroup": (rows, group), "register": tile, "depth": kernel}]
+        return [{"workgroup": (rows, group), "register": tile, "depth": filters[0].shape[-1]}]
 
     def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:
         rows, channels = pair(parameters["workgroup"])

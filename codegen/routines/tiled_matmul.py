@@ -38,7 +38,7 @@ class TiledMatmul:
         shape = product_shape(task)
         if isinstance(shape, Rejected):
             return shape
-        return _choices(shape, machine, machine.lanes(task.results[0].dtype))
+        return _choices(shape, machine)
 
     def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:
         shape = product_shape(task)
@@ -55,17 +55,17 @@ class TiledMatmul:
         return rewritten(product_draft(task), tiling.apply)
 
 
-def _choices(shape: MatmulShape, machine: Machine, lanes: int) -> list[Parameters]:
+def _choices(shape: MatmulShape, machine: Machine) -> list[Parameters]:
     if shape.rows is None:
-        tiles = vector_tiles(shape.columns, machine, lanes)
+        tiles = vector_tiles(shape.columns, shape.depth, machine)
     else:
-        tiles = register_tiles(shape.rows, shape.columns, machine, lanes)
+        tiles = register_tiles(shape.rows, shape.columns, shape.depth, machine)
     groups = math.prod(shape.batches) * shape.columns
     return [
         {
             "workgroup": (row_block(shape.rows or 1, groups // tile.panel, _MOST_ROWS), tile.panel),
             "register": (tile.rows, tile.columns),
-            "depth": min(tile.depth, shape.depth),
+            "depth": tile.depth,
         }
         for tile in tiles
     ]

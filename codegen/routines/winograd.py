@@ -15,7 +15,7 @@ from sartor.codegen.layer import LayerKind, Task
 from sartor.codegen.layouts import CHANNELS_LAST
 from sartor.codegen.machine import Machine, float_machine
 from sartor.codegen.register_tiles import register_tiles, row_block
-from sartor.codegen.routine import Implementation, Parameters, Rejected, dtype_of, integer
+from sartor.codegen.routine import Implementation, Parameters, Rejected, integer
 from sartor.codegen.target import Target
 from sartor.codegen.winograd_layer import tiling_of, use_iree_ops, use_own_transforms
 from sartor.codegen.winograd_text import Tiling
@@ -61,7 +61,7 @@ class Winograd:
         if isinstance(machine, Rejected):
             tiling = tiling_of(convolution, integer(parameters["tile"]), 1)
             return rewritten(draft, lambda each: use_iree_ops(each, convolution, tiling))
-        tiling = tiling_of(convolution, integer(parameters["tile"]), machine.lanes(convolution.result.dtype))
+        tiling = tiling_of(convolution, integer(parameters["tile"]), machine.lanes)
         return rewritten(draft, lambda each: _rewrite(each, convolution, tiling, machine))
 
 
@@ -71,7 +71,7 @@ def _applicable(task: Task) -> Convolution | Rejected:
         return Rejected("not a two-dimensional convolution without groups")
     if convolution.filter.shape[2:] != (3, 3) or convolution.strides != (1, 1) or convolution.dilations != (1, 1):
         return Rejected("not a 3x3 filter with stride 1 and no dilation")
-    if dtype_of(task) != "f32":
+    if any(each.dtype != "f32" for each in (convolution.image, convolution.filter, convolution.result)):
         return Rejected("its sums need the precision of f32")
     if min(convolution.filter.shape[:2]) < _FEWEST_CHANNELS:
         return Rejected("too few channels for products of matrices")
@@ -97,11 +97,11 @@ def _cost(convolution: Convolution, output_tile: int) -> float:
 def _rewrite(draft: Draft, convolution: Convolution, tiling: Tiling, machine: Machine) -> None:
     use_own_transforms(draft, convolution, tiling)
     channels, inner = convolution.filter.shape[:2]
-    tile = register_tiles(tiling.tiles, channels, machine, tiling.lanes)[0]
+    tile = register_tiles(tiling.tiles, channels, inner, machine)[0]
     groups = tiling.size**2 * (channels // tile.panel)
     WorkgroupTiling(
         workgroup=(1, row_block(tiling.tiles, groups, _MOST_ROWS), tile.panel),
         register=(1, tile.rows, tile.columns),
-        reduction=(min(tile.depth, inner),),
+        reduction=(tile.depth,),
         pipeline="DoubleTilingExpert",
     ).apply(draft)

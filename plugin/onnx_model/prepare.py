@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 import numpy as np
-from onnx import ModelProto, ValueInfoProto, checker, helper
+from onnx import ModelProto, ValueInfoProto, helper
 
 from sartor.errors import UnsupportedModelError
+from sartor.onnx_model.check_prepared import check_prepared
 from sartor.onnx_model.graph import MALFORMED, static_shape
 from sartor.onnx_model.infer import infer_shapes
 from sartor.onnx_model.names import name_nodes
@@ -99,7 +100,7 @@ def prepare(model: ModelProto, shapes: Shapes | None = None) -> PreparedModel:
     steps = (*NORMALISE, partial(bind_shapes, shapes=dict(shapes or {})), *MODERNISE, *SIMPLIFY, *LOWER)
     changes = tuple(change for change in map(partial(_apply, work), steps) if change.names)
     infer_shapes(work)
-    _check(work)
+    check_prepared(work)
     return PreparedModel(work, _infos(work.graph.input), _infos(work.graph.output), changes)
 
 
@@ -115,22 +116,10 @@ def _apply(model: ModelProto, rewrite: Rewrite) -> Change:
         ) from error
 
 
-def _check(model: ModelProto) -> None:
-    try:
-        checker.check_model(model)
-    except (checker.ValidationError, ValueError) as error:
-        first = str(error).strip().splitlines()[0]
-        raise UnsupportedModelError(f"the model is not valid ONNX: {first}") from None
-
-
 def _infos(values: Iterable[ValueInfoProto]) -> tuple[TensorInfo, ...]:
     return tuple(_info(value) for value in values)
 
 
 def _info(value: ValueInfoProto) -> TensorInfo:
-    shape = static_shape(value.type)
-    if shape is None:
-        raise UnsupportedModelError(
-            f"the shape of '{value.name}' depends on the data, which is not supported; only static shapes are compiled"
-        )
-    return TensorInfo(value.name, shape, helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type))
+    tensor = value.type.tensor_type
+    return TensorInfo(value.name, static_shape(value.type) or (), helper.tensor_dtype_to_np_dtype(tensor.elem_type))

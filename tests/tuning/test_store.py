@@ -149,9 +149,7 @@ def test_a_store_is_created_with_its_folders_and_found_again(path: Path) -> None
 
 def test_pruning_shrinks_the_file(path: Path) -> None:
     with Store.open(path) as store:
-        store.put_many(
-            replace(MEASUREMENT, key=replace(KEY, task=str(i)), samples=(1.0,) * 500) for i in range(200)
-        )
+        store.put_many(replace(MEASUREMENT, key=replace(KEY, task=str(i)), samples=(1.0,) * 500) for i in range(200))
     before = path.stat().st_size
     with Store.open(path) as store:
         assert store.prune(created_before=5000.0) == 200

@@ -20,9 +20,7 @@ HERE = Path(__file__).parent
 MIB = 1 << 20
 LIMIT = 128 * MIB
 
-pytestmark = pytest.mark.skipif(
-    sys.platform != "linux", reason="limits and process death are tested on Linux"
-)
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits and process death are tested on Linux")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -34,9 +32,7 @@ def _jobs_module() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def pool(_jobs_module: None) -> Iterator[WorkerPool]:
-    with WorkerPool(
-        2, initializer="worker_jobs:initialize", memory_limit=LIMIT, env={"GREETING": "hello"}
-    ) as pool:
+    with WorkerPool(2, initializer="worker_jobs:initialize", memory_limit=LIMIT, env={"GREETING": "hello"}) as pool:
         yield pool
 
 

@@ -71,7 +71,7 @@ def _mirrored_pad(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | Non
     half = len(listed)
     borders = {axis: (int(pads[index]), int(pads[index + half])) for index, axis in enumerate(listed)}
     padded = {axis: sides for axis, sides in borders.items() if any(sides)}
-    if not padded or min(min(sides) for sides in padded.values()) < 0:
+    if not padded or any(min(sides) < 0 or max(sides) > shape[axis] for axis, sides in padded.items()):
         return None
     emit = Emitter(editor, node)
     value, mode = node.input[0], attributes(node)["mode"]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
-from tests.plugin.onnx_model.builders import FLOAT, FLOAT16, INT64, MS, Array, Value, model, node, weights
+from tests.plugin.onnx_model.builders import FLOAT, FLOAT16, MS, Array, Value, model, node, weights
 
 CASES: dict[str, Callable[[], ModelProto]] = {}
 X: list[Value] = [("x", (2, 3, 7, 9), FLOAT)]

@@ -41,9 +41,7 @@ def _random_choices(rng: Random, arity: int, depth: int) -> tuple[Choice, ...]:
 def _random_problem(rng: Random, most: int, depth: int) -> Problem:
     """A DAG with several sources and sinks, multi-edges and absent adapts; costs are small integers."""
     count = rng.randint(1, most)
-    producers = [
-        [rng.randrange(node) for _ in range(rng.randint(0, 3))] if node else [] for node in range(count)
-    ]
+    producers = [[rng.randrange(node) for _ in range(rng.randint(0, 3))] if node else [] for node in range(count)]
     edges = _edges(producers)
     adapts = {
         (edge, produced, needed): Cost(latency=rng.randint(0, 6), memory=rng.randint(0, 6))
@@ -52,9 +50,7 @@ def _random_problem(rng: Random, most: int, depth: int) -> Problem:
         for needed in SCHEMAS
         if produced != needed and rng.random() < 0.75
     }
-    nodes = tuple(
-        Node(f"n{node}", _random_choices(rng, len(reads), depth)) for node, reads in enumerate(producers)
-    )
+    nodes = tuple(Node(f"n{node}", _random_choices(rng, len(reads), depth)) for node, reads in enumerate(producers))
     return Problem(nodes, edges, adapts)
 
 
@@ -71,9 +67,7 @@ def layout_net() -> BuildNet:
     Costs are reproducible pseudo-random floats; an adapt costs about as much as a layer.
     """
 
-    def build(
-        producers: Sequence[Sequence[int]], schemas: int = 3, choices: int = 4, seed: int = 0
-    ) -> Problem:
+    def build(producers: Sequence[Sequence[int]], schemas: int = 3, choices: int = 4, seed: int = 0) -> Problem:
         rng = Random(seed)
         layouts = [Schema("cpu", "f32", f"l{number}") for number in range(schemas)]
 

@@ -60,9 +60,7 @@ def test_constraints_are_relaxed_where_proposition_3_says(
 
 
 @pytest.mark.parametrize(("producers", "expected"), [(NET_A, 0), (NET_B, 1), (NET_C, 1)])
-def test_width_is_the_number_of_open_branches(
-    layout_net: BuildNet, producers: Producers, expected: int
-) -> None:
+def test_width_is_the_number_of_open_branches(layout_net: BuildNet, producers: Producers, expected: int) -> None:
     """With the prefix set aside, the inner branches of net C do not mention the outer branch."""
     assert dprs.width(layout_net(producers)) == expected
 

@@ -44,9 +44,7 @@ def _problem_within_limit(build: BuildRandom, rng: Random) -> Problem:
 
 def test_registry_lists_the_folder() -> None:
     folder = Path(str(package.__file__)).parent
-    modules = {
-        path.stem: import_module(f"sartor.tuning.selection.{path.stem}") for path in folder.glob("*.py")
-    }
+    modules = {path.stem: import_module(f"sartor.tuning.selection.{path.stem}") for path in folder.glob("*.py")}
     found = {stem: module.select for stem, module in modules.items() if hasattr(module, "select")}
     assert found == SELECTORS
 

@@ -1,0 +1,35 @@
+"""Fixtures of the ONNX front end's tests."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from onnx import ModelProto
+
+from sartor.onnx_model import PreparedModel, load_model, prepare
+from sartor.onnx_model.simplify import simplify
+
+Prepare = Callable[[ModelProto], PreparedModel]
+
+
+@pytest.fixture
+def prepare_quickly(monkeypatch: pytest.MonkeyPatch) -> Prepare:
+    """``prepare`` without onnxslim, whose process takes a second to start."""
+    module = importlib.import_module("sartor.onnx_model.prepare")
+    monkeypatch.setattr(module, "SIMPLIFY", tuple(step for step in module.SIMPLIFY if step is not simplify))
+    return prepare
+
+
+@pytest.fixture
+def save_and_load(tmp_path: Path) -> Callable[[ModelProto | bytes], ModelProto]:
+    """Write a file and read it back with all checks."""
+
+    def load(content: ModelProto | bytes) -> ModelProto:
+        path = tmp_path / "model.onnx"
+        path.write_bytes(content if isinstance(content, bytes) else content.SerializeToString())
+        return load_model(path)
+
+    return load
