@@ -12,6 +12,7 @@ from sartor.codegen.layer import Task
 from sartor.codegen.operations import body_of
 from sartor.codegen.packing import Packing, Step
 from sartor.codegen.routine import Implementation, Rejected, layouts_with, plain_inputs, plain_output
+from sartor.codegen.snippet import first_error
 from sartor.errors import CompileError
 
 _GENERALIZE = "linalg-generalize-named-ops"
@@ -104,7 +105,7 @@ class Draft:
         try:
             run_passes(self.module, f"builtin.module(util.func({','.join(passes)}))")
         except CompileError as error:
-            raise ValueError(_first_error(error)) from None
+            raise ValueError(first_error(error)) from None
 
     def _sign(self) -> None:
         """Make the function's signature that of its body."""
@@ -125,15 +126,9 @@ class Draft:
         try:
             self.module.operation.verify()
         except ir.MLIRError as error:
-            raise ValueError(_first_error(error)) from None
+            raise ValueError(first_error(error)) from None
         body = str(self.function.get_asm(use_local_scope=True))
         return Implementation(body, self.inputs, self.output, tuple(self.packings))
-
-
-def _first_error(error: Exception) -> str:
-    """What MLIR says is wrong, without where."""
-    lines = str(error).splitlines()
-    return next((line.partition("error: ")[2] for line in lines if "error: " in line), lines[0])
 
 
 def rewritten(draft: Draft | Rejected, rewrite: Callable[[Draft], None]) -> Implementation | Rejected:

@@ -18,8 +18,14 @@ def inline(text: str, operands: Sequence[ir.Value], point: ir.InsertionPoint) ->
 
     Returns:
         What the function returns.
+
+    Raises:
+        ValueError: if the text is not valid MLIR.
     """
-    module = ir.Module.parse(text)
+    try:
+        module = ir.Module.parse(text)
+    except ir.MLIRError as error:
+        raise ValueError(first_error(error)) from None
     block = body_of(module.body.operations[0].operation)
     mapping = dict(zip(block.arguments, operands, strict=True))
     *ops, terminator = [view.operation for view in block.operations]
@@ -28,6 +34,12 @@ def inline(text: str, operands: Sequence[ir.Value], point: ir.InsertionPoint) ->
         remap(clone, mapping)
         mapping.update(zip(op.results, clone.results, strict=True))
     return [mapping[value] for value in terminator.operands]
+
+
+def first_error(error: Exception) -> str:
+    """What MLIR says is wrong, without where."""
+    lines = str(error).splitlines()
+    return next((line.partition("error: ")[2] for line in lines if "error: " in line), lines[0])
 
 
 def tensor_type(shape: Sequence[int], element: ir.Type | str) -> str:

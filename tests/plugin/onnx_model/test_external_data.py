@@ -100,7 +100,7 @@ def test_path_that_leaves_the_folder(folder: Path, place: Callable[[TensorProto]
 
 
 def test_absolute_path(folder: Path) -> None:
-    with pytest.raises(UnsupportedModelError, match="tensor 'w'.*only files inside"):
+    with pytest.raises(UnsupportedModelError, match=r"tensor 'w'.*only files inside"):
         _load(folder, _as_initializer(_external(str(folder / "w.bin"))))
 
 
@@ -131,7 +131,7 @@ def test_model_reached_through_a_link_finds_its_data(folder: Path) -> None:
 
 @pytest.mark.parametrize("special", ["data", "."])
 def test_folder_instead_of_a_file(folder: Path, special: str) -> None:
-    with pytest.raises(SartorError, match="not a plain file|cannot be read"):
+    with pytest.raises(SartorError, match=r"not a plain file|cannot be read"):
         _load(folder, _as_initializer(_external(special)))
 
 
@@ -178,5 +178,5 @@ def test_many_references_to_one_file_are_bounded(folder: Path) -> None:
         tensor = _external("w.bin")
         tensor.name, tensor.dims[0] = f"w{index}", 2**24
         built.graph.initializer.append(tensor)
-    with pytest.raises(UnsupportedModelError, match="declares .* bytes of weights"):
+    with pytest.raises(UnsupportedModelError, match=r"declares .* bytes of weights"):
         _load(folder, built)
