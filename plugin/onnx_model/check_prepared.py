@@ -10,6 +10,7 @@ from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, checker
 
 from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graph import GraphEditor, attributes, static_shape
+from sartor.onnx_model.infer import infer_shapes
 from sartor.onnx_model.limits import MAX_VALUE_BYTES
 from sartor.onnx_model.tensor_data import element_bits
 from sartor.onnx_model.walk import describe_node
@@ -24,6 +25,8 @@ def check_prepared(model: ModelProto) -> None:
         UnsupportedModelError: not valid ONNX, an input or output that is no static tensor, a value whose rank is
             unknown or that is too large, or an operator that IREE compiles to wrong results.
     """
+    if any(not value.type.tensor_type.HasField("shape") for value in model.graph.output):
+        infer_shapes(model, strict=True)
     try:
         checker.check_model(model)
     except (checker.ValidationError, ValueError) as error:

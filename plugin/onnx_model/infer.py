@@ -23,15 +23,19 @@ from sartor.onnx_model.graph import GraphEditor
 _VALUES_KEPT = 1024
 
 
-def infer_shapes(model: ModelProto) -> None:
+def infer_shapes(model: ModelProto, *, strict: bool = False) -> None:
     """Give every value of ``model`` the type and shape that follow from the inputs, in place.
+
+    Args:
+        model: edited.
+        strict: refuse nodes whose shapes do not fit together, instead of leaving what they compute without a shape.
 
     Raises:
         UnsupportedModelError: the model contradicts itself.
     """
     skeleton = _without_weights(model)
     try:
-        inferred = shape_inference.infer_shapes(skeleton, data_prop=True)
+        inferred = shape_inference.infer_shapes(skeleton, strict_mode=strict, data_prop=True)
     except (shape_inference.InferenceError, checker.ValidationError, RuntimeError, ValueError) as error:
         raise UnsupportedModelError(f"the model's shapes contradict each other: {_first_line(error)}") from None
     _take_types(model.graph, inferred.graph)
@@ -40,10 +44,10 @@ def infer_shapes(model: ModelProto) -> None:
 def infer_node(node: NodeProto, editor: GraphEditor, opset: OperatorSetIdProto) -> dict[str, TypeProto]:
     """Types of the outputs of one standard operator, from what is known of its inputs; empty where they are not."""
     read = {name for name in node.input if name}
-    types = {name: value for name in read if (value := editor.type(name)) is not None}
+    types = {name: kind for name in read if (kind := editor.type(name)) is not None}
     if node.domain or len(types) != len(read):
         return {}
-    values = {name: value for name in types if (value := editor.tensor(name)) and sum(value.dims) <= _VALUES_KEPT}
+    values = {name: tensor for name in types if (tensor := editor.tensor(name)) and sum(tensor.dims) <= _VALUES_KEPT}
     try:
         schema = defs.get_schema(node.op_type, opset.version, "")
         return dict(shape_inference.infer_node_outputs(schema, node, types, values, opset_imports=[opset]))

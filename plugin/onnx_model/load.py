@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from google.protobuf.message import DecodeError
 from onnx import ModelProto
 
 from sartor.errors import UnsupportedModelError, UsageError
 from sartor.onnx_model.external_data import inline_external_data
 from sartor.onnx_model.limits import MAX_MODEL_BYTES
-from sartor.onnx_model.protobuf import DecodeError
 from sartor.onnx_model.validate import check_model, check_structure
 
 _LFS_POINTER = b"version https://git-lfs"

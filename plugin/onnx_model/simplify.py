@@ -8,11 +8,11 @@ import sys
 import tempfile
 from pathlib import Path
 
+from google.protobuf.message import DecodeError, EncodeError
 from onnx import ModelProto, checker
 
 from sartor.onnx_model.infer import infer_shapes
 from sartor.onnx_model.names import producer_names, restore_names
-from sartor.onnx_model.protobuf import DecodeError, EncodeError
 
 _log = logging.getLogger(__name__)
 

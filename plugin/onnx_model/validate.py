@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from functools import partial
 
+from google.protobuf.message import Message
 from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorShapeProto, defs
 
 from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.limits import MAX_DIMENSION, MAX_FUNCTION_DEPTH, MAX_MODEL_BYTES, MAX_NODES
-from sartor.onnx_model.protobuf import Message
 from sartor.onnx_model.rewrites.expand_operators import CONTRIB_DOMAIN, CONTRIB_OPERATORS
 from sartor.onnx_model.tensor_data import check_stored_data, stored_bytes
 from sartor.onnx_model.walk import describe_node, messages, nodes, tensors

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from google.protobuf.message import Message
 from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
-
-from sartor.onnx_model.protobuf import Message
 
 
 def describe_node(node: NodeProto) -> str:

@@ -36,6 +36,7 @@ CASES = (*all_cases().names, *half_cases().names)
 
 # Every parameter set is tried on these, only the first one on the others: compiling them takes most of the time.
 THOROUGH = ("conv3x3_residual", "conv1x1_residual", "linear_gelu")
+PATCHES = ("conv3x3_stride_asymmetric", "conv1x1_batch", "half_conv3x3")
 WINOGRAD = ("conv3x3_residual", "conv3x3_batch", "conv3x3_odd_channels")
 
 # Sums in another order; Winograd's sums have terms larger than their result. Products of f16 are added up in f32 and
@@ -69,11 +70,14 @@ def _subject(layer: Layer, front: Front) -> Subject:
         kept = variants if layer.name in THOROUGH else variants[:1]
         found |= {each.descriptor.partition(".")[2]: each.implementation for each in kept}
     if layer.name in WINOGRAD:
-        found |= {f"winograd{{tile={tile}}}": _winograd(layer.task, tile, HOST) for tile in (2, 4, 6)}
+        tiles = (2, 4, 6) if layer.name in THOROUGH else (4,)
+        found |= {f"winograd{{tile={tile}}}": _winograd(layer.task, tile, HOST) for tile in tiles}
+    if layer.name == WINOGRAD[0]:
         found["winograd of IREE"] = _winograd(layer.task, 6, Target.create("vulkan"))
-    for_other_devices = Im2colMatmul().build(layer.task, {}, Target.create("vulkan"))
-    if isinstance(for_other_devices, Implementation):
-        found["im2col_matmul"] = for_other_devices
+    if layer.name in PATCHES:
+        built = Im2colMatmul().build(layer.task, {}, Target.create("vulkan"))
+        assert isinstance(built, Implementation), built
+        found["im2col_matmul"] = built
     return Subject(layer, front.weights, found)
 
 

@@ -10,7 +10,7 @@ import onnxruntime
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 Array = np.ndarray[Any, Any]
-Value = tuple[str, Sequence[int | str], int]
+Value = tuple[str, Sequence[int | str] | None, int]
 
 FLOAT, FLOAT16, INT64 = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.INT64
 MS = "com.microsoft"
@@ -34,7 +34,7 @@ def model(
     graph = helper.make_graph(
         list(nodes),
         "graph",
-        [helper.make_tensor_value_info(name, kind, list(shape)) for name, shape, kind in inputs],
+        [helper.make_tensor_value_info(name, kind, shape) for name, shape, kind in inputs],
         [helper.make_tensor_value_info(name, kind, shape) for name, shape, kind in typed],
         [numpy_helper.from_array(np.asarray(value), name) for name, value in (constants or {}).items()],
     )

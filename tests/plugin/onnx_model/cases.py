@@ -325,7 +325,7 @@ def _conditional() -> ModelProto:
         "then",
         [],
         [helper.make_tensor_value_info("u", FLOAT, None)],
-        [numpy_helper.from_array(np.float32(2), "k")],
+        [numpy_helper.from_array(np.array(2, np.float32), "k")],
     )
     other = helper.make_graph(
         [node("Identity", ["x"], ["e"], name="else_identity")],

@@ -96,7 +96,7 @@ def test_unused_input_stays_in_the_signature(prepare_quickly: Prepare) -> None:
 @pytest.mark.parametrize(
     "attributes",
     [
-        {"value": numpy_helper.from_array(np.float32(2))},
+        {"value": numpy_helper.from_array(np.array(2, np.float32))},
         {"value_float": 2.0},
         {"value_floats": [2.0]},
         {
@@ -208,23 +208,42 @@ def test_dead_nodes_and_weights_go() -> None:
     ("built", "message"),
     [
         (
-            model([node("GridSample", ["x", "g"], ["y"], mode="nearest")], [("x", (1, 1, 4, 4), FLOAT), ("g", (1, 2, 2, 2), FLOAT)], ["y"]),
+            model(
+                [node("GridSample", ["x", "g"], ["y"], mode="nearest")],
+                [("x", (1, 1, 4, 4), FLOAT), ("g", (1, 2, 2, 2), FLOAT)],
+                ["y"],
+            ),
             r"node 'gridsample' \(GridSample\) is not supported: IREE 3.13 compiles",
         ),
         (
-            model([node("FusedConv", ["x", "w"], ["y"], domain="com.microsoft", activation="Mystery")], [("x", (1, 1, 4, 4), FLOAT)], ["y"], {"w": weights(1, 1, 3, 3)}),
+            model(
+                [node("FusedConv", ["x", "w"], ["y"], domain="com.microsoft", activation="Mystery")],
+                [("x", (1, 1, 4, 4), FLOAT)],
+                ["y"],
+                {"w": weights(1, 1, 3, 3)},
+            ),
             r"node 'fusedconv' \(com.microsoft.FusedConv\) has the activation 'Mystery'",
         ),
         (
-            model([node("LSTM", ["x", "w", "r", "", "n"], ["y"], hidden_size=2)], [("x", (3, 1, 2), FLOAT)], ["y"], {"w": weights(1, 8, 2), "r": weights(1, 8, 2), "n": np.array([2], np.int32)}),
+            model(
+                [node("LSTM", ["x", "w", "r", "", "n"], ["y"], hidden_size=2)],
+                [("x", (3, 1, 2), FLOAT)],
+                ["y"],
+                {"w": weights(1, 8, 2), "r": weights(1, 8, 2), "n": np.array([2], np.int32)},
+            ),
             r"node 'lstm' \(LSTM\) has sequences of unequal length",
         ),
         (
-            model([node("Conv", ["x", "w"], ["y"], strides=[0, 0], auto_pad="SAME_UPPER")], [("x", (1, 1, 4, 4), FLOAT)], [("y", (1, 1, 4, 4), FLOAT)], {"w": weights(1, 1, 3, 3)}),
+            model(
+                [node("Conv", ["x", "w"], ["y"], strides=[0, 0], auto_pad="SAME_UPPER")],
+                [("x", (1, 1, 4, 4), FLOAT)],
+                [("y", (1, 1, 4, 4), FLOAT)],
+                {"w": weights(1, 1, 3, 3)},
+            ),
             r"node 'conv' \(Conv\)|contradict",
         ),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_expressed_is_refused_by_name(built: ModelProto, message: str, prepare_quickly: Prepare) -> None:
     with pytest.raises(UnsupportedModelError, match=message):
         prepare_quickly(built)

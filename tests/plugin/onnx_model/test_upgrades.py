@@ -26,9 +26,27 @@ OLD: dict[str, ModelProto] = {
     "pad": model([node("Pad", ["x"], ["y"], pads=[0, 0, 1, 2, 0, 0, 2, 1], value=0.5)], X, ["y"], opset=8),
     "pad_reflect": model([node("Pad", ["x"], ["y"], pads=[0, 0, 1, 2, 0, 0, 2, 1], mode="reflect")], X, ["y"], opset=9),
     "reduce_sum": model([node("ReduceSum", ["x"], ["y"], axes=[1, 3], keepdims=0)], X, ["y"], opset=11),
-    "resize": model([node("Resize", ["x", "s"], ["y"], mode="nearest")], X, ["y"], {"s": np.array([1, 1, 2, 3], np.float32)}, opset=10),
-    "resize_linear": model([node("Resize", ["x", "s"], ["y"], mode="linear")], X, ["y"], {"s": np.array([1, 1, 2, 1.5], np.float32)}, opset=10),
-    "scatter": model([node("Scatter", ["x", "i", "u"], ["y"], axis=3)], X, ["y"], {"i": np.zeros((1, 1, 1, 1), np.int64), "u": np.ones((1, 1, 1, 1), np.float32)}, opset=9),
+    "resize": model(
+        [node("Resize", ["x", "s"], ["y"], mode="nearest")],
+        X,
+        ["y"],
+        {"s": np.array([1, 1, 2, 3], np.float32)},
+        opset=10,
+    ),
+    "resize_linear": model(
+        [node("Resize", ["x", "s"], ["y"], mode="linear")],
+        X,
+        ["y"],
+        {"s": np.array([1, 1, 2, 1.5], np.float32)},
+        opset=10,
+    ),
+    "scatter": model(
+        [node("Scatter", ["x", "i", "u"], ["y"], axis=3)],
+        X,
+        ["y"],
+        {"i": np.zeros((1, 1, 1, 1), np.int64), "u": np.ones((1, 1, 1, 1), np.float32)},
+        opset=9,
+    ),
     "slice": model([node("Slice", ["x"], ["y"], starts=[1, -3], ends=[100, -1], axes=[2, 3])], X, ["y"], opset=9),
     "slice_first_axes": model([node("Slice", ["x"], ["y"], starts=[1, 0], ends=[2, 2])], X, ["y"], opset=7),
     "softmax_last": model([node("Softmax", ["x"], ["y"], axis=3)], X, ["y"], opset=11),
@@ -36,11 +54,19 @@ OLD: dict[str, ModelProto] = {
     "log_softmax_together": model([node("LogSoftmax", ["x"], ["y"], axis=2)], X, ["y"], opset=9),
     "split": model([node("Split", ["x"], ["y", "z"], axis=3, split=[2, 3])], X, ["y", "z"], opset=11),
     "split_evenly": model([node("Split", ["x"], ["y", "z"], axis=2)], X, ["y", "z"], opset=9),
-    "squeeze": model([node("Unsqueeze", ["x"], ["u"], axes=[0, 3]), node("Squeeze", ["u"], ["y"], axes=[0])], X, ["y"], opset=11),
+    "squeeze": model(
+        [node("Unsqueeze", ["x"], ["u"], axes=[0, 3]), node("Squeeze", ["u"], ["y"], axes=[0])], X, ["y"], opset=11
+    ),
     "top_k": model([node("TopK", ["x"], ["y", "i"], k=2, axis=3)], X, ["y", ("i", None, TensorProto.INT64)], opset=9),
     "upsample_attribute": model([node("Upsample", ["x"], ["y"], scales=[1.0, 1.0, 2.0, 2.0])], X, ["y"], opset=7),
-    "upsample_input": model([node("Upsample", ["x", "s"], ["y"], mode="linear")], X, ["y"], {"s": np.array([1, 1, 2, 2], np.float32)}, opset=9),
-}  # fmt: skip
+    "upsample_input": model(
+        [node("Upsample", ["x", "s"], ["y"], mode="linear")],
+        X,
+        ["y"],
+        {"s": np.array([1, 1, 2, 2], np.float32)},
+        opset=9,
+    ),
+}
 
 
 @pytest.mark.parametrize("name", sorted(OLD))
