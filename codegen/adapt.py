@@ -7,6 +7,7 @@ and merges again; where the bytes are the same it is a reshape and costs nothing
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain, pairwise
 
 from sartor.codegen.layer import TensorType
 from sartor.codegen.layouts import PLAIN, image_layout, physical_type, same_bytes
@@ -17,10 +18,10 @@ _CHANNEL = 1
 
 @dataclass(frozen=True)
 class Part:
-    """One physical dimension: an ONNX axis, and which part of it (0 all or outer, 1 inner)."""
+    """A part of an ONNX axis, ``number`` counted from the part that changes fastest."""
 
     axis: int
-    level: int
+    number: int
     size: int
 
 
@@ -28,7 +29,7 @@ def adapt(logical: TensorType, source: str, target: str) -> Implementation:
     """Code that takes a tensor of ONNX type ``logical`` from layout ``source`` to ``target``.
 
     Raises:
-        ValueError: if a layout does not fit the tensor.
+        ValueError: if a layout does not fit the tensor, or blocks of the two do not nest.
     """
     before, after = physical_type(logical, source), physical_type(logical, target)
     if same_bytes(logical, source, target):
@@ -56,62 +57,55 @@ def _reshape(before: TensorType, after: TensorType) -> tuple[list[str], str]:
 
 
 def _transpose(logical: TensorType, source: str, target: str) -> tuple[list[str], str]:
-    blocks = [each for each in (image_layout(source).block, image_layout(target).block) if each]
-    block = min(blocks, default=None)
-    if any(each % (block or 1) for each in blocks):
-        raise ValueError(f"layouts {source} and {target} have blocks that do not nest")
-    start, end = _parts(logical, source, block), _parts(logical, target, block)
-    split, joined = _type(start, logical), _type(end, logical)
-    order = [start.index(part) for part in end]
+    bounds = _bounds(logical, source, target)
+    start, end = _dimensions(logical, source, bounds), _dimensions(logical, target, bounds)
+    parts, moved = list(chain(*start)), list(chain(*end))
+    order = [parts.index(part) for part in moved]
+    split, joined = _type(parts, logical), _type(moved, logical)
     before, after = physical_type(logical, source), physical_type(logical, target)
-    lines, value = _regroup("%arg0", before, split, "%split", expand=True)
+    lines, value, result = [], "%arg0", "%moved"
+    if split != before:
+        lines.append(
+            f"%split = tensor.expand_shape %arg0 {_groups(start)} output_shape {list(split.shape)} "
+            f": {before} into {split}"
+        )
+        value = "%split"
     lines.append(f"%empty = tensor.empty() : {joined}")
     lines.append(f"%moved = linalg.transpose ins({value} : {split}) outs(%empty : {joined}) permutation = {order}")
-    merged, result = _regroup("%moved", joined, after, "%out", expand=False)
-    return lines + merged, result
+    if joined != after:
+        lines.append(f"%out = tensor.collapse_shape %moved {_groups(end)} : {joined} into {after}")
+        result = "%out"
+    return lines, result
 
 
-def _parts(logical: TensorType, layout: str, block: int | None) -> list[Part]:
-    """Physical dimensions of ``layout``, its channels split where ``block`` asks for it."""
+def _bounds(logical: TensorType, source: str, target: str) -> list[int]:
+    """Where either layout cuts the channels, from one channel to all."""
+    blocks = {block for each in (source, target) if (block := image_layout(each).block)}
+    bounds = [1, *sorted(blocks), logical.shape[_CHANNEL]]
+    if any(large % small for small, large in pairwise(bounds)):
+        raise ValueError(f"layouts {source} and {target} have blocks that do not nest")
+    return bounds
+
+
+def _dimensions(logical: TensorType, layout: str, bounds: list[int]) -> list[list[Part]]:
+    """Parts of each dimension in memory, channels cut at all bounds."""
     chosen = image_layout(layout)
-    parts: list[Part] = []
-    for axis in chosen.order:
-        size = logical.shape[axis]
-        if axis != _CHANNEL or block is None:
-            parts.append(Part(axis, 0, size))
-        elif chosen.block is None:
-            parts += [Part(axis, 0, size // block), Part(axis, 1, block)]
-        else:
-            parts.append(Part(axis, 0, size // block))
-    if chosen.block is not None and block is not None:
-        parts.append(Part(_CHANNEL, 1, block))
-    return parts
+    channels = [Part(_CHANNEL, number, large // small) for number, (small, large) in enumerate(pairwise(bounds))]
+    inner = 0 if chosen.block is None else bounds.index(chosen.block, 1)
+    dimensions = [
+        channels[inner:][::-1] if axis == _CHANNEL else [Part(axis, 0, logical.shape[axis])] for axis in chosen.order
+    ]
+    return [*dimensions, channels[:inner][::-1]] if inner else dimensions
 
 
 def _type(parts: list[Part], logical: TensorType) -> TensorType:
     return TensorType(tuple(part.size for part in parts), logical.dtype)
 
 
-def _regroup(value: str, before: TensorType, after: TensorType, name: str, *, expand: bool) -> tuple[list[str], str]:
-    """Split or merge adjacent dimensions, if the shapes differ at all."""
-    if before == after:
-        return [], value
-    small, large = (before, after) if expand else (after, before)
-    groups: list[list[int]] = []
-    position = 0
-    for size in small.shape:
-        group, product = [position], large.shape[position]
-        while product < size:
-            position += 1
-            group.append(position)
-            product *= large.shape[position]
-        groups.append(group)
-        position += 1
-    if expand:
-        return [
-            f"{name} = tensor.expand_shape {value} {groups} output_shape {list(after.shape)} : {before} into {after}"
-        ], name
-    return [f"{name} = tensor.collapse_shape {value} {groups} : {before} into {after}"], name
+def _groups(dimensions: list[list[Part]]) -> list[list[int]]:
+    """Positions of the parts of each dimension."""
+    positions = iter(range(sum(map(len, dimensions))))
+    return [[next(positions) for _ in parts] for parts in dimensions]
 
 
 def needs_adapt(source: str, target: str) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sartor.codegen.generic_layout import GenericRewriter
-from sartor.codegen.iree_compiler import ir, run_passes
+from sartor.codegen.iree_compiler import ir, run_passes, shared_context
 from sartor.codegen.layer import Task, TensorType
 from sartor.codegen.layouts import IMAGE_RANK, ImageLayout, image_layout
 from sartor.codegen.operations import body_of, defining_op, nested, used_values
@@ -59,7 +59,7 @@ def has_images(task: Task) -> bool:
 
 def convert_images(task: Task, layout: str) -> Converted | Rejected:
     """``task`` with all images, arguments and results included, in ``layout``; or what ties it to ONNX's."""
-    context = ir.Context()
+    context = shared_context()
     with context, ir.Location.unknown(context):
         module = ir.Module.parse(task.body)
         run_passes(module, _GENERALIZE)

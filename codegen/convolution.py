@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
-from sartor.codegen.iree_compiler import ir
+from sartor.codegen.iree_compiler import ir, shared_context
 from sartor.codegen.layer import Task, TensorType
 from sartor.codegen.operations import body_of
 
@@ -39,7 +39,7 @@ class Convolution:
 @functools.lru_cache(maxsize=1024)
 def convolution_of(task: Task) -> Convolution | None:
     """The convolution at the root of a layer; None for one with groups, or in another number of dimensions."""
-    with ir.Context():
+    with shared_context():
         module = ir.Module.parse(task.body)
         ops = [view.operation for view in body_of(module.body.operations[0].operation).operations]
         found = [op for op in ops if op.name == _PLAIN]

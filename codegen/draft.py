@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sartor.codegen.chain import Chain, chain_of, root_of
 from sartor.codegen.convert import convert_images
-from sartor.codegen.iree_compiler import ir, run_passes
+from sartor.codegen.iree_compiler import ir, run_passes, shared_context
 from sartor.codegen.layer import Task
 from sartor.codegen.operations import body_of
 from sartor.codegen.packing import Packing, Step
@@ -39,7 +39,7 @@ class Draft:
     @staticmethod
     def plain(task: Task) -> Draft:
         """The layer in ONNX's layouts."""
-        module = ir.Module.parse(task.body, ir.Context())
+        module = ir.Module.parse(task.body, shared_context())
         draft = Draft(module, task, plain_inputs(task), plain_output(task), [Packing() for _ in task.weights])
         draft.run_passes(_GENERALIZE)
         return draft

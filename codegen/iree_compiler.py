@@ -6,6 +6,7 @@ A crash inside the compiler takes the process with it, so callers that compile w
 from __future__ import annotations
 
 import ctypes
+import functools
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
 
@@ -29,6 +30,7 @@ __all__ = [
     "ir",
     "onnx_importer",
     "run_passes",
+    "shared_context",
     "translate",
     "translate_bytecode",
 ]
@@ -43,6 +45,12 @@ _DiagnosticCallback = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctyp
 def compiler_version() -> str:
     """Version of the installed compiler wheel, part of every key under which results are stored."""
     return version("iree-base-compiler")
+
+
+@functools.cache
+def shared_context() -> ir.Context:
+    """A context for small modules: creating one takes longer than rewriting a layer."""
+    return ir.Context()
 
 
 def _c_function(name: str, *argument_types: type) -> Callable[..., object]:

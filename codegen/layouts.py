@@ -98,20 +98,28 @@ def same_bytes(logical: TensorType, one: str, other: str) -> bool:
     return one == other or _moved(logical, one) == _moved(logical, other)
 
 
-def _moved(logical: TensorType, layout: str) -> tuple[tuple[int, int], ...]:
-    """Order in which the non-trivial parts of each dimension appear in memory."""
+def _moved(logical: TensorType, layout: str) -> list[tuple[int, int, int]]:
+    """How a tensor lies in memory: axis, step along it and number of steps of each part, adjacent parts joined."""
+    parts: list[tuple[int, int, int]] = []
+    for axis, step, count in _parts(logical, layout):
+        if count == 1:
+            continue
+        if parts and parts[-1][:2] == (axis, step * count):
+            count *= parts.pop()[2]
+        parts.append((axis, step, count))
+    return parts
+
+
+def _parts(logical: TensorType, layout: str) -> list[tuple[int, int, int]]:
     if layout == PLAIN:
-        return tuple((axis, 0) for axis, size in enumerate(logical.shape) if size > 1)
+        return [(axis, 1, size) for axis, size in enumerate(logical.shape)]
     chosen = image_layout(layout)
-    parts = [(axis, 0) for axis in chosen.order if _outer(logical, axis, chosen.block) > 1]
-    if chosen.block is not None and chosen.block > 1:
-        whole = logical.shape[1] == chosen.block
-        parts.append((1, 0 if whole else 1))
-    return tuple(parts)
-
-
-def _outer(logical: TensorType, axis: int, block: int | None) -> int:
-    return logical.shape[axis] // block if axis == 1 and block else logical.shape[axis]
+    block = chosen.block or 1
+    parts = [
+        (axis, block, logical.shape[axis] // block) if axis == 1 else (axis, 1, logical.shape[axis])
+        for axis in chosen.order
+    ]
+    return [*parts, (1, 1, block)]
 
 
 def with_shape(tensor: TensorType, shape: tuple[int, ...]) -> TensorType:

@@ -41,7 +41,7 @@ def use_own_transforms(draft: Draft, convolution: Convolution, tiling: Tiling) -
 
 
 def use_iree_ops(draft: Draft, convolution: Convolution, tiling: Tiling) -> None:
-    """The same with IREE's Winograd ops.
+    """The same with IREE's Winograd ops, whose code for Vulkan does not compile where tiles do not fill the image.
 
     Raises:
         ValueError: if the filter is no weight.
@@ -50,7 +50,8 @@ def use_iree_ops(draft: Draft, convolution: Convolution, tiling: Tiling) -> None
         root = draft.root
         point = ir.InsertionPoint(root)
         weights = _transform_weight(draft, root, convolution, tiling)
-        (result,) = inline(_iree_ops(convolution, tiling), [root.operands[0], weights], point)
+        (image,) = inline(_pad(convolution, tiling), [root.operands[0]], point)
+        (result,) = inline(_iree_ops(convolution, tiling), [image, weights], point)
         _finish(root, result, convolution, tiling)
 
 
@@ -131,12 +132,11 @@ def _products(tiling: Tiling, inner: int, channels: int) -> str:
 
 
 def _iree_ops(convolution: Convolution, tiling: Tiling) -> str:
-    """A function from the image and the transformed filter to the result in whole tiles."""
+    """A function from the padded image and the transformed filter to the result in whole tiles."""
     element, size, squared = tiling.element, tiling.size, tiling.size**2
-    batch, inner, height, width = convolution.image.shape
-    channels = convolution.filter.shape[0]
-    grid = (size, size, batch, tiling.rows, tiling.columns)
-    image = tensor_type((batch, height, width, inner), element)
+    channels, inner = convolution.filter.shape[:2]
+    grid = (size, size, tiling.batch, tiling.rows, tiling.columns)
+    image = tensor_type(tiling.image(inner), element)
     weights = tensor_type((squared, inner, channels), element)
     tiles, flat = tensor_type((*grid, inner), element), tensor_type(tiling.transformed(inner), element)
     products = tensor_type(tiling.transformed(channels), element)

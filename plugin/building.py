@@ -45,6 +45,7 @@ class Builder:
     config: CompileConfig
     progress: Progress
     _done: list[Build] = field(default_factory=list)
+    _failed: list[tuple[Recipe, str]] = field(default_factory=list)
     _numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def build(self, recipes: Sequence[Recipe]) -> list[Build]:
@@ -54,28 +55,30 @@ class Builder:
             CompileError: if none does.
         """
         missing = [recipe for recipe in recipes if self._find(recipe) is None]
-        failures = self._compile(missing)
+        self._compile(missing)
         found = [built for recipe in recipes if (built := self._find(recipe)) is not None]
         if not found:
-            raise CompileError(f"no plan compiles: {failures[0]}")
+            raise CompileError(f"no plan compiles: {self.failure(recipes[0])}")
         return found
+
+    def failure(self, recipe: Recipe) -> str:
+        """Why a recipe did not compile."""
+        return next((message for each, message in self._failed if each is recipe), "it was not compiled")
 
     def _find(self, recipe: Recipe) -> Build | None:
         return next((each for each in self._done if each.recipe is recipe), None)
 
-    def _compile(self, recipes: Sequence[Recipe]) -> list[str]:
+    def _compile(self, recipes: Sequence[Recipe]) -> None:
         builds = {f"plan{next(self._numbers)}": recipe for recipe in recipes}
         files = {name: self._files(name) for name in builds}
         # The unsplit model takes longest to compile, so it starts first.
         jobs = [(name, self._job(builds[name], files[name])) for name in reversed(builds)]
-        failures: list[str] = []
         for done, result in enumerate(self.pool.map_unordered(_BUILD, jobs, _TIMEOUT), 1):
             self.progress("compiling plans", done, len(jobs))
             if result.status is JobStatus.OK:
                 self._done.append(Build(builds[result.job_id], files[result.job_id]))
             else:
-                failures.append(result.message)
-        return failures
+                self._failed.append((builds[result.job_id], result.message))
 
     def _files(self, name: str) -> NetFiles:
         external = self.config.external_weights is not None

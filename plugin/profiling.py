@@ -96,7 +96,7 @@ class Profiler:
         runs = self._run(builds)
         for recipe in recipes:
             built = next((each for each in builds if each.recipe is recipe), None)
-            run = runs[id(built)] if built else NetRun(Status.COMPILE_FAILED, message="the whole net does not compile")
+            run = runs[id(built)] if built else NetRun(Status.COMPILE_FAILED, message=self._builder.failure(recipe))
             self._store.put(
                 Measurement(self._key(recipe), run.status, run.samples, error=run.error, message=run.message)
             )

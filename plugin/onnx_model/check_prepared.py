@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, checker
 
@@ -67,30 +66,35 @@ def _check_results(node: NodeProto, editor: GraphEditor) -> None:
 
 def _check_lowering(node: NodeProto, editor: GraphEditor) -> None:
     reason = _WRONG.get(node.op_type) if not node.domain else None
-    if reason is not None and (what := reason(attributes(node))):
+    if reason is not None and (what := reason(node, editor)):
         raise UnsupportedModelError(
             f"{describe_node(node)} is not supported: IREE 3.13 compiles {what} to wrong results; "
             "replace the operator before exporting"
         )
 
 
-def _grid_sample(found: dict[str, Any]) -> str:
-    return "GridSample with nearest sampling" if found.get("mode", "linear") == "nearest" else ""
+def _grid_sample(node: NodeProto, editor: GraphEditor) -> str:
+    return "GridSample with nearest sampling" if attributes(node).get("mode", "linear") == "nearest" else ""
 
 
-def _average_pool(found: dict[str, Any]) -> str:
-    dilated = max(found.get("dilations", [1])) > 1
-    return "AveragePool with dilations and ceil_mode" if dilated and found.get("ceil_mode") else ""
+def _average_pool(node: NodeProto, editor: GraphEditor) -> str:
+    found = attributes(node)
+    wrong = max(found.get("dilations", [1])) > 1 and found.get("ceil_mode") and found.get("count_include_pad")
+    return "AveragePool with dilations, ceil_mode and count_include_pad" if wrong else ""
 
 
-def _space_to_depth(found: dict[str, Any]) -> str:
-    return "SpaceToDepth in mode CRD" if found.get("mode", "DCR") == "CRD" else ""
+def _determinant(node: NodeProto, editor: GraphEditor) -> str:
+    return "Det of a single matrix" if editor.rank(node.input[0]) == 2 else ""
+
+
+def _space_to_depth(node: NodeProto, editor: GraphEditor) -> str:
+    return "SpaceToDepth in mode CRD" if attributes(node).get("mode", "DCR") == "CRD" else ""
 
 
 # Found by running ONNX's operator tests.
-_WRONG: Mapping[str, Callable[[dict[str, Any]], str]] = {
+_WRONG: Mapping[str, Callable[[NodeProto, GraphEditor], str]] = {
     "AveragePool": _average_pool,
-    "Det": lambda _: "Det",
+    "Det": _determinant,
     "GridSample": _grid_sample,
     "SpaceToDepth": _space_to_depth,
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from onnx import (
     GraphProto,
     ModelProto,
@@ -47,7 +49,9 @@ def infer_node(node: NodeProto, editor: GraphEditor, opset: OperatorSetIdProto) 
     types = {name: kind for name in read if (kind := editor.type(name)) is not None}
     if node.domain or len(types) != len(read):
         return {}
-    values = {name: tensor for name in types if (tensor := editor.tensor(name)) and sum(tensor.dims) <= _VALUES_KEPT}
+    values = {
+        name: tensor for name in types if (tensor := editor.tensor(name)) and math.prod(tensor.dims) <= _VALUES_KEPT
+    }
     try:
         schema = defs.get_schema(node.op_type, opset.version, "")
         return dict(shape_inference.infer_node_outputs(schema, node, types, values, opset_imports=[opset]))
@@ -64,7 +68,7 @@ def _without_weights(model: ModelProto) -> ModelProto:
     graph.output.extend(model.graph.output)
     graph.value_info.extend(model.graph.value_info)
     for tensor in model.graph.initializer:
-        if sum(tensor.dims) <= _VALUES_KEPT and len(tensor.raw_data) <= 8 * _VALUES_KEPT:
+        if math.prod(tensor.dims) <= _VALUES_KEPT:
             graph.initializer.append(tensor)
         else:
             graph.initializer.append(TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims))

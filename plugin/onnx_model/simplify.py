@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import logging
+import math
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 from google.protobuf.message import DecodeError, EncodeError
-from onnx import ModelProto, checker
+from onnx import ModelProto, TensorProto, checker, helper
 
 from sartor.onnx_model.infer import infer_shapes
 from sartor.onnx_model.names import producer_names, restore_names
+from sartor.onnx_model.rewrites.drop_unused import drop_unused
 
 _log = logging.getLogger(__name__)
 
@@ -20,6 +22,7 @@ _TIMEOUT_SECONDS = 300
 _MEMORY_FACTOR = 8
 _MEMORY_BASE = 4 * 2**30
 _TAIL = 200
+_WEIGHT_ELEMENTS = 2**10
 
 
 def simplify(model: ModelProto) -> tuple[str, ...]:
@@ -28,10 +31,11 @@ def simplify(model: ModelProto) -> tuple[str, ...]:
     Node names are kept, also where onnxslim replaces nodes. Inputs and outputs are untouched. If onnxslim fails,
     crashes, takes too long or returns another signature, a warning is logged and the model stays as it is.
     """
-    simplified = _run_worker(model)
+    light = _light_copy(model)
+    simplified = _run_worker(light)
     if simplified is None:
         return ()
-    problem = _difference(model, simplified)
+    problem = _difference(light, simplified)
     if problem:
         _log.warning("the model is not simplified: onnxslim %s", problem)
         return ()
@@ -40,6 +44,25 @@ def simplify(model: ModelProto) -> tuple[str, ...]:
     _take_graph(model, simplified)
     present = {node.name for node in model.graph.node}
     return tuple(name for name in dict.fromkeys(before.values()) if name not in present)
+
+
+def _light_copy(model: ModelProto) -> ModelProto:
+    """The model with its weights as inputs: onnxslim has nothing to do with their values, and they can be gigabytes."""
+    light = ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
+    graph = light.graph
+    graph.name = model.graph.name
+    for field in ("node", "input", "output", "value_info"):
+        getattr(graph, field).extend(getattr(model.graph, field))
+    for tensor in model.graph.initializer:
+        if _is_weight(tensor):
+            graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
+        else:
+            graph.initializer.append(tensor)
+    return light
+
+
+def _is_weight(tensor: TensorProto) -> bool:
+    return math.prod(tensor.dims) > _WEIGHT_ELEMENTS
 
 
 def _run_worker(model: ModelProto) -> ModelProto | None:
@@ -84,9 +107,13 @@ def _difference(model: ModelProto, simplified: ModelProto) -> str:
 def _take_graph(model: ModelProto, simplified: ModelProto) -> None:
     """Everything but the signature, which stays as the user knows it, unused inputs included."""
     graph, new = model.graph, simplified.graph
-    for field in ("node", "initializer"):
-        del getattr(graph, field)[:]
-        getattr(graph, field).extend(getattr(new, field))
+    del graph.node[:]
+    graph.node.extend(new.node)
+    for index in reversed(range(len(graph.initializer))):
+        if not _is_weight(graph.initializer[index]):
+            del graph.initializer[index]
+    graph.initializer.extend(new.initializer)
+    drop_unused(model)
     # onnxslim describes some values without a shape, which the importer would read as scalars.
     del graph.value_info[:]
     infer_shapes(model)

@@ -67,12 +67,12 @@ def _check_text(model: ModelProto) -> None:
 
 
 def _is_text(message: Message) -> bool:
-    return all(
-        isinstance(text, str)
-        for field, value in message.ListFields()
-        if field.type == field.TYPE_STRING
-        for text in (value if field.is_repeated else (value,))
-    )
+    for field in message.DESCRIPTOR.fields:
+        if field.type == field.TYPE_STRING:
+            value = getattr(message, field.name)
+            if not all(isinstance(text, str) for text in (value if field.is_repeated else (value,))):
+                return False
+    return True
 
 
 def _check_dimensions(model: ModelProto) -> None:

@@ -23,11 +23,18 @@ def messages(root: Message) -> Iterator[tuple[Message, str]]:
         if isinstance(message, NodeProto):
             owner = describe_node(message)
         yield message, owner
-        children: list[Message] = []
-        for field, value in message.ListFields():
-            if field.message_type is not None:
-                children.extend(value if field.is_repeated else (value,))
-        stack.extend((child, owner) for child in reversed(children))
+        stack.extend((child, owner) for child in reversed(_children(message)))
+
+
+def _children(message: Message) -> list[Message]:
+    if isinstance(message, TensorProto):
+        # Listing the fields of a tensor would copy its data.
+        return list(message.external_data)
+    children: list[Message] = []
+    for field, value in message.ListFields():
+        if field.message_type is not None:
+            children.extend(value if field.is_repeated else (value,))
+    return children
 
 
 def tensors(root: Message) -> Iterator[tuple[TensorProto, str]]:

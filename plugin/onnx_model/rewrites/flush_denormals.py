@@ -17,6 +17,8 @@ _SMALLEST_NORMAL: dict[int, float] = {
     TensorProto.DOUBLE: 2.0**-1022,
 }
 
+_BLOCK = 2**17
+
 
 def flush_denormals(model: ModelProto) -> tuple[str, ...]:
     """Replace subnormal values in float32, bfloat16 and float64 initialisers by zero; returns the initialisers' names.
@@ -39,5 +41,15 @@ def _flushed(tensor: TensorProto) -> Array | None:
     if smallest is None:
         return None
     values = to_array(tensor)
-    tiny = (values != 0) & (np.abs(values) < smallest)
-    return np.where(tiny, values.dtype.type(0), values) if values.size > 1 and tiny.any() else None
+    if values.size <= 1 or not _has_subnormals(values.reshape(-1), smallest):
+        return None
+    return np.where(np.abs(values) < smallest, values.dtype.type(0), values)
+
+
+def _has_subnormals(values: Array, smallest: float) -> bool:
+    """Block by block, so that the intermediate results of large weights stay in the cache."""
+    for start in range(0, len(values), _BLOCK):
+        size = np.abs(values[start : start + _BLOCK])
+        if ((size < smallest) & (size > 0)).any():
+            return True
+    return False

@@ -93,6 +93,8 @@ def _evaluated(node: NodeProto, editor: GraphEditor, version: OperatorSetIdProto
     if node.op_type in _KEPT or node.domain not in ("", "ai.onnx") or any(True for _ in subgraphs(node)):
         return None
     inputs = [name for name in dict.fromkeys(node.input) if name]
+    if not all(map(editor.is_constant, inputs)):
+        return None
     operands = {name: value for name in inputs if (value := editor.constant(name)) is not None}
     if len(operands) != len(inputs) or not _stays_small(node, editor, operands):
         return None

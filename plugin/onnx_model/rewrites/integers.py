@@ -9,8 +9,6 @@ from sartor.onnx_model.emit import Emitter
 from sartor.onnx_model.graph import GraphEditor, attributes, optional_input, rewrite_nodes
 from sartor.onnx_model.rewrites.windows import window_of
 
-_WIDE = (TensorProto.INT16, TensorProto.UINT16)
-
 
 def pad_integer_conv(model: ModelProto) -> tuple[str, ...]:
     """Pad the operand of ``ConvInteger`` with its zero point first; IREE 3.13 imports only the unpadded form."""
@@ -18,7 +16,7 @@ def pad_integer_conv(model: ModelProto) -> tuple[str, ...]:
 
 
 def plain_quantization(model: ModelProto) -> tuple[str, ...]:
-    """Write 16-bit and blocked (de)quantisation as arithmetic: ``(q - z) s`` and ``saturate(round(x / s) + z)``."""
+    """Write unsigned 16-bit and blocked (de)quantisation as arithmetic: ``(q - z) s`` and ``saturate(round(x / s) + z)``."""
     return rewrite_nodes(model, _plain)
 
 
@@ -50,7 +48,7 @@ def _plain(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     block = attributes(node).get("block_size", 0)
     element = editor.element_type(quantised)
     shape, scales = editor.shape(node.input[0]), editor.shape(node.input[1])
-    if shape is None or scales is None or not (block or element in _WIDE):
+    if shape is None or scales is None or not (block or element == TensorProto.UINT16):
         return None
     emit = Emitter(editor, node)
     axis = attributes(node).get("axis", 1) % max(len(shape), 1)
@@ -101,7 +99,7 @@ def _quantize(emit: Emitter, scale: str, zero: str, element: int) -> None:
     limits = np.iinfo(helper.tensor_dtype_to_np_dtype(element))
     bounds = [emit.like(float(bound), source, "bound") for bound in (limits.min, limits.max)]
     value = emit("Clip", value, *bounds, part="saturate")
-    if element in _WIDE and _only_dequantized(emit):
+    if element == TensorProto.UINT16 and _only_dequantized(emit):
         element = TensorProto.INT32
         emit.editor.forget(emit.node.output[0])
     emit("Cast", value, part="cast", output=emit.node.output[0], to=element)

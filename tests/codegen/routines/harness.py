@@ -1,0 +1,118 @@
+"""Builds the code of every routine for the layers of the cases, and runs it in the layouts it asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+
+from sartor.codegen.bench_module import EXPORT_PREFIX, bench_module, physical_signature
+from sartor.codegen.dispatches import lower
+from sartor.codegen.iree_compiler import compile_module
+from sartor.codegen.layer import Layer, Task, TensorType
+from sartor.codegen.layouts import IMAGE_RANK, image_layout
+from sartor.codegen.packing import Packing
+from sartor.codegen.routine import Implementation
+from sartor.codegen.stitch import Piece
+from sartor.codegen.target import Target
+from sartor.front_job import Front, run_front
+from sartor.runtime.device import open_device
+from sartor.runtime.device_array import from_view, upload
+from sartor.runtime.iree_runtime import Program
+from sartor.runtime.module import open_module
+from sartor.runtime.signature import Array, TensorSpec
+from tests.codegen.routines.layer_cases import MAKERS
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One layer and the code that computes it, by a name for each."""
+
+    layer: Layer
+    weights: Mapping[str, Array]
+    implementations: Mapping[str, Implementation]
+
+    @property
+    def task(self) -> Task:
+        return self.layer.task
+
+    def signature(self, name: str) -> tuple[list[TensorType], list[TensorType]]:
+        """Types in memory of what one implementation takes and gives."""
+        task = self.task
+        return physical_signature(self.implementations[name], task.inputs, task.weights, task.results)
+
+    def symbol(self, name: str) -> str:
+        """A name for one implementation that is an identifier."""
+        return "".join(each if each.isalnum() else "_" for each in f"s_{self.layer.name}_{name}")
+
+    def inputs(self) -> list[Array]:
+        """Random activations."""
+        random = np.random.default_rng(2)
+        return [random.standard_normal(each.shape).astype(each.numpy_dtype) for each in self.task.inputs]
+
+
+def layers(folder: Path) -> Iterator[tuple[Layer, Mapping[str, Array]]]:
+    """Every layer of the cases, with the weights of its model."""
+    for name, make in MAKERS.items():
+        path = folder / f"{name}.onnx"
+        onnx.save(make(), path)
+        front = run_front(path, {}, None)
+        assert isinstance(front, Front), front
+        for layer in front.graph.layers:
+            yield layer, front.weights
+
+
+def load(subjects: Mapping[str, Subject], target: Target) -> Program:
+    """One module that runs all code of all subjects."""
+    symbols = {each.symbol(name): (each, name) for each in subjects.values() for name in each.implementations}
+    implementations = {symbol: each.implementations[name] for symbol, (each, name) in symbols.items()}
+    codes = lower(implementations, target)
+    pieces = {symbol: Piece(symbol, implementations[symbol], code) for symbol, code in codes.items()}
+    signatures = {symbol: each.signature(name) for symbol, (each, name) in symbols.items()}
+    module = open_module(compile_module(bench_module(target, pieces, signatures), target.flags, start="flow"))
+    return Program(module.native, "contract", open_device(target.device), {})
+
+
+def run(program: Program, subject: Subject, name: str, inputs: list[Array]) -> Array:
+    """The layer's result, in ONNX's layout, as one implementation computes it."""
+    code, task = subject.implementations[name], subject.task
+    arguments = [
+        _steps(tensor, layout).apply(array)
+        for array, tensor, layout in zip(inputs, task.inputs, code.inputs, strict=True)
+    ]
+    arguments += [
+        packing.apply(subject.weights[weight])
+        for weight, packing in zip(subject.layer.weights, code.packings, strict=True)
+    ]
+    views = [upload(each, program.device).view for each in arguments]
+    (result,) = program.invoke(EXPORT_PREFIX + subject.symbol(name), views)
+    (tensor,) = subject.signature(name)[1]
+    spec = TensorSpec("result", tensor.numpy_dtype.name, tensor.shape)
+    return _logical(from_view(result, program.device, spec).to_host(), task.results[0], code.output)
+
+
+def relative_errors(program: Program, subject: Subject) -> dict[str, float]:
+    """Largest difference of each implementation from candidate 0, relative to its largest output."""
+    inputs = subject.inputs()
+    expected = run(program, subject, "stock", inputs).astype(np.float64)
+    scale = np.abs(expected).max()
+    assert scale > 0
+    return {
+        name: float(np.abs(run(program, subject, name, inputs) - expected).max() / scale)
+        for name in subject.implementations
+    }
+
+
+def _steps(tensor: TensorType, layout: str) -> Packing:
+    return image_layout(layout).packing(tensor) if len(tensor.shape) == IMAGE_RANK else Packing()
+
+
+def _logical(array: Array, tensor: TensorType, layout: str) -> Array:
+    """An array in ``layout`` in ONNX's layout."""
+    places = _steps(tensor, layout).apply(np.arange(tensor.elements).reshape(tensor.shape))
+    result = np.empty(tensor.elements, array.dtype)
+    result[places.ravel()] = array.ravel()
+    return result.reshape(tensor.shape)

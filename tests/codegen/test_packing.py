@@ -1,0 +1,62 @@
+"""Packing steps: values, element type, and the type they promise without data."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from sartor.codegen.layer import TensorType
+from sartor.codegen.packing import Packing, PadTo, Reshape, Transpose, WinogradFilter
+
+FILTER = TensorType((20, 12, 3, 3), "f32")
+# As a product on 16 x 1 tiles asks for it: [OC, IC, KH, KW] to [K, N], then [N1, K1, N0, K0].
+TILED = Packing(
+    (
+        Transpose((2, 3, 1, 0)),
+        Reshape((108, 20)),
+        PadTo((108, 32)),
+        Reshape((108, 1, 2, 16)),
+        Transpose((2, 0, 3, 1)),
+    )
+)
+
+
+def values(tensor: TensorType) -> np.ndarray:
+    return np.random.default_rng(0).standard_normal(tensor.shape).astype(tensor.numpy_dtype)
+
+
+@pytest.mark.parametrize(
+    "packing",
+    [Packing(), TILED, Packing((Transpose((2, 3, 1, 0)),)), Packing((WinogradFilter(4), Reshape((36, 12, 20))))],
+)
+@pytest.mark.parametrize("dtype", ["f32", "f16"])
+def test_the_promised_type_is_what_comes_out(packing: Packing, dtype: str) -> None:
+    logical = TensorType(FILTER.shape, dtype)
+    packed = packing.apply(values(logical))
+    assert TensorType(packed.shape, dtype) == packing.type_of(logical)
+    assert packed.dtype == logical.numpy_dtype
+    assert packed.flags.c_contiguous
+
+
+def test_tiles_hold_the_filter_and_zeros() -> None:
+    weights = values(FILTER)
+    packed = TILED.apply(weights)
+    matrix = packed.transpose(1, 3, 0, 2).reshape(108, 32)
+    assert np.array_equal(matrix[:, :20].reshape(3, 3, 12, 20), weights.transpose(2, 3, 1, 0))
+    assert not matrix[:, 20:].any()
+
+
+def test_a_large_weight_is_not_allocated_to_learn_its_type() -> None:
+    huge = TensorType((1 << 20, 1 << 16), "f32")
+    assert Packing((Transpose((1, 0)), Reshape((1 << 16, 1 << 10, 1 << 10)))).type_of(huge).shape == (
+        1 << 16,
+        1 << 10,
+        1 << 10,
+    )
+
+
+def test_equal_packings_are_equal_keys() -> None:
+    same = Packing(tuple(TILED.steps))
+    assert same == TILED
+    assert {TILED: 1}[same] == 1
+    assert Packing((Transpose((1, 0)),)) != Packing((Transpose((0, 1)),))
