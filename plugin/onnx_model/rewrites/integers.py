@@ -16,7 +16,7 @@ def pad_integer_conv(model: ModelProto) -> tuple[str, ...]:
 
 
 def plain_quantization(model: ModelProto) -> tuple[str, ...]:
-    """Write unsigned 16-bit and blocked (de)quantisation as arithmetic: ``(q - z) s`` and ``saturate(round(x / s) + z)``."""
+    """Write uint16 and blocked (de)quantisation as arithmetic: ``(q - z) s`` and ``saturate(round(x / s) + z)``."""
     return rewrite_nodes(model, _plain)
 
 
