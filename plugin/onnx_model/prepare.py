@@ -22,9 +22,11 @@ from sartor.onnx_model.rewrites.flush_denormals import flush_denormals
 from sartor.onnx_model.rewrites.fold_batch_norm import fold_batch_norm
 from sartor.onnx_model.rewrites.fold_constants import fold_constants
 from sartor.onnx_model.rewrites.gather_lowerings import gather_reversed
+from sartor.onnx_model.rewrites.grid_sample import gather_grid_sample
 from sartor.onnx_model.rewrites.initializers import initializers_only
 from sartor.onnx_model.rewrites.inline_functions import inline_functions
 from sartor.onnx_model.rewrites.integers import pad_integer_conv, plain_quantization
+from sartor.onnx_model.rewrites.lp_normalization import guarded_norm
 from sartor.onnx_model.rewrites.matmul_vectors import matmul_vectors
 from sartor.onnx_model.rewrites.normal_domains import normal_domains
 from sartor.onnx_model.rewrites.recurrent import unroll_recurrent
@@ -70,8 +72,10 @@ LOWER: tuple[Rewrite, ...] = (
     stretched_conv,
     unroll_recurrent,
     gather_resize,
+    gather_grid_sample,
     gather_reversed,
     matmul_vectors,
+    guarded_norm,
     pad_integer_conv,
     plain_quantization,
     widen_reductions,

@@ -16,7 +16,6 @@ _SUMMING = frozenset(
             "ReduceSumSquare",
             "Softmax",
             "LogSoftmax",
-            "LpNormalization",
             "MeanVarianceNormalization",
             "RMSNormalization",
         ),

@@ -442,3 +442,25 @@ _add(
     ["y"],
     {"words": weights(11, 8), "places": weights(7, 8), "segments": weights(2, 8), **_G},
 )
+
+# Sampling at computed positions, many of them outside the image.
+for sampling in ("bilinear", "nearest"):
+    for border in ("zeros", "border", "reflection"):
+        for aligned in (0, 1):
+            _add(
+                f"grid_sample_{sampling}_{border}_{aligned}",
+                [node("GridSample", ["x", "g"], ["y"], mode=sampling, padding_mode=border, align_corners=aligned)],
+                [*X, ("g", (2, 5, 4, 2), FLOAT)],
+                ["y"],
+                opset=16,
+            )
+
+# A norm of zero: the first row of the first image.
+for order in (1, 2):
+    _add(
+        f"lp_normalization_{order}",
+        [node("Mul", ["x", "zero"], ["z"]), node("LpNormalization", ["z"], ["y"], p=order, axis=3)],
+        X,
+        ["y"],
+        {"zero": np.concatenate([np.zeros((1, 9)), np.ones((6, 9))]).astype(np.float32)},
+    )
