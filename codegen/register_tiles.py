@@ -88,7 +88,7 @@ def balanced(extent: int, tile: int) -> int:
 
 def row_block(rows: int, groups: int, most: int = _MOST_ROWS) -> int:
     """A divisor of ``rows`` for one workgroup, small enough that there are some; ``groups`` share out the columns."""
-    divisors = [each for each in range(1, rows + 1) if rows % each == 0 and each <= most]
+    divisors = [each for each in range(1, min(rows, most) + 1) if rows % each == 0]
     enough = [each for each in divisors if (rows // each) * groups >= _WORKGROUPS]
     return enough[-1] if enough else 1
 

@@ -107,12 +107,15 @@ class _Dispatch:
     def _pack(self) -> None:
         """Cut the root's weight into panels: the last result dimension is split, its outer part moved to the front."""
         key = self._slots.get((self._chain.root, 1))
-        last = len(self._grid.counts) - 1
         index = self._draft.weight_index(key[0]) if key else None
-        if key is None or index is None or last not in self._moving:
+        if key is None or index is None:
             return
         weight, part = key
-        axis = next(axis for axis, offset in enumerate(part.offsets) if offset is not None and offset[0] == last)
+        last = len(self._grid.counts) - 1
+        axes = [axis for axis, offset in enumerate(part.offsets) if offset is not None and offset[0] == last]
+        if not axes:
+            return
+        (axis,) = axes
         shape, element = tensor_parts(weight)
         split = (*shape[:axis], self._grid.counts[last], part.sizes[axis], *shape[axis + 1 :])
         order = (axis, *(each for each in range(len(split)) if each != axis))

@@ -13,14 +13,15 @@ from sartor.codegen.convert import has_images
 from sartor.codegen.convolution import convolution_of
 from sartor.codegen.draft import Draft, rewritten
 from sartor.codegen.layer import LayerKind, Task
-from sartor.codegen.machine import Machine, float_machine
-from sartor.codegen.register_tiles import balanced, row_block
+from sartor.codegen.machine import Machine, float_machine, machine_of
+from sartor.codegen.register_tiles import row_block
 from sartor.codegen.routine import Implementation, Parameters, Rejected, integer
 from sartor.codegen.target import Target
 from sartor.codegen.workgroups import WorkgroupTiling
 
-_BLOCK = 16
+_SMALLEST_BLOCK = 8
 _DEPTH = 4
+_FEWEST_COLUMNS = 4
 # IREE refuses to fill larger tiles at once.
 _WIDEST_ROW = 256
 
@@ -36,7 +37,7 @@ class Blocked:
             return Rejected("blocked channels are a layout for vector registers")
         if task.kind is LayerKind.FIXED or not has_images(task):
             return Rejected("no image whose layout could change")
-        return [{"block": _BLOCK}]
+        return [{"block": max(_SMALLEST_BLOCK, machine_of(target, "f32").lanes)}]
 
     def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:
         draft = Draft.images(task, f"nchw{integer(parameters['block'])}c")
@@ -48,7 +49,10 @@ class Blocked:
 
 def _tile(draft: Draft, block: int, machine: Machine) -> None:
     width = row_block(draft.task.results[0].shape[-1], _WIDEST_ROW, _WIDEST_ROW)
-    columns = balanced(width, machine.accumulators)
+    # Loops inside the loop over blocks are not peeled, so the tile has to divide the row.
+    columns = row_block(width, _WIDEST_ROW, machine.accumulators * machine.lanes // max(block, machine.lanes))
+    if columns < min(width, _FEWEST_COLUMNS):
+        raise ValueError(f"no tile of columns divides rows of {width}")
     tiling = WorkgroupTiling(
         workgroup=(1, 1, 1, width, block),
         register=(1, 1, 1, columns, block),
