@@ -61,10 +61,25 @@ def lower(implementations: Mapping[str, Implementation], target: Target) -> dict
     Raises:
         CompileError: if any of them does not lower; the caller finds out which by lowering them one by one.
     """
-    source = "\n".join(_renamed(each.body, name) for name, each in implementations.items())
+    kernels = {name: _kernel_code(name, each) for name, each in implementations.items() if each.executables}
+    others = {name: each for name, each in implementations.items() if not each.executables}
+    if not others:
+        return kernels
+    source = "\n".join(_renamed(each.body, name) for name, each in others.items())
     with ir.Context():
         module = ir.Module.parse(translate(source, target.flags, to="flow"))
-        return _split(module, set(implementations))
+        return {**kernels, **_split(module, set(others))}
+
+
+def _kernel_code(name: str, implementation: Implementation) -> DispatchCode:
+    """Kernels are dispatches already; their symbols, which executables are linked by, must differ everywhere."""
+    own = {symbol for each in implementation.executables for symbol in _REFERENCE.findall(each)}
+
+    def rename(text: str) -> str:
+        return _REFERENCE.sub(lambda match: f"@{name}_{match[1]}" if match[1] in own else match[0], text)
+
+    function = rename(_private(_renamed(implementation.body, name)))
+    return DispatchCode(function, tuple(map(rename, implementation.executables)))
 
 
 def _renamed(body: str, name: str) -> str:

@@ -95,6 +95,14 @@ class Draft:
         with self.module.context:
             self.weights[index].set_type(ir.Type.parse(packed))
 
+    def set_packing(self, index: int, steps: Iterable[Step]) -> None:
+        """Pack a weight from ONNX's layout by ``steps``, whatever type its argument has here."""
+        self.packings[index] = Packing(tuple(steps))
+
+    def extend_packing(self, index: int, steps: Iterable[Step]) -> None:
+        """Add steps to a weight's packing, whatever type its argument has here."""
+        self.set_packing(index, (*self.packings[index].steps, *steps))
+
     def run_passes(self, *passes: str) -> None:
         """Run function passes on the layer.
 

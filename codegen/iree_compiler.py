@@ -12,6 +12,7 @@ from importlib.metadata import version
 
 from iree.compiler import ir, passmanager  # noqa: TID251 the one place
 from iree.compiler.api import Invocation, Output, Session, Source, ctypes_dl  # noqa: TID251 the one place
+from iree.compiler.dialects import arith, memref, scf, vector  # noqa: TID251 the one place
 from iree.compiler.extras import onnx_importer  # noqa: TID251 the one place
 from iree.compiler.tools.import_onnx.importer_externalization_overrides import (  # noqa: TID251 the one place
     IREENodeImporter as WeightImporter,
@@ -25,14 +26,18 @@ from sartor.errors import CompileError
 __all__ = [
     "ParamData",
     "WeightImporter",
+    "arith",
     "compile_module",
     "compiler_version",
     "ir",
+    "memref",
     "onnx_importer",
     "run_passes",
+    "scf",
     "shared_context",
     "translate",
     "translate_bytecode",
+    "vector",
 ]
 
 _MESSAGE_LIMIT = 600

@@ -63,6 +63,14 @@ def float_machine(task: Task, target: Target) -> Machine | Rejected:
     return machine_of(target, dtype)
 
 
+def kernel_machine(task: Task, target: Target) -> Machine | Rejected:
+    """The CPU a layer over f32 is compiled for by kernels of our own, or why it is none."""
+    machine = float_machine(task, target)
+    if isinstance(machine, Machine) and any(each.dtype != "f32" for each in (*task.inputs, *task.weights)):
+        return Rejected("its element types are not all f32")
+    return machine
+
+
 @functools.cache
 def machine_of(target: Target, dtype: str) -> Machine:
     """What the compiler would do with matrix products of ``dtype``, added up in f32, on a CPU target.

@@ -42,12 +42,14 @@ class Implementation:
         inputs: layout of each activation.
         output: layout of the results.
         packings: for each weight, how it is packed.
+        executables: kernels that the body dispatches; a body that has some is no longer lowered.
     """
 
     body: str
     inputs: tuple[str, ...]
     output: str
     packings: tuple[Packing, ...]
+    executables: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -6,17 +6,25 @@ from sartor.codegen.routine import Routine
 from sartor.codegen.routines.blocked import Blocked
 from sartor.codegen.routines.channels_last import ChannelsLast
 from sartor.codegen.routines.data_tiled import DataTiled
+from sartor.codegen.routines.direct import Direct
 from sartor.codegen.routines.im2col import Im2col
 from sartor.codegen.routines.im2col_matmul import Im2colMatmul
+from sartor.codegen.routines.product import Product
 from sartor.codegen.routines.stock import Stock
 from sartor.codegen.routines.tiled import TiledConvolution
 from sartor.codegen.routines.tiled_depthwise import TiledDepthwise
 from sartor.codegen.routines.tiled_matmul import TiledMatmul
 from sartor.codegen.routines.transposed import Transposed
+from sartor.codegen.routines.window import SlidingWindow
 from sartor.codegen.routines.winograd import Winograd
 
 ROUTINES: tuple[Routine, ...] = (
     Stock(),
+    Direct(),
+    Direct("direct_blocked", blocked=True),
+    Product(),
+    SlidingWindow(),
+    SlidingWindow("window_blocked", blocked=True),
     TiledConvolution(),
     TiledMatmul(),
     TiledDepthwise(),

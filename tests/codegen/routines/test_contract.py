@@ -31,6 +31,8 @@ PATCHES = ("conv3x3_stride_asymmetric", "conv1x1_batch", "half_conv3x3")
 WINOGRAD = ("conv3x3_residual", "conv3x3_batch", "conv3x3_odd_channels")
 ON_VULKAN = ("conv3x3_batch", "linear_gelu")
 
+FOR_CPUS = ("tiled", "mmt4d", "im2col", "nchwc", "direct", "direct_blocked", "product", "window", "window_blocked")
+
 # Sums in another order; Winograd's sums have terms larger than their result. Products of f16 are added up in f32 and
 # rounded to f16 once, or twice where a bias follows.
 MAX_ERROR = {"f32": 1e-5, "winograd": 1e-3, "f16": 2 * 2.0**-10}
@@ -113,16 +115,16 @@ def test_variants_for_vulkan_compute_the_layer(found_layers: dict[str, tuple[Lay
 @pytest.mark.parametrize(
     ("case", "names"),
     [
-        ("conv3x3_residual", {"tiled", "winograd", "nhwc", "nchwc", "im2col"}),
-        ("conv3x3_batch", {"tiled", "nhwc", "nchwc", "im2col"}),
-        ("conv1x1_residual", {"tiled", "nhwc", "nchwc", "im2col"}),
-        ("conv1x1_odd_channels", {"tiled", "nhwc", "im2col"}),
-        ("depthwise5x5_batch", {"tiled", "nhwc", "nchwc"}),
-        ("linear_gelu", {"tiled", "mmt4d", "transposed"}),
-        ("linear_one_row", {"tiled", "mmt4d", "transposed"}),
-        ("gemm", {"tiled", "mmt4d", "transposed"}),
-        ("attention", {"tiled"}),
-        ("max_pool", {"nhwc", "nchwc"}),
+        ("conv3x3_residual", {"direct", "direct_blocked", "tiled", "winograd", "nhwc", "nchwc", "im2col"}),
+        ("conv3x3_batch", {"direct", "direct_blocked", "tiled", "nhwc", "nchwc", "im2col"}),
+        ("conv1x1_residual", {"direct", "direct_blocked", "tiled", "nhwc", "nchwc", "im2col"}),
+        ("conv1x1_odd_channels", {"direct", "tiled", "nhwc", "im2col"}),
+        ("depthwise5x5_batch", {"window", "window_blocked", "tiled", "nhwc", "nchwc"}),
+        ("linear_gelu", {"product", "tiled", "mmt4d", "transposed"}),
+        ("linear_one_row", {"product", "tiled", "mmt4d", "transposed"}),
+        ("gemm", {"product", "tiled", "mmt4d", "transposed"}),
+        ("attention", {"product", "tiled"}),
+        ("max_pool", {"window", "window_blocked", "nhwc", "nchwc"}),
         ("half_conv3x3", {"tiled", "nhwc", "nchwc", "im2col"}),
         ("half_linear", {"tiled", "mmt4d", "transposed"}),
     ],
@@ -151,7 +153,7 @@ def test_no_cpu_tiles_reach_another_device(subjects: dict[str, Subject]) -> None
         for routine in ROUTINES:
             for answer in variants_of(routine, subject.task, VULKAN):
                 assert isinstance(answer, Rejected) or "iree_cpu" not in answer.implementation.body
-                assert isinstance(answer, Rejected) or routine.name not in ("tiled", "mmt4d", "im2col", "nchwc")
+                assert isinstance(answer, Rejected) or routine.name not in FOR_CPUS
 
 
 def test_descriptors_are_unique_within_a_task(subjects: dict[str, Subject]) -> None:

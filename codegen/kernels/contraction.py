@@ -1,0 +1,176 @@
+"""Convolutions and matrix products: every pixel of a tile times every vector of filters, filters read front to back.
+
+A matrix product is a convolution of an image of one row by a 1x1 filter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from sartor.codegen.iree_compiler import ir, vector
+from sartor.codegen.kernels.access import ImageStrides
+from sartor.codegen.kernels.assembler import Assembler, Index
+from sartor.codegen.kernels.nest import Nest, Tile, kernel_rows
+from sartor.codegen.kernels.tiles import Segment
+
+
+@dataclass(frozen=True)
+class FilterStrides:
+    """Distances in elements in the filters.
+
+    Attributes:
+        batch: between batches; 0 for weights.
+        panel: between panels of channels.
+        row: between rows of the kernel.
+        column: between columns of the kernel.
+        depth: between input channels.
+        vector: between vectors of a panel.
+        padded: whether a panel holds whole vectors where the channels do not.
+    """
+
+    batch: int
+    panel: int
+    row: int
+    column: int
+    depth: int
+    vector: int
+    padded: bool
+
+
+@dataclass(frozen=True)
+class Contraction:
+    """A convolution ``[N, H, W, IC] -> [N, OH, OW, OC]`` over memory.
+
+    Attributes:
+        nest: tiles of the result.
+        depth: IC.
+        image: strides of the image.
+        filters: strides of the filters.
+        memories: positions of image and filters among the buffers.
+    """
+
+    nest: Nest
+    depth: int
+    image: ImageStrides
+    filters: FilterStrides
+    memories: tuple[int, int]
+
+    def joined(self, columns: int) -> Contraction:
+        """The same for a window of one pixel, its rows joined and cut anew into rows of ``columns``.
+
+        Raises:
+            ValueError: if rows do not follow each other in memory.
+        """
+        if self.image.row != self.nest.columns.output * self.image.column:
+            raise ValueError("rows of the image do not follow each other")
+        image = replace(self.image, row=columns * self.image.column)
+        return replace(self, nest=self.nest.joined(columns), image=image)
+
+    def write(self, asm: Assembler, memories: Sequence[ir.Value], group: tuple[Index, Index, Index]) -> None:
+        """Emit one workgroup's code."""
+        tile = _TileWriter(self, asm, memories)
+        self.nest.write(asm, memories, group, tile.accumulate)
+
+
+class _TileWriter:
+    """Writes the reduction of a tile, from the kernel's rows inwards."""
+
+    def __init__(self, contraction: Contraction, asm: Assembler, memories: Sequence[ir.Value]) -> None:
+        self._of = contraction
+        self._asm = asm
+        self._image, self._filters = (memories[each] for each in contraction.memories)
+
+    def accumulate(self, tile: Tile, totals: list[ir.Value]) -> list[ir.Value]:
+        of, asm, place = self._of, self._asm, tile.place
+        columns = of.nest.columns
+        left = asm.add(
+            asm.mul(place.batch, of.image.batch),
+            asm.mul(place.column, columns.stride * of.image.column),
+            -columns.padding * of.image.column,
+        )
+        panel = asm.add(asm.mul(place.batch, of.filters.batch), asm.mul(tile.panel.index, of.filters.panel))
+
+        def every(top: Index, tap: Index, carried: list[ir.Value]) -> list[ir.Value]:
+            row = asm.add(top, asm.mul(tap, of.nest.rows.dilation))
+            image = asm.add(left, asm.mul(row, of.image.row))
+            filters = asm.add(panel, asm.mul(tap, of.filters.row))
+            for segment in tile.run.segments:
+                carried = self._segment(tile, segment, image, filters, carried)
+            return carried
+
+        return kernel_rows(asm, of.nest.rows, place.row, totals, every)
+
+    def _segment(
+        self, tile: Tile, segment: Segment, image: Index, filters: Index, totals: list[ir.Value]
+    ) -> list[ir.Value]:
+        """Taps of a kernel row, as one long run of input channels where memory allows."""
+        of, asm = self._of, self._asm
+        step, taps = of.nest.columns.dilation * of.image.column, segment.end - segment.first
+        adjacent = of.image.blocks == of.image.block
+        if taps == 1 or (adjacent and step == of.depth and of.filters.column == of.depth * of.filters.depth):
+            start = asm.add(image, segment.first * step)
+            begin = asm.add(filters, segment.first * of.filters.column)
+            return self._channels(tile, segment, start, begin, taps * of.depth, totals)
+
+        def every(tap: Index, carried: list[ir.Value]) -> list[ir.Value]:
+            start = asm.add(image, asm.mul(tap, step))
+            begin = asm.add(filters, asm.mul(tap, of.filters.column))
+            return self._channels(tile, segment, start, begin, of.depth, carried)
+
+        return asm.loop(segment.first, segment.end, 1, totals, every)
+
+    def _channels(
+        self, tile: Tile, segment: Segment, image: Index, filters: Index, count: int, totals: list[ir.Value]
+    ) -> list[ir.Value]:
+        """Input channels, block by block."""
+        of, asm = self._of, self._asm
+        if of.image.blocks == of.image.block:
+            return self._adjacent(tile, segment, image, filters, count, totals)
+
+        def every(block: Index, carried: list[ir.Value]) -> list[ir.Value]:
+            start = asm.add(image, asm.mul(block, of.image.blocks))
+            begin = asm.add(filters, asm.mul(block, of.image.block * of.filters.depth))
+            return self._adjacent(tile, segment, start, begin, of.image.block, carried)
+
+        return asm.loop(0, count // of.image.block, 1, totals, every)
+
+    def _adjacent(
+        self, tile: Tile, segment: Segment, image: Index, filters: Index, count: int, totals: list[ir.Value]
+    ) -> list[ir.Value]:
+        """Adjacent input channels: a loop, some steps of it written out."""
+        asm, depth = self._asm, self._of.filters.depth
+        wanted = min(self._of.nest.tiling.unroll, count)
+        unroll = next(each for each in range(wanted, 0, -1) if count % each == 0)
+
+        def every(channel: Index, carried: list[ir.Value]) -> list[ir.Value]:
+            for step in range(unroll):
+                start = asm.add(image, channel, step)
+                begin = asm.add(filters, asm.mul(channel, depth), step * depth)
+                carried = self._step(tile, segment, start, begin, carried)
+            return carried
+
+        return asm.loop(0, count, unroll, totals, every)
+
+    def _step(
+        self, tile: Tile, segment: Segment, image: Index, filters: Index, totals: list[ir.Value]
+    ) -> list[ir.Value]:
+        """The product of one column of pixels by one row of filters, added to the tile."""
+        of, asm, panel = self._of, self._asm, tile.panel
+        lanes = of.nest.lanes
+        row = [
+            asm.load(
+                self._filters,
+                asm.add(filters, each * of.filters.vector),
+                lanes if of.filters.padded else panel.count(each, lanes),
+            )
+            for each in range(panel.vectors)
+        ]
+        totals = list(totals)
+        for pixel in segment.pixels:
+            offset = asm.add(image, pixel * of.nest.columns.stride * of.image.column)
+            factor = asm.broadcast(self._image, offset)
+            for each in range(panel.vectors):
+                spot = tile.spot(pixel, each)
+                totals[spot] = vector.fma(factor, row[each], totals[spot])
+        return totals

@@ -1,0 +1,202 @@
+"""What a layer does around its root, on vectors: the value it starts from, and what follows elementwise.
+
+The region of every ``linalg.generic`` is emitted anew, op by op, on vectors of channels, so that any chain of
+elementwise ops is fused, whatever it computes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from sartor.codegen.chain import Chain
+from sartor.codegen.iree_compiler import ir
+from sartor.codegen.kernels.access import Access
+from sartor.codegen.kernels.assembler import Assembler, Index
+from sartor.codegen.operations import body_of, defining_op, indexing_maps
+
+_VECTOR_DIALECTS = ("arith.", "math.")
+_YIELD = "linalg.yield"
+
+Locate = Callable[[ir.Value, ir.AffineMap], Access]
+_Operand: TypeAlias = Access | ir.Attribute | ir.Value
+
+
+@dataclass
+class Place:
+    """A tile of the result, while its code is written.
+
+    Attributes:
+        batch: index of its batch.
+        row: of its row.
+        column: of its first column.
+        vector: of its first vector of channels.
+        bases: offset of the tile in what an access walks through, where it was computed already.
+    """
+
+    batch: Index
+    row: Index
+    column: Index
+    vector: Index
+    bases: dict[Access, Index] = field(default_factory=dict)
+
+    def offset(self, asm: Assembler, access: Access, column: int, vector: int) -> Index:
+        """Where an element of the tile lies."""
+        step = access.vector or 0
+        if access not in self.bases:
+            self.bases[access] = asm.add(
+                asm.mul(self.batch, access.batch),
+                asm.mul(self.row, access.row),
+                asm.mul(self.column, access.column),
+                asm.mul(self.vector, step),
+            )
+        return asm.add(self.bases[access], column * access.column + vector * step)
+
+
+@dataclass(frozen=True)
+class Epilogue:
+    """The chain of a layer with the memory that each operand comes from.
+
+    Attributes:
+        chain: of the layer.
+        operands: for each op of the chain but the root, what its operands are.
+    """
+
+    chain: Chain
+    operands: dict[ir.Operation, tuple[_Operand, ...]]
+
+    @staticmethod
+    def of(chain: Chain, locate: Locate) -> Epilogue:
+        """The epilogue of a chain.
+
+        Args:
+            chain: of the layer.
+            locate: how a tensor from outside the chain, indexed through a map from the result's dimensions, is walked
+                through; raises ValueError for what it does not know.
+
+        Raises:
+            ValueError: if an operand or an op has no form on vectors.
+        """
+        ops = [op for op in chain.ops if op != chain.root]
+        for op in ops:
+            check_region(op)
+        return Epilogue(chain, {op: _operands(op, chain, locate) for op in ops})
+
+    def map_accesses(self, change: Callable[[Access], Access]) -> Epilogue:
+        """The same epilogue with every access changed."""
+        changed = {
+            op: tuple(change(each) if isinstance(each, Access) else each for each in operands)
+            for op, operands in self.operands.items()
+        }
+        return Epilogue(self.chain, changed)
+
+    def start(self, asm: Assembler, memories: Sequence[ir.Value], place: Place, at: tuple[int, int, int]) -> ir.Value:
+        """The initial value of the accumulator at a column and vector of a tile, of which some lanes count."""
+        return self._evaluate(asm, memories, place, at, self.chain.initial, {})
+
+    def finish(
+        self, asm: Assembler, memories: Sequence[ir.Value], place: Place, at: tuple[int, int, int], total: ir.Value
+    ) -> ir.Value:
+        """The layer's result at a column and vector of a tile, from what the root added up there."""
+        values = {self.chain.root.results[0]: total}
+        for op in self.chain.followers:
+            values[op.results[0]] = self._evaluate(asm, memories, place, at, op, values)
+        return values[self.chain.result]
+
+    def _evaluate(
+        self,
+        asm: Assembler,
+        memories: Sequence[ir.Value],
+        place: Place,
+        at: tuple[int, int, int],
+        op: ir.Operation,
+        values: dict[ir.Value, ir.Value],
+    ) -> ir.Value:
+        inputs = [_read(asm, memories, place, at, each, values) for each in self.operands[op]]
+        return emit_region(asm, op, inputs)
+
+
+def check_region(op: ir.Operation) -> None:
+    """See that the region of a ``linalg.generic`` has a form on vectors.
+
+    Raises:
+        ValueError: if it has none.
+    """
+    for view in body_of(op).operations:
+        name = view.operation.name
+        if name != _YIELD and not name.startswith(_VECTOR_DIALECTS):
+            raise ValueError(f"{name} has no form on vectors")
+
+
+def _operands(op: ir.Operation, chain: Chain, locate: Locate) -> tuple[_Operand, ...]:
+    inside = {each.results[0] for each in chain.ops}
+    count = len(op.operands) - 1
+    pairs = list(zip(list(op.operands)[:count], indexing_maps(op), strict=False))
+    return tuple(value if value in inside else _outside(value, each, locate) for value, each in pairs)
+
+
+def _outside(value: ir.Value, indexing: ir.AffineMap, locate: Locate) -> _Operand:
+    constant = _constant(value)
+    return locate(value, indexing) if constant is None else constant
+
+
+def _constant(value: ir.Value) -> ir.Attribute | None:
+    """The scalar that a constant is, or repeats; None if ``value`` is none."""
+    op = defining_op(value)
+    if op is None or op.name != "arith.constant":
+        return None
+    attribute = op.attributes["value"]
+    if isinstance(attribute, ir.DenseElementsAttr):
+        return attribute.get_splat_value() if attribute.is_splat else None
+    return attribute
+
+
+def _read(
+    asm: Assembler,
+    memories: Sequence[ir.Value],
+    place: Place,
+    at: tuple[int, int, int],
+    operand: _Operand,
+    values: dict[ir.Value, ir.Value],
+) -> ir.Value:
+    if isinstance(operand, ir.Attribute):
+        return asm.splat(operand)
+    if not isinstance(operand, Access):
+        return values[operand]
+    column, vector, count = at
+    offset = place.offset(asm, operand, column, vector)
+    memory = memories[operand.memory]
+    return asm.broadcast(memory, offset) if operand.vector is None else asm.load(memory, offset, count)
+
+
+def emit_region(asm: Assembler, op: ir.Operation, inputs: Sequence[ir.Value]) -> ir.Value:
+    """What the region of a ``linalg.generic`` yields, computed on vectors.
+
+    Raises:
+        ValueError: if it uses what is neither an input nor a constant.
+    """
+    block = body_of(op)
+    mapping = dict(zip(list(block.arguments)[: len(inputs)], inputs, strict=True))
+
+    def known(value: ir.Value) -> ir.Value:
+        if value not in mapping:
+            scalar = _constant(value)
+            if scalar is None:
+                raise ValueError("the region of an elementwise op uses a value that is no constant")
+            mapping[value] = asm.splat(scalar)
+        return mapping[value]
+
+    for view in block.operations:
+        inner = view.operation
+        if inner.name == _YIELD:
+            return known(inner.operands[0])
+        if inner.name != "arith.constant":
+            mapping[inner.results[0]] = _on_vectors(asm, inner, [known(each) for each in inner.operands])
+    raise ValueError("the region of an elementwise op yields nothing")
+
+
+def _on_vectors(asm: Assembler, op: ir.Operation, operands: list[ir.Value]) -> ir.Value:
+    attributes = {name: op.attributes[name] for name in op.attributes}
+    kinds = [asm.vector_type(each.type) for each in op.results]
+    return ir.Operation.create(op.name, results=kinds, operands=operands, attributes=attributes).results[0]

@@ -1,0 +1,116 @@
+"""A kernel as an executable that a layer dispatches."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from sartor.codegen.dispatches import module_header
+from sartor.codegen.iree_compiler import ir, shared_context
+from sartor.codegen.kernels.assembler import Assembler, Index
+from sartor.codegen.layer import TensorType
+from sartor.codegen.operations import nested
+from sartor.codegen.target import Target
+
+_SUBSPAN = "hal.interface.binding.subspan"
+_GROUP = "hal.interface.workgroup.id"
+
+Write = Callable[[Assembler, Sequence[ir.Value], tuple[Index, Index, Index]], None]
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel's interface.
+
+    Attributes:
+        name: symbol of its executable.
+        reads: types in memory of what it reads.
+        result: type in memory of what it writes.
+        groups: number of workgroups in each dimension.
+        lanes: elements of a vector.
+    """
+
+    name: str
+    reads: tuple[TensorType, ...]
+    result: TensorType
+    groups: tuple[int, int, int]
+    lanes: int
+
+    def executable(self, target: Target, write: Write) -> str:
+        """Text of the ``hal.executable``.
+
+        Args:
+            target: what it is compiled for.
+            write: emits the code of one workgroup, given its buffers (inputs, then the result, each of one dimension)
+                and its position.
+
+        Raises:
+            ValueError: if ``write`` emits what is not valid.
+        """
+        with shared_context() as context, ir.Location.unknown(context):
+            module = ir.Module.parse(self._shell(executable_target(target)))
+            function = next(op for op in nested(module.operation) if op.name == "func.func")
+            block = function.regions[0].blocks[0]
+            ops = [view.operation for view in block.operations]
+            memories = [op.results[0] for op in ops if op.name == _SUBSPAN]
+            x, y, z = (op.results[0] for op in ops if op.name == _GROUP)
+            sizes = self.groups
+            with ir.InsertionPoint(ops[-1]):
+                write(
+                    Assembler(block, self.lanes),
+                    memories,
+                    (x if sizes[0] > 1 else 0, y if sizes[1] > 1 else 0, z if sizes[2] > 1 else 0),
+                )
+            if not module.operation.verify():
+                raise ValueError("a kernel is not valid MLIR")
+            return str(module.body.operations[0].operation.get_asm(use_local_scope=True))
+
+    def dispatch(self, arguments: Sequence[str], result: str) -> str:
+        """The line that runs the kernel."""
+        types = ", ".join(map(str, self.reads))
+        symbol = f"@{self.name}::@{self.name}::@{self.name}"
+        reference = f"{{hal.executable.ref = [@{self.name}]}}"
+        return f"{result} = flow.dispatch {symbol}({', '.join(arguments)}) {reference} : ({types}) -> {self.result}"
+
+    def _shell(self, target: str) -> str:
+        buffers = (*self.reads, self.result)
+        bindings = ", ".join(["#hal.pipeline.binding<storage_buffer, ReadOnly>"] * len(self.reads))
+        layout = f"#hal.pipeline.layout<bindings = [{bindings}, #hal.pipeline.binding<storage_buffer>]>"
+        spans = "\n".join(
+            f"    %m{index} = {_SUBSPAN} layout({layout}) binding({index}) alignment(64) offset(%c0) : "
+            f"memref<{each.elements}x{each.dtype}>"
+            for index, each in enumerate(buffers)
+        )
+        groups = "\n".join(f"    %g{each} = {_GROUP}[{each}] : index" for each in range(3))
+        sizes = "\n".join(f"    %s{axis} = arith.constant {size} : index" for axis, size in enumerate(self.groups))
+        export = f"hal.executable.export public @{self.name} ordinal(0) layout({layout})"
+        return f"""hal.executable private @{self.name} {{
+  hal.executable.variant public @{self.name} target({target}) {{
+   {export} count(%d: !hal.device) -> (index, index, index) {{
+{sizes}
+    hal.return %s0, %s1, %s2 : index, index, index
+   }}
+   builtin.module {{ func.func @{self.name}() {{
+    %c0 = arith.constant 0 : index
+{groups}
+{spans}
+    return
+   }} }}
+  }}
+}}"""
+
+
+@functools.cache
+def executable_target(target: Target) -> str:
+    """The attribute of the target's executables.
+
+    Raises:
+        ValueError: if it has none, or several.
+    """
+    _, devices = module_header(target)
+    found = re.findall(r"\[(#hal\.executable\.target<.*>)\]", devices)
+    if len(found) != 1:
+        raise ValueError(f"{target} has no single format of executables")
+    return str(found[0])

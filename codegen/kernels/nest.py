@@ -1,0 +1,207 @@
+"""The loops around a register tile: workgroups, panels of channels, rows, tiles of columns; and what a tile stores.
+
+Within a workgroup a panel's filters stay in the cache while all its rows are computed (Goto and van de Geijn, 2008,
+section 4; Liu et al., NeoCPU, 2019, section 3.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from sartor.codegen.iree_compiler import ir
+from sartor.codegen.kernels.access import Access
+from sartor.codegen.kernels.assembler import Assembler, Index
+from sartor.codegen.kernels.epilogue import Epilogue, Place
+from sartor.codegen.kernels.tiles import Axis, TileRun, tile_runs
+from sartor.codegen.kernels.tiling import Tiling
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A panel while its code is written.
+
+    Attributes:
+        index: which one.
+        vectors: of channels in it.
+        last: channels in the last of them.
+    """
+
+    index: Index
+    vectors: int
+    last: int
+
+    def count(self, vector: int, lanes: int) -> int:
+        """Channels in one of its vectors."""
+        return self.last if vector == self.vectors - 1 else lanes
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A register tile while its code is written: of which panel, where, and what its windows touch."""
+
+    panel: Panel
+    place: Place
+    run: TileRun
+
+    def spot(self, pixel: int, vector: int) -> int:
+        """Position of an accumulator in the list of them."""
+        return pixel * self.panel.vectors + vector
+
+
+Accumulate = Callable[[Tile, list[ir.Value]], list[ir.Value]]
+
+
+@dataclass(frozen=True)
+class Nest:
+    """Results ``[N, OH, OW, OC]`` in register tiles.
+
+    Attributes:
+        batches: N.
+        channels: OC.
+        rows: windows along H.
+        columns: windows along W.
+        result: where results go.
+        epilogue: what surrounds the root.
+        lanes: elements of a vector.
+        tiling: sizes of tiles.
+    """
+
+    batches: int
+    channels: int
+    rows: Axis
+    columns: Axis
+    result: Access
+    epilogue: Epilogue
+    lanes: int
+    tiling: Tiling
+
+    @property
+    def vectors(self) -> int:
+        """Vectors that hold all channels."""
+        return -(-self.channels // self.lanes)
+
+    @property
+    def panels(self) -> int:
+        """Panels that hold all channels."""
+        return -(-self.vectors // self.tiling.vectors)
+
+    @property
+    def groups(self) -> tuple[int, int, int]:
+        """Workgroups along rows, panels and batches."""
+        rows, panels = self.rows.output, self.panels
+        return -(-rows // self.tiling.rows), -(-panels // self.tiling.panels), self.batches
+
+    def joined(self, columns: int) -> Nest:
+        """The same for windows of one pixel, rows joined and cut anew into rows of ``columns``.
+
+        Raises:
+            ValueError: if rows do not follow each other in memory.
+        """
+        extent = self.columns.output
+
+        def change(access: Access) -> Access:
+            return access.flattened(extent).split(columns)
+
+        rows = self.rows.output * extent // columns
+        return replace(
+            self,
+            rows=Axis(rows, rows, 1, 1, 1, 0),
+            columns=Axis(columns, columns, 1, 1, 1, 0),
+            result=change(self.result),
+            epilogue=self.epilogue.map_accesses(change),
+        )
+
+    def write(
+        self,
+        asm: Assembler,
+        memories: Sequence[ir.Value],
+        group: tuple[Index, Index, Index],
+        accumulate: Accumulate,
+    ) -> None:
+        """Emit one workgroup's code.
+
+        Args:
+            asm: where it goes.
+            memories: all buffers.
+            group: which workgroup.
+            accumulate: emits what a tile adds to its accumulators.
+        """
+        _Writer(self, asm, memories, accumulate).write(group)
+
+
+class _Writer:
+    def __init__(self, nest: Nest, asm: Assembler, memories: Sequence[ir.Value], accumulate: Accumulate) -> None:
+        self._nest = nest
+        self._asm = asm
+        self._memories = memories
+        self._accumulate = accumulate
+
+    def write(self, group: tuple[Index, Index, Index]) -> None:
+        nest, asm, batch = self._nest, self._asm, group[2]
+        first_row = asm.mul(group[0], nest.tiling.rows)
+        rows = first_row, self._end(first_row, nest.tiling.rows, nest.groups[0], nest.rows.output)
+        first = asm.mul(group[1], nest.tiling.panels)
+        partial = nest.vectors % nest.tiling.vectors != 0 or nest.channels % nest.lanes != 0
+        whole = nest.panels - 1 if partial else nest.panels
+        end = self._end(first, nest.tiling.panels, nest.groups[1], whole)
+
+        def every(index: Index, carried: list[ir.Value]) -> list[ir.Value]:
+            self._panel(Panel(index, nest.tiling.vectors, nest.lanes), batch, rows)
+            return carried
+
+        if whole:
+            asm.loop(first, end, 1, [], every)
+        if partial:
+            rest = nest.vectors - whole * nest.tiling.vectors
+            last = Panel(whole, rest, nest.channels - (nest.vectors - 1) * nest.lanes)
+            asm.when_equal(group[1], nest.groups[1] - 1, lambda: self._panel(last, batch, rows))
+
+    def _end(self, first: Index, size: int, ranges: int, extent: int) -> Index:
+        """End of one of several ranges of ``size``, cut at ``extent`` where the last ones reach beyond it."""
+        end = self._asm.add(first, size)
+        return end if ranges * size <= extent else self._asm.minimum(end, extent)
+
+    def _panel(self, panel: Panel, batch: Index, rows: tuple[Index, Index]) -> None:
+        def every(row: Index, carried: list[ir.Value]) -> list[ir.Value]:
+            for run in tile_runs(self._nest.columns, self._nest.tiling.columns):
+                self._run(panel, batch, row, run)
+            return carried
+
+        self._asm.loop(*rows, 1, [], every)
+
+    def _run(self, panel: Panel, batch: Index, row: Index, run: TileRun) -> None:
+        vector = self._asm.mul(panel.index, self._nest.tiling.vectors)
+
+        def every(column: Index, carried: list[ir.Value]) -> list[ir.Value]:
+            self._tile(Tile(panel, Place(batch, row, column, vector), run))
+            return carried
+
+        self._asm.loop(run.start, run.end, run.width, [], every)
+
+    def _tile(self, tile: Tile) -> None:
+        nest, asm, memories, place = self._nest, self._asm, self._memories, tile.place
+        spots = [
+            (pixel, vector, tile.panel.count(vector, nest.lanes))
+            for pixel in range(tile.run.width)
+            for vector in range(tile.panel.vectors)
+        ]
+        totals = self._accumulate(tile, [nest.epilogue.start(asm, memories, place, spot) for spot in spots])
+        for spot, total in zip(spots, totals, strict=True):
+            value = nest.epilogue.finish(asm, memories, place, spot, total)
+            pixel, vector, count = spot
+            asm.store(value, memories[nest.result.memory], place.offset(asm, nest.result, pixel, vector), count)
+
+
+def kernel_rows(asm: Assembler, rows: Axis, row: Index, totals: list[ir.Value], body: RowBody) -> list[ir.Value]:
+    """Run ``body`` for the kernel rows that lie on the image, given where the window's first row lies on it."""
+    top = asm.add(asm.mul(row, rows.stride), -rows.padding)
+    first: Index = 0
+    end: Index = rows.kernel
+    if rows.is_padded:
+        first = asm.maximum(0, asm.divide_up(asm.sub(0, top), rows.dilation))
+        end = asm.minimum(rows.kernel, asm.divide_up(asm.sub(rows.input, top), rows.dilation))
+    return asm.loop(first, end, 1, totals, lambda tap, carried: body(top, tap, carried))
+
+
+RowBody = Callable[[Index, Index, list[ir.Value]], list[ir.Value]]

@@ -1,0 +1,87 @@
+"""How a row of the result is cut into register tiles, and which of a tile's pixels a kernel column touches.
+
+Pixels that a kernel column would read outside the image are left out of the code, so padding costs nothing and no
+padded copy is made.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import groupby
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A sliding window along one dimension.
+
+    Attributes:
+        input: extent of the image.
+        output: extent of the result.
+        kernel: taps of the window.
+        stride: between neighbouring results.
+        dilation: between neighbouring taps.
+        padding: before the image.
+    """
+
+    input: int
+    output: int
+    kernel: int
+    stride: int
+    dilation: int
+    padding: int
+
+    def hits(self, position: int, tap: int) -> bool:
+        """Whether a tap of the window at a position of the result lies on the image."""
+        return 0 <= position * self.stride + tap * self.dilation - self.padding < self.input
+
+    @property
+    def is_padded(self) -> bool:
+        """Whether some tap of some position lies outside the image."""
+        return not (self.hits(0, 0) and self.hits(self.output - 1, self.kernel - 1))
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Neighbouring taps that touch the same pixels of a tile."""
+
+    first: int
+    end: int
+    pixels: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class TileRun:
+    """``count`` tiles of ``width`` columns from ``start`` on, alike in what they touch."""
+
+    start: int
+    width: int
+    count: int
+    segments: tuple[Segment, ...]
+
+    @property
+    def end(self) -> int:
+        return self.start + self.width * self.count
+
+
+def tile_runs(axis: Axis, width: int) -> tuple[TileRun, ...]:
+    """Tiles of ``width`` columns over a row, what is left over in a narrower one."""
+    starts = range(0, axis.output, width)
+    tiles = [(start, min(width, axis.output - start)) for start in starts]
+    runs: list[TileRun] = []
+    alike = groupby(tiles, key=lambda tile: (tile[1], _segments(axis, *tile)))
+    for (size, segments), group in alike:
+        found = list(group)
+        runs.append(TileRun(found[0][0], size, len(found), segments))
+    return tuple(runs)
+
+
+def _segments(axis: Axis, start: int, width: int) -> tuple[Segment, ...]:
+    touched = [
+        (tap, tuple(pixel for pixel in range(width) if axis.hits(start + pixel, tap))) for tap in range(axis.kernel)
+    ]
+    segments = []
+    for pixels, group in groupby(touched, key=lambda each: each[1]):
+        taps = [tap for tap, _ in group]
+        if pixels:
+            segments.append(Segment(taps[0], taps[-1] + 1, pixels))
+    return tuple(segments)

@@ -1,0 +1,35 @@
+"""Sizes of tiles, a kernel's parameters."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+from sartor.codegen.routine import Parameters, integer
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """Sizes of tiles.
+
+    Attributes:
+        columns: of a register tile.
+        vectors: of channels in a register tile, and in a panel.
+        rows: of the result that one workgroup computes.
+        panels: of channels that one workgroup computes.
+        unroll: steps over input channels that are written out.
+    """
+
+    columns: int
+    vectors: int
+    rows: int
+    panels: int
+    unroll: int
+
+    @staticmethod
+    def of(parameters: Parameters) -> Tiling:
+        """The tiling that a routine's parameters name."""
+        return Tiling(**{name: integer(value) for name, value in parameters.items()})
+
+    def parameters(self) -> Parameters:
+        """The tiling as a routine's parameters."""
+        return asdict(self)

@@ -1,0 +1,115 @@
+"""A depthwise convolution or pooling layer as a window over images in memory."""
+
+from __future__ import annotations
+
+from sartor.codegen.convolution import Window
+from sartor.codegen.iree_compiler import ir, vector
+from sartor.codegen.kernels.access import Access, image_strides, vector_stride
+from sartor.codegen.kernels.assembler import Assembler
+from sartor.codegen.kernels.convolution import ImageLayer, unpadded, window_axes
+from sartor.codegen.kernels.epilogue import check_region, emit_region
+from sartor.codegen.kernels.nest import Nest
+from sartor.codegen.kernels.sliding import Combine, Sliding, TapStrides
+from sartor.codegen.kernels.tiling import Tiling
+from sartor.codegen.machine import Machine
+from sartor.codegen.operations import body_of, defining_op
+from sartor.codegen.packing import PadTo, Reshape, Transpose
+from sartor.codegen.register_tiles import balanced
+
+_WIDTHS = (1, 2, 4)
+_MOST_COLUMNS = 14
+# A workgroup's rows should stay in the cache while it goes through the panels of channels.
+_RESIDENT_BYTES = 1 << 19
+_GROUPS = 8
+
+
+def window_sliding(layer: ImageLayer, window: Window, tiling: Tiling) -> Sliding:
+    """The window of a layer; its filters are packed by vectors of channels.
+
+    Raises:
+        ValueError: if the layer has no such form.
+    """
+    draft, root = layer.draft, layer.draft.root
+    initial = defining_op(root.operands[2])
+    image, padding = unpadded(root.operands[0], _identity(initial))
+    source = layer.argument(image)
+    if source >= len(draft.task.inputs):
+        raise ValueError("the image is a weight")
+    kind = draft.task.inputs[source]
+    strides = image_strides(kind, layer.inputs[source])
+    batches, channels, *_ = window.result.shape
+    axes = window_axes(kind, window.result, window.kernel, window.strides, window.dilations, padding)
+    taps, filters = _filters(layer, window) if window.is_weighted else (None, 0)
+    return Sliding(
+        nest=Nest(batches, channels, *axes, layer.result, layer.epilogue, layer.lanes, tiling),
+        image=Access(source, strides.batch, strides.row, strides.column, vector_stride(strides, layer.lanes)),
+        taps=taps,
+        filters=filters,
+        combine=_multiply_add if window.is_weighted else _reduction(root),
+    )
+
+
+def _identity(initial: ir.Operation | None) -> float:
+    """What a pooling starts from: padding with it leaves results as they are. For a sum it is zero."""
+    if initial is not None and initial.name == "linalg.generic":
+        constant = defining_op(initial.operands[0])
+        if constant is not None and constant.name == "arith.constant":
+            return float(ir.FloatAttr(constant.attributes["value"]).value)
+    return 0.0
+
+
+def _filters(layer: ImageLayer, window: Window) -> tuple[TapStrides, int]:
+    """``[C, KH, KW]`` to ``[C / lanes, KH, KW, lanes]``."""
+    filters = layer.argument(layer.draft.root.operands[1])
+    index, lanes = filters - len(layer.draft.task.inputs), layer.lanes
+    if index < 0:
+        raise ValueError("the filters are computed")
+    (height, width), channels = window.kernel, window.result.shape[1]
+    vectors = -(-channels // lanes)
+    layer.draft.set_packing(
+        index,
+        (
+            PadTo((vectors * lanes, height, width)),
+            Reshape((vectors, lanes, height, width)),
+            Transpose((0, 2, 3, 1)),
+        ),
+    )
+    return TapStrides(width * lanes, lanes, height * width * lanes), filters
+
+
+def _multiply_add(asm: Assembler, pixel: ir.Value, tap: ir.Value | None, total: ir.Value) -> ir.Value:
+    return vector.fma(pixel, tap, total)
+
+
+def _reduction(root: ir.Operation) -> Combine:
+    """The root's own region, of which the window's argument is not used.
+
+    Raises:
+        ValueError: if it has no form on vectors.
+    """
+    check_region(root)
+    window = body_of(root).arguments[1]
+    if list(window.uses):
+        raise ValueError("a pooling reads its window")
+
+    def combine(asm: Assembler, pixel: ir.Value, _: ir.Value | None, total: ir.Value) -> ir.Value:
+        return emit_region(asm, root, [pixel, pixel, total])
+
+    return combine
+
+
+def window_tilings(window: Window, machine: Machine) -> list[Tiling]:
+    """Tilings worth trying, best guess first."""
+    _, channels, height, width = window.result.shape
+    vectors = -(-channels // machine.lanes)
+    taps = window.kernel[1] if window.is_weighted else 0
+    tilings = []
+    for wide in _WIDTHS:
+        free = (machine.accumulators - taps * wide) // wide
+        if wide > vectors or free < 1:
+            continue
+        columns = balanced(width, min(free, _MOST_COLUMNS))
+        row_bytes = window.strides[0] * width * window.strides[1] * channels * 4
+        rows = max(1, min(_RESIDENT_BYTES // row_bytes, -(-height // _GROUPS)))
+        tilings.append(Tiling(columns, wide, rows, -(-vectors // wide), 1))
+    return tilings
