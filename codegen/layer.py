@@ -126,8 +126,16 @@ class Layer:
 
 @dataclass(frozen=True)
 class NetworkValue:
-    """A network input or output: its ONNX name, its type, and for outputs where it comes from."""
+    """A network input or output.
+
+    Attributes:
+        name: ONNX's.
+        type: what the module computes with; its integers have no sign.
+        dtype: numpy's name of the element type that callers pass.
+        source: where an output comes from.
+    """
 
     name: str
     type: TensorType
+    dtype: str
     source: ValueRef | None = None

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from sartor.codegen.iree_compiler import arith, ir, memref, scf, vector
 
 Index: TypeAlias = int | ir.Value
+Condition: TypeAlias = bool | ir.Value
 Body = Callable[[Index, list[ir.Value]], list[ir.Value]]
 
 
@@ -77,6 +79,17 @@ class Assembler:
             return -(-index // divisor)
         return index if divisor == 1 else arith.ceildivsi(index, self.value(divisor))
 
+    def divide(self, index: Index, divisor: int) -> tuple[Index, Index]:
+        """Quotient and remainder of an index that is not negative."""
+        if isinstance(index, int):
+            return divmod(index, divisor)
+        quotient = index if divisor == 1 else arith.divui(index, self.value(divisor))
+        return quotient, self.sub(index, self.mul(quotient, divisor))
+
+    def sum_of(self, one: ir.Value, other: ir.Value) -> ir.Value:
+        """The sum of two vectors of floats."""
+        return arith.addf(one, other)
+
     def minimum(self, one: Index, other: Index) -> Index:
         if isinstance(one, int) and isinstance(other, int):
             return min(one, other)
@@ -87,14 +100,21 @@ class Assembler:
             return max(one, other)
         return arith.maxsi(self.value(one), self.value(other))
 
-    def load(self, memory: ir.Value, offset: Index, count: int) -> ir.Value:
-        """A vector from ``offset`` on, of whose elements the first ``count`` are read and the others are zero."""
+    def load(self, memory: ir.Value, offset: Index, count: int, present: Condition = True) -> ir.Value:
+        """A vector from ``offset`` on, of whose elements the first ``count`` are read and the others are zero.
+
+        Args:
+            memory: what to read.
+            offset: of the first element.
+            count: how many elements to read.
+            present: if false, nothing is read and all elements are zero.
+        """
         element = ir.MemRefType(memory.type).element_type
         kind = self.vector_type(element)
-        if count == self.lanes:
+        if count == self.lanes and present is True:
             return vector.load(kind, memory, [self.value(offset)])
         zero = self.splat(ir.FloatAttr.get(element, 0.0))
-        return vector.maskedload(kind, memory, [self.value(offset)], self._mask(count), zero)
+        return vector.maskedload(kind, memory, [self.value(offset)], self._mask(count, present), zero)
 
     def store(self, stored: ir.Value, memory: ir.Value, offset: Index, count: int) -> None:
         """Write the first ``count`` elements of a vector from ``offset`` on."""
@@ -103,8 +123,14 @@ class Assembler:
         else:
             vector.maskedstore(memory, [self.value(offset)], self._mask(count), stored)
 
-    def _mask(self, count: int) -> ir.Value:
-        return vector.create_mask(self.vector_type(ir.IntegerType.get_signless(1)), [self.value(count)])
+    def _mask(self, count: int, present: Condition = True) -> ir.Value:
+        kind = self.vector_type(ir.IntegerType.get_signless(1))
+        if isinstance(present, bool):
+            return vector.create_mask(kind, [self.value(count if present else 0)])
+        every = vector.broadcast(kind, present)
+        if count == self.lanes:
+            return every
+        return arith.andi(every, vector.create_mask(kind, [self.value(count)]))
 
     def broadcast(self, memory: ir.Value, offset: Index) -> ir.Value:
         """A vector that repeats one element of memory."""
@@ -128,14 +154,43 @@ class Assembler:
             scf.yield_(body(loop.induction_variable, list(loop.inner_iter_args)))
         return list(loop.results)
 
-    def when_equal(self, one: Index, other: Index, body: Callable[[], None]) -> None:
-        """Run ``body`` if two indices are equal."""
+    def equal(self, one: Index, other: Index) -> Condition:
+        """Whether two indices are equal."""
         if isinstance(one, int) and isinstance(other, int):
-            if one == other:
-                body()
+            return one == other
+        return arith.cmpi(arith.CmpIPredicate.eq, self.value(one), self.value(other))
+
+    def within(self, index: Index, end: int) -> Condition:
+        """Whether ``0 <= index < end``."""
+        if isinstance(index, int):
+            return 0 <= index < end
+        if end <= 0:
+            return False
+        return arith.cmpi(arith.CmpIPredicate.ult, index, self.value(end))
+
+    def all_of(self, *conditions: Condition) -> Condition:
+        """Whether all conditions hold."""
+        if any(each is False for each in conditions):
+            return False
+        open_ones = [each for each in conditions if each is not True]
+        return functools.reduce(arith.andi, open_ones) if open_ones else True
+
+    def when(self, condition: Condition, body: Callable[[], None]) -> None:
+        """Run ``body`` if a condition holds."""
+        self.branch(condition, body, None)
+
+    def branch(self, condition: Condition, then: Callable[[], None], otherwise: Callable[[], None] | None) -> None:
+        """Run one of two bodies."""
+        if isinstance(condition, bool):
+            chosen = then if condition else otherwise
+            if chosen is not None:
+                chosen()
             return
-        condition = arith.cmpi(arith.CmpIPredicate.eq, self.value(one), self.value(other))
-        branch = scf.IfOp(condition)
+        branch = scf.IfOp(condition, has_else=otherwise is not None)
         with ir.InsertionPoint(branch.then_block):
-            body()
+            then()
             scf.yield_([])
+        if otherwise is not None:
+            with ir.InsertionPoint(branch.else_block):
+                otherwise()
+                scf.yield_([])

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from sartor.codegen.iree_compiler import ir, vector
+from sartor.codegen.iree_compiler import ir
 from sartor.codegen.kernels.access import ImageStrides
 from sartor.codegen.kernels.assembler import Assembler, Index
+from sartor.codegen.kernels.microkernel import Left, Right, multiply_add
 from sartor.codegen.kernels.nest import Nest, Tile, kernel_rows
 from sartor.codegen.kernels.tiles import Segment
 
@@ -66,6 +67,16 @@ class Contraction:
             raise ValueError("rows of the image do not follow each other")
         image = replace(self.image, row=columns * self.image.column)
         return replace(self, nest=self.nest.joined(columns), image=image)
+
+    @property
+    def groups(self) -> tuple[int, int, int]:
+        """Number of workgroups in each dimension."""
+        return self.nest.groups
+
+    @property
+    def lanes(self) -> int:
+        """Elements of a vector."""
+        return self.nest.lanes
 
     def write(self, asm: Assembler, memories: Sequence[ir.Value], group: tuple[Index, Index, Index]) -> None:
         """Emit one workgroup's code."""
@@ -138,39 +149,13 @@ class _TileWriter:
     def _adjacent(
         self, tile: Tile, segment: Segment, image: Index, filters: Index, count: int, totals: list[ir.Value]
     ) -> list[ir.Value]:
-        """Adjacent input channels: a loop, some steps of it written out."""
-        asm, depth = self._asm, self._of.filters.depth
-        wanted = min(self._of.nest.tiling.unroll, count)
-        unroll = next(each for each in range(wanted, 0, -1) if count % each == 0)
-
-        def every(channel: Index, carried: list[ir.Value]) -> list[ir.Value]:
-            for step in range(unroll):
-                start = asm.add(image, channel, step)
-                begin = asm.add(filters, asm.mul(channel, depth), step * depth)
-                carried = self._step(tile, segment, start, begin, carried)
-            return carried
-
-        return asm.loop(0, count, unroll, totals, every)
-
-    def _step(
-        self, tile: Tile, segment: Segment, image: Index, filters: Index, totals: list[ir.Value]
-    ) -> list[ir.Value]:
-        """The product of one column of pixels by one row of filters, added to the tile."""
-        of, asm, panel = self._of, self._asm, tile.panel
-        lanes = of.nest.lanes
-        row = [
-            asm.load(
-                self._filters,
-                asm.add(filters, each * of.filters.vector),
-                lanes if of.filters.padded else panel.count(each, lanes),
-            )
+        """Adjacent input channels."""
+        of, lanes, panel = self._of, self._of.nest.lanes, tile.panel
+        step = of.nest.columns.stride * of.image.column
+        left = Left(self._image, image, {pixel: pixel * step for pixel in segment.pixels})
+        vectors = [
+            (each * of.filters.vector, lanes if of.filters.padded else panel.count(each, lanes))
             for each in range(panel.vectors)
         ]
-        totals = list(totals)
-        for pixel in segment.pixels:
-            offset = asm.add(image, pixel * of.nest.columns.stride * of.image.column)
-            factor = asm.broadcast(self._image, offset)
-            for each in range(panel.vectors):
-                spot = tile.spot(pixel, each)
-                totals[spot] = vector.fma(factor, row[each], totals[spot])
-        return totals
+        right = Right(self._filters, filters, of.filters.depth, vectors)
+        return multiply_add(self._asm, left, right, count, of.nest.tiling.unroll, totals)

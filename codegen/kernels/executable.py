@@ -27,14 +27,14 @@ class Kernel:
     Attributes:
         name: symbol of its executable.
         reads: types in memory of what it reads.
-        result: type in memory of what it writes.
+        results: types in memory of what it writes; those after the first are workspace.
         groups: number of workgroups in each dimension.
         lanes: elements of a vector.
     """
 
     name: str
     reads: tuple[TensorType, ...]
-    result: TensorType
+    results: tuple[TensorType, ...]
     groups: tuple[int, int, int]
     lanes: int
 
@@ -67,17 +67,19 @@ class Kernel:
                 raise ValueError("a kernel is not valid MLIR")
             return str(module.body.operations[0].operation.get_asm(use_local_scope=True))
 
-    def dispatch(self, arguments: Sequence[str], result: str) -> str:
-        """The line that runs the kernel."""
-        types = ", ".join(map(str, self.reads))
+    def dispatch(self, arguments: Sequence[str]) -> str:
+        """The line that runs the kernel; its result is ``%r``, or ``%r#0`` if it has a workspace."""
+        types, results = (", ".join(map(str, each)) for each in (self.reads, self.results))
         symbol = f"@{self.name}::@{self.name}::@{self.name}"
         reference = f"{{hal.executable.ref = [@{self.name}]}}"
-        return f"{result} = flow.dispatch {symbol}({', '.join(arguments)}) {reference} : ({types}) -> {self.result}"
+        name = "%r" if len(self.results) == 1 else f"%r:{len(self.results)}"
+        return f"{name} = flow.dispatch {symbol}({', '.join(arguments)}) {reference} : ({types}) -> ({results})"
 
     def _shell(self, target: str) -> str:
-        buffers = (*self.reads, self.result)
-        bindings = ", ".join(["#hal.pipeline.binding<storage_buffer, ReadOnly>"] * len(self.reads))
-        layout = f"#hal.pipeline.layout<bindings = [{bindings}, #hal.pipeline.binding<storage_buffer>]>"
+        buffers = (*self.reads, *self.results)
+        bindings = ["#hal.pipeline.binding<storage_buffer, ReadOnly>"] * len(self.reads)
+        bindings += ["#hal.pipeline.binding<storage_buffer>"] * len(self.results)
+        layout = f"#hal.pipeline.layout<bindings = [{', '.join(bindings)}]>"
         spans = "\n".join(
             f"    %m{index} = {_SUBSPAN} layout({layout}) binding({index}) alignment(64) offset(%c0) : "
             f"memref<{each.elements}x{each.dtype}>"

@@ -9,7 +9,7 @@ from sartor.codegen.draft import Draft
 from sartor.codegen.iree_compiler import ir
 from sartor.codegen.kernels.assembler import Assembler, Index
 from sartor.codegen.kernels.executable import Kernel
-from sartor.codegen.kernels.nest import Nest
+from sartor.codegen.layer import TensorType
 from sartor.codegen.layouts import physical_type
 from sartor.codegen.routine import Implementation
 from sartor.codegen.target import Target
@@ -18,18 +18,27 @@ _KERNEL = "kernel"
 
 
 class KernelCode(Protocol):
-    """What fills the loops of a nest."""
+    """What a kernel does."""
 
     @property
-    def nest(self) -> Nest:
-        """The loops."""
+    def groups(self) -> tuple[int, int, int]:
+        """Number of workgroups in each dimension."""
+
+    @property
+    def lanes(self) -> int:
+        """Elements of a vector."""
 
     def write(self, asm: Assembler, memories: Sequence[ir.Value], group: tuple[Index, Index, Index]) -> None:
         """Emit one workgroup's code."""
 
 
 def kernel_implementation(
-    draft: Draft, inputs: tuple[str, ...], output: str, code: KernelCode, target: Target
+    draft: Draft,
+    inputs: tuple[str, ...],
+    output: str,
+    code: KernelCode,
+    target: Target,
+    workspace: TensorType | None = None,
 ) -> Implementation:
     """The implementation of a layer by one kernel over its arguments as they lie in memory.
 
@@ -39,6 +48,7 @@ def kernel_implementation(
         output: layout of the result.
         code: what the kernel computes.
         target: what it is compiled for.
+        workspace: memory that the kernel needs besides.
 
     Raises:
         ValueError: if the kernel cannot be written.
@@ -47,14 +57,14 @@ def kernel_implementation(
     reads = [physical_type(each, layout) for each, layout in zip(task.inputs, inputs, strict=True)]
     reads += [packing.type_of(each) for each, packing in zip(task.weights, packings, strict=True)]
     result = physical_type(task.results[0], output)
-    kernel = Kernel(_KERNEL, tuple(reads), result, code.nest.groups, code.nest.lanes)
+    kernel = Kernel(_KERNEL, tuple(reads), (result, *([workspace] if workspace else [])), code.groups, code.lanes)
     names = [f"%a{index}" for index in range(len(reads))]
     arguments = ", ".join(f"{name}: {each}" for name, each in zip(names, reads, strict=True))
     body = "\n".join(
         [
             f"util.func public @layer({arguments}) -> {result} {{",
-            f"  {kernel.dispatch(names, '%r')}",
-            f"  util.return %r : {result}",
+            f"  {kernel.dispatch(names)}",
+            f"  util.return {'%r#0' if workspace else '%r'} : {result}",
             "}",
         ]
     )

@@ -155,7 +155,7 @@ class _Writer:
         if partial:
             rest = nest.vectors - whole * nest.tiling.vectors
             last = Panel(whole, rest, nest.channels - (nest.vectors - 1) * nest.lanes)
-            asm.when_equal(group[1], nest.groups[1] - 1, lambda: self._panel(last, batch, rows))
+            asm.when(asm.equal(group[1], nest.groups[1] - 1), lambda: self._panel(last, batch, rows))
 
     def _end(self, first: Index, size: int, ranges: int, extent: int) -> Index:
         """End of one of several ranges of ``size``, cut at ``extent`` where the last ones reach beyond it."""

@@ -44,6 +44,16 @@ class Sliding:
     filters: int
     combine: Combine
 
+    @property
+    def groups(self) -> tuple[int, int, int]:
+        """Number of workgroups in each dimension."""
+        return self.nest.groups
+
+    @property
+    def lanes(self) -> int:
+        """Elements of a vector."""
+        return self.nest.lanes
+
     def write(self, asm: Assembler, memories: Sequence[ir.Value], group: tuple[Index, Index, Index]) -> None:
         """Emit one workgroup's code."""
         tile = _TileWriter(self, asm, memories)

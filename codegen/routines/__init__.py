@@ -7,6 +7,7 @@ from sartor.codegen.routines.blocked import Blocked
 from sartor.codegen.routines.channels_last import ChannelsLast
 from sartor.codegen.routines.data_tiled import DataTiled
 from sartor.codegen.routines.direct import Direct
+from sartor.codegen.routines.fused_winograd import FusedWinograd
 from sartor.codegen.routines.im2col import Im2col
 from sartor.codegen.routines.im2col_matmul import Im2colMatmul
 from sartor.codegen.routines.product import Product
@@ -25,6 +26,8 @@ ROUTINES: tuple[Routine, ...] = (
     Product(),
     SlidingWindow(),
     SlidingWindow("window_blocked", blocked=True),
+    FusedWinograd(),
+    FusedWinograd("fused_winograd_blocked", blocked=True),
     TiledConvolution(),
     TiledMatmul(),
     TiledDepthwise(),

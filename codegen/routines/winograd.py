@@ -40,20 +40,16 @@ class Winograd:
     name: str = "winograd"
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
-        convolution = _applicable(task)
+        convolution = applicable(task)
         if isinstance(convolution, Rejected):
             return convolution
         if target.device != "cpu":
             return [{"tile": _IREE_OUTPUT_TILE}]
-        costs = {tile: _cost(convolution, tile) for tile in _OUTPUT_TILES}
-        direct = _direct_cost(convolution)
-        good = sorted((tile for tile in _OUTPUT_TILES if costs[tile] < _WORTH_TRYING * direct), key=costs.__getitem__)
-        if not good:
-            return Rejected("too few pixels for so many channels: larger filters would cost more than they save")
-        return [{"tile": tile} for tile in good[:_MOST_CHOICES]]
+        tiles = promising_tiles(convolution)
+        return tiles if isinstance(tiles, Rejected) else [{"tile": tile} for tile in tiles]
 
     def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:
-        convolution = _applicable(task)
+        convolution = applicable(task)
         if isinstance(convolution, Rejected):
             return convolution
         draft = Draft.images(task, CHANNELS_LAST)
@@ -65,7 +61,8 @@ class Winograd:
         return rewritten(draft, lambda each: _rewrite(each, convolution, tiling, machine))
 
 
-def _applicable(task: Task) -> Convolution | Rejected:
+def applicable(task: Task) -> Convolution | Rejected:
+    """The convolution at the root of a layer that Winograd's method computes, or why it does not."""
     convolution = convolution_of(task) if task.kind is LayerKind.CONVOLUTION else None
     if convolution is None:
         return Rejected("not a two-dimensional convolution without groups")
@@ -76,6 +73,16 @@ def _applicable(task: Task) -> Convolution | Rejected:
     if min(convolution.filter.shape[:2]) < _FEWEST_CHANNELS:
         return Rejected("too few channels for products of matrices")
     return convolution
+
+
+def promising_tiles(convolution: Convolution) -> list[int] | Rejected:
+    """Output tiles worth trying, best guess first, or why there is none."""
+    costs = {tile: _cost(convolution, tile) for tile in _OUTPUT_TILES}
+    direct = _direct_cost(convolution)
+    good = sorted((tile for tile in _OUTPUT_TILES if costs[tile] < _WORTH_TRYING * direct), key=costs.__getitem__)
+    if not good:
+        return Rejected("too few pixels for so many channels: larger filters would cost more than they save")
+    return good[:_MOST_CHOICES]
 
 
 def _direct_cost(convolution: Convolution) -> float:

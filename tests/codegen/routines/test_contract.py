@@ -11,6 +11,7 @@ import pytest
 from sartor.codegen.layer import Layer, Task
 from sartor.codegen.routine import Implementation, Rejected, Variant, variants_of
 from sartor.codegen.routines import ROUTINES
+from sartor.codegen.routines.fused_winograd import FusedWinograd
 from sartor.codegen.routines.im2col_matmul import Im2colMatmul
 from sartor.codegen.routines.winograd import Winograd
 from sartor.codegen.target import Target
@@ -31,7 +32,19 @@ PATCHES = ("conv3x3_stride_asymmetric", "conv1x1_batch", "half_conv3x3")
 WINOGRAD = ("conv3x3_residual", "conv3x3_batch", "conv3x3_odd_channels")
 ON_VULKAN = ("conv3x3_batch", "linear_gelu")
 
-FOR_CPUS = ("tiled", "mmt4d", "im2col", "nchwc", "direct", "direct_blocked", "product", "window", "window_blocked")
+FOR_CPUS = (
+    "tiled",
+    "mmt4d",
+    "im2col",
+    "nchwc",
+    "direct",
+    "direct_blocked",
+    "product",
+    "window",
+    "window_blocked",
+    "fused_winograd",
+    "fused_winograd_blocked",
+)
 
 # Sums in another order; Winograd's sums have terms larger than their result. Products of f16 are added up in f32 and
 # rounded to f16 once, or twice where a bias follows.
@@ -53,6 +66,7 @@ def _extra(layer: Layer) -> dict[str, Implementation]:
     if layer.name in WINOGRAD:
         tiles = (2, 4, 6) if layer.name in THOROUGH else (4,)
         found |= {f"winograd{{tile={tile}}}": _winograd(layer.task, tile, HOST) for tile in tiles}
+        found |= {f"winograd fused{{tile={tile}}}": _fused_winograd(layer.task, tile) for tile in tiles}
     if layer.name == WINOGRAD[0]:
         found["winograd of IREE"] = _winograd(layer.task, 6, VULKAN)
     if layer.name in PATCHES:
@@ -68,8 +82,15 @@ def _winograd(task: Task, tile: int, target: Target) -> Implementation:
     return built
 
 
+def _fused_winograd(task: Task, tile: int) -> Implementation:
+    parameters = {"tile": tile, "columns": 4, "vectors": 3, "block": 8, "groups": 2, "panels": 1, "unroll": 2}
+    built = FusedWinograd().build(task, parameters, HOST)
+    assert isinstance(built, Implementation), built
+    return built
+
+
 def _wrong(errors: Mapping[str, float], dtype: str) -> dict[str, float]:
-    bounds = {name: MAX_ERROR["winograd" if name.startswith("winograd") else dtype] for name in errors}
+    bounds = {name: MAX_ERROR["winograd" if "winograd" in name else dtype] for name in errors}
     return {name: error for name, error in errors.items() if not error <= bounds[name]}
 
 
@@ -115,7 +136,20 @@ def test_variants_for_vulkan_compute_the_layer(found_layers: dict[str, tuple[Lay
 @pytest.mark.parametrize(
     ("case", "names"),
     [
-        ("conv3x3_residual", {"direct", "direct_blocked", "tiled", "winograd", "nhwc", "nchwc", "im2col"}),
+        (
+            "conv3x3_residual",
+            {
+                "direct",
+                "direct_blocked",
+                "fused_winograd",
+                "fused_winograd_blocked",
+                "tiled",
+                "winograd",
+                "nhwc",
+                "nchwc",
+                "im2col",
+            },
+        ),
         ("conv3x3_batch", {"direct", "direct_blocked", "tiled", "nhwc", "nchwc", "im2col"}),
         ("conv1x1_residual", {"direct", "direct_blocked", "tiled", "nhwc", "nchwc", "im2col"}),
         ("conv1x1_odd_channels", {"direct", "tiled", "nhwc", "im2col"}),

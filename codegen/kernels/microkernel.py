@@ -1,0 +1,71 @@
+"""The innermost loop: an outer product per step, added to a tile of accumulators (Goto and van de Geijn, 2008)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from sartor.codegen.iree_compiler import ir, vector
+from sartor.codegen.kernels.assembler import Assembler, Index
+
+
+@dataclass(frozen=True)
+class Left:
+    """Elements that are broadcast: adjacent steps are adjacent in memory.
+
+    Attributes:
+        memory: buffer.
+        start: offset of the first step.
+        rows: row of the tile to its distance from ``start``.
+    """
+
+    memory: ir.Value
+    start: Index
+    rows: Mapping[int, int]
+
+
+@dataclass(frozen=True)
+class Right:
+    """Vectors that are multiplied.
+
+    Attributes:
+        memory: buffer.
+        start: offset of the first step.
+        step: distance of steps.
+        vectors: distance of each vector of the tile from ``start``, and how many elements of it to read.
+    """
+
+    memory: ir.Value
+    start: Index
+    step: int
+    vectors: Sequence[tuple[int, int]]
+
+
+def multiply_add(
+    asm: Assembler, left: Left, right: Right, count: int, unroll: int, totals: list[ir.Value]
+) -> list[ir.Value]:
+    """Add ``count`` outer products to accumulators ``[rows, vectors]``; divisors of ``count`` up to ``unroll`` steps
+    are written out."""
+    written = next(each for each in range(min(unroll, count), 0, -1) if count % each == 0)
+
+    def every(index: Index, carried: list[ir.Value]) -> list[ir.Value]:
+        for step in range(written):
+            start = asm.add(left.start, index, step)
+            begin = asm.add(right.start, asm.mul(index, right.step), step * right.step)
+            carried = _outer_product(asm, left, start, right, begin, carried)
+        return carried
+
+    return asm.loop(0, count, written, totals, every)
+
+
+def _outer_product(
+    asm: Assembler, left: Left, start: Index, right: Right, begin: Index, totals: list[ir.Value]
+) -> list[ir.Value]:
+    row = [asm.load(right.memory, asm.add(begin, distance), count) for distance, count in right.vectors]
+    totals = list(totals)
+    for pixel, distance in left.rows.items():
+        factor = asm.broadcast(left.memory, asm.add(start, distance))
+        for position, each in enumerate(row):
+            spot = pixel * len(row) + position
+            totals[spot] = vector.fma(factor, each, totals[spot])
+    return totals

@@ -1,0 +1,121 @@
+"""Sizes and places of Winograd's minimal filtering as one kernel.
+
+Lavin and Gray (2016), section 4.1, with n = m + 2: an n x n tile of the image becomes n^2 numbers per channel, of which
+each is a row of a matrix product of its own; n^2 products give an m x m tile of the result. A workgroup takes one block
+of tiles after the other through the same workspace, so that between the three steps nothing leaves the second-level
+cache.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sartor.codegen.kernels.access import Access, ImageStrides
+from sartor.codegen.kernels.epilogue import Epilogue
+from sartor.codegen.kernels.tiles import Axis
+from sartor.codegen.winograd import KERNEL
+
+
+@dataclass(frozen=True)
+class WinogradTiling:
+    """Sizes of tiles.
+
+    Attributes:
+        tile: m, pixels of the result along a side of a tile.
+        columns: tiles in a register tile.
+        vectors: of channels in a register tile, and in a panel.
+        block: tiles that a workgroup takes at a time.
+        groups: workgroups that share out the blocks.
+        panels: of channels that one workgroup computes.
+        unroll: steps over input channels that are written out.
+    """
+
+    tile: int
+    columns: int
+    vectors: int
+    block: int
+    groups: int
+    panels: int
+    unroll: int
+
+    @property
+    def size(self) -> int:
+        """n, pixels of the image along a side of a tile."""
+        return self.tile + KERNEL - 1
+
+
+@dataclass(frozen=True)
+class Winograd:
+    """A 3x3 convolution of stride 1 over memory.
+
+    Attributes:
+        batches: N.
+        depth: IC.
+        channels: OC.
+        rows: windows along H.
+        columns: windows along W.
+        image: strides of the image.
+        memories: positions of image and filters among the buffers; filters are ``[panel, n * n, IC, panel size]``.
+        result: where results go.
+        epilogue: what surrounds the root.
+        lanes: elements of a vector.
+        tiling: sizes of tiles.
+    """
+
+    batches: int
+    depth: int
+    channels: int
+    rows: Axis
+    columns: Axis
+    image: ImageStrides
+    memories: tuple[int, int]
+    result: Access
+    epilogue: Epilogue
+    lanes: int
+    tiling: WinogradTiling
+
+    @property
+    def across(self) -> int:
+        """Tiles in a row of tiles."""
+        return -(-self.columns.output // self.tiling.tile)
+
+    @property
+    def tiles(self) -> int:
+        """Tiles of one image."""
+        return -(-self.rows.output // self.tiling.tile) * self.across
+
+    @property
+    def vectors(self) -> int:
+        """Vectors that hold all channels."""
+        return -(-self.channels // self.lanes)
+
+    @property
+    def panels(self) -> int:
+        """Panels that hold all channels."""
+        return -(-self.vectors // self.tiling.vectors)
+
+    @property
+    def panel(self) -> int:
+        """Channels of a panel."""
+        return self.tiling.vectors * self.lanes
+
+    @property
+    def groups(self) -> tuple[int, int, int]:
+        """Workgroups along blocks of tiles, panels and batches."""
+        return self.tiling.groups, -(-self.panels // self.tiling.panels), self.batches
+
+    @property
+    def row(self) -> int:
+        """Elements of the workspace per encoded tile; one vector more than needed, so that rows of a power of two do
+        not all fall on the same lines of the cache."""
+        return (-(-self.depth // self.lanes) + 1) * self.lanes
+
+    @property
+    def encoded(self) -> int:
+        """Elements of the workspace that hold encoded tiles."""
+        return self.tiling.size**2 * self.tiling.block * self.row
+
+    @property
+    def workspace(self) -> int:
+        """Elements of the workspace of one workgroup."""
+        return self.encoded + self.tiling.size**2 * self.tiling.block * self.panel

@@ -1,0 +1,130 @@
+"""Winograd's minimal filtering as one kernel: blocks of tiles are encoded, multiplied and decoded in the cache."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sartor.codegen.iree_compiler import ir
+from sartor.codegen.kernels.assembler import Assembler, Index
+from sartor.codegen.kernels.microkernel import Left, Right, multiply_add
+from sartor.codegen.kernels.winograd import Winograd
+from sartor.codegen.kernels.winograd_transform import Decoder, Encoder
+
+
+@dataclass(frozen=True)
+class WinogradCode:
+    """The kernel of a convolution in Winograd's form."""
+
+    form: Winograd
+
+    @property
+    def groups(self) -> tuple[int, int, int]:
+        """Number of workgroups in each dimension."""
+        return self.form.groups
+
+    @property
+    def lanes(self) -> int:
+        """Elements of a vector."""
+        return self.form.lanes
+
+    def write(self, asm: Assembler, memories: Sequence[ir.Value], group: tuple[Index, Index, Index]) -> None:
+        """Emit one workgroup's code; the last buffer is the workspace."""
+        _Writer(self.form, asm, memories, group).write()
+
+
+class _Writer:
+    def __init__(
+        self, of: Winograd, asm: Assembler, memories: Sequence[ir.Value], group: tuple[Index, Index, Index]
+    ) -> None:
+        self._of = of
+        self._asm = asm
+        self._memories = memories
+        self._group = group
+        self._space = memories[-1]
+        number = asm.add(group[0], asm.mul(group[1], of.groups[0]), asm.mul(group[2], of.groups[0] * of.groups[1]))
+        self._encoded = asm.mul(number, of.workspace)
+        self._products = asm.add(self._encoded, of.encoded)
+        self._encoder = Encoder(of, asm, memories)
+        self._decoder = Decoder(of, asm, memories)
+
+    def write(self) -> None:
+        """Blocks of tiles, one after the other."""
+        of, asm, size = self._of, self._asm, self._of.tiling.block
+        blocks = -(-of.tiles // size)
+        share = -(-blocks // of.tiling.groups)
+        first = asm.mul(self._group[0], share)
+        end = asm.minimum(asm.add(first, share), blocks)
+
+        def every(block: Index, carried: list[ir.Value]) -> list[ir.Value]:
+            begin = asm.mul(block, size)
+            self._block(begin, asm.minimum(of.tiles, asm.add(begin, size)))
+            return carried
+
+        asm.loop(first, end, 1, [], every)
+
+    def _block(self, first: Index, end: Index) -> None:
+        of, asm = self._of, self._asm
+
+        def encode(tile: Index, carried: list[ir.Value]) -> list[ir.Value]:
+            place = asm.add(self._encoded, asm.mul(asm.sub(tile, first), of.row))
+            self._encoder.write(self._group[2], tile, place)
+            return carried
+
+        asm.loop(first, end, 1, [], encode)
+        start = asm.mul(self._group[1], of.tiling.panels)
+
+        def every(panel: Index, carried: list[ir.Value]) -> list[ir.Value]:
+            self._multiply(panel, asm.sub(end, first))
+            self._decode(panel, first, end)
+            return carried
+
+        asm.loop(start, asm.minimum(of.panels, asm.add(start, of.tiling.panels)), 1, [], every)
+
+    def _multiply(self, panel: Index, tiles: Index) -> None:
+        """The n^2 products of encoded tiles by a panel of filters."""
+        of, asm, tiling = self._of, self._asm, self._of.tiling
+        filters = asm.mul(panel, tiling.size**2 * of.depth * of.panel)
+
+        def product(index: Index, carried: list[ir.Value]) -> list[ir.Value]:
+            def rows(row: Index, inner: list[ir.Value]) -> list[ir.Value]:
+                left = asm.add(self._encoded, asm.mul(index, tiling.block * of.row), asm.mul(row, of.row))
+                right = asm.add(filters, asm.mul(index, of.depth * of.panel))
+                target = asm.add(self._products, asm.mul(index, tiling.block * of.panel), asm.mul(row, of.panel))
+                self._register_tile(left, right, target)
+                return inner
+
+            asm.loop(0, tiles, tiling.columns, [], rows)
+            return carried
+
+        asm.loop(0, tiling.size**2, 1, [], product)
+
+    def _register_tile(self, left: Index, right: Index, target: Index) -> None:
+        of, asm, tiling = self._of, self._asm, self._of.tiling
+        zero = asm.splat(ir.FloatAttr.get(ir.F32Type.get(), 0.0))
+        totals = multiply_add(
+            asm,
+            Left(self._space, left, {row: row * of.row for row in range(tiling.columns)}),
+            Right(
+                self._memories[of.memories[1]],
+                right,
+                of.panel,
+                [(each * of.lanes, of.lanes) for each in range(tiling.vectors)],
+            ),
+            of.depth,
+            tiling.unroll,
+            [zero] * (tiling.columns * tiling.vectors),
+        )
+        for spot, total in enumerate(totals):
+            row, each = divmod(spot, tiling.vectors)
+            asm.store(total, self._space, asm.add(target, row * of.panel + each * of.lanes), of.lanes)
+
+    def _decode(self, panel: Index, first: Index, end: Index) -> None:
+        of, asm = self._of, self._asm
+
+        def every(tile: Index, carried: list[ir.Value]) -> list[ir.Value]:
+            place = asm.add(self._products, asm.mul(asm.sub(tile, first), of.panel))
+            self._decoder.write(self._group[2], tile, panel, place)
+            return carried
+
+        asm.loop(first, end, 1, [], every)

@@ -1,0 +1,86 @@
+"""A 3x3 convolution layer in Winograd's form."""
+
+from __future__ import annotations
+
+from sartor.codegen.convolution import Convolution
+from sartor.codegen.kernels.access import image_strides
+from sartor.codegen.kernels.convolution import ImageLayer, unpadded, window_axes
+from sartor.codegen.kernels.winograd import Winograd, WinogradTiling
+from sartor.codegen.layer import TensorType
+from sartor.codegen.machine import Machine
+from sartor.codegen.packing import PadTo, Reshape, Transpose, WinogradFilter
+from sartor.codegen.register_tiles import balanced
+
+_RESIDENT_BYTES = 1 << 20
+_SHAPES = ((28, 2, 1), (24, 4, 2), (28, 4, 1))
+_GROUPS = 4
+_FLOAT_BYTES = 4
+
+
+def winograd_form(layer: ImageLayer, convolution: Convolution, tiling: WinogradTiling) -> Winograd:
+    """The layer's kernel; its filters are transformed and packed into panels.
+
+    Raises:
+        ValueError: if the layer has no such form.
+    """
+    draft, root = layer.draft, layer.draft.root
+    image, padding = unpadded(root.operands[0], 0.0)
+    source, filters = layer.argument(image), layer.argument(root.operands[1])
+    index = filters - len(draft.task.inputs)
+    if index < 0 or source >= len(draft.task.inputs):
+        raise ValueError("the image is a weight, or the filters are computed")
+    kind = draft.task.inputs[source]
+    batches, channels, *_ = convolution.result.shape
+    depth, panel = convolution.filter.shape[1], tiling.vectors * layer.lanes
+    panels, count = -(-channels // panel), tiling.size**2
+    draft.set_packing(
+        index,
+        (
+            WinogradFilter(tiling.tile),
+            Reshape((count, depth, channels)),
+            PadTo((count, depth, panels * panel)),
+            Reshape((count, depth, panels, panel)),
+            Transpose((2, 0, 1, 3)),
+        ),
+    )
+    rows, columns = window_axes(
+        kind, convolution.result, convolution.filter.shape[2:], convolution.strides, convolution.dilations, padding
+    )
+    return Winograd(
+        batches=batches,
+        depth=depth,
+        channels=channels,
+        rows=rows,
+        columns=columns,
+        image=image_strides(kind, layer.inputs[source]),
+        memories=(source, filters),
+        result=layer.result,
+        epilogue=layer.epilogue,
+        lanes=layer.lanes,
+        tiling=tiling,
+    )
+
+
+def workspace_type(form: Winograd) -> TensorType:
+    """Memory for all workgroups."""
+    x, y, z = form.groups
+    return TensorType((x * y * z * form.workspace,), "f32")
+
+
+def winograd_tilings(convolution: Convolution, tile: int, machine: Machine) -> list[WinogradTiling]:
+    """Tilings worth trying for an output tile, best guess first: encoded tiles and products stay in the cache."""
+    _, channels, height, width = convolution.result.shape
+    depth, lanes = convolution.filter.shape[1], machine.lanes
+    tiles = -(-height // tile) * -(-width // tile)
+    vectors = -(-channels // lanes)
+    found = []
+    for accumulators, wide, unroll in _SHAPES:
+        wide = min(wide, vectors)
+        columns = balanced(tiles, min(accumulators, machine.accumulators) // wide)
+        bytes_of_tile = (tile + 2) ** 2 * (depth + lanes + wide * lanes) * _FLOAT_BYTES
+        block = max(1, min(_RESIDENT_BYTES // (bytes_of_tile * columns), -(-tiles // columns))) * columns
+        blocks, panels = -(-tiles // block), -(-vectors // wide)
+        groups = min(_GROUPS, blocks)
+        split = panels if groups > 1 else -(-panels // min(_GROUPS, panels))
+        found.append(WinogradTiling(tile, columns, wide, block, groups, split, unroll))
+    return list(dict.fromkeys(found))

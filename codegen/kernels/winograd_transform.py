@@ -1,0 +1,182 @@
+"""The two transforms of Winograd's method, a vector of channels at a time.
+
+Tiles at the edges of the image have code of their own, which asks for every pixel whether it is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sartor.codegen.iree_compiler import ir
+from sartor.codegen.kernels.access import vector_stride
+from sartor.codegen.kernels.assembler import Assembler, Condition, Index
+from sartor.codegen.kernels.epilogue import Place
+from sartor.codegen.kernels.matrix import transform
+from sartor.codegen.kernels.winograd import Winograd
+from sartor.codegen.winograd import transforms
+
+Grid = list[list[ir.Value]]
+
+
+class Encoder:
+    """B^T d B of a tile of the image."""
+
+    def __init__(self, of: Winograd, asm: Assembler, memories: Sequence[ir.Value]) -> None:
+        self._of = of
+        self._asm = asm
+        self._image = memories[of.memories[0]]
+        self._space = memories[-1]
+        self._matrix = transforms(of.tiling.tile).image
+
+    def write(self, batch: Index, tile: Index, target: Index) -> None:
+        """Encode all channels of a tile.
+
+        Args:
+            batch: of which image.
+            tile: its number, row by row.
+            target: where its first number goes.
+        """
+        of, asm = self._of, self._asm
+        row, column = asm.divide(tile, of.across)
+        top = asm.add(asm.mul(row, of.tiling.tile), -of.rows.padding)
+        left = asm.add(asm.mul(column, of.tiling.tile), -of.columns.padding)
+        image = asm.add(asm.mul(batch, of.image.batch), asm.mul(top, of.image.row), asm.mul(left, of.image.column))
+        inside = asm.all_of(
+            *(
+                asm.within(start, each.input - of.tiling.size + 1)
+                for start, each in ((top, of.rows), (left, of.columns))
+            )
+        )
+        asm.branch(
+            inside,
+            lambda: self._channels(image, target, None),
+            lambda: self._channels(image, target, self._present(top, left)),
+        )
+
+    def _present(self, top: Index, left: Index) -> list[list[Condition]]:
+        """Whether each pixel of the tile lies on the image."""
+        of, asm = self._of, self._asm
+        rows = [asm.within(asm.add(top, each), of.rows.input) for each in range(of.tiling.size)]
+        columns = [asm.within(asm.add(left, each), of.columns.input) for each in range(of.tiling.size)]
+        return [[asm.all_of(row, column) for column in columns] for row in rows]
+
+    def _channels(self, image: Index, target: Index, present: list[list[Condition]] | None) -> None:
+        of, asm = self._of, self._asm
+        whole, rest = divmod(of.depth, of.lanes)
+        stride = vector_stride(of.image, of.lanes)
+
+        def every(index: Index, carried: list[ir.Value]) -> list[ir.Value]:
+            start = asm.add(image, asm.mul(index, stride))
+            self._vector(start, asm.add(target, asm.mul(index, of.lanes)), present, of.lanes)
+            return carried
+
+        asm.loop(0, whole, 1, [], every)
+        if rest:
+            self._vector(asm.add(image, whole * stride), asm.add(target, whole * of.lanes), present, rest)
+
+    def _vector(self, image: Index, target: Index, present: list[list[Condition]] | None, count: int) -> None:
+        of, asm, size = self._of, self._asm, self._of.tiling.size
+        columns = []
+        for column in range(size):
+            pixels = [
+                asm.load(
+                    self._image,
+                    asm.add(image, row * of.image.row + column * of.image.column),
+                    count,
+                    True if present is None else present[row][column],
+                )
+                for row in range(size)
+            ]
+            columns.append(transform(asm, self._matrix, pixels))
+        for row in range(size):
+            for column, value in enumerate(transform(asm, self._matrix, [each[row] for each in columns])):
+                place = (row * size + column) * of.tiling.block * of.row
+                asm.store(value, self._space, asm.add(target, place), of.lanes)
+
+
+class Decoder:
+    """A^T M A of a tile of products, then what follows the root."""
+
+    def __init__(self, of: Winograd, asm: Assembler, memories: Sequence[ir.Value]) -> None:
+        self._of = of
+        self._asm = asm
+        self._memories = memories
+        self._matrix = transforms(of.tiling.tile).result
+
+    def write(self, batch: Index, tile: Index, panel: Index, source: Index) -> None:
+        """Decode a panel of channels of a tile.
+
+        Args:
+            batch: of which image.
+            tile: its number, row by row.
+            panel: of channels.
+            source: where its first product lies.
+        """
+        of, asm = self._of, self._asm
+        row, column = asm.divide(tile, of.across)
+        top, left = asm.mul(row, of.tiling.tile), asm.mul(column, of.tiling.tile)
+        vector = asm.mul(panel, of.tiling.vectors)
+        for each in range(of.tiling.vectors):
+            found = self._decoded(asm.add(source, each * of.lanes))
+            self._vector((batch, top, left), asm.add(vector, each), found)
+
+    def _vector(self, at: tuple[Index, Index, Index], vector: Index, found: Grid) -> None:
+        """Store a vector of channels, or what of it there is."""
+        of, asm = self._of, self._asm
+        whole, rest = divmod(of.channels, of.lanes)
+        always = not rest and of.vectors % of.tiling.vectors == 0
+        asm.when(always or asm.within(vector, whole), lambda: self._pixels(at, vector, found, of.lanes))
+        if rest:
+            asm.when(asm.equal(vector, whole), lambda: self._pixels(at, vector, found, rest))
+
+    def _decoded(self, source: Index) -> Grid:
+        of, asm, size = self._of, self._asm, self._of.tiling.size
+        columns = []
+        for column in range(size):
+            products = [
+                asm.load(
+                    self._memories[-1],
+                    asm.add(source, (row * size + column) * of.tiling.block * of.panel),
+                    of.lanes,
+                )
+                for row in range(size)
+            ]
+            columns.append(transform(asm, self._matrix, products))
+        return [transform(asm, self._matrix, [each[row] for each in columns]) for row in range(of.tiling.tile)]
+
+    def _pixels(self, at: tuple[Index, Index, Index], vector: Index, found: Grid, count: int) -> None:
+        of, asm, tile = self._of, self._asm, self._of.tiling.tile
+        _, top, left = at
+        inside = asm.all_of(asm.within(top, of.rows.output - tile + 1), asm.within(left, of.columns.output - tile + 1))
+        asm.branch(
+            inside,
+            lambda: self._every_pixel(at, vector, found, count),
+            lambda: self._present_pixels(at, vector, found, count),
+        )
+
+    def _every_pixel(self, at: tuple[Index, Index, Index], vector: Index, found: Grid, count: int) -> None:
+        batch, top, left = at
+        for row, values in enumerate(found):
+            place = Place(batch, self._asm.add(top, row), left, vector)
+            for column, value in enumerate(values):
+                self._store(place, (column, 0, count), value)
+
+    def _present_pixels(self, at: tuple[Index, Index, Index], vector: Index, found: Grid, count: int) -> None:
+        for row, values in enumerate(found):
+            for column, value in enumerate(values):
+                self._if_present(at, vector, (row, column, count), value)
+
+    def _if_present(
+        self, at: tuple[Index, Index, Index], vector: Index, spot: tuple[int, int, int], value: ir.Value
+    ) -> None:
+        of, asm = self._of, self._asm
+        (batch, top, left), (row, column, count) = at, spot
+        line = asm.add(top, row)
+        there = asm.all_of(asm.within(line, of.rows.output), asm.within(asm.add(left, column), of.columns.output))
+        asm.when(there, lambda: self._store(Place(batch, line, left, vector), (column, 0, count), value))
+
+    def _store(self, place: Place, spot: tuple[int, int, int], value: ir.Value) -> None:
+        of, asm = self._of, self._asm
+        total = asm.sum_of(of.epilogue.start(asm, self._memories, place, spot), value)
+        result = of.epilogue.finish(asm, self._memories, place, spot, total)
+        asm.store(result, self._memories[of.result.memory], place.offset(asm, of.result, spot[0], 0), spot[2])
