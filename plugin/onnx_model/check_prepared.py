@@ -92,10 +92,16 @@ def _space_to_depth(node: NodeProto, editor: GraphEditor) -> str:
     return "SpaceToDepth in mode CRD" if attributes(node).get("mode", "DCR") == "CRD" else ""
 
 
+def _max_pool(node: NodeProto, editor: GraphEditor) -> str:
+    # What is left after gather_pool_indices.
+    return "MaxPool with Indices of such windows" if len(node.output) > 1 else ""
+
+
 # Found by running ONNX's operator tests.
 _WRONG: Mapping[str, Callable[[NodeProto, GraphEditor], str]] = {
     "AveragePool": _average_pool,
     "Det": _determinant,
     "GridSample": _grid_sample,
+    "MaxPool": _max_pool,
     "SpaceToDepth": _space_to_depth,
 }

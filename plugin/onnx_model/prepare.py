@@ -29,12 +29,14 @@ from sartor.onnx_model.rewrites.integers import pad_integer_conv, plain_quantiza
 from sartor.onnx_model.rewrites.lp_normalization import guarded_norm
 from sartor.onnx_model.rewrites.matmul_vectors import matmul_vectors
 from sartor.onnx_model.rewrites.normal_domains import normal_domains
+from sartor.onnx_model.rewrites.pool_indices import gather_pool_indices
 from sartor.onnx_model.rewrites.recurrent import unroll_recurrent
 from sartor.onnx_model.rewrites.resize import gather_resize
 from sartor.onnx_model.rewrites.sort_nodes import sort_nodes
 from sartor.onnx_model.rewrites.transposed_conv import stretched_conv
 from sartor.onnx_model.rewrites.upgrade_opset import upgrade_opset
 from sartor.onnx_model.rewrites.widen_reductions import widen_reductions
+from sartor.onnx_model.rewrites.widen_unsigned import widen_unsigned
 from sartor.onnx_model.rewrites.windows import explicit_padding, trim_windows
 from sartor.onnx_model.shapes import Shapes, bind_shapes
 from sartor.onnx_model.simplify import simplify
@@ -74,11 +76,13 @@ LOWER: tuple[Rewrite, ...] = (
     gather_resize,
     gather_grid_sample,
     gather_reversed,
+    gather_pool_indices,
     matmul_vectors,
     guarded_norm,
     pad_integer_conv,
     plain_quantization,
     widen_reductions,
+    widen_unsigned,
     trim_windows,
     fold_constants,
     eliminate_identity,

@@ -28,9 +28,10 @@ def bind_shapes(model: ModelProto, shapes: Shapes) -> tuple[str, ...]:
     symbols: dict[str, tuple[int, str]] = {}
     for name, shape in shapes.items():
         _bind(inputs[name], shape, symbols)
-    for value in inputs.values():
+    for name, value in inputs.items():
         _bind_symbols(value, symbols)
-        _check_bound(value)
+        if name not in shapes:
+            _check_bound(value)
     if shapes:
         _forget_shapes(model)
     return tuple(shapes)
@@ -55,8 +56,8 @@ def _check_names(inputs: Mapping[str, ValueInfoProto], shapes: Shapes) -> None:
 def _bind(value: ValueInfoProto, shape: tuple[int, ...], symbols: dict[str, tuple[int, str]]) -> None:
     tensor = value.type.tensor_type
     text = ",".join(map(str, shape))
-    if any(not 1 <= size <= MAX_DIMENSION for size in shape):
-        raise UsageError(f"--shape {value.name}={text} has a dimension that is not a positive number")
+    if any(not 0 <= size <= MAX_DIMENSION for size in shape):
+        raise UsageError(f"--shape {value.name}={text} has a dimension that is not between 0 and {MAX_DIMENSION}")
     if not tensor.HasField("shape"):
         tensor.shape.dim.extend(TensorShapeProto.Dimension() for _ in shape)
     dims = tensor.shape.dim
@@ -100,10 +101,16 @@ def _bind_symbols(value: ValueInfoProto, symbols: Mapping[str, tuple[int, str]])
 
 
 def _check_bound(value: ValueInfoProto) -> None:
+    """Some exporters write 0 for a size they do not know, so a tensor without elements must be asked for."""
     tensor = value.type.tensor_type
     if not tensor.HasField("shape"):
         raise UsageError(f"input '{value.name}' declares no shape; bind it with --shape {value.name}=...")
     for index, dim in enumerate(tensor.shape.dim):
+        if dim.HasField("dim_value") and dim.dim_value == 0:
+            raise UsageError(
+                f"dimension {index} of input '{value.name}' has the size 0; bind the input with --shape "
+                f"{value.name}={_written(value)}, with 0 there if it has no elements indeed"
+            )
         if not (dim.HasField("dim_value") and dim.dim_value > 0):
             symbol = f" ('{dim.dim_param}')" if dim.dim_param else ""
             raise UsageError(

@@ -101,6 +101,27 @@ for size, kernel_size, stride_size, padding in ((2, 3, 2, 1), (5, 3, 3, 0), (4, 
         one,
         ["y"],
     )
+for name, shape, options in (
+    ("padded", (2, 3, 7, 9), {"kernel_shape": [3, 2], "strides": [2, 2], "pads": [1, 0, 1, 1]}),
+    ("dilated", (2, 3, 7, 9), {"kernel_shape": [2, 3], "dilations": [2, 3]}),
+    ("ceil", (1, 2, 7, 9), {"kernel_shape": [2, 2], "strides": [2, 2], "ceil_mode": 1}),
+    ("same", (2, 3, 7, 9), {"kernel_shape": [3, 2], "strides": [2, 2], "auto_pad": "SAME_LOWER"}),
+    ("columns", (2, 2, 5, 6), {"kernel_shape": [2, 2], "strides": [2, 2], "storage_order": 1}),
+    ("line", (2, 3, 8), {"kernel_shape": [3], "strides": [2]}),
+    ("volume", (1, 2, 4, 5, 6), {"kernel_shape": [2, 3, 2], "pads": [0, 1, 0, 1, 1, 0]}),
+):
+    _add(
+        f"maxpool_indices_{name}",
+        [node("Round", ["x"], ["r"]), node("MaxPool", ["r"], ["y", "i"], **options)],
+        [("x", shape, FLOAT)],
+        ["y", ("i", None, TensorProto.INT64)],
+    )
+_add(
+    "maxpool_indices_unused",
+    [node("MaxPool", ["x"], ["y", "i"], kernel_shape=[2, 2], storage_order=1)],
+    X,
+    ["y"],
+)
 for mode in ("reflect", "edge", "wrap"):
     _add(
         f"pad_{mode}",
@@ -464,3 +485,33 @@ for order in (1, 2):
         ["y"],
         {"zero": np.concatenate([np.zeros((1, 9)), np.ones((6, 9))]).astype(np.float32)},
     )
+
+# What IREE computes with signs.
+_BYTES: list[Value] = [("x", (2, 3, 7, 9), TensorProto.UINT8)]
+for operator, operands in (("Clip", ["lo", "hi"]), ("Div", ["hi"]), ("Mod", ["hi"])):
+    _add(
+        f"uint8_{operator}",
+        [node(operator, ["x", *operands], ["y"])],
+        _BYTES,
+        [("y", None, TensorProto.UINT8)],
+        {"lo": np.uint8(20), "hi": np.uint8(200)},
+    )
+_add(
+    "uint8_maxpool",
+    [node("MaxPool", ["x"], ["y"], kernel_shape=[2, 3], pads=[1, 0, 0, 1])],
+    _BYTES,
+    [("y", None, TensorProto.UINT8)],
+)
+_add(
+    "uint8_topk",
+    [node("TopK", ["x", "k"], ["y", "i"], axis=3)],
+    _BYTES,
+    [("y", None, TensorProto.UINT8), ("i", None, TensorProto.INT64)],
+    {"k": _ints(4)},
+)
+_add(
+    "uint8_from_float",
+    [node("Cast", ["x"], ["f"], to=FLOAT), node("Cast", ["f"], ["y"], name="back", to=TensorProto.UINT8)],
+    _BYTES,
+    [("y", None, TensorProto.UINT8)],
+)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from onnx import ModelProto, helper
 
@@ -58,13 +59,20 @@ def test_the_model_itself_is_not_changed(prepare_quickly: Prepare) -> None:
         ({"a": (3, 4, 5), "b": (2, 1, 1)}, r"binds 'n' to 3 in 'a' and to 2 in 'b'"),
         ({"b": (3, 1, 1)}, r"dimension 2 \('m'\) of input 'a' is not fixed; bind it with --shape a=3,4,m"),
         ({}, r"dimension 0 \('n'\) of input 'a' is not fixed; bind it with --shape a=n,4,m"),
-        ({"a": (0, 4, 5)}, r"not a positive number"),
-        ({"a": (-1, 4, 5)}, r"not a positive number"),
+        ({"a": (-1, 4, 5)}, r"--shape a=-1,4,5 has a dimension that is not between 0 and"),
     ],
 )
 def test_shapes_that_do_not_fit(shapes: dict[str, tuple[int, ...]], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         prepare(_dynamic(), shapes)
+
+
+def test_a_size_of_zero_must_be_asked_for() -> None:
+    built = model([node("ReduceSum", ["x", "axis"], ["y"])], [("x", [0, 4], FLOAT)], ["y"], {"axis": np.array([0])})
+    with pytest.raises(UsageError, match=r"dimension 0 of input 'x' has the size 0; .* --shape x=\?,4, with 0 there"):
+        prepare(built)
+    assert _bind(built, x=(0, 4)).inputs[0].shape == (0, 4)
+    assert _bind(built, x=(3, 4)).inputs[0].shape == (3, 4)
 
 
 def test_unknown_rank_is_bound_too(prepare_quickly: Prepare) -> None:
