@@ -17,8 +17,11 @@ from sartor.dialect_passes.constants import constant_ops, dense_array, is_weight
 
 Evaluate = Callable[[str, Sequence[np.ndarray], Sequence[TensorType]], Sequence[np.ndarray]]
 
+# Padding and wider element types may grow a weight this much; small ones, such as tables of indices, more.
 _GROWTH = 2
 _SLACK_BYTES = 4096
+# Even a small value is not worth repeating, unless it stays as small as this.
+_TINY_BYTES = 256
 _FREE = frozenset({"tensor.empty", "arith.constant", "linalg.fill"})
 
 
@@ -63,17 +66,24 @@ def _collect(value: ir.Value, known: set[ir.Operation], targets: dict[ir.Value, 
         return
     if op.name in _FREE or is_weight(op):
         return
-    leaves = weight_leaves(op)
-    budget = _GROWTH * sum(_bytes(leaf.results[0]) for leaf in leaves) + _SLACK_BYTES
-    if leaves and isinstance(value.type, ir.RankedTensorType) and _bytes(value) <= budget:
+    leaves = [_type(leaf.results[0]) for leaf in weight_leaves(op)]
+    if leaves and isinstance(value.type, ir.RankedTensorType) and not _grows(_type(value), leaves):
         targets.setdefault(value)
         return
     for operand in used_values(op):
         _collect(operand, known, targets)
 
 
-def _bytes(value: ir.Value) -> int:
-    return TensorType.parse(str(value.type)).bytes
+def _grows(result: TensorType, leaves: Sequence[TensorType]) -> bool:
+    """Whether a value takes more memory than what it is computed from is worth; more elements are repeated ones."""
+    if result.bytes <= _TINY_BYTES:
+        return False
+    budget = _GROWTH * sum(leaf.bytes for leaf in leaves) + _SLACK_BYTES
+    return result.bytes > budget or result.elements > _GROWTH * sum(leaf.elements for leaf in leaves)
+
+
+def _type(value: ir.Value) -> TensorType:
+    return TensorType.parse(str(value.type))
 
 
 def _replace(

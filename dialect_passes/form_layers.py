@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import networkx as nx
 
@@ -72,20 +72,20 @@ def split_shared_pads(module: ir.Module) -> None:
                 use.owner.operation.operands[use.operand_number] = clone.results[0]
 
 
-def form_layers(module: ir.Module, inputs: Sequence[NetworkValue], output_names: Sequence[str]) -> LayerGraph:
+def form_layers(module: ir.Module, inputs: Sequence[NetworkValue], outputs: Sequence[NetworkValue]) -> LayerGraph:
     """Partition the entry function of ``module`` into layers.
 
     Args:
         module: linalg on tensors after ``fold_weights``; pads are split in place, else unchanged.
-        inputs: ONNX inputs, in order; one that is used has the type that the module reads it in.
-        output_names: ONNX output names, in order.
+        inputs: ONNX inputs, in order; one that is used gets the type that the module reads it in.
+        outputs: ONNX outputs, in order; they get the type that the module gives them, and their source.
 
     Raises:
-        UnsupportedModelError: naming an output that no layer computes.
+        UnsupportedModelError: naming an output that no layer computes, or if there is nothing to compute.
     """
     with module.context, ir.Location.unknown(module.context):
         split_shared_pads(module)
-        return _Outliner(entry_function(module)).run(inputs, output_names)
+        return _Outliner(entry_function(module)).run(inputs, outputs)
 
 
 class _Outliner:
@@ -97,10 +97,17 @@ class _Outliner:
         self._refs: dict[ir.Value, ValueRef] = {}
         self._names: set[str] = set()
 
-    def run(self, inputs: Sequence[NetworkValue], output_names: Sequence[str]) -> LayerGraph:
+    def run(self, inputs: Sequence[NetworkValue], outputs: Sequence[NetworkValue]) -> LayerGraph:
+        self._check_computes(outputs)
         read = tuple(self._input(index, each) for index, each in enumerate(inputs))
         layers = tuple(self._outline(group) for group in partition(self._function))
-        return LayerGraph(layers, read, self._outputs(output_names))
+        return LayerGraph(layers, read, self._outputs(outputs))
+
+    def _check_computes(self, outputs: Sequence[NetworkValue]) -> None:
+        returned = body_of(self._function).operations[-1].operation.operands
+        if all(isinstance(view.owner, ir.Block) for view in returned):
+            names = ", ".join(f"'{each.name}'" for each in outputs)
+            raise UnsupportedModelError(f"the model computes nothing: its outputs {names} are inputs of it")
 
     def _input(self, index: int, given: NetworkValue) -> NetworkValue:
         """A network input as the module reads it; nothing imports one that is not used."""
@@ -108,22 +115,22 @@ class _Outliner:
             op = use.owner.operation
             if op.name == "hal.tensor.import":
                 self._refs[op.results[0]] = ValueRef(None, index)
-                given = NetworkValue(given.name, TensorType.parse(str(op.results[0].type)))
+                given = replace(given, type=TensorType.parse(str(op.results[0].type)))
         return given
 
-    def _outputs(self, names: Sequence[str]) -> tuple[NetworkValue, ...]:
+    def _outputs(self, given: Sequence[NetworkValue]) -> tuple[NetworkValue, ...]:
         returned = body_of(self._function).operations[-1].operation.operands
-        return tuple(self._output(name, view) for name, view in zip(names, returned, strict=True))
+        return tuple(self._output(each, view) for each, view in zip(given, returned, strict=True))
 
-    def _output(self, name: str, view: ir.Value) -> NetworkValue:
+    def _output(self, given: NetworkValue, view: ir.Value) -> NetworkValue:
         """What is exported as ``view``; equal outputs share one result of the barrier before the exports."""
         value = source(view).operands[0]
         barrier = source(value)
         if barrier.name == "hal.tensor.barrier":
             value = barrier.operands[list(barrier.results).index(value)]
         if value not in self._refs:
-            raise UnsupportedModelError(f"output '{name}' depends on no input, remove it from the model")
-        return NetworkValue(name, TensorType.parse(str(value.type)), self._refs[value])
+            raise UnsupportedModelError(f"output '{given.name}' depends on no input, remove it from the model")
+        return replace(given, type=TensorType.parse(str(value.type)), source=self._refs[value])
 
     def _outline(self, group: Group) -> Layer:
         members = set(group.ops)

@@ -140,7 +140,7 @@ class _Partitioner:
         return LayerKind.TOLERANT if image and not reshape else LayerKind.FIXED
 
     def _take_feeders(self, group: Group) -> None:
-        """Pads of images, and reshapes and transposes of matrices, that feed the root alone."""
+        """Pads of images, and reshapes of matrices, that feed the root alone; transposes are layers of their own."""
         wanted = _RESHAPES if group.kind is LayerKind.CONTRACTION else {"tensor.pad"}
         pending = list(self._producers[group.root])
         while pending:

@@ -30,7 +30,7 @@ from sartor.runtime.signature import Array, TensorSpec
 
 _CLEAN = "builtin.module(util.func(canonicalize,cse))"
 _SAMPLE_SEED = 0
-_PASSABLE = ("float32", "float16", "int64", "int32", "int16", "int8", "bool")
+_PASSABLE = ("float32", "float16", "int64", "int32", "int16", "int8", "uint8", "bool")
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def _front(path: Path, shapes: Mapping[str, tuple[int, ...]], dumper: Dumper) ->
     run_passes(module, _CLEAN)
     dumper.write("fold-weights", module)
     whole = bytecode(module)
-    graph = form_layers(module, list(map(_value, prepared.inputs)), [each.name for each in prepared.outputs])
+    graph = form_layers(module, list(map(_value, prepared.inputs)), list(map(_value, prepared.outputs)))
     used = _used(graph, module)
     data = prepared.model.SerializeToString(deterministic=True)
     return Front(
@@ -100,12 +100,18 @@ def _front(path: Path, shapes: Mapping[str, tuple[int, ...]], dumper: Dumper) ->
 
 
 def _value(info: TensorInfo) -> NetworkValue:
+    """An input or output as declared; in IREE operations have a sign, not types.
+
+    Raises:
+        UnsupportedModelError: if the type is another one inside the module.
+    """
     if info.dtype.name not in _PASSABLE:
         raise UnsupportedModelError(
             f"'{info.name}' is of type {info.dtype.name}, which IREE 3.13 changes on the way in; "
             f"cast it inside the model from one of {', '.join(_PASSABLE)}"
         )
-    return NetworkValue(info.name, TensorType.of(info.shape, info.dtype))
+    signless = np.dtype(info.dtype.name.removeprefix("u"))
+    return NetworkValue(info.name, TensorType.of(info.shape, signless), info.dtype.name)
 
 
 def _used(graph: LayerGraph, module: ir.Module) -> set[str]:

@@ -163,6 +163,40 @@ def constant_output() -> ModelProto:
     return b.model([("x", (2, 3))], [("y", (2, 3)), ("fixed", (4, 5))])
 
 
+def nothing_computed() -> ModelProto:
+    """An output that is the input, and nothing else."""
+    b = Builder()
+    b.op("Concat", "y", "x", b.constant(np.zeros((0, 3), np.float32)), axis=0)
+    return b.model([("x", (2, 3))], [("y", (2, 3))])
+
+
+def no_elements() -> ModelProto:
+    """A value without elements between others."""
+    b = Builder()
+    start, axis = b.constant(np.array([2], np.int64)), b.constant(np.array([0], np.int64))
+    empty = b.op("Slice", "empty", "x", start, start, axis)
+    b.op("Add", "y", "x", b.op("ReduceSum", "sum", b.op("Exp", "exp", empty), axis, keepdims=1))
+    return b.model([("x", (2, 3))], [("y", (2, 3))])
+
+
+def bytes_in_and_out() -> ModelProto:
+    """An image of bytes, channels last, through a convolution that is exact in float32."""
+    b = Builder()
+    largest = b.op("MaxPool", "pool", b.op("Transpose", "image", "x", perm=[0, 3, 1, 2]), kernel_shape=[2, 2])
+    weight = b.constant(np.random.default_rng(2).integers(-1, 2, (16, 3, 3, 3)).astype(np.float32))
+    sums = b.op("Conv", "conv", b.op("Cast", "cast", largest, to=TensorProto.FLOAT), weight, pads=[1] * 4)
+    zero, most = (b.constant(np.array(value, np.float32)) for value in (0, 255))
+    b.op("Cast", "y", b.op("Clip", "clip", sums, zero, most), to=TensorProto.UINT8)
+    return b.model([("x", (1, 7, 7, 3))], [("y", (1, 16, 6, 6))], TensorProto.UINT8)
+
+
+def masks() -> ModelProto:
+    """Booleans in and out."""
+    b = Builder()
+    b.op("And", "y", "x", b.op("Not", "not", "z"))
+    return b.model([("x", (2, 30)), ("z", (2, 30))], [("y", (2, 30))], TensorProto.BOOL)
+
+
 def same_twice() -> ModelProto:
     """One value as both operands, of a sum and of a product of matrices."""
     b = Builder()
@@ -263,6 +297,10 @@ MODELS: dict[str, Callable[[], ModelProto]] = {
         inner_output,
         passed_through,
         constant_output,
+        nothing_computed,
+        no_elements,
+        bytes_in_and_out,
+        masks,
         same_twice,
         two_results,
         split,

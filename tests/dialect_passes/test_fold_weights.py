@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from onnx import ModelProto
+from onnx import ModelProto, TensorProto
 
 from sartor.codegen.iree_compiler import ir, run_passes
 from sartor.codegen.layer import TensorType
 from sartor.dialect_passes.fold_weights import fold_weights
 from sartor.front_job import evaluate
 from sartor.onnx_import import import_model
-from tests.tiny_models import Builder
+from tests.tiny_models import Builder, residual
 
 
 def transposed() -> ModelProto:
@@ -57,6 +57,21 @@ def test_a_weight_that_would_grow_stays_small() -> None:
     module, weights = imported(b.model([("x", (64, 64, 32))], [("y", (64, 64, 32))]))
     fold_weights(module, weights, evaluate)
     assert max(each.size for each in weights.values()) == 32
+
+
+def test_a_bias_is_not_repeated_over_a_small_image() -> None:
+    module, weights = imported(residual())
+    fold_weights(module, weights, evaluate)
+    assert {each.shape for each in weights.values()} == {(16, 16, 3, 3), (16,)}
+
+
+def test_a_small_weight_may_grow_by_its_type() -> None:
+    b = Builder()
+    small = b.op("Cast", "cast", b.constant(np.arange(256, dtype=np.int8)), to=TensorProto.FLOAT)
+    b.op("Add", "y", "x", small)
+    module, weights = imported(b.model([("x", (256,))], [("y", (256,))]))
+    fold_weights(module, weights, evaluate)
+    assert any(each.dtype == np.float32 for each in weights.values())
 
 
 def test_folding_gives_every_dense_constant_a_name() -> None:
