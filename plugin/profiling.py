@@ -5,29 +5,20 @@ What was measured is kept in the store like the layers' times, so that a second 
 
 from __future__ import annotations
 
-import logging
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from onnx import ModelProto
-
-from sartor.building import Build, Builder
-from sartor.errors import CompileError, UnsupportedModelError
+from sartor.building import Builder
+from sartor.errors import CompileError
+from sartor.net_runner import ALLOW_MORE, NetRunner
 from sartor.recipe import Recipe
-from sartor.runtime.reference import OnnxRuntimeReference
-from sartor.runtime.signature import Array
-from sartor.tolerance import tolerance
 from sartor.tuning.hardware import host
-from sartor.tuning.measure_job import MeasureSettings
 from sartor.tuning.measurement import Measurement, MeasurementKey, Status, runtime_key
 from sartor.tuning.store import Store
 from sartor.tuning.unit import digest, source_hash
 from sartor.tuning.whole_net import NetRun
-from sartor.tuning.workers import JobStatus
 
-_LOG = logging.getLogger(__name__)
-_PROFILE = "sartor.tuning.whole_net:profile_nets"
-_TIMEOUT = 900.0
 _UNSPLIT = "unsplit"
 
 
@@ -61,7 +52,7 @@ class Profiler:
         self._builder = builder
         self._front = builder.front
         self._config = builder.config
-        self._allowed = tolerance(ModelProto.FromString(self._front.prepared), self._config.max_error)
+        self._runner = NetRunner(builder)
 
     def profile(self, recipes: Sequence[Recipe]) -> Profiled:
         """The fastest recipe whose outputs are ONNX Runtime's.
@@ -77,13 +68,14 @@ class Profiler:
         return self._best(recipes, {id(recipe): known.get(key) for recipe, key in zip(recipes, keys, strict=True)})
 
     def _key(self, recipe: Recipe) -> MeasurementKey:
-        """Under what a whole network is stored: its code, and the tolerance decided by the model."""
+        """Under what a whole network is stored: its code, and what it was checked by."""
         codes = [source_hash(each.implementation) for _, each in sorted(recipe.variants.items())]
+        codes = codes or [hashlib.sha256(self._front.whole).hexdigest()]
         name = _UNSPLIT if recipe.plan.unsplit else f"plan:{digest(*codes)}"
         return MeasurementKey(
             task=f"net:{self._front.sha256[:16]}",
             variant=name,
-            source=digest(*codes),
+            source=digest(*codes, self._runner.criterion),
             hardware=host().key,
             threads=self._config.threads,
             runtime=runtime_key(),
@@ -93,7 +85,7 @@ class Profiler:
     def _measure(self, recipes: Sequence[Recipe]) -> None:
         """Run all of them in one interleaved run: times of different runs do not compare."""
         builds = self._builder.build(recipes)
-        runs = self._run(builds)
+        runs = self._runner.profile(builds)
         for recipe in recipes:
             built = next((each for each in builds if each.recipe is recipe), None)
             run = runs[id(built)] if built else NetRun(Status.COMPILE_FAILED, message=self._builder.failure(recipe))
@@ -101,50 +93,13 @@ class Profiler:
                 Measurement(self._key(recipe), run.status, run.samples, error=run.error, message=run.message)
             )
 
-    def _run(self, builds: Sequence[Build]) -> dict[int, NetRun]:
-        """Runs of the builds by identity."""
-        front = self._front
-        self._builder.progress("profiling plans", 0, len(builds))
-        job = {
-            "nets": [each.files for each in builds],
-            "values": (front.graph.inputs, front.graph.outputs),
-            "feeds": front.samples,
-            "reference": self._reference(),
-            "settings": self._settings(),
-        }
-        (result,) = self._builder.pool.map_unordered(_PROFILE, [("profile", job)], _TIMEOUT, quiet=True)
-        if result.status is not JobStatus.OK:
-            raise CompileError(f"profiling the plans ended as {result.status.value}: {result.message}")
-        return {id(built): run for built, run in zip(builds, result.value, strict=True)}
-
-    def _reference(self) -> list[Array]:
-        """What ONNX Runtime makes of the user's own file, before anything was rewritten."""
-        try:
-            runtime = OnnxRuntimeReference(self._front.path, threads=self._config.threads)
-        except UnsupportedModelError as error:
-            _LOG.warning("%s: %s; checked against the prepared model instead", self._front.path.name, error)
-            runtime = OnnxRuntimeReference(self._front.prepared, threads=self._config.threads)
-        return runtime(self._front.samples)
-
-    def _settings(self) -> MeasureSettings:
-        slow = self._config.target.device == "vulkan"
-        return MeasureSettings(
-            device=self._config.target.device,
-            threads=self._config.threads,
-            max_error=self._allowed,
-            rounds=2 if slow else 20,
-            seconds=30.0 if slow else 4.0,
-        )
-
     def _best(self, recipes: Sequence[Recipe], runs: Mapping[int, Measurement | None]) -> Profiled:
         correct = [
-            (recipe, run)
-            for recipe in recipes
-            if (run := runs[id(recipe)]) is not None and run.status is Status.OK and (run.error or 0.0) <= self._allowed
+            (recipe, run) for recipe in recipes if (run := runs[id(recipe)]) is not None and run.status is Status.OK
         ]
         if not correct:
             messages = [run.message for run in runs.values() if run is not None]
-            raise CompileError(f"no plan is right: {messages[0]}; --max-error allows more, if that is acceptable")
+            raise CompileError(f"no plan is right: {messages[0]}; {ALLOW_MORE}")
         best, measured = min(correct, key=lambda pair: pair[1].time)
         baseline = next((run.time for recipe, run in correct if recipe.plan.unsplit), None)
         return Profiled(best, measured.time, measured.error, baseline)

@@ -59,6 +59,21 @@ class NetRun:
 
 
 @dataclass(frozen=True)
+class Example:
+    """One inference, and what is right.
+
+    Attributes:
+        feeds: one array per input.
+        outputs: the right outputs in order.
+        floors: by output, the absolute difference below which the right one says nothing.
+    """
+
+    feeds: Mapping[str, Array]
+    outputs: Sequence[Array]
+    floors: Sequence[float]
+
+
+@dataclass(frozen=True)
 class NetFiles:
     """Where a compiled network lies: its module, and its weights if they are not inside."""
 
@@ -122,11 +137,20 @@ def _stitching(net: SplitNet, weights: Mapping[str, np.ndarray], target: Target)
     )
 
 
+def check_nets(
+    nets: Sequence[NetFiles],
+    values: tuple[tuple[NetworkValue, ...], tuple[NetworkValue, ...]],
+    example: Example,
+    settings: MeasureSettings,
+) -> list[NetRun]:
+    """Worker side: as ``profile_nets``, but one inference each, which is not timed."""
+    return [run for _, run in _load_all(nets, values, example, settings)]
+
+
 def profile_nets(
     nets: Sequence[NetFiles],
     values: tuple[tuple[NetworkValue, ...], tuple[NetworkValue, ...]],
-    feeds: Mapping[str, Array],
-    reference: Sequence[Array],
+    example: Example,
     settings: MeasureSettings,
 ) -> list[NetRun]:
     """Worker side: run compiled networks on the same inputs, check each, and time them in turn.
@@ -134,33 +158,37 @@ def profile_nets(
     Args:
         nets: files; all take and give the same values.
         values: network inputs and outputs.
-        feeds: one array per input.
-        reference: the right outputs.
+        example: inputs and what is right.
         settings: device, threads, rounds; ``max_error`` is the whole network's.
     """
-    device = open_device(settings.device, settings.threads if settings.device == "cpu" else None)
-    signature = Signature(ENTRY, *(tuple(map(_spec, each)) for each in values))
-    checked = [_check(net, device, signature, feeds, reference, settings.max_error) for net in nets]
+    checked = _load_all(nets, values, example, settings)
     sessions = {index: session for index, (session, _) in enumerate(checked) if session is not None}
-    samples = _time_in_turn(sessions, feeds, settings)
+    samples = _time_in_turn(sessions, example.feeds, settings)
     return [replace(run, samples=samples.get(index, ())) for index, (_, run) in enumerate(checked)]
 
 
+def _load_all(
+    nets: Sequence[NetFiles],
+    values: tuple[tuple[NetworkValue, ...], tuple[NetworkValue, ...]],
+    example: Example,
+    settings: MeasureSettings,
+) -> list[tuple[Session | None, NetRun]]:
+    device = open_device(settings.device, settings.threads if settings.device == "cpu" else None)
+    signature = Signature(ENTRY, *(tuple(map(_spec, each)) for each in values))
+    return [_check(net, device, signature, example, settings.max_error) for net in nets]
+
+
 def _check(
-    net: NetFiles,
-    device: NativeDevice,
-    signature: Signature,
-    feeds: Mapping[str, Array],
-    reference: Sequence[Array],
-    max_error: float,
+    net: NetFiles, device: NativeDevice, signature: Signature, example: Example, max_error: float
 ) -> tuple[Session | None, NetRun]:
     """Load a network and compare one inference; no session if it is wrong."""
     parameters = {} if net.weights is None else {PARAMETER_SCOPE: net.weights}
     try:
         session = Session(net.module, device=device, signature=signature, parameters=parameters)
-        error = relative_error(session.run(None, dict(feeds)), reference)
+        outputs = session.run(None, dict(example.feeds))
     except DeviceError as failure:
         return None, NetRun(Status.CRASHED, message=str(failure))
+    error = relative_error(outputs, example.outputs, floors=example.floors)
     if error > max_error:
         message = f"relative error {error:.2g} against ONNX Runtime, allowed is {max_error:.2g}"
         return None, NetRun(Status.WRONG_RESULT, error=error, message=message)
@@ -168,7 +196,7 @@ def _check(
 
 
 def _spec(value: NetworkValue) -> TensorSpec:
-    return TensorSpec(value.name, value.type.numpy_dtype.name, value.type.shape)
+    return TensorSpec(value.name, value.dtype, value.type.shape)
 
 
 def _time_in_turn(

@@ -102,6 +102,15 @@ def test_the_error_of_floats(output: list[float], reference: list[float], error:
     assert output_error(np.array(output, dtype), np.array(reference, dtype)) == error
 
 
+def test_differences_up_to_the_floor_say_nothing_about_small_values() -> None:
+    small, large = np.array([2.0**-30, 2.0**-20]), np.array([8.0])
+    assert output_error(small + 2.0**-23, small) == 2.0**-3
+    assert output_error(small + 2.0**-23, small, floor=2.0**-22) == 2.0**-23
+    assert output_error(small + 2.0**-21, small, floor=2.0**-22) == 2.0**-1
+    assert output_error(large + 2.0**-23, large, floor=2.0**-22) == 2.0**-26
+    assert relative_error([small, small], [small, small + 2.0**-23], floors=[0.0, 2.0**-22]) == 2.0**-23
+
+
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
 def test_small_floats_are_compared_widened(dtype: type) -> None:
     large: Array = np.array([30000.0, -30000.0]).astype(dtype)
