@@ -1,50 +1,45 @@
-"""The command line: ``sartor``, and ``compile-to-vmfb``, which is ``sartor compile``."""
+"""Entry points of ``sartor`` and ``compile-to-vmfb``: light, so that Ctrl-C is heeded while the rest is loaded."""
 
 from __future__ import annotations
 
-from importlib.metadata import version
-from typing import Annotated
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
 
-import typer
-
-from sartor.commands.bench import bench
-from sartor.commands.compare import compare
-from sartor.commands.compile import compile_to_vmfb
-from sartor.commands.db import db
-from sartor.commands.inspect import inspect
-from sartor.commands.routines import routines
-from sartor.commands.run import run
-from sartor.terminal import run_app
-
-app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False)
-compile_app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
-
-app.command("compile")(compile_to_vmfb)
-compile_app.command()(compile_to_vmfb)
-for _command in (run, bench, compare, inspect, routines, db):
-    app.command()(_command)
-
-
-def _show_version(wanted: bool) -> None:
-    if wanted:
-        print(f"sartor {version('sartor')} (IREE {version('iree-base-compiler')})")
-        raise typer.Exit
-
-
-@app.callback()
-def _sartor(
-    show_version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print versions and exit.")
-    ] = False,
-) -> None:
-    """Compile ONNX models into tuned IREE modules, run them and look into them."""
+from sartor.errors import INTERRUPTED
+from sartor.messages import say, say_warnings
 
 
 def main() -> None:
     """Entry point of ``sartor``."""
+    say_warnings()
+    with _interrupts_end_the_process():
+        from sartor.apps import app
+        from sartor.terminal import run_app
     run_app(app)
 
 
 def compile_main() -> None:
     """Entry point of ``compile-to-vmfb``."""
+    say_warnings()
+    with _interrupts_end_the_process():
+        from sartor.apps import compile_app
+        from sartor.terminal import run_app
     run_app(compile_app)
+
+
+@contextmanager
+def _interrupts_end_the_process() -> Iterator[None]:
+    """An exception would have to pass through libraries that are being loaded, and some would swallow it."""
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _end)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def _end(signal_number: int, frame: FrameType | None) -> None:
+    say("error: interrupted")
+    os._exit(INTERRUPTED)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as shells give it."""
+
 
 class SartorError(Exception):
     """Base of every error that the command line reports as one sentence."""

@@ -1,5 +1,6 @@
 """From an ONNX file to a tuned .vmfb: one short function per step, in this order.
 
+open_workers     start workers, once the compiler is known to know the target
 load_front       load, prepare, import, fold weights, form layers      (in a worker)
 find_candidates  ask every routine about every task
 tune             compile and measure what the store does not know
@@ -27,10 +28,12 @@ from sartor.dialect_passes.annotate import Candidates, annotate, annotated_modul
 from sartor.dialect_passes.dump import Dumper
 from sartor.errors import CompileError, InfeasibleError, UsageError
 from sartor.front_job import Front, Refusal
+from sartor.net_runner import NetRunner
 from sartor.profiling import Profiler
 from sartor.progress import Progress, silent
 from sartor.recipe import Recipe, pinned_recipe, recipe_of_plan, split_recipe, unsplit_recipe
 from sartor.runtime.device import is_available
+from sartor.target_check import check_target
 from sartor.tuning.measure_job import MeasureSettings
 from sartor.tuning.measurement import Status
 from sartor.tuning.plan import Plan
@@ -63,7 +66,7 @@ def compile_model(model: Path, output: Path, config: CompileConfig, progress: Pr
         SartorError: of the kind that says what went wrong.
     """
     check_writable(output)
-    with Store.open(config.database) as store, _workspace(config) as (pool, directory):
+    with _workspace(config) as (pool, directory), Store.open(config.database) as store:
         front = load_front(model, config, pool, progress)
         candidates = find_candidates(front, config)
         if not is_available(config.target.device):
@@ -99,22 +102,42 @@ def replay_plan(model: Path, plan: Plan, output: Path, config: CompileConfig, pr
 
     Raises:
         UsageError: if the plan was made for another model, target or version.
+        CompileError: if the module's outputs are not ONNX Runtime's.
     """
     check_writable(output)
     with _workspace(config) as (pool, directory):
         front = load_front(model, config, pool, progress)
         recipe = recipe_of_plan(plan, front, find_candidates(front, config).variants, config)
-        (built,) = Builder(front, pool, directory, config, progress).build([recipe])
-        return _ship(built, plan, None, output, config)
+        builder = Builder(front, pool, directory, config, progress)
+        (built,) = builder.build([recipe])
+        return _ship(built, plan, _checked(built, builder), output, config)
+
+
+def _checked(built: Build, builder: Builder) -> float | None:
+    """The module's relative error against ONNX Runtime, None where the device is missing."""
+    device = builder.config.target.device
+    if is_available(device):
+        return NetRunner(builder).check(built)
+    _LOG.warning("there is no %s device here: compiled, but not checked", device)
+    return None
+
+
+@contextmanager
+def open_workers(config: CompileConfig) -> Iterator[WorkerPool]:
+    """Workers that cannot eat the machine, for a target that the compiler knows.
+
+    Raises:
+        UsageError: if it does not know the target.
+    """
+    with WorkerPool(config.jobs, memory_limit=_MEMORY_LIMIT) as pool:
+        check_target(config.target, pool)
+        yield pool
 
 
 @contextmanager
 def _workspace(config: CompileConfig) -> Iterator[tuple[WorkerPool, Path]]:
     """Workers, and a directory for what they compile; both gone at the end."""
-    with (
-        WorkerPool(config.jobs, memory_limit=_MEMORY_LIMIT) as pool,
-        tempfile.TemporaryDirectory(prefix="sartor-") as directory,
-    ):
+    with open_workers(config) as pool, tempfile.TemporaryDirectory(prefix="sartor-") as directory:
         yield pool, Path(directory)
 
 

@@ -52,7 +52,7 @@ class Recipe:
 
 
 def _spec(value: NetworkValue) -> TensorSpec:
-    return TensorSpec(value.name, value.type.numpy_dtype.name, value.type.shape)
+    return TensorSpec(value.name, value.dtype, value.type.shape)
 
 
 def versions() -> dict[str, str]:
@@ -147,9 +147,12 @@ def recipe_of_plan(
         UsageError: if the plan was made for another model, target or version.
     """
     expected = _empty_plan(front, config)
+    if plan.target != expected.target:
+        raise UsageError(
+            f"the plan is for another target: {plan.target}, not {expected.target}; pass {_target_options(plan)}"
+        )
     for what, found, wanted in (
         ("model", plan.model_sha256, expected.model_sha256),
-        ("target", plan.target, expected.target),
         ("version", plan.versions, expected.versions),
     ):
         if found != wanted:
@@ -158,6 +161,12 @@ def recipe_of_plan(
     if plan.unsplit:
         return Recipe(unmeasured, {})
     return Recipe(unmeasured, _variants_of(plan, front, candidates))
+
+
+def _target_options(plan: Plan) -> str:
+    """Options of the command line that name a plan's target."""
+    device, _, architecture = plan.target.partition(":")
+    return f"--target {device} {'--cpu' if device == 'cpu' else '--arch'} {architecture}"
 
 
 def _variants_of(plan: Plan, front: Front, candidates: Mapping[str, tuple[Variant, ...]]) -> dict[str, Variant]:

@@ -15,10 +15,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, Tim
 from rich.progress import Progress as Bars
 from rich.table import Table
 
-from sartor.errors import SartorError
+from sartor.errors import INTERRUPTED, SartorError
+from sartor.messages import say
 from sartor.progress import Progress
 
-INTERRUPTED = 130
 _OTHER_ERROR = 1
 _PIPED_WIDTH = 160
 # Drawing takes time from the core that something is measured on meanwhile.
@@ -53,11 +53,6 @@ def _exit_with(message: str, code: int) -> None:
 def _sentence(error: OSError) -> str:
     reason = error.strerror or str(error)
     return f"'{error.filename}': {reason}" if error.filename else reason
-
-
-def say(line: str) -> None:
-    """A line for the user that is not the command's result."""
-    print(line, file=sys.stderr, flush=True)
 
 
 @contextmanager

@@ -24,6 +24,7 @@ from sartor.onnx_model.load import load_model
 from sartor.runtime.reference import OnnxRuntimeReference, output_error
 from sartor.runtime.session import Session
 from sartor.runtime.signature import Array
+from sartor.sigmoid_outputs import output_floors
 from sartor.terminal import show_json, show_table
 from sartor.tolerance import tolerance
 
@@ -48,14 +49,16 @@ def compare(
     """Compare a module's outputs with ONNX Runtime's; exit code 1 if they differ too much."""
     check_error_bound(max_error)
     signature = module_signature(module)
-    allowed = tolerance(load_model(existing_file(vs)), max_error)
+    model = load_model(existing_file(vs))
+    allowed = tolerance(model, max_error)
     feeds = make_feeds(signature.inputs, {}) if inputs is None else read_archive(inputs)
     with Session(module, device=device, threads=threads) as session:
         outputs = session.run(None, feeds)
-    reference = OnnxRuntimeReference(existing_file(vs))
+    reference = OnnxRuntimeReference(vs)
     expected = dict(zip(reference.output_names, reference(feeds), strict=True))
+    floors = dict(zip(reference.output_names, output_floors(model), strict=True))
     errors = {
-        spec.name: _error(output, expected.get(spec.name))
+        spec.name: _error(output, expected.get(spec.name), floors.get(spec.name, 0.0))
         for spec, output in zip(signature.outputs, outputs, strict=True)
     }
     _show(module, errors, allowed, json)
@@ -66,8 +69,8 @@ def compare(
         )
 
 
-def _error(output: Array, expected: Array | None) -> float:
-    return math.inf if expected is None else output_error(output, expected)
+def _error(output: Array, expected: Array | None, floor: float) -> float:
+    return math.inf if expected is None else output_error(output, expected, floor=floor)
 
 
 def _show(module: Path, errors: dict[str, float], max_error: float, as_json: bool) -> None:

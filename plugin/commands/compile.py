@@ -74,7 +74,6 @@ def compile_to_vmfb(
         "--pin": pin,
         "--selector": selector,
         "--objective": objective,
-        "--max-error": max_error,
         "--tuning-db": tuning_db,
     }
     _check_plan_stands_alone(plan, tuning)

@@ -91,8 +91,8 @@ def read_shapes(texts: Sequence[str] | None) -> dict[str, tuple[int, ...]]:
 
 def _shape(text: str) -> tuple[int, ...]:
     sizes = text.split(",")
-    if not all(size.strip().isdecimal() and int(size) > 0 for size in sizes):
-        raise UsageError(f"--shape '{text}' is no shape, expected positive numbers such as 1,3,224,224")
+    if not all(size.strip().isdecimal() for size in sizes):
+        raise UsageError(f"--shape '{text}' is no shape, expected numbers such as 1,3,224,224")
     return tuple(int(size) for size in sizes)
 
 

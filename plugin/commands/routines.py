@@ -21,12 +21,8 @@ from sartor.commands.options import (
 )
 from sartor.config import CompileConfig
 from sartor.dialect_passes.annotate import Candidates
-from sartor.pipeline import find_candidates, load_front
+from sartor.pipeline import find_candidates, load_front, open_workers
 from sartor.terminal import show_json, show_table, tuning_progress
-from sartor.tuning.workers import WorkerPool
-
-# The file is not trusted: what reads it may not eat the machine.
-_MEMORY_LIMIT = 12 << 30
 
 
 def routines(
@@ -46,7 +42,7 @@ def routines(
 
 
 def _ask(model: Path, config: CompileConfig) -> list[dict[str, Any]]:
-    with tuning_progress() as progress, WorkerPool(1, memory_limit=_MEMORY_LIMIT) as pool:
+    with tuning_progress() as progress, open_workers(config) as pool:
         front = load_front(model, config, pool, progress)
     candidates = find_candidates(front, config)
     return [_answers(layer, candidates) for layer in front.graph.layers]

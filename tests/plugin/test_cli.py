@@ -142,13 +142,17 @@ def test_a_bad_model_is_refused_and_nothing_is_written(
     [
         (["--shape", "input"], "--shape 'input'"),
         (["--shape", "input=1,x"], "'1,x'"),
-        (["--shape", "input=1,0"], "'1,0'"),
+        (["--shape", "input=1,-1"], "'1,-1'"),
+        (["--shape", "input=0,1,32,32"], "fixes it to 1"),
         (["--shape", "input=1", "--shape", "input=2"], "twice"),
         (["--pin", "conv"], "'conv' is no pin"),
         (["--selector", "magic"], "'magic' is no selector, choose among dprs"),
         (["--target", "tpu"], "'tpu' is no target"),
         (["--target", "vulkan", "--cpu", "host"], "--arch"),
         (["--arch", "sm_80"], "--cpu"),
+        (["--cpu", "nonsense"], "no architecture 'nonsense' of the target cpu; name host, generic"),
+        (["--target", "vulkan", "--arch", "nonsense"], "name llvmpipe"),
+        (["--target", "cuda", "--arch", "sm_999"], "name sm_80"),
         (["--threads", "1000"], "1000"),
         (["--max-error", "nan"], "--max-error"),
         (["--plan", "p.json", "--pin", "a=b"], "--pin"),
@@ -198,6 +202,7 @@ def test_files_that_do_not_fit_are_usage_errors(broken: dict[str, Path], lenet: 
         (["bench", "text.vmfb", "--vs", "text.onnx", "--peers", "tensorrt"], "'tensorrt' is no peer"),
         (["compare", "text.vmfb", "--vs", "text.onnx"], "text.vmfb"),
         (["routines", "absent.onnx"], "absent.onnx"),
+        (["routines", "text.onnx", "--cpu", "nonsense"], "'nonsense'"),
         (["db", "absent.db"], "absent.db"),
         (["db", "foreign.db"], "not a Sartor tuning database"),
     ],
@@ -222,6 +227,7 @@ def test_a_plan_replays_to_the_same_bytes(compiled: Compiled, tmp_path: Path) ->
     summary = parsed(call("sartor", "compile", compiled.model, "-o", again, "--plan", compiled.plan, "--json"))
     assert again.read_bytes() == compiled.module.read_bytes()
     assert summary["routines"] == compiled.summary["routines"]
+    assert summary["relative_error"] == compiled.summary["relative_error"]
 
 
 def test_a_plan_of_another_model_is_refused(compiled: Compiled, tmp_path: Path) -> None:
@@ -316,6 +322,17 @@ def test_ctrl_c_ends_a_compilation_with_one_line(lenet: Path, tmp_path: Path) ->
     assert rest.splitlines()[-1] == "interrupted; what was measured is kept"
     assert "Traceback" not in rest
     assert not output.exists()
+
+
+def test_ctrl_c_while_modules_are_loaded_is_no_traceback() -> None:
+    code = (
+        "import os, signal, sys; from sartor.cli import main; "
+        # The finder is asked for the first module that is not there yet: in the midst of loading.
+        "find = lambda *_: os.kill(os.getpid(), signal.SIGINT); "
+        "sys.meta_path.insert(0, type('Finder', (), {'find_spec': find})); main()"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (result.returncode, result.stderr) == (130, "error: interrupted\n")
 
 
 def test_a_reader_that_goes_away_is_no_traceback() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from sartor.artifact import Artifact
 from sartor.config import CompileConfig
-from sartor.errors import InfeasibleError, SartorError, UnsupportedModelError, UsageError
+from sartor.errors import CompileError, InfeasibleError, SartorError, UnsupportedModelError, UsageError
 from sartor.front_job import Front
 from sartor.pipeline import compile_model, replay_plan
 from sartor.runtime.reference import OnnxRuntimeReference, relative_error
@@ -66,6 +66,16 @@ def test_replaying_the_plan_gives_the_same_bytes(
     again = replay_plan(model_file(MODEL), Plan.load(tmp_path / "plan.json"), tmp_path / "again.vmfb", config)
     assert again.path.read_bytes() == artifact.path.read_bytes()
     assert again.plan == artifact.plan
+    assert again.error == artifact.error
+
+
+def test_a_replayed_module_is_checked(
+    artifact: Artifact, config: CompileConfig, model_file: ModelFile, tmp_path: Path
+) -> None:
+    assert artifact.error, "nothing would be too large"
+    with pytest.raises(CompileError, match=r"relative error .* --max-error allows more"):
+        replay_plan(model_file(MODEL), artifact.plan, tmp_path / "net.vmfb", replace(config, max_error=0.0))
+    assert not (tmp_path / "net.vmfb").exists()
 
 
 def test_weights_beside_the_module(
@@ -87,6 +97,8 @@ def test_a_failure_leaves_the_old_output_alone(config: CompileConfig, model_file
         compile_model(broken, output, config)
     with pytest.raises(UnsupportedModelError, match="output 'fixed' depends on no input"):
         compile_model(model_file("constant_output"), output, config)
+    with pytest.raises(UnsupportedModelError, match="the model computes nothing: its outputs 'y' are inputs"):
+        compile_model(model_file("nothing_computed"), output, config)
     assert output.read_bytes() == b"old"
     assert sorted(each.name for each in tmp_path.iterdir()) == ["broken.onnx", "net.vmfb"]
 
@@ -105,7 +117,7 @@ def test_a_plan_for_another_model_is_refused(
 ) -> None:
     with pytest.raises(UsageError, match="another model"):
         replay_plan(model_file("softmax"), artifact.plan, tmp_path / "net.vmfb", config)
-    with pytest.raises(UsageError, match="another target"):
+    with pytest.raises(UsageError, match="not cpu:host; pass --target cuda --arch sm_80"):
         replay_plan(model_file(MODEL), replace(artifact.plan, target="cuda:sm_80"), tmp_path / "net.vmfb", config)
 
 

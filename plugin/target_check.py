@@ -1,0 +1,45 @@
+"""Whether the compiler knows a target, asked before anything is done for it."""
+
+from __future__ import annotations
+
+from sartor.codegen.iree_compiler import compile_module
+from sartor.codegen.target import Target
+from sartor.errors import CompileError, UsageError
+from sartor.tuning.workers import JobStatus, WorkerPool
+
+_PROBE = "sartor.target_check:compile_probe"
+_TIMEOUT = 120.0
+# An empty module is not enough: IREE looks up some architectures only when it has something to compile.
+_MODULE = """
+func.func @probe(%x: tensor<4xf32>) -> tensor<4xf32> {
+  %sum = arith.addf %x, %x : tensor<4xf32>
+  return %sum : tensor<4xf32>
+}
+"""
+_KNOWN = {
+    "cpu": "host, generic, x86-64-v3, x86-64-v4 or another CPU of this machine's kind that LLVM names",
+    "vulkan": "llvmpipe, ampere, rdna3, adreno or another GPU that IREE names",
+    "cuda": "sm_80, sm_86, ampere or another GPU that IREE names",
+}
+
+
+def check_target(target: Target, pool: WorkerPool) -> None:
+    """Compile next to nothing for a target, in a worker: LLVM and IREE abort at names they do not know.
+
+    Raises:
+        UsageError: if the compiler does not know the architecture.
+        CompileError: if the compiler did not get to answer.
+    """
+    (result,) = pool.map_unordered(_PROBE, [("target", {"target": target})], _TIMEOUT)
+    if result.status in (JobStatus.FAILED, JobStatus.CRASHED):
+        raise UsageError(
+            f"IREE knows no architecture '{target.architecture}' of the target {target.device}; "
+            f"name {_KNOWN[target.device]}"
+        )
+    if result.status is not JobStatus.OK:
+        raise CompileError(f"asking the compiler about {target} ended as {result.status.value}: {result.message}")
+
+
+def compile_probe(target: Target) -> None:
+    """Worker side: compile one addition."""
+    compile_module(_MODULE, target.flags)
