@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from sartor.codegen.dispatches import module_header
+from sartor.codegen.iree_compiler import compile_module, inlined
 from sartor.codegen.layer import TensorType
 from sartor.codegen.layouts import physical_type
 from sartor.codegen.routine import Implementation
@@ -24,6 +25,19 @@ def physical_signature(
     arguments = [physical_type(each, layout) for each, layout in zip(inputs, implementation.inputs, strict=True)]
     arguments += [packing.type_of(each) for each, packing in zip(weights, implementation.packings, strict=True)]
     return arguments, [physical_type(each, implementation.output) for each in results]
+
+
+def compile_bench(
+    target: Target, pieces: Mapping[str, Piece], signatures: Mapping[str, tuple[list[TensorType], list[TensorType]]]
+) -> bytes:
+    """A .vmfb that exports every piece as ``run_<symbol>``; see ``bench_module``.
+
+    The pieces are inlined first: IREE copies what it passes to a function that it does not see into.
+
+    Raises:
+        CompileError: with IREE's diagnostic.
+    """
+    return compile_module(inlined(bench_module(target, pieces, signatures)), target.flags, start="flow")
 
 
 def bench_module(

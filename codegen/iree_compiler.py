@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import io
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
 
@@ -29,6 +30,7 @@ __all__ = [
     "arith",
     "compile_module",
     "compiler_version",
+    "inlined",
     "ir",
     "memref",
     "onnx_importer",
@@ -155,6 +157,24 @@ def compile_module(source: str | bytes, flags: Sequence[str], *, start: str | No
 def _encoded(source: str | bytes) -> bytes:
     """Text must end in a zero byte, bytecode must not."""
     return source.encode() + b"\0" if isinstance(source, str) else source
+
+
+def inlined(text: str) -> bytes:
+    """Bytecode of a module whose private functions are inlined where they are called.
+
+    Raises:
+        CompileError: if the text is not valid.
+    """
+    context = ir.Context()
+    with context, ir.Location.unknown(context):
+        try:
+            module = ir.Module.parse(text)
+        except ir.MLIRError as error:
+            raise CompileError(f"the module is not valid: {error}") from None
+        run_passes(module, "builtin.module(inline)")
+        buffer = io.BytesIO()
+        module.operation.write_bytecode(buffer)
+        return buffer.getvalue()
 
 
 def run_passes(module: ir.Module, pipeline: str) -> None:

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from sartor.codegen.bench_module import bench_module, physical_signature
+from sartor.codegen.bench_module import compile_bench, physical_signature
 from sartor.codegen.dispatches import lower
-from sartor.codegen.iree_compiler import compile_module
 from sartor.codegen.routine import Variant
 from sartor.codegen.stitch import Piece
 from sartor.codegen.target import Target
@@ -71,5 +70,5 @@ def _compile(unit: Unit, variants: tuple[Variant, ...], target: Target, path: Pa
         name: physical_signature(each, unit.inputs, unit.weights, unit.results)
         for name, each in implementations.items()
     }
-    path.write_bytes(compile_module(bench_module(target, pieces, signatures), target.flags, start="flow"))
+    path.write_bytes(compile_bench(target, pieces, signatures))
     return path

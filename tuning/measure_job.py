@@ -1,7 +1,8 @@
 """Worker side: run the variants of one unit, compare them with candidate 0, and time them in turn.
 
-Weights and activations are rotated over copies, so that they come from where they come from in the network: not
-from the nearest cache. Variants that cannot win any more are dropped after two rounds.
+Weights are rotated over copies, so that they come from where they come from in the network: not from the nearest
+cache. Activations are not: there the layer before has just written them. Variants that cannot win any more are dropped
+after two rounds.
 """
 
 from __future__ import annotations
@@ -203,10 +204,9 @@ class _Runner:
         packed = [each.apply(array) for each, array in zip(self._implementation.packings, data.weights, strict=True)]
         self.packed_bytes = sum(array.nbytes for array in packed)
         self.error = 0.0
-        arguments = _physical_inputs(unit, self._implementation, data.inputs) + packed
-        total = max(sum(array.nbytes for array in arguments), 1)
-        copies = min(max(_COLD_BYTES // total, 1), _MOST_COPIES)
-        self._arrays = [[upload(array, device) for array in arguments] for _ in range(copies)]
+        inputs = [upload(array, device) for array in _physical_inputs(unit, self._implementation, data.inputs)]
+        copies = min(max(_COLD_BYTES // max(self.packed_bytes, 1), 1), _MOST_COPIES)
+        self._arrays = [[*inputs, *(upload(array, device) for array in packed)] for _ in range(copies)]
         self._turn = itertools.cycle(range(copies))
 
     def run(self) -> None:

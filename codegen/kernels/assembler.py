@@ -9,6 +9,9 @@ from typing import TypeAlias
 from sartor.codegen.iree_compiler import arith, ir, memref, scf, vector
 
 Index: TypeAlias = int | ir.Value
+# Locality of LLVM's prefetch: 3 is the first level, 0 none.
+_SECOND_LEVEL = 2
+
 Condition: TypeAlias = bool | ir.Value
 Body = Callable[[Index, list[ir.Value]], list[ir.Value]]
 
@@ -131,6 +134,10 @@ class Assembler:
         if count == self.lanes:
             return every
         return arith.andi(every, vector.create_mask(kind, [self.value(count)]))
+
+    def prefetch(self, memory: ir.Value, offset: Index) -> None:
+        """Fetch what lies at ``offset``, which may be beyond the end, into the second-level cache."""
+        memref.prefetch(memory, [self.value(offset)], False, _SECOND_LEVEL, True)
 
     def broadcast(self, memory: ir.Value, offset: Index) -> ir.Value:
         """A vector that repeats one element of memory."""

@@ -15,6 +15,11 @@ from sartor.codegen.kernels.microkernel import Left, Right, multiply_add
 from sartor.codegen.kernels.nest import Nest, Tile, kernel_rows
 from sartor.codegen.kernels.tiles import Segment
 
+_FLOAT_BYTES = 4
+# Filters of less than this stay in the second-level cache or come quickly enough.
+_CACHED_BYTES = 1 << 19
+_MOST_TILES = 64
+
 
 @dataclass(frozen=True)
 class FilterStrides:
@@ -56,6 +61,12 @@ class Contraction:
     image: ImageStrides
     filters: FilterStrides
     memories: tuple[int, int]
+
+    @property
+    def streams(self) -> bool:
+        """Whether filters come from memory, and a panel is used often enough for the next to come meanwhile."""
+        size = self.filters.panel * self.nest.panels * _FLOAT_BYTES
+        return self.filters.padded and size > _CACHED_BYTES and 1 < self.nest.tiles <= _MOST_TILES
 
     def joined(self, columns: int) -> Contraction:
         """The same for a window of one pixel, its rows joined and cut anew into rows of ``columns``.
@@ -157,5 +168,16 @@ class _TileWriter:
             (each * of.filters.vector, lanes if of.filters.padded else panel.count(each, lanes))
             for each in range(panel.vectors)
         ]
-        right = Right(self._filters, filters, of.filters.depth, vectors)
+        right = Right(self._filters, filters, of.filters.depth, vectors, self._ahead(tile))
         return multiply_add(self._asm, left, right, count, of.nest.tiling.unroll, totals)
+
+    def _ahead(self, tile: Tile) -> list[Index]:
+        """What the tiles of a panel fetch of the next one while they compute: a share of each step's vectors."""
+        of, asm, nest = self._of, self._asm, self._of.nest
+        if not of.streams:
+            return []
+        share = -(-nest.tiling.vectors // nest.tiles)
+        last = nest.tiling.vectors - share
+        first = asm.minimum(asm.mul(tile.ordinal, share), last)
+        start = asm.add(of.filters.panel, asm.mul(first, nest.lanes))
+        return [asm.add(start, each * nest.lanes) for each in range(share)]

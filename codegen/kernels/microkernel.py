@@ -33,12 +33,14 @@ class Right:
         start: offset of the first step.
         step: distance of steps.
         vectors: distance of each vector of the tile from ``start``, and how many elements of it to read.
+        ahead: distances from each step of what will be read later, and is fetched into the cache meanwhile.
     """
 
     memory: ir.Value
     start: Index
     step: int
     vectors: Sequence[tuple[int, int]]
+    ahead: Sequence[Index] = ()
 
 
 def multiply_add(
@@ -62,6 +64,8 @@ def _outer_product(
     asm: Assembler, left: Left, start: Index, right: Right, begin: Index, totals: list[ir.Value]
 ) -> list[ir.Value]:
     row = [asm.load(right.memory, asm.add(begin, distance), count) for distance, count in right.vectors]
+    for distance in right.ahead:
+        asm.prefetch(right.memory, asm.add(begin, distance))
     totals = list(totals)
     for pixel, distance in left.rows.items():
         factor = asm.broadcast(left.memory, asm.add(start, distance))

@@ -38,11 +38,19 @@ class Panel:
 
 @dataclass(frozen=True)
 class Tile:
-    """A register tile while its code is written: of which panel, where, and what its windows touch."""
+    """A register tile while its code is written.
+
+    Attributes:
+        panel: of channels.
+        place: where it lies in the result.
+        run: what its windows touch.
+        ordinal: its number among the tiles of its panel in this workgroup.
+    """
 
     panel: Panel
     place: Place
     run: TileRun
+    ordinal: Index
 
     def spot(self, pixel: int, vector: int) -> int:
         """Position of an accumulator in the list of them."""
@@ -85,6 +93,15 @@ class Nest:
     def panels(self) -> int:
         """Panels that hold all channels."""
         return -(-self.vectors // self.tiling.vectors)
+
+    @property
+    def tiles(self) -> int:
+        """Tiles of a panel in one workgroup."""
+        return min(self.tiling.rows, self.rows.output) * self.tiles_of_row
+
+    @property
+    def tiles_of_row(self) -> int:
+        return -(-self.columns.output // self.tiling.columns)
 
     @property
     def groups(self) -> tuple[int, int, int]:
@@ -164,20 +181,23 @@ class _Writer:
 
     def _panel(self, panel: Panel, batch: Index, rows: tuple[Index, Index]) -> None:
         def every(row: Index, carried: list[ir.Value]) -> list[ir.Value]:
+            ordinal = self._asm.mul(self._asm.sub(row, rows[0]), self._nest.tiles_of_row)
             for run in tile_runs(self._nest.columns, self._nest.tiling.columns):
-                self._run(panel, batch, row, run)
+                self._run(panel, (batch, row), ordinal, run)
             return carried
 
         self._asm.loop(*rows, 1, [], every)
 
-    def _run(self, panel: Panel, batch: Index, row: Index, run: TileRun) -> None:
-        vector = self._asm.mul(panel.index, self._nest.tiling.vectors)
+    def _run(self, panel: Panel, line: tuple[Index, Index], ordinal: Index, run: TileRun) -> None:
+        asm, tiling = self._asm, self._nest.tiling
+        vector = asm.mul(panel.index, tiling.vectors)
 
         def every(column: Index, carried: list[ir.Value]) -> list[ir.Value]:
-            self._tile(Tile(panel, Place(batch, row, column, vector), run))
+            number = asm.add(ordinal, asm.divide(column, tiling.columns)[0])
+            self._tile(Tile(panel, Place(*line, column, vector), run, number))
             return carried
 
-        self._asm.loop(run.start, run.end, run.width, [], every)
+        asm.loop(run.start, run.end, run.width, [], every)
 
     def _tile(self, tile: Tile) -> None:
         nest, asm, memories, place = self._nest, self._asm, self._memories, tile.place

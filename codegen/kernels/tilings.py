@@ -49,10 +49,15 @@ def tilings(work: Work, machine: Machine) -> list[Tiling]:
     """Tilings, best guess first."""
     vectors = -(-work.channels // machine.lanes)
     extent = work.rows * work.columns if work.positions_join else work.columns
-    shapes = sorted(_shapes(extent, vectors, machine), key=lambda each: _cycles(extent, vectors, *each))
+    shapes = register_shapes(extent, vectors, machine)
     found = [_split(work, vectors, *each) for each in shapes[:_TRIED]]
     other = _split(work, vectors, *shapes[0], by_rows=not _prefers_rows(work))
     return list(dict.fromkeys([*found, other]))
+
+
+def register_shapes(extent: int, vectors: int, machine: Machine) -> list[tuple[int, int, int]]:
+    """Columns, vectors and unrolling of register tiles for ``extent`` positions, best guess first."""
+    return sorted(_shapes(extent, vectors, machine), key=lambda each: _cycles(extent, vectors, *each))
 
 
 def _shapes(extent: int, vectors: int, machine: Machine) -> Iterator[tuple[int, int, int]]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from sartor.codegen.convolution import Convolution
 from sartor.codegen.kernels.access import image_strides
 from sartor.codegen.kernels.convolution import ImageLayer, unpadded, window_axes
+from sartor.codegen.kernels.tilings import register_shapes
 from sartor.codegen.kernels.winograd import Winograd, WinogradTiling
 from sartor.codegen.layer import TensorType
 from sartor.codegen.machine import Machine
 from sartor.codegen.packing import PadTo, Reshape, Transpose, WinogradFilter
-from sartor.codegen.register_tiles import balanced
 
 _RESIDENT_BYTES = 1 << 20
-_SHAPES = ((28, 2, 1), (24, 4, 2), (28, 4, 1))
+_TRIED = 2
 _GROUPS = 4
 _FLOAT_BYTES = 4
 
@@ -74,9 +74,7 @@ def winograd_tilings(convolution: Convolution, tile: int, machine: Machine) -> l
     tiles = -(-height // tile) * -(-width // tile)
     vectors = -(-channels // lanes)
     found = []
-    for accumulators, wide, unroll in _SHAPES:
-        wide = min(wide, vectors)
-        columns = balanced(tiles, min(accumulators, machine.accumulators) // wide)
+    for columns, wide, unroll in register_shapes(tiles, vectors, machine)[:_TRIED]:
         bytes_of_tile = (tile + 2) ** 2 * (depth + lanes + wide * lanes) * _FLOAT_BYTES
         block = max(1, min(_RESIDENT_BYTES // (bytes_of_tile * columns), -(-tiles // columns))) * columns
         blocks, panels = -(-tiles // block), -(-vectors // wide)

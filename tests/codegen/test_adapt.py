@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from sartor.codegen.adapt import adapt
-from sartor.codegen.bench_module import EXPORT_PREFIX, bench_module, physical_signature
+from sartor.codegen.bench_module import EXPORT_PREFIX, compile_bench, physical_signature
 from sartor.codegen.dispatches import lower
-from sartor.codegen.iree_compiler import compile_module
 from sartor.codegen.layer import TensorType
 from sartor.codegen.layouts import image_layout, same_bytes
 from sartor.codegen.stitch import Piece
@@ -51,8 +50,7 @@ def program() -> Program:
         symbol(case): physical_signature(implementations[symbol(case)], (tensor(case),), (), (tensor(case),))
         for case in CASES
     }
-    text = bench_module(HOST, pieces, signatures)
-    module = open_module(compile_module(text, HOST.flags, start="flow"))
+    module = open_module(compile_bench(HOST, pieces, signatures))
     return Program(module.native, "adapts", open_device("cpu", 1), {})
 
 

@@ -9,9 +9,8 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from sartor.codegen.bench_module import EXPORT_PREFIX, bench_module, physical_signature
+from sartor.codegen.bench_module import EXPORT_PREFIX, compile_bench, physical_signature
 from sartor.codegen.dispatches import lower
-from sartor.codegen.iree_compiler import compile_module
 from sartor.codegen.layer import Layer, Task, TensorType
 from sartor.codegen.layouts import IMAGE_RANK, image_layout
 from sartor.codegen.packing import Packing
@@ -72,7 +71,7 @@ def load(subjects: Mapping[str, Subject], target: Target) -> Program:
     codes = lower(implementations, target)
     pieces = {symbol: Piece(symbol, implementations[symbol], code) for symbol, code in codes.items()}
     signatures = {symbol: each.signature(name) for symbol, (each, name) in symbols.items()}
-    module = open_module(compile_module(bench_module(target, pieces, signatures), target.flags, start="flow"))
+    module = open_module(compile_bench(target, pieces, signatures))
     return Program(module.native, "contract", open_device(target.device), {})
 
 
