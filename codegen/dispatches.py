@@ -61,8 +61,12 @@ def lower(implementations: Mapping[str, Implementation], target: Target) -> dict
     Raises:
         CompileError: if any of them does not lower; the caller finds out which by lowering them one by one.
     """
-    kernels = {name: _kernel_code(name, each) for name, each in implementations.items() if each.executables}
-    others = {name: each for name, each in implementations.items() if not each.executables}
+    kernels = {
+        name: _kernel_code(name, each.body, each.kernel.executables())
+        for name, each in implementations.items()
+        if each.kernel
+    }
+    others = {name: each for name, each in implementations.items() if not each.kernel}
     if not others:
         return kernels
     source = "\n".join(_renamed(each.body, name) for name, each in others.items())
@@ -71,15 +75,14 @@ def lower(implementations: Mapping[str, Implementation], target: Target) -> dict
         return {**kernels, **_split(module, set(others))}
 
 
-def _kernel_code(name: str, implementation: Implementation) -> DispatchCode:
+def _kernel_code(name: str, body: str, executables: tuple[str, ...]) -> DispatchCode:
     """Kernels are dispatches already; their symbols, which executables are linked by, must differ everywhere."""
-    own = {symbol for each in implementation.executables for symbol in _REFERENCE.findall(each)}
+    own = {symbol for each in executables for symbol in _REFERENCE.findall(each)}
 
     def rename(text: str) -> str:
         return _REFERENCE.sub(lambda match: f"@{name}_{match[1]}" if match[1] in own else match[0], text)
 
-    function = rename(_private(_renamed(implementation.body, name)))
-    return DispatchCode(function, tuple(map(rename, implementation.executables)))
+    return DispatchCode(rename(_private(_renamed(body, name))), tuple(map(rename, executables)))
 
 
 def _renamed(body: str, name: str) -> str:

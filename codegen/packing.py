@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -74,10 +75,15 @@ class Packing:
 
     def type_of(self, weight: TensorType) -> TensorType:
         """Type of the packed weight."""
-        probe = np.broadcast_to(np.zeros((), weight.numpy_dtype), weight.shape)
-        for step in self.steps:
-            probe = step.apply(probe)
-        return replace(weight, shape=tuple(probe.shape))
+        return _type_of(self, weight)
 
     def __str__(self) -> str:
         return "; ".join(str(step) for step in self.steps)
+
+
+@functools.lru_cache(maxsize=4096)
+def _type_of(packing: Packing, weight: TensorType) -> TensorType:
+    probe = np.broadcast_to(np.zeros((), weight.numpy_dtype), weight.shape)
+    for step in packing.steps:
+        probe = step.apply(probe)
+    return replace(weight, shape=tuple(probe.shape))

@@ -33,6 +33,17 @@ class Rejected:
     reason: str
 
 
+class KernelSource(Protocol):
+    """A kernel that is not written out yet."""
+
+    @property
+    def identity(self) -> str:
+        """What the kernel's code depends on."""
+
+    def executables(self) -> tuple[str, ...]:
+        """Text of its ``hal.executable`` ops."""
+
+
 @dataclass(frozen=True)
 class Implementation:
     """Code for a layer.
@@ -42,14 +53,14 @@ class Implementation:
         inputs: layout of each activation.
         output: layout of the results.
         packings: for each weight, how it is packed.
-        executables: kernels that the body dispatches; a body that has some is no longer lowered.
+        kernel: what the body dispatches, written when it is needed; a body that has one is no longer lowered.
     """
 
     body: str
     inputs: tuple[str, ...]
     output: str
     packings: tuple[Packing, ...]
-    executables: tuple[str, ...] = ()
+    kernel: KernelSource | None = None
 
 
 @dataclass(frozen=True)

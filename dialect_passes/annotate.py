@@ -55,7 +55,7 @@ def _distinct(variants: Sequence[Variant]) -> tuple[Variant, ...]:
     first: dict[tuple[object, ...], Variant] = {}
     for each in variants:
         code = each.implementation
-        first.setdefault((code.body, code.inputs, code.output, code.packings), each)
+        first.setdefault((code.body, code.inputs, code.output, code.packings, code.kernel), each)
     return tuple(first.values())
 
 

@@ -40,6 +40,7 @@ from sartor.tuning.plan import Plan
 from sartor.tuning.selection.dprs import k_best
 from sartor.tuning.selection.registry import SELECTORS
 from sartor.tuning.selection.selection import Selection
+from sartor.tuning.shortlist import shortlist
 from sartor.tuning.store import Store
 from sartor.tuning.tables import Tables, adapts_between, selection_problem, tuned_units, units_of
 from sartor.tuning.tuner import Tuner, TuneSettings
@@ -72,7 +73,7 @@ def compile_model(model: Path, output: Path, config: CompileConfig, progress: Pr
         if not is_available(config.target.device):
             return _compile_only(front, candidates, pool, directory, output, config, progress)
         tuner = make_tuner(store, pool, config, progress)
-        tables = tune(front, candidates, tuner)
+        tables = tune(front, candidates, tuner, config)
         recipes = choose(front, tables, tuner, config, progress)
         builder = Builder(front, pool, directory, config, progress)
         profiled = Profiler(store, builder).profile(recipes)
@@ -185,10 +186,10 @@ def make_tuner(store: Store, pool: WorkerPool, config: CompileConfig, progress: 
     return Tuner(store, pool, TuneSettings(config.target, measure, 120.0, 300.0 if slow else 60.0), progress)
 
 
-def tune(front: Front, candidates: Candidates, tuner: Tuner) -> Tables:
+def tune(front: Front, candidates: Candidates, tuner: Tuner, config: CompileConfig) -> Tables:
     """Cost tables of all tasks."""
-    units = tuned_units(front.graph, candidates.variants)
-    return Tables(candidates.variants, tuner.measure(units))
+    variants = shortlist(front.graph, candidates.variants, config.pins)
+    return Tables(variants, tuner.measure(tuned_units(front.graph, variants)))
 
 
 def choose(front: Front, tables: Tables, tuner: Tuner, config: CompileConfig, progress: Progress) -> list[Recipe]:

@@ -156,7 +156,7 @@ class _Builder:
         allowed = [pair for pair in usable if all(pin.allows(layer.name, pair[0].descriptor) for pin in self._pins)]
         if not allowed:
             raise InfeasibleError(_nothing_usable(layer, self._tables, bool(usable)))
-        return tuple(
+        choices = [
             Choice(
                 variant.descriptor,
                 input_schemas(variant, layer),
@@ -168,7 +168,16 @@ class _Builder:
                 ),
             )
             for variant, measurement in allowed
-        )
+        ]
+        return self._undominated(choices)
+
+    def _undominated(self, choices: Sequence[Choice]) -> tuple[Choice, ...]:
+        """The first choice, and of those alike to their neighbours the best: no optimal plan needs another."""
+        best: dict[tuple[tuple[Schema, ...], Schema], Choice] = {}
+        for choice in sorted(choices, key=lambda each: each.cost.value(self._objective)):
+            best.setdefault((choice.inputs, choice.output), choice)
+        kept = set(best.values()) | {choices[0]}
+        return tuple(each for each in choices if each in kept)
 
     def _edge_types(self) -> dict[Edge, TensorType]:
         types = {

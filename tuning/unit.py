@@ -86,9 +86,10 @@ def digest(*parts: str) -> str:
 
 
 def source_hash(implementation: Implementation) -> str:
-    """Hash of everything a variant emits: its MLIR, layouts and packing."""
+    """Hash of everything a variant emits: its MLIR, layouts and packing; of a kernel, what its MLIR depends on."""
     packings = "|".join(map(str, implementation.packings))
-    return digest(implementation.body, *implementation.inputs, implementation.output, packings)
+    kernel = (implementation.kernel.identity,) if implementation.kernel else ()
+    return digest(implementation.body, *implementation.inputs, implementation.output, packings, *kernel)
 
 
 def symbol_of(key: str, variant: Variant) -> str:

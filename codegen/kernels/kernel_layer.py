@@ -1,17 +1,21 @@
-"""A layer that is one kernel."""
+"""A layer that is one kernel, written out only when somebody wants to compile it."""
 
 from __future__ import annotations
 
+import functools
+import hashlib
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from sartor.codegen.draft import Draft
 from sartor.codegen.iree_compiler import ir
 from sartor.codegen.kernels.assembler import Assembler, Index
 from sartor.codegen.kernels.executable import Kernel
-from sartor.codegen.layer import TensorType
+from sartor.codegen.layer import Task, TensorType
 from sartor.codegen.layouts import physical_type
-from sartor.codegen.routine import Implementation
+from sartor.codegen.routine import Implementation, Parameters, Rejected
 from sartor.codegen.target import Target
 
 _KERNEL = "kernel"
@@ -32,41 +36,103 @@ class KernelCode(Protocol):
         """Emit one workgroup's code."""
 
 
-def kernel_implementation(
-    draft: Draft,
-    inputs: tuple[str, ...],
-    output: str,
-    code: KernelCode,
-    target: Target,
-    workspace: TensorType | None = None,
-) -> Implementation:
-    """The implementation of a layer by one kernel over its arguments as they lie in memory.
+@dataclass(frozen=True)
+class KernelLayer:
+    """A layer whose arguments one kernel reads as they lie in memory.
 
-    Args:
+    Attributes:
         draft: the layer; its packings are how the kernel reads the weights.
         inputs: layout of each activation.
         output: layout of the result.
         code: what the kernel computes.
-        target: what it is compiled for.
-        workspace: memory that the kernel needs besides.
-
-    Raises:
-        ValueError: if the kernel cannot be written.
+        workspace: memory that the kernel needs besides, or None.
     """
-    task, packings = draft.task, draft.packings
-    reads = [physical_type(each, layout) for each, layout in zip(task.inputs, inputs, strict=True)]
-    reads += [packing.type_of(each) for each, packing in zip(task.weights, packings, strict=True)]
-    result = physical_type(task.results[0], output)
-    kernel = Kernel(_KERNEL, tuple(reads), (result, *([workspace] if workspace else [])), code.groups, code.lanes)
-    names = [f"%a{index}" for index in range(len(reads))]
-    arguments = ", ".join(f"{name}: {each}" for name, each in zip(names, reads, strict=True))
-    body = "\n".join(
-        [
-            f"util.func public @layer({arguments}) -> {result} {{",
-            f"  {kernel.dispatch(names)}",
-            f"  util.return {'%r#0' if workspace else '%r'} : {result}",
-            "}",
-        ]
-    )
-    executable = kernel.executable(target, code.write)
-    return Implementation(body, inputs, output, tuple(packings), (executable,))
+
+    draft: Draft
+    inputs: tuple[str, ...]
+    output: str
+    code: KernelCode
+    workspace: TensorType | None = None
+
+    @property
+    def kernel(self) -> Kernel:
+        """Interface of the kernel."""
+        task = self.draft.task
+        reads = [physical_type(each, layout) for each, layout in zip(task.inputs, self.inputs, strict=True)]
+        reads += [packing.type_of(each) for each, packing in zip(task.weights, self.draft.packings, strict=True)]
+        results = [physical_type(task.results[0], self.output), *([self.workspace] if self.workspace else [])]
+        return Kernel(_KERNEL, tuple(reads), tuple(results), self.code.groups, self.code.lanes)
+
+    @property
+    def body(self) -> str:
+        """The layer's function, which dispatches the kernel."""
+        kernel = self.kernel
+        names = [f"%a{index}" for index in range(len(kernel.reads))]
+        arguments = ", ".join(f"{name}: {each}" for name, each in zip(names, kernel.reads, strict=True))
+        result = kernel.results[0]
+        return "\n".join(
+            [
+                f"util.func public @layer({arguments}) -> {result} {{",
+                f"  {kernel.dispatch(names)}",
+                f"  util.return {'%r#0' if self.workspace else '%r'} : {result}",
+                "}",
+            ]
+        )
+
+
+class KernelRoutine(Protocol):
+    """A routine whose variants are kernels."""
+
+    @property
+    def name(self) -> str:
+        """The algorithm in descriptors."""
+
+    def layer(self, task: Task, parameters: Parameters, target: Target) -> KernelLayer:
+        """The kernel for one parameter set.
+
+        Raises:
+            ValueError: if there is none.
+        """
+
+
+@dataclass(frozen=True)
+class DeferredKernel:
+    """What it takes to write a kernel."""
+
+    routine: KernelRoutine
+    task: Task
+    parameters: tuple[tuple[str, tuple[int, ...] | int], ...]
+    target: Target
+
+    @property
+    def identity(self) -> str:
+        """Everything that the code follows from, this package's source included."""
+        return f"{_sources()} {self.routine} {self.task.key} {self.parameters} {self.target.key}"
+
+    def executables(self) -> tuple[str, ...]:
+        """Text of the kernel.
+
+        Raises:
+            ValueError: if it is not valid.
+        """
+        layer = self.routine.layer(self.task, dict(self.parameters), self.target)
+        return (layer.kernel.executable(self.target, layer.code.write),)
+
+
+def build_kernel(
+    routine: KernelRoutine, task: Task, parameters: Parameters, target: Target
+) -> Implementation | Rejected:
+    """The implementation of a task by a kernel routine, or why there is none."""
+    try:
+        layer = routine.layer(task, parameters, target)
+    except ValueError as error:
+        return Rejected(str(error))
+    kernel = DeferredKernel(routine, task, tuple(parameters.items()), target)
+    return Implementation(layer.body, layer.inputs, layer.output, tuple(layer.draft.packings), kernel)
+
+
+@functools.cache
+def _sources() -> str:
+    """Hash of this package: what its kernels measured before a change of its code does not count after it."""
+    files = sorted(Path(__file__).parent.glob("*.py"))
+    return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:16]

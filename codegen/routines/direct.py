@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from sartor.codegen.convolution import Convolution, convolution_of
 from sartor.codegen.draft import Draft
 from sartor.codegen.kernels.convolution import ImageLayer, convolution_contraction, convolution_tilings
-from sartor.codegen.kernels.kernel_layer import kernel_implementation
+from sartor.codegen.kernels.kernel_layer import KernelLayer, build_kernel
 from sartor.codegen.kernels.tiling import Tiling
 from sartor.codegen.layer import LayerKind, Task
 from sartor.codegen.layouts import CHANNELS_LAST
@@ -41,16 +41,23 @@ class Direct:
         return [tiling.parameters() for tiling in convolution_tilings(convolution, machine)]
 
     def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:
+        return build_kernel(self, task, parameters, target)
+
+    def layer(self, task: Task, parameters: Parameters, target: Target) -> KernelLayer:
+        """The kernel of a convolution.
+
+        Raises:
+            ValueError: if there is none.
+        """
         machine, convolution = _asked(task, target)
         if isinstance(machine, Rejected) or convolution is None:
-            return Rejected("not a convolution for kernels")
+            raise ValueError("not a convolution for kernels")
         layout = f"nchw{machine.lanes}c" if self.blocked else CHANNELS_LAST
-        try:
-            layer = ImageLayer.of(Draft.plain(task), layout, machine.lanes)
-            contraction = convolution_contraction(layer, convolution, Tiling.of(parameters))
-            return kernel_implementation(layer.draft, layer.inputs, layer.output, contraction, target)
-        except ValueError as error:
-            return Rejected(str(error))
+        draft = Draft.plain(task)
+        with draft.module.context:
+            images = ImageLayer.of(draft, layout, machine.lanes)
+            code = convolution_contraction(images, convolution, Tiling.of(parameters))
+        return KernelLayer(draft, images.inputs, images.output, code)
 
 
 def _asked(task: Task, target: Target) -> tuple[Machine | Rejected, Convolution | None]:

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 
 from sartor.codegen.draft import Draft
 from sartor.codegen.kernels.convolution import ImageLayer
-from sartor.codegen.kernels.kernel_layer import kernel_implementation
+from sartor.codegen.kernels.kernel_layer import KernelLayer, build_kernel
 from sartor.codegen.kernels.winograd import WinogradTiling
 from sartor.codegen.kernels.winograd_code import WinogradCode
 from sartor.codegen.kernels.winograd_layer import winograd_form, winograd_tilings, workspace_type
@@ -44,17 +44,21 @@ class FusedWinograd:
         return [asdict(each) for tile in tiles for each in winograd_tilings(convolution, tile, machine)]
 
     def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:
+        return build_kernel(self, task, parameters, target)
+
+    def layer(self, task: Task, parameters: Parameters, target: Target) -> KernelLayer:
+        """The kernel of a 3x3 convolution.
+
+        Raises:
+            ValueError: if there is none.
+        """
         convolution, machine = applicable(task), kernel_machine(task, target)
         if isinstance(convolution, Rejected) or isinstance(machine, Rejected):
-            return Rejected("not a 3x3 convolution for kernels")
+            raise ValueError("not a 3x3 convolution for kernels")
         tiling = WinogradTiling(**{name: integer(value) for name, value in parameters.items()})
         layout = f"nchw{machine.lanes}c" if self.blocked else CHANNELS_LAST
         draft = Draft.plain(task)
         with draft.module.context:
-            try:
-                layer = ImageLayer.of(draft, layout, machine.lanes)
-                form = winograd_form(layer, convolution, tiling)
-                code = WinogradCode(form)
-                return kernel_implementation(draft, layer.inputs, layer.output, code, target, workspace_type(form))
-            except ValueError as error:
-                return Rejected(str(error))
+            images = ImageLayer.of(draft, layout, machine.lanes)
+            form = winograd_form(images, convolution, tiling)
+        return KernelLayer(draft, images.inputs, images.output, WinogradCode(form), workspace_type(form))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sartor.codegen.kernels.kernel_layer import kernel_implementation
+from sartor.codegen.kernels.kernel_layer import KernelLayer, build_kernel
 from sartor.codegen.kernels.product import ProductLayer
 from sartor.codegen.kernels.tiling import Tiling
 from sartor.codegen.kernels.tilings import Work, tilings
@@ -40,15 +40,17 @@ class Product:
         return [tiling.parameters() for tiling in tilings(work, machine)]
 
     def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:
+        return build_kernel(self, task, parameters, target)
+
+    def layer(self, task: Task, parameters: Parameters, target: Target) -> KernelLayer:
+        """The kernel of a matrix product.
+
+        Raises:
+            ValueError: if there is none.
+        """
         machine, draft = kernel_machine(task, target), product_draft(task)
-        if isinstance(machine, Rejected):
-            return machine
-        if isinstance(draft, Rejected):
-            return draft
+        if isinstance(machine, Rejected) or isinstance(draft, Rejected):
+            raise ValueError("not a matrix product for kernels")
         with draft.module.context:
-            try:
-                layer = ProductLayer.of(draft, machine.lanes)
-                contraction = layer.contraction(Tiling.of(parameters))
-                return kernel_implementation(draft, draft.inputs, draft.output, contraction, target)
-            except ValueError as error:
-                return Rejected(str(error))
+            code = ProductLayer.of(draft, machine.lanes).contraction(Tiling.of(parameters))
+        return KernelLayer(draft, draft.inputs, draft.output, code)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sartor.codegen.convolution import window_of
 from sartor.codegen.draft import Draft
 from sartor.codegen.kernels.convolution import ImageLayer
-from sartor.codegen.kernels.kernel_layer import kernel_implementation
+from sartor.codegen.kernels.kernel_layer import KernelLayer, build_kernel
 from sartor.codegen.kernels.tiling import Tiling
 from sartor.codegen.kernels.window import window_sliding, window_tilings
 from sartor.codegen.layer import Task
@@ -39,15 +39,20 @@ class SlidingWindow:
         return [tiling.parameters() for tiling in window_tilings(window, machine)]
 
     def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:
+        return build_kernel(self, task, parameters, target)
+
+    def layer(self, task: Task, parameters: Parameters, target: Target) -> KernelLayer:
+        """The kernel of a window.
+
+        Raises:
+            ValueError: if there is none.
+        """
         machine, window = kernel_machine(task, target), window_of(task)
         if isinstance(machine, Rejected) or window is None:
-            return Rejected("not a window for kernels")
+            raise ValueError("not a window for kernels")
         layout = f"nchw{machine.lanes}c" if self.blocked else CHANNELS_LAST
         draft = Draft.plain(task)
         with draft.module.context:
-            try:
-                layer = ImageLayer.of(draft, layout, machine.lanes)
-                sliding = window_sliding(layer, window, Tiling.of(parameters))
-                return kernel_implementation(draft, layer.inputs, layer.output, sliding, target)
-            except ValueError as error:
-                return Rejected(str(error))
+            images = ImageLayer.of(draft, layout, machine.lanes)
+            code = window_sliding(images, window, Tiling.of(parameters))
+        return KernelLayer(draft, images.inputs, images.output, code)

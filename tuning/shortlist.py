@@ -1,0 +1,57 @@
+"""Which candidates are worth measuring: compiling and timing those that cannot win takes most of a cold tune."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
+
+from sartor.codegen.layer import LayerKind, Task
+from sartor.codegen.routine import Variant
+from sartor.dialect_passes.form_layers import LayerGraph
+from sartor.tuning.tables import Pin
+
+_IMAGE_RANK = 4
+# With fewer channels than this, most of a vector of channels is empty, and IREE's loops over pixels may win.
+_FEWEST_CHANNELS = 8
+
+
+def shortlist(
+    graph: LayerGraph, variants: Mapping[str, tuple[Variant, ...]], pins: Sequence[Pin]
+) -> dict[str, tuple[Variant, ...]]:
+    """Candidate 0 and the kernels of each task that has kernels for full vectors, everything of the others.
+
+    IREE's own lowerings of what the kernels compute were measured on all networks of the zoo: none was ahead by more
+    than noise (docs/kernels.md). What a pin asks for stays.
+
+    Args:
+        graph: the network.
+        variants: candidates of each task.
+        pins: restrictions of layers.
+    """
+    asked = _asked_for(graph, pins)
+    return {key: tuple(_kept(task, variants[key], asked.get(key, ()))) for key, task in graph.tasks().items()}
+
+
+def _asked_for(graph: LayerGraph, pins: Sequence[Pin]) -> dict[str, tuple[str, ...]]:
+    """Globs of routines that pins name, by task."""
+    return {
+        layer.task.key: tuple(pin.routines for pin in pins if fnmatchcase(layer.name, pin.layers))
+        for layer in graph.layers
+    }
+
+
+def _kept(task: Task, variants: Sequence[Variant], globs: Sequence[str]) -> Iterable[Variant]:
+    kernels = any(each.implementation.kernel is not None for each in variants)
+    if not kernels or _channels(task) < _FEWEST_CHANNELS:
+        return variants
+    return [
+        each
+        for index, each in enumerate(variants)
+        if index == 0 or each.implementation.kernel or any(fnmatchcase(each.descriptor, glob) for glob in globs)
+    ]
+
+
+def _channels(task: Task) -> int:
+    shape = task.results[0].shape
+    is_image = len(shape) == _IMAGE_RANK and task.kind is not LayerKind.CONTRACTION
+    return shape[1] if is_image else shape[-1] if shape else 1
