@@ -161,6 +161,15 @@ class Assembler:
             scf.yield_(body(loop.induction_variable, list(loop.inner_iter_args)))
         return list(loop.results)
 
+    def repeat(self, lower: Index, upper: Index, step: int, body: Callable[[Index], None]) -> None:
+        """``for index in range(lower, upper, step)``, nothing carried."""
+
+        def every(index: Index, carried: list[ir.Value]) -> list[ir.Value]:
+            body(index)
+            return carried
+
+        self.loop(lower, upper, step, [], every)
+
     def equal(self, one: Index, other: Index) -> Condition:
         """Whether two indices are equal."""
         if isinstance(one, int) and isinstance(other, int):

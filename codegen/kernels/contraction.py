@@ -95,6 +95,15 @@ class Contraction:
         self.nest.write(asm, memories, group, tile.accumulate)
 
 
+@dataclass(frozen=True)
+class _Run:
+    """Taps of a kernel row, and the pixels of a tile that they touch on some of its lines."""
+
+    tile: Tile
+    lines: tuple[int, ...]
+    segment: Segment
+
+
 class _TileWriter:
     """Writes the reduction of a tile, from the kernel's rows inwards."""
 
@@ -113,63 +122,61 @@ class _TileWriter:
         )
         panel = asm.add(asm.mul(place.batch, of.filters.batch), asm.mul(tile.panel.index, of.filters.panel))
 
-        def every(top: Index, tap: Index, carried: list[ir.Value]) -> list[ir.Value]:
-            row = asm.add(top, asm.mul(tap, of.nest.rows.dilation))
+        def every(row: Index, tap: Index, lines: Sequence[int], carried: list[ir.Value]) -> list[ir.Value]:
             image = asm.add(left, asm.mul(row, of.image.row))
             filters = asm.add(panel, asm.mul(tap, of.filters.row))
             for segment in tile.run.segments:
-                carried = self._segment(tile, segment, image, filters, carried)
+                carried = self._segment(_Run(tile, tuple(lines), segment), image, filters, carried)
             return carried
 
-        return kernel_rows(asm, of.nest.rows, place.row, totals, every)
+        return kernel_rows(asm, of.nest.rows, tile, totals, every)
 
-    def _segment(
-        self, tile: Tile, segment: Segment, image: Index, filters: Index, totals: list[ir.Value]
-    ) -> list[ir.Value]:
+    def _segment(self, run: _Run, image: Index, filters: Index, totals: list[ir.Value]) -> list[ir.Value]:
         """Taps of a kernel row, as one long run of input channels where memory allows."""
-        of, asm = self._of, self._asm
+        of, asm, segment = self._of, self._asm, run.segment
         step, taps = of.nest.columns.dilation * of.image.column, segment.end - segment.first
         adjacent = of.image.blocks == of.image.block
         if taps == 1 or (adjacent and step == of.depth and of.filters.column == of.depth * of.filters.depth):
             start = asm.add(image, segment.first * step)
             begin = asm.add(filters, segment.first * of.filters.column)
-            return self._channels(tile, segment, start, begin, taps * of.depth, totals)
+            return self._channels(run, start, begin, taps * of.depth, totals)
 
         def every(tap: Index, carried: list[ir.Value]) -> list[ir.Value]:
             start = asm.add(image, asm.mul(tap, step))
             begin = asm.add(filters, asm.mul(tap, of.filters.column))
-            return self._channels(tile, segment, start, begin, of.depth, carried)
+            return self._channels(run, start, begin, of.depth, carried)
 
         return asm.loop(segment.first, segment.end, 1, totals, every)
 
-    def _channels(
-        self, tile: Tile, segment: Segment, image: Index, filters: Index, count: int, totals: list[ir.Value]
-    ) -> list[ir.Value]:
+    def _channels(self, run: _Run, image: Index, filters: Index, count: int, totals: list[ir.Value]) -> list[ir.Value]:
         """Input channels, block by block."""
         of, asm = self._of, self._asm
         if of.image.blocks == of.image.block:
-            return self._adjacent(tile, segment, image, filters, count, totals)
+            return self._adjacent(run, image, filters, count, totals)
 
         def every(block: Index, carried: list[ir.Value]) -> list[ir.Value]:
             start = asm.add(image, asm.mul(block, of.image.blocks))
             begin = asm.add(filters, asm.mul(block, of.image.block * of.filters.depth))
-            return self._adjacent(tile, segment, start, begin, of.image.block, carried)
+            return self._adjacent(run, start, begin, of.image.block, carried)
 
         return asm.loop(0, count // of.image.block, 1, totals, every)
 
-    def _adjacent(
-        self, tile: Tile, segment: Segment, image: Index, filters: Index, count: int, totals: list[ir.Value]
-    ) -> list[ir.Value]:
+    def _adjacent(self, run: _Run, image: Index, filters: Index, count: int, totals: list[ir.Value]) -> list[ir.Value]:
         """Adjacent input channels."""
-        of, lanes, panel = self._of, self._of.nest.lanes, tile.panel
-        step = of.nest.columns.stride * of.image.column
-        left = Left(self._image, image, {pixel: pixel * step for pixel in segment.pixels})
+        of, lanes, panel = self._of, self._of.nest.lanes, run.tile.panel
+        line, step = of.nest.rows.stride * of.image.row, of.nest.columns.stride * of.image.column
+        pixels = {
+            run.tile.pixel(each, pixel): each * line + pixel * step
+            for each in run.lines
+            for pixel in run.segment.pixels
+        }
         vectors = [
             (each * of.filters.vector, lanes if of.filters.padded else panel.count(each, lanes))
             for each in range(panel.vectors)
         ]
-        right = Right(self._filters, filters, of.filters.depth, vectors, self._ahead(tile))
-        return multiply_add(self._asm, left, right, count, of.nest.tiling.unroll, totals)
+        right = Right(self._filters, filters, of.filters.depth, vectors, self._ahead(run.tile))
+        unroll = of.nest.tiling.unroll
+        return multiply_add(self._asm, Left(self._image, image, pixels), right, count, unroll, totals)
 
     def _ahead(self, tile: Tile) -> list[Index]:
         """What the tiles of a panel fetch of the next one while they compute: a share of each step's vectors."""

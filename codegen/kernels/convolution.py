@@ -216,7 +216,8 @@ def joins(convolution: Convolution) -> bool:
 def convolution_tilings(convolution: Convolution, machine: Machine) -> list[Tiling]:
     """Tilings worth trying for a convolution, best guess first."""
     _, channels, height, width = convolution.result.shape
-    return tilings(Work(height, width, channels, convolution.filter.bytes, joins(convolution)), machine)
+    depth = convolution.filter.elements // channels
+    return tilings(Work(height, width, channels, depth, joins(convolution)), machine)
 
 
 def window_axes(

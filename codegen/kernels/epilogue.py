@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from sartor.codegen.chain import Chain
 from sartor.codegen.iree_compiler import ir
@@ -23,13 +23,29 @@ Locate = Callable[[ir.Value, ir.AffineMap], Access]
 _Operand: TypeAlias = Access | ir.Attribute | ir.Value
 
 
+class Spot(NamedTuple):
+    """A vector of a tile.
+
+    Attributes:
+        line: row of the tile.
+        column: of the tile.
+        vector: of channels in the tile.
+        channels: how many of its channels there are.
+    """
+
+    line: int
+    column: int
+    vector: int
+    channels: int
+
+
 @dataclass
 class Place:
     """A tile of the result, while its code is written.
 
     Attributes:
         batch: index of its batch.
-        row: of its row.
+        row: of its first row.
         column: of its first column.
         vector: of its first vector of channels.
         bases: offset of the tile in what an access walks through, where it was computed already.
@@ -41,8 +57,8 @@ class Place:
     vector: Index
     bases: dict[Access, Index] = field(default_factory=dict)
 
-    def offset(self, asm: Assembler, access: Access, column: int, vector: int) -> Index:
-        """Where an element of the tile lies."""
+    def offset(self, asm: Assembler, access: Access, spot: Spot) -> Index:
+        """Where a vector of the tile lies."""
         step = access.vector or 0
         if access not in self.bases:
             self.bases[access] = asm.add(
@@ -51,7 +67,8 @@ class Place:
                 asm.mul(self.column, access.column),
                 asm.mul(self.vector, step),
             )
-        return asm.add(self.bases[access], column * access.column + vector * step)
+        inside = spot.line * access.row + spot.column * access.column + spot.vector * step
+        return asm.add(self.bases[access], inside)
 
 
 @dataclass(frozen=True)
@@ -91,17 +108,17 @@ class Epilogue:
         }
         return Epilogue(self.chain, changed)
 
-    def start(self, asm: Assembler, memories: Sequence[ir.Value], place: Place, at: tuple[int, int, int]) -> ir.Value:
-        """The initial value of the accumulator at a column and vector of a tile, of which some lanes count."""
-        return self._evaluate(asm, memories, place, at, self.chain.initial, {})
+    def start(self, asm: Assembler, memories: Sequence[ir.Value], place: Place, spot: Spot) -> ir.Value:
+        """The initial value of an accumulator of a tile."""
+        return self._evaluate(asm, memories, place, spot, self.chain.initial, {})
 
     def finish(
-        self, asm: Assembler, memories: Sequence[ir.Value], place: Place, at: tuple[int, int, int], total: ir.Value
+        self, asm: Assembler, memories: Sequence[ir.Value], place: Place, spot: Spot, total: ir.Value
     ) -> ir.Value:
-        """The layer's result at a column and vector of a tile, from what the root added up there."""
+        """The layer's result at a vector of a tile, from what the root added up there."""
         values = {self.chain.root.results[0]: total}
         for op in self.chain.followers:
-            values[op.results[0]] = self._evaluate(asm, memories, place, at, op, values)
+            values[op.results[0]] = self._evaluate(asm, memories, place, spot, op, values)
         return values[self.chain.result]
 
     def _evaluate(
@@ -109,11 +126,11 @@ class Epilogue:
         asm: Assembler,
         memories: Sequence[ir.Value],
         place: Place,
-        at: tuple[int, int, int],
+        spot: Spot,
         op: ir.Operation,
         values: dict[ir.Value, ir.Value],
     ) -> ir.Value:
-        inputs = [_read(asm, memories, place, at, each, values) for each in self.operands[op]]
+        inputs = [_read(asm, memories, place, spot, each, values) for each in self.operands[op]]
         return emit_region(asm, op, inputs)
 
 
@@ -156,7 +173,7 @@ def _read(
     asm: Assembler,
     memories: Sequence[ir.Value],
     place: Place,
-    at: tuple[int, int, int],
+    spot: Spot,
     operand: _Operand,
     values: dict[ir.Value, ir.Value],
 ) -> ir.Value:
@@ -164,10 +181,9 @@ def _read(
         return asm.splat(operand)
     if not isinstance(operand, Access):
         return values[operand]
-    column, vector, count = at
-    offset = place.offset(asm, operand, column, vector)
+    offset = place.offset(asm, operand, spot)
     memory = memories[operand.memory]
-    return asm.broadcast(memory, offset) if operand.vector is None else asm.load(memory, offset, count)
+    return asm.broadcast(memory, offset) if operand.vector is None else asm.load(memory, offset, spot.channels)
 
 
 def emit_region(asm: Assembler, op: ir.Operation, inputs: Sequence[ir.Value]) -> ir.Value:

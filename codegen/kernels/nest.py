@@ -6,13 +6,14 @@ section 4; Liu et al., NeoCPU, 2019, section 3.1).
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from sartor.codegen.iree_compiler import ir
 from sartor.codegen.kernels.access import Access
 from sartor.codegen.kernels.assembler import Assembler, Index
-from sartor.codegen.kernels.epilogue import Epilogue, Place
+from sartor.codegen.kernels.epilogue import Epilogue, Place, Spot
 from sartor.codegen.kernels.tiles import Axis, TileRun, tile_runs
 from sartor.codegen.kernels.tiling import Tiling
 
@@ -43,18 +44,29 @@ class Tile:
     Attributes:
         panel: of channels.
         place: where it lies in the result.
-        run: what its windows touch.
+        run: what its windows touch along a row.
+        lines: its rows, and what their windows touch; None for a single row that may be any.
         ordinal: its number among the tiles of its panel in this workgroup.
     """
 
     panel: Panel
     place: Place
     run: TileRun
+    lines: TileRun | None
     ordinal: Index
 
-    def spot(self, pixel: int, vector: int) -> int:
-        """Position of an accumulator in the list of them."""
-        return pixel * self.panel.vectors + vector
+    def pixel(self, line: int, column: int) -> int:
+        """Number of a pixel in the tile; there is an accumulator for each of its vectors."""
+        return line * self.run.width + column
+
+    def spots(self, lanes: int) -> list[Spot]:
+        """All vectors of the tile, in the order of the accumulators."""
+        return [
+            Spot(line, column, vector, self.panel.count(vector, lanes))
+            for line in range(self.lines.width if self.lines else 1)
+            for column in range(self.run.width)
+            for vector in range(self.panel.vectors)
+        ]
 
 
 Accumulate = Callable[[Tile, list[ir.Value]], list[ir.Value]]
@@ -97,7 +109,7 @@ class Nest:
     @property
     def tiles(self) -> int:
         """Tiles of a panel in one workgroup."""
-        return min(self.tiling.rows, self.rows.output) * self.tiles_of_row
+        return -(-min(self.tiling.rows, self.rows.output) // self.tiling.lines) * self.tiles_of_row
 
     @property
     def tiles_of_row(self) -> int:
@@ -163,12 +175,9 @@ class _Writer:
         whole = nest.panels - 1 if partial else nest.panels
         end = self._end(first, nest.tiling.panels, nest.groups[1], whole)
 
-        def every(index: Index, carried: list[ir.Value]) -> list[ir.Value]:
-            self._panel(Panel(index, nest.tiling.vectors, nest.lanes), batch, rows)
-            return carried
-
         if whole:
-            asm.loop(first, end, 1, [], every)
+            size = nest.tiling.vectors
+            asm.repeat(first, end, 1, lambda index: self._panel(Panel(index, size, nest.lanes), batch, rows))
         if partial:
             rest = nest.vectors - whole * nest.tiling.vectors
             last = Panel(whole, rest, nest.channels - (nest.vectors - 1) * nest.lanes)
@@ -180,48 +189,66 @@ class _Writer:
         return end if ranges * size <= extent else self._asm.minimum(end, extent)
 
     def _panel(self, panel: Panel, batch: Index, rows: tuple[Index, Index]) -> None:
-        def every(row: Index, carried: list[ir.Value]) -> list[ir.Value]:
-            ordinal = self._asm.mul(self._asm.sub(row, rows[0]), self._nest.tiles_of_row)
-            for run in tile_runs(self._nest.columns, self._nest.tiling.columns):
-                self._run(panel, (batch, row), ordinal, run)
-            return carried
+        nest, asm = self._nest, self._asm
 
-        self._asm.loop(*rows, 1, [], every)
+        def line(lines: TileRun | None, row: Index) -> None:
+            ordinal = asm.mul(asm.divide(asm.sub(row, rows[0]), nest.tiling.lines)[0], nest.tiles_of_row)
+            for run in tile_runs(nest.columns, nest.tiling.columns):
+                self._run(panel, (batch, row), ordinal, run, lines)
 
-    def _run(self, panel: Panel, line: tuple[Index, Index], ordinal: Index, run: TileRun) -> None:
+        if nest.tiling.lines == 1:
+            asm.repeat(*rows, 1, functools.partial(line, None))
+            return
+        for lines in tile_runs(nest.rows, nest.tiling.lines):
+            asm.repeat(lines.start, lines.end, lines.width, functools.partial(line, lines))
+
+    def _run(
+        self, panel: Panel, line: tuple[Index, Index], ordinal: Index, run: TileRun, lines: TileRun | None
+    ) -> None:
         asm, tiling = self._asm, self._nest.tiling
         vector = asm.mul(panel.index, tiling.vectors)
 
-        def every(column: Index, carried: list[ir.Value]) -> list[ir.Value]:
+        def every(column: Index) -> None:
             number = asm.add(ordinal, asm.divide(column, tiling.columns)[0])
-            self._tile(Tile(panel, Place(*line, column, vector), run, number))
-            return carried
+            self._tile(Tile(panel, Place(*line, column, vector), run, lines, number))
 
-        asm.loop(run.start, run.end, run.width, [], every)
+        asm.repeat(run.start, run.end, run.width, every)
 
     def _tile(self, tile: Tile) -> None:
         nest, asm, memories, place = self._nest, self._asm, self._memories, tile.place
-        spots = [
-            (pixel, vector, tile.panel.count(vector, nest.lanes))
-            for pixel in range(tile.run.width)
-            for vector in range(tile.panel.vectors)
-        ]
+        spots = tile.spots(nest.lanes)
         totals = self._accumulate(tile, [nest.epilogue.start(asm, memories, place, spot) for spot in spots])
         for spot, total in zip(spots, totals, strict=True):
             value = nest.epilogue.finish(asm, memories, place, spot, total)
-            pixel, vector, count = spot
-            asm.store(value, memories[nest.result.memory], place.offset(asm, nest.result, pixel, vector), count)
+            asm.store(value, memories[nest.result.memory], place.offset(asm, nest.result, spot), spot.channels)
 
 
-def kernel_rows(asm: Assembler, rows: Axis, row: Index, totals: list[ir.Value], body: RowBody) -> list[ir.Value]:
-    """Run ``body`` for the kernel rows that lie on the image, given where the window's first row lies on it."""
-    top = asm.add(asm.mul(row, rows.stride), -rows.padding)
-    first: Index = 0
-    end: Index = rows.kernel
-    if rows.is_padded:
-        first = asm.maximum(0, asm.divide_up(asm.sub(0, top), rows.dilation))
-        end = asm.minimum(rows.kernel, asm.divide_up(asm.sub(rows.input, top), rows.dilation))
-    return asm.loop(first, end, 1, totals, lambda tap, carried: body(top, tap, carried))
+def kernel_rows(asm: Assembler, rows: Axis, tile: Tile, totals: list[ir.Value], body: RowBody) -> list[ir.Value]:
+    """Run ``body`` for the kernel rows that touch the image.
+
+    Args:
+        asm: where the code goes.
+        rows: windows along H.
+        tile: of which windows.
+        totals: accumulators.
+        body: emits a kernel row, given which image row the tile's first window reads there, which row of the kernel it
+            is, which lines of the tile touch the image, and the accumulators.
+    """
+    top = asm.add(asm.mul(tile.place.row, rows.stride), -rows.padding)
+
+    def every(lines: Sequence[int]) -> Callable[[Index, list[ir.Value]], list[ir.Value]]:
+        return lambda tap, carried: body(asm.add(top, asm.mul(tap, rows.dilation)), tap, lines, carried)
+
+    if tile.lines is None:
+        first: Index = 0
+        end: Index = rows.kernel
+        if rows.is_padded:
+            first = asm.maximum(0, asm.divide_up(asm.sub(0, top), rows.dilation))
+            end = asm.minimum(rows.kernel, asm.divide_up(asm.sub(rows.input, top), rows.dilation))
+        return asm.loop(first, end, 1, totals, every((0,)))
+    for segment in tile.lines.segments:
+        totals = asm.loop(segment.first, segment.end, 1, totals, every(segment.pixels))
+    return totals
 
 
-RowBody = Callable[[Index, Index, list[ir.Value]], list[ir.Value]]
+RowBody = Callable[[Index, Index, Sequence[int], list[ir.Value]], list[ir.Value]]

@@ -76,12 +76,11 @@ class _TileWriter:
             -columns.padding * of.image.column,
         )
 
-        def every(top: Index, tap: Index, carried: list[ir.Value]) -> list[ir.Value]:
-            row = asm.add(top, asm.mul(tap, of.nest.rows.dilation))
+        def every(row: Index, tap: Index, _: Sequence[int], carried: list[ir.Value]) -> list[ir.Value]:
             image = asm.add(left, asm.mul(row, of.image.row))
             return self._kernel_row(tile, tap, image, carried)
 
-        return kernel_rows(asm, of.nest.rows, place.row, totals, every)
+        return kernel_rows(asm, of.nest.rows, tile, totals, every)
 
     def _kernel_row(self, tile: Tile, tap_row: Index, image: Index, totals: list[ir.Value]) -> list[ir.Value]:
         (segment, *others) = tile.run.segments
@@ -130,7 +129,7 @@ class _TileWriter:
                     if column not in loaded:
                         offset = asm.add(image, column * of.image.column + vector * (of.image.vector or 0))
                         loaded[column] = asm.load(memory, offset, count)
-                    spot = tile.spot(pixel, vector)
+                    spot = tile.pixel(0, pixel) * tile.panel.vectors + vector
                     totals[spot] = of.combine(asm, loaded[column], filters[vector], totals[spot])
         return totals
 

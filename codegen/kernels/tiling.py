@@ -12,6 +12,7 @@ class Tiling:
     """Sizes of tiles.
 
     Attributes:
+        lines: rows of a register tile; more than one only where a workgroup computes all rows.
         columns: of a register tile.
         vectors: of channels in a register tile, and in a panel.
         rows: of the result that one workgroup computes.
@@ -19,6 +20,7 @@ class Tiling:
         unroll: steps over input channels that are written out.
     """
 
+    lines: int
     columns: int
     vectors: int
     rows: int

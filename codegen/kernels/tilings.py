@@ -14,8 +14,13 @@ from sartor.codegen.kernels.tiling import Tiling
 from sartor.codegen.machine import Machine
 from sartor.codegen.register_tiles import balanced
 
+_FLOAT_BYTES = 4
 _PORTS = 2
 _LATENCY = 4
+# What a line of filters takes to the first-level cache: from the second, or, where two panels do not fit there,
+# from the third.
+_LINE_CYCLES = 3
+_FAR_LINE_CYCLES = 6
 _WIDTHS = (1, 2, 3, 4, 6, 8)
 _TRIED = 4
 _GROUPS = 8
@@ -34,47 +39,86 @@ class Work:
         rows: of the result.
         columns: of the result.
         channels: of the result.
-        filter_bytes: size of all filters.
+        depth: numbers that are added up for a result.
         positions_join: whether rows may be joined and cut anew.
     """
 
     rows: int
     columns: int
     channels: int
-    filter_bytes: int
+    depth: int
     positions_join: bool
+
+    @property
+    def filter_bytes(self) -> int:
+        """Size of all filters."""
+        return self.channels * self.depth * _FLOAT_BYTES
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A register tile: its rows, columns and vectors, and the steps that are written out."""
+
+    lines: int
+    columns: int
+    vectors: int
+    unroll: int
+
+    def cycles(self, rows: int, columns: int, vectors: int, line_cycles: float) -> float:
+        """Cycles per input channel for all results, those in narrower tiles at the edges included."""
+        total = 0.0
+        for lines, one in _parts(rows, self.lines):
+            for width, two in _parts(columns, self.columns):
+                for wide, three in _parts(vectors, self.vectors):
+                    total += self._step(lines * width, wide, line_cycles) * one * two * three
+        return total
+
+    def _step(self, pixels: int, vectors: int, line_cycles: float) -> float:
+        """Cycles of one step; steps that are written out hide the loop."""
+        busiest = max(pixels * vectors / _PORTS, (pixels + vectors) / _PORTS, _LATENCY, vectors * line_cycles)
+        return busiest + 1 / self.unroll
+
+
+def _parts(extent: int, size: int) -> list[tuple[int, int]]:
+    """Sizes of tiles over an extent, and how many there are of each."""
+    whole, rest = divmod(extent, size)
+    return [(size, whole)] * (whole > 0) + [(rest, 1)] * (rest > 0)
 
 
 def tilings(work: Work, machine: Machine) -> list[Tiling]:
     """Tilings, best guess first."""
     vectors = -(-work.channels // machine.lanes)
-    extent = work.rows * work.columns if work.positions_join else work.columns
-    shapes = register_shapes(extent, vectors, machine)
-    found = [_split(work, vectors, *each) for each in shapes[:_TRIED]]
-    other = _split(work, vectors, *shapes[0], by_rows=not _prefers_rows(work))
+    rows, columns = (1, work.rows * work.columns) if work.positions_join else (work.rows, work.columns)
+    shapes = register_shapes(rows, columns, vectors, work.depth, machine)
+    found = [_split(work, vectors, each, by_rows=_prefers_rows(work)) for each in shapes[:_TRIED]]
+    other = _split(work, vectors, shapes[0], by_rows=not _prefers_rows(work))
     return list(dict.fromkeys([*found, other]))
 
 
-def register_shapes(extent: int, vectors: int, machine: Machine) -> list[tuple[int, int, int]]:
-    """Columns, vectors and unrolling of register tiles for ``extent`` positions, best guess first."""
-    return sorted(_shapes(extent, vectors, machine), key=lambda each: _cycles(extent, vectors, *each))
+def register_shapes(rows: int, columns: int, vectors: int, depth: int, machine: Machine) -> list[Shape]:
+    """Register tiles for ``rows x columns`` positions, each a sum of ``depth`` products, best guess first."""
+
+    def cost(shape: Shape) -> tuple[float, int, int]:
+        panel = depth * shape.vectors * machine.vector_bytes
+        line = _LINE_CYCLES if 2 * panel <= _RESIDENT_BYTES else _FAR_LINE_CYCLES
+        return shape.cycles(rows, columns, vectors, line), shape.lines, shape.vectors
+
+    return sorted(set(_shapes(rows, columns, vectors, machine)), key=cost)
 
 
-def _shapes(extent: int, vectors: int, machine: Machine) -> Iterator[tuple[int, int, int]]:
-    """Columns, vectors and unrolling of register tiles that fit the registers."""
+def _shapes(rows: int, columns: int, vectors: int, machine: Machine) -> Iterator[Shape]:
+    """Register tiles that fit the registers."""
     for wide in _WIDTHS:
         if wide > vectors:
             continue
         for accumulators, unroll in ((machine.accumulators, 1), (machine.accumulators - _SPARE, 2)):
-            if accumulators >= wide:
-                yield balanced(extent, accumulators // wide), wide, unroll
-
-
-def _cycles(extent: int, vectors: int, columns: int, wide: int, unroll: int) -> float:
-    """Cycles per input channel for all positions and channels; unrolled steps hide the loop."""
-    step = max(columns * wide / _PORTS, (columns + wide) / _PORTS, _LATENCY) + 1 / unroll
-    tiles = -(-extent // columns) * -(-vectors // wide)
-    return step * tiles
+            if accumulators < wide:
+                continue
+            width = balanced(columns, accumulators // wide)
+            yield Shape(1, width, wide, unroll)
+            lines = accumulators // wide // columns
+            if lines > 1 and rows > 1:
+                yield Shape(balanced(rows, lines), columns, wide, unroll)
 
 
 def _prefers_rows(work: Work) -> bool:
@@ -82,12 +126,14 @@ def _prefers_rows(work: Work) -> bool:
     return work.filter_bytes <= _RESIDENT_BYTES
 
 
-def _split(work: Work, vectors: int, columns: int, wide: int, unroll: int, *, by_rows: bool | None = None) -> Tiling:
-    panels = -(-vectors // wide)
-    rows = work.rows * work.columns // chunk(work.rows * work.columns, columns) if work.positions_join else work.rows
-    if _prefers_rows(work) if by_rows is None else by_rows:
-        return Tiling(columns, wide, max(1, rows // _GROUPS), panels, unroll)
-    return Tiling(columns, wide, rows, max(1, panels // _GROUPS), unroll)
+def _split(work: Work, vectors: int, shape: Shape, *, by_rows: bool) -> Tiling:
+    panels = -(-vectors // shape.vectors)
+    sizes = (shape.lines, shape.columns, shape.vectors)
+    positions = work.rows * work.columns
+    rows = positions // chunk(positions, shape.columns) if work.positions_join else work.rows
+    if by_rows and shape.lines == 1:
+        return Tiling(*sizes, max(1, rows // _GROUPS), panels, shape.unroll)
+    return Tiling(*sizes, rows, max(1, panels // _GROUPS), shape.unroll)
 
 
 def chunk(positions: int, columns: int) -> int:

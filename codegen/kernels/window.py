@@ -111,5 +111,5 @@ def window_tilings(window: Window, machine: Machine) -> list[Tiling]:
         columns = balanced(width, min(free, _MOST_COLUMNS))
         row_bytes = window.strides[0] * width * window.strides[1] * channels * 4
         rows = max(1, min(_RESIDENT_BYTES // row_bytes, -(-height // _GROUPS)))
-        tilings.append(Tiling(columns, wide, rows, -(-vectors // wide), 1))
+        tilings.append(Tiling(1, columns, wide, rows, -(-vectors // wide), 1))
     return tilings

@@ -74,11 +74,12 @@ def winograd_tilings(convolution: Convolution, tile: int, machine: Machine) -> l
     tiles = -(-height // tile) * -(-width // tile)
     vectors = -(-channels // lanes)
     found = []
-    for columns, wide, unroll in register_shapes(tiles, vectors, machine)[:_TRIED]:
+    for shape in register_shapes(1, tiles, vectors, depth, machine)[:_TRIED]:
+        columns, wide = shape.columns, shape.vectors
         bytes_of_tile = (tile + 2) ** 2 * (depth + lanes + wide * lanes) * _FLOAT_BYTES
         block = max(1, min(_RESIDENT_BYTES // (bytes_of_tile * columns), -(-tiles // columns))) * columns
         blocks, panels = -(-tiles // block), -(-vectors // wide)
         groups = min(_GROUPS, blocks)
         split = panels if groups > 1 else -(-panels // min(_GROUPS, panels))
-        found.append(WinogradTiling(tile, columns, wide, block, groups, split, unroll))
+        found.append(WinogradTiling(tile, columns, wide, block, groups, split, shape.unroll))
     return list(dict.fromkeys(found))

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from sartor.codegen.iree_compiler import ir
 from sartor.codegen.kernels.access import vector_stride
 from sartor.codegen.kernels.assembler import Assembler, Condition, Index
-from sartor.codegen.kernels.epilogue import Place
+from sartor.codegen.kernels.epilogue import Place, Spot
 from sartor.codegen.kernels.matrix import transform
 from sartor.codegen.kernels.winograd import Winograd
 from sartor.codegen.winograd import transforms
@@ -159,7 +159,7 @@ class Decoder:
         for row, values in enumerate(found):
             place = Place(batch, self._asm.add(top, row), left, vector)
             for column, value in enumerate(values):
-                self._store(place, (column, 0, count), value)
+                self._store(place, Spot(0, column, 0, count), value)
 
     def _present_pixels(self, at: tuple[Index, Index, Index], vector: Index, found: Grid, count: int) -> None:
         for row, values in enumerate(found):
@@ -173,10 +173,10 @@ class Decoder:
         (batch, top, left), (row, column, count) = at, spot
         line = asm.add(top, row)
         there = asm.all_of(asm.within(line, of.rows.output), asm.within(asm.add(left, column), of.columns.output))
-        asm.when(there, lambda: self._store(Place(batch, line, left, vector), (column, 0, count), value))
+        asm.when(there, lambda: self._store(Place(batch, line, left, vector), Spot(0, column, 0, count), value))
 
-    def _store(self, place: Place, spot: tuple[int, int, int], value: ir.Value) -> None:
+    def _store(self, place: Place, spot: Spot, value: ir.Value) -> None:
         of, asm = self._of, self._asm
         total = asm.sum_of(of.epilogue.start(asm, self._memories, place, spot), value)
         result = of.epilogue.finish(asm, self._memories, place, spot, total)
-        asm.store(result, self._memories[of.result.memory], place.offset(asm, of.result, spot[0], 0), spot[2])
+        asm.store(result, self._memories[of.result.memory], place.offset(asm, of.result, spot), spot.channels)

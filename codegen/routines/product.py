@@ -14,8 +14,6 @@ from sartor.codegen.matmul_form import product_draft, product_shape
 from sartor.codegen.routine import Implementation, Parameters, Rejected
 from sartor.codegen.target import Target
 
-_FLOAT_BYTES = 4
-
 
 @dataclass(frozen=True)
 class Product:
@@ -36,7 +34,7 @@ class Product:
         shape = product_shape(task)
         if isinstance(shape, Rejected):
             return shape
-        work = Work(1, shape.rows or 1, shape.columns, shape.depth * shape.columns * _FLOAT_BYTES, positions_join=True)
+        work = Work(1, shape.rows or 1, shape.columns, shape.depth, positions_join=True)
         return [tiling.parameters() for tiling in tilings(work, machine)]
 
     def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:
