@@ -132,10 +132,12 @@ class NetworkValue:
         name: ONNX's.
         type: what the module computes with; its integers have no sign.
         dtype: numpy's name of the element type that callers pass.
-        source: where an output comes from.
+        source: where an output comes from; None for an input, and for an output that is a constant.
+        constant: name of the weight that an output is, if it depends on no input.
     """
 
     name: str
     type: TensorType
     dtype: str
     source: ValueRef | None = None
+    constant: str | None = None

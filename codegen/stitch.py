@@ -103,15 +103,20 @@ class _Writer:
     def write(self, target: Target, manifest: str) -> str:
         for layer in self._stitching.layers:
             self._layer(layer)
-        returned = [
-            self._value(each.source, plain_layout(each.type)) for each in self._stitching.outputs if each.source
-        ]
+        returned = [self._returned(each) for each in self._stitching.outputs]
         attributes, devices = module_header(target)
         pieces = [code.text for _, code in sorted(self._body.used.items())]
         functions = _entry_functions(self._stitching, self._body.lines, returned, manifest)
         return "\n".join(
             [f"module attributes {{{attributes}}} {{", devices, *self._declarations, *pieces, functions, "}"]
         )
+
+    def _returned(self, output: NetworkValue) -> str:
+        if output.constant is not None:
+            return self._weight(output.constant, Packing(), output.type)[0]
+        if output.source is None:
+            raise ValueError(f"output '{output.name}' comes from nowhere")
+        return self._value(output.source, plain_layout(output.type))
 
     def _layer(self, layer: Layer) -> None:
         piece = self._stitching.pieces[layer.name]

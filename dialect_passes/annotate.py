@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from sartor.codegen.layer import Layer, Task, ValueRef
+from sartor.codegen.layer import Layer, Task, TensorType, ValueRef
 from sartor.codegen.routine import Rejected, Routine, Variant, variants_of
 from sartor.codegen.target import Target
 from sartor.dialect_passes.form_layers import LAYER_SYMBOL, LayerGraph
@@ -84,17 +84,18 @@ def _main(graph: LayerGraph) -> str:
     arguments += [f"%w{index}: {tensor}" for index, tensor in enumerate(weights.values())]
     order = {name: f"%w{index}" for index, name in enumerate(weights)}
     lines = [_call(index, layer, names, order) for index, layer in enumerate(graph.layers)]
-    results = [names[each.source] for each in graph.outputs if each.source is not None]
+    results = [names[each.source] if each.source else order[each.constant or ""] for each in graph.outputs]
     types = ", ".join(str(each.type) for each in graph.outputs)
     returned = f"  util.return {', '.join(results)} : {types}"
     head = f"util.func public @main_graph({', '.join(arguments)}) -> ({types}) {{"
     return "\n".join([head, *lines, returned, "}"])
 
 
-def _weights(graph: LayerGraph) -> dict[str, object]:
-    return {
+def _weights(graph: LayerGraph) -> dict[str, TensorType]:
+    read = {
         name: tensor for layer in graph.layers for name, tensor in zip(layer.weights, layer.task.weights, strict=True)
     }
+    return read | {each.constant: each.type for each in graph.outputs if each.constant is not None}
 
 
 def _call(index: int, layer: Layer, names: dict[ValueRef, str], weights: Mapping[str, str]) -> str:

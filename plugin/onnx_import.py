@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 
 from sartor.codegen.iree_compiler import ParamData, WeightImporter, ir, onnx_importer, translate_bytecode
 from sartor.errors import CompileError, UnsupportedModelError
@@ -51,6 +51,11 @@ def _with_safe_names(model: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str,
         for index, name in enumerate(node.input):
             if name in renamed:
                 node.input[index] = renamed[name]
+    for output in copy.graph.output:
+        if output.name in renamed:
+            # The importer takes an output for the result of a node.
+            node = helper.make_node("Identity", [renamed[output.name]], [output.name], name=output.name)
+            copy.graph.node.append(node)
     return copy, weights
 
 
@@ -82,19 +87,11 @@ def import_model(model: onnx.ModelProto) -> ImportedModule:
     """Lower a prepared model (static shapes, opset 17 or newer) to linalg on tensors.
 
     Raises:
-        UnsupportedModelError: naming the ONNX op that IREE cannot lower, or an output that depends on no input.
+        UnsupportedModelError: naming the ONNX op that IREE cannot lower.
     """
-    _reject_constant_outputs(model.graph)
     renamed, weights = _with_safe_names(model)
     try:
         bytecode = translate_bytecode(_to_torch_onnx(renamed), _IMPORT_FLAGS, to="input")
     except CompileError as error:
         raise UnsupportedModelError(f"the model cannot be lowered: {error}") from None
     return ImportedModule(bytecode, weights)
-
-
-def _reject_constant_outputs(graph: onnx.GraphProto) -> None:
-    constants = {tensor.name for tensor in graph.initializer}
-    for output in graph.output:
-        if output.name in constants:
-            raise UnsupportedModelError(f"output '{output.name}' depends on no input, remove it from the model")

@@ -34,6 +34,7 @@ from sartor.progress import Progress, silent
 from sartor.recipe import Recipe, pinned_recipe, recipe_of_plan, split_recipe, unsplit_recipe
 from sartor.runtime.device import is_available
 from sartor.target_check import check_target
+from sartor.tuning.ceilings import peak_operations
 from sartor.tuning.measure_job import MeasureSettings
 from sartor.tuning.measurement import Status
 from sartor.tuning.plan import Plan
@@ -187,9 +188,12 @@ def make_tuner(store: Store, pool: WorkerPool, config: CompileConfig, progress: 
 
 
 def tune(front: Front, candidates: Candidates, tuner: Tuner, config: CompileConfig) -> Tables:
-    """Cost tables of all tasks."""
+    """Cost tables of all tasks, and the machine's peak, which says how good they are."""
     variants = shortlist(front.graph, candidates.variants, config.pins)
-    return Tables(variants, tuner.measure(tuned_units(front.graph, variants)))
+    peak = peak_operations(config.target, config.threads) if config.target.device == "cpu" else None
+    units = tuned_units(front.graph, variants)
+    measured = tuner.measure([*units, peak.unit] if peak else units)
+    return Tables(variants, measured, peak=peak.per_second(measured) if peak else None)
 
 
 def choose(front: Front, tables: Tables, tuner: Tuner, config: CompileConfig, progress: Progress) -> list[Recipe]:
@@ -200,7 +204,7 @@ def choose(front: Front, tables: Tables, tuner: Tuner, config: CompileConfig, pr
     """
     if config.pins:
         return select(front, tables, tuner, config, progress)
-    unsplit = unsplit_recipe(front, config)
+    unsplit = unsplit_recipe(front, config, tables.peak)
     try:
         return [*select(front, tables, tuner, config, progress), unsplit]
     except InfeasibleError as error:
@@ -245,7 +249,7 @@ def _with_adapts(tables: Tables, wanted: list[AdaptKind], tuner: Tuner, config: 
         if measurement is None or measurement.status is not Status.OK:
             raise InfeasibleError(f"converting {kind.tensor} from {kind.source} to {kind.target} does not work")
         adapts[kind] = measurement.time
-    return Tables(tables.variants, tables.measured, adapts)
+    return replace(tables, adapts=adapts)
 
 
 def _ship(built: Build, plan: Plan, error: float | None, output: Path, config: CompileConfig) -> Artifact:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from importlib.metadata import version
 
 from sartor.codegen.layer import NetworkValue
+from sartor.codegen.operation_count import operation_count
 from sartor.codegen.routine import Variant
 from sartor.codegen.stitch import ENTRY, PARAMETER_SCOPE
 from sartor.config import CompileConfig
@@ -71,6 +72,7 @@ def split_recipe(
             task=layer.task.key,
             variant=variants[layer.name].descriptor,
             seconds=tables.seconds(layer.task.key, variants[layer.name].descriptor),
+            operations=operation_count(layer.task),
         )
         for layer in front.graph.layers
     )
@@ -87,13 +89,20 @@ def split_recipe(
         solver=selection.solver,
         optimal=selection.optimal,
         predicted=selection.costs.latency,
+        peak=tables.peak,
     )
     return Recipe(plan, variants)
 
 
-def unsplit_recipe(front: Front, config: CompileConfig) -> Recipe:
-    """The whole model by IREE's stock lowering: the plan that no other may be slower than."""
-    return Recipe(replace(_empty_plan(front, config), unsplit=True), {})
+def unsplit_recipe(front: Front, config: CompileConfig, peak: float | None = None) -> Recipe:
+    """The whole model by IREE's stock lowering: the plan that no other may be slower than.
+
+    Args:
+        front: the model.
+        config: settings.
+        peak: operations per second that the machine does at most, if that was measured.
+    """
+    return Recipe(replace(_empty_plan(front, config), unsplit=True, peak=peak), {})
 
 
 def pinned_recipe(front: Front, candidates: Mapping[str, tuple[Variant, ...]], config: CompileConfig) -> Recipe:
@@ -111,7 +120,14 @@ def pinned_recipe(front: Front, candidates: Mapping[str, tuple[Variant, ...]], c
             raise InfeasibleError(f"no routine of layer '{layer.name}' fits its pins, it has {names}")
         variants[layer.name] = allowed[0]
     layers = tuple(
-        LayerChoice(layer.name, layer.nodes, layer.task.key, variants[layer.name].descriptor, None)
+        LayerChoice(
+            layer=layer.name,
+            nodes=layer.nodes,
+            task=layer.task.key,
+            variant=variants[layer.name].descriptor,
+            seconds=None,
+            operations=operation_count(layer.task),
+        )
         for layer in front.graph.layers
     )
     adapts = tuple(
@@ -134,6 +150,7 @@ def _empty_plan(front: Front, config: CompileConfig) -> Plan:
         predicted=None,
         measured=None,
         baseline=None,
+        peak=None,
         versions=versions(),
     )
 

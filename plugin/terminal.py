@@ -148,6 +148,11 @@ def milliseconds(seconds: float | None) -> str:
     return "" if seconds is None else f"{seconds * 1e3:.3f}"
 
 
+def gflops(rate: float | None) -> str:
+    """Operations per second as GFLOP/s for a table, empty where there are none."""
+    return "" if rate is None else f"{rate / 1e9:.1f}"
+
+
 def optional(value: float | None, show: Callable[[float], str]) -> str:
     """A number for a table, empty where there is none."""
     return "" if value is None else show(value)

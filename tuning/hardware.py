@@ -19,6 +19,8 @@ _ISA_FEATURE = re.compile(
 _IDENTITY = ("model name", "cpu family", "model", "stepping", "cache size")
 _ARM_IDENTITY = ("CPU implementer", "CPU architecture", "CPU variant", "CPU part", "CPU revision")
 _FEATURES = ("flags", "Features", "isa")
+_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,16 @@ def host() -> Hardware:
     except OSError:
         text = ""
     return parse_cpuinfo(text, platform.machine(), os.cpu_count() or 1)
+
+
+def last_level_cache(caches: Path = _CACHES) -> int:
+    """Bytes of the largest cache of the first processor; 0 where the system does not say."""
+    sizes = []
+    for path in caches.glob("index*/size"):
+        found = re.fullmatch(r"(\d+)([KMG]?)", path.read_text(encoding="ascii").strip())
+        if found:
+            sizes.append(int(found[1]) * _UNITS.get(found[2], 1))
+    return max(sizes, default=0)
 
 
 def parse_cpuinfo(text: str, architecture: str, cores: int) -> Hardware:

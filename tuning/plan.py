@@ -12,7 +12,7 @@ from pydantic.dataclasses import dataclass as validated
 
 from sartor.errors import UsageError
 
-FORMAT = 1
+FORMAT = 2
 _STRICT = ConfigDict(extra="forbid")
 
 
@@ -26,6 +26,7 @@ class LayerChoice:
         task: key of what it computes.
         variant: descriptor of how.
         seconds: predicted time, adapts aside; None where nothing was measured.
+        operations: that it asks for, a multiply-add being two; 0 for what is no convolution, product or window.
     """
 
     layer: str
@@ -33,6 +34,12 @@ class LayerChoice:
     task: str
     variant: str
     seconds: float | None
+    operations: int
+
+    @property
+    def rate(self) -> float | None:
+        """Predicted operations per second; None where nothing was measured or counted."""
+        return self.operations / self.seconds if self.operations and self.seconds else None
 
 
 @validated(frozen=True, config=_STRICT)
@@ -63,6 +70,7 @@ class Plan:
         predicted: seconds of one inference by the tables.
         measured: seconds of one inference of the whole module.
         baseline: seconds of the unsplit model, measured in the same run.
+        peak: f32 operations per second that the machine does at most, with as many threads; None if not measured.
         versions: of Sartor and IREE.
         format: version of this record.
     """
@@ -78,6 +86,7 @@ class Plan:
     predicted: float | None
     measured: float | None
     baseline: float | None
+    peak: float | None
     versions: dict[str, str]
     format: int = FORMAT
 

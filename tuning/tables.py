@@ -33,11 +33,13 @@ class Tables:
         variants: candidates of each task, by task key, candidate 0 first.
         measured: measurements by unit key and descriptor.
         adapts: measured seconds of conversions.
+        peak: f32 operations per second that the machine does at most, None if not measured.
     """
 
     variants: Mapping[str, tuple[Variant, ...]]
     measured: Mapping[str, Mapping[str, Measurement]]
     adapts: Mapping[AdaptKind, float] = field(default_factory=dict)
+    peak: float | None = None
 
     def usable(self, key: str) -> list[tuple[Variant, Measurement]]:
         """Variants of a task that compiled, ran and were right."""
@@ -127,7 +129,9 @@ class _Builder:
         graph = self._graph
         nodes = [Node(INPUT_PREFIX + each.name, (self._fixed(each.type, 0),)) for each in graph.inputs]
         nodes += [Node(layer.name, self._choices(layer)) for layer in graph.layers]
-        nodes += [Node(OUTPUT_PREFIX + each.name, (self._fixed(each.type, 1),)) for each in graph.outputs]
+        nodes += [
+            Node(OUTPUT_PREFIX + each.name, (self._fixed(each.type, 1),)) for each in graph.outputs if each.source
+        ]
         by_name = {node.name: node for node in nodes}
         edges = [
             Edge(self._producer(ref), layer.name, slot)

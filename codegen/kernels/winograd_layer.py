@@ -5,15 +5,17 @@ from __future__ import annotations
 from sartor.codegen.convolution import Convolution
 from sartor.codegen.kernels.access import image_strides
 from sartor.codegen.kernels.convolution import ImageLayer, unpadded, window_axes
-from sartor.codegen.kernels.tilings import register_shapes
+from sartor.codegen.kernels.tilings import Shape, register_shapes
 from sartor.codegen.kernels.winograd import Winograd, WinogradTiling
 from sartor.codegen.layer import TensorType
 from sartor.codegen.machine import Machine
 from sartor.codegen.packing import PadTo, Reshape, Transpose, WinogradFilter
+from sartor.codegen.winograd import KERNEL
 
 _RESIDENT_BYTES = 1 << 20
 _TRIED = 2
-_GROUPS = 4
+_GROUPS = 2
+_MANY_GROUPS = 8
 _FLOAT_BYTES = 4
 
 
@@ -71,15 +73,29 @@ def winograd_tilings(convolution: Convolution, tile: int, machine: Machine) -> l
     """Tilings worth trying for an output tile, best guess first: encoded tiles and products stay in the cache."""
     _, channels, height, width = convolution.result.shape
     depth, lanes = convolution.filter.shape[1], machine.lanes
-    tiles = -(-height // tile) * -(-width // tile)
-    vectors = -(-channels // lanes)
-    found = []
-    for shape in register_shapes(1, tiles, vectors, depth, machine)[:_TRIED]:
-        columns, wide = shape.columns, shape.vectors
-        bytes_of_tile = (tile + 2) ** 2 * (depth + lanes + wide * lanes) * _FLOAT_BYTES
-        block = max(1, min(_RESIDENT_BYTES // (bytes_of_tile * columns), -(-tiles // columns))) * columns
-        blocks, panels = -(-tiles // block), -(-vectors // wide)
-        groups = min(_GROUPS, blocks)
-        split = panels if groups > 1 else -(-panels // min(_GROUPS, panels))
-        found.append(WinogradTiling(tile, columns, wide, block, groups, split, shape.unroll))
+    tiles, vectors = -(-height // tile) * -(-width // tile), -(-channels // lanes)
+    shapes = register_shapes(1, tiles, vectors, depth, machine)[:_TRIED]
+    found = [_tiling(shape, tile, (tiles, depth, vectors), lanes, _GROUPS) for shape in shapes]
+    found.append(_tiling(shapes[0], tile, (tiles, depth, vectors), lanes, _MANY_GROUPS))
     return list(dict.fromkeys(found))
+
+
+def _tiling(shape: Shape, tile: int, work: tuple[int, int, int], lanes: int, most_groups: int) -> WinogradTiling:
+    """Blocks as large as the cache holds, and no more groups than there are blocks: each has a workspace of its own.
+
+    Args:
+        shape: register tile.
+        tile: output pixels per side.
+        work: tiles, input channels and vectors of output channels.
+        lanes: elements of a vector.
+        most_groups: workgroups that are wanted.
+    """
+    tiles, depth, vectors = work
+    columns, wide = shape.columns, shape.vectors
+    bytes_of_tile = (tile + KERNEL - 1) ** 2 * (depth + lanes + wide * lanes) * _FLOAT_BYTES
+    fitting = max(1, _RESIDENT_BYTES // (bytes_of_tile * columns))
+    block = min(fitting, -(-tiles // columns)) * columns
+    panels = -(-vectors // wide)
+    groups = min(most_groups, -(-tiles // block))
+    split = panels if groups > 1 else -(-panels // min(most_groups, panels))
+    return WinogradTiling(tile, columns, wide, block, groups, split, shape.unroll)

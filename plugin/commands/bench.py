@@ -13,12 +13,12 @@ from sartor.commands.options import (
     DeviceOption,
     InputOption,
     JsonOption,
-    ModuleArgument,
     ThreadsOption,
     existing_file,
     read_sources,
     read_threads,
 )
+from sartor.commands.peak_table import bench_machine
 from sartor.errors import UsageError
 from sartor.feeds import make_feeds
 from sartor.module_facts import module_manifest, module_signature, module_weights
@@ -40,7 +40,7 @@ _DEFAULT_SECONDS = 2.0
 
 
 def bench(
-    module: ModuleArgument,
+    module: Annotated[Path | None, typer.Argument(metavar="[MODEL.vmfb]", help="A compiled module.")] = None,
     vs: Annotated[Path | None, typer.Option(metavar="MODEL.onnx", help="The model for other runtimes.")] = None,
     peers: Annotated[
         str | None,
@@ -55,9 +55,22 @@ def bench(
     dispatches: Annotated[
         bool, typer.Option("--dispatches", help="Show where the time goes, dispatch by dispatch.")
     ] = False,
+    peak: Annotated[
+        bool, typer.Option("--peak", help="Measure the machine instead: its f32 peak and memory bandwidth.")
+    ] = False,
+    tuning_db: Annotated[
+        Path | None, typer.Option(help="Tuning database for --peak. (default: in the user's cache directory)")
+    ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Time a module, interleaved with other runtimes on the same inputs."""
+    """Time a module, interleaved with other runtimes on the same inputs; or measure what the machine does at most."""
+    if peak:
+        options = ("MODEL.vmfb", "--vs", "--peers", "--input", "--device", "--rounds", "--dispatches")
+        values = (module, vs, peers, input, device, rounds, dispatches)
+        _check_peak_stands_alone(dict(zip(options, values, strict=True)))
+        bench_machine(read_threads(threads), tuning_db, json)
+        return
+    module = _named_module(module, tuning_db)
     names = _peer_names(vs, peers)
     manifest = module_manifest(module)
     kind = device or (manifest.devices[0] if manifest else "cpu")
@@ -68,15 +81,30 @@ def bench(
         runs: dict[str, Callable[[], object]] = {_SELF: lambda: session.run(None, feeds)}
         runs |= {name: _peer(name, vs, threads, feeds) for name in names if vs}
         samples = _time(runs, rounds)
-    statistics = None
-    if dispatches:
-        arrays = [feeds[spec.name] for spec in signature.inputs]
-        weights = module_weights(module, manifest)
-        statistics = dispatch_statistics(
-            module, signature.entry, arrays, device=kind, threads=workers, parameters=weights
-        )
+    statistics = _statistics(module, feeds, kind, workers) if dispatches else None
     speedups = {name: time_ratio(samples[name], samples[_SELF]) for name in names}
     (_show_json if json else _show_tables)(samples, speedups, statistics)
+
+
+def _check_peak_stands_alone(given: Mapping[str, object]) -> None:
+    names = [name for name, value in given.items() if value]
+    if names:
+        raise UsageError(f"--peak measures the machine, not a module; leave {names[0]} out")
+
+
+def _named_module(module: Path | None, tuning_db: Path | None) -> Path:
+    if module is None:
+        raise UsageError("there is nothing to time; name a compiled module, or measure the machine with --peak")
+    if tuning_db is not None:
+        raise UsageError("--tuning-db is for --peak; a module is timed anew each time")
+    return module
+
+
+def _statistics(module: Path, feeds: Mapping[str, Array], kind: str, workers: int | None) -> DispatchStatistics:
+    signature = module_signature(module)
+    arrays = [feeds[spec.name] for spec in signature.inputs]
+    weights = module_weights(module, module_manifest(module))
+    return dispatch_statistics(module, signature.entry, arrays, device=kind, threads=workers, parameters=weights)
 
 
 def _peer_names(vs: Path | None, peers: str | None) -> list[str]:

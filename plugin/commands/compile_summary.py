@@ -44,6 +44,7 @@ def summary(artifact: Artifact) -> dict[str, Any]:
         "measured_ms": _in_ms(plan.measured),
         "stock_ms": _in_ms(plan.baseline),
         "speedup": _speedup(plan),
+        "peak_gflops": None if plan.peak is None else plan.peak / 1e9,
         "relative_error": artifact.error,
     }
 

@@ -9,7 +9,7 @@ from sartor.commands.compile_summary import WHOLE_MODEL
 from sartor.commands.options import JsonOption, ModuleArgument
 from sartor.runtime.manifest import Manifest, read_manifest
 from sartor.runtime.signature import TensorSpec
-from sartor.terminal import milliseconds, show_facts, show_json, show_table
+from sartor.terminal import gflops, milliseconds, optional, show_facts, show_json, show_table
 from sartor.tuning.plan import Plan
 
 
@@ -41,6 +41,7 @@ def _facts(manifest: Manifest, plan: Plan) -> list[tuple[str, str]]:
         ("plan", WHOLE_MODEL if plan.unsplit else f"{len(plan.layers)} layers, {len(plan.adapts)} adapts"),
         ("solver", "" if plan.unsplit else f"{plan.solver}, {'optimal' if plan.optimal else 'not proven optimal'}"),
         ("predicted ms", milliseconds(plan.predicted)),
+        ("peak GFLOP/s", gflops(plan.peak)),
     ]
     return [fact for fact in facts if fact[1]]
 
@@ -50,8 +51,23 @@ def _spec(spec: TensorSpec) -> str:
 
 
 def _show_layers(plan: Plan) -> None:
-    rows = [[each.layer, ", ".join(each.nodes), each.variant, milliseconds(each.seconds)] for each in plan.layers]
-    show_table("layers", ("layer", "ONNX nodes", "routine", "predicted ms"), rows, right=(3,))
+    columns = ("layer", "ONNX nodes", "routine", "predicted ms", "GFLOP/s", "of peak")
+    rows = [
+        [
+            each.layer,
+            ", ".join(each.nodes),
+            each.variant,
+            milliseconds(each.seconds),
+            gflops(each.rate),
+            optional(_share(each.rate, plan.peak), "{:.0%}".format),
+        ]
+        for each in plan.layers
+    ]
+    show_table("layers", columns, rows, right=(3, 4, 5))
+
+
+def _share(rate: float | None, peak: float | None) -> float | None:
+    return rate / peak if rate and peak else None
 
 
 def _show_adapts(plan: Plan) -> None:

@@ -200,6 +200,11 @@ def test_files_that_do_not_fit_are_usage_errors(broken: dict[str, Path], lenet: 
         (["inspect", "text.vmfb"], "text.vmfb"),
         (["bench", "text.vmfb", "--peers", "openvino"], "--vs"),
         (["bench", "text.vmfb", "--vs", "text.onnx", "--peers", "tensorrt"], "'tensorrt' is no peer"),
+        (["bench"], "--peak"),
+        (["bench", "--peak", "text.vmfb"], "leave MODEL.vmfb out"),
+        (["bench", "--peak", "--rounds", "3"], "leave --rounds out"),
+        (["bench", "--peak", "--tuning-db", "foreign.db"], "not a Sartor tuning database"),
+        (["bench", "text.vmfb", "--tuning-db", "t.db"], "--tuning-db is for --peak"),
         (["compare", "text.vmfb", "--vs", "text.onnx"], "text.vmfb"),
         (["routines", "absent.onnx"], "absent.onnx"),
         (["routines", "text.onnx", "--cpu", "nonsense"], "'nonsense'"),
@@ -274,6 +279,20 @@ def test_bench_times_peers_in_the_same_rounds(compiled: Compiled) -> None:
     assert len(result["dispatches"]["dispatches"]) >= 3
 
 
+def test_bench_measures_the_machine_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sartor.tuning.ceilings._MOST_BYTES", 16 << 20)
+    arguments = ["bench", "--peak", "--threads", 1, "--tuning-db", tmp_path / "tuning.db"]
+    first = call("sartor", *arguments, "--json")
+    (row,) = parsed(first)["peak"]
+    assert row["threads"] == 1
+    assert row["gflops"] > 1
+    assert row["read_gb_per_s"] > 0.5
+    assert "measuring" in first.stderr
+    again = call("sartor", *arguments)
+    assert again.stderr == ""
+    assert f"{row['gflops']:.1f}" in again.stdout
+
+
 def test_compare_says_whether_results_agree(compiled: Compiled, tmp_path: Path) -> None:
     np.savez(tmp_path / "inputs.npz", input=np.ones((1, 1, 32, 32), np.float32))
     options = ["--vs", compiled.model, "--inputs", tmp_path / "inputs.npz"]
@@ -290,6 +309,12 @@ def test_inspect_shows_every_layer(compiled: Compiled) -> None:
     shown = call("sartor", "inspect", compiled.module).stdout
     assert len(layers) == compiled.summary["layers"]
     assert all(layer in shown for layer in layers)
+    peak = manifest["plan"]["peak"]
+    assert compiled.summary["peak_gflops"] == pytest.approx(peak / 1e9)
+    assert f"{peak / 1e9:.1f}" in shown
+    rates = [layer["operations"] / layer["seconds"] for layer in manifest["plan"]["layers"] if layer["operations"]]
+    assert len(rates) >= 5, "two convolutions and three products"
+    assert all(f"{rate / 1e9:.1f}" in shown and f"{rate / peak:.0%}" in shown for rate in rates)
 
 
 def test_routines_say_why_they_do_not_apply(compiled: Compiled) -> None:

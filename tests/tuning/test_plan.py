@@ -16,13 +16,14 @@ PLAN = Plan(
     target="cpu:host",
     threads=2,
     unsplit=False,
-    layers=(LayerChoice('größe "1"\n', ("a\\n", "b"), "key", "cpu:f32/conv2d.nhwc{tile=4}", 1.25e-5),),
+    layers=(LayerChoice('größe "1"\n', ("a\\n", "b"), "key", "cpu:f32/conv2d.nhwc{tile=4}", 1.25e-5, 5000),),
     adapts=(AdaptChoice("input:x", "b", 0, "cpu:f32@nchw", "cpu:f32@nhwc", None),),
     solver="dprs",
     optimal=True,
     predicted=0.1 + 0.2,
     measured=None,
     baseline=3e-3,
+    peak=1e11,
     versions={"sartor": "0.1.0"},
 )
 
@@ -39,7 +40,8 @@ def test_a_plan_reads_back_as_it_was(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format": FORMAT + 1}, "format 2"),
+        ({"format": FORMAT + 1}, f"format {FORMAT + 1}, this version reads {FORMAT}"),
+        ({"format": 1}, "format 1, this version reads 2"),
         ({"threads": "many"}, "threads"),
         ({"layers": [{"layer": "x"}]}, r"layers\.0"),
         ({"extra": 1}, "extra"),
@@ -77,3 +79,10 @@ def test_a_plan_is_readable_json() -> None:
     assert data["layers"][0]["variant"] == "cpu:f32/conv2d.nhwc{tile=4}"
     assert Plan.from_json(data, "it") == PLAN
     assert Plan.from_json(replace(PLAN, unsplit=True).to_json(), "it").unsplit
+
+
+def test_a_rate_needs_a_time_and_operations() -> None:
+    (layer,) = PLAN.layers
+    assert layer.rate == pytest.approx(4e8)
+    assert replace(layer, seconds=None).rate is None
+    assert replace(layer, operations=0).rate is None
