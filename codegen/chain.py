@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sartor.codegen.iree_compiler import ir
-from sartor.codegen.operations import body_of, defining_op, is_elementwise, used_values
+from sartor.codegen.operations import body_of, defining_op, indexing_maps, is_elementwise, used_values
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def chain_of(function: ir.Operation, root: ir.Operation) -> Chain:
     outside: set[ir.Operation] = set()
     for op in block[block.index(root) + 1 : -1]:
         producers = {defining_op(value) for value in used_values(op)}
-        if producers & outside or (producers & set(members) and not _extends(op, root)):
+        if producers & outside or (producers & set(members) and not _extends(op, root, members)):
             outside.add(op)
         elif producers & set(members):
             members.append(op)
@@ -65,8 +65,13 @@ def chain_of(function: ir.Operation, root: ir.Operation) -> Chain:
     return Chain(initial, root, tuple(members[1:length]))
 
 
-def _extends(op: ir.Operation, root: ir.Operation) -> bool:
-    return is_elementwise(op) and _shape(op) == _shape(root)
+def _extends(op: ir.Operation, root: ir.Operation, members: list[ir.Operation]) -> bool:
+    """Whether an op maps elements of members to elements in the same places."""
+    if not is_elementwise(op) or _shape(op) != _shape(root):
+        return False
+    maps, inside = indexing_maps(op), set(members)
+    read = zip(list(op.operands)[: len(maps) - 1], maps, strict=False)
+    return all(each == maps[-1] for value, each in read if defining_op(value) in inside)
 
 
 def _shape(op: ir.Operation) -> tuple[int, ...]:

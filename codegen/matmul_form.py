@@ -14,7 +14,7 @@ from sartor.codegen.draft import Draft
 from sartor.codegen.iree_compiler import ir
 from sartor.codegen.layer import LayerKind, Task
 from sartor.codegen.layouts import CHANNELS_LAST
-from sartor.codegen.operations import indexing_maps, loop_sizes
+from sartor.codegen.operations import copies, defining_op, indexing_maps, loop_sizes
 from sartor.codegen.packing import Reshape, Transpose
 from sartor.codegen.routine import Rejected
 from sartor.codegen.snippet import tensor_parts, tensor_type
@@ -83,12 +83,29 @@ def flatten(draft: Draft) -> None:
     Raises:
         ValueError: if its root is no product of matrices.
     """
+    _fold_broadcasts(draft)
     draft.run_passes(*_FLATTEN)
     with draft.module.context as context, ir.Location.unknown(context):
         _fold_reshapes(draft)
         shape_of(draft.root)
         if is_turned(draft):
             turn_weight(draft)
+
+
+def _fold_broadcasts(draft: Draft) -> None:
+    """Operands that are only repeated, as one weight is for every batch, are read where they lie."""
+    root = draft.root
+    maps = indexing_maps(root)
+    with draft.module.context as context, ir.Location.unknown(context):
+        for index in range(len(root.operands) - 1):
+            op = defining_op(root.operands[index])
+            if op is None or not copies(op):
+                continue
+            source, inner = indexing_maps(op)[0], list(maps[index].results)
+            read = [inner[each.position] if isinstance(each, ir.AffineDimExpr) else each for each in source.results]
+            maps[index] = ir.AffineMap.get(maps[index].n_dims, 0, read)
+            root.operands[index] = op.operands[0]
+        root.attributes["indexing_maps"] = ir.ArrayAttr.get([ir.AffineMapAttr.get(each) for each in maps])
 
 
 def _fold_reshapes(draft: Draft) -> None:

@@ -22,6 +22,7 @@ from sartor.dialect_passes.constants import constant_ops, scalar_ops
 
 _BOUNDARY = ("hal.tensor.import", "hal.tensor.barrier", "hal.tensor.export", "util.return")
 _RESHAPES = frozenset({"tensor.expand_shape", "tensor.collapse_shape"})
+_PADS = frozenset({"tensor.pad"})
 _ROOT_PREFIXES = {
     "linalg.depthwise_conv": LayerKind.DEPTHWISE,
     "linalg.conv": LayerKind.CONVOLUTION,
@@ -140,12 +141,11 @@ class _Partitioner:
         return LayerKind.TOLERANT if image and not reshape else LayerKind.FIXED
 
     def _take_feeders(self, group: Group) -> None:
-        """Pads of images, and reshapes of matrices, that feed the root alone; transposes are layers of their own."""
-        wanted = _RESHAPES if group.kind is LayerKind.CONTRACTION else {"tensor.pad"}
+        """Pads of images, and reshapes of matrices, that feed the root alone, and transposes that keep rows."""
         pending = list(self._producers[group.root])
         while pending:
             op = pending.pop()
-            if op.name in wanted and op not in self._taken and len(self._users[op]) == 1:
+            if _may_feed(op, group.kind) and op not in self._taken and len(self._users[op]) == 1:
                 self._taken[op] = group
                 group.ops.append(op)
                 pending.extend(self._producers[op])
@@ -177,7 +177,7 @@ class _Partitioner:
             return True
         if group.kind is LayerKind.TOLERANT:
             return self._companion_kind(op) is LayerKind.TOLERANT and op.name != "tensor.pad"
-        if group.kind is LayerKind.CONTRACTION and op.name in _RESHAPES:
+        if group.kind is LayerKind.CONTRACTION and (op.name in _RESHAPES or _turns_batches(op, group.root)):
             return True
         return is_elementwise(op) and _elements(op) == _elements(group.root)
 
@@ -188,6 +188,31 @@ class _Partitioner:
     def _sorted(self, groups: list[Group]) -> list[Group]:
         """Groups by the last op they hold: everything they need ends before it."""
         return sorted(groups, key=lambda group: max(self._order[op] for op in group.ops))
+
+
+def _may_feed(op: ir.Operation, kind: LayerKind) -> bool:
+    """Whether a root of this kind takes in the op before it."""
+    if kind is LayerKind.CONTRACTION:
+        return op.name in _RESHAPES or _keeps_rows(op)
+    return op.name in _PADS
+
+
+def _keeps_rows(op: ir.Operation) -> bool:
+    """A transpose whose last dimension stays: whoever reads it row by row may as well read what it turns."""
+    if op.name != "linalg.transpose":
+        return False
+    order = [int(axis) for axis in ir.DenseI64ArrayAttr(op.attributes["permutation"])]
+    return order[-1] == len(order) - 1
+
+
+def _turns_batches(op: ir.Operation, root: ir.Operation) -> bool:
+    """A transpose of dimensions that the root has too, so that it can write its rows where they belong."""
+    return _keeps_rows(op) and _extents(op) == _extents(root)
+
+
+def _extents(op: ir.Operation) -> list[int]:
+    """Sizes of all dimensions but those of one element, in order."""
+    return sorted(size for size in ir.RankedTensorType(op.results[0].type).shape if size != 1)
 
 
 def _elements(op: ir.Operation) -> int:

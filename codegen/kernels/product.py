@@ -5,20 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sartor.codegen.draft import Draft
+from sartor.codegen.initial import make_elementwise
 from sartor.codegen.iree_compiler import ir
-from sartor.codegen.kernels.access import Access, ImageStrides, row_major
+from sartor.codegen.kernels.access import Access, ImageStrides
 from sartor.codegen.kernels.contraction import Contraction, FilterStrides
 from sartor.codegen.kernels.epilogue import Epilogue
 from sartor.codegen.kernels.nest import Nest
 from sartor.codegen.kernels.tiles import Axis
 from sartor.codegen.kernels.tiling import Tiling
 from sartor.codegen.kernels.tilings import chunk
+from sartor.codegen.kernels.view import Strides, stored_as, view_of
 from sartor.codegen.matmul_form import MatmulShape, shape_of
-from sartor.codegen.operations import body_of, defining_op, indexing_maps
+from sartor.codegen.operations import body_of, indexing_maps
 from sartor.codegen.packing import PadTo, Reshape, Transpose
-from sartor.codegen.snippet import tensor_parts
-
-_RESHAPES = frozenset({"tensor.collapse_shape", "tensor.expand_shape"})
 
 
 @dataclass
@@ -45,6 +44,7 @@ class ProductLayer:
         shape = shape_of(draft.root)
         if len(shape.batches) > 1:
             raise ValueError("its batches have more than one dimension")
+        make_elementwise(draft.root)
         return ProductLayer(draft, shape, lanes)
 
     def contraction(self, tiling: Tiling) -> Contraction:
@@ -59,7 +59,7 @@ class ProductLayer:
             channels=self.shape.columns,
             rows=Axis(1, 1, 1, 1, 1, 0),
             columns=Axis(rows, rows, 1, 1, 1, 0),
-            result=self._walk(len(self._arguments), root.results[0], indexing_maps(root)[2]),
+            result=self._walk(len(self._arguments), self._stored(), indexing_maps(root)[2]),
             epilogue=self._epilogue(),
             lanes=self.lanes,
             tiling=tiling,
@@ -78,18 +78,17 @@ class ProductLayer:
         return list(body_of(self.draft.function).arguments)
 
     def _argument(self, value: ir.Value) -> int:
-        """Position of the argument that a value is, seen through reshapes."""
-        while (op := defining_op(value)) is not None and op.name in _RESHAPES:
-            value = op.operands[0]
-        if value not in self._arguments:
+        """Position of the argument that a value shows."""
+        origin = view_of(value).origin
+        if origin not in self._arguments:
             raise ValueError("an operand is computed in the layer, and not by its chain")
-        return self._arguments.index(value)
+        return self._arguments.index(origin)
 
-    def _strides(self, value: ir.Value, indexing: ir.AffineMap) -> tuple[list[int], list[int]]:
+    def _strides(self, strides: Strides, indexing: ir.AffineMap) -> tuple[list[int], list[int]]:
         """Steps of the root's parallel loops through a tensor, then of its reduction."""
         loops = len(self.shape.batches) + (self.shape.rows is not None) + 1
         steps = [0] * (loops + 1)
-        for step, expression in zip(row_major(tensor_parts(value)[0]), indexing.results, strict=True):
+        for step, expression in zip(strides, indexing.results, strict=True):
             if isinstance(expression, ir.AffineDimExpr):
                 steps[expression.position] = step
         return steps[:loops], steps[loops:]
@@ -100,8 +99,8 @@ class ProductLayer:
         row = steps[len(self.shape.batches)] if self.shape.rows is not None else 0
         return batch, row, steps[-1]
 
-    def _walk(self, memory: int, value: ir.Value, indexing: ir.AffineMap) -> Access:
-        batch, row, column = self._split(self._strides(value, indexing)[0])
+    def _walk(self, memory: int, strides: Strides, indexing: ir.AffineMap) -> Access:
+        batch, row, column = self._split(self._strides(strides, indexing)[0])
         if column not in (0, 1):
             raise ValueError("columns of an operand are not adjacent")
         rows = self.shape.rows or 1
@@ -109,7 +108,7 @@ class ProductLayer:
 
     def _left(self) -> ImageStrides:
         root = self.draft.root
-        steps, (depth,) = self._strides(root.operands[0], indexing_maps(root)[0])
+        steps, (depth,) = self._strides(view_of(root.operands[0]).strides, indexing_maps(root)[0])
         batch, row, _ = self._split(steps)
         if depth != 1 and self.shape.depth > 1:
             raise ValueError("the left matrix is stored by columns")
@@ -118,7 +117,7 @@ class ProductLayer:
 
     def _right(self, tiling: Tiling) -> FilterStrides:
         root = self.draft.root
-        steps, (depth,) = self._strides(root.operands[1], indexing_maps(root)[1])
+        steps, (depth,) = self._strides(view_of(root.operands[1]).strides, indexing_maps(root)[1])
         batch, _, column = self._split(steps)
         panel = tiling.vectors * self.lanes
         index = self.draft.weight_index(root.operands[1])
@@ -136,15 +135,15 @@ class ProductLayer:
         steps = (PadTo((depth, panels * panel)), Reshape((depth, panels, panel)), Transpose((1, 0, 2)))
         self.draft.extend_packing(index, steps)
 
-    def _epilogue(self) -> Epilogue:
-        chain = self.draft.chain
+    def _stored(self) -> Strides:
+        """Strides of the root's result as the layer returns it."""
         returned = list(body_of(self.draft.function).operations)[-1].operation.operands
-        if len(returned) != 1 or self._shown(returned[0]) != chain.result:
-            raise ValueError("the layer does more than its root and what follows it elementwise")
-        return Epilogue.of(chain, lambda value, indexing: self._walk(self._argument(value), value, indexing))
+        if len(returned) != 1:
+            raise ValueError("the layer has several results")
+        return stored_as(self.draft.chain.result, returned[0])
 
-    def _shown(self, value: ir.Value) -> ir.Value:
-        """What is returned, seen through reshapes."""
-        while (op := defining_op(value)) is not None and op.name in _RESHAPES:
-            value = op.operands[0]
-        return value
+    def _epilogue(self) -> Epilogue:
+        return Epilogue.of(self.draft.chain, self._locate)
+
+    def _locate(self, value: ir.Value, indexing: ir.AffineMap) -> Access:
+        return self._walk(self._argument(value), view_of(value).strides, indexing)
