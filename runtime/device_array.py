@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -12,13 +13,14 @@ from sartor.runtime.signature import Array, TensorSpec
 
 
 class DeviceArray:
-    """A dense row-major tensor in a device's memory."""
+    """A dense row-major tensor in a device's memory; ``nbytes`` is the length of its data."""
 
     def __init__(self, view: Any, device: NativeDevice, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
         self.view = view
         self.device = device
         self.dtype = dtype
         self.shape = shape
+        self.nbytes = math.prod(shape) * dtype.itemsize
 
     def __del__(self) -> None:
         # The memory goes back to the device, which must still be there.
@@ -26,11 +28,6 @@ class DeviceArray:
 
     def __repr__(self) -> str:
         return f"DeviceArray({self.dtype}{list(self.shape)} on {self.device})"
-
-    @property
-    def nbytes(self) -> int:
-        """Length of the tensor's data."""
-        return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
 
     @property
     def shares_host_memory(self) -> bool:

@@ -122,7 +122,13 @@ class NativeDevice:
 
 def buffer_view(buffer: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Any:
     """A buffer seen as a dense row-major tensor."""
-    return rt.HalBufferView(buffer, shape, _ELEMENT_TYPES[dtype.name])
+    return rt.HalBufferView(buffer, shape, _element_type(dtype))
+
+
+@functools.cache
+def _element_type(dtype: np.dtype[Any]) -> Any:
+    """IREE's element type; a dtype looks its own name up anew each time."""
+    return _ELEMENT_TYPES[dtype.name]
 
 
 def open_cpu(label: str, driver: str, flags: Sequence[str]) -> NativeDevice:
@@ -267,6 +273,7 @@ class Program:
     def __init__(self, module: Any, label: str, device: NativeDevice, parameters: Mapping[str, Path]) -> None:
         self.device = device
         self._module = module
+        self._functions: dict[str, Any] = {}
         modules = [rt.create_hal_module(_instance(), device.hal), module]
         if parameters:
             providers = [_open_parameters(scope, path) for scope, path in sorted(parameters.items())]
@@ -279,6 +286,11 @@ class Program:
     def __del__(self) -> None:
         self.__dict__.pop("_context", None)
 
+    def _function(self, name: str) -> Any:
+        if name not in self._functions:
+            self._functions[name] = self._module.lookup_function(name)
+        return self._functions[name]
+
     def invoke(self, function: str, views: Sequence[Any], fences: Fences | None = None) -> list[Any]:
         """Call an exported function on buffer views; with fences it returns before the results are written.
 
@@ -290,7 +302,7 @@ class Program:
             inputs.push_ref(argument.ref)
         outputs = rt.VmVariantList(1)
         try:
-            self._context.invoke(self._module.lookup_function(function), inputs, outputs)
+            self._context.invoke(self._function(function), inputs, outputs)
         except NATIVE_ERRORS as error:
             raise DeviceError(f"running '{function}' on '{self.device}' failed: {reason(error)}") from None
         return [outputs.get_as_object(index, rt.HalBufferView) for index in range(len(outputs))]
@@ -319,5 +331,7 @@ def _load_error(label: str, device: NativeDevice, error: BaseException) -> Devic
         return UsageError(f"{label} needs its weights ({reason(error)}); pass parameters={{scope: file}}")
     if "INCOMPATIBLE" in text and (wanted := re.search(r'#hal\.device\.target<"([\w-]+)"', text)):
         kind = {"local": "cpu"}.get(wanted[1], wanted[1])
+        if kind == "cpu" and device.host_memory and (isa := re.search(r'target_triple = "(\w+)-', text)):
+            return DeviceError(f"{label} holds code for {isa[1]}, which this machine does not run; compile it for host")
         return DeviceError(f"{label} holds code for {kind}, which '{device}' cannot run; open it on {kind}")
     return DeviceError(f"{label} cannot be loaded on '{device}': {reason(error)}")

@@ -72,8 +72,9 @@ class TensorSpec:
 
     def accepts_shape(self, shape: Sequence[int]) -> bool:
         """Whether a tensor of this shape may be passed."""
-        return len(shape) == len(self.shape) and all(
-            want is None or want == have for want, have in zip(self.shape, shape, strict=True)
+        return shape == self.shape or (
+            len(shape) == len(self.shape)
+            and all(want is None or want == have for want, have in zip(self.shape, shape, strict=True))
         )
 
     def __str__(self) -> str:

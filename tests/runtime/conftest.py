@@ -23,6 +23,13 @@ FLAGS = {
         "--iree-llvmcpu-target-cpu=generic",
         "--iree-input-demote-f64-to-f32=false",
     ),
+    "aarch64": (
+        "--iree-hal-target-device=local",
+        "--iree-hal-local-target-device-backends=llvm-cpu",
+        "--iree-llvmcpu-target-triple=aarch64-unknown-unknown-eabi-elf",
+        "--iree-llvmcpu-target-cpu=generic",
+        "--iree-input-demote-f64-to-f32=false",
+    ),
     "vulkan": ("--iree-hal-target-device=vulkan", "--iree-vulkan-target=llvmpipe"),
 }
 INPUTS = (TensorSpec("x", "float32", (4, 6)), TensorSpec("größe", "float32", (4, 6)))

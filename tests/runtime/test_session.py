@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import platform
 import subprocess
 import sys
 import threading
@@ -356,6 +357,15 @@ def test_parameters_are_found_beside_the_model(
     (tmp_path / "model.irpa").write_bytes(weights.read_bytes())
     with Session(model) as session:
         assert session.run(None, value)[0][0] == 2.5
+
+
+@pytest.mark.skipif(platform.machine() in ("aarch64", "arm64"), reason="this machine runs it")
+def test_code_for_other_cpus_is_refused(
+    compile_mlir: Callable[..., Path], make_manifest: Callable[..., Manifest]
+) -> None:
+    compiled = compile_mlir("model", make_manifest().to_json(), "aarch64")
+    with pytest.raises(DeviceError, match="holds code for aarch64, which this machine does not run; compile it for h"):
+        Session(compiled)
 
 
 def test_vulkan_runs_the_model(
