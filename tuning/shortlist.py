@@ -13,6 +13,7 @@ from sartor.tuning.tables import Pin
 _IMAGE_RANK = 4
 # With fewer channels than this, most of a vector of channels is empty, and IREE's loops over pixels may win.
 _FEWEST_CHANNELS = 8
+_TILED_PRODUCTS = "*/matmul.tiled*"
 
 
 def shortlist(
@@ -20,8 +21,8 @@ def shortlist(
 ) -> dict[str, tuple[Variant, ...]]:
     """Candidate 0 and the kernels of each task that has kernels for full vectors, everything of the others.
 
-    IREE's own lowerings of what the kernels compute were measured on all networks of the zoo: none was ahead by more
-    than noise (docs/kernels.md). What a pin asks for stays.
+    Of IREE's own lowerings of what the kernels compute only tiled matrix products come close to them
+    (docs/kernels.md); those stay, and what a pin asks for.
 
     Args:
         graph: the network.
@@ -47,7 +48,9 @@ def _kept(task: Task, variants: Sequence[Variant], globs: Sequence[str]) -> Iter
     return [
         each
         for index, each in enumerate(variants)
-        if index == 0 or each.implementation.kernel or any(fnmatchcase(each.descriptor, glob) for glob in globs)
+        if index == 0
+        or each.implementation.kernel
+        or any(fnmatchcase(each.descriptor, glob) for glob in (_TILED_PRODUCTS, *globs))
     ]
 
 

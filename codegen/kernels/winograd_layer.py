@@ -13,7 +13,6 @@ from sartor.codegen.packing import PadTo, Reshape, Transpose, WinogradFilter
 from sartor.codegen.winograd import KERNEL
 
 _RESIDENT_BYTES = 1 << 20
-_TRIED = 2
 _GROUPS = 2
 _MANY_GROUPS = 8
 _FLOAT_BYTES = 4
@@ -69,15 +68,25 @@ def workspace_type(form: Winograd) -> TensorType:
     return TensorType((x * y * z * form.workspace,), "f32")
 
 
-def winograd_tilings(convolution: Convolution, tile: int, machine: Machine) -> list[WinogradTiling]:
-    """Tilings worth trying for an output tile, best guess first: encoded tiles and products stay in the cache."""
+def winograd_tilings(convolution: Convolution, tile: int, machine: Machine, *, is_best: bool) -> list[WinogradTiling]:
+    """Tilings worth trying for an output tile, best guess first: encoded tiles and products stay in the cache.
+
+    Args:
+        convolution: the layer's.
+        tile: output pixels per side of a tile.
+        machine: what it runs on.
+        is_best: whether the output tile is the most promising one, of which more is tried: these kernels are long.
+    """
     _, channels, height, width = convolution.result.shape
     depth, lanes = convolution.filter.shape[1], machine.lanes
     tiles, vectors = -(-height // tile) * -(-width // tile), -(-channels // lanes)
-    shapes = register_shapes(1, tiles, vectors, depth, machine)[:_TRIED]
-    found = [_tiling(shape, tile, (tiles, depth, vectors), lanes, _GROUPS) for shape in shapes]
-    found.append(_tiling(shapes[0], tile, (tiles, depth, vectors), lanes, _MANY_GROUPS))
-    return list(dict.fromkeys(found))
+    first, *others = register_shapes(1, tiles, vectors, depth, machine)
+    found = [_tiling(first, tile, (tiles, depth, vectors), lanes, _GROUPS)]
+    if others and is_best:
+        found.append(_tiling(others[0], tile, (tiles, depth, vectors), lanes, _GROUPS))
+    if tiles > _MANY_GROUPS * found[0].block:
+        found.append(_tiling(first, tile, (tiles, depth, vectors), lanes, _MANY_GROUPS))
+    return found
 
 
 def _tiling(shape: Shape, tile: int, work: tuple[int, int, int], lanes: int, most_groups: int) -> WinogradTiling:

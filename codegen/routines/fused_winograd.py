@@ -41,7 +41,11 @@ class FusedWinograd:
         tiles = promising_tiles(convolution)
         if isinstance(tiles, Rejected):
             return tiles
-        return [asdict(each) for tile in tiles for each in winograd_tilings(convolution, tile, machine)]
+        return [
+            asdict(each)
+            for rank, tile in enumerate(tiles)
+            for each in winograd_tilings(convolution, tile, machine, is_best=rank == 0)
+        ]
 
     def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:
         return build_kernel(self, task, parameters, target)
