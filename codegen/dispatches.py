@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from sartor.codegen.iree_compiler import ir, translate
 from sartor.codegen.operations import symbol
-from sartor.codegen.routine import Implementation
+from sartor.codegen.routine import Implementation, KernelSource
 from sartor.codegen.target import Target
 from sartor.errors import CompileError
 
@@ -62,7 +62,7 @@ def lower(implementations: Mapping[str, Implementation], target: Target) -> dict
         CompileError: if any of them does not lower; the caller finds out which by lowering them one by one.
     """
     kernels = {
-        name: _kernel_code(name, each.body, each.kernel.executables())
+        name: _kernel_code(name, each.body, _written(each.kernel))
         for name, each in implementations.items()
         if each.kernel
     }
@@ -73,6 +73,13 @@ def lower(implementations: Mapping[str, Implementation], target: Target) -> dict
     with ir.Context():
         module = ir.Module.parse(translate(source, target.flags, to="flow"))
         return {**kernels, **_split(module, set(others))}
+
+
+def _written(kernel: KernelSource) -> tuple[str, ...]:
+    try:
+        return kernel.executables()
+    except ValueError as error:
+        raise CompileError(f"a kernel cannot be written: {error}") from None
 
 
 def _kernel_code(name: str, body: str, executables: tuple[str, ...]) -> DispatchCode:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sartor.codegen.iree_compiler import ir
-from sartor.codegen.operations import body_of, defining_op, indexing_maps
+from sartor.codegen.operations import copies, defining_op, indexing_maps, is_elementwise
 from sartor.codegen.snippet import inline, tensor_parts
 
 _RESHAPES = frozenset({"tensor.collapse_shape", "tensor.expand_shape"})
@@ -101,12 +101,10 @@ def _splat(value: ir.Value, root: ir.Operation) -> ir.Value | None:
 def _broadcast_operand(value: ir.Value) -> ir.Value | None:
     """The scalar or vector that ``value`` repeats along all but its last dimension, or None."""
     op = defining_op(value)
-    if op is None or op.name != "linalg.generic" or len(op.operands) != 2 or len(body_of(op).operations) != 1:
+    if op is None or not copies(op):
         return None
-    (given,) = body_of(op).operations[0].operation.operands
     source, target = (list(each.results) for each in indexing_maps(op))
-    copies = given == body_of(op).arguments[0]
-    return op.operands[0] if copies and source in ([], target[-1:]) else None
+    return op.operands[0] if source in ([], target[-1:]) else None
 
 
 def simplify_initial(root: ir.Operation) -> None:
@@ -114,3 +112,10 @@ def simplify_initial(root: ir.Operation) -> None:
     with root.context, ir.Location.unknown(root.context):
         last = len(root.operands) - 1
         root.operands[last] = initial_of(root).broadcast(root.results[0].type, root)
+
+
+def make_elementwise(root: ir.Operation) -> None:
+    """The same where it is not elementwise yet: an argument or a reshaped value."""
+    initial = defining_op(root.operands[len(root.operands) - 1])
+    if initial is None or not is_elementwise(initial):
+        simplify_initial(root)

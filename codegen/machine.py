@@ -18,6 +18,7 @@ _FLOATS = ("f32", "f16")
 _ACCUMULATOR_BYTES = 4
 _FALLBACK_VECTOR = 16
 _AVX512_VECTOR = 64
+_OPERANDS = 4
 _ACCUMULATORS_OF_32 = 28
 _ACCUMULATORS_OF_16 = 12
 
@@ -51,6 +52,21 @@ class Machine:
     def lanes(self) -> int:
         """Sums in one vector register; they are f32, whatever is added up."""
         return self.vector_bytes // _ACCUMULATOR_BYTES
+
+    @property
+    def registers(self) -> int:
+        """Vector registers."""
+        return self.accumulators + _OPERANDS
+
+    def pixels(self, vectors: int, spare: int = 0) -> int:
+        """How many numbers a step of a register tile can multiply by ``vectors``, ``spare`` registers being left free.
+
+        Beside the sums there is room for the vectors and, where an instruction cannot take it from memory as those of
+        AVX-512 can, for one of the numbers.
+        """
+        number = 0 if self.vector_bytes == _AVX512_VECTOR else 1
+        free = min(self.accumulators, self.registers - vectors - number)
+        return max(0, free - spare) // vectors
 
 
 def float_machine(task: Task, target: Target) -> Machine | Rejected:

@@ -76,6 +76,14 @@ def is_elementwise(op: ir.Operation) -> bool:
     return maps[-1] == identity and simple and not any(child.name == "tensor.extract" for child in nested(op))
 
 
+def copies(op: ir.Operation) -> bool:
+    """Whether an op is elementwise and yields the elements of its one operand, each once or repeatedly."""
+    if not is_elementwise(op) or len(op.operands) != 2 or len(body_of(op).operations) != 1:
+        return False
+    (given,) = body_of(op).operations[0].operation.operands
+    return bool(given == body_of(op).arguments[0])
+
+
 _DIM_OR_CONSTANT = (ir.AffineDimExpr, ir.AffineConstantExpr)
 
 

@@ -71,7 +71,7 @@ class Packing:
         packed = array
         for step in self.steps:
             packed = step.apply(packed)
-        return np.ascontiguousarray(packed, dtype=array.dtype)
+        return np.asarray(packed, dtype=array.dtype, order="C")
 
     def type_of(self, weight: TensorType) -> TensorType:
         """Type of the packed weight."""

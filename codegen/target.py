@@ -13,7 +13,8 @@ _DEFAULT_ARCHITECTURE = {"cpu": "host", "vulkan": "llvmpipe", "cuda": "sm_80"}
 # What a user gets from stock IREE; candidate 0 and every other variant are compiled with them.
 _OPTIMISATION = ("--iree-opt-level=O3",)
 
-
+# IREE links its code for no operating system, so that it runs under all.
+_NO_SYSTEM = "unknown-unknown-eabi-elf"
 # Ukernels are only used where a routine asks for mmt4d. The default stack limit of 32 KiB refuses some layer
 # normalisations; IREE's worker threads have 128 KiB.
 _CPU_FLAGS = ("--iree-llvmcpu-enable-ukernels=mmt4d", "--iree-llvmcpu-stack-allocation-limit=65536")
@@ -25,7 +26,8 @@ class Target:
 
     Attributes:
         device: ``cpu``, ``vulkan`` or ``cuda``.
-        architecture: as IREE's flags name it, for example ``host``, ``llvmpipe``, ``sm_80``.
+        architecture: as IREE's flags name it, for example ``host``, ``llvmpipe``, ``sm_80``; for a CPU with another
+            instruction set than this machine's, that comes first: ``aarch64:neoverse-n1``.
     """
 
     device: str
@@ -36,10 +38,12 @@ class Target:
         """A target by the user's names.
 
         Raises:
-            UsageError: for an unknown device.
+            UsageError: for an unknown device, or an architecture of which a part is missing.
         """
         if device not in DEVICES:
             raise UsageError(f"'{device}' is no target, choose among {', '.join(DEVICES)}")
+        if architecture is not None and not all(architecture.split(":")):
+            raise UsageError(f"'{architecture}' is no architecture, expected for example host or aarch64:neoverse-n1")
         return Target(device, architecture or _DEFAULT_ARCHITECTURE[device])
 
     def __str__(self) -> str:
@@ -51,13 +55,21 @@ class Target:
         return f"{self}/{hashlib.sha256(' '.join(self.flags).encode()).hexdigest()[:8]}"
 
     @property
+    def isa(self) -> str | None:
+        """The instruction set that the architecture of a CPU names, in LLVM's words; None for this machine's."""
+        isa, colon, _ = self.architecture.partition(":")
+        return isa if self.device == "cpu" and colon else None
+
+    @property
     def device_flags(self) -> tuple[str, ...]:
         """Flags that select the device and architecture, no optimisation among them."""
         if self.device == "cpu":
+            triple = (f"--iree-llvmcpu-target-triple={self.isa}-{_NO_SYSTEM}",) if self.isa else ()
             return (
                 "--iree-hal-target-device=local",
                 "--iree-hal-local-target-device-backends=llvm-cpu",
-                f"--iree-llvmcpu-target-cpu={self.architecture}",
+                *triple,
+                f"--iree-llvmcpu-target-cpu={self.architecture.removeprefix(f'{self.isa}:')}",
             )
         if self.device == "vulkan":
             return ("--iree-hal-target-device=vulkan", f"--iree-vulkan-target={self.architecture}")

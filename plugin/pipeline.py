@@ -31,9 +31,8 @@ from sartor.front_job import Front, Refusal
 from sartor.net_runner import NetRunner
 from sartor.profiling import Profiler
 from sartor.progress import Progress, silent
-from sartor.recipe import Recipe, pinned_recipe, recipe_of_plan, split_recipe, unsplit_recipe
-from sartor.runtime.device import is_available
-from sartor.target_check import check_target
+from sartor.recipe import Recipe, guessed_recipe, recipe_of_plan, split_recipe, unsplit_recipe
+from sartor.target_check import check_target, runs_here
 from sartor.tuning.ceilings import peak_operations
 from sartor.tuning.measure_job import MeasureSettings
 from sartor.tuning.measurement import Status
@@ -71,7 +70,7 @@ def compile_model(model: Path, output: Path, config: CompileConfig, progress: Pr
     with _workspace(config) as (pool, directory), Store.open(config.database) as store:
         front = load_front(model, config, pool, progress)
         candidates = find_candidates(front, config)
-        if not is_available(config.target.device):
+        if not runs_here(config.target):
             return _compile_only(front, candidates, pool, directory, output, config, progress)
         tuner = make_tuner(store, pool, config, progress)
         tables = tune(front, candidates, tuner, config)
@@ -92,9 +91,10 @@ def _compile_only(
     config: CompileConfig,
     progress: Progress,
 ) -> Artifact:
-    """Without the device nothing can be measured: stock code, or what the pins ask for, neither timed nor checked."""
-    _LOG.warning("there is no %s device here: compiled, but neither tuned nor checked", config.target.device)
-    recipe = pinned_recipe(front, candidates.variants, config) if config.pins else unsplit_recipe(front, config)
+    """What cannot run here cannot be measured: a guess for a CPU, stock code for a GPU, or what the pins ask for."""
+    _LOG.warning("this machine does not run %s code: compiled, but neither tuned nor checked", config.target)
+    guessed = config.pins or config.target.device == "cpu"
+    recipe = guessed_recipe(front, candidates.variants, config) if guessed else unsplit_recipe(front, config)
     (built,) = Builder(front, pool, directory, config, progress).build([recipe])
     return _ship(built, recipe.plan, None, output, config)
 
@@ -116,11 +116,10 @@ def replay_plan(model: Path, plan: Plan, output: Path, config: CompileConfig, pr
 
 
 def _checked(built: Build, builder: Builder) -> float | None:
-    """The module's relative error against ONNX Runtime, None where the device is missing."""
-    device = builder.config.target.device
-    if is_available(device):
+    """The module's relative error against ONNX Runtime, None where it does not run."""
+    if runs_here(builder.config.target):
         return NetRunner(builder).check(built)
-    _LOG.warning("there is no %s device here: compiled, but not checked", device)
+    _LOG.warning("this machine does not run %s code: compiled, but not checked", builder.config.target)
     return None
 
 

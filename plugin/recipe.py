@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from importlib.metadata import version
 
 from sartor.codegen.layer import NetworkValue
+from sartor.codegen.layouts import CHANNELS_LAST
 from sartor.codegen.operation_count import operation_count
 from sartor.codegen.routine import Variant
 from sartor.codegen.stitch import ENTRY, PARAMETER_SCOPE
@@ -105,8 +106,8 @@ def unsplit_recipe(front: Front, config: CompileConfig, peak: float | None = Non
     return Recipe(replace(_empty_plan(front, config), unsplit=True, peak=peak), {})
 
 
-def pinned_recipe(front: Front, candidates: Mapping[str, tuple[Variant, ...]], config: CompileConfig) -> Recipe:
-    """Each layer's first variant that its pins allow, for a device that is not there to measure on.
+def guessed_recipe(front: Front, candidates: Mapping[str, tuple[Variant, ...]], config: CompileConfig) -> Recipe:
+    """Each layer's best guess among the variants that its pins allow, for a target that cannot be measured here.
 
     Raises:
         InfeasibleError: if a layer's pins allow none.
@@ -118,7 +119,7 @@ def pinned_recipe(front: Front, candidates: Mapping[str, tuple[Variant, ...]], c
         if not allowed:
             names = ", ".join(each.descriptor for each in offered)
             raise InfeasibleError(f"no routine of layer '{layer.name}' fits its pins, it has {names}")
-        variants[layer.name] = allowed[0]
+        variants[layer.name] = min(allowed, key=_doubts)
     layers = tuple(
         LayerChoice(
             layer=layer.name,
@@ -135,6 +136,15 @@ def pinned_recipe(front: Front, candidates: Mapping[str, tuple[Variant, ...]], c
         for edge, kind in adapts_between(front.graph, variants, config.target.device)
     )
     return Recipe(replace(_empty_plan(front, config), layers=layers, adapts=adapts), variants)
+
+
+def _doubts(variant: Variant) -> tuple[bool, bool]:
+    """Smaller for what is more likely to be fast: kernels, and beside them what leaves channels last, as they do.
+
+    On a GPU, which has no kernels, all are alike, and the first is the best guess.
+    """
+    code = variant.implementation
+    return variant.device == "cpu" and code.kernel is None, variant.device == "cpu" and code.output != CHANNELS_LAST
 
 
 def _empty_plan(front: Front, config: CompileConfig) -> Plan:

@@ -1,10 +1,13 @@
-"""Whether the compiler knows a target, asked before anything is done for it."""
+"""Whether the compiler knows a target, asked before anything is done for it, and whether this machine runs its code."""
 
 from __future__ import annotations
+
+import platform
 
 from sartor.codegen.iree_compiler import compile_module
 from sartor.codegen.target import Target
 from sartor.errors import CompileError, UsageError
+from sartor.runtime.device import is_available
 from sartor.tuning.workers import JobStatus, WorkerPool
 
 _PROBE = "sartor.target_check:compile_probe"
@@ -17,10 +20,13 @@ func.func @probe(%x: tensor<4xf32>) -> tensor<4xf32> {
 }
 """
 _KNOWN = {
-    "cpu": "host, generic, x86-64-v3, x86-64-v4 or another CPU of this machine's kind that LLVM names",
+    "cpu": "host, generic, x86-64-v3, x86-64-v4 or another CPU of this machine's kind that LLVM names, "
+    "or one of another kind after its instruction set, for example aarch64:neoverse-n1",
     "vulkan": "llvmpipe, ampere, rdna3, adreno or another GPU that IREE names",
     "cuda": "sm_80, sm_86, ampere or another GPU that IREE names",
 }
+# What operating systems call the instruction sets that LLVM calls otherwise.
+_ISAS = {"amd64": "x86_64", "arm64": "aarch64"}
 
 
 def check_target(target: Target, pool: WorkerPool) -> None:
@@ -43,3 +49,9 @@ def check_target(target: Target, pool: WorkerPool) -> None:
 def compile_probe(target: Target) -> None:
     """Worker side: compile one addition."""
     compile_module(_MODULE, target.flags)
+
+
+def runs_here(target: Target) -> bool:
+    """Whether this machine has the device of a target, and if that is a CPU, one with its instruction set."""
+    machine = platform.machine().lower()
+    return is_available(target.device) and target.isa in (None, _ISAS.get(machine, machine))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from sartor.codegen.convolution import Convolution
 from sartor.codegen.draft import Draft
+from sartor.codegen.initial import make_elementwise
 from sartor.codegen.iree_compiler import ir
 from sartor.codegen.kernels.access import Access, ImageStrides, image_strides, row_major, vector_stride
 from sartor.codegen.kernels.contraction import Contraction, FilterStrides
@@ -90,6 +91,7 @@ class ImageLayer:
         result = task.results[0]
         if len(task.results) != 1 or len(result.shape) != IMAGE_RANK or layout_for(result, layout) != layout:
             raise ValueError(f"the result does not fit the layout {layout}")
+        make_elementwise(draft.root)
         return ImageLayer(draft, inputs, layout, lanes)
 
     @property
@@ -236,8 +238,8 @@ def window_axes(
     return rows, columns
 
 
-def unpadded(value: ir.Value, filling: float) -> tuple[ir.Value, tuple[int, int]]:
-    """What a window reads, and how many pixels of ``filling`` are above and left of it.
+def unpadded(value: ir.Value, *fillings: float) -> tuple[ir.Value, tuple[int, int]]:
+    """What a window reads, and how many pixels of one of ``fillings`` are above and left of it.
 
     Raises:
         ValueError: if it is padded with something else.
@@ -249,6 +251,6 @@ def unpadded(value: ir.Value, filling: float) -> tuple[ir.Value, tuple[int, int]
     constant = defining_op(op.regions[0].blocks[0].operations[-1].operation.operands[0])
     if constant is None or constant.name != "arith.constant":
         raise ValueError("the image is padded with what is no constant")
-    if ir.FloatAttr(constant.attributes["value"]).value != filling or low[:2] != [0, 0] or len(op.operands) != 1:
-        raise ValueError(f"the image is padded with something other than {filling}")
+    if ir.FloatAttr(constant.attributes["value"]).value not in fillings or low[:2] != [0, 0] or len(op.operands) != 1:
+        raise ValueError(f"the image is padded with something other than {fillings[0]}")
     return op.operands[0], (low[2], low[3])

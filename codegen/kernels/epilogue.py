@@ -140,10 +140,15 @@ def check_region(op: ir.Operation) -> None:
     Raises:
         ValueError: if it has none.
     """
-    for view in body_of(op).operations:
-        name = view.operation.name
-        if name != _YIELD and not name.startswith(_VECTOR_DIALECTS):
-            raise ValueError(f"{name} has no form on vectors")
+    block = body_of(op)
+    known = set(block.arguments)
+    for view in block.operations:
+        inner = view.operation
+        if inner.name != _YIELD and not inner.name.startswith(_VECTOR_DIALECTS):
+            raise ValueError(f"{inner.name} has no form on vectors")
+        if any(each not in known and _constant(each) is None for each in inner.operands):
+            raise ValueError("the region of an elementwise op uses a value that is no constant")
+        known.update(inner.results)
 
 
 def _operands(op: ir.Operation, chain: Chain, locate: Locate) -> tuple[_Operand, ...]:

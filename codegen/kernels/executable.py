@@ -12,6 +12,7 @@ from sartor.codegen.iree_compiler import ir, shared_context
 from sartor.codegen.kernels.assembler import Assembler, Index
 from sartor.codegen.layer import TensorType
 from sartor.codegen.operations import nested
+from sartor.codegen.snippet import first_error
 from sartor.codegen.target import Target
 
 _SUBSPAN = "hal.interface.binding.subspan"
@@ -63,8 +64,10 @@ class Kernel:
                     memories,
                     (x if sizes[0] > 1 else 0, y if sizes[1] > 1 else 0, z if sizes[2] > 1 else 0),
                 )
-            if not module.operation.verify():
-                raise ValueError("a kernel is not valid MLIR")
+            try:
+                module.operation.verify()
+            except ir.MLIRError as error:
+                raise ValueError(first_error(error)) from None
             return str(module.body.operations[0].operation.get_asm(use_local_scope=True))
 
     def dispatch(self, arguments: Sequence[str]) -> str:

@@ -83,6 +83,8 @@ class _TileWriter:
         return kernel_rows(asm, of.nest.rows, tile, totals, every)
 
     def _kernel_row(self, tile: Tile, tap_row: Index, image: Index, totals: list[ir.Value]) -> list[ir.Value]:
+        if not tile.run.segments:
+            return totals
         (segment, *others) = tile.run.segments
         taps = segment.end - segment.first
         if others or taps <= _MOST_WRITTEN_OUT:

@@ -111,12 +111,12 @@ def _shapes(rows: int, columns: int, vectors: int, machine: Machine) -> Iterator
     for wide in _WIDTHS:
         if wide > vectors:
             continue
-        for accumulators, unroll in ((machine.accumulators, 1), (machine.accumulators - _SPARE, 2)):
-            if accumulators < wide:
+        for spare, unroll in ((0, 1), (_SPARE, 2)):
+            pixels = machine.pixels(wide, spare)
+            if pixels < 1:
                 continue
-            width = balanced(columns, accumulators // wide)
-            yield Shape(1, width, wide, unroll)
-            lines = accumulators // wide // columns
+            yield Shape(1, balanced(columns, pixels), wide, unroll)
+            lines = pixels // columns
             if lines > 1 and rows > 1:
                 yield Shape(balanced(rows, lines), columns, wide, unroll)
 

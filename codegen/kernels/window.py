@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
+
 from sartor.codegen.convolution import Window
 from sartor.codegen.iree_compiler import ir, vector
 from sartor.codegen.kernels.access import Access, image_strides, vector_stride
@@ -21,6 +25,7 @@ _MOST_COLUMNS = 14
 # A workgroup's rows should stay in the cache while it goes through the panels of channels.
 _RESIDENT_BYTES = 1 << 19
 _GROUPS = 8
+_LOWEST = float(np.finfo(np.float32).min)
 
 
 def window_sliding(layer: ImageLayer, window: Window, tiling: Tiling) -> Sliding:
@@ -30,8 +35,7 @@ def window_sliding(layer: ImageLayer, window: Window, tiling: Tiling) -> Sliding
         ValueError: if the layer has no such form.
     """
     draft, root = layer.draft, layer.draft.root
-    initial = defining_op(root.operands[2])
-    image, padding = unpadded(root.operands[0], _identity(initial))
+    image, padding = unpadded(root.operands[0], *(_fillings(root) if not window.is_weighted else (0.0,)))
     source = layer.argument(image)
     if source >= len(draft.task.inputs):
         raise ValueError("the image is a weight")
@@ -49,13 +53,17 @@ def window_sliding(layer: ImageLayer, window: Window, tiling: Tiling) -> Sliding
     )
 
 
-def _identity(initial: ir.Operation | None) -> float:
-    """What a pooling starts from: padding with it leaves results as they are. For a sum it is zero."""
-    if initial is not None and initial.name == "linalg.generic":
-        constant = defining_op(initial.operands[0])
-        if constant is not None and constant.name == "arith.constant":
-            return float(ir.FloatAttr(constant.attributes["value"]).value)
-    return 0.0
+def _fillings(root: ir.Operation) -> tuple[float, ...]:
+    """What the image of a pooling may be padded with so that leaving it out changes nothing: what it starts from.
+
+    Where it seeks the largest element, torch-mlir starts from minus infinity but may pad with the lowest number.
+    """
+    initial = defining_op(root.operands[2])
+    constant = None if initial is None or initial.name != "linalg.generic" else defining_op(initial.operands[0])
+    if constant is None or constant.name != "arith.constant":
+        return (0.0,)
+    start = float(ir.FloatAttr(constant.attributes["value"]).value)
+    return (start, _LOWEST) if start == -math.inf else (start,)
 
 
 def _filters(layer: ImageLayer, window: Window) -> tuple[TapStrides, int]:
@@ -102,14 +110,18 @@ def window_tilings(window: Window, machine: Machine) -> list[Tiling]:
     """Tilings worth trying, best guess first."""
     _, channels, height, width = window.result.shape
     vectors = -(-channels // machine.lanes)
+    row_bytes = window.strides[0] * width * window.strides[1] * channels * 4
+    rows = max(1, min(_RESIDENT_BYTES // row_bytes, -(-height // _GROUPS)))
+    return [
+        Tiling(1, balanced(width, columns), wide, rows, -(-vectors // wide), 1)
+        for wide, columns in _register_shapes(window, vectors, machine)
+    ]
+
+
+def _register_shapes(window: Window, vectors: int, machine: Machine) -> list[tuple[int, int]]:
+    """Vectors and columns of register tiles that leave registers for the filters of a kernel row; where none does,
+    filters come from the cache each time."""
     taps = window.kernel[1] if window.is_weighted else 0
-    tilings = []
-    for wide in _WIDTHS:
-        free = (machine.accumulators - taps * wide) // wide
-        if wide > vectors or free < 1:
-            continue
-        columns = balanced(width, min(free, _MOST_COLUMNS))
-        row_bytes = window.strides[0] * width * window.strides[1] * channels * 4
-        rows = max(1, min(_RESIDENT_BYTES // row_bytes, -(-height // _GROUPS)))
-        tilings.append(Tiling(1, columns, wide, rows, -(-vectors // wide), 1))
-    return tilings
+    shapes = [(wide, machine.accumulators // wide - taps) for wide in _WIDTHS if wide <= vectors]
+    fitting = [(wide, min(columns, _MOST_COLUMNS)) for wide, columns in shapes if columns > 0]
+    return fitting or [(1, min(machine.accumulators, _MOST_COLUMNS))]

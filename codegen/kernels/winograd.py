@@ -24,7 +24,7 @@ class WinogradTiling:
         tile: m, pixels of the result along a side of a tile.
         columns: tiles in a register tile.
         vectors: of channels in a register tile, and in a panel.
-        block: tiles that a workgroup takes at a time.
+        block: tiles that a workgroup takes at a time, a multiple of ``columns``.
         groups: workgroups that share out the blocks.
         panels: of channels that one workgroup computes.
         unroll: steps over input channels that are written out.
@@ -37,6 +37,11 @@ class WinogradTiling:
     groups: int
     panels: int
     unroll: int
+
+    def __post_init__(self) -> None:
+        """Raises ValueError if the last register tile of a block would reach beyond its workspace."""
+        if self.block % self.columns:
+            raise ValueError(f"a block of {self.block} tiles does not divide into register tiles of {self.columns}")
 
     @property
     def size(self) -> int:

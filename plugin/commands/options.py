@@ -16,7 +16,8 @@ Value = TypeVar("Value")
 
 TargetOption = Annotated[str, typer.Option("--target", help="Device to compile for: cpu, vulkan or cuda.")]
 CpuOption = Annotated[
-    str | None, typer.Option("--cpu", help="CPU level: host, x86-64-v3, x86-64-v4, ... (default: host)")
+    str | None,
+    typer.Option("--cpu", help="CPU level: host, x86-64-v3, x86-64-v4, aarch64:neoverse-n1, ... (default: host)"),
 ]
 ArchOption = Annotated[
     str | None, typer.Option("--arch", help="GPU architecture: sm_80, llvmpipe, ... (default: llvmpipe or sm_80)")

@@ -38,6 +38,10 @@ def test_the_promised_type_is_what_comes_out(packing: Packing, dtype: str) -> No
     assert packed.flags.c_contiguous
 
 
+def test_a_scalar_stays_a_scalar() -> None:
+    assert Packing().apply(np.array(2.5, np.float32)).shape == ()
+
+
 def test_tiles_hold_the_filter_and_zeros() -> None:
     weights = values(FILTER)
     packed = TILED.apply(weights)

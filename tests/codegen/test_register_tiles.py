@@ -62,10 +62,12 @@ def test_row_blocks_divide_and_leave_some_workgroups(rows: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("level", "vector", "accumulators", "tile"), [("x86-64-v4", 64, 28, (16, 16)), ("x86-64-v3", 32, 12, (8, 8))]
+    ("level", "vector", "accumulators", "tile"),
+    [("x86-64-v4", 64, 28, (16, 16)), ("x86-64-v3", 32, 12, (8, 8)), ("aarch64:neoverse-n1", 16, 28, (8, 8))],
 )
 def test_the_compiler_knows_the_machine(level: str, vector: int, accumulators: int, tile: tuple[int, int]) -> None:
     machine = machine_of(Target.create("cpu", level), "f32")
     assert (machine.vector_bytes, machine.accumulators) == (vector, accumulators)
+    assert (machine.lanes, machine.registers) == (vector // 4, accumulators + 4)
     assert machine.tile == MatmulTile(*tile, 1)
     assert machine.vector_tile == MatmulTile(1, tile[1], 1)

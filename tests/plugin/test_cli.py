@@ -151,6 +151,7 @@ def test_a_bad_model_is_refused_and_nothing_is_written(
         (["--target", "vulkan", "--cpu", "host"], "--arch"),
         (["--arch", "sm_80"], "--cpu"),
         (["--cpu", "nonsense"], "no architecture 'nonsense' of the target cpu; name host, generic"),
+        (["--cpu", "aarch64:nonsense"], "for example aarch64:neoverse-n1"),
         (["--target", "vulkan", "--arch", "nonsense"], "name llvmpipe"),
         (["--target", "cuda", "--arch", "sm_999"], "name sm_80"),
         (["--threads", "1000"], "1000"),

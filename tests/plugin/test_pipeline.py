@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from sartor.artifact import Artifact
+from sartor.codegen.target import Target
 from sartor.config import CompileConfig
 from sartor.errors import CompileError, InfeasibleError, SartorError, UnsupportedModelError, UsageError
 from sartor.front_job import Front
@@ -22,6 +24,7 @@ from sartor.tuning.tables import Pin
 FrontOf = Callable[[str], Front]
 ModelFile = Callable[[str], Path]
 MODEL = "lenet"
+FOREIGN = "x86_64:x86-64-v3" if platform.machine() in ("aarch64", "arm64") else "aarch64:neoverse-n1"
 
 
 @pytest.fixture(scope="module")
@@ -130,6 +133,28 @@ def test_outputs_that_cannot_be_written_are_refused_first(config: CompileConfig,
     for output in (tmp_path, tmp_path / "absent" / "net.vmfb"):
         with pytest.raises(UsageError, match=r"cannot be written|is a directory"):
             compile_model(tmp_path / "no model", output, config)
+
+
+def test_code_that_does_not_run_here_is_made_of_kernels_by_guess(
+    config: CompileConfig, model_file: ModelFile, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    foreign = replace(config, target=Target.create("cpu", FOREIGN))
+    artifact = compile_model(model_file(MODEL), tmp_path / "net.vmfb", foreign)
+    assert f"this machine does not run cpu:{FOREIGN} code: compiled, but neither tuned nor checked" in caplog.text
+    assert (artifact.error, artifact.plan.measured) == (None, None)
+    variants = {each.layer: each.variant.partition(".")[2].partition("{")[0] for each in artifact.plan.layers}
+    assert (variants["conv1"], variants["conv2"], variants["dense2"]) == ("direct", "direct", "product")
+    again = replay_plan(model_file(MODEL), artifact.plan, tmp_path / "again.vmfb", foreign)
+    assert again.path.read_bytes() == artifact.path.read_bytes()
+    assert "compiled, but not checked" in caplog.text
+
+
+def test_pins_hold_for_code_that_does_not_run_here(
+    config: CompileConfig, model_file: ModelFile, tmp_path: Path
+) -> None:
+    pinned = replace(config, target=Target.create("cpu", FOREIGN), pins=(Pin("conv1", "*.stock"),))
+    plan = compile_model(model_file(MODEL), tmp_path / "net.vmfb", pinned).plan
+    assert next(each for each in plan.layers if each.layer == "conv1").variant.endswith(".stock")
 
 
 def test_samples_are_what_the_model_takes(front_of: FrontOf) -> None:

@@ -23,7 +23,7 @@ from sartor.runtime.device_array import from_view, upload
 from sartor.runtime.iree_runtime import Program
 from sartor.runtime.module import open_module
 from sartor.runtime.signature import Array, TensorSpec
-from tests.codegen.routines.layer_cases import MAKERS
+from tests.codegen.routines.layer_cases import MAKERS, Maker
 
 
 @dataclass(frozen=True)
@@ -53,9 +53,9 @@ class Subject:
         return [random.standard_normal(each.shape).astype(each.numpy_dtype) for each in self.task.inputs]
 
 
-def layers(folder: Path) -> Iterator[tuple[Layer, Mapping[str, Array]]]:
-    """Every layer of the cases, with the weights of its model."""
-    for name, make in MAKERS.items():
+def layers(folder: Path, makers: Mapping[str, Maker] = MAKERS) -> Iterator[tuple[Layer, Mapping[str, Array]]]:
+    """Every layer of the models, with the weights of its model."""
+    for name, make in makers.items():
         path = folder / f"{name}.onnx"
         onnx.save(make(), path)
         front = run_front(path, {}, None)
@@ -64,14 +64,19 @@ def layers(folder: Path) -> Iterator[tuple[Layer, Mapping[str, Array]]]:
             yield layer, front.weights
 
 
-def load(subjects: Mapping[str, Subject], target: Target) -> Program:
-    """One module that runs all code of all subjects."""
+def compiled(subjects: Mapping[str, Subject], target: Target) -> bytes:
+    """One module with all code of all subjects."""
     symbols = {each.symbol(name): (each, name) for each in subjects.values() for name in each.implementations}
     implementations = {symbol: each.implementations[name] for symbol, (each, name) in symbols.items()}
     codes = lower(implementations, target)
     pieces = {symbol: Piece(symbol, implementations[symbol], code) for symbol, code in codes.items()}
     signatures = {symbol: each.signature(name) for symbol, (each, name) in symbols.items()}
-    module = open_module(compile_bench(target, pieces, signatures))
+    return compile_bench(target, pieces, signatures)
+
+
+def load(subjects: Mapping[str, Subject], target: Target) -> Program:
+    """The module, ready to run."""
+    module = open_module(compiled(subjects, target))
     return Program(module.native, "contract", open_device(target.device), {})
 
 

@@ -13,6 +13,15 @@ from tests.tiny_models import Builder
 Shape = tuple[int, ...]
 
 
+@dataclass(frozen=True)
+class Follower:
+    """A node after the root, with the shape of its other operand if it has one, which may be a weight."""
+
+    kind: str
+    operand: Shape | None = None
+    weight: bool = False
+
+
 @dataclass
 class Cases:
     """Collects cases; the root node of each has the case's name."""
@@ -27,8 +36,14 @@ class Cases:
         self.inputs.append((name, shape))
         return name
 
-    def finish(self, name: str, value: str, shape: Shape) -> None:
-        """An output of the model, which ends the case ``name``."""
+    def finish(self, name: str, value: str, shape: Shape, followers: Sequence[Follower] = ()) -> None:
+        """What follows the root of the case ``name``, and an output of the model, which ends it."""
+        for index, each in enumerate(followers):
+            others: list[str] = []
+            if each.operand is not None:
+                given = f"{name}.{index}"
+                others = [self.builder.weight(*each.operand) if each.weight else self.source(given, each.operand)]
+            value = self.builder.op(each.kind, f"{name}.{index}.{each.kind}", value, *others)
         self.outputs.append((value, shape))
         self.names.append(name)
 
@@ -40,35 +55,44 @@ class Cases:
         kernel: Shape = (3, 3),
         *,
         pads: Sequence[int] | None = None,
-        stride: int = 1,
-        dilation: int = 1,
+        stride: int | Shape = 1,
+        dilation: int | Shape = 1,
         groups: int = 1,
         bias: bool = True,
         activation: str = "Relu",
         residual: bool = False,
+        followers: Sequence[Follower] = (),
     ) -> None:
         """A convolution with what may follow it."""
-        edges = [(size - 1) // 2 * dilation for size in kernel]
+        strides, dilations = (each if isinstance(each, tuple) else (each, each) for each in (stride, dilation))
+        edges = [(size - 1) // 2 * step for size, step in zip(kernel, dilations, strict=True)]
         pads = [*edges, *edges] if pads is None else list(pads)
         weights = [self.builder.weight(channels, image[1] // groups, *kernel)]
         weights += [self.builder.weight(channels)] if bias else []
         value = self.builder.op(
             "Conv", name, self.source(f"{name}.x", image), *weights,
-            pads=pads, strides=[stride] * 2, dilations=[dilation] * 2, group=groups,
+            pads=pads, strides=strides, dilations=dilations, group=groups,
         )  # fmt: skip
         sizes = [
-            (image[2 + axis] + pads[axis] + pads[2 + axis] - dilation * (kernel[axis] - 1) - 1) // stride + 1
+            (image[2 + axis] + pads[axis] + pads[2 + axis] - dilations[axis] * (kernel[axis] - 1) - 1) // strides[axis]
+            + 1
             for axis in range(2)
         ]
         shape = (image[0], channels, *sizes)
-        if residual:
-            value = self.builder.op("Add", f"{name}.add", value, self.source(f"{name}.r", shape))
-        if activation:
-            value = self.builder.op(activation, f"{name}.act", value)
-        self.finish(name, value, shape)
+        standard = [Follower("Add", shape)] if residual else []
+        standard += [Follower(activation)] if activation else []
+        self.finish(name, value, shape, [*standard, *followers])
 
     def product(
-        self, name: str, left: Shape, right: Shape, *, weight: bool = True, bias: bool = True, gelu: bool = False
+        self,
+        name: str,
+        left: Shape,
+        right: Shape,
+        *,
+        weight: bool = True,
+        bias: bool = True,
+        gelu: bool = False,
+        followers: Sequence[Follower] = (),
     ) -> None:
         """A matrix product with what may follow it."""
         given = self.source(f"{name}.x", left)
@@ -80,7 +104,7 @@ class Cases:
             half = self.builder.constant(np.array(0.7, np.float32))
             erf = self.builder.op("Erf", f"{name}.erf", self.builder.op("Mul", f"{name}.half", value, half))
             value = self.builder.op("Mul", f"{name}.gelu", value, erf)
-        self.finish(name, value, (*left[:-1], right[-1]))
+        self.finish(name, value, (*left[:-1], right[-1]), followers)
 
     def gemm(self, name: str, rows: int, inner: int, columns: int) -> None:
         """A product by a weight stored ``[N, K]``."""
@@ -162,7 +186,9 @@ def in_half(model: ModelProto) -> ModelProto:
     return model
 
 
-MAKERS: dict[str, Callable[[], ModelProto]] = {
+Maker = Callable[[], ModelProto]
+
+MAKERS: dict[str, Maker] = {
     "f32": lambda: all_cases().model(),
     "f16": lambda: in_half(half_cases().model()),
 }

@@ -1,0 +1,97 @@
+"""Kernels of a few ops, compiled into one module and run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from sartor.codegen.bench_module import EXPORT_PREFIX, compile_bench
+from sartor.codegen.dispatches import lower
+from sartor.codegen.iree_compiler import arith, ir, vector
+from sartor.codegen.kernels.assembler import Assembler, Index
+from sartor.codegen.kernels.executable import Kernel, Write
+from sartor.codegen.layer import TensorType
+from sartor.codegen.layouts import PLAIN
+from sartor.codegen.routine import Implementation
+from sartor.codegen.stitch import Piece
+from sartor.codegen.target import Target
+from sartor.runtime.device import open_device
+from sartor.runtime.device_array import from_view, upload
+from sartor.runtime.iree_runtime import Program
+from sartor.runtime.module import open_module
+from sartor.runtime.signature import Array, TensorSpec
+
+HOST = Target.create("cpu")
+LANES = 4
+
+
+@dataclass(frozen=True)
+class SmallKernel:
+    """A kernel over f32, and what it is run on.
+
+    Attributes:
+        write: emits the code of a workgroup.
+        inputs: of one dimension each.
+        size: elements of the result.
+        groups: workgroups in each dimension.
+    """
+
+    write: Write
+    inputs: Sequence[Array]
+    size: int
+    groups: tuple[int, int, int] = (1, 1, 1)
+
+    @property
+    def kernel(self) -> Kernel:
+        reads = tuple(TensorType(each.shape, "f32") for each in self.inputs)
+        return Kernel("small", reads, (TensorType((self.size,), "f32"),), self.groups, LANES)
+
+    @property
+    def implementation(self) -> Implementation:
+        kernel = self.kernel
+        names = [f"%a{index}" for index in range(len(kernel.reads))]
+        arguments = ", ".join(f"{name}: {each}" for name, each in zip(names, kernel.reads, strict=True))
+        (result,) = kernel.results
+        head = f"util.func public @layer({arguments}) -> {result} {{"
+        body = "\n".join([head, f"  {kernel.dispatch(names)}", f"  util.return %r : {result}", "}"])
+        return Implementation(body, (PLAIN,) * len(names), PLAIN, (), _Source(self))
+
+
+@dataclass(frozen=True)
+class _Source:
+    small: SmallKernel
+    identity: str = "small"
+
+    def executables(self) -> tuple[str, ...]:
+        return (self.small.kernel.executable(HOST, self.small.write),)
+
+
+def run_kernels(kernels: Mapping[str, SmallKernel]) -> dict[str, Array]:
+    """The result of each kernel."""
+    implementations = {name: each.implementation for name, each in kernels.items()}
+    pieces = {name: Piece(name, implementations[name], code) for name, code in lower(implementations, HOST).items()}
+    signatures = {name: (list(each.kernel.reads), list(each.kernel.results)) for name, each in kernels.items()}
+    module = open_module(compile_bench(HOST, pieces, signatures))
+    program = Program(module.native, "small kernels", open_device("cpu", 1), {})
+    return {name: _run(program, name, each) for name, each in kernels.items()}
+
+
+def _run(program: Program, name: str, small: SmallKernel) -> Array:
+    views = [upload(each, program.device).view for each in small.inputs]
+    (result,) = program.invoke(EXPORT_PREFIX + name, views)
+    spec = TensorSpec("result", "float32", (small.size,))
+    return from_view(result, program.device, spec).to_host().copy()
+
+
+def number(asm: Assembler, index: Index) -> ir.Value:
+    """A vector that repeats an index as a float."""
+    f32 = ir.F32Type.get()
+    wide = arith.index_cast(ir.IntegerType.get_signless(64), asm.value(index))
+    return vector.broadcast(asm.vector_type(f32), arith.sitofp(f32, wide))
+
+
+def floats(*values: float) -> Array:
+    """An array of one dimension."""
+    return np.array(values, np.float32)

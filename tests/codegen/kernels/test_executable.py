@@ -1,0 +1,78 @@
+"""Kernels as executables: their workgroups, their names, and what is said about those that are wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from sartor.codegen.dispatches import lower
+from sartor.codegen.iree_compiler import ir
+from sartor.codegen.kernels.assembler import Assembler, Index
+from sartor.codegen.kernels.executable import executable_target
+from sartor.codegen.target import Target
+from sartor.errors import CompileError
+from tests.codegen.kernels.small_kernels import HOST, LANES, SmallKernel, floats, number, run_kernels
+
+Group = tuple[Index, Index, Index]
+
+
+def _positions(groups: Group) -> SmallKernel:
+    """Every workgroup writes its position, one vector for each dimension."""
+    sizes = tuple(each for each in groups if isinstance(each, int))
+
+    def write(asm: Assembler, memories: Sequence[ir.Value], group: Group) -> None:
+        linear = asm.add(group[0], asm.mul(group[1], sizes[0]), asm.mul(group[2], sizes[0] * sizes[1]))
+        for axis, index in enumerate(group):
+            place = asm.add(asm.mul(linear, 3 * LANES), axis * LANES)
+            asm.store(number(asm, index), memories[-1], place, LANES)
+
+    return SmallKernel(write, [floats(0)], int(np.prod(sizes)) * 3 * LANES, (sizes[0], sizes[1], sizes[2]))
+
+
+def _broken(asm: Assembler, memories: Sequence[ir.Value], group: Group) -> None:
+    ir.Operation.create("arith.addf", results=[ir.F32Type.get()], operands=[asm.value(0), asm.value(1)])
+
+
+def test_every_workgroup_knows_its_position() -> None:
+    """The same symbol inside each kernel does not clash."""
+    kernels = {"line": _positions((5, 1, 1)), "plane": _positions((1, 3, 2)), "space": _positions((2, 3, 4))}
+    results = run_kernels(kernels)
+    for name, kernel in kernels.items():
+        x, y, z = kernel.groups
+        expected = [(i, j, k) for k in range(z) for j in range(y) for i in range(x)]
+        found = results[name].reshape(-1, 3, LANES)
+        assert (found == found[..., :1]).all()
+        assert found[..., 0].tolist() == [list(map(float, each)) for each in expected]
+
+
+def test_a_dimension_of_one_workgroup_is_a_constant() -> None:
+    seen: list[Group] = []
+
+    def write(asm: Assembler, memories: Sequence[ir.Value], group: Group) -> None:
+        seen.append(group)
+
+    small = SmallKernel(write, [floats(0)], 1, (1, 3, 1))
+    small.kernel.executable(HOST, write)
+    assert [isinstance(each, int) for each in seen[0]] == [True, False, True]
+
+
+def test_a_kernel_that_is_not_valid_is_no_candidate() -> None:
+    broken = SmallKernel(_broken, [floats(0)], 1)
+    with pytest.raises(ValueError, match="operand #0 must be floating-point"):
+        broken.kernel.executable(HOST, _broken)
+    with pytest.raises(CompileError, match=r"a kernel cannot be written: .*operand #0"):
+        lower({"broken": broken.implementation}, HOST)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "words"),
+    [
+        ("x86-64-v3", ("embedded-elf-x86_64", "native_vector_size = 32")),
+        ("aarch64:neoverse-n1", ("embedded-elf-arm_64", "native_vector_size = 16", 'cpu = "neoverse-n1"')),
+    ],
+)
+def test_executables_are_for_the_targets_cpu(architecture: str, words: tuple[str, ...]) -> None:
+    attribute = executable_target(Target.create("cpu", architecture))
+    assert all(word in attribute for word in words)

@@ -1,0 +1,160 @@
+"""Layers of sizes that the kernels' tiles do not divide, and register tiles that nobody would choose for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import product
+
+from onnx import ModelProto
+
+from sartor.codegen.routine import Parameters
+from tests.codegen.routines.layer_cases import Cases, Follower, Shape
+
+
+def add_windows_of_pixels(cases: Cases) -> None:
+    """Convolutions whose windows lie on their images in every way."""
+    cases.convolution("larger_kernel", (1, 16, 3, 4), 32, (7, 7))
+    cases.convolution("larger_kernel_odd", (1, 3, 2, 2), 20, (5, 5))
+    cases.convolution("wide_padding", (1, 16, 3, 3), 32, pads=[18] * 4)
+    cases.convolution("uneven_padding", (1, 16, 6, 7), 32, pads=[0, 2, 1, 3])
+    cases.convolution("stride3", (1, 17, 13, 11), 40, stride=3)
+    cases.convolution("uneven_window", (1, 16, 13, 11), 40, (3, 5), stride=(2, 1), dilation=(1, 2))
+    cases.convolution("dilation3_stride2", (1, 16, 17, 15), 32, stride=2, dilation=3)
+    cases.convolution("one_row", (1, 16, 3, 20), 32, pads=[0] * 4)
+    cases.convolution("one_column", (1, 16, 20, 3), 32, pads=[0] * 4)
+    cases.convolution("batch3", (3, 24, 9, 8), 24)
+    cases.convolution("images3", (3, 19, 7, 9), 70, residual=True)
+
+
+def add_channels(cases: Cases) -> None:
+    """Convolutions with few channels, or with some more than vectors and panels hold."""
+    cases.convolution("panels", (1, 8, 9, 9), 150)
+    cases.convolution("panels1x1", (1, 8, 9, 9), 150, (1, 1))
+    cases.convolution("prime1x1", (3, 16, 7, 13), 40, (1, 1), activation="Tanh")
+    cases.convolution("one_pixel1x1", (1, 64, 1, 1), 48, (1, 1), activation="HardSwish")
+    cases.convolution("one_pixel3x3", (2, 16, 1, 1), 24)
+    for channels in (1, 3, 5):
+        cases.convolution(f"channels{channels}", (1, channels, 9, 8), 24)
+
+
+def add_operands(cases: Cases) -> None:
+    """Convolutions followed by operands that repeat along some dimensions."""
+    image = (1, 16, 7, 5)
+    operands: dict[str, Shape] = {
+        "by_channel": (1, 32, 1, 1),
+        "by_pixel": (1, 1, 7, 5),
+        "by_row": (1, 1, 7, 1),
+        "by_number": (1,),
+        "by_scalar": (),
+        "by_channel_alone": (32, 1, 1),
+    }
+    for name, operand in operands.items():
+        cases.convolution(name, image, 32, followers=[Follower("Mul", operand)])
+    cases.convolution("by_image", (3, 16, 7, 5), 32, followers=[Follower("Mul", (3, 1, 1, 1))])
+    cases.convolution("by_pixel1x1", image, 32, (1, 1), followers=[Follower("Add", (1, 1, 7, 5))])
+    excitation = [Follower("Mul", (3, 32, 1, 1)), Follower("Add", (3, 32, 7, 5))]
+    cases.convolution("squeeze_excite", (3, 16, 7, 5), 32, (1, 1), followers=excitation)
+    cases.convolution("image_bias", image, 32, followers=[Follower("Add", (1, 32, 7, 5), weight=True)])
+    cases.convolution("pixel_bias", image, 32, bias=False, followers=[Follower("Add", (1, 1, 7, 5), weight=True)])
+
+
+def add_windows(cases: Cases) -> None:
+    """Depthwise convolutions and poolings."""
+
+    def depthwise(name: str, image: Shape, kernel: Shape = (3, 3), **settings: object) -> None:
+        cases.convolution(name, image, image[1], kernel, groups=image[1], **settings)  # type: ignore[arg-type]
+
+    depthwise("apart_larger_kernel", (1, 20, 2, 3), (5, 5))
+    depthwise("apart_wide_padding", (1, 16, 3, 3), pads=[20] * 4)
+    depthwise("apart_stride3", (3, 37, 11, 13), stride=3)
+    depthwise("apart_dilation3_stride2", (1, 5, 17, 15), stride=2, dilation=3)
+    depthwise("apart_one_pixel", (1, 24, 1, 1))
+    depthwise("apart_long_kernel", (3, 16, 4, 20), (1, 17), pads=[0] * 4)
+    depthwise("apart_longest_kernel", (1, 16, 5, 40), (3, 31))
+    depthwise("apart_excited", (2, 16, 5, 5), followers=[Follower("Mul", (2, 16, 1, 1))])
+    cases.pool("average32x32", "GlobalAveragePool", (1, 20, 32, 32), (1, 20, 1, 1))
+    cases.pool("largest9x32", "GlobalMaxPool", (2, 20, 9, 32), (2, 20, 1, 1))
+    square = {"kernel_shape": [3, 3]}
+    cases.pool(
+        "average_padded", "AveragePool", (1, 16, 7, 7), (1, 16, 9, 9), pads=[2] * 4, count_include_pad=1, **square
+    )
+    cases.pool("average_of_what_is_there", "AveragePool", (1, 16, 7, 7), (1, 16, 7, 7), pads=[1] * 4, **square)
+    cases.pool("max_dilated", "MaxPool", (1, 16, 11, 11), (1, 16, 7, 7), dilations=[2, 2], **square)
+    cases.pool("max_stride3", "MaxPool", (3, 21, 11, 12), (3, 21, 4, 4), strides=[3, 3], pads=[1] * 4, **square)
+    cases.pool(
+        "max_uneven_padding", "MaxPool", (2, 37, 8, 9), (2, 37, 4, 4), strides=[2, 2], pads=[1, 1, 0, 0], **square
+    )
+    cases.pool("max_rounded_up", "MaxPool", (1, 16, 8, 8), (1, 16, 4, 4), strides=[2, 2], ceil_mode=1, **square)
+
+
+def add_products(cases: Cases) -> None:
+    """Products of matrices of one row or column, of batches, and of matrices stored by columns."""
+    cases.product("vectors", (3, 1, 16), (3, 16, 24), weight=False, bias=False)
+    cases.product("vector", (64,), (64, 150))
+    cases.product("depth1", (5, 1), (1, 19), weight=False)
+    cases.product("column1", (5, 47), (47, 1))
+    cases.product("one_number", (1, 47), (47, 1))
+    cases.product("batch_by_weight", (3, 7, 16), (16, 70), gelu=True)
+    cases.product("odd", (13, 33), (33, 70), followers=[Follower("Add", (13, 70)), Follower("Tanh")])
+    cases.product("matrix_bias", (7, 16), (16, 150), followers=[Follower("Add", (7, 150), weight=True)])
+    cases.product("column_bias", (7, 16), (16, 50), followers=[Follower("Add", (7, 1), weight=True)])
+    cases.product("scaled", (7, 33), (33, 50), followers=[Follower("Mul", (1,)), Follower("Exp")])
+    cases.product(
+        "masked", (1, 3, 7, 16), (1, 3, 16, 9), weight=False, bias=False, followers=[Follower("Add", (1, 1, 7, 9))]
+    )
+    cases.product("many", (3, 13, 5), (3, 5, 70), weight=False, bias=False)
+    turned = cases.builder.op("Transpose", "turned.y.turned", cases.source("turned.y", (3, 9, 16)), perm=[0, 2, 1])
+    cases.finish(
+        "turned", cases.builder.op("MatMul", "turned", cases.source("turned.x", (3, 7, 16)), turned), (3, 7, 9)
+    )
+
+
+def kernel_cases() -> Cases:
+    """All of them."""
+    cases = Cases()
+    for add in (add_windows_of_pixels, add_channels, add_operands, add_windows, add_products):
+        add(cases)
+    return cases
+
+
+def kernel_model() -> ModelProto:
+    """All of them in one model."""
+    return kernel_cases().model()
+
+
+def _tilings(*rows: tuple[int, int, int, int, int, int]) -> list[Parameters]:
+    names = ("lines", "columns", "vectors", "rows", "panels", "unroll")
+    return [dict(zip(names, row, strict=True)) for row in rows]
+
+
+# Tiles of one pixel, tiles beyond the image, tiles of several lines, workgroups of uneven numbers of rows and panels.
+_EXTREME = _tilings(
+    (1, 1, 1, 1, 1, 1),
+    (1, 3, 8, 2, 1, 4),
+    (1, 20, 1, 3, 99, 3),
+    (1, 5, 2, 4, 2, 3),
+    (2, 3, 2, 99, 1, 2),
+    (4, 9, 1, 99, 99, 7),
+)
+_WINDOWS = _tilings((1, 1, 1, 1, 1, 1), (1, 3, 8, 2, 1, 1), (1, 20, 1, 3, 99, 1))
+_ROWS = _EXTREME[:4]
+
+
+def extreme_winograd(*tiles: int) -> Iterator[Parameters]:
+    """One tile at a time by more workgroups than there are, and blocks larger than the image."""
+    names = ("tile", "columns", "vectors", "block", "groups", "panels", "unroll")
+    for tile, sizes in product(tiles, ((1, 1, 1, 30, 1, 1), (3, 8, 6, 1, 99, 3), (2, 2, 64, 3, 2, 1))):
+        yield dict(zip(names, (tile, *sizes), strict=True))
+
+
+EXTREME: Mapping[str, Mapping[str, list[Parameters]]] = {
+    "images3": {"direct": _EXTREME, "fused_winograd": [*extreme_winograd(2), *list(extreme_winograd(4, 6))[2:4]]},
+    "uneven_padding": {"direct_blocked": _EXTREME, "fused_winograd_blocked": list(extreme_winograd(4))[1:]},
+    "one_pixel3x3": {"direct": _ROWS[:1], "fused_winograd": list(extreme_winograd(6))[:1]},
+    "squeeze_excite": {"direct": _ROWS},
+    "apart_stride3": {"window": _WINDOWS},
+    "apart_wide_padding": {"window_blocked": _WINDOWS},
+    "max_uneven_padding": {"window": _WINDOWS},
+    "odd": {"product": _ROWS},
+    "many": {"product": _ROWS},
+}

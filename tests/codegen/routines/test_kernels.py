@@ -1,0 +1,156 @@
+"""Our own kernels compute what candidate 0 computes, whatever the sizes of layers, tiles and vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from sartor.codegen.layer import Layer
+from sartor.codegen.routine import Implementation, Rejected, Variant, variants_of
+from sartor.codegen.routines import ROUTINES
+from sartor.codegen.target import Target
+from sartor.runtime.iree_runtime import Program
+from sartor.runtime.module import open_module
+from sartor.runtime.signature import Array
+from sartor.tuning.hardware import host
+from tests.codegen.routines.harness import Subject, compiled, layers, load, relative_errors
+from tests.codegen.routines.kernel_cases import EXTREME, kernel_cases, kernel_model
+
+Found = Mapping[str, tuple[Layer, Mapping[str, Array]]]
+
+HOST = Target.create("cpu")
+AVX2 = Target.create("cpu", "x86-64-v3")
+NEON = Target.create("cpu", "aarch64:neoverse-n1")
+CASES = kernel_cases().names
+
+KERNELS = (
+    "direct",
+    "direct_blocked",
+    "product",
+    "window",
+    "window_blocked",
+    "fused_winograd",
+    "fused_winograd_blocked",
+)
+STOCK = ROUTINES[0]
+BY_NAME = {each.name: each for each in ROUTINES if each.name in KERNELS}
+
+# Every parameter set is tried on these, the first one on the others.
+THOROUGH = ("panels", "squeeze_excite", "apart_stride3", "batch_by_weight")
+FOR_OTHER_CPUS = (
+    "larger_kernel_odd",
+    "wide_padding",
+    "uneven_window",
+    "batch3",
+    "images3",
+    "panels",
+    "prime1x1",
+    "one_pixel1x1",
+    "squeeze_excite",
+    "apart_stride3",
+    "apart_longest_kernel",
+    "average32x32",
+    "max_uneven_padding",
+    "batch_by_weight",
+    "odd",
+    "many",
+)
+
+# Sums in another order; Winograd's sums have terms larger than their result.
+MAX_ERROR, MAX_WINOGRAD_ERROR = 1e-5, 1e-3
+
+# Why no kernel computes the others.
+REFUSED = {
+    "average_of_what_is_there": "linalg.index has no form on vectors",
+    "depth1": "the layer has not exactly one op that adds up",
+    "column1": "the root is no product of a matrix by a matrix on its right",
+    "one_number": "the root is no product of a matrix by a matrix on its right",
+}
+
+
+def _variants(layer: Layer, target: Target) -> dict[str, Implementation]:
+    """Candidate 0 and what the kernel routines offer."""
+    stock = STOCK.build(layer.task, {}, target)
+    assert isinstance(stock, Implementation)
+    found = {"stock": stock}
+    for routine in BY_NAME.values():
+        variants = [each for each in variants_of(routine, layer.task, target) if isinstance(each, Variant)]
+        kept = variants if layer.name in THOROUGH and target == HOST else variants[:1]
+        found |= {each.descriptor.partition(".")[2]: each.implementation for each in kept}
+    return found
+
+
+def _extremes(layer: Layer) -> dict[str, Implementation]:
+    found: dict[str, Implementation] = {}
+    for name, choices in EXTREME.get(layer.name, {}).items():
+        for parameters in choices:
+            built = BY_NAME[name].build(layer.task, parameters, HOST)
+            assert isinstance(built, Implementation), (name, parameters, built)
+            found[f"{name}{sorted(parameters.items())}"] = built
+    return found
+
+
+def _wrong(program: Program, subject: Subject) -> dict[str, float]:
+    return {
+        name: error
+        for name, error in relative_errors(program, subject).items()
+        if not error <= (MAX_WINOGRAD_ERROR if "winograd" in name else MAX_ERROR)
+    }
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
+    return {
+        layer.name: (layer, weights)
+        for layer, weights in layers(tmp_path_factory.mktemp("kernels"), {"kernels": kernel_model})
+    }
+
+
+@pytest.fixture(scope="module")
+def subjects(found: Found) -> dict[str, Subject]:
+    return {
+        name: Subject(layer, weights, _variants(layer, HOST) | _extremes(layer))
+        for name, (layer, weights) in found.items()
+        if name in CASES
+    }
+
+
+@pytest.fixture(scope="module")
+def program(subjects: dict[str, Subject]) -> Program:
+    return load(subjects, HOST)
+
+
+def _for(found: Found, target: Target) -> dict[str, Subject]:
+    return {name: Subject(*found[name], _variants(found[name][0], target)) for name in FOR_OTHER_CPUS}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_kernel_computes_the_layer(case: str, subjects: dict[str, Subject], program: Program) -> None:
+    subject = subjects[case]
+    assert (len(subject.implementations) == 1) == (case in REFUSED)
+    assert _wrong(program, subject) == {}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_layer_without_kernels_says_why(case: str, found: Found) -> None:
+    answers = [each for routine in BY_NAME.values() for each in variants_of(routine, found[case][0].task, HOST)]
+    assert REFUSED[case] in {each.reason for each in answers if isinstance(each, Rejected)}
+
+
+@pytest.mark.skipif(not {"avx2", "fma"} <= set(host().features), reason="this CPU has no AVX2")
+def test_kernels_for_avx2_compute_the_layers(found: Found) -> None:
+    chosen = _for(found, AVX2)
+    program = load(chosen, AVX2)
+    assert {name: _wrong(program, each) for name, each in chosen.items()} == {name: {} for name in chosen}
+
+
+def test_kernels_for_aarch64_compile(found: Found) -> None:
+    module = open_module(compiled(_for(found, NEON), NEON))
+    assert len(module.functions) >= 2 * len(FOR_OTHER_CPUS)
+
+
+def test_a_block_that_register_tiles_do_not_divide_is_refused(found: Found) -> None:
+    parameters = {"tile": 4, "columns": 4, "vectors": 2, "block": 6, "groups": 1, "panels": 1, "unroll": 1}
+    answer = BY_NAME["fused_winograd"].build(found["images3"][0].task, parameters, HOST)
+    assert answer == Rejected("a block of 6 tiles does not divide into register tiles of 4")
