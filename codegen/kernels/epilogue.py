@@ -14,6 +14,7 @@ from sartor.codegen.chain import Chain
 from sartor.codegen.iree_compiler import ir
 from sartor.codegen.kernels.access import Access
 from sartor.codegen.kernels.assembler import Assembler, Index
+from sartor.codegen.kernels.special_functions import erf
 from sartor.codegen.operations import body_of, defining_op, indexing_maps
 
 _VECTOR_DIALECTS = ("arith.", "math.")
@@ -218,6 +219,8 @@ def emit_region(asm: Assembler, op: ir.Operation, inputs: Sequence[ir.Value]) ->
 
 
 def _on_vectors(asm: Assembler, op: ir.Operation, operands: list[ir.Value]) -> ir.Value:
+    if op.name == "math.erf" and isinstance(op.results[0].type, ir.F32Type):
+        return erf(asm, *operands)
     attributes = {name: op.attributes[name] for name in op.attributes}
     kinds = [asm.vector_type(each.type) for each in op.results]
     return ir.Operation.create(op.name, results=kinds, operands=operands, attributes=attributes).results[0]
