@@ -33,6 +33,7 @@ from sartor.onnx_model.rewrites.pool_indices import gather_pool_indices
 from sartor.onnx_model.rewrites.recurrent import unroll_recurrent
 from sartor.onnx_model.rewrites.resize import gather_resize
 from sartor.onnx_model.rewrites.sort_nodes import sort_nodes
+from sartor.onnx_model.rewrites.split_groups import split_groups
 from sartor.onnx_model.rewrites.transposed_conv import stretched_conv
 from sartor.onnx_model.rewrites.upgrade_opset import upgrade_opset
 from sartor.onnx_model.rewrites.widen_reductions import widen_reductions
@@ -72,6 +73,7 @@ LOWER: tuple[Rewrite, ...] = (
     expand_standard,
     explicit_padding,
     stretched_conv,
+    split_groups,
     unroll_recurrent,
     gather_resize,
     gather_grid_sample,

@@ -464,6 +464,16 @@ _add(
     {"words": weights(11, 8), "places": weights(7, 8), "segments": weights(2, 8), **_G},
 )
 
+# Groups that become convolutions of their own, with and without bias; narrow ones stay.
+for count, inputs in ((2, ["x", "w"]), (2, ["x", "w", "b"]), (4, ["x", "w", "b"])):
+    _add(
+        f"conv_{count}_groups_{len(inputs)}",
+        [node("Conv", inputs, ["y"], group=count, pads=[1, 0, 0, 1], strides=[2, 1])],
+        [("x", (2, 32, 6, 5), FLOAT)],
+        ["y"],
+        {"w": weights(40, 32 // count, 3, 2), "b": weights(40)},
+    )
+
 # Sampling at computed positions, many of them outside the image.
 for sampling in ("bilinear", "nearest"):
     for border in ("zeros", "border", "reflection"):
