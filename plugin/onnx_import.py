@@ -6,6 +6,8 @@ travel beside the module until they are packed for the routines that were chosen
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,7 +44,7 @@ def _with_safe_names(model: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str,
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     copy.graph.name = "main_graph"
-    renamed = {tensor.name: f"w{index}" for index, tensor in enumerate(copy.graph.initializer)}
+    renamed = dict(zip([tensor.name for tensor in copy.graph.initializer], _free_names(copy.graph), strict=False))
     weights: dict[str, np.ndarray] = {}
     for tensor in copy.graph.initializer:
         tensor.name = renamed[tensor.name]
@@ -57,6 +59,12 @@ def _with_safe_names(model: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str,
             node = helper.make_node("Identity", [renamed[output.name]], [output.name], name=output.name)
             copy.graph.node.append(node)
     return copy, weights
+
+
+def _free_names(graph: onnx.GraphProto) -> Iterator[str]:
+    """``w0, w1, …`` without those that something computed or passed in is called."""
+    taken = {name for node in graph.node for name in node.output} | {each.name for each in graph.input}
+    return (name for index in itertools.count() if (name := f"w{index}") not in taken)
 
 
 def _to_torch_onnx(model: onnx.ModelProto) -> str:

@@ -19,6 +19,14 @@ def test_weights_are_the_initialisers() -> None:
     assert all(np.array_equal(one, other) for one, other in zip(found.values(), expected, strict=True))
 
 
+def test_values_may_be_called_as_weights_are() -> None:
+    b = Builder()
+    first = b.op("Relu", "w1", b.conv("w0", "w2", (3, 16)))
+    b.op("Relu", "y", b.conv("conv", first, (16, 8)))
+    imported = import_model(b.model([("w2", (1, 3, 4, 4))], [("y", (1, 8, 4, 4))]))
+    assert [each.shape for each in imported.weights.values()] == [(16, 3, 3, 3), (16,), (8, 16, 3, 3), (8,)]
+
+
 def test_the_model_is_not_changed() -> None:
     model = blocks()
     import_model(model)
