@@ -112,8 +112,10 @@ def window_tilings(window: Window, machine: Machine) -> list[Tiling]:
     vectors = -(-channels // machine.lanes)
     row_bytes = window.strides[0] * width * window.strides[1] * channels * 4
     rows = max(1, min(_RESIDENT_BYTES // row_bytes, -(-height // _GROUPS)))
+    # An odd number of ranges of rows leaves one of two threads waiting; halves of the panels even it out.
+    halves = 2 if -(-height // rows) % 2 else 1
     return [
-        Tiling(1, balanced(width, columns), wide, rows, -(-vectors // wide), 1)
+        Tiling(1, balanced(width, columns), wide, rows, -(-vectors // (wide * halves)), 1)
         for wide, columns in _register_shapes(window, vectors, machine)
     ]
 

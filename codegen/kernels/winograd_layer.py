@@ -102,8 +102,11 @@ def _tiling(shape: Shape, tile: int, work: tuple[int, int, int], lanes: int, mos
     tiles, depth, vectors = work
     columns, wide = shape.columns, shape.vectors
     bytes_of_tile = (tile + KERNEL - 1) ** 2 * (depth + lanes + wide * lanes) * _FLOAT_BYTES
-    fitting = max(1, _RESIDENT_BYTES // (bytes_of_tile * columns))
-    block = min(fitting, -(-tiles // columns)) * columns
+    runs, fitting = -(-tiles // columns), max(1, _RESIDENT_BYTES // (bytes_of_tile * columns))
+    # As many blocks as can be shared out evenly, and no larger than they must be.
+    blocks = -(-runs // fitting)
+    blocks += blocks % most_groups if 1 < blocks < runs else 0
+    block = -(-runs // blocks) * columns
     panels = -(-vectors // wide)
     groups = min(most_groups, -(-tiles // block))
     split = panels if groups > 1 else -(-panels // min(most_groups, panels))
