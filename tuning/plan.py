@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -139,13 +138,3 @@ class Plan:
 
 
 _ADAPTER: TypeAdapter[Plan] = TypeAdapter(Plan)
-
-
-@dataclass(frozen=True)
-class Provenance:
-    """What a plan says about where it comes from."""
-
-    model_sha256: str
-    target: str
-    threads: int
-    versions: dict[str, str]

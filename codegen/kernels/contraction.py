@@ -12,7 +12,7 @@ from sartor.codegen.iree_compiler import ir
 from sartor.codegen.kernels.access import ImageStrides
 from sartor.codegen.kernels.assembler import Assembler, Index
 from sartor.codegen.kernels.microkernel import Left, Right, multiply_add
-from sartor.codegen.kernels.nest import Nest, Tile, kernel_rows
+from sartor.codegen.kernels.nest import NestCode, Tile, kernel_rows
 from sartor.codegen.kernels.tiles import Segment
 
 _FLOAT_BYTES = 4
@@ -45,18 +45,16 @@ class FilterStrides:
 
 
 @dataclass(frozen=True)
-class Contraction:
+class Contraction(NestCode):
     """A convolution ``[N, H, W, IC] -> [N, OH, OW, OC]`` over memory.
 
     Attributes:
-        nest: tiles of the result.
         depth: IC.
         image: strides of the image.
         filters: strides of the filters.
         memories: positions of image and filters among the buffers.
     """
 
-    nest: Nest
     depth: int
     image: ImageStrides
     filters: FilterStrides
@@ -78,16 +76,6 @@ class Contraction:
             raise ValueError("rows of the image do not follow each other")
         image = replace(self.image, row=columns * self.image.column)
         return replace(self, nest=self.nest.joined(columns), image=image)
-
-    @property
-    def groups(self) -> tuple[int, int, int]:
-        """Number of workgroups in each dimension."""
-        return self.nest.groups
-
-    @property
-    def lanes(self) -> int:
-        """Elements of a vector."""
-        return self.nest.lanes
 
     def write(self, asm: Assembler, memories: Sequence[ir.Value], group: tuple[Index, Index, Index]) -> None:
         """Emit one workgroup's code."""

@@ -173,37 +173,55 @@ def _plain_access(argument: int, tensor: TensorType, indexing: ir.AffineMap, lan
     return Access(argument, walked[_BATCH], walked[_ROW], walked[_COLUMN], vector)
 
 
+@dataclass(frozen=True)
+class ConvolutionOperands:
+    """What a convolution reads.
+
+    Attributes:
+        memories: positions of image and filters among the buffers.
+        image: strides of the image.
+        axes: windows along H and W.
+    """
+
+    memories: tuple[int, int]
+    image: ImageStrides
+    axes: tuple[Axis, Axis]
+
+
+def convolution_operands(layer: ImageLayer, convolution: Convolution, packing: tuple[Step, ...]) -> ConvolutionOperands:
+    """The operands of a convolution layer, whose filters are packed by ``packing``.
+
+    Raises:
+        ValueError: if the image is no activation, or the filters are no weight.
+    """
+    draft, root = layer.draft, layer.draft.root
+    image, padding = unpadded(root.operands[0], 0.0)
+    source, filters = layer.argument(image), layer.argument(root.operands[1])
+    index = filters - len(draft.task.inputs)
+    if index < 0 or source >= len(draft.task.inputs):
+        raise ValueError("the image is a weight, or the filters are computed")
+    draft.set_packing(index, packing)
+    kind = draft.task.inputs[source]
+    taps = convolution.filter.shape[2:]
+    axes = window_axes(kind, convolution.result, taps, convolution.strides, convolution.dilations, padding)
+    return ConvolutionOperands((source, filters), image_strides(kind, layer.inputs[source]), axes)
+
+
 def convolution_contraction(layer: ImageLayer, convolution: Convolution, tiling: Tiling) -> Contraction:
     """The contraction of a convolution layer; its filters are packed into panels.
 
     Raises:
         ValueError: if the layer has no such form.
     """
-    draft = layer.draft
-    root = draft.root
-    image, padding = unpadded(root.operands[0], 0.0)
-    source, filters = layer.argument(image), layer.argument(root.operands[1])
-    index = filters - len(draft.task.inputs)
-    if index < 0 or source >= len(draft.task.inputs):
-        raise ValueError("the image is a weight, or the filters are computed")
     panel = tiling.vectors * layer.lanes
-    draft.set_packing(index, pack_filters(convolution.filter, panel))
-    kind = draft.task.inputs[source]
+    read = convolution_operands(layer, convolution, pack_filters(convolution.filter, panel))
     batches, channels, height, width = convolution.result.shape
-    axes = window_axes(
-        kind,
-        convolution.result,
-        convolution.filter.shape[2:],
-        convolution.strides,
-        convolution.dilations,
-        padding,
-    )
     contraction = Contraction(
-        nest=Nest(batches, channels, *axes, layer.result, layer.epilogue, layer.lanes, tiling),
+        nest=Nest(batches, channels, *read.axes, layer.result, layer.epilogue, layer.lanes, tiling),
         depth=convolution.filter.shape[1],
-        image=image_strides(kind, layer.inputs[source]),
+        image=read.image,
         filters=packed_strides(convolution.filter, panel, layer.lanes),
-        memories=(source, filters),
+        memories=read.memories,
     )
     if not joins(convolution):
         return contraction

@@ -159,6 +159,27 @@ class Nest:
         _Writer(self, asm, memories, accumulate).write(group)
 
 
+@dataclass(frozen=True)
+class NestCode:
+    """Base of the kernels that fill the loops of a nest.
+
+    Attributes:
+        nest: tiles of the result.
+    """
+
+    nest: Nest
+
+    @property
+    def groups(self) -> tuple[int, int, int]:
+        """Number of workgroups in each dimension."""
+        return self.nest.groups
+
+    @property
+    def lanes(self) -> int:
+        """Elements of a vector."""
+        return self.nest.lanes
+
+
 class _Writer:
     def __init__(self, nest: Nest, asm: Assembler, memories: Sequence[ir.Value], accumulate: Accumulate) -> None:
         self._nest = nest

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from sartor.codegen.iree_compiler import ir
 from sartor.codegen.kernels.access import Access
 from sartor.codegen.kernels.assembler import Assembler, Index
-from sartor.codegen.kernels.nest import Nest, Tile, kernel_rows
+from sartor.codegen.kernels.nest import NestCode, Tile, kernel_rows
 
 Combine = Callable[[Assembler, ir.Value, ir.Value | None, ir.Value], ir.Value]
 _MOST_WRITTEN_OUT = 16
@@ -27,32 +27,20 @@ class TapStrides:
 
 
 @dataclass(frozen=True)
-class Sliding:
+class Sliding(NestCode):
     """A window ``[N, H, W, C] -> [N, OH, OW, C]`` over memory.
 
     Attributes:
-        nest: tiles of the result.
         image: how the image is walked through, by its own rows and columns.
         taps: strides of the filters, or None.
         filters: position of the filters among the buffers, if there are any.
         combine: emits what a pixel, its filter and the accumulator give.
     """
 
-    nest: Nest
     image: Access
     taps: TapStrides | None
     filters: int
     combine: Combine
-
-    @property
-    def groups(self) -> tuple[int, int, int]:
-        """Number of workgroups in each dimension."""
-        return self.nest.groups
-
-    @property
-    def lanes(self) -> int:
-        """Elements of a vector."""
-        return self.nest.lanes
 
     def write(self, asm: Assembler, memories: Sequence[ir.Value], group: tuple[Index, Index, Index]) -> None:
         """Emit one workgroup's code."""

@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from typing import Self
 
 from sartor.codegen.routine import Parameters, integer
 
 
 @dataclass(frozen=True)
-class Tiling:
+class Sizes:
+    """Numbers by name, which are a routine's parameters."""
+
+    @classmethod
+    def of(cls, parameters: Parameters) -> Self:
+        """The sizes that a routine's parameters name."""
+        return cls(**{name: integer(value) for name, value in parameters.items()})
+
+    def parameters(self) -> Parameters:
+        """The sizes as a routine's parameters."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Tiling(Sizes):
     """Sizes of tiles.
 
     Attributes:
@@ -26,12 +41,3 @@ class Tiling:
     rows: int
     panels: int
     unroll: int
-
-    @staticmethod
-    def of(parameters: Parameters) -> Tiling:
-        """The tiling that a routine's parameters name."""
-        return Tiling(**{name: integer(value) for name, value in parameters.items()})
-
-    def parameters(self) -> Parameters:
-        """The tiling as a routine's parameters."""
-        return asdict(self)

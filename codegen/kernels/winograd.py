@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from sartor.codegen.kernels.access import Access, ImageStrides
 from sartor.codegen.kernels.epilogue import Epilogue
 from sartor.codegen.kernels.tiles import Axis
+from sartor.codegen.kernels.tiling import Sizes
 from sartor.codegen.winograd import KERNEL
 
 
 @dataclass(frozen=True)
-class WinogradTiling:
+class WinogradTiling(Sizes):
     """Sizes of tiles.
 
     Attributes:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from sartor.codegen.convolution import Convolution
-from sartor.codegen.kernels.access import image_strides
-from sartor.codegen.kernels.convolution import ImageLayer, unpadded, window_axes
+from sartor.codegen.kernels.convolution import ImageLayer, convolution_operands
 from sartor.codegen.kernels.tilings import Shape, register_shapes
 from sartor.codegen.kernels.winograd import Winograd, WinogradTiling
 from sartor.codegen.layer import TensorType
@@ -24,37 +23,26 @@ def winograd_form(layer: ImageLayer, convolution: Convolution, tiling: WinogradT
     Raises:
         ValueError: if the layer has no such form.
     """
-    draft, root = layer.draft, layer.draft.root
-    image, padding = unpadded(root.operands[0], 0.0)
-    source, filters = layer.argument(image), layer.argument(root.operands[1])
-    index = filters - len(draft.task.inputs)
-    if index < 0 or source >= len(draft.task.inputs):
-        raise ValueError("the image is a weight, or the filters are computed")
-    kind = draft.task.inputs[source]
     batches, channels, *_ = convolution.result.shape
     depth, panel = convolution.filter.shape[1], tiling.vectors * layer.lanes
     panels, count = -(-channels // panel), tiling.size**2
-    draft.set_packing(
-        index,
-        (
-            WinogradFilter(tiling.tile),
-            Reshape((count, depth, channels)),
-            PadTo((count, depth, panels * panel)),
-            Reshape((count, depth, panels, panel)),
-            Transpose((2, 0, 1, 3)),
-        ),
+    packing = (
+        WinogradFilter(tiling.tile),
+        Reshape((count, depth, channels)),
+        PadTo((count, depth, panels * panel)),
+        Reshape((count, depth, panels, panel)),
+        Transpose((2, 0, 1, 3)),
     )
-    rows, columns = window_axes(
-        kind, convolution.result, convolution.filter.shape[2:], convolution.strides, convolution.dilations, padding
-    )
+    read = convolution_operands(layer, convolution, packing)
+    rows, columns = read.axes
     return Winograd(
         batches=batches,
         depth=depth,
         channels=channels,
         rows=rows,
         columns=columns,
-        image=image_strides(kind, layer.inputs[source]),
-        memories=(source, filters),
+        image=read.image,
+        memories=read.memories,
         result=layer.result,
         epilogue=layer.epilogue,
         lanes=layer.lanes,

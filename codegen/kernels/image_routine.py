@@ -1,0 +1,89 @@
+"""What routines over images have in common: the layout, the machine, and how a layer becomes a kernel."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from sartor.codegen.draft import Draft
+from sartor.codegen.kernels.convolution import ImageLayer
+from sartor.codegen.kernels.kernel_layer import KernelCode, KernelLayer, build_kernel
+from sartor.codegen.kernels.tiling import Sizes
+from sartor.codegen.layer import Task, TensorType
+from sartor.codegen.layouts import CHANNELS_LAST
+from sartor.codegen.machine import Machine, kernel_machine
+from sartor.codegen.routine import Implementation, Parameters, Rejected
+from sartor.codegen.target import Target
+
+Subject = TypeVar("Subject")
+
+
+@dataclass(frozen=True)
+class ImageRoutine(ABC, Generic[Subject]):
+    """A kernel over images in NHWC or in blocks of channels.
+
+    Attributes:
+        name: the algorithm in descriptors.
+        blocked: whether images lie in blocks of channels.
+    """
+
+    name: str
+    blocked: bool = False
+
+    @abstractmethod
+    def subject(self, task: Task) -> Subject | Rejected:
+        """What the kernel computes of a task, or why it does not apply."""
+
+    @abstractmethod
+    def channels(self, subject: Subject) -> tuple[int, ...]:
+        """Numbers of channels that have to divide into blocks."""
+
+    @abstractmethod
+    def tilings(self, subject: Subject, machine: Machine) -> Sequence[Sizes] | Rejected:
+        """Sizes worth trying, best guess first, or why none is."""
+
+    @abstractmethod
+    def code(
+        self, images: ImageLayer, subject: Subject, parameters: Parameters
+    ) -> tuple[KernelCode, TensorType | None]:
+        """The kernel and its workspace.
+
+        Raises:
+            ValueError: if there is none.
+        """
+
+    def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
+        """Parameter sets worth trying, best guess first, or why the routine does not apply."""
+        subject, machine = self.subject(task), kernel_machine(task, target)
+        if isinstance(subject, Rejected):
+            return subject
+        if isinstance(machine, Rejected):
+            return machine
+        if self.blocked and any(each % machine.lanes for each in self.channels(subject)):
+            return Rejected(f"its channels do not divide into vectors of {machine.lanes}")
+        found = self.tilings(subject, machine)
+        return found if isinstance(found, Rejected) else [each.parameters() for each in found]
+
+    def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:
+        """The implementation for one parameter set, or why there is none."""
+        return build_kernel(self, task, parameters, target)
+
+    def layer(self, task: Task, parameters: Parameters, target: Target) -> KernelLayer:
+        """The kernel for one parameter set.
+
+        Raises:
+            ValueError: if there is none.
+        """
+        subject, machine = self.subject(task), kernel_machine(task, target)
+        if isinstance(subject, Rejected):
+            raise ValueError(subject.reason)
+        if isinstance(machine, Rejected):
+            raise ValueError(machine.reason)
+        layout = f"nchw{machine.lanes}c" if self.blocked else CHANNELS_LAST
+        draft = Draft.plain(task)
+        with draft.module.context:
+            images = ImageLayer.of(draft, layout, machine.lanes)
+            code, workspace = self.code(images, subject, parameters)
+        return KernelLayer(draft, images.inputs, images.output, code, workspace)
