@@ -13,6 +13,8 @@ from sartor.codegen.stitch import Piece
 from sartor.codegen.target import Target
 
 EXPORT_PREFIX = "run_"
+REPEAT_PREFIX = "repeat_"
+REPEATS = 8
 
 
 def physical_signature(
@@ -30,7 +32,7 @@ def physical_signature(
 def compile_bench(
     target: Target, pieces: Mapping[str, Piece], signatures: Mapping[str, tuple[list[TensorType], list[TensorType]]]
 ) -> bytes:
-    """A .vmfb that exports every piece as ``run_<symbol>``; see ``bench_module``.
+    """A .vmfb that exports every piece; see ``bench_module``.
 
     The pieces are inlined first: IREE copies what it passes to a function that it does not see into.
 
@@ -43,7 +45,10 @@ def compile_bench(
 def bench_module(
     target: Target, pieces: Mapping[str, Piece], signatures: Mapping[str, tuple[list[TensorType], list[TensorType]]]
 ) -> str:
-    """Flow-level MLIR that exports every piece as ``run_<symbol>``.
+    """Flow-level MLIR that exports every piece as ``run_<symbol>``, and as ``repeat_<symbol>``.
+
+    The latter takes the arguments of ``REPEATS`` calls and makes them one after the other, as the layers of a network
+    follow each other: IREE's default is to keep what could run at the same time apart.
 
     Args:
         target: what the module is compiled for.
@@ -53,27 +58,40 @@ def bench_module(
     attributes, devices = module_header(target)
     parts = [f"module attributes {{{attributes}}} {{", devices]
     for symbol, piece in pieces.items():
-        parts += [piece.code.text, _wrapper(symbol, *signatures[symbol])]
+        parts.append(piece.code.text)
+        parts += [
+            _wrapper(prefix + symbol, symbol, calls, *signatures[symbol])
+            for prefix, calls in ((EXPORT_PREFIX, 1), (REPEAT_PREFIX, REPEATS))
+        ]
     return "\n".join([*parts, "}"])
 
 
-def _wrapper(symbol: str, arguments: list[TensorType], results: list[TensorType]) -> str:
-    views = ", ".join(f"%a{index}: !hal.buffer_view" for index in range(len(arguments)))
-    returned = ", ".join(["!hal.buffer_view"] * len(results))
+def _wrapper(name: str, symbol: str, calls: int, arguments: list[TensorType], results: list[TensorType]) -> str:
+    """A function that calls a piece, each time with arguments of its own."""
+    taken, made = len(arguments), len(results)
+    views = ", ".join(f"%a{index}: !hal.buffer_view" for index in range(calls * taken))
+    returned = ", ".join(["!hal.buffer_view"] * (calls * made))
     imports = "\n".join(
-        f"  %t{index} = hal.tensor.import %a{index} : !hal.buffer_view -> {each}"
-        for index, each in enumerate(arguments)
+        f"  %t{index} = hal.tensor.import %a{index} : !hal.buffer_view -> {arguments[index % taken]}"
+        for index in range(calls * taken)
     )
-    many = f":{len(results)}" if len(results) > 1 else ""
+    many = f":{made}" if made > 1 else ""
+    types, kinds = (", ".join(map(str, each)) for each in (arguments, results))
+    body = "\n".join(
+        f"  %r{call}{many} = util.call @{symbol}"
+        f"({', '.join(f'%t{call * taken + index}' for index in range(taken))}) : ({types}) -> ({kinds})"
+        for call in range(calls)
+    )
     exports = "\n".join(
-        f"  %o{index} = hal.tensor.export %r{f'#{index}' if many else ''} : {each} -> !hal.buffer_view"
+        f"  %o{call * made + index} = hal.tensor.export %r{call}{f'#{index}' if many else ''} : {each} -> "
+        "!hal.buffer_view"
+        for call in range(calls)
         for index, each in enumerate(results)
     )
-    operands = ", ".join(f"%t{index}" for index in range(len(arguments)))
-    types = ", ".join(map(str, arguments))
-    return f"""util.func public @{EXPORT_PREFIX}{symbol}({views}) -> ({returned}) attributes {{iree.abi.stub}} {{
+    values = ", ".join(f"%o{index}" for index in range(calls * made))
+    return f"""util.func public @{name}({views}) -> ({returned}) attributes {{iree.abi.stub}} {{
 {imports}
-  %r{many} = util.call @{symbol}({operands}) : ({types}) -> ({", ".join(map(str, results))})
+{body}
 {exports}
-  util.return {", ".join(f"%o{index}" for index in range(len(results)))} : {returned}
+  util.return {values} : {returned}
 }}"""

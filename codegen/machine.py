@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sartor.codegen.iree_compiler import translate
 from sartor.codegen.layer import Task
@@ -41,12 +41,14 @@ class Machine:
         accumulators: vector registers that a kernel can add up in, the rest left for operands.
         tile: inner tiles for a matrix product, None where IREE has none for the element type.
         vector_tile: the same for a product with a single row.
+        threads: workers that share out the work of a kernel.
     """
 
     vector_bytes: int
     accumulators: int
     tile: MatmulTile | None
     vector_tile: MatmulTile | None
+    threads: int = 1
 
     @property
     def lanes(self) -> int:
@@ -87,15 +89,19 @@ def kernel_machine(task: Task, target: Target) -> Machine | Rejected:
     return machine
 
 
-@functools.cache
 def machine_of(target: Target, dtype: str) -> Machine:
     """What the compiler would do with matrix products of ``dtype``, added up in f32, on a CPU target.
 
     Raises:
         CompileError: if the compiler rejects the target.
     """
+    return replace(_asked(target.flags, dtype), threads=target.threads)
+
+
+@functools.cache
+def _asked(target_flags: tuple[str, ...], dtype: str) -> Machine:
     source = "\n".join((_product("many", 512, dtype), _product("one", 1, dtype)))
-    flags = (*target.flags, "--iree-opt-data-tiling")
+    flags = (*target_flags, "--iree-opt-data-tiling")
     text = translate(source, flags, to="executable-configurations")
     width = re.search(r"native_vector_size = (\d+)", text)
     vector = int(width[1]) if width else _FALLBACK_VECTOR

@@ -28,10 +28,12 @@ class Target:
         device: ``cpu``, ``vulkan`` or ``cuda``.
         architecture: as IREE's flags name it, for example ``host``, ``llvmpipe``, ``sm_80``; for a CPU with another
             instruction set than this machine's, that comes first: ``aarch64:neoverse-n1``.
+        threads: workers that kernels share out their work for; the code runs with any number.
     """
 
     device: str
     architecture: str
+    threads: int = 1
 
     @staticmethod
     def create(device: str, architecture: str | None = None) -> Target:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from platformdirs import user_cache_path
@@ -52,3 +52,7 @@ class CompileConfig:
     external_weights: Path | None = None
     dump_directory: Path | None = None
     jobs: int = field(default_factory=default_threads)
+
+    def __post_init__(self) -> None:
+        """Code is generated for the threads that it is tuned for."""
+        object.__setattr__(self, "target", replace(self.target, threads=self.threads))

@@ -107,6 +107,7 @@ def replay_plan(model: Path, plan: Plan, output: Path, config: CompileConfig, pr
         CompileError: if the module's outputs are not ONNX Runtime's.
     """
     check_writable(output)
+    config = replace(config, threads=plan.threads)
     with _workspace(config) as (pool, directory):
         front = load_front(model, config, pool, progress)
         recipe = recipe_of_plan(plan, front, find_candidates(front, config).variants, config)

@@ -2,7 +2,7 @@
 
 Weights are rotated over copies, so that they come from where they come from in the network: not from the nearest
 cache. Activations are not: there the layer before has just written them. Variants that cannot win any more are dropped
-after two rounds.
+after two rounds. Short ones are called several times in a row: what a call costs varies by as much as they take.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sartor.codegen.bench_module import EXPORT_PREFIX
+from sartor.codegen.bench_module import EXPORT_PREFIX, REPEAT_PREFIX, REPEATS
 from sartor.codegen.layer import TensorType
 from sartor.codegen.layouts import IMAGE_RANK, image_layout
 from sartor.codegen.packing import Packing
@@ -71,6 +71,8 @@ _SURE_ROUNDS = 2
 _MINIMUM_SECONDS = 0.02
 _PROBE_CALLS = 200
 _RESOLUTION = 1e-7
+# A variant that takes less is called several times.
+_SHORT_SECONDS = 5e-4
 
 
 @functools.cache
@@ -86,6 +88,7 @@ def _call_overhead(probe: Path, name: str, threads: int) -> float:
     variant = PROBE.variants[0]
     runner = _Runner(PROBE, variant, Program(open_module(probe).native, probe.name, device, {}), device, _Data(PROBE))
     runner.outputs()
+    runner.calls = 1
     samples = []
     for _ in range(_PROBE_CALLS):
         begin = time.perf_counter()
@@ -136,7 +139,10 @@ def _timed(
     runners: dict[str, _Runner], baseline: str, settings: MeasureSettings, overhead: float
 ) -> dict[str, VariantSamples]:
     taken = _time_in_turn({name: each.run for name, each in runners.items()}, settings)
-    samples = {name: tuple(max(each - overhead, _RESOLUTION) for each in times) for name, times in taken.items()}
+    samples = {
+        name: tuple(max((each - overhead) / runners[name].calls, _RESOLUTION) for each in times)
+        for name, times in taken.items()
+    }
     reference = samples.get(baseline, ())
     return {
         name: VariantSamples(
@@ -193,28 +199,40 @@ def _random(tensor: TensorType, random: np.random.Generator) -> Array:
 
 
 class _Runner:
-    """Runs one variant on rotating copies of its arguments."""
+    """Runs one variant on rotating copies of its arguments.
+
+    Attributes:
+        packed_bytes: size of its weights.
+        error: of its results.
+        calls: how often ``run`` calls it.
+    """
 
     def __init__(self, unit: Unit, variant: Variant, program: Program, device: NativeDevice, data: _Data) -> None:
         self._unit = unit
         self._implementation = variant.implementation
         self._program = program
         self._device = device
-        self._entry = EXPORT_PREFIX + symbol_of(unit.key, variant)
+        self._symbol = symbol_of(unit.key, variant)
         packed = [each.apply(array) for each, array in zip(self._implementation.packings, data.weights, strict=True)]
         self.packed_bytes = sum(array.nbytes for array in packed)
         self.error = 0.0
+        self.calls = 1
         inputs = [upload(array, device) for array in _physical_inputs(unit, self._implementation, data.inputs)]
         copies = min(max(_COLD_BYTES // max(self.packed_bytes, 1), 1), _MOST_COPIES)
         self._arrays = [[*inputs, *(upload(array, device) for array in packed)] for _ in range(copies)]
         self._turn = itertools.cycle(range(copies))
 
     def run(self) -> None:
-        self._program.invoke(self._entry, [each.view for each in self._arrays[next(self._turn)]])
+        prefix = EXPORT_PREFIX if self.calls == 1 else REPEAT_PREFIX
+        arguments = [each.view for _ in range(self.calls) for each in self._arrays[next(self._turn)]]
+        self._program.invoke(prefix + self._symbol, arguments)
 
     def outputs(self) -> list[Array]:
-        """Results in ONNX layout."""
-        views = self._program.invoke(self._entry, [each.view for each in self._arrays[0]])
+        """Results in ONNX layout; how long they take decides how often the variant is called from now on."""
+        arguments = [each.view for each in self._arrays[0]]
+        begin = time.perf_counter()
+        views = self._program.invoke(EXPORT_PREFIX + self._symbol, arguments)
+        self.calls = REPEATS if time.perf_counter() - begin < _SHORT_SECONDS else 1
         layout = self._implementation.output
         return [
             _to_plain(from_view(view, self._device, _spec(each, layout)).to_host(), each, layout)

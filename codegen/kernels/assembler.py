@@ -71,6 +71,12 @@ class Assembler:
             return index if factor else 0
         return arith.muli(index, self.value(factor))
 
+    def times(self, one: Index, other: Index) -> Index:
+        """The product of two indices."""
+        if isinstance(other, int):
+            return self.mul(one, other)
+        return self.mul(other, one) if isinstance(one, int) else arith.muli(one, other)
+
     def sub(self, index: Index, other: Index) -> Index:
         if isinstance(other, int):
             return self.add(index, -other)

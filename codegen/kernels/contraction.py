@@ -64,7 +64,8 @@ class Contraction(NestCode):
     def streams(self) -> bool:
         """Whether filters come from memory, and a panel is used often enough for the next to come meanwhile."""
         size = self.filters.panel * self.nest.panels * _FLOAT_BYTES
-        return self.filters.padded and size > _CACHED_BYTES and 1 < self.nest.tiles <= _MOST_TILES
+        whole = self.nest.tiling.row_groups == 1
+        return self.filters.padded and size > _CACHED_BYTES and whole and 1 < self.nest.tiles <= _MOST_TILES
 
     def joined(self, columns: int) -> Contraction:
         """The same for a window of one pixel, its rows joined and cut anew into rows of ``columns``.

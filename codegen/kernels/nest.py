@@ -14,6 +14,7 @@ from sartor.codegen.iree_compiler import ir
 from sartor.codegen.kernels.access import Access
 from sartor.codegen.kernels.assembler import Assembler, Index
 from sartor.codegen.kernels.epilogue import Epilogue, Place, Spot
+from sartor.codegen.kernels.shares import share
 from sartor.codegen.kernels.tiles import Axis, TileRun, tile_runs
 from sartor.codegen.kernels.tiling import Tiling
 
@@ -108,8 +109,8 @@ class Nest:
 
     @property
     def tiles(self) -> int:
-        """Tiles of a panel in one workgroup."""
-        return -(-min(self.tiling.rows, self.rows.output) // self.tiling.lines) * self.tiles_of_row
+        """Tiles of a panel."""
+        return -(-self.rows.output // self.tiling.lines) * self.tiles_of_row
 
     @property
     def tiles_of_row(self) -> int:
@@ -118,8 +119,7 @@ class Nest:
     @property
     def groups(self) -> tuple[int, int, int]:
         """Workgroups along rows, panels and batches."""
-        rows, panels = self.rows.output, self.panels
-        return -(-rows // self.tiling.rows), -(-panels // self.tiling.panels), self.batches
+        return self.tiling.row_groups, self.tiling.panel_groups, self.batches
 
     def joined(self, columns: int) -> Nest:
         """The same for windows of one pixel, rows joined and cut anew into rows of ``columns``.
@@ -189,25 +189,23 @@ class _Writer:
 
     def write(self, group: tuple[Index, Index, Index]) -> None:
         nest, asm, batch = self._nest, self._asm, group[2]
-        first_row = asm.mul(group[0], nest.tiling.rows)
-        rows = first_row, self._end(first_row, nest.tiling.rows, nest.groups[0], nest.rows.output)
-        first = asm.mul(group[1], nest.tiling.panels)
+        rows = share(asm, nest.rows.output, nest.groups[0], group[0])
+        first, end = share(asm, nest.panels, nest.groups[1], group[1])
         partial = nest.vectors % nest.tiling.vectors != 0 or nest.channels % nest.lanes != 0
         whole = nest.panels - 1 if partial else nest.panels
-        end = self._end(first, nest.tiling.panels, nest.groups[1], whole)
 
         if whole:
             size = nest.tiling.vectors
-            asm.repeat(first, end, 1, lambda index: self._panel(Panel(index, size, nest.lanes), batch, rows))
+            asm.repeat(
+                first,
+                asm.minimum(end, whole),
+                1,
+                lambda index: self._panel(Panel(index, size, nest.lanes), batch, rows),
+            )
         if partial:
             rest = nest.vectors - whole * nest.tiling.vectors
             last = Panel(whole, rest, nest.channels - (nest.vectors - 1) * nest.lanes)
             asm.when(asm.equal(group[1], nest.groups[1] - 1), lambda: self._panel(last, batch, rows))
-
-    def _end(self, first: Index, size: int, ranges: int, extent: int) -> Index:
-        """End of one of several ranges of ``size``, cut at ``extent`` where the last ones reach beyond it."""
-        end = self._asm.add(first, size)
-        return end if ranges * size <= extent else self._asm.minimum(end, extent)
 
     def _panel(self, panel: Panel, batch: Index, rows: tuple[Index, Index]) -> None:
         nest, asm = self._nest, self._asm

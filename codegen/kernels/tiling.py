@@ -30,14 +30,14 @@ class Tiling(Sizes):
         lines: rows of a register tile; more than one only where a workgroup computes all rows.
         columns: of a register tile.
         vectors: of channels in a register tile, and in a panel.
-        rows: of the result that one workgroup computes.
-        panels: of channels that one workgroup computes.
+        row_groups: workgroups that share out the rows of the result.
+        panel_groups: workgroups that share out the panels.
         unroll: steps over input channels that are written out.
     """
 
     lines: int
     columns: int
     vectors: int
-    rows: int
-    panels: int
+    row_groups: int
+    panel_groups: int
     unroll: int

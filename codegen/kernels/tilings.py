@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from sartor.codegen.kernels.shares import long_shares, many_shares_of_two
 from sartor.codegen.kernels.tiling import Tiling
 from sartor.codegen.machine import Machine
 from sartor.codegen.register_tiles import balanced
@@ -23,7 +24,6 @@ _LINE_CYCLES = 3
 _FAR_LINE_CYCLES = 6
 _WIDTHS = (1, 2, 3, 4, 6, 8)
 _TRIED = 4
-_GROUPS = 16
 _WASTE = 1.04
 # Half of a core's second-level cache, which filters share with the image.
 _RESIDENT_BYTES = 1 << 20
@@ -90,8 +90,8 @@ def tilings(work: Work, machine: Machine) -> list[Tiling]:
     vectors = -(-work.channels // machine.lanes)
     rows, columns = (1, work.rows * work.columns) if work.positions_join else (work.rows, work.columns)
     shapes = register_shapes(rows, columns, vectors, work.depth, machine)
-    found = [_split(work, vectors, each, by_rows=_prefers_rows(work)) for each in shapes[:_TRIED]]
-    other = _split(work, vectors, shapes[0], by_rows=not _prefers_rows(work))
+    found = [_split(work, vectors, each, machine.threads, by_rows=_prefers_rows(work)) for each in shapes[:_TRIED]]
+    other = _split(work, vectors, shapes[0], machine.threads, by_rows=not _prefers_rows(work))
     return list(dict.fromkeys([*found, other]))
 
 
@@ -126,17 +126,14 @@ def _prefers_rows(work: Work) -> bool:
     return work.filter_bytes <= _RESIDENT_BYTES
 
 
-def _split(work: Work, vectors: int, shape: Shape, *, by_rows: bool) -> Tiling:
+def _split(work: Work, vectors: int, shape: Shape, threads: int, *, by_rows: bool) -> Tiling:
     panels = -(-vectors // shape.vectors)
     sizes = (shape.lines, shape.columns, shape.vectors)
     positions = work.rows * work.columns
     rows = positions // chunk(positions, shape.columns) if work.positions_join else work.rows
     if by_rows and shape.lines == 1:
-        size = max(1, rows // _GROUPS)
-        # An odd number of ranges of rows leaves one of two threads waiting; halves of the panels even it out.
-        halves = 2 if -(-rows // size) % 2 else 1
-        return Tiling(*sizes, size, -(-panels // halves), shape.unroll)
-    return Tiling(*sizes, rows, max(1, panels // _GROUPS), shape.unroll)
+        return Tiling(*sizes, *many_shares_of_two(rows, panels, threads), shape.unroll)
+    return Tiling(*sizes, 1, long_shares(panels, threads), shape.unroll)
 
 
 def chunk(positions: int, columns: int) -> int:

@@ -13,6 +13,7 @@ from sartor.codegen.kernels.assembler import Assembler
 from sartor.codegen.kernels.convolution import ImageLayer, unpadded, window_axes
 from sartor.codegen.kernels.epilogue import check_region, emit_region
 from sartor.codegen.kernels.nest import Nest
+from sartor.codegen.kernels.shares import many_shares_of_two
 from sartor.codegen.kernels.sliding import Combine, Sliding, TapStrides
 from sartor.codegen.kernels.tiling import Tiling
 from sartor.codegen.machine import Machine
@@ -22,9 +23,6 @@ from sartor.codegen.register_tiles import balanced
 
 _WIDTHS = (1, 2, 4)
 _MOST_COLUMNS = 14
-# A workgroup's rows should stay in the cache while it goes through the panels of channels.
-_RESIDENT_BYTES = 1 << 19
-_GROUPS = 8
 _LOWEST = float(np.finfo(np.float32).min)
 
 
@@ -110,12 +108,14 @@ def window_tilings(window: Window, machine: Machine) -> list[Tiling]:
     """Tilings worth trying, best guess first."""
     _, channels, height, width = window.result.shape
     vectors = -(-channels // machine.lanes)
-    row_bytes = window.strides[0] * width * window.strides[1] * channels * 4
-    rows = max(1, min(_RESIDENT_BYTES // row_bytes, -(-height // _GROUPS)))
-    # An odd number of ranges of rows leaves one of two threads waiting; halves of the panels even it out.
-    halves = 2 if -(-height // rows) % 2 else 1
     return [
-        Tiling(1, balanced(width, columns), wide, rows, -(-vectors // (wide * halves)), 1)
+        Tiling(
+            1,
+            balanced(width, columns),
+            wide,
+            *many_shares_of_two(height, -(-vectors // wide), machine.threads),
+            1,
+        )
         for wide, columns in _register_shapes(window, vectors, machine)
     ]
 

@@ -26,7 +26,7 @@ class WinogradTiling(Sizes):
         columns: tiles in a register tile.
         vectors: of channels in a register tile, and in a panel.
         block: tiles that a workgroup takes at a time, a multiple of ``columns``.
-        groups: workgroups that share out the blocks.
+        groups: workgroups that share out the tiles.
         panels: of channels that one workgroup computes.
         unroll: steps over input channels that are written out.
     """
@@ -107,7 +107,7 @@ class Winograd:
 
     @property
     def groups(self) -> tuple[int, int, int]:
-        """Workgroups along blocks of tiles, panels and batches."""
+        """Workgroups along tiles, panels and batches."""
         return self.tiling.groups, -(-self.panels // self.tiling.panels), self.batches
 
     @property

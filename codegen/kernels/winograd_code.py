@@ -52,18 +52,14 @@ class _Writer:
 
     def write(self) -> None:
         """Blocks of tiles, one after the other."""
-        of, asm, size = self._of, self._asm, self._of.tiling.block
-        blocks = -(-of.tiles // size)
-        share = -(-blocks // of.tiling.groups)
-        first = asm.mul(self._group[0], share)
-        end = asm.minimum(asm.add(first, share), blocks)
-
-        def every(block: Index, carried: list[ir.Value]) -> list[ir.Value]:
-            begin = asm.mul(block, size)
-            self._block(begin, asm.minimum(of.tiles, asm.add(begin, size)))
-            return carried
-
-        asm.loop(first, end, 1, [], every)
+        of, asm, tiling = self._of, self._asm, self._of.tiling
+        runs = -(-of.tiles // tiling.columns)
+        size = -(-runs // tiling.groups) * tiling.columns
+        first = asm.mul(self._group[0], size)
+        end = asm.minimum(asm.add(first, size), of.tiles)
+        asm.repeat(
+            first, end, tiling.block, lambda begin: self._block(begin, asm.minimum(end, asm.add(begin, tiling.block)))
+        )
 
     def _block(self, first: Index, end: Index) -> None:
         of, asm = self._of, self._asm

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from sartor.codegen.convolution import Convolution
 from sartor.codegen.kernels.convolution import ImageLayer, convolution_operands
 from sartor.codegen.kernels.tilings import Shape, register_shapes
@@ -12,7 +14,8 @@ from sartor.codegen.packing import PadTo, Reshape, Transpose, WinogradFilter
 from sartor.codegen.winograd import KERNEL
 
 _RESIDENT_BYTES = 1 << 20
-_GROUPS = 2
+# The code may run with more threads than it was tuned for.
+_LEAST_GROUPS = 2
 _MANY_GROUPS = 8
 _FLOAT_BYTES = 4
 
@@ -69,33 +72,64 @@ def winograd_tilings(convolution: Convolution, tile: int, machine: Machine, *, i
     depth, lanes = convolution.filter.shape[1], machine.lanes
     tiles, vectors = -(-height // tile) * -(-width // tile), -(-channels // lanes)
     first, *others = register_shapes(1, tiles, vectors, depth, machine)
-    found = [_tiling(first, tile, (tiles, depth, vectors), lanes, _GROUPS)]
+    groups = max(machine.threads, _LEAST_GROUPS)
+    work = _Work(tile, tiles, depth, vectors, lanes)
+    found = work.splits(first, groups)
     if others and is_best:
-        found.append(_tiling(others[0], tile, (tiles, depth, vectors), lanes, _GROUPS))
+        found.append(work.splits(others[0], groups)[0])
     if tiles > _MANY_GROUPS * found[0].block:
-        found.append(_tiling(first, tile, (tiles, depth, vectors), lanes, _MANY_GROUPS))
+        found.append(work.by_tiles(first, _MANY_GROUPS))
     return found
 
 
-def _tiling(shape: Shape, tile: int, work: tuple[int, int, int], lanes: int, most_groups: int) -> WinogradTiling:
-    """Blocks as large as the cache holds, and no more groups than there are blocks: each has a workspace of its own.
+@dataclass(frozen=True)
+class _Work:
+    """What is shared out.
 
-    Args:
-        shape: register tile.
-        tile: output pixels per side.
-        work: tiles, input channels and vectors of output channels.
+    Attributes:
+        tile: output pixels per side of a tile.
+        tiles: of the result.
+        depth: input channels.
+        vectors: of output channels.
         lanes: elements of a vector.
-        most_groups: workgroups that are wanted.
     """
-    tiles, depth, vectors = work
-    columns, wide = shape.columns, shape.vectors
-    bytes_of_tile = (tile + KERNEL - 1) ** 2 * (depth + lanes + wide * lanes) * _FLOAT_BYTES
-    runs, fitting = -(-tiles // columns), max(1, _RESIDENT_BYTES // (bytes_of_tile * columns))
-    # As many blocks as can be shared out evenly, and no larger than they must be.
-    blocks = -(-runs // fitting)
-    blocks += blocks % most_groups if 1 < blocks < runs else 0
-    block = -(-runs // blocks) * columns
-    panels = -(-vectors // wide)
-    groups = min(most_groups, -(-tiles // block))
-    split = panels if groups > 1 else -(-panels // min(most_groups, panels))
-    return WinogradTiling(tile, columns, wide, block, groups, split, shape.unroll)
+
+    tile: int
+    tiles: int
+    depth: int
+    vectors: int
+    lanes: int
+
+    def splits(self, shape: Shape, threads: int) -> list[WinogradTiling]:
+        """Ways to keep as many threads busy, best guess first.
+
+        Tiles are encoded once if they are shared out, but by every workgroup if panels are.
+        """
+        runs, panels = -(-self.tiles // shape.columns), -(-self.vectors // shape.vectors)
+        found = [self.by_tiles(shape, threads)] if runs >= threads else []
+        if not found or (_idle(panels, threads) < _idle(runs, threads)):
+            found.append(self.by_panels(shape, threads))
+        return found
+
+    def by_tiles(self, shape: Shape, groups: int) -> WinogradTiling:
+        """Tiles shared out among workgroups."""
+        runs, panels = -(-self.tiles // shape.columns), -(-self.vectors // shape.vectors)
+        block = self._block(shape, -(-runs // groups))
+        return WinogradTiling(self.tile, shape.columns, shape.vectors, block, groups, panels, shape.unroll)
+
+    def by_panels(self, shape: Shape, groups: int) -> WinogradTiling:
+        """Panels shared out among workgroups."""
+        runs, panels = -(-self.tiles // shape.columns), -(-self.vectors // shape.vectors)
+        block, share = self._block(shape, runs), -(-panels // min(groups, panels))
+        return WinogradTiling(self.tile, shape.columns, shape.vectors, block, 1, share, shape.unroll)
+
+    def _block(self, shape: Shape, runs: int) -> int:
+        """Tiles of the blocks of so many register tiles: as large as the cache holds, and all alike."""
+        bytes_of_tile = (self.tile + KERNEL - 1) ** 2 * (self.depth + (shape.vectors + 1) * self.lanes) * _FLOAT_BYTES
+        fitting = max(1, _RESIDENT_BYTES // (bytes_of_tile * shape.columns))
+        return -(-runs // -(-runs // fitting)) * shape.columns
+
+
+def _idle(parts: int, threads: int) -> float:
+    """Share of the time that threads wait for the last if each takes as many equal parts as another, or one less."""
+    return 1 - parts / (-(-parts // threads) * threads)

@@ -39,8 +39,8 @@ def test_register_tiles_fit(rows: int, columns: int, count: int, depth: int, joi
         assert tiling.vectors <= -(-count // machine.lanes)
         assert tiling.lines <= rows
         assert tiling.columns <= (rows * columns if joined else columns)
-        assert tiling.rows >= 1
-        assert tiling.panels >= 1
+        assert tiling.row_groups >= 1
+        assert tiling.panel_groups >= 1
 
 
 @given(extents, extents, channels, st.integers(1, 5000), machines)
@@ -48,7 +48,7 @@ def test_tiles_of_several_lines_have_all_rows_to_themselves(
     rows: int, columns: int, count: int, depth: int, machine: Machine
 ) -> None:
     for tiling in tilings(Work(rows, columns, count, depth, False), machine):
-        assert tiling.lines == 1 or tiling.rows == rows
+        assert tiling.lines == 1 or tiling.row_groups == 1
 
 
 @pytest.mark.parametrize("machine", MACHINES)
@@ -89,7 +89,7 @@ def test_windows_fit(taps: int, count: int, size: int, weighted: bool, machine: 
         assert held * tiling.vectors <= machine.accumulators
         assert tiling.lines == 1
         assert tiling.columns <= size
-        assert 1 <= tiling.rows <= size
+        assert 1 <= tiling.row_groups <= size
 
 
 def _convolution(depth: int, count: int, height: int, width: int) -> Convolution:

@@ -123,20 +123,20 @@ def kernel_model() -> ModelProto:
 
 
 def _tilings(*rows: tuple[int, int, int, int, int, int]) -> list[Parameters]:
-    names = ("lines", "columns", "vectors", "rows", "panels", "unroll")
+    names = ("lines", "columns", "vectors", "row_groups", "panel_groups", "unroll")
     return [dict(zip(names, row, strict=True)) for row in rows]
 
 
 # Tiles of one pixel, tiles beyond the image, tiles of several lines, workgroups of uneven numbers of rows and panels.
 _EXTREME = _tilings(
-    (1, 1, 1, 1, 1, 1),
-    (1, 3, 8, 2, 1, 4),
-    (1, 20, 1, 3, 99, 3),
-    (1, 5, 2, 4, 2, 3),
-    (2, 3, 2, 99, 1, 2),
-    (4, 9, 1, 99, 99, 7),
+    (1, 1, 1, 9, 1, 1),
+    (1, 3, 8, 5, 3, 4),
+    (1, 20, 1, 3, 1, 3),
+    (1, 5, 2, 99, 14, 3),
+    (2, 3, 2, 1, 5, 2),
+    (4, 9, 1, 1, 1, 7),
 )
-_WINDOWS = _tilings((1, 1, 1, 1, 1, 1), (1, 3, 8, 2, 1, 1), (1, 20, 1, 3, 99, 1))
+_WINDOWS = _tilings((1, 1, 1, 9, 2, 1), (1, 3, 8, 5, 3, 1), (1, 20, 1, 99, 1, 1))
 _ROWS = _EXTREME[:4]
 
 
