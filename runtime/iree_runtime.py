@@ -10,6 +10,7 @@ import functools
 import mmap
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from iree.runtime import _binding, benchmark  # noqa: TID251
 
 from sartor.errors import DeviceError, UsageError
 from sartor.runtime.signature import Array
+from sartor.runtime.waiting import PatientWait
 
 # What IREE's bindings raise; NotImplementedError is a RuntimeError.
 NATIVE_ERRORS = (RuntimeError, ValueError, IndexError)
@@ -65,6 +67,10 @@ class NativeDevice:
 
     def __str__(self) -> str:
         return self.label
+
+    def waiting(self) -> AbstractContextManager[None]:
+        """What the calling thread should be in while it waits for the device."""
+        return PatientWait() if self.host_memory and not self.blocking else nullcontext()
 
     def store(self, raw: Array) -> Any:
         """A new buffer with these bytes, given as a one-dimensional uint8 array.
@@ -220,7 +226,8 @@ class Fences:
         """
         try:
             nanoseconds = None if timeout is None else int(timeout * 1e9)
-            return bool(self.finished.wait(timeout=nanoseconds))
+            with self._device.waiting():
+                return bool(self.finished.wait(timeout=nanoseconds))
         except NATIVE_ERRORS as error:
             raise DeviceError(f"running on '{self._device}' failed: {reason(error)}") from None
 
@@ -302,7 +309,8 @@ class Program:
             inputs.push_ref(argument.ref)
         outputs = rt.VmVariantList(1)
         try:
-            self._context.invoke(self._function(function), inputs, outputs)
+            with self.device.waiting():
+                self._context.invoke(self._function(function), inputs, outputs)
         except NATIVE_ERRORS as error:
             raise DeviceError(f"running '{function}' on '{self.device}' failed: {reason(error)}") from None
         return [outputs.get_as_object(index, rt.HalBufferView) for index in range(len(outputs))]
