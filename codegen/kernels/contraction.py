@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from sartor.codegen.iree_compiler import ir
 from sartor.codegen.kernels.access import ImageStrides
 from sartor.codegen.kernels.assembler import Assembler, Index
-from sartor.codegen.kernels.microkernel import Left, Right, multiply_add
+from sartor.codegen.kernels.microkernel import Ahead, Left, Right, multiply_add
 from sartor.codegen.kernels.nest import NestCode, Tile, kernel_rows
 from sartor.codegen.kernels.tiles import Segment
 
@@ -86,11 +86,21 @@ class Contraction(NestCode):
 
 @dataclass(frozen=True)
 class _Run:
-    """Taps of a kernel row, and the pixels of a tile that they touch on some of its lines."""
+    """Taps of a kernel row, and the pixels of a tile that they touch on some of its lines.
+
+    Attributes:
+        tile: of the result.
+        lines: of the tile.
+        segment: taps and pixels.
+        panel: offset of the panel's filters, within which steps are told apart by their distance from it.
+        ahead: what the tile fetches of later filters.
+    """
 
     tile: Tile
     lines: tuple[int, ...]
     segment: Segment
+    panel: Index
+    ahead: Ahead | None
 
 
 class _TileWriter:
@@ -110,12 +120,14 @@ class _TileWriter:
             -columns.padding * of.image.column,
         )
         panel = asm.add(asm.mul(place.batch, of.filters.batch), asm.mul(tile.panel.index, of.filters.panel))
+        ahead = self._ahead(tile, panel)
 
         def every(row: Index, tap: Index, lines: Sequence[int], carried: list[ir.Value]) -> list[ir.Value]:
             image = asm.add(left, asm.mul(row, of.image.row))
-            filters = asm.add(panel, asm.mul(tap, of.filters.row))
+            filters = asm.mul(tap, of.filters.row)
             for segment in tile.run.segments:
-                carried = self._segment(_Run(tile, tuple(lines), segment), image, filters, carried)
+                run = _Run(tile, tuple(lines), segment, panel, ahead)
+                carried = self._segment(run, image, filters, carried)
             return carried
 
         return kernel_rows(asm, of.nest.rows, tile, totals, every)
@@ -152,7 +164,7 @@ class _TileWriter:
 
     def _adjacent(self, run: _Run, image: Index, filters: Index, count: int, totals: list[ir.Value]) -> list[ir.Value]:
         """Adjacent input channels."""
-        of, lanes, panel = self._of, self._of.nest.lanes, run.tile.panel
+        of, asm, lanes, panel = self._of, self._asm, self._of.nest.lanes, run.tile.panel
         line, step = of.nest.rows.stride * of.image.row, of.nest.columns.stride * of.image.column
         pixels = {
             run.tile.pixel(each, pixel): each * line + pixel * step
@@ -163,17 +175,19 @@ class _TileWriter:
             (each * of.filters.vector, lanes if of.filters.padded else panel.count(each, lanes))
             for each in range(panel.vectors)
         ]
-        right = Right(self._filters, filters, of.filters.depth, vectors, self._ahead(run.tile))
+        ahead = run.ahead
+        if ahead is not None:
+            step = asm.divide(filters, of.filters.depth)[0]
+            ahead = Ahead(asm.add(ahead.start, asm.mul(step, ahead.step)), ahead.step)
+        right = Right(self._filters, asm.add(run.panel, filters), of.filters.depth, vectors, ahead)
         unroll = of.nest.tiling.unroll
-        return multiply_add(self._asm, Left(self._image, image, pixels), right, count, unroll, totals)
+        return multiply_add(asm, Left(self._image, image, pixels), right, count, unroll, totals)
 
-    def _ahead(self, tile: Tile) -> list[Index]:
-        """What the tiles of a panel fetch of the next one while they compute: a share of each step's vectors."""
-        of, asm, nest = self._of, self._asm, self._of.nest
+    def _ahead(self, tile: Tile, panel: Index) -> Ahead | None:
+        """What a tile fetches of the next panel while it computes: each an even share, or memory could not keep up."""
+        of, asm = self._of, self._asm
         if not of.streams:
-            return []
-        share = -(-nest.tiling.vectors // nest.tiles)
-        last = nest.tiling.vectors - share
-        first = asm.minimum(asm.mul(tile.ordinal, share), last)
-        start = asm.add(of.filters.panel, asm.mul(first, nest.lanes))
-        return [asm.add(start, each * nest.lanes) for each in range(share)]
+            return None
+        steps = of.filters.panel // of.filters.depth
+        share = -(-of.filters.depth // of.nest.tiles)
+        return Ahead(asm.add(panel, of.filters.panel, asm.mul(tile.ordinal, steps * share)), share)

@@ -25,6 +25,19 @@ class Left:
 
 
 @dataclass(frozen=True)
+class Ahead:
+    """A part of what will be read later.
+
+    Attributes:
+        start: offset of what the first step fetches.
+        step: elements per step.
+    """
+
+    start: Index
+    step: int
+
+
+@dataclass(frozen=True)
 class Right:
     """Vectors that are multiplied.
 
@@ -33,14 +46,14 @@ class Right:
         start: offset of the first step.
         step: distance of steps.
         vectors: distance of each vector of the tile from ``start``, and how many elements of it to read.
-        ahead: distances from each step of what will be read later, and is fetched into the cache meanwhile.
+        ahead: what will be read later, and is fetched into the cache meanwhile.
     """
 
     memory: ir.Value
     start: Index
     step: int
     vectors: Sequence[tuple[int, int]]
-    ahead: Sequence[Index] = ()
+    ahead: Ahead | None = None
 
 
 def multiply_add(
@@ -51,6 +64,7 @@ def multiply_add(
     written = next(each for each in range(min(unroll, count), 0, -1) if count % each == 0)
 
     def every(index: Index, carried: list[ir.Value]) -> list[ir.Value]:
+        _fetch(asm, right, index, written)
         for step in range(written):
             start = asm.add(left.start, index, step)
             begin = asm.add(right.start, asm.mul(index, right.step), step * right.step)
@@ -60,12 +74,19 @@ def multiply_add(
     return asm.loop(0, count, written, totals, every)
 
 
+def _fetch(asm: Assembler, right: Right, index: Index, steps: int) -> None:
+    """Fetch what so many steps are to fetch, a vector at a time."""
+    if right.ahead is None:
+        return
+    start = asm.add(right.ahead.start, asm.mul(index, right.ahead.step))
+    for distance in range(0, steps * right.ahead.step, asm.lanes):
+        asm.prefetch(right.memory, asm.add(start, distance))
+
+
 def _outer_product(
     asm: Assembler, left: Left, start: Index, right: Right, begin: Index, totals: list[ir.Value]
 ) -> list[ir.Value]:
     row = [asm.load(right.memory, asm.add(begin, distance), count) for distance, count in right.vectors]
-    for distance in right.ahead:
-        asm.prefetch(right.memory, asm.add(begin, distance))
     totals = list(totals)
     for pixel, distance in left.rows.items():
         factor = asm.broadcast(left.memory, asm.add(start, distance))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sartor.codegen.iree_compiler import ir
 from sartor.codegen.kernels.assembler import Assembler, Index
-from sartor.codegen.kernels.microkernel import Left, Right, multiply_add
+from sartor.codegen.kernels.microkernel import Ahead, Left, Right, multiply_add
 from sartor.codegen.kernels.winograd import Winograd
 from sartor.codegen.kernels.winograd_transform import Decoder, Encoder
 
@@ -89,7 +89,7 @@ class _Writer:
                 left = asm.add(self._encoded, asm.mul(index, tiling.block * of.row), asm.mul(row, of.row))
                 right = asm.add(filters, asm.mul(index, of.depth * of.panel))
                 target = asm.add(self._products, asm.mul(index, tiling.block * of.panel), asm.mul(row, of.panel))
-                self._register_tile(left, right, target, self._ahead(row))
+                self._register_tile(left, right, target, self._ahead(right, row))
                 return inner
 
             asm.loop(0, tiles, tiling.columns, [], rows)
@@ -97,18 +97,17 @@ class _Writer:
 
         asm.loop(0, tiling.size**2, 1, [], product)
 
-    def _ahead(self, row: Index) -> list[Index]:
+    def _ahead(self, filters: Index, row: Index) -> Ahead | None:
         """What the register tiles of one product fetch of the next one's filters while they compute."""
         of, asm, tiling = self._of, self._asm, self._of.tiling
         tiles = tiling.block // tiling.columns
         if tiles > _MOST_TILES:
-            return []
-        share = -(-tiling.vectors // tiles)
-        first = asm.minimum(asm.mul(asm.divide(row, tiling.columns)[0], share), tiling.vectors - share)
-        start = asm.add(of.depth * of.panel, asm.mul(first, of.lanes))
-        return [asm.add(start, each * of.lanes) for each in range(share)]
+            return None
+        share = -(-of.panel // tiles)
+        number = asm.divide(row, tiling.columns)[0]
+        return Ahead(asm.add(filters, of.depth * of.panel, asm.mul(number, of.depth * share)), share)
 
-    def _register_tile(self, left: Index, right: Index, target: Index, ahead: list[Index]) -> None:
+    def _register_tile(self, left: Index, right: Index, target: Index, ahead: Ahead | None) -> None:
         of, asm, tiling = self._of, self._asm, self._of.tiling
         zero = asm.splat(ir.FloatAttr.get(ir.F32Type.get(), 0.0))
         totals = multiply_add(

@@ -10,13 +10,14 @@ import pytest
 
 from sartor.codegen.iree_compiler import ir
 from sartor.codegen.kernels.assembler import Assembler, Index
-from sartor.codegen.kernels.microkernel import Left, Right, multiply_add
+from sartor.codegen.kernels.microkernel import Ahead, Left, Right, multiply_add
 from tests.codegen.kernels.small_kernels import HOST, LANES, SmallKernel, run_kernels
 
 # Pixel 1 of three is touched by nothing; the second vector has three channels.
 ROWS = {0: 0, 2: 20}
 PIXELS, VECTORS, CHANNELS = 3, 2, LANES + 3
 STEP = 10
+AHEAD = 7
 STEPS = [(1, 1), (7, 3), (8, 3), (12, 5), (5, 8)]
 
 
@@ -26,7 +27,9 @@ def _write(
     left, right, result = memories
     start = [asm.load(right, 0, LANES) for _ in range(PIXELS * VECTORS)]
     vectors = [(0, LANES), (LANES, CHANNELS - LANES)]
-    totals = multiply_add(asm, Left(left, 1, ROWS), Right(right, LANES, STEP, vectors, [3]), count, unroll, start)
+    totals = multiply_add(
+        asm, Left(left, 1, ROWS), Right(right, LANES, STEP, vectors, Ahead(3, AHEAD)), count, unroll, start
+    )
     for index, total in enumerate(totals):
         asm.store(total, result, index * LANES, LANES)
 
@@ -59,4 +62,4 @@ def test_accumulators_get_their_products() -> None:
 def test_a_divisor_of_the_steps_is_written_out(steps: tuple[int, int], written: int) -> None:
     text = _kernel(*steps).kernel.executable(HOST, partial(_write, *steps))
     assert text.count("vector.fma") == written * len(ROWS) * VECTORS
-    assert text.count("memref.prefetch") == written
+    assert text.count("memref.prefetch") == -(-written * AHEAD // LANES)
