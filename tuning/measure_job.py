@@ -89,12 +89,7 @@ def _call_overhead(probe: Path, name: str, threads: int) -> float:
     runner = _Runner(PROBE, variant, Program(open_module(probe).native, probe.name, device, {}), device, _Data(PROBE))
     runner.outputs()
     runner.calls = 1
-    samples = []
-    for _ in range(_PROBE_CALLS):
-        begin = time.perf_counter()
-        runner.run()
-        samples.append(time.perf_counter() - begin)
-    return float(np.median(samples))
+    return float(np.median([runner.timed(0.0) for _ in range(_PROBE_CALLS)]))
 
 
 def measure_unit(
@@ -138,11 +133,7 @@ def measure_unit(
 def _timed(
     runners: dict[str, _Runner], baseline: str, settings: MeasureSettings, overhead: float
 ) -> dict[str, VariantSamples]:
-    taken = _time_in_turn({name: each.run for name, each in runners.items()}, settings)
-    samples = {
-        name: tuple(max((each - overhead) / runners[name].calls, _RESOLUTION) for each in times)
-        for name, times in taken.items()
-    }
+    samples = _time_in_turn({name: functools.partial(each.timed, overhead) for name, each in runners.items()}, settings)
     reference = samples.get(baseline, ())
     return {
         name: VariantSamples(
@@ -152,16 +143,14 @@ def _timed(
     }
 
 
-def _time_in_turn(runs: Mapping[str, Callable[[], None]], settings: MeasureSettings) -> dict[str, tuple[float, ...]]:
+def _time_in_turn(runs: Mapping[str, Callable[[], float]], settings: MeasureSettings) -> dict[str, tuple[float, ...]]:
     """Round-robin timing; the hopeless drop out, the rest goes on until the rounds or the time are used up."""
     samples: dict[str, list[float]] = {name: [] for name in runs}
     active = list(runs)
     started = time.perf_counter()
     for done in itertools.count(1):
         for name in active if done % 2 else reversed(active):
-            begin = time.perf_counter()
-            runs[name]()
-            samples[name].append(time.perf_counter() - begin)
+            samples[name].append(runs[name]())
         elapsed = time.perf_counter() - started
         if (done >= settings.rounds and elapsed > _MINIMUM_SECONDS) or (done > 1 and elapsed > settings.seconds):
             break
@@ -221,6 +210,12 @@ class _Runner:
         copies = min(max(_COLD_BYTES // max(self.packed_bytes, 1), 1), _MOST_COPIES)
         self._arrays = [[*inputs, *(upload(array, device) for array in packed)] for _ in range(copies)]
         self._turn = itertools.cycle(range(copies))
+
+    def timed(self, overhead: float) -> float:
+        """Seconds of one call, of which each run has ``overhead`` besides."""
+        begin = time.perf_counter()
+        self.run()
+        return max((time.perf_counter() - begin - overhead) / self.calls, _RESOLUTION)
 
     def run(self) -> None:
         prefix = EXPORT_PREFIX if self.calls == 1 else REPEAT_PREFIX

@@ -14,7 +14,7 @@ from statistics import quantiles
 MESSAGE_LIMIT = 4000
 """Characters kept of a failure's message."""
 
-PROTOCOL_VERSION = 4
+PROTOCOL_VERSION = 5
 """Version of how variants are measured; raising it makes older measurements no longer match."""
 
 
