@@ -31,7 +31,7 @@ class CompileConfig:
         max_error: relative error of the largest output that is allowed against ONNX Runtime.
         objective: what the plan minimises.
         selector: which solver chooses.
-        plans: how many of the best plans are compiled whole and measured.
+        plans: how many of the best plans are compiled whole and measured, before layers were timed in place.
         shapes: input name to the shape that binds its dynamic dimensions.
         pins: restrictions of layers to routines.
         database: file of the tuning database.
@@ -45,7 +45,7 @@ class CompileConfig:
     max_error: float = DEFAULT_MAX_ERROR
     objective: Objective = Objective.LATENCY
     selector: str = "dprs"
-    plans: int = 2
+    plans: int = 1
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     pins: tuple[Pin, ...] = ()
     database: Path = field(default_factory=default_database)

@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from onnx import ModelProto
 
 from sartor.building import Build, Builder
+from sartor.codegen.stitch import ENTRY, PARAMETER_SCOPE
 from sartor.errors import CompileError, UnsupportedModelError
+from sartor.runtime.dispatch_statistics import Dispatch, dispatch_statistics
 from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.sigmoid_outputs import output_floors
 from sartor.tolerance import tolerance
@@ -61,6 +63,24 @@ class NetRunner:
         if run.status is not Status.OK:
             raise CompileError(f"the module is not right: {run.message}; {ALLOW_MORE}")
         return run.error
+
+    def dispatches(self, build: Build) -> tuple[Dispatch, ...]:
+        """How long each dispatch of a build takes, in runs of the whole network.
+
+        Raises:
+            DeviceError: if the build does not run, or the device reports no dispatches.
+        """
+        self._builder.progress("timing layers in place", 0, 1)
+        names = [each.name for each in self._front.graph.inputs]
+        files, device = build.files, self._config.target.device
+        return dispatch_statistics(
+            files.module,
+            ENTRY,
+            [self._front.samples[name] for name in names],
+            device=device,
+            threads=self._config.threads if device == "cpu" else None,
+            parameters={} if files.weights is None else {PARAMETER_SCOPE: files.weights},
+        ).dispatches
 
     def _run(self, function: str, step: str, builds: Sequence[Build]) -> dict[int, NetRun]:
         self._builder.progress(step, 0, len(builds))

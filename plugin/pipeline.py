@@ -6,7 +6,8 @@ find_candidates  ask every routine about every task
 tune             compile and measure what the store does not know
 select           solve for the best plans, measuring the adapts they need
 build            compile the best plans, and the stock model, whole
-profile          check them against ONNX Runtime, time them; the fastest correct one is shipped
+profile          check them against ONNX Runtime, time them
+refine           select again by what layers took in place; the fastest correct network is shipped
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from sartor.net_runner import NetRunner
 from sartor.profiling import Profiler
 from sartor.progress import Progress, silent
 from sartor.recipe import Recipe, guessed_recipe, recipe_of_plan, split_recipe, unsplit_recipe
+from sartor.refining import Refiner
 from sartor.target_check import check_target, runs_here
 from sartor.tuning.ceilings import peak_operations
 from sartor.tuning.measure_job import MeasureSettings
@@ -74,11 +76,11 @@ def compile_model(model: Path, output: Path, config: CompileConfig, progress: Pr
             return _compile_only(front, candidates, pool, directory, output, config, progress)
         tuner = make_tuner(store, pool, config, progress)
         tables = tune(front, candidates, tuner, config)
-        recipes = choose(front, tables, tuner, config, progress)
+        recipes, tables = choose(front, tables, tuner, config, progress)
         builder = Builder(front, pool, directory, config, progress)
-        profiled = Profiler(store, builder).profile(recipes)
-        best = builder.build([profiled.recipe])[0]
-        plan = replace(best.recipe.plan, measured=profiled.seconds, baseline=profiled.baseline)
+        refiner = Refiner(front, Profiler(store, builder), lambda each: select(front, each, tuner, config, progress))
+        recipe, profiled, plan = refiner.refine(tables, recipes)
+        best = builder.build([recipe])[0]
         return _ship(best, plan, profiled.error, output, config)
 
 
@@ -196,7 +198,9 @@ def tune(front: Front, candidates: Candidates, tuner: Tuner, config: CompileConf
     return Tables(variants, measured, peak=peak.per_second(measured) if peak else None)
 
 
-def choose(front: Front, tables: Tables, tuner: Tuner, config: CompileConfig, progress: Progress) -> list[Recipe]:
+def choose(
+    front: Front, tables: Tables, tuner: Tuner, config: CompileConfig, progress: Progress
+) -> tuple[list[Recipe], Tables]:
     """What is worth running whole: the selected plans, and the unsplit model unless the user pinned layers.
 
     Raises:
@@ -206,14 +210,20 @@ def choose(front: Front, tables: Tables, tuner: Tuner, config: CompileConfig, pr
         return select(front, tables, tuner, config, progress)
     unsplit = unsplit_recipe(front, config, tables.peak)
     try:
-        return [*select(front, tables, tuner, config, progress), unsplit]
+        recipes, tables = select(front, tables, tuner, config, progress)
+        return [*recipes, unsplit], tables
     except InfeasibleError as error:
         _LOG.warning("%s: only the unsplit model is left", error)
-        return [unsplit]
+        return [unsplit], tables
 
 
-def select(front: Front, tables: Tables, tuner: Tuner, config: CompileConfig, progress: Progress) -> list[Recipe]:
-    """The best plans; conversions are measured as plans ask for them, until the best plans ask for no more."""
+def select(
+    front: Front, tables: Tables, tuner: Tuner, config: CompileConfig, progress: Progress
+) -> tuple[list[Recipe], Tables]:
+    """The best plans; conversions are measured as plans ask for them, until the best plans ask for no more.
+
+    The tables come back with what was measured.
+    """
     device = config.target.device
     for done in range(_SELECT_ROUNDS):
         progress("selecting", done, _SELECT_ROUNDS)
@@ -224,10 +234,11 @@ def select(front: Front, tables: Tables, tuner: Tuner, config: CompileConfig, pr
         if not wanted:
             break
         tables = _with_adapts(tables, wanted, tuner, config)
-    return [
+    recipes = [
         split_recipe(front, variants, tables, selection, config)
         for variants, selection in zip(chosen, selections, strict=True)
     ]
+    return recipes, tables
 
 
 def _solve(front: Front, tables: Tables, config: CompileConfig) -> list[Selection]:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sartor.building import Builder
 from sartor.errors import CompileError
 from sartor.net_runner import ALLOW_MORE, NetRunner
 from sartor.recipe import Recipe
 from sartor.tuning.hardware import host
+from sartor.tuning.in_place import InPlace, Symbols
 from sartor.tuning.measurement import Measurement, MeasurementKey, Status, runtime_key
 from sartor.tuning.store import Store
 from sartor.tuning.unit import digest, source_hash
@@ -66,6 +67,23 @@ class Profiler:
             self._measure(recipes)
             known = self._store.get_many(keys)
         return self._best(recipes, {id(recipe): known.get(key) for recipe, key in zip(recipes, keys, strict=True)})
+
+    def in_place(self, recipe: Recipe) -> InPlace:
+        """What the layers of a split network take in it, each alone among IREE's dispatches.
+
+        Raises:
+            CompileError: if the network does not compile.
+            DeviceError: if it does not run.
+        """
+        symbols = Symbols.of(self._front.graph, recipe.variants, self._config.target.device)
+        key = self._key(recipe)
+        key = replace(key, variant=f"{key.variant}:in-place")
+        known = self._store.get_many([key]).get(key)
+        if known is None:
+            (built,) = self._builder.build([recipe])
+            known = Measurement(key, Status.OK, symbols.seconds(self._runner.dispatches(built)))
+            self._store.put(known)
+        return symbols.in_place(known.samples)
 
     def _key(self, recipe: Recipe) -> MeasurementKey:
         """Under what a whole network is stored: its code, and what it was checked by."""

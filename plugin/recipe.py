@@ -16,9 +16,11 @@ from sartor.errors import InfeasibleError, UsageError
 from sartor.front_job import Front
 from sartor.runtime.manifest import Manifest
 from sartor.runtime.signature import TensorSpec
+from sartor.tuning.in_place import InPlace
 from sartor.tuning.plan import AdaptChoice, LayerChoice, Plan
 from sartor.tuning.selection.selection import Selection
 from sartor.tuning.tables import Tables, adapt_seconds, adapts_between
+from sartor.tuning.unit import symbol_of
 
 UNSPLIT_SOLVER = "none"
 
@@ -34,6 +36,13 @@ class Recipe:
 
     plan: Plan
     variants: Mapping[str, Variant]
+
+    def is_same_as(self, other: Recipe) -> bool:
+        """Whether both choose the same for every layer."""
+        return self.plan.unsplit == other.plan.unsplit and self._names() == other._names()
+
+    def _names(self) -> dict[str, str]:
+        return {layer: variant.descriptor for layer, variant in self.variants.items()}
 
     def manifest(self, front: Front, config: CompileConfig) -> str:
         """The manifest that the module carries, as JSON."""
@@ -66,33 +75,50 @@ def split_recipe(
     front: Front, variants: Mapping[str, Variant], tables: Tables, selection: Selection, config: CompileConfig
 ) -> Recipe:
     """The recipe of a selection, with the times the tables predict."""
+    plan = replace(_empty_plan(front, config), solver=selection.solver, optimal=selection.optimal, peak=tables.peak)
+    recipe = Recipe(plan, variants)
+    return replace(recipe, plan=timed_plan(recipe, front, tables))
+
+
+def timed_plan(recipe: Recipe, front: Front, tables: Tables) -> Plan:
+    """The plan of a split network with what the tables predict."""
     layers = tuple(
         LayerChoice(
             layer=layer.name,
             nodes=layer.nodes,
             task=layer.task.key,
-            variant=variants[layer.name].descriptor,
-            seconds=tables.seconds(layer.task.key, variants[layer.name].descriptor),
+            variant=recipe.variants[layer.name].descriptor,
+            symbol=symbol_of(layer.task.key, recipe.variants[layer.name]),
+            seconds=tables.seconds(layer.task.key, recipe.variants[layer.name].descriptor),
+            in_place=None,
             operations=operation_count(layer.task),
         )
         for layer in front.graph.layers
     )
+    device = recipe.plan.target.partition(":")[0]
     adapts = tuple(
         AdaptChoice(
-            edge.producer, edge.consumer, edge.slot, str(kind.source), str(kind.target), adapt_seconds(kind, tables)
+            edge.producer,
+            edge.consumer,
+            edge.slot,
+            str(kind.source),
+            str(kind.target),
+            kind.symbol,
+            adapt_seconds(kind, tables),
+            None,
         )
-        for edge, kind in adapts_between(front.graph, variants, config.target.device)
+        for edge, kind in adapts_between(front.graph, recipe.variants, device)
     )
-    plan = replace(
-        _empty_plan(front, config),
-        layers=layers,
-        adapts=adapts,
-        solver=selection.solver,
-        optimal=selection.optimal,
-        predicted=selection.costs.latency,
-        peak=tables.peak,
-    )
-    return Recipe(plan, variants)
+    predicted = sum(each.seconds or 0.0 for each in layers) + sum(each.seconds or 0.0 for each in adapts)
+    return replace(recipe.plan, layers=layers, adapts=adapts, predicted=predicted)
+
+
+def placed_plan(plan: Plan, found: InPlace) -> Plan:
+    """A plan with what its layers and conversions were found to take in place."""
+    seconds = {kind.symbol: taken for kind, taken in found.adapts.items()}
+    layers = tuple(replace(each, in_place=found.layers.get((each.task, each.variant))) for each in plan.layers)
+    adapts = tuple(replace(each, in_place=seconds.get(each.symbol)) for each in plan.adapts)
+    return replace(plan, layers=layers, adapts=adapts)
 
 
 def unsplit_recipe(front: Front, config: CompileConfig, peak: float | None = None) -> Recipe:
@@ -126,13 +152,17 @@ def guessed_recipe(front: Front, candidates: Mapping[str, tuple[Variant, ...]], 
             nodes=layer.nodes,
             task=layer.task.key,
             variant=variants[layer.name].descriptor,
+            symbol=symbol_of(layer.task.key, variants[layer.name]),
             seconds=None,
+            in_place=None,
             operations=operation_count(layer.task),
         )
         for layer in front.graph.layers
     )
     adapts = tuple(
-        AdaptChoice(edge.producer, edge.consumer, edge.slot, str(kind.source), str(kind.target), None)
+        AdaptChoice(
+            edge.producer, edge.consumer, edge.slot, str(kind.source), str(kind.target), kind.symbol, None, None
+        )
         for edge, kind in adapts_between(front.graph, variants, config.target.device)
     )
     return Recipe(replace(_empty_plan(front, config), layers=layers, adapts=adapts), variants)
@@ -184,7 +214,7 @@ def recipe_of_plan(
     ):
         if found != wanted:
             raise UsageError(f"the plan is for another {what}: it says {found}, this is {wanted}; tune again")
-    unmeasured = replace(plan, measured=None, baseline=None)
+    unmeasured = plan.unmeasured()
     if plan.unsplit:
         return Recipe(unmeasured, {})
     return Recipe(unmeasured, _variants_of(plan, front, candidates))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from pydantic.dataclasses import dataclass as validated
 
 from sartor.errors import UsageError
 
-FORMAT = 2
+FORMAT = 3
 _STRICT = ConfigDict(extra="forbid")
 
 
@@ -25,14 +26,18 @@ class LayerChoice:
         task: key of what it computes.
         variant: descriptor of how.
         seconds: predicted time, adapts aside; None where nothing was measured.
+        in_place: time within the whole network; None where that was not measured.
         operations: that it asks for, a multiply-add being two; 0 for what is no convolution, product or window.
+        symbol: with which its dispatches in the module begin.
     """
 
     layer: str
     nodes: tuple[str, ...]
     task: str
     variant: str
+    symbol: str
     seconds: float | None
+    in_place: float | None
     operations: int
 
     @property
@@ -50,7 +55,9 @@ class AdaptChoice:
     slot: int
     source: str
     target: str
+    symbol: str
     seconds: float | None
+    in_place: float | None
 
 
 @validated(frozen=True, config=_STRICT)
@@ -88,6 +95,12 @@ class Plan:
     peak: float | None
     versions: dict[str, str]
     format: int = FORMAT
+
+    def unmeasured(self) -> Plan:
+        """The plan as it was before its module was run."""
+        layers = tuple(replace(each, in_place=None) for each in self.layers)
+        adapts = tuple(replace(each, in_place=None) for each in self.adapts)
+        return replace(self, layers=layers, adapts=adapts, measured=None, baseline=None)
 
     def to_json(self) -> dict[str, Any]:
         """As JSON data, keys in a fixed order."""

@@ -50,6 +50,11 @@ class AdaptKind:
     def key(self) -> str:
         return digest("adapt", self.tensor, str(self.source), str(self.target))
 
+    @property
+    def symbol(self) -> str:
+        """With which its dispatches in a module begin."""
+        return f"s{self.key}"
+
     def implementation(self) -> Implementation:
         return adapt(self.logical, self.source.layout, self.target.layout)
 

@@ -123,14 +123,14 @@ def _stitching(net: SplitNet, weights: Mapping[str, np.ndarray], target: Target)
     implementations = {symbols[name]: variant.implementation for name, variant in sorted(net.variants.items())}
     kinds = sorted({kind for _, kind in adapts_between(net.graph, net.variants, target.device)})
     adapts = {kind: kind.implementation() for kind in kinds}
-    code = lower(implementations | {f"s{kind.key}": each for kind, each in adapts.items()}, target)
+    code = lower(implementations | {kind.symbol: each for kind, each in adapts.items()}, target)
     return Stitching(
         layers=net.graph.layers,
         inputs=net.graph.inputs,
         outputs=net.graph.outputs,
         pieces={name: Piece(each, implementations[each], code[each]) for name, each in symbols.items()},
         adapts={
-            (kind.logical, kind.source.layout, kind.target.layout): Piece(f"s{kind.key}", each, code[f"s{kind.key}"])
+            (kind.logical, kind.source.layout, kind.target.layout): Piece(kind.symbol, each, code[kind.symbol])
             for kind, each in adapts.items()
         },
         weights=weights,

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from sartor.commands.in_place_table import Row, in_place_json, in_place_rows, show_in_place
 from sartor.commands.options import (
     DeviceOption,
     InputOption,
@@ -28,6 +29,7 @@ from sartor.runtime.reference import OnnxRuntimeReference, OpenVinoReference
 from sartor.runtime.session import Session
 from sartor.runtime.signature import Array
 from sartor.terminal import milliseconds, show_json, show_table
+from sartor.tuning.plan import Plan
 
 _SELF = "sartor"
 _PEERS: dict[str, Callable[..., Callable[[Mapping[str, Array]], list[Array]]]] = {
@@ -53,7 +55,8 @@ def bench(
         int | None, typer.Option(min=1, help=f"Exactly so many rounds. (default: {_DEFAULT_ROUNDS} or more)")
     ] = None,
     dispatches: Annotated[
-        bool, typer.Option("--dispatches", help="Show where the time goes, dispatch by dispatch.")
+        bool,
+        typer.Option("--dispatches", help="Show where the time goes, dispatch by dispatch, and what was predicted."),
     ] = False,
     peak: Annotated[
         bool, typer.Option("--peak", help="Measure the machine instead: its f32 peak and memory bandwidth.")
@@ -83,7 +86,8 @@ def bench(
         samples = _time(runs, rounds)
     statistics = _statistics(module, feeds, kind, workers) if dispatches else None
     speedups = {name: time_ratio(samples[name], samples[_SELF]) for name in names}
-    (_show_json if json else _show_tables)(samples, speedups, statistics)
+    rows = in_place_rows(statistics, Plan.from_json(manifest.plan, f"'{module}'")) if statistics and manifest else []
+    (_show_json if json else _show_tables)(samples, speedups, statistics, rows)
 
 
 def _check_peak_stands_alone(given: Mapping[str, object]) -> None:
@@ -131,7 +135,10 @@ def _time(runs: Mapping[str, Callable[[], object]], rounds: int | None) -> dict[
 
 
 def _show_json(
-    samples: Mapping[str, Samples], speedups: Mapping[str, Ratio], statistics: DispatchStatistics | None
+    samples: Mapping[str, Samples],
+    speedups: Mapping[str, Ratio],
+    statistics: DispatchStatistics | None,
+    layers: list[Row],
 ) -> None:
     runs: list[dict[str, Any]] = [
         {
@@ -144,11 +151,14 @@ def _show_json(
         for name, each in samples.items()
     ]
     parts = None if statistics is None else asdict(statistics)
-    show_json({"runs": runs, "dispatches": parts})
+    show_json({"runs": runs, "dispatches": parts, "layers": in_place_json(layers)})
 
 
 def _show_tables(
-    samples: Mapping[str, Samples], speedups: Mapping[str, Ratio], statistics: DispatchStatistics | None
+    samples: Mapping[str, Samples],
+    speedups: Mapping[str, Ratio],
+    statistics: DispatchStatistics | None,
+    layers: list[Row],
 ) -> None:
     rows = [
         [name, milliseconds(each.median), milliseconds(each.minimum), _speedup(speedups.get(name))]
@@ -159,6 +169,8 @@ def _show_tables(
     show_table(f"one inference, {rounds} rounds", columns, rows, right=(1, 2, 3))
     if statistics is not None:
         _show_dispatches(statistics)
+    if layers:
+        show_in_place(layers)
 
 
 def _speedup(ratio: Ratio | None) -> str:

@@ -16,8 +16,10 @@ PLAN = Plan(
     target="cpu:host",
     threads=2,
     unsplit=False,
-    layers=(LayerChoice('größe "1"\n', ("a\\n", "b"), "key", "cpu:f32/conv2d.nhwc{tile=4}", 1.25e-5, 5000),),
-    adapts=(AdaptChoice("input:x", "b", 0, "cpu:f32@nchw", "cpu:f32@nhwc", None),),
+    layers=(
+        LayerChoice('größe "1"\n', ("a\\n", "b"), "key", "cpu:f32/conv2d.nhwc{tile=4}", "s0", 1.25e-5, 2e-5, 5000),
+    ),
+    adapts=(AdaptChoice("input:x", "b", 0, "cpu:f32@nchw", "cpu:f32@nhwc", "s1", None, None),),
     solver="dprs",
     optimal=True,
     predicted=0.1 + 0.2,
@@ -41,7 +43,7 @@ def test_a_plan_reads_back_as_it_was(tmp_path: Path) -> None:
     ("change", "message"),
     [
         ({"format": FORMAT + 1}, f"format {FORMAT + 1}, this version reads {FORMAT}"),
-        ({"format": 1}, "format 1, this version reads 2"),
+        ({"format": 1}, "format 1, this version reads 3"),
         ({"threads": "many"}, "threads"),
         ({"layers": [{"layer": "x"}]}, r"layers\.0"),
         ({"extra": 1}, "extra"),

@@ -1,0 +1,88 @@
+"""Tests of correcting tables by what layers take in place."""
+
+from __future__ import annotations
+
+import pytest
+
+from sartor.codegen.schema import Schema
+from sartor.runtime.dispatch_statistics import Dispatch
+from sartor.tuning.in_place import UNKNOWN, InPlace, Symbols, corrected, scaled
+from sartor.tuning.measurement import Measurement, MeasurementKey, Status
+from sartor.tuning.tables import Tables
+from sartor.tuning.unit import AdaptKind
+
+ADAPT = AdaptKind("tensor<1x16x8x8xf32>", Schema.parse("cpu:f32@nchw"), Schema.parse("cpu:f32@nhwc"))
+OTHER = AdaptKind("tensor<1x32x8x8xf32>", Schema.parse("cpu:f32@nchw"), Schema.parse("cpu:f32@nhwc"))
+SYMBOLS = Symbols({"sa": ("task a", "fast"), "sb": ("task b", "only")}, {"sc": ADAPT})
+
+
+class Named:
+    """As much of a variant as tables need."""
+
+    def __init__(self, descriptor: str) -> None:
+        self.descriptor = descriptor
+
+
+def measured(name: str, *samples: float, status: Status = Status.OK) -> Measurement:
+    key = MeasurementKey("task", name, "source", "hardware", 1, "runtime", "backend")
+    return Measurement(key, status, samples, packed_bytes=7)
+
+
+def tables() -> Tables:
+    variants = {
+        key: tuple(map(Named, names)) for key, names in {"a": ("slow", "fast", "wrong"), "b": ("only",)}.items()
+    }
+    results = {
+        "a": {
+            "slow": measured("slow", 4e-4),
+            "fast": measured("fast", 2e-4),
+            "wrong": measured("wrong", status=Status.CRASHED),
+        },
+        "b": {"only": measured("only", 1e-4)},
+    }
+    return Tables(variants, results, {ADAPT: 1e-5, OTHER: 3e-5})  # type: ignore[arg-type]
+
+
+def test_times_are_of_one_call() -> None:
+    dispatches = [
+        Dispatch("sa_kernel", 4, 8e-4),
+        Dispatch("sb_dispatch_0", 1, 1e-4),
+        Dispatch("sb_dispatch_1", 1, 2e-4),
+    ]
+    found = SYMBOLS.in_place(SYMBOLS.seconds(dispatches))
+    assert found.layers == {("task a", "fast"): pytest.approx(2e-4), ("task b", "only"): pytest.approx(3e-4)}
+    assert found.adapts == {}
+
+
+def test_a_piece_without_a_dispatch_of_its_own_is_unknown() -> None:
+    assert SYMBOLS.names == ("sa", "sb", "sc")
+    assert SYMBOLS.seconds([Dispatch("sc_dispatch_0", 2, 6e-6)]) == pytest.approx((UNKNOWN, UNKNOWN, 3e-6))
+
+
+def test_the_variant_that_ran_gets_its_time_and_others_of_its_task_its_ratio() -> None:
+    found = corrected(tables(), InPlace({("a", "fast"): 3e-4}))
+    assert found.seconds("a", "fast") == pytest.approx(3e-4)
+    assert found.seconds("a", "slow") == pytest.approx(6e-4)
+    assert found.seconds("a", "wrong") is None
+    assert found.seconds("b", "only") == pytest.approx(1e-4)
+    assert found.measured["a"]["slow"].packed_bytes == 7
+
+
+def test_conversions_that_did_not_run_are_scaled_like_those_that_did() -> None:
+    found = corrected(tables(), InPlace({}, {ADAPT: 2e-5}))
+    assert found.adapts == {ADAPT: pytest.approx(2e-5), OTHER: pytest.approx(6e-5)}
+
+
+def test_later_times_replace_earlier_ones() -> None:
+    both = InPlace({("a", "x"): 1.0, ("b", "y"): 2.0}) | InPlace({("a", "x"): 3.0})
+    assert both.layers == {("a", "x"): 3.0, ("b", "y"): 2.0}
+
+
+@pytest.mark.parametrize(
+    ("alone", "pair", "expected"),
+    [(4e-4, (2e-4, 3e-4), 6e-4), (4e-4, (1e-4, 9e-3), 1.2e-3), (4e-4, (1e-4, 1e-6), 2e-4), (5e-6, (1e-6, 4e-6), 8e-6)],
+)
+def test_ratios_are_bounded_and_short_times_are_shifted(
+    alone: float, pair: tuple[float, float], expected: float
+) -> None:
+    assert scaled(alone, *pair) == pytest.approx(expected)

@@ -1,0 +1,133 @@
+"""What layers cost within a network, where it differs from what they cost alone.
+
+Alone a layer finds its activations in the nearest cache and its threads awake; in a network, the layer before has
+written them, perhaps on another core. IREE's statistics of a run of the whole network say what each dispatch took
+there, and each dispatch is named after its layer.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from sartor.codegen.routine import Variant
+from sartor.dialect_passes.form_layers import LayerGraph
+from sartor.runtime.dispatch_statistics import Dispatch
+from sartor.tuning.measurement import Measurement
+from sartor.tuning.tables import Tables, adapts_between, units_of
+from sartor.tuning.unit import AdaptKind, symbol_of
+
+# What takes less alone is not scaled: two times of a few microseconds do not make a ratio.
+_SCALED_SECONDS = 1e-5
+# Stands for a piece without a dispatch of its own; no dispatch takes so little.
+UNKNOWN = 1e-9
+_LEAST_RATIO, _MOST_RATIO = 0.5, 3.0
+
+
+@dataclass(frozen=True)
+class InPlace:
+    """Seconds of each call within networks that were run.
+
+    Attributes:
+        layers: by task key and descriptor of the variant.
+        adapts: by conversion.
+    """
+
+    layers: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    adapts: Mapping[AdaptKind, float] = field(default_factory=dict)
+
+    def __or__(self, later: InPlace) -> InPlace:
+        return InPlace({**self.layers, **later.layers}, {**self.adapts, **later.adapts})
+
+
+@dataclass(frozen=True)
+class Symbols:
+    """What a network of chosen variants calls its pieces.
+
+    Attributes:
+        layers: symbol to task key and descriptor.
+        adapts: symbol to conversion.
+    """
+
+    layers: Mapping[str, tuple[str, str]]
+    adapts: Mapping[str, AdaptKind]
+
+    @staticmethod
+    def of(graph: LayerGraph, variants: Mapping[str, Variant], device: str) -> Symbols:
+        """The symbols of a network, by the variants of its layers."""
+        layers: dict[str, tuple[str, str]] = {}
+        for layer in graph.layers:
+            variant = variants[layer.name]
+            layers[symbol_of(layer.task.key, variant)] = layer.task.key, variant.descriptor
+        kinds = units_of(kind for _, kind in adapts_between(graph, variants, device))
+        return Symbols(layers, {kind.symbol: kind for kind in kinds})
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All symbols in a fixed order, in which their times are stored."""
+        return tuple(sorted((*self.layers, *self.adapts)))
+
+    def seconds(self, dispatches: Iterable[Dispatch]) -> tuple[float, ...]:
+        """Seconds of one call of each symbol, in the order of ``names``, or ``UNKNOWN``.
+
+        IREE keeps one of several dispatches with the same code, so a piece may have none under its own name, and
+        another more calls than it has.
+        """
+        total: defaultdict[str, float] = defaultdict(float)
+        for each in dispatches:
+            total[each.name.partition("_")[0]] += each.seconds / each.calls
+        return tuple(total.get(name, UNKNOWN) for name in self.names)
+
+    def in_place(self, seconds: Sequence[float]) -> InPlace:
+        """Times in the order of ``names``, told apart."""
+        found = {name: taken for name, taken in zip(self.names, seconds, strict=True) if taken != UNKNOWN}
+        return InPlace(
+            {what: found[symbol] for symbol, what in self.layers.items() if symbol in found},
+            {kind: found[symbol] for symbol, kind in self.adapts.items() if symbol in found},
+        )
+
+
+def scaled(alone: float, chosen_alone: float, chosen_in_place: float) -> float:
+    """What a variant would take in place, by what another of the same task takes there and alone."""
+    if chosen_alone < _SCALED_SECONDS:
+        return max(alone + chosen_in_place - chosen_alone, alone)
+    return alone * min(max(chosen_in_place / chosen_alone, _LEAST_RATIO), _MOST_RATIO)
+
+
+def corrected(tables: Tables, found: InPlace) -> Tables:
+    """Tables in which all times are those in place: measured there, or scaled like another variant of the same task.
+
+    Args:
+        tables: what was measured alone.
+        found: what was measured in place.
+    """
+    measured = dict(tables.measured)
+    for key in tables.variants:
+        if pairs := _pairs(tables, found, key):
+            measured[key] = {
+                name: _moved(each, found.layers.get((key, name)), tables.seconds(key, name), pairs)
+                for name, each in tables.measured[key].items()
+            }
+    ratios = [found.adapts[kind] / alone for kind, alone in tables.adapts.items() if alone and kind in found.adapts]
+    ratio = float(np.clip(np.median(ratios), _LEAST_RATIO, _MOST_RATIO)) if ratios else 1.0
+    adapts = {kind: found.adapts.get(kind, alone * ratio) for kind, alone in tables.adapts.items()}
+    return replace(tables, measured=measured, adapts=adapts)
+
+
+def _pairs(tables: Tables, found: InPlace, key: str) -> list[tuple[float, float]]:
+    """Times alone and in place of the variants of a task that were run in place."""
+    alone = {name: tables.seconds(key, name) for task, name in found.layers if task == key}
+    return [(taken, found.layers[key, name]) for name, taken in alone.items() if taken is not None]
+
+
+def _moved(
+    measurement: Measurement, in_place: float | None, alone: float | None, pairs: Sequence[tuple[float, float]]
+) -> Measurement:
+    """A measurement as it would be in place; failures stay what they are."""
+    if alone is None:
+        return measurement
+    seconds = in_place if in_place is not None else float(np.mean([scaled(alone, *pair) for pair in pairs]))
+    return replace(measurement, samples=(seconds,), baseline_samples=())
