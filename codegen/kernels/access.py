@@ -77,6 +77,12 @@ def image_strides(image: TensorType, layout: str) -> ImageStrides:
     return ImageStrides(height * width * channels, width * channels, channels, channels, channels)
 
 
+def plane_strides(image: TensorType) -> ImageStrides:
+    """Strides of an image as ONNX has it, channel by channel: runs of one."""
+    _, channels, height, width = image.shape
+    return ImageStrides(channels * height * width, width, 1, 1, height * width)
+
+
 def vector_stride(strides: ImageStrides, lanes: int) -> int:
     """Distance between vectors of ``lanes`` channels.
 

@@ -9,7 +9,7 @@ from sartor.codegen.convolution import Convolution
 from sartor.codegen.draft import Draft
 from sartor.codegen.initial import make_elementwise
 from sartor.codegen.iree_compiler import ir
-from sartor.codegen.kernels.access import Access, ImageStrides, image_strides, row_major, vector_stride
+from sartor.codegen.kernels.access import Access, ImageStrides, image_strides, plane_strides, row_major, vector_stride
 from sartor.codegen.kernels.contraction import Contraction, FilterStrides
 from sartor.codegen.kernels.epilogue import Epilogue
 from sartor.codegen.kernels.nest import Nest
@@ -23,6 +23,8 @@ from sartor.codegen.operations import body_of, defining_op
 from sartor.codegen.packing import PadTo, Reshape, Step, Transpose
 
 _BATCH, _CHANNEL, _ROW, _COLUMN = range(IMAGE_RANK)
+# Images of so few channels are mostly a network's input, which comes channel by channel.
+_FEW_CHANNELS = 4
 
 
 def layout_for(image: TensorType, layout: str) -> str:
@@ -125,6 +127,20 @@ class ImageLayer:
             raise ValueError("an operand is computed in the layer, and not by its chain")
         return arguments.index(value)
 
+    def read_by_planes(self, argument: int) -> None:
+        """Take an image of few channels as ONNX has it, if that is read in one place only: a contraction reads single
+        elements, wherever they lie."""
+        value = list(body_of(self.draft.function).arguments)[argument]
+        if self.draft.task.inputs[argument].shape[_CHANNEL] < _FEW_CHANNELS and len(list(value.uses)) == 1:
+            self.inputs = tuple(PLAIN_IMAGE if index == argument else each for index, each in enumerate(self.inputs))
+
+    def strides(self, argument: int) -> ImageStrides:
+        """Strides of an image among the inputs."""
+        image, layout = self.draft.task.inputs[argument], self.inputs[argument]
+        if layout == PLAIN_IMAGE and image.shape[_CHANNEL] > 1:
+            return plane_strides(image)
+        return image_strides(image, layout)
+
     def _locate(self, value: ir.Value, indexing: ir.AffineMap) -> Access:
         argument = self.argument(value)
         task = self.draft.task
@@ -188,8 +204,16 @@ class ConvolutionOperands:
     axes: tuple[Axis, Axis]
 
 
-def convolution_operands(layer: ImageLayer, convolution: Convolution, packing: tuple[Step, ...]) -> ConvolutionOperands:
+def convolution_operands(
+    layer: ImageLayer, convolution: Convolution, packing: tuple[Step, ...], *, by_planes: bool = False
+) -> ConvolutionOperands:
     """The operands of a convolution layer, whose filters are packed by ``packing``.
+
+    Args:
+        layer: what becomes a kernel.
+        convolution: its root.
+        packing: of the filters.
+        by_planes: whether an image of few channels may be read as ONNX has it.
 
     Raises:
         ValueError: if the image is no activation, or the filters are no weight.
@@ -201,10 +225,12 @@ def convolution_operands(layer: ImageLayer, convolution: Convolution, packing: t
     if index < 0 or source >= len(draft.task.inputs):
         raise ValueError("the image is a weight, or the filters are computed")
     draft.set_packing(index, packing)
+    if by_planes:
+        layer.read_by_planes(source)
     kind = draft.task.inputs[source]
     taps = convolution.filter.shape[2:]
     axes = window_axes(kind, convolution.result, taps, convolution.strides, convolution.dilations, padding)
-    return ConvolutionOperands((source, filters), image_strides(kind, layer.inputs[source]), axes)
+    return ConvolutionOperands((source, filters), layer.strides(source), axes)
 
 
 def convolution_contraction(layer: ImageLayer, convolution: Convolution, tiling: Tiling) -> Contraction:
@@ -214,7 +240,7 @@ def convolution_contraction(layer: ImageLayer, convolution: Convolution, tiling:
         ValueError: if the layer has no such form.
     """
     panel = tiling.vectors * layer.lanes
-    read = convolution_operands(layer, convolution, pack_filters(convolution.filter, panel))
+    read = convolution_operands(layer, convolution, pack_filters(convolution.filter, panel), by_planes=True)
     batches, channels, height, width = convolution.result.shape
     contraction = Contraction(
         nest=Nest(batches, channels, *read.axes, layer.result, layer.epilogue, layer.lanes, tiling),
