@@ -23,6 +23,8 @@ ALLOW_MORE = "--max-error allows more, if that is acceptable"
 _LOG = logging.getLogger(__name__)
 _JOBS = "sartor.tuning.whole_net"
 _TIMEOUT = 900.0
+_STATISTICS_SECONDS = 1.0
+_LEAST_RUNS, _MOST_RUNS = 3, 50
 
 
 class NetRunner:
@@ -64,8 +66,12 @@ class NetRunner:
             raise CompileError(f"the module is not right: {run.message}; {ALLOW_MORE}")
         return run.error
 
-    def dispatches(self, build: Build) -> tuple[Dispatch, ...]:
+    def dispatches(self, build: Build, seconds: float) -> tuple[Dispatch, ...]:
         """How long each dispatch of a build takes, in runs of the whole network.
+
+        Args:
+            build: what to run.
+            seconds: that one inference takes, by which follows how many there are.
 
         Raises:
             DeviceError: if the build does not run, or the device reports no dispatches.
@@ -80,6 +86,7 @@ class NetRunner:
             device=device,
             threads=self._config.threads if device == "cpu" else None,
             parameters={} if files.weights is None else {PARAMETER_SCOPE: files.weights},
+            iterations=min(max(int(_STATISTICS_SECONDS / seconds), _LEAST_RUNS), _MOST_RUNS),
         ).dispatches
 
     def _run(self, function: str, step: str, builds: Sequence[Build]) -> dict[int, NetRun]:

@@ -68,8 +68,12 @@ class Profiler:
             known = self._store.get_many(keys)
         return self._best(recipes, {id(recipe): known.get(key) for recipe, key in zip(recipes, keys, strict=True)})
 
-    def in_place(self, recipe: Recipe) -> InPlace:
+    def in_place(self, recipe: Recipe, seconds: float) -> InPlace:
         """What the layers of a split network take in it, each alone among IREE's dispatches.
+
+        Args:
+            recipe: of the network.
+            seconds: of one inference.
 
         Raises:
             CompileError: if the network does not compile.
@@ -81,7 +85,7 @@ class Profiler:
         known = self._store.get_many([key]).get(key)
         if known is None:
             (built,) = self._builder.build([recipe])
-            known = Measurement(key, Status.OK, symbols.seconds(self._runner.dispatches(built)))
+            known = Measurement(key, Status.OK, symbols.seconds(self._runner.dispatches(built, seconds)))
             self._store.put(known)
         return symbols.in_place(known.samples)
 

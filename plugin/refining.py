@@ -54,24 +54,25 @@ class Refiner:
         Raises:
             CompileError: if none is right.
         """
-        tried = list(recipes)
+        tried, newest = list(recipes), recipes[0]
         found = InPlace()
         profiled = self.profiler.profile(tried)
         for _ in range(_ROUNDS):
             if profiled.recipe.plan.unsplit:
                 break
-            found |= self._in_place(profiled.recipe)
+            found |= self._in_place(newest, profiled.seconds)
             selected, measured = self.select(corrected(tables, found))
             tables = replace(tables, adapts={**measured.adapts, **tables.adapts})
-            if not self._is_worthwhile(selected[0], tried, profiled, corrected(tables, found)):
+            newest = selected[0]
+            if not self._is_worthwhile(newest, tried, profiled, corrected(tables, found)):
                 break
-            tried.append(selected[0])
+            tried.append(newest)
             profiled = self.profiler.profile(tried)
         return self._told(profiled, tables, found)
 
-    def _in_place(self, recipe: Recipe) -> InPlace:
+    def _in_place(self, recipe: Recipe, seconds: float) -> InPlace:
         try:
-            return self.profiler.in_place(recipe)
+            return self.profiler.in_place(recipe, seconds)
         except DeviceError as error:
             _LOG.warning("layers were not timed in place: %s", error)
             return InPlace()
@@ -86,7 +87,7 @@ class Refiner:
     def _told(self, profiled: Profiled, tables: Tables, found: InPlace) -> tuple[Recipe, Profiled, Plan]:
         recipe = profiled.recipe
         if not recipe.plan.unsplit:
-            found |= self._in_place(recipe)
+            found |= self._in_place(recipe, profiled.seconds)
             if abs((recipe.plan.predicted or 0.0) / profiled.seconds - 1) > _CLOSE:
                 # The module carries the prediction, which should hold.
                 recipe = replace(recipe, plan=timed_plan(recipe, self.front, corrected(tables, found)))
