@@ -10,7 +10,7 @@ import typer
 from sartor.commands.bench import bench
 from sartor.commands.compare import compare
 from sartor.commands.compile import compile_to_vmfb
-from sartor.commands.db import db
+from sartor.commands.db import db_app
 from sartor.commands.inspect import inspect
 from sartor.commands.routines import routines
 from sartor.commands.run import run
@@ -20,8 +20,9 @@ compile_app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
 
 app.command("compile")(compile_to_vmfb)
 compile_app.command()(compile_to_vmfb)
-for _command in (run, bench, compare, inspect, routines, db):
+for _command in (run, bench, compare, inspect, routines):
     app.command()(_command)
+app.add_typer(db_app, name="db")
 
 
 def _show_version(wanted: bool) -> None:

@@ -7,73 +7,32 @@ other machines, versions and models rest beside each other: keys that differ any
 
 from __future__ import annotations
 
+import logging
+import os
 import sqlite3
-import struct
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple
 from pathlib import Path
 from typing import Self
 
-from sartor.tuning import store_errors, store_file
-from sartor.tuning.measurement import Measurement, MeasurementKey, Status
-from sartor.tuning.store_errors import StoreUnavailableError, explained
+from sartor.errors import UsageError
+from sartor.tuning import store_errors, store_file, store_merge, store_prune, store_summary
+from sartor.tuning.hardware import host
+from sartor.tuning.measurement import Measurement, MeasurementKey, runtime_key
+from sartor.tuning.store_errors import NewerStoreError, StoreUnavailableError, explained
+from sartor.tuning.store_file import BUSY_TIMEOUT
+from sartor.tuning.store_merge import Merged
+from sartor.tuning.store_prune import Pruning
+from sartor.tuning.store_rows import INSERT_OR_REPLACE, KEY_COLUMNS, SELECT, SELECT_ONE, Row, from_row, to_row
+from sartor.tuning.store_summary import SummaryRow
 
-_KEY_COLUMNS = tuple(field.name for field in fields(MeasurementKey))
-_VALUE_COLUMNS = (
-    "status",
-    "samples",
-    "baseline_samples",
-    "error",
-    "message",
-    "created",
-    "packed_bytes",
-)
-_SELECT = f"SELECT {', '.join(_VALUE_COLUMNS)} FROM measurements WHERE " + " AND ".join(
-    f"{column} = ?" for column in _KEY_COLUMNS
-)
-_INSERT = (
-    f"INSERT OR REPLACE INTO measurements ({', '.join(_KEY_COLUMNS + _VALUE_COLUMNS)}) "
-    f"VALUES ({', '.join('?' * len(_KEY_COLUMNS + _VALUE_COLUMNS))})"
-)
-_SUMMARY = """
-    SELECT hardware, runtime, backend, threads, count(DISTINCT task), count(DISTINCT variant), count(*),
-           sum(status != 'ok'), min(created), max(created),
-           sum(length(samples) + length(baseline_samples) + length(message) + length(task) + length(variant)
-               + length(source) + length(hardware) + length(runtime) + length(backend))
-    FROM measurements
-    GROUP BY hardware, runtime, backend, threads
-    ORDER BY hardware, runtime, backend, threads
-"""
-
-
-@dataclass(frozen=True)
-class SummaryRow:
-    """What the store holds for one machine, runtime, backend and thread count.
-
-    Attributes:
-        hardware, runtime, backend, threads: as in ``MeasurementKey``.
-        tasks, variants: distinct ones.
-        measurements: rows; ``failures`` of them are not OK.
-        oldest, newest: seconds since the epoch.
-        data_bytes: bytes of the rows' content, the file's own overhead excluded.
-    """
-
-    hardware: str
-    runtime: str
-    backend: str
-    threads: int
-    tasks: int
-    variants: int
-    measurements: int
-    failures: int
-    oldest: float
-    newest: float
-    data_bytes: int
+_LOG = logging.getLogger(__name__)
 
 
 class Store:
-    """Measurements by key. Open one with ``Store.open`` or ``Store.in_memory``; use it from one thread.
+    """Measurements by key; use it from one thread.
 
     Every method raises StoreUnavailableError (a UsageError) if the file is locked, read-only or does not fit
     on the disk, and UsageError if its content is damaged.
@@ -86,28 +45,71 @@ class Store:
         """Whether what is put outlives the process."""
 
     @classmethod
-    def open(cls, path: Path, *, memory_fallback: bool = False, busy_timeout: float = 30.0) -> Store:
-        """Open the database at ``path``, creating it and its folders, or bringing an older one up to date.
+    def open(cls, path: Path, *, busy_timeout: float = BUSY_TIMEOUT) -> Store:
+        """Open the database at ``path`` to tune with it, creating it if need be.
 
-        With ``memory_fallback``, a database that cannot be written is read into memory instead, as far as it
-        can be read, and ``persistent`` is false. ``busy_timeout`` is in seconds.
+        Tuning goes on without a database that is of no use: one of a newer version is left alone, one that cannot
+        be written is read, and ``persistent`` is false. This, and that all of it is of other machines or versions,
+        is logged as a warning.
+
+        Raises:
+            UsageError: the file is not Sartor's or is damaged. It is left as it is.
+            StoreUnavailableError: there is none and it cannot be created, or it cannot be read either.
+        """
+        try:
+            store = cls.open_to_write(path, busy_timeout=busy_timeout)
+        except NewerStoreError as error:
+            _LOG.warning("%s; it is ignored, and what is measured now is not kept", error)
+            return cls.in_memory()
+        except StoreUnavailableError as error:
+            if not os.path.isfile(path):
+                raise
+            store = cls._copy_of(path, busy_timeout)
+            _LOG.warning("%s; it is only read, and what is measured now is not kept", error)
+        try:
+            store._warn_if_of_elsewhere()
+        except UsageError:
+            store.close()
+            raise
+        return store
+
+    @classmethod
+    def open_to_write(cls, path: Path, *, busy_timeout: float = BUSY_TIMEOUT) -> Store:
+        """Open the database at ``path``, creating it and its folders, or bringing an older one up to date.
 
         Raises:
             UsageError: the file is not Sartor's, is damaged, or of a newer version. It is left as it is.
-            StoreUnavailableError: it cannot be written, and ``memory_fallback`` is false.
+            StoreUnavailableError: it cannot be written.
         """
         store_file.check_file(path, busy_timeout)
+        return cls(store_file.open_for_writing(path, busy_timeout), str(path), persistent=True)
+
+    @classmethod
+    def open_to_read(cls, path: Path, *, busy_timeout: float = BUSY_TIMEOUT) -> Store:
+        """Open the database at ``path``, or a copy of it if it cannot be written.
+
+        Raises:
+            UsageError: the file is not Sartor's, is damaged, or of a newer version.
+            StoreUnavailableError: it cannot be read.
+        """
         try:
-            return cls(store_file.open_for_writing(path, busy_timeout), str(path), persistent=True)
+            return cls.open_to_write(path, busy_timeout=busy_timeout)
         except StoreUnavailableError:
-            if not memory_fallback:
+            if not os.path.isfile(path):
                 raise
-            return cls(store_file.copy_into_memory(path), str(path), persistent=False)
+            return cls._copy_of(path, busy_timeout)
 
     @classmethod
     def in_memory(cls) -> Store:
         """An empty store that is gone when it is closed."""
         return cls(store_file.memory(), ":memory:", persistent=False)
+
+    @classmethod
+    def _copy_of(cls, path: Path, busy_timeout: float) -> Store:
+        copy = store_file.private_copy(path, busy_timeout)
+        with explained(str(path)):
+            store_file.migrate(copy, str(path))
+        return cls(copy, str(path), persistent=False)
 
     def __enter__(self) -> Self:
         return self
@@ -123,13 +125,21 @@ class Store:
     def get(self, key: MeasurementKey) -> Measurement | None:
         """The latest measurement of ``key``, or None."""
         with explained(self._name):
-            row = self._connection.execute(_SELECT, astuple(key)).fetchone()
-        return None if row is None else self._measurement(key, row)
+            row = self._connection.execute(SELECT_ONE, astuple(key)).fetchone()
+        return None if row is None else self._measurement(row)
 
     def get_many(self, keys: Iterable[MeasurementKey]) -> Mapping[MeasurementKey, Measurement]:
         """The latest measurement of each of ``keys`` that has one, in the order of ``keys``."""
         found = ((key, self.get(key)) for key in keys)
         return {key: measurement for key, measurement in found if measurement is not None}
+
+    def measurements(self, *, here_only: bool = False) -> Iterator[Measurement]:
+        """All there is in the order of keys, or only what this machine, with these versions, would use."""
+        where = " WHERE hardware = ? AND runtime = ?" if here_only else ""
+        values = (host().key, runtime_key()) if here_only else ()
+        with explained(self._name):
+            for row in self._connection.execute(f"{SELECT}{where} ORDER BY {', '.join(KEY_COLUMNS)}", values):
+                yield self._measurement(row)
 
     def put(self, measurement: Measurement) -> None:
         """Store ``measurement`` durably, in place of an earlier one with the same key."""
@@ -137,84 +147,62 @@ class Store:
 
     def put_many(self, measurements: Iterable[Measurement]) -> None:
         """Store all of ``measurements`` in one transaction: all of them or, on an error, none."""
-        rows = [_row(measurement) for measurement in measurements]
+        rows = [to_row(measurement) for measurement in measurements]
         with self._transaction():
-            self._connection.executemany(_INSERT, rows)
+            self._connection.executemany(INSERT_OR_REPLACE, rows)
+
+    def merge(self, paths: Sequence[Path]) -> tuple[Merged, ...]:
+        """Take in the measurements of other databases and exports, all of them or, on an error, none.
+
+        Of two with the same key the newer stays, so merging again, or in another order, changes nothing. Rows that
+        are no measurements are skipped and counted.
+
+        Raises:
+            UsageError: as ``store_merge.merge``.
+        """
+        with self._transaction():
+            return store_merge.merge(self._connection, paths, time.time())
 
     def summary(self) -> tuple[SummaryRow, ...]:
         """What is stored, by machine, runtime, backend and thread count, in that order."""
         with explained(self._name):
-            return tuple(SummaryRow(*row) for row in self._connection.execute(_SUMMARY))
+            return store_summary.summarize(self._connection)
 
     @property
     def size_bytes(self) -> int:
         """Bytes of the database, without its write-ahead log."""
         with explained(self._name):
-            (pages,) = self._connection.execute("PRAGMA page_count").fetchone()
-            (page_size,) = self._connection.execute("PRAGMA page_size").fetchone()
-        return int(pages * page_size)
+            return store_prune.size_bytes(self._connection)
 
-    def prune(
-        self,
-        *,
-        created_before: float | None = None,
-        hardware_other_than: str | None = None,
-        runtime_other_than: str | None = None,
-    ) -> int:
-        """Delete the measurements that meet every condition given, shrink the file, and return their number.
-
-        ``created_before`` is in seconds since the epoch.
-
-        Raises:
-            ValueError: no condition was given.
-        """
-        conditions = {
-            "created < ?": created_before,
-            "hardware != ?": hardware_other_than,
-            "runtime != ?": runtime_other_than,
-        }
-        given = {sql: value for sql, value in conditions.items() if value is not None}
-        if not given:
-            raise ValueError("prune needs a condition")
-        with self._transaction():
-            removed = self._connection.execute(
-                f"DELETE FROM measurements WHERE {' AND '.join(given)}", tuple(given.values())
-            ).rowcount
+    def prune(self, pruning: Pruning) -> int:
+        """Delete what ``pruning`` says, shrink the file, and return how many measurements went."""
         with explained(self._name):
-            self._connection.execute("VACUUM")
-        return removed
+            return store_prune.prune(self._connection, pruning)
+
+    def scratch_copy(self) -> Store:
+        """A copy to try things on; it is gone when it is closed."""
+        copy = store_file.scratch()
+        with explained(self._name):
+            self._connection.backup(copy)
+        return Store(copy, self._name, persistent=False)
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
         with explained(self._name), store_file.transaction(self._connection):
             yield
 
-    def _measurement(self, key: MeasurementKey, row: tuple[object, ...]) -> Measurement:
-        status, samples, baseline, *rest = row
+    def _measurement(self, row: Row) -> Measurement:
         try:
-            return Measurement(key, Status(status), _unpack(samples), _unpack(baseline), *rest)  # type: ignore[arg-type]
-        except (ValueError, TypeError, struct.error) as error:
-            raise store_errors.damaged(self._name, f"measurement of {key.variant}: {error}") from error
+            return from_row(row)
+        except ValueError as error:
+            raise store_errors.damaged(self._name, str(error)) from error
 
-
-def _row(measurement: Measurement) -> tuple[object, ...]:
-    return (
-        *astuple(measurement.key),
-        measurement.status.value,
-        _pack(measurement.samples),
-        _pack(measurement.baseline_samples),
-        measurement.error,
-        measurement.message,
-        measurement.created,
-        measurement.packed_bytes,
-    )
-
-
-def _pack(samples: tuple[float, ...]) -> bytes:
-    return struct.pack(f"<{len(samples)}d", *samples)
-
-
-def _unpack(blob: object) -> tuple[float, ...]:
-    if not isinstance(blob, bytes):
-        raise TypeError("samples are not a blob")
-    return struct.unpack(f"<{len(blob) // 8}d", blob)
+    def _warn_if_of_elsewhere(self) -> None:
+        with explained(self._name):
+            elsewhere = store_summary.is_of_elsewhere(self._connection)
+        if elsewhere:
+            _LOG.warning(
+                "the tuning database %s holds measurements of other machines or versions only; they are ignored, and "
+                "this machine measures for itself",
+                self._name,
+            )

@@ -27,6 +27,10 @@ class StoreUnavailableError(UsageError):
     """The database may be sound, but cannot be written here and now."""
 
 
+class NewerStoreError(UsageError):
+    """The database was written by a later Sartor."""
+
+
 def unavailable(path: str, what: str) -> StoreUnavailableError:
     """The error for a database at ``path`` that ``what`` keeps from being written."""
     return StoreUnavailableError(f"the tuning database {path} {what}; {_ELSEWHERE}")
@@ -37,6 +41,11 @@ def foreign(path: str) -> UsageError:
     return UsageError(f"{path} is not a Sartor tuning database and was left as it is: {_ELSEWHERE}")
 
 
+def not_importable(path: str) -> UsageError:
+    """The error for a file that holds no measurements to take in."""
+    return UsageError(f"'{path}' is neither a tuning database nor measurements that 'sartor db export' wrote")
+
+
 def damaged(path: str, detail: str) -> UsageError:
     """The error for a tuning database whose content cannot be read."""
     return UsageError(
@@ -45,9 +54,9 @@ def damaged(path: str, detail: str) -> UsageError:
     )
 
 
-def newer(path: str, version: int, known: int) -> UsageError:
+def newer(path: str, version: int, known: int) -> NewerStoreError:
     """The error for a database that a later Sartor wrote."""
-    return UsageError(
+    return NewerStoreError(
         f"the tuning database {path} has version {version}, this Sartor knows versions up to {known}: "
         f"update Sartor, or {_ELSEWHERE}"
     )

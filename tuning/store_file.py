@@ -11,11 +11,26 @@ from sartor.errors import UsageError
 from sartor.tuning import store_errors, store_schema
 from sartor.tuning.store_errors import StoreUnavailableError, explained
 
+BUSY_TIMEOUT = 30.0
+"""Seconds to wait for another process."""
+
+_MAGIC = b"SQLite format 3\0"
 _HEADER_BYTES = 100
 _APPLICATION_ID_AT = 68
 
 
-def check_file(path: Path, busy_timeout: float) -> None:
+def is_tuning_database(path: Path) -> bool:
+    """Whether the file says that it is one; it may be damaged, or of any version."""
+    with path.open("rb") as file:
+        return _is_ours(file.read(_HEADER_BYTES))
+
+
+def _is_ours(header: bytes) -> bool:
+    application_id = int.from_bytes(header[_APPLICATION_ID_AT : _APPLICATION_ID_AT + 4], "big")
+    return header.startswith(_MAGIC) and application_id == store_schema.APPLICATION_ID
+
+
+def check_file(path: Path, busy_timeout: float = BUSY_TIMEOUT) -> None:
     """Raise if what is at ``path`` is not a sound tuning database, before anything could write to it."""
     try:
         with path.open("rb") as file:
@@ -28,8 +43,7 @@ def check_file(path: Path, busy_timeout: float) -> None:
         raise store_errors.unavailable(str(path), f"cannot be read ({error.strerror})") from error
     if not header:
         return
-    application_id = int.from_bytes(header[_APPLICATION_ID_AT : _APPLICATION_ID_AT + 4], "big")
-    if not header.startswith(b"SQLite format 3\0") or application_id != store_schema.APPLICATION_ID:
+    if not _is_ours(header):
         raise store_errors.foreign(str(path))
     # What keeps a reader out (a journal to roll back, a folder without write access) is mended or reported by
     # the writer that comes next.
@@ -45,7 +59,9 @@ def check_file(path: Path, busy_timeout: float) -> None:
 
 def _connect(path: Path, mode: str, busy_timeout: float = 0.0) -> sqlite3.Connection:
     uri = f"{path.absolute().as_uri()}?mode={mode}"
-    return sqlite3.connect(uri, uri=True, timeout=busy_timeout, isolation_level=None)
+    connection = sqlite3.connect(uri, uri=True, timeout=busy_timeout, isolation_level=None)
+    connection.execute("PRAGMA trusted_schema = OFF")
+    return connection
 
 
 def open_for_writing(path: Path, busy_timeout: float) -> sqlite3.Connection:
@@ -109,13 +125,30 @@ def memory() -> sqlite3.Connection:
     return connection
 
 
-def copy_into_memory(path: Path) -> sqlite3.Connection:
-    """What can be read of the database at ``path``, in a database without a file."""
-    copy = sqlite3.connect(":memory:", isolation_level=None)
-    # A log cannot be opened in a folder without write access; an immutable file is read without one.
-    for mode in ("ro", "ro&immutable=1"):
-        with suppress(sqlite3.Error), closing(_connect(path, mode)) as source:
-            source.backup(copy)
-            break
-    migrate(copy, str(path))
+def scratch() -> sqlite3.Connection:
+    """A connection to nothing yet: what is put there lies in memory, or if it is too much in a temporary file."""
+    return sqlite3.connect("", isolation_level=None)
+
+
+def private_copy(path: Path, busy_timeout: float = BUSY_TIMEOUT) -> sqlite3.Connection:
+    """A copy of the database at ``path`` that is gone when it is closed, of the version it has.
+
+    Raises:
+        StoreUnavailableError: it cannot be read.
+    """
+    copy = scratch()
+    with explained(str(path)):
+        try:
+            _copy(path, "ro", busy_timeout, copy)
+        except sqlite3.OperationalError:
+            # A log cannot be opened in a folder without write access; an immutable file is read without one.
+            _copy(path, "ro&immutable=1", busy_timeout, copy)
     return copy
+
+
+def _copy(path: Path, mode: str, busy_timeout: float, copy: sqlite3.Connection) -> None:
+    with closing(_connect(path, mode, busy_timeout)) as source:
+        # Copying alone would wait for a locked database for ever.
+        source.execute("BEGIN")
+        source.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        source.backup(copy)

@@ -5,6 +5,9 @@ from __future__ import annotations
 APPLICATION_ID = 0x53415254
 """``SART``, in the header of every file: what lacks it is somebody else's and is not touched."""
 
+OBJECTS = {("table", "measurements")}
+"""Types and names of what a database of any version holds."""
+
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
         """

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import itertools
 import json
 import os
@@ -21,43 +19,8 @@ import pytest
 from onnx import TensorProto, helper
 
 import sartor
-import sartor.cli
 from benchmarks import zoo
-
-PROGRAMS = {"sartor": "main", "compile-to-vmfb": "compile_main"}
-
-
-def program(name: str, *arguments: object) -> list[str]:
-    return [sys.executable, "-c", f"from sartor.cli import {PROGRAMS[name]} as m; m()", *map(str, arguments)]
-
-
-@dataclass(frozen=True)
-class Result:
-    """How a command ended, and what it wrote."""
-
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-def call(name: str, *arguments: object, folder: Path | None = None) -> Result:
-    """Run a command in this process, which need not load everything anew."""
-    out, err = io.StringIO(), io.StringIO()
-    with (
-        pytest.MonkeyPatch.context() as patch,
-        contextlib.redirect_stdout(out),
-        contextlib.redirect_stderr(err),
-    ):
-        patch.setattr(sys, "argv", [name, *map(str, arguments)])
-        patch.chdir(folder or Path.cwd())
-        with pytest.raises(SystemExit) as ended:
-            getattr(sartor.cli, PROGRAMS[name])()
-    return Result(int(ended.value.code or 0), out.getvalue(), err.getvalue())
-
-
-def parsed(result: Result) -> Any:
-    assert result.returncode == 0, result.stderr
-    return json.loads(result.stdout)
+from tests.plugin.calling import assert_refused, call, parsed, program
 
 
 @dataclass(frozen=True)
@@ -111,16 +74,6 @@ def _unknown_op() -> bytes:
     model: onnx.ModelProto = helper.make_model(graph, opset_imports=opsets, ir_version=9)
     content: bytes = model.SerializeToString()
     return content
-
-
-def assert_refused(result: Result, code: int, *said: str) -> None:
-    assert result.returncode == code, result.stderr
-    assert result.stdout == ""
-    assert "Traceback" not in result.stderr
-    message = result.stderr.splitlines()[-1]
-    assert message.startswith("error: ")
-    for part in said:
-        assert part in message
 
 
 @pytest.mark.parametrize(
@@ -209,8 +162,6 @@ def test_files_that_do_not_fit_are_usage_errors(broken: dict[str, Path], lenet: 
         (["compare", "text.vmfb", "--vs", "text.onnx"], "text.vmfb"),
         (["routines", "absent.onnx"], "absent.onnx"),
         (["routines", "text.onnx", "--cpu", "nonsense"], "'nonsense'"),
-        (["db", "absent.db"], "absent.db"),
-        (["db", "foreign.db"], "not a Sartor tuning database"),
     ],
 )
 def test_other_commands_refuse_too(broken: dict[str, Path], tmp_path: Path, arguments: list[str], said: str) -> None:
@@ -322,17 +273,6 @@ def test_routines_say_why_they_do_not_apply(compiled: Compiled) -> None:
     layers = parsed(call("sartor", "routines", compiled.model, "--json"))["layers"]
     assert all("stock" in layer["candidates"][0] for layer in layers)
     assert any(rejection["reason"] for layer in layers for rejection in layer["rejected"])
-
-
-def test_db_counts_and_prunes_measurements(compiled: Compiled, tmp_path: Path) -> None:
-    database = tmp_path / "copy.db"
-    database.write_bytes(compiled.database.read_bytes())
-    (row,) = parsed(call("sartor", "db", database, "--json"))["rows"]
-    assert row["measurements"] > 0
-    kept = parsed(call("sartor", "db", database, "--prune-older-than", 1, "--json"))
-    assert kept["removed"] == 0
-    pruned = parsed(call("sartor", "db", database, "--prune-older-than", 0, "--json"))
-    assert (pruned["removed"], pruned["rows"]) == (row["measurements"], [])
 
 
 def test_ctrl_c_ends_a_compilation_with_one_line(lenet: Path, tmp_path: Path) -> None:

@@ -1,0 +1,48 @@
+"""What the commands of ``sartor db`` share."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sartor.config import default_database
+from sartor.errors import UsageError
+
+DatabaseOption = Annotated[
+    Path | None, typer.Option("--tuning-db", help="Tuning database. (default: in the user's cache directory)")
+]
+
+
+def existing_database(path: Path | None) -> Path:
+    """The database that is meant.
+
+    Raises:
+        UsageError: if it is not there.
+    """
+    database = path or default_database()
+    if not database.exists():
+        raise UsageError(
+            f"there is no tuning database '{database}'; compiling a model, or 'sartor db import', makes one"
+        )
+    return database
+
+
+def place(hardware: str, runtime: str, backend: str, threads: int) -> str:
+    """Where something was measured, for a table."""
+    return "\n".join([printable(hardware), printable(runtime), f"{printable(backend)}, threads: {threads}"])
+
+
+def day(created: float) -> str:
+    """A time for a table; what no calendar holds as a number."""
+    try:
+        return datetime.fromtimestamp(created).strftime("%Y-%m-%d %H:%M")
+    except (ValueError, OverflowError, OSError):
+        return f"{created:.0f}"
+
+
+def printable(text: str) -> str:
+    """Text of a database that may come from elsewhere, without what a terminal would take for commands."""
+    return "".join(each if each.isprintable() or each == "\n" else ascii(each)[1:-1] for each in text)
