@@ -40,7 +40,7 @@ def values_of(model: IndexedProblem, picks: Sequence[int]) -> list[int]:
 
 def fix(factors: Sequence[Factor], values: Mapping[int, int]) -> list[Factor]:
     """The factors with some variables fixed to the values given."""
-    return [_fixed(factor, values) for factor in factors]
+    return [factor if values.keys().isdisjoint(factor.scope) else _fixed(factor, values) for factor in factors]
 
 
 def relax(factors: Sequence[Factor], variables: Sequence[int]) -> list[Factor]:

@@ -20,19 +20,22 @@ cheapest way to compute everything up to i such that i writes schema λ and the 
 
 Setting the prefix aside makes each step the elimination of one variable from a sum of tables, which is
 exact in any order. So where the order of Proposition 3 needs large tables (many outputs keep every branch
-open up to the end) and another order needs smaller ones, that is taken. Only where no order fits into
-memory is the result not proven optimal, which is logged, and said by the selection.
+open up to the end) and another order needs smaller ones, that is taken. Where no order fits into memory,
+options that no optimal plan needs are left out first. Only where that is not enough is the result not proven
+optimal, which is logged, and said by the selection.
 """
 
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter
 
 import numpy as np
 
 from sartor.tuning.selection import conditioning
+from sartor.tuning.selection.dominance import restrict, undominated
 from sartor.tuning.selection.elimination import DeadEndError, Elimination, Factor, cheapest, eliminate
 from sartor.tuning.selection.indexed import Floats, IndexedProblem, Layer, index_problem
 from sartor.tuning.selection.order import Order, elimination_order, option_of, schema_of
@@ -57,7 +60,8 @@ def select(problem: Problem) -> Selection:
 def k_best(problem: Problem, k: int) -> list[Selection]:
     """The ``k`` cheapest plans, cheapest first, fewer if there are fewer.
 
-    Plans are different if any layer, inside chosen childnets too, has another choice.
+    Plans are different if any layer, inside chosen childnets too, has another choice. Where no order fits into
+    memory there may be cheaper ones between the first and the others: these are the best around the first.
 
     Raises:
         InfeasibleError: if no plan exists.
@@ -68,11 +72,11 @@ def k_best(problem: Problem, k: int) -> list[Selection]:
     started = perf_counter()
     model = index_problem(problem, partial(k_best, k=k), keep=k)
     order = elimination_order(model)
-    picks, bound = _solve(model, order, k)
+    found = _solve(model, order, k)
     seconds = perf_counter() - started
-    _report(model, order, seconds)
-    plans = [model.assignment(pick) for pick in picks]
-    first = conclude(problem, plans[0], bound=bound, solver=NAME, seconds=seconds)
+    _report(model, found.order, seconds)
+    plans = [model.assignment(pick) for pick in found.picks]
+    first = conclude(problem, plans[0], bound=_bound(model, found), solver=NAME, seconds=seconds)
     others = [conclude(problem, plan, bound=first.lower_bound, solver=NAME, seconds=seconds) for plan in plans[1:]]
     return [first, *others]
 
@@ -82,20 +86,51 @@ def width(problem: Problem) -> int:
     return elimination_order(index_problem(problem, partial(k_best, k=1))).width
 
 
-def _solve(model: IndexedProblem, order: Order, k: int) -> tuple[list[list[int]], float | None]:
-    """The option indices of the best plans, and a lower bound: None where the first is proven optimal."""
-    factors = _factors(model)
-    values = [0] * (2 * len(model.layers))
-    bound = None
+@dataclass(frozen=True)
+class _Found:
+    """The option indices of the best plans, a lower bound (None where the first plan is proven optimal), and the
+    order that decided on both."""
+
+    picks: list[list[int]]
+    bound: float | None
+    order: Order
+
+
+def _solve(model: IndexedProblem, order: Order, k: int) -> _Found:
+    """The best plans; those after the first are the best around it where no order fits."""
+    if not order.fixed:
+        return _Found(_search(model, order, [0] * (2 * len(model.layers)), k), None, order)
+    found = _solve_undominated(model)
+    best = min(found.picks[0], conditioning.incumbent(model), key=model.value)
+    others = _search(model, order, conditioning.values_of(model, best), k) if k > 1 else [best]
+    return replace(found, picks=others)
+
+
+def _solve_undominated(model: IndexedProblem) -> _Found:
+    """The best plan of the options that are not dominated, for which a smaller order may fit."""
+    kept = undominated(model)
+    rest = restrict(model, kept)
+    order = elimination_order(rest)
+    values, bound = [0] * (2 * len(rest.layers)), None
     if order.fixed:
-        values = conditioning.values_of(model, conditioning.incumbent(model))
-        bound = _eliminate(model, conditioning.relax(factors, order.fixed), order).minimum
-        factors = conditioning.fix(factors, {variable: values[variable] for variable in order.fixed})
+        values = conditioning.values_of(rest, conditioning.incumbent(rest))
+        bound = _eliminate(rest, conditioning.relax(_factors(rest, order), order.fixed), order).minimum
+    (picks,) = _search(rest, order, values, 1)
+    return _Found([[int(np.flatnonzero(mask)[pick]) for mask, pick in zip(kept, picks, strict=True)]], bound, order)
+
+
+def _search(model: IndexedProblem, order: Order, values: list[int], k: int) -> list[list[int]]:
+    """The option indices of the best plans in which the variables that the order fixes have the values given."""
+    factors = conditioning.fix(_factors(model, order), {variable: values[variable] for variable in order.fixed})
     found = cheapest(_eliminate(model, factors, order), values, k)
-    picks = [[values[option_of(index)] for index in range(len(model.layers))] for values in found]
-    if model.slack:
-        bound = (model.value(picks[0]) if bound is None else bound) - model.slack
-    return picks, bound
+    return [[values[option_of(index)] for index in range(len(model.layers))] for values in found]
+
+
+def _bound(model: IndexedProblem, found: _Found) -> float | None:
+    """The lower bound on all plans, those of childnets included; None where the first plan is optimal."""
+    if not model.slack:
+        return found.bound
+    return (model.value(found.picks[0]) if found.bound is None else found.bound) - model.slack
 
 
 def _eliminate(model: IndexedProblem, factors: list[Factor], order: Order) -> Elimination:
@@ -105,8 +140,8 @@ def _eliminate(model: IndexedProblem, factors: list[Factor], order: Order) -> El
         raise nothing_left(model.layers[end.layer].name) from None
 
 
-def _factors(model: IndexedProblem) -> list[Factor]:
-    """The routine table F of every layer and the adapts of every link, as one sum."""
+def _factors(model: IndexedProblem, order: Order) -> list[Factor]:
+    """The routine table F of every layer and the adapts of every link, as one sum over what is not settled."""
     routines = [
         Factor((option_of(index), schema_of(index)), _routines(layer), index)
         for index, layer in enumerate(model.layers)
@@ -114,7 +149,7 @@ def _factors(model: IndexedProblem) -> list[Factor]:
     adapts = [
         Factor((schema_of(link.producer), option_of(link.consumer)), link.costs, link.consumer) for link in model.links
     ]
-    return routines + adapts
+    return conditioning.fix(routines + adapts, dict.fromkeys(order.settled, 0))
 
 
 def _routines(layer: Layer) -> Floats:

@@ -70,6 +70,9 @@ def eliminate(factors: Sequence[Factor], variables: Sequence[int]) -> Eliminatio
     Raises:
         DeadEndError: if no assignment has a finite sum.
     """
+    for factor in factors:
+        if not factor.scope and np.isinf(factor.table):
+            raise DeadEndError(factor.layer)
     pool = dict(enumerate(factors))
     mentions: dict[int, list[int]] = {variable: [] for variable in variables}
     for key, factor in pool.items():

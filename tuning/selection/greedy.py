@@ -7,7 +7,7 @@ from time import perf_counter
 
 import numpy as np
 
-from sartor.tuning.selection.indexed import IndexedProblem, Layer, Mask, index_problem
+from sartor.tuning.selection.indexed import IndexedProblem, Layer, Link, Mask, index_problem
 from sartor.tuning.selection.problem import Problem
 from sartor.tuning.selection.selection import Selection, conclude, nothing_left
 
@@ -26,7 +26,7 @@ def select(problem: Problem) -> Selection:
     started = perf_counter()
     model = index_problem(problem, lambda childnet: [select(childnet)])
     picks = greedy_picks(model, supported(model, everything(model)))
-    bound = _independent_bound(model) - model.slack
+    bound = independent_bound(model) - model.slack
     seconds = perf_counter() - started
     return conclude(problem, model.assignment(picks), bound=bound, solver=NAME, seconds=seconds)
 
@@ -45,19 +45,23 @@ def supported(model: IndexedProblem, allowed: Sequence[Mask]) -> list[Mask]:
         InfeasibleError: if nothing is left of a layer's options.
     """
     kept = [mask.copy() for mask in allowed]
+    partial = sorted((link for link in model.links if np.isinf(link.costs).any()), key=lambda link: link.consumer)
     changed = True
     while changed:
         before = sum(int(mask.sum()) for mask in kept)
-        for index in range(len(model.layers)):
-            _drop_unreachable(model, kept, index)
-        for index in reversed(range(len(model.layers))):
-            _drop_dead_ends(model, kept, index)
+        for link in partial:
+            _drop_unreachable(model, kept, link)
+        for link in reversed(partial):
+            _drop_dead_ends(model, kept, link)
         changed = sum(int(mask.sum()) for mask in kept) < before
     return kept
 
 
-def greedy_picks(model: IndexedProblem, allowed: Sequence[Mask]) -> list[int]:
+def greedy_picks(model: IndexedProblem, allowed: Sequence[Mask], preferred: Sequence[int] | None = None) -> list[int]:
     """The greedy plan among the allowed options: an option index for each layer.
+
+    With ``preferred`` option indices, one for each layer, these are tried before the cheapest: as little as
+    backtracking can manage is changed of a plan that needs adapts that do not exist.
 
     Dead ends jump back to the latest layer that shares the blame (Prosser, "Hybrid algorithms for the
     constraint satisfaction problem", 1993: conflict-directed backjumping).
@@ -74,6 +78,9 @@ def greedy_picks(model: IndexedProblem, allowed: Sequence[Mask]) -> list[int]:
         if arrived:
             deepest = max(deepest, index)
             untried[index] = _by_cost(model, allowed, picks, index)
+            if preferred is not None and preferred[index] in untried[index]:
+                untried[index].remove(preferred[index])
+                untried[index].insert(0, preferred[index])
             blamed[index] = set(model.producers[index])
         arrived = bool(untried[index])
         if arrived:
@@ -99,20 +106,18 @@ def _jump_back(model: IndexedProblem, blamed: list[set[int]], index: int, deepes
     return target
 
 
-def _drop_unreachable(model: IndexedProblem, kept: list[Mask], index: int) -> None:
-    for link in model.inbound[index]:
-        written = _written(model.layers[link.producer], kept[link.producer])
-        kept[index] &= np.isfinite(link.costs[written]).any(axis=0)
-    if not kept[index].any():
-        raise nothing_left(model.layers[index].name)
+def _drop_unreachable(model: IndexedProblem, kept: list[Mask], link: Link) -> None:
+    written = _written(model.layers[link.producer], kept[link.producer])
+    kept[link.consumer] &= np.isfinite(link.costs[written]).any(axis=0)
+    if not kept[link.consumer].any():
+        raise nothing_left(model.layers[link.consumer].name)
 
 
-def _drop_dead_ends(model: IndexedProblem, kept: list[Mask], index: int) -> None:
-    for link in model.inbound[index]:
-        readable: Mask = np.logical_or.reduce(np.isfinite(link.costs[:, kept[index]]), axis=1)
-        kept[link.producer] &= readable[model.layers[link.producer].output_of]
-        if not kept[link.producer].any():
-            raise nothing_left(model.layers[index].name)
+def _drop_dead_ends(model: IndexedProblem, kept: list[Mask], link: Link) -> None:
+    readable: Mask = np.logical_or.reduce(np.isfinite(link.costs[:, kept[link.consumer]]), axis=1)
+    kept[link.producer] &= readable[model.layers[link.producer].output_of]
+    if not kept[link.producer].any():
+        raise nothing_left(model.layers[link.consumer].name)
 
 
 def _written(layer: Layer, mask: Mask) -> Mask:
@@ -121,7 +126,7 @@ def _written(layer: Layer, mask: Mask) -> Mask:
     return written
 
 
-def _independent_bound(model: IndexedProblem) -> float:
+def independent_bound(model: IndexedProblem) -> float:
     """Every layer and every adapt at its cheapest, whether or not they fit together."""
     return sum(float(layer.values.min()) for layer in model.layers) + sum(
         float(link.costs.min()) for link in model.links

@@ -6,7 +6,8 @@ dense table.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 
@@ -126,7 +127,7 @@ def index_problem(problem: Problem, solve: Solve, keep: int = 1) -> IndexedProbl
     solve_once = cache(solve)
     layers = tuple(_index_layer(node, problem, solve_once, keep) for node in problem.nodes)
     index = {layer.name: position for position, layer in enumerate(layers)}
-    links = tuple(_index_edge(edge, problem, layers, index) for edge in problem.edges)
+    links = tuple(_index_edges(problem, layers, index))
     return IndexedProblem(problem, layers, links)
 
 
@@ -145,9 +146,10 @@ def _index_layer(node: Node, problem: Problem, solve: Solve, keep: int) -> Layer
     if not found:
         raise InfeasibleError(f"layer '{node.name}': none of its childnets has a plan; {failure}") from failure
     kept = tuple(_undominated(found, keep))
-    outputs = tuple(dict.fromkeys(option.choice.output for option in kept))
-    output_of = np.array([outputs.index(option.choice.output) for option in kept], dtype=np.intp)
-    return Layer(node.name, kept, outputs, output_of, np.array([option.value for option in kept]), slack)
+    outputs = {schema: position for position, schema in enumerate(dict.fromkeys(each.choice.output for each in kept))}
+    output_of = np.array([outputs[option.choice.output] for option in kept], dtype=np.intp)
+    values = np.array([option.value for option in kept], dtype=np.float64)
+    return Layer(node.name, kept, tuple(outputs), output_of, values, slack)
 
 
 def _options(choice: Choice, problem: Problem, solve: Solve) -> tuple[list[Option], float]:
@@ -172,14 +174,41 @@ def _undominated(options: Sequence[Option], keep: int) -> Iterator[Option]:
     return (options[position] for position in sorted(kept))
 
 
-def _index_edge(edge: Edge, problem: Problem, layers: tuple[Layer, ...], index: dict[str, int]) -> Link:
-    producer, consumer = index[edge.producer], index[edge.consumer]
-    needed = [option.choice.inputs[edge.slot] for option in layers[consumer].options]
-    distinct = tuple(dict.fromkeys(needed))
-    table = np.full((len(layers[producer].outputs), len(distinct)), np.inf)
-    for row, produced in enumerate(layers[producer].outputs):
-        for column, wanted in enumerate(distinct):
-            adapt = problem.adapt(edge, produced, wanted)
-            if adapt is not None:
-                table[row, column] = adapt.value(problem.objective)
-    return Link(producer, consumer, table[:, [distinct.index(schema) for schema in needed]])
+def _index_edges(problem: Problem, layers: Sequence[Layer], index: Mapping[str, int]) -> Iterator[Link]:
+    tables = {
+        edge: _EdgeTable(edge.slot, layers[index[edge.producer]], layers[index[edge.consumer]])
+        for edge in problem.edges
+    }
+    last: Edge | None = None
+    # One pass over what there is: looking up every pair of schemas on every edge would mostly be hashing edges.
+    for (edge, produced, needed), cost in problem.adapts.items():
+        if edge is not last:
+            last, table = edge, tables[edge]
+        if produced in table.rows and needed in table.columns:
+            table.values[table.rows[produced]][table.columns[needed]] = cost.value(problem.objective)
+    for edge, table in tables.items():
+        yield Link(index[edge.producer], index[edge.consumer], table.costs())
+
+
+class _EdgeTable:
+    """What the adapts on an edge cost: infinitely much until they are set.
+
+    Attributes:
+        rows: the producer's outputs.
+        columns: what the consumer's options read.
+        values: by row and column.
+    """
+
+    def __init__(self, slot: int, producer: Layer, consumer: Layer) -> None:
+        self._needed = [option.choice.inputs[slot] for option in consumer.options]
+        self.rows = {schema: row for row, schema in enumerate(producer.outputs)}
+        self.columns = {schema: column for column, schema in enumerate(dict.fromkeys(self._needed))}
+        self.values = [[math.inf] * len(self.columns) for _ in self.rows]
+
+    def costs(self) -> Floats:
+        """By the producer's outputs and the consumer's options; between equal schemas it is nothing."""
+        for schema, row in self.rows.items():
+            if schema in self.columns:
+                self.values[row][self.columns[schema]] = 0.0
+        columns = [self.columns[schema] for schema in self._needed]
+        return np.array(self.values, dtype=np.float64)[:, columns]

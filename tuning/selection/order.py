@@ -1,24 +1,27 @@
 """In which order DPRS settles the variables of a net, which decides how large its tables become.
 
 Layer i has two variables: Z_i, the option it takes, and S_i, the schema it writes. Its routine table ties
-Z_i to S_i, every link ties S of the producer to Z of the consumer.
+Z_i to S_i, every link ties S of the producer to Z of the consumer. Variables with a single value tie nothing.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from copy import copy
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
+from itertools import chain
 
 from sartor.tuning.selection.indexed import IndexedProblem
 
-REORDER_ABOVE = 2**18
-"""Table entries up to which the order of Algorithm 1 is kept without looking for another."""
+REORDER_ABOVE = 2**13
+"""Joined table entries per variable up to which no other order is looked for: that would take as long."""
 JOIN_LIMIT = 2**24
 """The most entries that one joined table may have (128 MiB)."""
 TOTAL_LIMIT = 2**26
-"""The most entries that all joined tables may have together."""
+"""The most entries that all joined tables may have together, if they are more than ``REORDER_ABOVE`` each."""
+_COUNTED_DEGREE = 64
 
 
 @dataclass(frozen=True)
@@ -27,12 +30,14 @@ class Order:
 
     Attributes:
         variables: what to eliminate, in order.
+        settled: variables with a single value, which need no elimination.
         fixed: variables that must be given a value beforehand, or some table would exceed the limit.
         entries: the entries of all joined tables together.
         width: the largest constraint set |C| of a table S_i(λ; λ_C).
     """
 
     variables: tuple[int, ...]
+    settled: tuple[int, ...]
     fixed: tuple[int, ...]
     entries: int
     width: int
@@ -49,16 +54,24 @@ def schema_of(layer: int) -> int:
 
 
 def elimination_order(model: IndexedProblem) -> Order:
-    """The order of Algorithm 1, or a greedy one where that keeps too many constraints open at once."""
-    paper = _follow_algorithm(model)
-    if paper is not None and paper.entries <= REORDER_ABOVE:
-        return paper
-    limit = JOIN_LIMIT
-    other = _smallest_table_first(model, limit)
-    while other.entries > TOTAL_LIMIT and limit > 1:
-        limit //= 4
-        other = _smallest_table_first(model, limit)
-    return paper if paper is not None and (other.fixed or paper.entries <= other.entries) else other
+    """The order of Algorithm 1, or the best of some greedy ones where that keeps too many constraints open.
+
+    The greedy orders take the variable with the smallest joined table, or the fewest pairs of neighbours that
+    are not joined yet (min-fill; Bodlaender and Koster, "Treewidth computations I. Upper bounds", 2010). They
+    are tried one after the other, until one is as quick to use as the next to find.
+    """
+    interactions = _Interactions(model)
+    enough = REORDER_ABOVE * len(interactions.neighbours)
+    orders = chain(
+        _follow_algorithm(model, interactions, max(TOTAL_LIMIT, enough)),
+        (_fitting(interactions, score, max(TOTAL_LIMIT, enough)) for score in (_table, _fill)),
+    )
+    best = next(orders)
+    for other in orders:
+        if not best.fixed and best.entries <= enough:
+            break
+        best = min(best, other, key=lambda order: (len(order.fixed), order.entries))
+    return best
 
 
 def algorithm_1(model: IndexedProblem) -> Iterator[int]:
@@ -120,83 +133,147 @@ def _meet(parent: list[int], left: int, right: int) -> int:
 
 
 class _Interactions:
-    """Which variables share a table, while they are eliminated; the tables themselves are never built."""
+    """Which variables share a table, while they are eliminated; the tables themselves are never built.
+
+    Attributes:
+        sizes: the values of every variable that has more than one.
+        settled: the other variables.
+        neighbours: the variables that each one left shares a table with.
+        joined: for each one left the entries of the table that eliminating it needs.
+        entries: those of the variables eliminated, together.
+        width: the most variables left in one of their tables, but for one.
+    """
 
     def __init__(self, model: IndexedProblem) -> None:
-        self.sizes: dict[int, int] = {}
+        sizes: dict[int, int] = {}
+        for index, layer in enumerate(model.layers):
+            sizes[option_of(index)] = len(layer.options)
+            sizes[schema_of(index)] = len(layer.outputs)
+        self.sizes = {variable: size for variable, size in sizes.items() if size > 1}
+        self.settled = tuple(variable for variable, size in sizes.items() if size == 1)
+        self.neighbours: dict[int, set[int]] = {variable: set() for variable in self.sizes}
+        self.joined = dict(self.sizes)
         self.entries = 0
         self.width = 0
-        for index, layer in enumerate(model.layers):
-            self.sizes[option_of(index)] = len(layer.options)
-            self.sizes[schema_of(index)] = len(layer.outputs)
-        self.neighbours: dict[int, set[int]] = {variable: set() for variable in self.sizes}
         for index in range(len(model.layers)):
             self._connect(option_of(index), schema_of(index))
         for link in model.links:
             self._connect(schema_of(link.producer), option_of(link.consumer))
 
-    def join_size(self, variable: int) -> int:
-        """Entries of the table that eliminating ``variable`` needs."""
-        return self.sizes[variable] * math.prod(self.sizes[other] for other in self.neighbours[variable])
+    def copy(self) -> _Interactions:
+        """The same, to be eliminated in another order."""
+        twin = copy(self)
+        twin.neighbours = {variable: set(others) for variable, others in self.neighbours.items()}
+        twin.joined = dict(self.joined)
+        return twin
 
     def eliminate(self, variable: int) -> list[int]:
         """Account for the elimination; returns the variables that are left in the table."""
-        self.entries += self.join_size(variable)
+        self.entries += self.joined[variable]
         left = self.remove(variable)
         self.width = max(self.width, len(left) - 1)
+        together = set(left)
         for other in left:
-            self.neighbours[other].update(left)
-            self.neighbours[other].discard(other)
+            fresh = together - self.neighbours[other]
+            fresh.discard(other)
+            self.neighbours[other] |= fresh
+            self.joined[other] *= math.prod(map(self.sizes.__getitem__, fresh))
         return left
 
     def remove(self, variable: int) -> list[int]:
         """Take ``variable`` out; returns its former neighbours, ascending."""
+        del self.joined[variable]
         left = sorted(self.neighbours.pop(variable))
         for other in left:
             self.neighbours[other].discard(variable)
+            self.joined[other] //= self.sizes[variable]
         return left
 
+    def order(self, variables: list[int], fixed: list[int]) -> Order:
+        """The order that was accounted for."""
+        return Order(tuple(variables), self.settled, tuple(fixed), self.entries, self.width)
+
     def _connect(self, left: int, right: int) -> None:
-        self.neighbours[left].add(right)
-        self.neighbours[right].add(left)
+        if left in self.sizes and right in self.sizes and right not in self.neighbours[left]:
+            self.neighbours[left].add(right)
+            self.neighbours[right].add(left)
+            self.joined[left] *= self.sizes[right]
+            self.joined[right] *= self.sizes[left]
 
 
-def _follow_algorithm(model: IndexedProblem) -> Order | None:
-    """Algorithm 1's order, or None if its tables would exceed the limits."""
-    interactions = _Interactions(model)
-    variables = tuple(algorithm_1(model))
+_Score = Callable[[_Interactions, int], int]
+
+
+def _table(interactions: _Interactions, variable: int) -> int:
+    return interactions.joined[variable]
+
+
+def _fill(interactions: _Interactions, variable: int) -> int:
+    """Pairs of neighbours that share no table yet; of very many neighbours, all pairs."""
+    neighbours = interactions.neighbours[variable]
+    pairs = len(neighbours) * (len(neighbours) - 1)
+    if len(neighbours) <= _COUNTED_DEGREE:
+        pairs -= sum(len(neighbours & interactions.neighbours[other]) for other in neighbours)
+    return pairs // 2
+
+
+def _follow_algorithm(model: IndexedProblem, start: _Interactions, total: int) -> Iterator[Order]:
+    """Algorithm 1's order, unless its tables would exceed the limits."""
+    interactions = start.copy()
+    variables = [variable for variable in algorithm_1(model) if variable in start.sizes]
     for variable in variables:
-        if interactions.join_size(variable) > JOIN_LIMIT:
-            return None
+        if interactions.joined[variable] > JOIN_LIMIT:
+            return
         interactions.eliminate(variable)
-    if interactions.entries > TOTAL_LIMIT:
-        return None
-    return Order(variables, (), interactions.entries, interactions.width)
+    if interactions.entries <= total:
+        yield interactions.order(variables, [])
 
 
-def _smallest_table_first(model: IndexedProblem, limit: int) -> Order:
-    """Always the variable whose joined table is smallest; where even that exceeds ``limit``, one is fixed."""
-    interactions = _Interactions(model)
-    queue = [(interactions.join_size(variable), variable) for variable in interactions.neighbours]
+def _fitting(start: _Interactions, score: _Score, total: int) -> Order:
+    """A greedy order whose tables have at most ``total`` entries together."""
+    limit = JOIN_LIMIT
+    found = _greedy(start.copy(), score, limit)
+    while found.entries > total and limit > 1:
+        limit //= 4
+        found = _greedy(start.copy(), score, limit)
+    return found
+
+
+def _greedy(interactions: _Interactions, score: _Score, limit: int) -> Order:
+    """Always the variable of least score whose joined table is within ``limit``; where there is none, one is
+    fixed."""
+
+    def rank(variable: int) -> tuple[bool, int, int, int]:
+        joined = interactions.joined[variable]
+        return joined > limit, score(interactions, variable), joined, variable
+
+    ranks = {variable: rank(variable) for variable in interactions.neighbours}
+    queue = list(ranks.values())
     heapify(queue)
     variables: list[int] = []
     fixed: list[int] = []
     while queue:
-        size, variable = heappop(queue)
-        if variable not in interactions.neighbours or size != interactions.join_size(variable):
+        ranked = heappop(queue)
+        too_large, *_, variable = ranked
+        if variable not in interactions.neighbours or ranked != ranks[variable]:
             continue
-        if size > limit:
+        if rank(variable) != ranked:
+            # A score also changes where two neighbours come to share a table, which is not followed up at once.
+            touched = [variable]
+        elif too_large:
             fixed.append(_most_entangled(interactions, variable))
             touched = interactions.remove(fixed[-1])
         else:
             variables.append(variable)
             touched = interactions.eliminate(variable)
         for other in touched:
-            heappush(queue, (interactions.join_size(other), other))
-    return Order(tuple(variables), tuple(fixed), interactions.entries, interactions.width)
+            if (now := rank(other)) != ranks[other]:
+                ranks[other] = now
+                heappush(queue, now)
+    return interactions.order(variables, fixed)
 
 
 def _most_entangled(interactions: _Interactions, variable: int) -> int:
-    """Of ``variable`` and its neighbours the undecided one that shares tables with the most others."""
-    group = [other for other in (variable, *interactions.neighbours[variable]) if interactions.sizes[other] > 1]
+    """Of ``variable`` and its neighbours the one that shares tables with the most others."""
+    group = (variable, *interactions.neighbours[variable])
     return min(group, key=lambda other: (-len(interactions.neighbours[other]), other))

@@ -28,6 +28,7 @@ class Choice:
         cost: what the choice costs; with a ``childnet``, what it costs beyond the childnet's own plan.
         childnet: the net of layers that the choice is made of (SoftNeuro, section III-D). Its source and sink
             layers are to be pinned to ``inputs`` and ``output`` by whoever builds it.
+        scratch: bytes that it needs while it runs, and only then.
     """
 
     name: str
@@ -35,14 +36,19 @@ class Choice:
     output: Schema
     cost: Cost
     childnet: Problem | None = None
+    scratch: float = 0.0
 
 
 @dataclass(frozen=True)
 class Node:
-    """A layer and its choices; choice 0 is the default, and wins ties."""
+    """A layer and its choices; choice 0 is the default, and wins ties.
+
+    ``output_bytes`` is what its output takes, in whatever schema: layouts permute elements, none pads them.
+    """
 
     name: str
     choices: tuple[Choice, ...]
+    output_bytes: float = 0.0
 
 
 @dataclass(frozen=True, order=True)
@@ -96,14 +102,18 @@ class Problem:
 def _check_node(node: Node, objective: Objective) -> None:
     if not node.choices:
         raise ValueError(f"layer '{node.name}' has no choices")
+    if not _is_size(node.output_bytes):
+        raise ValueError(f"layer '{node.name}' has an output of {node.output_bytes} bytes")
     if len({choice.name for choice in node.choices}) < len(node.choices):
         raise ValueError(f"layer '{node.name}' has two choices of the same name")
     for choice in node.choices:
         what = f"choice '{choice.name}' of layer '{node.name}'"
         if len(choice.inputs) != len(node.choices[0].inputs):
             raise ValueError(f"{what} has another number of inputs than choice '{node.choices[0].name}'")
-        if not math.isfinite(choice.cost.value(objective)):
+        if not _is_finite(choice.cost):
             raise ValueError(f"{what} has no finite cost")
+        if not _is_size(choice.scratch):
+            raise ValueError(f"{what} needs {choice.scratch} bytes of scratch")
         if choice.childnet is not None and choice.childnet.objective is not objective:
             raise ValueError(f"{what} has a childnet with another objective than {objective}")
 
@@ -132,5 +142,13 @@ def _check_adapts(problem: Problem) -> None:
     for (edge, produced, needed), cost in problem.adapts.items():
         if edge not in edges:
             raise ValueError(f"adapt {produced} -> {needed}: there is no edge {edge}")
-        if not math.isfinite(cost.value(problem.objective)):
+        if not _is_finite(cost):
             raise ValueError(f"adapt {produced} -> {needed} on edge {edge} has no finite cost")
+
+
+def _is_finite(cost: Cost) -> bool:
+    return all(map(math.isfinite, (cost.latency, cost.cold, cost.memory, cost.error)))
+
+
+def _is_size(size: float) -> bool:
+    return math.isfinite(size) and size >= 0

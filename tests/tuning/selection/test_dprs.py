@@ -104,11 +104,13 @@ def test_every_order_eliminates_every_variable_once(random_problem: BuildRandom,
         assume(False)
     variables = list(range(2 * len(model.layers)))
     assert sorted(order.algorithm_1(model)) == variables
+    ample = order.elimination_order(model)
+    assert sorted((*ample.variables, *ample.settled)) == variables
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(order, "REORDER_ABOVE", 0)
         patch.setattr(order, "JOIN_LIMIT", 8)
         cramped = order.elimination_order(model)
-    assert sorted((*cramped.variables, *cramped.fixed)) == variables
+    assert sorted((*cramped.variables, *cramped.settled, *cramped.fixed)) == variables
 
 
 @settings(max_examples=60, deadline=None)
@@ -144,6 +146,15 @@ def test_a_net_too_wide_is_said_to_be(layout_net: BuildNet, caplog: pytest.LogCa
     assert not found.optimal
     assert found.lower_bound < found.cost < greedy.select(problem).cost
     assert "no exact order fits" in caplog.text
+
+
+def test_options_that_adapts_cannot_save_do_not_make_a_net_wide(layout_net: BuildNet) -> None:
+    """With cheap adapts most layers take what is fastest alone, whatever the others take."""
+    wide = layout_net([list(range(layer)) for layer in range(20)], schemas=4)
+    cheap = {key: Cost(cost.latency / 20) for key, cost in wide.adapts.items()}
+    best, *others = dprs.k_best(Problem(wide.nodes, wide.edges, cheap), 3)
+    assert best.optimal
+    assert best.cost < others[0].cost <= others[1].cost
 
 
 def _residual(blocks: int) -> Producers:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
 from random import Random
@@ -15,7 +15,7 @@ from sartor.codegen.schema import Schema
 from sartor.errors import InfeasibleError, UsageError
 from sartor.tuning import selection as package
 from sartor.tuning.cost import Cost, Objective
-from sartor.tuning.selection import dprs, exhaustive, greedy
+from sartor.tuning.selection import auto, dprs, exhaustive, greedy, qlearning, random_search
 from sartor.tuning.selection.problem import Choice, Edge, Node, Problem
 from sartor.tuning.selection.registry import SELECTORS
 from sartor.tuning.selection.selection import Assignment, Selector, evaluate
@@ -26,6 +26,15 @@ A, B, C = (Schema.parse(f"cpu:f32@{layout}") for layout in ("nchw", "nhwc", "nch
 RNG = st.builds(Random, st.integers(0, 2**32 - 1))
 QUICK = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 every_selector = pytest.mark.parametrize("select", SELECTORS.values(), ids=SELECTORS)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _few_episodes() -> Iterator[None]:
+    """Enough for nets as small as these."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (qlearning, random_search):
+            patch.setattr(module, "EPISODES", 200)
+        yield
 
 
 def _feasible(problem: Problem) -> bool:
@@ -65,7 +74,7 @@ def test_contract(select: Selector, random_problem: BuildRandom, rng: Random) ->
     assert found.cost == found.costs.latency
     assert found.lower_bound <= best <= found.cost
     assert not found.optimal or found.cost == best
-    assert SELECTORS[found.solver] is select
+    assert SELECTORS[found.solver] is select or select is auto.select
 
 
 @settings(QUICK, max_examples=200)

@@ -1,0 +1,134 @@
+"""The default selector: the cheapest solver that is exact, and a stated order to fall back in.
+
+1. DPRS, if an order of its tables fits into memory and time: the fastest by far, and exact.
+2. The integer program, which is exact whatever the graph, but may need more time than there is.
+3. PBQP reductions, which end soon after any graph.
+4. DPRS with some schemas fixed to a good plan's.
+
+Each is asked only if those before did not prove their plan optimal; the best plan and the highest bound count. With
+limits there is only the integer program, the others do not know them. Every step down is logged with its reason.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from time import perf_counter
+
+from sartor.errors import InfeasibleError
+from sartor.tuning.selection import dprs, ilp, pbqp
+from sartor.tuning.selection.dominance import restrict, undominated
+from sartor.tuning.selection.indexed import index_problem
+from sartor.tuning.selection.limits import UNLIMITED, Limits
+from sartor.tuning.selection.order import elimination_order
+from sartor.tuning.selection.problem import Problem
+from sartor.tuning.selection.selection import Selection
+
+NAME = "auto"
+SECONDS = 60.0
+"""How long the solvers may take together by default."""
+# Large tables; small ones take longer for each entry, but then there are few.
+_ENTRIES_PER_SECOND = 3e7
+_LOG = logging.getLogger(__name__)
+
+_Attempt = Callable[[Problem, int, float], tuple[Sequence[Selection], str]]
+
+
+def select(problem: Problem) -> Selection:
+    """The cheapest plan, by the first solver that proves it; ``solver`` names the one that found it.
+
+    Raises:
+        InfeasibleError: if no plan exists.
+    """
+    return k_best(problem, 1)[0]
+
+
+def k_best(problem: Problem, k: int, limits: Limits = UNLIMITED, seconds: float | None = SECONDS) -> list[Selection]:
+    """The ``k`` cheapest plans within limits, cheapest first, fewer if there are fewer or time is up.
+
+    Args:
+        problem: what to solve.
+        k: so many plans.
+        limits: what they must keep to.
+        seconds: how long solvers that can be stopped may take; None is no limit.
+
+    Raises:
+        InfeasibleError: if no plan exists, if none keeps to the limits, or if none that does was found in time.
+        ValueError: if ``k`` is less than 1.
+    """
+    if k < 1:
+        raise ValueError("at least one plan must be asked for")
+    if limits.bounds:
+        return ilp.k_best(problem, k, limits, seconds)
+    started = perf_counter()
+    deadline = math.inf if seconds is None else started + seconds
+    plans: list[Selection] = []
+    for name, attempt in _LADDER:
+        found, doubt = attempt(problem, k, deadline - perf_counter())
+        plans = _merged([*plans, *found], k, perf_counter() - started)
+        if plans and plans[0].optimal:
+            break
+        _LOG.warning("%s: %s gave no proof: %s", NAME, name, doubt)
+    return plans
+
+
+def _by_dprs(problem: Problem, k: int, left: float) -> tuple[Sequence[Selection], str]:
+    entries = _table_entries(problem, k)
+    if entries is None:
+        return [], "none of its orders fits into memory"
+    if entries / _ENTRIES_PER_SECOND > left:
+        return [], f"its tables of {entries} entries would take about {entries / _ENTRIES_PER_SECOND:.1f} s"
+    return dprs.k_best(problem, k), "the plan of a childnet is not proven"
+
+
+def _table_entries(problem: Problem, k: int) -> int | None:
+    """The size of DPRS's tables for a net and all its childnets, None if any of these has no order that fits."""
+    parts: list[int | None] = []
+    for childnet in (choice.childnet for node in problem.nodes for choice in node.choices):
+        # A choice whose childnet has no plan is passed over.
+        with suppress(InfeasibleError):
+            parts.append(0 if childnet is None else _table_entries(childnet, k))
+    model = index_problem(problem, partial(dprs.k_best, k=k), keep=k)
+    order = elimination_order(model)
+    if order.fixed and k == 1:
+        order = elimination_order(restrict(model, undominated(model)))
+    parts.append(None if order.fixed else order.entries)
+    known = [part for part in parts if part is not None]
+    return sum(known) if len(known) == len(parts) else None
+
+
+def _by_ilp(problem: Problem, k: int, left: float) -> tuple[Sequence[Selection], str]:
+    return ilp.k_best(problem, k, seconds=None if left == math.inf else left), "time is up"
+
+
+def _by_pbqp(problem: Problem, k: int, left: float) -> tuple[Sequence[Selection], str]:
+    return [pbqp.select(problem)], "it had to guess"
+
+
+def _by_conditioning(problem: Problem, k: int, left: float) -> tuple[Sequence[Selection], str]:
+    return dprs.k_best(problem, k), "it fixed some schemas; the best plan found is taken"
+
+
+_LADDER: tuple[tuple[str, _Attempt], ...] = (
+    (dprs.NAME, _by_dprs),
+    (ilp.NAME, _by_ilp),
+    (pbqp.NAME, _by_pbqp),
+    (f"conditioned {dprs.NAME}", _by_conditioning),
+)
+
+
+def _merged(found: Sequence[Selection], k: int, seconds: float) -> list[Selection]:
+    """The ``k`` cheapest distinct plans, all with the highest of the lower bounds."""
+    distinct: list[Selection] = []
+    for each in sorted(found, key=lambda selection: selection.cost):
+        if len(distinct) < k and all(each.assignment != other.assignment for other in distinct):
+            distinct.append(each)
+    bound = max((each.lower_bound for each in found), default=-math.inf)
+    return [
+        replace(each, lower_bound=min(bound, distinct[0].cost), optimal=each.cost <= bound, seconds=seconds)
+        for each in distinct
+    ]
