@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sartor.codegen.iree_compiler import ir, shared_context
@@ -22,6 +22,7 @@ def cut(extent: int, shares: int) -> list[tuple[int, int]]:
     return [(first, end) for first, end in found if isinstance(first, int) and isinstance(end, int)]
 
 
+@settings(deadline=None)
 @given(extents, st.integers(1, 60))
 def test_shares_cover_the_extent_once(extent: int, shares: int) -> None:
     found = cut(extent, shares)
@@ -32,12 +33,14 @@ def test_shares_cover_the_extent_once(extent: int, shares: int) -> None:
     assert all(first <= end for first, end in found)
 
 
+@settings(deadline=None)
 @given(extents, st.integers(1, 60))
 def test_shares_shrink_but_for_rounding(extent: int, shares: int) -> None:
     sizes = [end - first for first, end in cut(extent, shares)]
     assert all(one >= other - 1 for one, other in itertools.pairwise(sizes))
 
 
+@settings(deadline=None)
 @given(extents, st.integers(2, 16))
 def test_the_last_share_is_small(extent: int, threads: int) -> None:
     shares = many_shares(extent, threads)
@@ -45,12 +48,14 @@ def test_the_last_share_is_small(extent: int, threads: int) -> None:
     assert end - first <= max(1, extent / (10 * threads))
 
 
+@settings(deadline=None)
 @given(extents, st.integers(1, 64))
 def test_workers_take_one_share_at_a_time(extent: int, threads: int) -> None:
     """IREE's take eight at a time where there are eight or more for each."""
     assert 1 <= many_shares(extent, threads) < 8 * max(threads, 2)
 
 
+@settings(deadline=None)
 @given(extents, extents, st.integers(1, 64))
 def test_a_second_extent_makes_up_for_a_small_first_one(first: int, second: int, threads: int) -> None:
     one, other = many_shares_of_two(first, second, threads)
