@@ -85,7 +85,7 @@ def test_the_bound_is_above_that_of_layers_on_their_own(layout_net: BuildNet) ->
     assert cheapest < found.lower_bound < found.cost
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(rng=RNG)
 def test_what_the_heuristic_breaks_is_repaired(rng: Random) -> None:
     """Wide nets with few adapts: local minima often have no plan around them."""
