@@ -52,9 +52,9 @@ class PadTo:
 
 @dataclass(frozen=True)
 class WinogradFilter:
-    """``[OC, IC, 3, 3]`` to ``[tile, tile, IC, OC]`` for output tiles of ``output_tile`` pixels a side."""
+    """``[OC, IC, KH, KW]`` to ``[NH, NW, IC, OC]``, n of both dimensions, for output tiles of so many pixels."""
 
-    output_tile: int
+    output_tile: tuple[int, int]
 
     def apply(self, array: np.ndarray) -> np.ndarray:
         return transform_filter(array, self.output_tile)

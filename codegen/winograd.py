@@ -1,7 +1,8 @@
-"""Winograd's minimal filtering F(m x m, 3 x 3) (Lavin and Gray, 2016, section 4.1).
+"""Winograd's minimal filtering F(m x m, r x r) (Lavin and Gray, 2016, section 4.1).
 
-With n = m + 2 interpolation points, the last of them at infinity, an n x n tile d of the image and a filter g give
-an m x m tile of the result, A^T [(G g G^T) * (B^T d B)] A, where * multiplies element by element.
+With n = m + r - 1 interpolation points, the last of them at infinity, an n x n tile d of the image and a filter g give
+an m x m tile of the result, A^T [(G g G^T) * (B^T d B)] A, where * multiplies element by element. The two dimensions
+may differ in m and r; where r and m are 1 nothing is transformed.
 """
 
 from __future__ import annotations
@@ -12,23 +13,23 @@ from fractions import Fraction
 import numpy as np
 
 KERNEL = 3
+"""Taps along a side of the filters for which there are dispatches besides our own kernels."""
 
-_POINTS = {
-    2: ("0", "1", "-1"),
-    4: ("0", "1", "-1", "2", "-2"),
-    6: ("0", "1", "-1", "2", "-2", "1/2", "-1/2"),
-}
+# More would need larger numbers, whose powers cost precision.
+_POINTS = ("0", "1", "-1", "2", "-2", "1/2", "-1/2")
+MOST_POINTS = len(_POINTS) + 1
+"""The largest n."""
 
 Matrix = tuple[tuple[Fraction, ...], ...]
 
 
 @dataclass(frozen=True)
 class Transforms:
-    """The three matrices, exact.
+    """The three matrices of one dimension, exact.
 
     Attributes:
         image: B^T, of shape ``[n, n]``.
-        filter: G, of shape ``[n, 3]``.
+        filter: G, of shape ``[n, r]``.
         result: A^T, of shape ``[m, n]``.
     """
 
@@ -37,17 +38,23 @@ class Transforms:
     result: Matrix
 
 
-def transforms(output_tile: int) -> Transforms:
+def transforms(output_tile: int, kernel: int = KERNEL) -> Transforms:
     """Toom and Cook's construction on small points (Blahut, 2010, section 5.2).
 
     Signs are such that no row of B^T begins with a negative number, which makes F(6 x 6, 3 x 3) the one that IREE's
     Winograd ops compute.
 
+    Args:
+        output_tile: m.
+        kernel: r.
+
     Raises:
-        KeyError: for an output tile other than 2, 4 or 6.
+        ValueError: if more points would be needed than there are.
     """
-    points = [Fraction(point) for point in _POINTS[output_tile]]
-    size = output_tile + KERNEL - 1
+    size = output_tile + kernel - 1
+    if not 0 < size <= MOST_POINTS or min(output_tile, kernel) < 1:
+        raise ValueError(f"F({output_tile}, {kernel}) does not have 1 to {MOST_POINTS} points")
+    points = [Fraction(point) for point in _POINTS[: size - 1]]
     image, filters = [], []
     for point in points:
         others = [other for other in points if other != point]
@@ -55,9 +62,9 @@ def transforms(output_tile: int) -> Transforms:
         row = _product([(-other, Fraction(1)) for other in others])
         sign = -1 if row[0] < 0 else 1
         image.append(_padded(tuple(sign * value for value in row), size))
-        filters.append(tuple(sign * point**power / scale for power in range(KERNEL)))
+        filters.append(tuple(sign * point**power / scale for power in range(kernel)))
     image.append(_product([(-point, Fraction(1)) for point in points]))
-    filters.append((*_padded((), KERNEL - 1), Fraction(1)))
+    filters.append((*_padded((), kernel - 1), Fraction(1)))
     result = tuple(
         (*(point**power for point in points), Fraction(power == output_tile - 1)) for power in range(output_tile)
     )
@@ -80,19 +87,22 @@ def _padded(values: tuple[Fraction, ...], size: int) -> tuple[Fraction, ...]:
     return values + (Fraction(0),) * (size - len(values))
 
 
-def transform_filter(weights: np.ndarray, output_tile: int) -> np.ndarray:
+def transform_filter(weights: np.ndarray, output_tile: tuple[int, int]) -> np.ndarray:
     """G w G^T of every filter, in double precision.
 
     Args:
-        weights: ``[OC, IC, 3, 3]``.
-        output_tile: output pixels per side of a tile.
+        weights: ``[OC, IC, KH, KW]``.
+        output_tile: output pixels of a tile along H and W.
 
     Returns:
-        ``[tile, tile, IC, OC]`` with ``tile = output_tile + 2``.
+        ``[NH, NW, IC, OC]``, n of both dimensions.
 
     Raises:
-        KeyError: for an output tile other than 2, 4 or 6.
+        ValueError: if more points would be needed than there are.
     """
-    matrix = np.array([[float(value) for value in row] for row in transforms(output_tile).filter])
-    transformed: np.ndarray = np.einsum("ai,ocij,bj->abco", matrix, weights.astype(np.float64), matrix, optimize=True)
+    rows, columns = (
+        np.array([[float(value) for value in row] for row in transforms(tile, kernel).filter])
+        for tile, kernel in zip(output_tile, weights.shape[2:], strict=True)
+    )
+    transformed: np.ndarray = np.einsum("ai,ocij,bj->abco", rows, weights.astype(np.float64), columns, optimize=True)
     return transformed

@@ -62,7 +62,11 @@ def _transform_weight(draft: Draft, root: ir.Operation, convolution: Convolution
     channels, inner = convolution.filter.shape[:2]
     shape = (tiling.size**2, inner, channels)
     draft.packings[index] = Packing()
-    draft.pack(index, (WinogradFilter(tiling.output_tile), Reshape(shape)), tensor_type(shape, tiling.element))
+    draft.pack(
+        index,
+        (WinogradFilter((tiling.output_tile, tiling.output_tile)), Reshape(shape)),
+        tensor_type(shape, tiling.element),
+    )
     return draft.weights[index]
 
 

@@ -1,9 +1,9 @@
 """Sizes and places of Winograd's minimal filtering as one kernel.
 
-Lavin and Gray (2016), section 4.1, with n = m + 2: an n x n tile of the image becomes n^2 numbers per channel, of which
-each is a row of a matrix product of its own; n^2 products give an m x m tile of the result. A workgroup takes one block
-of tiles after the other through the same workspace, so that between the three steps nothing leaves the second-level
-cache.
+Lavin and Gray (2016), section 4.1, with n = m + r - 1: an n x n tile of the image becomes n^2 numbers per channel,
+each of which is a row of a matrix product of its own; n^2 products give an m x m tile of the result. A workgroup takes
+one block of tiles after the other through the same workspace, so that between the three steps nothing leaves the
+second-level cache.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from sartor.codegen.kernels.access import Access, ImageStrides
 from sartor.codegen.kernels.epilogue import Epilogue
 from sartor.codegen.kernels.tiles import Axis
 from sartor.codegen.kernels.tiling import Sizes
-from sartor.codegen.winograd import KERNEL
 
 
 @dataclass(frozen=True)
@@ -22,7 +21,8 @@ class WinogradTiling(Sizes):
     """Sizes of tiles.
 
     Attributes:
-        tile: m, pixels of the result along a side of a tile.
+        height: m along H, pixels of the result in a column of a tile.
+        width: m along W.
         columns: tiles in a register tile.
         vectors: of channels in a register tile, and in a panel.
         block: tiles that a workgroup takes at a time, a multiple of ``columns``.
@@ -31,7 +31,8 @@ class WinogradTiling(Sizes):
         unroll: steps over input channels that are written out.
     """
 
-    tile: int
+    height: int
+    width: int
     columns: int
     vectors: int
     block: int
@@ -44,15 +45,10 @@ class WinogradTiling(Sizes):
         if self.block % self.columns:
             raise ValueError(f"a block of {self.block} tiles does not divide into register tiles of {self.columns}")
 
-    @property
-    def size(self) -> int:
-        """n, pixels of the image along a side of a tile."""
-        return self.tile + KERNEL - 1
-
 
 @dataclass(frozen=True)
 class Winograd:
-    """A 3x3 convolution of stride 1 over memory.
+    """A convolution of stride 1 over memory.
 
     Attributes:
         batches: N.
@@ -81,14 +77,29 @@ class Winograd:
     tiling: WinogradTiling
 
     @property
+    def height(self) -> int:
+        """n along H, pixels of the image in a column of a tile."""
+        return self.tiling.height + self.rows.kernel - 1
+
+    @property
+    def width(self) -> int:
+        """n along W, pixels of the image in a row of a tile."""
+        return self.tiling.width + self.columns.kernel - 1
+
+    @property
+    def points(self) -> int:
+        """Products of matrices, one for each pixel of a tile of the image."""
+        return self.height * self.width
+
+    @property
     def across(self) -> int:
         """Tiles in a row of tiles."""
-        return -(-self.columns.output // self.tiling.tile)
+        return -(-self.columns.output // self.tiling.width)
 
     @property
     def tiles(self) -> int:
         """Tiles of one image."""
-        return -(-self.rows.output // self.tiling.tile) * self.across
+        return -(-self.rows.output // self.tiling.height) * self.across
 
     @property
     def vectors(self) -> int:
@@ -119,9 +130,9 @@ class Winograd:
     @property
     def encoded(self) -> int:
         """Elements of the workspace that hold encoded tiles."""
-        return self.tiling.size**2 * self.tiling.block * self.row
+        return self.points * self.tiling.block * self.row
 
     @property
     def workspace(self) -> int:
         """Elements of the workspace of one workgroup."""
-        return self.encoded + self.tiling.size**2 * self.tiling.block * self.panel
+        return self.encoded + self.points * self.tiling.block * self.panel

@@ -82,7 +82,7 @@ class _Writer:
     def _multiply(self, panel: Index, tiles: Index) -> None:
         """The n^2 products of encoded tiles by a panel of filters."""
         of, asm, tiling = self._of, self._asm, self._of.tiling
-        filters = asm.mul(panel, tiling.size**2 * of.depth * of.panel)
+        filters = asm.mul(panel, of.points * of.depth * of.panel)
 
         def product(index: Index, carried: list[ir.Value]) -> list[ir.Value]:
             def rows(row: Index, inner: list[ir.Value]) -> list[ir.Value]:
@@ -95,7 +95,7 @@ class _Writer:
             asm.loop(0, tiles, tiling.columns, [], rows)
             return carried
 
-        asm.loop(0, tiling.size**2, 1, [], product)
+        asm.loop(0, of.points, 1, [], product)
 
     def _ahead(self, filters: Index, row: Index) -> Ahead | None:
         """What the register tiles of one product fetch of the next one's filters while they compute."""

@@ -1,4 +1,4 @@
-"""A 3x3 convolution layer in Winograd's form."""
+"""A convolution layer in Winograd's form."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ from sartor.codegen.kernels.winograd import Winograd, WinogradTiling
 from sartor.codegen.layer import TensorType
 from sartor.codegen.machine import Machine
 from sartor.codegen.packing import PadTo, Reshape, Transpose, WinogradFilter
-from sartor.codegen.winograd import KERNEL
+from sartor.codegen.winograd_tiles import OutputTile
 
 _RESIDENT_BYTES = 1 << 20
+# Filters of more than this come from memory each time; then a larger workspace, in the third level, costs less.
+_STREAMED_FILTERS = 1 << 23
+_STREAMED_BYTES = 1 << 22
 # The code may run with more threads than it was tuned for.
 _LEAST_GROUPS = 2
 _MANY_GROUPS = 8
@@ -28,9 +31,10 @@ def winograd_form(layer: ImageLayer, convolution: Convolution, tiling: WinogradT
     """
     batches, channels, *_ = convolution.result.shape
     depth, panel = convolution.filter.shape[1], tiling.vectors * layer.lanes
-    panels, count = -(-channels // panel), tiling.size**2
+    tile = OutputTile(tiling.height, tiling.width)
+    panels, count = -(-channels // panel), tile.points(convolution)
     packing = (
-        WinogradFilter(tiling.tile),
+        WinogradFilter((tiling.height, tiling.width)),
         Reshape((count, depth, channels)),
         PadTo((count, depth, panels * panel)),
         Reshape((count, depth, panels, panel)),
@@ -59,27 +63,28 @@ def workspace_type(form: Winograd) -> TensorType:
     return TensorType((x * y * z * form.workspace,), "f32")
 
 
-def winograd_tilings(convolution: Convolution, tile: int, machine: Machine, *, is_best: bool) -> list[WinogradTiling]:
+def winograd_tilings(
+    convolution: Convolution, tile: OutputTile, machine: Machine, *, is_best: bool
+) -> list[WinogradTiling]:
     """Tilings worth trying for an output tile, best guess first: encoded tiles and products stay in the cache.
 
     Args:
         convolution: the layer's.
-        tile: output pixels per side of a tile.
+        tile: pixels of the result in a tile.
         machine: what it runs on.
         is_best: whether the output tile is the most promising one, of which more is tried: these kernels are long.
     """
-    _, channels, height, width = convolution.result.shape
+    batches, channels, *_ = convolution.result.shape
     depth, lanes = convolution.filter.shape[1], machine.lanes
-    tiles, vectors = -(-height // tile) * -(-width // tile), -(-channels // lanes)
+    tiles, vectors = tile.count(convolution) // batches, -(-channels // lanes)
     first, *others = register_shapes(1, tiles, vectors, depth, machine)
-    groups = max(machine.threads, _LEAST_GROUPS)
-    work = _Work(tile, tiles, depth, vectors, lanes)
-    found = work.splits(first, groups)
+    work = _Work(tile, tile.points(convolution), tiles, depth, vectors, lanes)
+    found = work.splits(first, machine.threads)
     if others and is_best:
-        found.append(work.splits(others[0], groups)[0])
+        found.append(work.splits(others[0], machine.threads)[0])
     if tiles > _MANY_GROUPS * found[0].block:
         found.append(work.by_tiles(first, _MANY_GROUPS))
-    return found
+    return list(dict.fromkeys(found))
 
 
 @dataclass(frozen=True)
@@ -87,46 +92,61 @@ class _Work:
     """What is shared out.
 
     Attributes:
-        tile: output pixels per side of a tile.
+        tile: pixels of the result in a tile.
+        points: pixels of the image in a tile.
         tiles: of the result.
         depth: input channels.
         vectors: of output channels.
         lanes: elements of a vector.
     """
 
-    tile: int
+    tile: OutputTile
+    points: int
     tiles: int
     depth: int
     vectors: int
     lanes: int
 
+    @property
+    def streams(self) -> bool:
+        """Whether filters come from memory each time."""
+        return self.points * self.depth * self.vectors * self.lanes * _FLOAT_BYTES > _STREAMED_FILTERS
+
     def splits(self, shape: Shape, threads: int) -> list[WinogradTiling]:
         """Ways to keep as many threads busy, best guess first.
 
-        Tiles are encoded once if they are shared out, but by every workgroup if panels are.
+        If tiles are shared out they are encoded once, and every workgroup reads all filters; if panels are, it is the
+        other way round.
         """
+        found = [self.by_panels(shape, 1)] if threads == 1 else []
+        groups = max(threads, _LEAST_GROUPS)
         runs, panels = -(-self.tiles // shape.columns), -(-self.vectors // shape.vectors)
-        found = [self.by_tiles(shape, threads)] if runs >= threads else []
-        if not found or (_idle(panels, threads) < _idle(runs, threads)):
-            found.append(self.by_panels(shape, threads))
+        by_tiles = runs >= groups
+        if by_tiles and not (found and self.streams):
+            found.append(self.by_tiles(shape, groups))
+        if not by_tiles or self.streams or _idle(panels, groups) < _idle(runs, groups):
+            found.append(self.by_panels(shape, groups))
         return found
 
     def by_tiles(self, shape: Shape, groups: int) -> WinogradTiling:
         """Tiles shared out among workgroups."""
         runs, panels = -(-self.tiles // shape.columns), -(-self.vectors // shape.vectors)
-        block = self._block(shape, -(-runs // groups))
-        return WinogradTiling(self.tile, shape.columns, shape.vectors, block, groups, panels, shape.unroll)
+        return self._tiling(shape, self._block(shape, -(-runs // groups)), groups, panels)
 
     def by_panels(self, shape: Shape, groups: int) -> WinogradTiling:
         """Panels shared out among workgroups."""
         runs, panels = -(-self.tiles // shape.columns), -(-self.vectors // shape.vectors)
-        block, share = self._block(shape, runs), -(-panels // min(groups, panels))
-        return WinogradTiling(self.tile, shape.columns, shape.vectors, block, 1, share, shape.unroll)
+        return self._tiling(shape, self._block(shape, runs), 1, -(-panels // min(groups, panels)))
+
+    def _tiling(self, shape: Shape, block: int, groups: int, panels: int) -> WinogradTiling:
+        height, width = self.tile.height, self.tile.width
+        return WinogradTiling(height, width, shape.columns, shape.vectors, block, groups, panels, shape.unroll)
 
     def _block(self, shape: Shape, runs: int) -> int:
         """Tiles of the blocks of so many register tiles: as large as the cache holds, and all alike."""
-        bytes_of_tile = (self.tile + KERNEL - 1) ** 2 * (self.depth + (shape.vectors + 1) * self.lanes) * _FLOAT_BYTES
-        fitting = max(1, _RESIDENT_BYTES // (bytes_of_tile * shape.columns))
+        bytes_of_tile = self.points * (self.depth + (shape.vectors + 1) * self.lanes) * _FLOAT_BYTES
+        cache = _STREAMED_BYTES if self.streams else _RESIDENT_BYTES
+        fitting = max(1, cache // (bytes_of_tile * shape.columns))
         return -(-runs // -(-runs // fitting)) * shape.columns
 
 

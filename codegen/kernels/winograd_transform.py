@@ -26,7 +26,8 @@ class Encoder:
         self._asm = asm
         self._image = memories[of.memories[0]]
         self._space = memories[-1]
-        self._matrix = transforms(of.tiling.tile).image
+        self._rows = transforms(of.tiling.height, of.rows.kernel).image
+        self._columns = transforms(of.tiling.width, of.columns.kernel).image
 
     def write(self, batch: Index, tile: Index, target: Index) -> None:
         """Encode all channels of a tile.
@@ -38,13 +39,13 @@ class Encoder:
         """
         of, asm = self._of, self._asm
         row, column = asm.divide(tile, of.across)
-        top = asm.add(asm.mul(row, of.tiling.tile), -of.rows.padding)
-        left = asm.add(asm.mul(column, of.tiling.tile), -of.columns.padding)
+        top = asm.add(asm.mul(row, of.tiling.height), -of.rows.padding)
+        left = asm.add(asm.mul(column, of.tiling.width), -of.columns.padding)
         image = asm.add(asm.mul(batch, of.image.batch), asm.mul(top, of.image.row), asm.mul(left, of.image.column))
         inside = asm.all_of(
             *(
-                asm.within(start, each.input - of.tiling.size + 1)
-                for start, each in ((top, of.rows), (left, of.columns))
+                asm.within(start, each.input - size + 1)
+                for start, each, size in ((top, of.rows, of.height), (left, of.columns, of.width))
             )
         )
         asm.branch(
@@ -56,8 +57,8 @@ class Encoder:
     def _present(self, top: Index, left: Index) -> list[list[Condition]]:
         """Whether each pixel of the tile lies on the image."""
         of, asm = self._of, self._asm
-        rows = [asm.within(asm.add(top, each), of.rows.input) for each in range(of.tiling.size)]
-        columns = [asm.within(asm.add(left, each), of.columns.input) for each in range(of.tiling.size)]
+        rows = [asm.within(asm.add(top, each), of.rows.input) for each in range(of.height)]
+        columns = [asm.within(asm.add(left, each), of.columns.input) for each in range(of.width)]
         return [[asm.all_of(row, column) for column in columns] for row in rows]
 
     def _channels(self, image: Index, target: Index, present: list[list[Condition]] | None) -> None:
@@ -75,9 +76,9 @@ class Encoder:
             self._vector(asm.add(image, whole * stride), asm.add(target, whole * of.lanes), present, rest)
 
     def _vector(self, image: Index, target: Index, present: list[list[Condition]] | None, count: int) -> None:
-        of, asm, size = self._of, self._asm, self._of.tiling.size
+        of, asm = self._of, self._asm
         columns = []
-        for column in range(size):
+        for column in range(of.width):
             pixels = [
                 asm.load(
                     self._image,
@@ -85,12 +86,12 @@ class Encoder:
                     count,
                     True if present is None else present[row][column],
                 )
-                for row in range(size)
+                for row in range(of.height)
             ]
-            columns.append(transform(asm, self._matrix, pixels))
-        for row in range(size):
-            for column, value in enumerate(transform(asm, self._matrix, [each[row] for each in columns])):
-                place = (row * size + column) * of.tiling.block * of.row
+            columns.append(transform(asm, self._rows, pixels))
+        for row in range(of.height):
+            for column, value in enumerate(transform(asm, self._columns, [each[row] for each in columns])):
+                place = (row * of.width + column) * of.tiling.block * of.row
                 asm.store(value, self._space, asm.add(target, place), of.lanes)
 
 
@@ -101,7 +102,8 @@ class Decoder:
         self._of = of
         self._asm = asm
         self._memories = memories
-        self._matrix = transforms(of.tiling.tile).result
+        self._rows = transforms(of.tiling.height, of.rows.kernel).result
+        self._columns = transforms(of.tiling.width, of.columns.kernel).result
 
     def write(self, batch: Index, tile: Index, panel: Index, source: Index) -> None:
         """Decode a panel of channels of a tile.
@@ -114,7 +116,7 @@ class Decoder:
         """
         of, asm = self._of, self._asm
         row, column = asm.divide(tile, of.across)
-        top, left = asm.mul(row, of.tiling.tile), asm.mul(column, of.tiling.tile)
+        top, left = asm.mul(row, of.tiling.height), asm.mul(column, of.tiling.width)
         vector = asm.mul(panel, of.tiling.vectors)
         for each in range(of.tiling.vectors):
             found = self._decoded(asm.add(source, each * of.lanes))
@@ -130,24 +132,26 @@ class Decoder:
             asm.when(asm.equal(vector, whole), lambda: self._pixels(at, vector, found, rest))
 
     def _decoded(self, source: Index) -> Grid:
-        of, asm, size = self._of, self._asm, self._of.tiling.size
+        of, asm = self._of, self._asm
         columns = []
-        for column in range(size):
+        for column in range(of.width):
             products = [
                 asm.load(
                     self._memories[-1],
-                    asm.add(source, (row * size + column) * of.tiling.block * of.panel),
+                    asm.add(source, (row * of.width + column) * of.tiling.block * of.panel),
                     of.lanes,
                 )
-                for row in range(size)
+                for row in range(of.height)
             ]
-            columns.append(transform(asm, self._matrix, products))
-        return [transform(asm, self._matrix, [each[row] for each in columns]) for row in range(of.tiling.tile)]
+            columns.append(transform(asm, self._rows, products))
+        return [transform(asm, self._columns, [each[row] for each in columns]) for row in range(of.tiling.height)]
 
     def _pixels(self, at: tuple[Index, Index, Index], vector: Index, found: Grid, count: int) -> None:
-        of, asm, tile = self._of, self._asm, self._of.tiling.tile
+        of, asm, tiling = self._of, self._asm, self._of.tiling
         _, top, left = at
-        inside = asm.all_of(asm.within(top, of.rows.output - tile + 1), asm.within(left, of.columns.output - tile + 1))
+        inside = asm.all_of(
+            asm.within(top, of.rows.output - tiling.height + 1), asm.within(left, of.columns.output - tiling.width + 1)
+        )
         asm.branch(
             inside,
             lambda: self._every_pixel(at, vector, found, count),

@@ -1,4 +1,4 @@
-"""Winograd's minimal filtering for 3x3 convolutions by one kernel of our own (Lavin and Gray, 2016)."""
+"""Winograd's minimal filtering by one kernel of our own (Lavin and Gray, 2016)."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ from sartor.codegen.kernels.winograd_layer import winograd_form, winograd_tiling
 from sartor.codegen.layer import Task, TensorType
 from sartor.codegen.machine import Machine
 from sartor.codegen.routine import Parameters, Rejected
-from sartor.codegen.routines.winograd import applicable, promising_tiles
+from sartor.codegen.winograd_tiles import applicable, promising_tiles
+
+_MOST_CHOICES = 2
 
 
 @dataclass(frozen=True)
 class FusedWinograd(ImageRoutine[Convolution]):
     """Winograd's method in the cache: blocks of tiles are encoded, multiplied and decoded by one dispatch.
 
-    Parameters: ``tile``, output pixels per side; ``columns`` and ``vectors`` of the register tile; ``block``, tiles
-    taken at a time; ``groups`` and ``panels`` of workgroups; ``unroll``.
+    Parameters: ``height`` and ``width`` of the tiles of the result; ``columns`` and ``vectors`` of the register tile;
+    ``block``, tiles taken at a time; ``groups`` and ``panels`` of workgroups; ``unroll``.
     """
 
     name: str = "fused_winograd"
@@ -39,7 +41,7 @@ class FusedWinograd(ImageRoutine[Convolution]):
             return tiles
         return [
             each
-            for rank, tile in enumerate(tiles)
+            for rank, tile in enumerate(tiles[:_MOST_CHOICES])
             for each in winograd_tilings(subject, tile, machine, is_best=rank == 0)
         ]
 

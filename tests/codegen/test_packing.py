@@ -27,7 +27,7 @@ def values(tensor: TensorType) -> np.ndarray:
 
 @pytest.mark.parametrize(
     "packing",
-    [Packing(), TILED, Packing((Transpose((2, 3, 1, 0)),)), Packing((WinogradFilter(4), Reshape((36, 12, 20))))],
+    [Packing(), TILED, Packing((Transpose((2, 3, 1, 0)),)), Packing((WinogradFilter((4, 4)), Reshape((36, 12, 20))))],
 )
 @pytest.mark.parametrize("dtype", ["f32", "f16"])
 def test_the_promised_type_is_what_comes_out(packing: Packing, dtype: str) -> None:

@@ -9,40 +9,42 @@ import pytest
 
 from sartor.codegen.winograd import KERNEL, Matrix, transform_filter, transforms
 
-OUTPUT_TILES = (2, 4, 6)
+# m and r of every dimension with at most eight points.
+SIZES = [(tile, kernel) for kernel in range(1, 8) for tile in range(1, 10 - kernel)]
 
 
 def times(matrix: Matrix, vector: list[Fraction]) -> list[Fraction]:
     return [sum((a * b for a, b in zip(row, vector, strict=True)), Fraction(0)) for row in matrix]
 
 
-@pytest.mark.parametrize("output_tile", OUTPUT_TILES)
-def test_filtering_is_exact(output_tile: int) -> None:
-    matrices = transforms(output_tile)
-    data = [Fraction(7 * index % 11 - 5) for index in range(output_tile + KERNEL - 1)]
-    taps = [Fraction(3), Fraction(-2), Fraction(5)]
+@pytest.mark.parametrize(("output_tile", "kernel"), SIZES)
+def test_filtering_is_exact(output_tile: int, kernel: int) -> None:
+    matrices = transforms(output_tile, kernel)
+    data = [Fraction(7 * index % 11 - 5) for index in range(output_tile + kernel - 1)]
+    taps = [Fraction(5 * index % 7 - 2) for index in range(1, kernel + 1)]
     spectrum = [a * b for a, b in zip(times(matrices.filter, taps), times(matrices.image, data), strict=True)]
-    expected = [sum(data[start + tap] * taps[tap] for tap in range(KERNEL)) for start in range(output_tile)]
+    expected = [sum(data[start + tap] * taps[tap] for tap in range(kernel)) for start in range(output_tile)]
     assert times(matrices.result, spectrum) == expected
 
 
-@pytest.mark.parametrize("output_tile", OUTPUT_TILES)
-def test_a_plane_is_filtered_with_the_transformed_filter(output_tile: int) -> None:
+@pytest.mark.parametrize(("tile", "kernel"), [((2, 2), (3, 3)), ((6, 6), (3, 3)), ((3, 1), (6, 1)), ((2, 4), (7, 2))])
+def test_a_plane_is_filtered_with_the_transformed_filter(tile: tuple[int, int], kernel: tuple[int, int]) -> None:
     random = np.random.default_rng(0)
-    size = output_tile + KERNEL - 1
-    image, weights = random.standard_normal((5, size, size)), random.standard_normal((4, 5, KERNEL, KERNEL))
-    matrices = transforms(output_tile)
-    down, out = (np.array(each, dtype=np.float64) for each in (matrices.image, matrices.result))
-    tile = np.einsum("ai,cij,bj->abc", down, image, down)
-    product = np.einsum("abc,abco->abo", tile, transform_filter(weights, output_tile))
-    result = np.einsum("ia,abo,jb->oij", out, product, out)
-    windows = np.lib.stride_tricks.sliding_window_view(image, (KERNEL, KERNEL), axis=(1, 2))
+    sides = [each + taps - 1 for each, taps in zip(tile, kernel, strict=True)]
+    image, weights = random.standard_normal((5, *sides)), random.standard_normal((4, 5, *kernel))
+    found = [transforms(*pair) for pair in zip(tile, kernel, strict=True)]
+    down = [np.array(each.image, dtype=np.float64) for each in found]
+    out = [np.array(each.result, dtype=np.float64) for each in found]
+    encoded = np.einsum("ai,cij,bj->abc", down[0], image, down[1])
+    product = np.einsum("abc,abco->abo", encoded, transform_filter(weights, tile))
+    result = np.einsum("ia,abo,jb->oij", out[0], product, out[1])
+    windows = np.lib.stride_tricks.sliding_window_view(image, kernel, axis=(1, 2))
     assert np.allclose(result, np.einsum("cijyx,ocyx->oij", windows, weights), atol=1e-10)
 
 
 def test_the_filter_is_transformed_in_double_precision() -> None:
     weights = np.full((1, 1, KERNEL, KERNEL), np.float32(1) / 3)
-    assert transform_filter(weights, 6).dtype == np.float64
+    assert transform_filter(weights, (6, 6)).dtype == np.float64
 
 
 def test_the_largest_tile_has_the_filter_matrix_of_iree() -> None:
@@ -62,6 +64,7 @@ def test_the_largest_tile_has_the_filter_matrix_of_iree() -> None:
     assert np.allclose(np.array(transforms(6).filter, dtype=np.float64), expected, atol=1e-15)
 
 
-def test_other_tiles_are_unknown() -> None:
-    with pytest.raises(KeyError):
-        transforms(3)
+@pytest.mark.parametrize(("output_tile", "kernel"), [(7, 3), (2, 8), (0, 3), (3, 0)])
+def test_more_points_than_there_are(output_tile: int, kernel: int) -> None:
+    with pytest.raises(ValueError, match=r"does not have 1 to 8 points"):
+        transforms(output_tile, kernel)

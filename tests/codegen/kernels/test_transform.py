@@ -21,6 +21,8 @@ ODD: tuple[Row, ...] = tuple(
 MATRICES = {
     **{f"image{tile}": transforms(tile).image for tile in (2, 4, 6)},
     **{f"result{tile}": transforms(tile).result for tile in (2, 4, 6)},
+    **{f"image3x{kernel}": transforms(3, kernel).image for kernel in (4, 5, 6)},
+    **{f"result3x{kernel}": transforms(3, kernel).result for kernel in (4, 5, 6)},
     "odd": ODD,
 }
 # Twice the roundings of the longest sum, relative to its terms.

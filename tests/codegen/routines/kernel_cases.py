@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from itertools import product
 
 from onnx import ModelProto
 
@@ -26,6 +25,18 @@ def add_windows_of_pixels(cases: Cases) -> None:
     cases.convolution("images3", (3, 19, 7, 9), 70, residual=True)
 
 
+def add_filters(cases: Cases) -> None:
+    """Convolutions of stride 1 by filters of other sizes than 3x3."""
+    cases.convolution("filter2x2", (1, 17, 6, 5), 19, (2, 2), pads=[0] * 4)
+    cases.convolution("filter4x4", (2, 19, 9, 7), 33, (4, 4), pads=[1, 1, 2, 2], residual=True)
+    cases.convolution("filter5x5", (1, 16, 8, 11), 32, (5, 5), pads=[2] * 4)
+    cases.convolution("filter6x6", (1, 18, 7, 7), 20, (6, 6), pads=[2, 2, 3, 3])
+    cases.convolution("filter7x7", (1, 16, 5, 6), 16, (7, 7), pads=[3] * 4)
+    cases.convolution("filter1x7", (1, 20, 6, 9), 24, (1, 7), pads=[0, 3, 0, 3])
+    cases.convolution("filter7x1", (3, 16, 9, 6), 32, (7, 1), pads=[3, 0, 3, 0])
+    cases.convolution("filter2x5", (1, 16, 4, 9), 32, (2, 5), pads=[0, 2, 1, 2])
+
+
 def add_channels(cases: Cases) -> None:
     """Convolutions with few channels, or with some more than vectors and panels hold."""
     cases.convolution("panels", (1, 8, 9, 9), 150)
@@ -33,6 +44,8 @@ def add_channels(cases: Cases) -> None:
     cases.convolution("prime1x1", (3, 16, 7, 13), 40, (1, 1), activation="Tanh")
     cases.convolution("one_pixel1x1", (1, 64, 1, 1), 48, (1, 1), activation="HardSwish")
     cases.convolution("one_pixel3x3", (2, 16, 1, 1), 24)
+    cases.convolution("padded1x1", (1, 16, 5, 6), 24, (1, 1), pads=[1, 2, 0, 1])
+    cases.convolution("padded_rows1x1", (2, 16, 5, 6), 24, (1, 1), pads=[1, 0, 1, 0], residual=True)
     for channels in (1, 3, 5):
         cases.convolution(f"channels{channels}", (1, channels, 9, 8), 24)
 
@@ -112,7 +125,7 @@ def add_products(cases: Cases) -> None:
 def kernel_cases() -> Cases:
     """All of them."""
     cases = Cases()
-    for add in (add_windows_of_pixels, add_channels, add_operands, add_windows, add_products):
+    for add in (add_windows_of_pixels, add_filters, add_channels, add_operands, add_windows, add_products):
         add(cases)
     return cases
 
@@ -142,15 +155,29 @@ _ROWS = _EXTREME[:4]
 
 def extreme_winograd(*tiles: int) -> Iterator[Parameters]:
     """One tile at a time by more workgroups than there are, and blocks larger than the image."""
-    names = ("tile", "columns", "vectors", "block", "groups", "panels", "unroll")
-    for tile, sizes in product(tiles, ((1, 1, 1, 30, 1, 1), (3, 8, 6, 1, 99, 3), (2, 2, 64, 3, 2, 1))):
-        yield dict(zip(names, (tile, *sizes), strict=True))
+    for tile in tiles:
+        yield from extreme_tiles(tile, tile)
+
+
+def extreme_tiles(height: int, width: int) -> Iterator[Parameters]:
+    """The same for tiles whose sides differ."""
+    names = ("height", "width", "columns", "vectors", "block", "groups", "panels", "unroll")
+    for sizes in ((1, 1, 1, 30, 1, 1), (3, 8, 6, 1, 99, 3), (2, 2, 64, 3, 2, 1)):
+        yield dict(zip(names, (height, width, *sizes), strict=True))
 
 
 EXTREME: Mapping[str, Mapping[str, list[Parameters]]] = {
     "images3": {"direct": _EXTREME, "fused_winograd": [*extreme_winograd(2), *list(extreme_winograd(4, 6))[2:4]]},
     "uneven_padding": {"direct_blocked": _EXTREME, "fused_winograd_blocked": list(extreme_winograd(4))[1:]},
     "one_pixel3x3": {"direct": _ROWS[:1], "fused_winograd": list(extreme_winograd(6))[:1]},
+    "filter2x2": {"fused_winograd": list(extreme_winograd(2, 5, 7))},
+    "filter4x4": {"fused_winograd": list(extreme_winograd(2, 3, 4, 5))},
+    "filter5x5": {"fused_winograd": list(extreme_winograd(2, 4)), "fused_winograd_blocked": list(extreme_winograd(3))},
+    "filter6x6": {"fused_winograd": list(extreme_winograd(2, 3))},
+    "filter7x7": {"fused_winograd": list(extreme_winograd(2)), "fused_winograd_blocked": list(extreme_winograd(1))},
+    "filter1x7": {"fused_winograd": [*extreme_tiles(1, 2), *extreme_tiles(3, 2)]},
+    "filter7x1": {"fused_winograd": list(extreme_tiles(2, 1)), "fused_winograd_blocked": list(extreme_tiles(2, 4))},
+    "filter2x5": {"fused_winograd": [*extreme_tiles(7, 4), *extreme_tiles(2, 3)]},
     "squeeze_excite": {"direct": _ROWS},
     "apart_stride3": {"window": _WINDOWS},
     "apart_wide_padding": {"window_blocked": _WINDOWS},

@@ -10,7 +10,7 @@ import pytest
 
 from sartor.codegen.layer import Layer, Task
 from sartor.codegen.routine import Implementation, Rejected, Variant, variants_of
-from sartor.codegen.routines import ROUTINES
+from sartor.codegen.routines import FUSED_ROUTINES, ROUTINES
 from sartor.codegen.routines.fused_winograd import FusedWinograd
 from sartor.codegen.routines.im2col_matmul import Im2colMatmul
 from sartor.codegen.routines.winograd import Winograd
@@ -83,7 +83,16 @@ def _winograd(task: Task, tile: int, target: Target) -> Implementation:
 
 
 def _fused_winograd(task: Task, tile: int) -> Implementation:
-    parameters = {"tile": tile, "columns": 4, "vectors": 3, "block": 8, "groups": 2, "panels": 1, "unroll": 2}
+    parameters = {
+        "height": tile,
+        "width": tile,
+        "columns": 4,
+        "vectors": 3,
+        "block": 8,
+        "groups": 2,
+        "panels": 1,
+        "unroll": 2,
+    }
     built = FusedWinograd().build(task, parameters, HOST)
     assert isinstance(built, Implementation), built
     return built
@@ -150,7 +159,20 @@ def test_variants_for_vulkan_compute_the_layer(found_layers: dict[str, tuple[Lay
                 "im2col",
             },
         ),
-        ("conv3x3_batch", {"direct", "direct_blocked", "tiled", "nhwc", "nchwc", "im2col"}),
+        (
+            "conv3x3_batch",
+            {
+                "direct",
+                "direct_blocked",
+                "fused_winograd",
+                "fused_winograd_blocked",
+                "winograd",
+                "tiled",
+                "nhwc",
+                "nchwc",
+                "im2col",
+            },
+        ),
         ("conv1x1_residual", {"direct", "direct_blocked", "tiled", "nhwc", "nchwc", "im2col"}),
         ("conv1x1_odd_channels", {"direct", "tiled", "nhwc", "im2col"}),
         ("depthwise5x5_batch", {"window", "window_blocked", "tiled", "nhwc", "nchwc"}),
@@ -201,5 +223,6 @@ def test_descriptors_are_unique_within_a_task(subjects: dict[str, Subject]) -> N
 def test_the_list_names_every_routine_of_the_folder() -> None:
     folder = Path(import_module("sartor.codegen.routines").__file__ or "").parent
     files = {path.stem for path in folder.glob("*.py")} - {"__init__"}
-    assert {type(routine).__module__.rpartition(".")[2] for routine in ROUTINES} == files
-    assert type(ROUTINES[0]).__name__ == "Stock"
+    listed = (*ROUTINES, *FUSED_ROUTINES)
+    assert {type(routine).__module__.rpartition(".")[2] for routine in listed} == files
+    assert type(ROUTINES[0]).__name__ == type(FUSED_ROUTINES[0]).__name__ == "Stock"

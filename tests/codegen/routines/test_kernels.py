@@ -151,6 +151,15 @@ def test_kernels_for_aarch64_compile(found: Found) -> None:
 
 
 def test_a_block_that_register_tiles_do_not_divide_is_refused(found: Found) -> None:
-    parameters = {"tile": 4, "columns": 4, "vectors": 2, "block": 6, "groups": 1, "panels": 1, "unroll": 1}
+    parameters = {
+        "height": 4,
+        "width": 4,
+        "columns": 4,
+        "vectors": 2,
+        "block": 6,
+        "groups": 1,
+        "panels": 1,
+        "unroll": 1,
+    }
     answer = BY_NAME["fused_winograd"].build(found["images3"][0].task, parameters, HOST)
     assert answer == Rejected("a block of 6 tiles does not divide into register tiles of 4")
