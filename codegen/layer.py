@@ -74,6 +74,20 @@ class LayerKind(StrEnum):
     POOLING = "pooling"
     TOLERANT = "tolerant"
     FIXED = "fixed"
+    FUSED = "fused"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A task within a fused one.
+
+    Attributes:
+        task: what it computes.
+        inputs: which activation of the fused task each of its own is; None for the result of the stage before.
+    """
+
+    task: Task
+    inputs: tuple[int | None, ...]
 
 
 @dataclass(frozen=True)
@@ -87,6 +101,7 @@ class Task:
         inputs: types of the activations.
         weights: types of the weights, in ONNX layout.
         results: types of the results.
+        stages: the tasks that a fused one computes one after the other, with their weights in that order; else empty.
     """
 
     key: str
@@ -95,6 +110,7 @@ class Task:
     inputs: tuple[TensorType, ...]
     weights: tuple[TensorType, ...]
     results: tuple[TensorType, ...]
+    stages: tuple[Stage, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -122,6 +138,19 @@ class Layer:
     task: Task
     inputs: tuple[ValueRef, ...]
     weights: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Fusion:
+    """Layers that one fused task may compute instead of their own.
+
+    Attributes:
+        layer: all of them as one.
+        members: their names, one for each stage of the task.
+    """
+
+    layer: Layer
+    members: tuple[str, ...]
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,8 @@ def operation_count(task: Task) -> int:
     Windows count in full, also where they reach into the padding. Winograd's method computes the same with fewer
     multiplications: by this count it may exceed the machine's peak.
     """
+    if task.stages:
+        return sum(operation_count(each.task) for each in task.stages)
     if task.kind not in _PER_ITERATION:
         return 0
     draft = Draft.plain(task)

@@ -23,6 +23,7 @@ _OP_NAMES = {
     LayerKind.POOLING: "pool",
     LayerKind.TOLERANT: "map",
     LayerKind.FIXED: "block",
+    LayerKind.FUSED: "fused",
 }
 
 

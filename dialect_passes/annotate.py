@@ -34,13 +34,15 @@ class Candidates:
     rejections: tuple[Rejection, ...]
 
 
-def annotate(graph: LayerGraph, routines: Sequence[Routine], target: Target) -> Candidates:
-    """Every variant of every task of the graph."""
+def annotate(
+    graph: LayerGraph, routines: Sequence[Routine], target: Target, fused: Sequence[Routine] = ()
+) -> Candidates:
+    """Every variant of every task of the graph, by ``routines`` or, if it is fused, by ``fused``."""
     variants: dict[str, tuple[Variant, ...]] = {}
     rejections: list[Rejection] = []
     for key, task in graph.tasks().items():
         found: list[Variant] = []
-        for routine in routines:
+        for routine in fused if task.stages else routines:
             for answer in variants_of(routine, task, target):
                 if isinstance(answer, Rejected):
                     rejections.append(Rejection(key, routine.name, answer.reason))

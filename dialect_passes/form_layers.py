@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import networkx as nx
 
 from sartor.codegen.iree_compiler import ir
-from sartor.codegen.layer import Layer, NetworkValue, Task, TensorType, ValueRef
+from sartor.codegen.layer import Fusion, Layer, NetworkValue, Task, TensorType, ValueRef
 from sartor.codegen.operations import (
     body_of,
     defining_op,
@@ -35,11 +35,13 @@ class LayerGraph:
         layers: in execution order; names are unique.
         inputs: network inputs, in ONNX order.
         outputs: network outputs, each with the value it is.
+        fusions: layers that may be computed together, in the order of their last members.
     """
 
     layers: tuple[Layer, ...]
     inputs: tuple[NetworkValue, ...]
     outputs: tuple[NetworkValue, ...]
+    fusions: tuple[Fusion, ...] = ()
 
     def digraph(self) -> nx.MultiDiGraph:
         """Layers as nodes, one edge per activation, keyed by the consumer's input slot."""
@@ -52,8 +54,9 @@ class LayerGraph:
         return graph
 
     def tasks(self) -> dict[str, Task]:
-        """Every distinct task, by key, in the order of first use."""
-        return {layer.task.key: layer.task for layer in self.layers}
+        """Every distinct task, by key, in the order of first use, those of fusions last."""
+        layers = (*self.layers, *(each.layer for each in self.fusions))
+        return {layer.task.key: layer.task for layer in layers}
 
     def type_of(self, ref: ValueRef) -> TensorType:
         """Type, in ONNX layout, of a value of the graph."""

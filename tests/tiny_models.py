@@ -250,6 +250,16 @@ def blocks() -> ModelProto:
     return b.model([("x", (1, 16, 5, 5))], [("y", (1, 8, 5, 5))])
 
 
+def separable() -> ModelProto:
+    """Depthwise convolutions, each with a 1x1 convolution after it: a residual block, and one that strides."""
+    b = Builder()
+    first = b.op("Relu", "relu1", b.conv("apart1", "x", (16, 16), group=16))
+    block = b.op("Add", "add", b.conv("joined1", first, (16, 16), kernel=1), "x")
+    second = b.op("HardSwish", "swish2", b.conv("apart2", block, (16, 16), group=16, strides=[2, 2]))
+    b.op("Relu", "y", b.conv("joined2", second, (16, 24), kernel=1))
+    return b.model([("x", (1, 16, 8, 8))], [("y", (1, 24, 4, 4))])
+
+
 def unused_input() -> ModelProto:
     b = Builder()
     b.op("Relu", "y", "x")
@@ -308,6 +318,7 @@ MODELS: dict[str, Callable[[], ModelProto]] = {
         one_pixel,
         one_channel,
         blocks,
+        separable,
         unused_input,
         equal_outputs,
         odd_names,

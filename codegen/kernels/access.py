@@ -19,6 +19,7 @@ class Access:
         column: from one column to the next.
         vector: from one vector of channels to the next, channels of a vector being adjacent; None where all channels
             share one element.
+        is_local: whether the memory begins with the first row of the part of the result that is being computed.
     """
 
     memory: int
@@ -26,6 +27,7 @@ class Access:
     row: int
     column: int
     vector: int | None
+    is_local: bool = False
 
     def flattened(self, columns: int) -> Access:
         """The same memory with rows of ``columns`` joined into one row.

@@ -11,6 +11,7 @@ from sartor.codegen.iree_compiler import arith, ir, memref, scf, vector
 Index: TypeAlias = int | ir.Value
 # Locality of LLVM's prefetch: 3 is the first level, 0 none.
 _SECOND_LEVEL = 2
+_ALIGNMENT = 64
 
 Condition: TypeAlias = bool | ir.Value
 Body = Callable[[Index, list[ir.Value]], list[ir.Value]]
@@ -140,6 +141,12 @@ class Assembler:
         if count == self.lanes:
             return every
         return arith.andi(every, vector.create_mask(kind, [self.value(count)]))
+
+    def scratch(self, elements: int, element: ir.Type) -> ir.Value:
+        """Memory of the workgroup alone, on the stack of its thread."""
+        with ir.InsertionPoint.at_block_begin(self._entry):
+            kind = ir.MemRefType.get([elements], element)
+            return memref.alloca(kind, [], [], alignment=_ALIGNMENT)
 
     def prefetch(self, memory: ir.Value, offset: Index) -> None:
         """Fetch what lies at ``offset``, which may be beyond the end, into the second-level cache."""

@@ -12,7 +12,7 @@ from sartor.codegen.iree_compiler import ir
 from sartor.codegen.kernels.access import ImageStrides
 from sartor.codegen.kernels.assembler import Assembler, Index
 from sartor.codegen.kernels.microkernel import Ahead, Left, Right, multiply_add
-from sartor.codegen.kernels.nest import NestCode, Tile, kernel_rows
+from sartor.codegen.kernels.nest import Accumulate, NestCode, Tile, kernel_rows
 from sartor.codegen.kernels.tiles import Segment
 
 _FLOAT_BYTES = 4
@@ -73,15 +73,14 @@ class Contraction(NestCode):
         Raises:
             ValueError: if rows do not follow each other in memory.
         """
-        if self.image.row != self.nest.columns.output * self.image.column:
+        if self.nest.is_padded or self.image.row != self.nest.columns.output * self.image.column:
             raise ValueError("rows of the image do not follow each other")
         image = replace(self.image, row=columns * self.image.column)
         return replace(self, nest=self.nest.joined(columns), image=image)
 
-    def write(self, asm: Assembler, memories: Sequence[ir.Value], group: tuple[Index, Index, Index]) -> None:
-        """Emit one workgroup's code."""
-        tile = _TileWriter(self, asm, memories)
-        self.nest.write(asm, memories, group, tile.accumulate)
+    def accumulation(self, asm: Assembler, memories: Sequence[ir.Value]) -> Accumulate:
+        """Emits what a tile adds up."""
+        return _TileWriter(self, asm, memories).accumulate
 
 
 @dataclass(frozen=True)

@@ -239,19 +239,29 @@ def convolution_contraction(layer: ImageLayer, convolution: Convolution, tiling:
     Raises:
         ValueError: if the layer has no such form.
     """
+    contraction = rowwise_contraction(layer, convolution, tiling)
+    if not joins(convolution) or contraction.nest.is_padded:
+        return contraction
+    _, _, height, width = convolution.result.shape
+    return contraction.joined(chunk(height * width, tiling.columns))
+
+
+def rowwise_contraction(layer: ImageLayer, convolution: Convolution, tiling: Tiling) -> Contraction:
+    """The same with rows kept apart, whatever the window.
+
+    Raises:
+        ValueError: if the layer has no such form.
+    """
     panel = tiling.vectors * layer.lanes
     read = convolution_operands(layer, convolution, pack_filters(convolution.filter, panel), by_planes=True)
-    batches, channels, height, width = convolution.result.shape
-    contraction = Contraction(
+    batches, channels, *_ = convolution.result.shape
+    return Contraction(
         nest=Nest(batches, channels, *read.axes, layer.result, layer.epilogue, layer.lanes, tiling),
         depth=convolution.filter.shape[1],
         image=read.image,
         filters=packed_strides(convolution.filter, panel, layer.lanes),
         memories=read.memories,
     )
-    if not joins(convolution):
-        return contraction
-    return contraction.joined(chunk(height * width, tiling.columns))
 
 
 def joins(convolution: Convolution) -> bool:

@@ -49,6 +49,7 @@ class Place:
         row: of its first row.
         column: of its first column.
         vector: of its first vector of channels.
+        inside: its first row, counted from that of the part of the result that is being computed.
         bases: offset of the tile in what an access walks through, where it was computed already.
     """
 
@@ -56,6 +57,7 @@ class Place:
     row: Index
     column: Index
     vector: Index
+    inside: Index = 0
     bases: dict[Access, Index] = field(default_factory=dict)
 
     def offset(self, asm: Assembler, access: Access, spot: Spot) -> Index:
@@ -64,7 +66,7 @@ class Place:
         if access not in self.bases:
             self.bases[access] = asm.add(
                 asm.mul(self.batch, access.batch),
-                asm.mul(self.row, access.row),
+                asm.mul(self.inside if access.is_local else self.row, access.row),
                 asm.mul(self.column, access.column),
                 asm.mul(self.vector, step),
             )

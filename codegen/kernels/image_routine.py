@@ -86,4 +86,4 @@ class ImageRoutine(ABC, Generic[Subject]):
         with draft.module.context:
             images = ImageLayer.of(draft, layout, machine.lanes)
             code, workspace = self.code(images, subject, parameters)
-        return KernelLayer(draft, images.inputs, images.output, code, workspace)
+        return KernelLayer(task, (draft,), images.inputs, images.output, code, workspace)

@@ -15,6 +15,7 @@ from sartor.codegen.kernels.assembler import Assembler, Index
 from sartor.codegen.kernels.executable import Kernel
 from sartor.codegen.layer import Task, TensorType
 from sartor.codegen.layouts import physical_type
+from sartor.codegen.packing import Packing
 from sartor.codegen.routine import Implementation, Parameters, Rejected
 from sartor.codegen.target import Target
 
@@ -41,25 +42,32 @@ class KernelLayer:
     """A layer whose arguments one kernel reads as they lie in memory.
 
     Attributes:
-        draft: the layer; its packings are how the kernel reads the weights.
+        task: the layer.
+        drafts: of its stages, whose ops the code refers to; their packings are how the kernel reads the weights.
         inputs: layout of each activation.
         output: layout of the result.
         code: what the kernel computes.
         workspace: memory that the kernel needs besides, or None.
     """
 
-    draft: Draft
+    task: Task
+    drafts: tuple[Draft, ...]
     inputs: tuple[str, ...]
     output: str
     code: KernelCode
     workspace: TensorType | None = None
 
     @property
+    def packings(self) -> tuple[Packing, ...]:
+        """How the kernel reads each weight."""
+        return tuple(packing for draft in self.drafts for packing in draft.packings)
+
+    @property
     def kernel(self) -> Kernel:
         """Interface of the kernel."""
-        task = self.draft.task
+        task = self.task
         reads = [physical_type(each, layout) for each, layout in zip(task.inputs, self.inputs, strict=True)]
-        reads += [packing.type_of(each) for each, packing in zip(task.weights, self.draft.packings, strict=True)]
+        reads += [packing.type_of(each) for each, packing in zip(task.weights, self.packings, strict=True)]
         results = [physical_type(task.results[0], self.output), *([self.workspace] if self.workspace else [])]
         return Kernel(_KERNEL, tuple(reads), tuple(results), self.code.groups, self.code.lanes)
 
@@ -128,7 +136,7 @@ def build_kernel(
     except ValueError as error:
         return Rejected(str(error))
     kernel = DeferredKernel(routine, task, tuple(parameters.items()), target)
-    return Implementation(layer.body, layer.inputs, layer.output, tuple(layer.draft.packings), kernel)
+    return Implementation(layer.body, layer.inputs, layer.output, layer.packings, kernel)
 
 
 @functools.cache

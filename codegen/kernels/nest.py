@@ -7,12 +7,13 @@ section 4; Liu et al., NeoCPU, 2019, section 3.1).
 from __future__ import annotations
 
 import functools
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from sartor.codegen.iree_compiler import ir
 from sartor.codegen.kernels.access import Access
-from sartor.codegen.kernels.assembler import Assembler, Index
+from sartor.codegen.kernels.assembler import Assembler, Condition, Index
 from sartor.codegen.kernels.epilogue import Epilogue, Place, Spot
 from sartor.codegen.kernels.shares import share
 from sartor.codegen.kernels.tiles import Axis, TileRun, tile_runs
@@ -121,6 +122,11 @@ class Nest:
         """Workgroups along rows, panels and batches."""
         return self.tiling.row_groups, self.tiling.panel_groups, self.batches
 
+    @property
+    def is_padded(self) -> bool:
+        """Whether some window reaches beyond the image."""
+        return self.rows.is_padded or self.columns.is_padded
+
     def joined(self, columns: int) -> Nest:
         """The same for windows of one pixel, rows joined and cut anew into rows of ``columns``.
 
@@ -156,11 +162,25 @@ class Nest:
             group: which workgroup.
             accumulate: emits what a tile adds to its accumulators.
         """
-        _Writer(self, asm, memories, accumulate).write(group)
+        rows = share(asm, self.rows.output, self.groups[0], group[0])
+        panels = share(asm, self.panels, self.groups[1], group[1])
+        has_last = asm.equal(group[1], self.groups[1] - 1)
+        _Writer(self, asm, memories, accumulate).write(Region(group[2], rows, panels, has_last))
+
+    def write_rows(
+        self,
+        asm: Assembler,
+        memories: Sequence[ir.Value],
+        batch: Index,
+        rows: tuple[Index, Index],
+        accumulate: Accumulate,
+    ) -> None:
+        """Emit code for all channels of some rows, given as the first and the end."""
+        _Writer(self, asm, memories, accumulate).write(Region(batch, rows, (0, self.panels), True))
 
 
 @dataclass(frozen=True)
-class NestCode:
+class NestCode(ABC):
     """Base of the kernels that fill the loops of a nest.
 
     Attributes:
@@ -179,6 +199,35 @@ class NestCode:
         """Elements of a vector."""
         return self.nest.lanes
 
+    @abstractmethod
+    def accumulation(self, asm: Assembler, memories: Sequence[ir.Value]) -> Accumulate:
+        """Emits what a tile adds up."""
+
+    def write(self, asm: Assembler, memories: Sequence[ir.Value], group: tuple[Index, Index, Index]) -> None:
+        """Emit one workgroup's code."""
+        self.nest.write(asm, memories, group, self.accumulation(asm, memories))
+
+    def write_rows(self, asm: Assembler, memories: Sequence[ir.Value], batch: Index, rows: tuple[Index, Index]) -> None:
+        """Emit code for all channels of some rows, given as the first and the end."""
+        self.nest.write_rows(asm, memories, batch, rows, self.accumulation(asm, memories))
+
+
+@dataclass(frozen=True)
+class Region:
+    """A part of the result while its code is written.
+
+    Attributes:
+        batch: which.
+        rows: first and end.
+        panels: first and end.
+        has_last: whether the last panel is among them.
+    """
+
+    batch: Index
+    rows: tuple[Index, Index]
+    panels: tuple[Index, Index]
+    has_last: Condition
+
 
 class _Writer:
     def __init__(self, nest: Nest, asm: Assembler, memories: Sequence[ir.Value], accumulate: Accumulate) -> None:
@@ -187,33 +236,29 @@ class _Writer:
         self._memories = memories
         self._accumulate = accumulate
 
-    def write(self, group: tuple[Index, Index, Index]) -> None:
-        nest, asm, batch = self._nest, self._asm, group[2]
-        rows = share(asm, nest.rows.output, nest.groups[0], group[0])
-        first, end = share(asm, nest.panels, nest.groups[1], group[1])
+    def write(self, region: Region) -> None:
+        nest, asm, (first, end) = self._nest, self._asm, region.panels
         partial = nest.vectors % nest.tiling.vectors != 0 or nest.channels % nest.lanes != 0
         whole = nest.panels - 1 if partial else nest.panels
 
         if whole:
             size = nest.tiling.vectors
             asm.repeat(
-                first,
-                asm.minimum(end, whole),
-                1,
-                lambda index: self._panel(Panel(index, size, nest.lanes), batch, rows),
+                first, asm.minimum(end, whole), 1, lambda index: self._panel(Panel(index, size, nest.lanes), region)
             )
         if partial:
             rest = nest.vectors - whole * nest.tiling.vectors
             last = Panel(whole, rest, nest.channels - (nest.vectors - 1) * nest.lanes)
-            asm.when(asm.equal(group[1], nest.groups[1] - 1), lambda: self._panel(last, batch, rows))
+            asm.when(region.has_last, lambda: self._panel(last, region))
 
-    def _panel(self, panel: Panel, batch: Index, rows: tuple[Index, Index]) -> None:
-        nest, asm = self._nest, self._asm
+    def _panel(self, panel: Panel, region: Region) -> None:
+        nest, asm, rows = self._nest, self._asm, region.rows
 
         def line(lines: TileRun | None, row: Index) -> None:
-            ordinal = asm.mul(asm.divide(asm.sub(row, rows[0]), nest.tiling.lines)[0], nest.tiles_of_row)
+            inside = asm.sub(row, rows[0])
+            ordinal = asm.mul(asm.divide(inside, nest.tiling.lines)[0], nest.tiles_of_row)
             for run in tile_runs(nest.columns, nest.tiling.columns):
-                self._run(panel, (batch, row), ordinal, run, lines)
+                self._run(panel, Place(region.batch, row, 0, 0, inside), ordinal, run, lines)
 
         if nest.tiling.lines == 1:
             asm.repeat(*rows, 1, functools.partial(line, None))
@@ -221,15 +266,14 @@ class _Writer:
         for lines in tile_runs(nest.rows, nest.tiling.lines):
             asm.repeat(lines.start, lines.end, lines.width, functools.partial(line, lines))
 
-    def _run(
-        self, panel: Panel, line: tuple[Index, Index], ordinal: Index, run: TileRun, lines: TileRun | None
-    ) -> None:
+    def _run(self, panel: Panel, line: Place, ordinal: Index, run: TileRun, lines: TileRun | None) -> None:
         asm, tiling = self._asm, self._nest.tiling
         vector = asm.mul(panel.index, tiling.vectors)
 
         def every(column: Index) -> None:
             number = asm.add(ordinal, asm.divide(column, tiling.columns)[0])
-            self._tile(Tile(panel, Place(*line, column, vector), run, lines, number))
+            place = Place(line.batch, line.row, column, vector, line.inside)
+            self._tile(Tile(panel, place, run, lines, number))
 
         asm.repeat(run.start, run.end, run.width, every)
 

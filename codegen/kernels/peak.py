@@ -169,4 +169,4 @@ class Ceiling:
 
     def layer(self, task: Task, parameters: Parameters, target: Target) -> KernelLayer:
         """The kernel; ``parameters`` only name what is its own already."""
-        return KernelLayer(Draft.plain(task), (PLAIN,), PLAIN, self.code)
+        return KernelLayer(task, (Draft.plain(task),), (PLAIN,), PLAIN, self.code)

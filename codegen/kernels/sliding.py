@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from sartor.codegen.iree_compiler import ir
 from sartor.codegen.kernels.access import Access
 from sartor.codegen.kernels.assembler import Assembler, Index
-from sartor.codegen.kernels.nest import NestCode, Tile, kernel_rows
+from sartor.codegen.kernels.nest import Accumulate, NestCode, Tile, kernel_rows
 
 Combine = Callable[[Assembler, ir.Value, ir.Value | None, ir.Value], ir.Value]
 _MOST_WRITTEN_OUT = 16
@@ -42,10 +42,9 @@ class Sliding(NestCode):
     filters: int
     combine: Combine
 
-    def write(self, asm: Assembler, memories: Sequence[ir.Value], group: tuple[Index, Index, Index]) -> None:
-        """Emit one workgroup's code."""
-        tile = _TileWriter(self, asm, memories)
-        self.nest.write(asm, memories, group, tile.accumulate)
+    def accumulation(self, asm: Assembler, memories: Sequence[ir.Value]) -> Accumulate:
+        """Emits what a tile adds up."""
+        return _TileWriter(self, asm, memories).accumulate
 
 
 class _TileWriter:

@@ -11,6 +11,7 @@ from sartor.codegen.routines.fused_winograd import FusedWinograd
 from sartor.codegen.routines.im2col import Im2col
 from sartor.codegen.routines.im2col_matmul import Im2colMatmul
 from sartor.codegen.routines.product import Product
+from sartor.codegen.routines.separable import FusedSeparable
 from sartor.codegen.routines.stock import Stock
 from sartor.codegen.routines.tiled import TiledConvolution
 from sartor.codegen.routines.tiled_depthwise import TiledDepthwise
@@ -39,3 +40,6 @@ ROUTINES: tuple[Routine, ...] = (
     DataTiled(),
     Transposed(),
 )
+
+FUSED_ROUTINES: tuple[Routine, ...] = (Stock(), FusedSeparable(), FusedSeparable("separable_blocked", blocked=True))
+"""Those for fused tasks."""

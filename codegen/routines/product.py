@@ -51,4 +51,4 @@ class Product:
             raise ValueError("not a matrix product for kernels")
         with draft.module.context:
             code = ProductLayer.of(draft, machine.lanes).contraction(Tiling.of(parameters))
-        return KernelLayer(draft, draft.inputs, draft.output, code)
+        return KernelLayer(task, (draft,), draft.inputs, draft.output, code)

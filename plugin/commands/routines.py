@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from sartor.codegen.layer import Layer
-from sartor.codegen.routines import ROUTINES
+from sartor.codegen.routines import FUSED_ROUTINES, ROUTINES
 from sartor.commands.options import (
     ArchOption,
     CpuOption,
@@ -33,7 +33,7 @@ def routines(
     shape: ShapeOption = None,
     json: JsonOption = False,
 ) -> None:
-    """List the routines or, for a model, every layer's candidates and why the others do not apply."""
+    """List the routines or, for a model, every layer's and fusion's candidates and why the others do not apply."""
     config = CompileConfig(target=read_target(target, cpu, arch), shapes=read_shapes(shape), jobs=1)
     if model is None:
         _show_routines(json)
@@ -45,7 +45,8 @@ def _ask(model: Path, config: CompileConfig) -> list[dict[str, Any]]:
     with tuning_progress() as progress, open_workers(config) as pool:
         front = load_front(model, config, pool, progress)
     candidates = find_candidates(front, config)
-    return [_answers(layer, candidates) for layer in front.graph.layers]
+    layers = (*front.graph.layers, *(each.layer for each in front.graph.fusions))
+    return [_answers(layer, candidates) for layer in layers]
 
 
 def _answers(layer: Layer, candidates: Candidates) -> dict[str, Any]:
@@ -62,7 +63,8 @@ def _answers(layer: Layer, candidates: Candidates) -> dict[str, Any]:
 
 
 def _show_routines(as_json: bool) -> None:
-    listed = [(each.name, (type(each).__doc__ or "").partition("\n")[0]) for each in ROUTINES]
+    routines = {each.name: each for each in (*ROUTINES, *FUSED_ROUTINES)}
+    listed = [(name, (type(each).__doc__ or "").partition("\n")[0]) for name, each in routines.items()]
     if as_json:
         show_json({"routines": [{"name": name, "what": what} for name, what in listed]})
     else:

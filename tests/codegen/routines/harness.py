@@ -11,7 +11,7 @@ import onnx
 
 from sartor.codegen.bench_module import EXPORT_PREFIX, compile_bench, physical_signature
 from sartor.codegen.dispatches import lower
-from sartor.codegen.layer import Layer, Task, TensorType
+from sartor.codegen.layer import Fusion, Layer, Task, TensorType
 from sartor.codegen.layouts import IMAGE_RANK, image_layout
 from sartor.codegen.packing import Packing
 from sartor.codegen.routine import Implementation
@@ -55,13 +55,25 @@ class Subject:
 
 def layers(folder: Path, makers: Mapping[str, Maker] = MAKERS) -> Iterator[tuple[Layer, Mapping[str, Array]]]:
     """Every layer of the models, with the weights of its model."""
+    for front in _fronts(folder, makers):
+        for layer in front.graph.layers:
+            yield layer, front.weights
+
+
+def fused_layers(folder: Path, makers: Mapping[str, Maker]) -> Iterator[tuple[Fusion, Mapping[str, Array]]]:
+    """Every pair of layers of the models that may be fused, with the weights of its model."""
+    for front in _fronts(folder, makers):
+        for fusion in front.graph.fusions:
+            yield fusion, front.weights
+
+
+def _fronts(folder: Path, makers: Mapping[str, Maker]) -> Iterator[Front]:
     for name, make in makers.items():
         path = folder / f"{name}.onnx"
         onnx.save(make(), path)
         front = run_front(path, {}, None)
         assert isinstance(front, Front), front
-        for layer in front.graph.layers:
-            yield layer, front.weights
+        yield front
 
 
 def compiled(subjects: Mapping[str, Subject], target: Target) -> bytes:

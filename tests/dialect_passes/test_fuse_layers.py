@@ -1,0 +1,188 @@
+"""Which layers may be fused, and a graph in which some are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import onnx
+import pytest
+from onnx import ModelProto
+
+from sartor.codegen.layer import ValueRef
+from sartor.dialect_passes.form_layers import LayerGraph
+from sartor.dialect_passes.fuse_layers import apply_fusions, find_fusions
+from sartor.front_job import Front, run_front
+from tests.tiny_models import Builder, Value
+
+FrontOf = Callable[[str], Front]
+PAIRS = {"apart1+joined1": ("apart1", "joined1"), "apart2+joined2": ("apart2", "joined2")}
+IMAGE = (1, 8, 6, 6)
+OUTPUT: Value = ("y", IMAGE)
+
+
+def _apart(b: Builder, output: str = "apart", source: str = "x") -> str:
+    return b.conv(output, source, (8, 8), group=8)
+
+
+def _joined(b: Builder, output: str = "y", source: str = "apart") -> str:
+    return b.conv(output, source, (8, 8), kernel=1)
+
+
+def intermediate_is_an_output() -> ModelProto:
+    b = Builder()
+    _joined(b, source=_apart(b))
+    return b.model([("x", IMAGE)], [OUTPUT, ("apart", IMAGE)])
+
+
+def intermediate_is_read_by_two() -> ModelProto:
+    b = Builder()
+    value = _apart(b)
+    _joined(b, "left", value)
+    _joined(b, "right", value)
+    b.op("Concat", "y", "left", "right", axis=1)
+    return b.model([("x", IMAGE)], [("y", (1, 16, 6, 6))])
+
+
+def the_other_way_round() -> ModelProto:
+    b = Builder()
+    _apart(b, "y", _joined(b, "joined", "x"))
+    return b.model([("x", IMAGE)], [OUTPUT])
+
+
+def windows_in_a_row() -> ModelProto:
+    b = Builder()
+    b.op("MaxPool", "y", _apart(b, "second", _apart(b)), kernel_shape=[3, 3], pads=[1] * 4)
+    return b.model([("x", IMAGE)], [OUTPUT])
+
+
+def several_filters_for_a_channel() -> ModelProto:
+    b = Builder()
+    value = b.conv("apart", "x", (8, 16), group=8)
+    b.conv("y", value, (16, 8), kernel=1)
+    return b.model([("x", IMAGE)], [OUTPUT])
+
+
+def something_between() -> ModelProto:
+    b = Builder()
+    _joined(b, source=b.op("Softmax", "softmax", _apart(b), axis=-1))
+    return b.model([("x", IMAGE)], [OUTPUT])
+
+
+def name_of_another() -> ModelProto:
+    b = Builder()
+    b.op("Concat", "y", _joined(b, "joined", _apart(b)), _joined(b, "apart+joined", "x"), axis=1)
+    return b.model([("x", IMAGE)], [("y", (1, 16, 6, 6))])
+
+
+def computed_between() -> ModelProto:
+    """What is added to the second result is computed after the first one, and before the second."""
+    b = Builder()
+    value = _apart(b)
+    other = b.op("Relu", "other.relu", b.conv("other", "z", (8, 8)))
+    b.op("Add", "y", _joined(b, "joined", value), b.op("MaxPool", "pool", other, kernel_shape=[3, 3], pads=[1] * 4))
+    return b.model([("x", IMAGE), ("z", IMAGE)], [OUTPUT])
+
+
+def _graph(make: Callable[[], ModelProto], folder: Path) -> LayerGraph:
+    path = folder / "net.onnx"
+    onnx.save(make(), path)
+    front = run_front(path, {}, None)
+    assert isinstance(front, Front), front
+    return front.graph
+
+
+def _check_order(graph: LayerGraph) -> None:
+    """Everything is computed before it is read, and has the type that it is read with."""
+    made = {ValueRef(None, index): each.type for index, each in enumerate(graph.inputs)}
+    for layer in graph.layers:
+        assert [made[ref] for ref in layer.inputs] == list(layer.task.inputs)
+        assert len(layer.weights) == len(layer.task.weights)
+        made |= {ValueRef(layer.name, index): each for index, each in enumerate(layer.task.results)}
+    assert all(made[each.source] == each.type for each in graph.outputs if each.source)
+
+
+def test_a_window_and_the_product_after_it_may_be_fused(front_of: FrontOf) -> None:
+    graph = front_of("separable").graph
+    layers = {layer.name: layer for layer in graph.layers}
+    assert {each.layer.name: each.members for each in graph.fusions} == PAIRS
+    for fusion in graph.fusions:
+        first, second = (layers[name] for name in fusion.members)
+        assert fusion.layer.nodes == (*first.nodes, *second.nodes)
+        assert fusion.layer.weights == (*first.weights, *second.weights)
+        assert [each.task for each in fusion.layer.task.stages] == [first.task, second.task]
+    residual, strided = (each.layer.inputs for each in graph.fusions)
+    assert residual == (ValueRef(None, 0), ValueRef(None, 0))
+    assert strided == (ValueRef("joined1", 0),)
+
+
+def test_tasks_of_fusions_come_last(front_of: FrontOf) -> None:
+    graph = front_of("separable").graph
+    keys = list(graph.tasks())
+    assert keys[-2:] == [each.layer.task.key for each in graph.fusions]
+    assert keys[:-2] == [layer.task.key for layer in graph.layers]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        intermediate_is_an_output,
+        intermediate_is_read_by_two,
+        the_other_way_round,
+        windows_in_a_row,
+        several_filters_for_a_channel,
+        something_between,
+        name_of_another,
+    ],
+)
+def test_other_layers_stay_apart(make: Callable[[], ModelProto], tmp_path: Path) -> None:
+    assert _graph(make, tmp_path).fusions == ()
+
+
+@pytest.mark.parametrize("name", ["residual", "lenet", "shared_pad", "squeeze_excite"])
+def test_networks_without_windows_have_nothing_to_fuse(name: str, front_of: FrontOf) -> None:
+    graph = front_of(name).graph
+    assert find_fusions(graph) == graph
+    assert apply_fusions(graph, ("absent",)) == graph
+
+
+def test_fused_layers_stand_for_their_members(front_of: FrontOf) -> None:
+    graph = front_of("separable").graph
+    fused = apply_fusions(graph, PAIRS)
+    assert [layer.name for layer in fused.layers] == list(PAIRS)
+    assert fused.layers[1].inputs == (ValueRef("apart1+joined1", 0),)
+    assert [each.source for each in fused.outputs] == [ValueRef("apart2+joined2", 0)]
+    assert fused.outputs[0] == replace(graph.outputs[0], source=ValueRef("apart2+joined2", 0))
+    assert (fused.inputs, fused.fusions) == (graph.inputs, ())
+    _check_order(fused)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "layers"),
+    [
+        ((), ["apart1", "joined1", "apart2", "joined2"]),
+        (("apart1+joined1",), ["apart1+joined1", "apart2", "joined2"]),
+        (("apart2+joined2",), ["apart1", "joined1", "apart2+joined2"]),
+        (("apart1", "joined2", "absent"), ["apart1", "joined1", "apart2", "joined2"]),
+    ],
+)
+def test_only_what_was_chosen_is_fused(front_of: FrontOf, chosen: tuple[str, ...], layers: list[str]) -> None:
+    graph = front_of("separable").graph
+    fused = apply_fusions(graph, chosen)
+    assert [layer.name for layer in fused.layers] == layers
+    _check_order(fused)
+    assert [each.name for each in fused.outputs] == ["y"]
+
+
+def test_a_fused_layer_comes_after_all_that_it_reads(tmp_path: Path) -> None:
+    graph = _graph(computed_between, tmp_path)
+    names = [layer.name for layer in graph.layers]
+    assert names.index("apart") < names.index("pool") < names.index("joined")
+    (fusion,) = graph.fusions
+    assert ValueRef("pool", 0) in fusion.layer.inputs
+    fused = apply_fusions(graph, [fusion.layer.name])
+    assert [layer.name for layer in fused.layers] == [name for name in names if name not in fusion.members] + [
+        fusion.layer.name
+    ]
+    _check_order(fused)
