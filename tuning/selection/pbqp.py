@@ -9,15 +9,19 @@ may be wrong (Hames and Scholz, "Nearly Optimal Register Allocation with PBQP", 
 "Register Allocation for Irregular Architectures", 2002). Going back, every node takes its best response to
 the neighbours that it had when it was taken out.
 
-Two things are not as in the papers. On the way back the nodes of RN are settled once more, which never costs
-more. And a plan that needs a missing adapt, as RN may leave it, is repaired by backtracking.
+Three things are not as in the papers. On the way back the nodes of RN are settled once more, which never costs
+more. A plan that needs a missing adapt, as RN may leave it, is repaired by backtracking. And all is done again with
+the nodes of RN held at what they took, for as long as the plan gets cheaper: each time the others answer exactly, and
+on the way back the nodes of RN answer them. On dense blocks that takes off between nothing and nearly all of what RN
+loses, in a few rounds as short as the first.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from heapq import heapify, heappop, heapreplace
 from time import perf_counter
 
@@ -44,10 +48,12 @@ def select(problem: Problem) -> Selection:
     model = index_problem(problem, lambda childnet: [select(childnet)])
     allowed = supported(model, everything(model))
     graph = _graph(model, allowed)
-    _reduce(graph, relax=False)
+    _reduce(graph, _settle)
     picks = _propagate_back(graph.steps)
     if not np.isfinite(model.value(picks)):
         picks = greedy_picks(model, allowed, preferred=picks)
+    if graph.guessed:
+        picks = _improved(model, allowed, picks)
     bound = _bound(model, allowed, picks, exact=not graph.guessed)
     seconds = perf_counter() - started
     _LOG.info("%s: RN settled %d of %d layers, %.3f s", NAME, graph.guessed, len(model.layers), seconds)
@@ -157,17 +163,17 @@ def _take_out(matrix: Floats) -> Floats:
     return least
 
 
-def _reduce(graph: _Graph, *, relax: bool) -> None:
-    """Take out all nodes; ``relax`` drops the edges of a node that RN would settle."""
+_Rule = Callable[[_Graph, _Step], None]
+"""What is done about a node that RN takes out."""
+
+
+def _reduce(graph: _Graph, rule: _Rule) -> None:
+    """Take out all nodes, those of RN by a rule."""
     while (node := graph.narrow()) is not None or (node := graph.widest()) is not None:
         wide = len(graph.edges[node]) > 2
         step = graph.take_out(node)
-        if not wide:
-            _respond(graph, step)
-            continue
-        graph.guessed += 1
-        if not relax:
-            _settle(graph, step)
+        graph.guessed += wide
+        (rule if wide else _respond)(graph, step)
 
 
 def _respond(graph: _Graph, step: _Step) -> None:
@@ -185,7 +191,19 @@ def _settle(graph: _Graph, step: _Step) -> None:
     local = step.costs
     for other, matrix in step.edges.items():
         local = local + (matrix + graph.costs[other]).min(axis=1)
-    pick = int(np.argmin(local))
+    _take(graph, step, int(np.argmin(local)))
+
+
+def _hold(picks: Sequence[int], graph: _Graph, step: _Step) -> None:
+    """The node takes what it has in a plan."""
+    _take(graph, step, picks[step.node])
+
+
+def _drop(graph: _Graph, step: _Step) -> None:
+    """The node's edges count no more, which makes no plan dearer."""
+
+
+def _take(graph: _Graph, step: _Step, pick: int) -> None:
     for other, matrix in step.edges.items():
         graph.costs[other] = graph.costs[other] + matrix[pick]
 
@@ -200,12 +218,23 @@ def _propagate_back(steps: Sequence[_Step]) -> list[int]:
     return picks
 
 
+def _improved(model: IndexedProblem, allowed: Sequence[Mask], picks: list[int]) -> list[int]:
+    """The plan that the reductions end at if RN holds its nodes where the last plan has them."""
+    while True:
+        graph = _graph(model, allowed)
+        _reduce(graph, partial(_hold, picks))
+        other = _propagate_back(graph.steps)
+        if not model.value(other) < model.value(picks):
+            return picks
+        picks = other
+
+
 def _bound(model: IndexedProblem, allowed: Sequence[Mask], picks: Sequence[int], *, exact: bool) -> float | None:
     """A lower bound, None where the plan is proven optimal."""
     if exact:
         return model.value(picks) - model.slack if model.slack else None
     relaxed = _graph(model, allowed)
-    _reduce(relaxed, relax=True)
+    _reduce(relaxed, _drop)
     # A node without neighbours, or one whose edges were dropped, adds its minimum to the bound; what the others
     # cost went to their neighbours when they were taken out.
     alone = (step for step in relaxed.steps if not 1 <= len(step.edges) <= 2)

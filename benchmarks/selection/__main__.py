@@ -1,0 +1,124 @@
+"""The selection engine against the papers' methods.
+
+    python -m benchmarks.selection tables --db build/compare/tuning.db    # what was measured, as files
+    python -m benchmarks.selection all                                    # every experiment on these files
+
+An experiment writes NAME.csv and NAME.svg, and prints its figures as a Markdown table.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from benchmarks.selection import growth, layouts, learning, sampling, solvers
+from benchmarks.selection.extract import NotTunedError, extract
+from benchmarks.selection.network_tables import load_all, save
+from benchmarks.selection.results import markdown, write_csv
+from benchmarks.zoo import NETWORKS
+from sartor.config import CompileConfig
+from sartor.errors import SartorError
+from sartor.pipeline import open_workers
+from sartor.tuning.store import Store
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, help=__doc__, pretty_exceptions_enable=False)
+
+_Tables = Annotated[Path, typer.Option("--tables", help="Folder with what `tables` wrote.")]
+_Output = Annotated[Path, typer.Option("--output", "-o", help="Folder for CSV files and plots.")]
+_TABLES = Path("build/selection/tables")
+_OUTPUT = Path("build/selection")
+
+
+@app.command()
+def tables(
+    db: Annotated[Path, typer.Option(help="Tuning database.")],
+    networks: Annotated[list[str] | None, typer.Argument(help="Zoo networks; all of them by default.")] = None,
+    threads: Annotated[int, typer.Option(help="Thread count that was tuned for.")] = 1,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the tables.")] = _TABLES,
+) -> None:
+    """Write the tables of every network whose tasks are in a tuning database, and name the others."""
+    config = CompileConfig(threads=threads, jobs=1)
+    with open_workers(config) as pool, Store.open_to_read(db) as store:
+        for network in networks or NETWORKS:
+            try:
+                found = extract(network, store, pool, config)
+            except NotTunedError as error:
+                print(f"missing: {error}", flush=True)
+                continue
+            counts = f"{found.measured_adapts} conversions measured, {found.estimated_adapts} estimated"
+            print(f"{save(found, output)}: {len(found.problem.nodes)} layers, {counts}", flush=True)
+
+
+@app.command("solvers")
+def compare_solvers(tables: _Tables = _TABLES, output: _Output = _OUTPUT) -> None:
+    """Greedy, dynamic programming and PBQP against the global optimum (SoftNeuro, NeoCPU)."""
+    _publish("solvers", solvers.run(load_all(tables)), solvers.plot, output)
+
+
+@app.command("learning")
+def compare_learning(
+    tables: _Tables = _TABLES,
+    output: _Output = _OUTPUT,
+    networks: Annotated[list[str] | None, typer.Option("--network", help="Networks other than the usual.")] = None,
+) -> None:
+    """Q-learning against random search (QS-DNN, figure 5)."""
+    picked = [each for each in load_all(tables) if each.network in (networks or learning.NETWORKS)]
+    _publish("learning", learning.run(picked), learning.plot, output)
+
+
+@app.command("sampling")
+def compare_sampling(tables: _Tables = _TABLES, output: _Output = _OUTPUT) -> None:
+    """The best candidate after measuring a part of them (ACLTuner)."""
+    _publish("sampling", sampling.run(load_all(tables)), sampling.plot, output)
+
+
+@app.command("layouts")
+def compare_layouts(tables: _Tables = _TABLES, output: _Output = _OUTPUT) -> None:
+    """What layouts gain, step by step (NeoCPU, table 3)."""
+    _publish("layouts", layouts.run(load_all(tables)), layouts.plot, output)
+
+
+@app.command("growth")
+def measure_growth(
+    output: _Output = _OUTPUT,
+    most_layers: Annotated[int, typer.Option(help="Layers of the largest net.")] = 10_000,
+    most: Annotated[int, typer.Option(help="The most candidates of a layer, and branches of a cell.")] = 64,
+) -> None:
+    """Solver time by layers, candidates and width, on synthetic nets."""
+    _publish("growth", growth.run(most_layers, most), growth.plot, output)
+
+
+@app.command("all")
+def run_all(tables: _Tables = _TABLES, output: _Output = _OUTPUT) -> None:
+    """Every experiment."""
+    compare_solvers(tables, output)
+    compare_learning(tables, output)
+    compare_sampling(tables, output)
+    compare_layouts(tables, output)
+    measure_growth(output)
+
+
+def _publish(name: str, rows: Sequence[Any], plot: Callable[[Sequence[Any], Path], Path], output: Path) -> None:
+    if not rows:
+        print(f"{name}: there are no tables of a network that it needs", file=sys.stderr)
+        return
+    print(f"## {name}\n\n{markdown(rows)}\n", flush=True)
+    print(write_csv(rows, output / f"{name}.csv"), plot(rows, output / f"{name}.svg"), flush=True)
+
+
+def main() -> int:
+    """Run a command; returns the exit code."""
+    try:
+        app()
+    except SartorError as error:
+        print(f"selection: {error}", file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

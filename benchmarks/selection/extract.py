@@ -1,0 +1,128 @@
+"""Tables of zoo networks from a tuning database, measuring nothing."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+
+from benchmarks.selection.network_tables import NetworkTables, TaskTimes, TimedVariant
+from benchmarks.zoo import write
+from sartor.codegen.layouts import same_bytes
+from sartor.codegen.schema import Schema
+from sartor.codegen.target import Target
+from sartor.config import CompileConfig
+from sartor.dialect_passes.form_layers import LayerGraph
+from sartor.errors import UsageError
+from sartor.pipeline import find_candidates, load_front, make_tuner
+from sartor.progress import silent
+from sartor.tuning.hardware import host
+from sartor.tuning.measurement import Status, runtime_key
+from sartor.tuning.selection.problem import Edge, Problem
+from sartor.tuning.shortlist import shortlist
+from sartor.tuning.store import Store
+from sartor.tuning.tables import Tables, selection_problem, tuned_units
+from sartor.tuning.tuner import Tuner
+from sartor.tuning.unit import AdaptKind
+from sartor.tuning.workers import WorkerPool
+
+
+class NotTunedError(UsageError):
+    """The database lacks tasks of a network."""
+
+
+def extract(network: str, store: Store, pool: WorkerPool, config: CompileConfig) -> NetworkTables:
+    """A network's tables from the store.
+
+    A conversion that was not measured is estimated from those that were: the tuner only measures what good plans
+    use, and counts others too low, which would flatter solvers that choose badly.
+
+    Raises:
+        NotTunedError: if a task of the network has no measured candidate 0.
+        SartorError: if the network cannot be imported.
+    """
+    with tempfile.TemporaryDirectory(prefix="sartor-") as directory:
+        front = load_front(write(network, Path(directory)), config, pool, silent)
+    tuner = make_tuner(store, pool, config, silent)
+    variants = shortlist(front.graph, find_candidates(front, config).variants, ())
+    tables = Tables(variants, tuner.known(tuned_units(front.graph, variants)))
+    _check(network, front.graph, tables)
+    kinds = _kinds(front.graph, tables, config)
+    measured = _measured_adapts(kinds.values(), tuner, config.target)
+    adapts = {**estimated_adapts(kinds.values(), measured), **measured}
+    tables = replace(tables, adapts=adapts)
+    return NetworkTables(
+        network=network,
+        machine=host().key,
+        runtime=runtime_key(),
+        threads=config.threads,
+        problem=selection_problem(front.graph, tables, config.target.device, config.objective),
+        tasks={layer.name: _task_times(layer.task.key, front.graph, tables) for layer in front.graph.layers},
+        measured_adapts=len(measured),
+        estimated_adapts=len(adapts) - len(measured),
+    )
+
+
+def estimated_adapts(kinds: Iterable[AdaptKind], measured: Mapping[AdaptKind, float]) -> dict[AdaptKind, float]:
+    """Seconds of conversions that were not measured: the bytes at the median speed of those that were.
+
+    Of those between the same two schemas, if there are any.
+    """
+    speeds: dict[tuple[Schema, Schema] | None, list[float]] = defaultdict(list)
+    for kind, seconds in measured.items():
+        for group in (None, (kind.source, kind.target)):
+            speeds[group].append(kind.logical.bytes / seconds)
+    estimates = {}
+    for kind in kinds:
+        known = speeds.get((kind.source, kind.target)) or speeds.get(None)
+        if kind not in measured and known:
+            estimates[kind] = kind.logical.bytes / median(known)
+    return estimates
+
+
+def _check(network: str, graph: LayerGraph, tables: Tables) -> None:
+    tasks = {unit.key for unit in tuned_units(graph, tables.variants)}
+    missing = [key for key in tasks if tables.seconds(key, tables.variants[key][0].descriptor) is None]
+    if missing:
+        raise NotTunedError(
+            f"network '{network}': candidate 0 of {len(missing)} of its {len(tasks)} tasks is not in the database "
+            "or does not work; tune the network with this version first"
+        )
+
+
+def _task_times(key: str, graph: LayerGraph, tables: Tables) -> TaskTimes:
+    times = ((variant.descriptor, tables.seconds(key, variant.descriptor)) for variant in tables.variants[key])
+    return TaskTimes(graph.tasks()[key], tuple(TimedVariant(name, time) for name, time in times if time is not None))
+
+
+def _kinds(graph: LayerGraph, tables: Tables, config: CompileConfig) -> dict[tuple[Edge, Schema, Schema], AdaptKind]:
+    """All conversions that some plan would need, apart from those that move nothing."""
+    problem = selection_problem(graph, tables, config.target.device, config.objective)
+    types = dict(_types(graph, problem))
+    kinds = {
+        (edge, produced, needed): AdaptKind(types[edge.producer], produced, needed)
+        for edge, produced, needed in problem.adapts
+    }
+    return {
+        place: kind
+        for place, kind in kinds.items()
+        if not same_bytes(kind.logical, kind.source.layout, kind.target.layout)
+    }
+
+
+def _types(graph: LayerGraph, problem: Problem) -> Iterator[tuple[str, str]]:
+    """What each layer or input of the network writes."""
+    for node, value in zip(problem.nodes, graph.inputs, strict=False):
+        yield node.name, str(value.type)
+    for layer in graph.layers:
+        yield layer.name, str(layer.task.results[0])
+
+
+def _measured_adapts(kinds: Iterable[AdaptKind], tuner: Tuner, target: Target) -> dict[AdaptKind, float]:
+    units = {kind: kind.unit(target) for kind in sorted(set(kinds))}
+    known = tuner.known(units.values())
+    found = {kind: known[unit.key].get(unit.variants[0].descriptor) for kind, unit in units.items()}
+    return {kind: each.time for kind, each in found.items() if each is not None and each.status is Status.OK}

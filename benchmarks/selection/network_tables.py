@@ -1,0 +1,183 @@
+"""What experiments run on: a network's selection problem and the times of all its candidates, as one JSON file.
+
+Reading them from a tuning database needs the network to be imported; with the file an experiment starts at once, and
+runs on any machine on what was measured on one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sartor.codegen.layer import LayerKind, Task, TensorType
+from sartor.codegen.schema import Schema
+from sartor.errors import UsageError
+from sartor.tuning.cost import Cost
+from sartor.tuning.selection.problem import Choice, Edge, Node, Problem
+
+
+@dataclass(frozen=True)
+class TimedVariant:
+    """A candidate of a task that works, and its seconds."""
+
+    descriptor: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class TaskTimes:
+    """A task and its candidates, candidate 0 first."""
+
+    task: Task
+    variants: tuple[TimedVariant, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class NetworkTables:
+    """A network with what was measured of it.
+
+    Attributes:
+        network: its name.
+        machine: what it was measured on.
+        runtime: with which versions.
+        threads: on how many threads.
+        problem: the selection problem.
+        tasks: by layer name, those of layers that compute.
+        measured_adapts: how many conversions (pairs of schemas of a tensor) were measured.
+        estimated_adapts: how many are known from others of the same schemas only.
+    """
+
+    network: str
+    machine: str
+    runtime: str
+    threads: int
+    problem: Problem
+    tasks: Mapping[str, TaskTimes]
+    measured_adapts: int
+    estimated_adapts: int
+
+
+def save(tables: NetworkTables, directory: Path) -> Path:
+    """Write ``NETWORK.json`` and return its path.
+
+    Raises:
+        UsageError: if the directory cannot be written.
+    """
+    path = directory / f"{tables.network}.json"
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(_to_json(tables), separators=(",", ":")), encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"cannot write '{path}': {error.strerror}; choose a directory that can be written") from error
+    return path
+
+
+def load(path: Path) -> NetworkTables:
+    """Read what ``save`` wrote.
+
+    Raises:
+        UsageError: if the file cannot be read or is none of ours.
+    """
+    try:
+        return _from_json(json.loads(path.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise UsageError(f"cannot read '{path}': {error.strerror}; name a file that 'tables' wrote") from error
+    except (ValueError, KeyError, TypeError, IndexError) as error:
+        raise UsageError(f"'{path}' holds no tables of a network ({error}); write it anew with 'tables'") from error
+
+
+def load_all(directory: Path) -> list[NetworkTables]:
+    """All tables of a directory, by the networks' names.
+
+    Raises:
+        UsageError: if there are none, or one cannot be read.
+    """
+    found = [load(path) for path in sorted(directory.glob("*.json"))]
+    if not found:
+        raise UsageError(f"there are no tables in '{directory}'; write some with 'tables --db FILE -o {directory}'")
+    return found
+
+
+def _to_json(tables: NetworkTables) -> dict[str, Any]:
+    schemas = sorted({schema for node in tables.problem.nodes for schema in _schemas(node)})
+    number = {schema: index for index, schema in enumerate(schemas)}
+    position = {node.name: index for index, node in enumerate(tables.problem.nodes)}
+    adapts: dict[Edge, list[tuple[int, int, float]]] = {edge: [] for edge in tables.problem.edges}
+    for (edge, produced, needed), cost in tables.problem.adapts.items():
+        adapts[edge].append((number[produced], number[needed], cost.latency))
+    return {
+        "network": tables.network,
+        "machine": tables.machine,
+        "runtime": tables.runtime,
+        "threads": tables.threads,
+        "measured_adapts": tables.measured_adapts,
+        "estimated_adapts": tables.estimated_adapts,
+        "schemas": list(map(str, schemas)),
+        "nodes": [
+            {
+                "name": node.name,
+                "task": tables.tasks[node.name].task.key if node.name in tables.tasks else None,
+                "choices": [
+                    [each.name, [number[schema] for schema in each.inputs], number[each.output], each.cost.latency]
+                    for each in node.choices
+                ],
+            }
+            for node in tables.problem.nodes
+        ],
+        "edges": [
+            [position[edge.producer], position[edge.consumer], edge.slot, costs] for edge, costs in adapts.items()
+        ],
+        "tasks": {each.task.key: _task_to_json(each) for each in tables.tasks.values()},
+    }
+
+
+def _schemas(node: Node) -> Iterator[Schema]:
+    for choice in node.choices:
+        yield from (*choice.inputs, choice.output)
+
+
+def _task_to_json(times: TaskTimes) -> dict[str, Any]:
+    task = times.task
+    return {
+        "kind": task.kind.value,
+        "body": task.body,
+        "inputs": list(map(str, task.inputs)),
+        "weights": list(map(str, task.weights)),
+        "results": list(map(str, task.results)),
+        "variants": [[each.descriptor, each.seconds] for each in times.variants],
+    }
+
+
+def _from_json(data: dict[str, Any]) -> NetworkTables:
+    schemas = list(map(Schema.parse, data["schemas"]))
+    tasks = {key: _task_from_json(key, each) for key, each in data["tasks"].items()}
+    nodes = tuple(Node(node["name"], tuple(_choices(node["choices"], schemas))) for node in data["nodes"])
+    adapts: dict[tuple[Edge, Schema, Schema], Cost] = {}
+    edges = []
+    for producer, consumer, slot, costs in data["edges"]:
+        edges.append(Edge(nodes[producer].name, nodes[consumer].name, slot))
+        adapts.update({(edges[-1], schemas[p], schemas[n]): Cost(latency=seconds) for p, n, seconds in costs})
+    return NetworkTables(
+        data["network"],
+        data["machine"],
+        data["runtime"],
+        data["threads"],
+        Problem(nodes, tuple(edges), adapts),
+        {node["name"]: tasks[node["task"]] for node in data["nodes"] if node["task"] is not None},
+        data["measured_adapts"],
+        data["estimated_adapts"],
+    )
+
+
+def _choices(listed: list[Any], schemas: list[Schema]) -> Iterator[Choice]:
+    for name, inputs, output, seconds in listed:
+        yield Choice(name, tuple(schemas[index] for index in inputs), schemas[output], Cost(latency=seconds))
+
+
+def _task_from_json(key: str, data: dict[str, Any]) -> TaskTimes:
+    inputs, weights, results = (tuple(map(TensorType.parse, data[each])) for each in ("inputs", "weights", "results"))
+    task = Task(key, LayerKind(data["kind"]), data["body"], inputs, weights, results)
+    return TaskTimes(task, tuple(TimedVariant(descriptor, seconds) for descriptor, seconds in data["variants"]))

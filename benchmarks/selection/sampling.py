@@ -1,0 +1,203 @@
+"""ACLTuner's few measurements: how good is the best candidate found after measuring a part of them.
+
+Replayed from a table that holds all of them (ACLTuner, section 4: within 2% of an exhaustive search with 5% of its
+measurements). Candidate 0 of every task is measured first, it is the baseline of all others.
+
+- random: one more random candidate of every task at a time.
+- model: what a cost model predicts to be fastest, one more of every task at a time; it learns from what was measured of
+  the network so far. The first candidates are random.
+- model, other networks: the same, having learned from the tables of all other networks before.
+- tuner: what the tuner itself does, which measures more of the layers that take most; with and without other networks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from statistics import fmean
+
+from benchmarks.selection.network_tables import NetworkTables, TaskTimes
+from benchmarks.selection.results import Axes, Line, plot_lines
+from benchmarks.selection.tuner_search import replay_search
+from sartor.codegen.task_facts import task_facts
+from sartor.tuning.cost_model import CostModel, Sample
+
+RANDOM = "random"
+MODEL = "model"
+TRANSFER = "model, other networks"
+TUNER = "tuner"
+TUNER_TRANSFER = "tuner, other networks"
+_SEEDS = 3
+_FEWEST_CANDIDATES = 3
+_ROUNDS = 8
+
+Ranker = Callable[[TaskTimes, Sequence[str]], Sequence[str]]
+"""Candidates of a task that were not measured, in the order in which to measure them."""
+Fit = Callable[[Sequence[Sample], Random], Ranker]
+"""A ranker that has learned from samples."""
+
+
+@dataclass(frozen=True)
+class Quality:
+    """How good what was measured is.
+
+    Attributes:
+        network: name.
+        method: how candidates were picked.
+        measured: so many candidates were measured.
+        fraction: of all of them.
+        ratio: the network's layers at the best candidates measured, over the best of all; the mean of some seeds.
+        most: of the unluckiest seed.
+    """
+
+    network: str
+    method: str
+    measured: int
+    fraction: float
+    ratio: float
+    most: float
+
+
+@dataclass(frozen=True)
+class Job:
+    """Tasks to search, how many layers each stands for, and what is known of others."""
+
+    network: str
+    tasks: tuple[TaskTimes, ...]
+    layers: Mapping[str, int]
+    others: tuple[Sample, ...]
+
+    def cost(self, measured: Mapping[str, Sequence[str]]) -> float:
+        """Seconds of all layers, each at the best of what was measured of its task."""
+        return sum(
+            self.layers[each.task.key]
+            * min(variant.seconds for variant in each.variants if variant.descriptor in measured[each.task.key])
+            for each in self.tasks
+        )
+
+    def samples(self, measured: Mapping[str, Sequence[str]]) -> list[Sample]:
+        """What a model may learn from."""
+        return [sample for each in self.tasks for sample in samples_of(each, measured[each.task.key])]
+
+
+def run(tables: Sequence[NetworkTables], seeds: int = _SEEDS, rounds: int = _ROUNDS) -> list[Quality]:
+    """All methods on every network, each task having at least three candidates."""
+    rows = []
+    for job in jobs(tables):
+        rows += replay(job, RANDOM, lambda samples, rng: _shuffled(rng), (), seeds, rounds)
+        rows += replay(job, MODEL, learned, (), seeds, rounds)
+        rows += replay(job, TRANSFER, learned, job.others, 1, rounds)
+        for method, known in ((TUNER, ()), (TUNER_TRANSFER, job.others)):
+            rows += _qualities(job, method, [list(replay_search(job.tasks, job.layers, known))])
+    return rows
+
+
+def plot(rows: Sequence[Quality], path: Path) -> Path:
+    """The mean over all networks, round by round."""
+    lines = []
+    for method in dict.fromkeys(row.method for row in rows):
+        rounds = _rounds([row for row in rows if row.method == method])
+        lines.append(
+            Line(method, [(100 * fmean(row.fraction for row in each), _percent_above(each)) for each in rounds])
+        )
+    axes = Axes("mean over all networks", "% of the candidates measured", "% above the best of all", log_y=True)
+    return plot_lines({axes: lines}, path)
+
+
+def _rounds(rows: Sequence[Quality]) -> list[list[Quality]]:
+    """For every round the rows of all networks; one that has ended stays as it is."""
+    networks = [
+        [row for row in rows if row.network == network] for network in dict.fromkeys(row.network for row in rows)
+    ]
+    longest = max(map(len, networks))
+    return [[each[min(number, len(each) - 1)] for each in networks] for number in range(longest)]
+
+
+def _percent_above(rows: Sequence[Quality]) -> float:
+    return 100 * fmean(row.ratio - 1 for row in rows)
+
+
+def learned(samples: Sequence[Sample], rng: Random) -> Ranker:
+    """Ranks by a cost model, or at random as long as there is too little to learn from."""
+    model = CostModel.fit(samples)
+    if model is None:
+        return _shuffled(rng)
+    return lambda times, names: model.ranked(task_facts(times.task), names)
+
+
+def samples_of(times: TaskTimes, descriptors: Sequence[str]) -> Iterator[Sample]:
+    """What measuring some variants of a task teaches."""
+    for variant in times.variants:
+        if variant.descriptor in descriptors:
+            yield Sample(task_facts(times.task), variant.descriptor, variant.seconds)
+
+
+def _shuffled(rng: Random) -> Ranker:
+    return lambda times, names: rng.sample(names, len(names))
+
+
+def jobs(tables: Sequence[NetworkTables]) -> Iterator[Job]:
+    """A job for each network: its tasks with enough candidates, and what the others' tasks teach."""
+    for own in tables:
+        tasks = {each.task.key: each for each in own.tasks.values()}
+        others = {each.task.key: each for other in tables if other is not own for each in other.tasks.values()}
+        known = [
+            sample
+            for key, each in others.items()
+            if key not in tasks
+            for sample in samples_of(each, [variant.descriptor for variant in each.variants])
+        ]
+        layers = Counter(each.task.key for each in own.tasks.values())
+        wide = tuple(each for each in tasks.values() if len(each.variants) >= _FEWEST_CANDIDATES)
+        if wide:
+            yield Job(own.network, wide, layers, tuple(known))
+
+
+def replay(job: Job, method: str, fit: Fit, known: Sequence[Sample], seeds: int, rounds: int) -> list[Quality]:
+    """What a method has found after every round, in which it measures one more candidate of each task."""
+    everything = _everything(job)
+    runs = [_search(job, fit, known, Random(seed), everything, rounds) for seed in range(seeds)]
+    return _qualities(job, method, runs)
+
+
+def _everything(job: Job) -> dict[str, list[str]]:
+    return {each.task.key: [variant.descriptor for variant in each.variants] for each in job.tasks}
+
+
+def _qualities(job: Job, method: str, runs: Sequence[Sequence[Mapping[str, Sequence[str]]]]) -> list[Quality]:
+    """The states of some runs, round by round."""
+    everything = _everything(job)
+    best, total = job.cost(everything), sum(map(len, everything.values()))
+    rows = []
+    for states in zip(*runs, strict=True):
+        ratios = [job.cost(measured) / best for measured in states]
+        count = sum(map(len, states[0].values()))
+        rows.append(Quality(job.network, method, count, count / total, fmean(ratios), max(ratios)))
+    return rows
+
+
+def _search(
+    job: Job,
+    fit: Fit,
+    known: Sequence[Sample],
+    rng: Random,
+    everything: Mapping[str, Sequence[str]],
+    rounds: int,
+) -> list[dict[str, list[str]]]:
+    """What was measured of every task after each round; the last round measures what is left."""
+    measured = {key: [names[0]] for key, names in everything.items()}
+    states = [dict(measured)]
+    for done in range(rounds):
+        ranker = fit([*job.samples(measured), *known], rng)
+        count = 1 if done < rounds - 1 else math.inf
+        for each in job.tasks:
+            key = each.task.key
+            left = [name for name in everything[key] if name not in measured[key]]
+            ranked = ranker(each, left) if left else []
+            measured[key] = [*measured[key], *(name for index, name in enumerate(ranked) if index < count)]
+        states.append(dict(measured))
+    return states

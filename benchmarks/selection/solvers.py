@@ -1,0 +1,92 @@
+"""Greedy, dynamic programming, PBQP and the global optimum, as SoftNeuro and NeoCPU compare them.
+
+SoftNeuro (section IV) argues that taking what is fastest alone, or greedily, loses to DPRS; NeoCPU (section 3.3.2) that
+PBQP finds at least 88% of what dynamic programming does. The optimum here is proven by HiGHS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import process_time
+
+from benchmarks.selection.network_tables import NetworkTables
+from benchmarks.selection.results import Axes, plot_bars
+from sartor.tuning.selection import auto, dprs, greedy, ilp, pbqp
+from sartor.tuning.selection.problem import Problem
+from sartor.tuning.selection.selection import Assignment, Selector, evaluate
+
+SOLVERS: dict[str, Selector] = {each.NAME: each.select for each in (greedy, pbqp, dprs, ilp, auto)}
+ALONE = "fastest alone"
+DEFAULT = "candidate 0"
+_REPEATS = 3
+
+
+@dataclass(frozen=True)
+class Solved:
+    """One solver on one network.
+
+    Attributes:
+        network: name.
+        layers: of the problem, inputs and outputs of the network among them.
+        width: the most branching layers that constrain one table of DPRS.
+        solver: or rule.
+        milliseconds: what its plan costs.
+        ratio: that over the optimum.
+        seconds: the least processor time that it took in some runs, None for a rule.
+        proven: whether it proved its plan optimal.
+    """
+
+    network: str
+    layers: int
+    width: int
+    solver: str
+    milliseconds: float
+    ratio: float
+    seconds: float | None
+    proven: bool
+
+
+def run(tables: Sequence[NetworkTables], repeats: int = _REPEATS) -> list[Solved]:
+    """Every solver, and two rules without one, on every network."""
+    return [row for each in tables for row in _compare(each, repeats)]
+
+
+def plot(rows: Sequence[Solved], path: Path) -> Path:
+    """How much dearer than the optimum each solver's plans are."""
+    networks = list(dict.fromkeys(row.network for row in rows))
+    bars = {
+        solver: [max(row.ratio - 1, 0.0) * 100 for row in rows if row.solver == solver]
+        for solver in (ALONE, greedy.NAME, pbqp.NAME, dprs.NAME)
+    }
+    return plot_bars(Axes("plans against the global optimum", "", "% above the optimum"), networks, bars, path)
+
+
+def _compare(tables: NetworkTables, repeats: int) -> list[Solved]:
+    problem = tables.problem
+    best = ilp.select(problem).cost
+    width = dprs.width(problem)
+
+    def row(solver: str, seconds_of_plan: float, seconds: float | None, proven: bool) -> Solved:
+        ratio = seconds_of_plan / best
+        layers = len(problem.nodes)
+        return Solved(tables.network, layers, width, solver, seconds_of_plan * 1e3, ratio, seconds, proven)
+
+    rows = [row(name, cost, None, False) for name, cost in _rules(problem).items()]
+    for name, select in SOLVERS.items():
+        times = []
+        for _ in range(repeats):
+            started = process_time()
+            found = select(problem)
+            times.append(process_time() - started)
+        rows.append(row(name, found.cost, min(times), found.optimal))
+    return rows
+
+
+def _rules(problem: Problem) -> dict[str, float]:
+    """Costs of the plans of candidate 0, and of what is fastest alone, with the conversions that they need."""
+    first = Assignment({node.name: node.choices[0] for node in problem.nodes})
+    alone = {node.name: min(node.choices, key=lambda choice: choice.cost.latency) for node in problem.nodes}
+    costs = {DEFAULT: evaluate(problem, first), ALONE: evaluate(problem, Assignment(alone))}
+    return {name: cost.latency for name, cost in costs.items() if cost is not None}

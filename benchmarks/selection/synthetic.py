@@ -1,0 +1,147 @@
+"""Seeded selection problems of any size, shaped like the nets of the papers.
+
+Every layer computes in blocked layouts as NeoCPU's template does (section 3.1.1): a candidate for each pair of a
+layout that is read and one that is written. Additions take the residual in the layout of the sum, and concatenations
+all inputs in one layout.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from random import Random
+
+from sartor.codegen.schema import Schema
+from sartor.tuning.cost import Cost
+from sartor.tuning.selection.problem import Choice, Edge, Node, Problem
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a synthetic net looks like.
+
+    Attributes:
+        cell: its cells, a name of ``CELLS``.
+        layers: how many layers it has at least; the last cell is finished.
+        candidates: of every layer that computes.
+        width: branches of a cell, or layers of a dense block.
+        seed: of costs, branch lengths and random cells.
+    """
+
+    cell: str
+    layers: int
+    candidates: int = 16
+    width: int = 4
+    seed: int = 0
+
+
+def synthetic(shape: Shape) -> Problem:
+    """The selection problem of a synthetic net; equal shapes give equal problems.
+
+    Raises:
+        KeyError: if there is no such cell.
+    """
+    net = _Net(shape)
+    cell = CELLS[shape.cell]
+    last = net.layer([])
+    while len(net.nodes) < shape.layers:
+        last = cell(net, last)
+    return Problem(tuple(net.nodes), tuple(net.edges), net.adapts)
+
+
+class _Net:
+    """A net that grows layer by layer."""
+
+    def __init__(self, shape: Shape) -> None:
+        self.width = shape.width
+        self.rng = Random(f"{shape}")
+        self.nodes: list[Node] = []
+        self.edges: list[Edge] = []
+        self.adapts: dict[tuple[Edge, Schema, Schema], Cost] = {}
+        self._layouts = [Schema("cpu", "f32", f"l{number}") for number in range(math.ceil(math.sqrt(shape.candidates)))]
+        self._candidates = shape.candidates
+
+    def layer(self, reads: Sequence[int]) -> int:
+        """A layer that computes; all inputs but the first are residuals."""
+        pairs = [(one, other) for one in self._layouts for other in self._layouts]
+        kept = sorted(self.rng.sample(range(len(pairs)), self._candidates))
+        base = self.rng.uniform(1.0, 4.0)
+        choices = [
+            Choice(
+                f"c{index}",
+                tuple(pairs[index][min(slot, 1)] for slot in range(len(reads))),
+                pairs[index][1],
+                Cost(latency=base * self.rng.uniform(1.0, 2.0)),
+            )
+            for index in kept
+        ]
+        return self._add(choices, reads)
+
+    def concatenation(self, reads: Sequence[int]) -> int:
+        """A layer that reads and writes one layout."""
+        cost = self.rng.uniform(0.05, 0.2)
+        choices = [Choice(each.layout, (each,) * len(reads), each, Cost(latency=cost)) for each in self._layouts]
+        return self._add(choices, reads)
+
+    def _add(self, choices: Sequence[Choice], reads: Sequence[int]) -> int:
+        name = f"n{len(self.nodes)}"
+        self.nodes.append(Node(name, tuple(choices)))
+        for slot, producer in enumerate(reads):
+            edge = Edge(f"n{producer}", name, slot)
+            self.edges.append(edge)
+            moved = self.rng.uniform(0.2, 1.0)
+            for one in self._layouts:
+                for other in self._layouts:
+                    if one != other:
+                        self.adapts[edge, one, other] = Cost(latency=moved * self.rng.uniform(0.8, 1.2))
+        return len(self.nodes) - 1
+
+
+def _chain(net: _Net, last: int) -> int:
+    return net.layer([last])
+
+
+def _residual(net: _Net, last: int) -> int:
+    """ResNet's bottleneck: three layers, the last adds the cell's input."""
+    return net.layer([net.layer([net.layer([last])]), last])
+
+
+def _inception(net: _Net, last: int) -> int:
+    """Branches of one to three layers, concatenated."""
+    ends = []
+    for _ in range(net.width):
+        end = last
+        for _ in range(net.rng.randint(1, 3)):
+            end = net.layer([end])
+        ends.append(end)
+    return net.concatenation(ends)
+
+
+def _dense(net: _Net, last: int) -> int:
+    """DenseNet's block as torchvision writes it: every concatenation reads all layers before it in the block."""
+    block = [last]
+    for _ in range(net.width):
+        block.append(net.layer([net.layer([net.concatenation(block)])]))
+    return net.layer([net.concatenation(block)])
+
+
+def _random(net: _Net, last: int) -> int:
+    """A cell as architecture search finds them: every sum reads two of those before it, the ends are concatenated."""
+    nodes = [last]
+    ends = {last}
+    for _ in range(net.width):
+        first, second = (net.rng.choice(nodes) for _ in range(2))
+        nodes.append(net.layer([net.layer([first]), second]))
+        ends = ends - {first, second} | {nodes[-1]}
+    return net.concatenation(sorted(ends))
+
+
+CELLS: dict[str, Callable[[_Net, int], int]] = {
+    "chain": _chain,
+    "residual": _residual,
+    "inception": _inception,
+    "dense": _dense,
+    "random": _random,
+}
+"""How nets go on after a layer; each returns the layer that it ends with."""

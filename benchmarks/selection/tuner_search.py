@@ -1,0 +1,37 @@
+"""The tuner's own search (``sartor.tuning.search``), replayed from a table that holds the times of all candidates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from benchmarks.selection.network_tables import TaskTimes
+from sartor.codegen.task_facts import task_facts
+from sartor.tuning.cost_model import Sample
+from sartor.tuning.search import Picks, Searched, VariantSearch
+
+
+def replay_search(
+    tasks: Sequence[TaskTimes], layers: Mapping[str, int], samples: Sequence[Sample]
+) -> Iterator[dict[str, tuple[str, ...]]]:
+    """What was measured of every task after each round of the search.
+
+    Args:
+        tasks: what to search.
+        layers: by task key, how many layers it stands for.
+        samples: what is known of other tasks.
+    """
+    times = {each.task.key: {variant.descriptor: variant.seconds for variant in each.variants} for each in tasks}
+    searched = [
+        Searched(each.task.key, task_facts(each.task), tuple(times[each.task.key]), layers[each.task.key])
+        for each in tasks
+    ]
+    search = VariantSearch(searched, samples)
+    known: dict[str, dict[str, float | None]] = {key: {} for key in times}
+    picks: Picks = search.first(known)
+    spent = search.effort(picks)
+    for _ in range(search.settings.rounds + 1):
+        for key, names in picks.items():
+            known[key] |= {name: times[key][name] for name in names}
+        yield {key: tuple(found) for key, found in known.items()}
+        if not (picks := search.later(known, spent)):
+            break
