@@ -12,7 +12,7 @@ from sartor.codegen.routine import Variant
 from sartor.codegen.stitch import Piece
 from sartor.codegen.target import Target
 from sartor.errors import CompileError
-from sartor.tuning.unit import Unit, digest, symbol_of
+from sartor.tuning.unit import Unit, digest, may_be_short, symbol_of
 
 
 @dataclass(frozen=True)
@@ -70,5 +70,5 @@ def _compile(unit: Unit, variants: tuple[Variant, ...], target: Target, path: Pa
         name: physical_signature(each, unit.inputs, unit.weights, unit.results)
         for name, each in implementations.items()
     }
-    path.write_bytes(compile_bench(target, pieces, signatures))
+    path.write_bytes(compile_bench(target, pieces, signatures, repeated=may_be_short(unit)))
     return path

@@ -21,7 +21,7 @@ class Cost:
     Attributes:
         latency: seconds of one warm inference.
         cold: seconds that the first inference needs beyond a warm one.
-        memory: bytes of packed weights and scratch.
+        memory: bytes of packed weights that nothing else uses.
         error: contribution to the relative error of the model's outputs.
     """
 

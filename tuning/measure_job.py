@@ -29,7 +29,7 @@ from sartor.runtime.module import open_module
 from sartor.runtime.reference import relative_error
 from sartor.runtime.signature import Array, TensorSpec
 from sartor.tuning.measurement import Status
-from sartor.tuning.unit import PROBE, Unit, symbol_of
+from sartor.tuning.unit import PROBE, SHORT_SECONDS, Unit, may_be_short, symbol_of
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class MeasureSettings:
         threads: CPU workers.
         max_error: largest relative error against candidate 0.
         rounds: samples of a variant that may win.
-        seconds: no further round begins after this time.
+        seconds: no further round begins after this time, once there are a few.
         hopeless: a variant this many times slower than the best is dropped after two rounds.
     """
 
@@ -49,7 +49,7 @@ class MeasureSettings:
     threads: int
     max_error: float
     rounds: int = 12
-    seconds: float = 1.5
+    seconds: float = 1.0
     hopeless: float = 1.6
 
 
@@ -68,11 +68,16 @@ class VariantSamples:
 _COLD_BYTES = 24 << 20
 _MOST_COPIES = 6
 _SURE_ROUNDS = 2
+_LEAST_ROUNDS = 4
+# After a single run, which may have been disturbed, and once there are enough to tell.
+_PLAINLY_HOPELESS = 2.5
+_NEARLY_HOPELESS = 1.25
+_CHEAP_SECONDS = 0.01
+# Prime, so that what repeats does not hide elements that are taken from another row.
+_PERIOD = 4_000_037
 _MINIMUM_SECONDS = 0.02
 _PROBE_CALLS = 200
 _RESOLUTION = 1e-7
-# A variant that takes less is called several times.
-_SHORT_SECONDS = 5e-4
 
 
 @functools.cache
@@ -133,7 +138,8 @@ def measure_unit(
 def _timed(
     runners: dict[str, _Runner], baseline: str, settings: MeasureSettings, overhead: float
 ) -> dict[str, VariantSamples]:
-    samples = _time_in_turn({name: functools.partial(each.timed, overhead) for name, each in runners.items()}, settings)
+    runs = {name: functools.partial(each.timed, overhead) for name, each in runners.items()}
+    samples = time_in_turn(runs, baseline, settings)
     reference = samples.get(baseline, ())
     return {
         name: VariantSamples(
@@ -143,25 +149,44 @@ def _timed(
     }
 
 
-def _time_in_turn(runs: Mapping[str, Callable[[], float]], settings: MeasureSettings) -> dict[str, tuple[float, ...]]:
-    """Round-robin timing; the hopeless drop out, the rest goes on until the rounds or the time are used up."""
+def time_in_turn(
+    runs: Mapping[str, Callable[[], float]], baseline: str, settings: MeasureSettings
+) -> dict[str, tuple[float, ...]]:
+    """Round-robin timing; the hopeless drop out, the rest goes on until the rounds or the time are used up.
+
+    Beside others candidate 0's time does not count: it may take a thousand times as long as the best.
+
+    Args:
+        runs: what to time; each returns the seconds of one call.
+        baseline: candidate 0 among them.
+        settings: rounds and limits.
+    """
     samples: dict[str, list[float]] = {name: [] for name in runs}
-    active = list(runs)
-    started = time.perf_counter()
+    active, spent = list(runs), 0.0
     for done in itertools.count(1):
         for name in active if done % 2 else reversed(active):
+            begin = time.perf_counter()
             samples[name].append(runs[name]())
-        elapsed = time.perf_counter() - started
-        if (done >= settings.rounds and elapsed > _MINIMUM_SECONDS) or (done > 1 and elapsed > settings.seconds):
+            if name != baseline or len(active) == 1:
+                spent += time.perf_counter() - begin
+        enough = done >= settings.rounds and spent > _MINIMUM_SECONDS
+        if not active or enough or (done >= _LEAST_ROUNDS and spent > settings.seconds):
             break
-        if done >= _SURE_ROUNDS and active:
-            best = min(min(samples[name]) for name in active)
-            active = [name for name in active if min(samples[name]) <= settings.hopeless * best]
+        active = _hopeful(active, samples, settings.hopeless, done)
     return {name: tuple(taken) for name, taken in samples.items()}
 
 
+def _hopeful(active: list[str], samples: Mapping[str, list[float]], hopeless: float, done: int) -> list[str]:
+    """Those that may still be the fastest after so many rounds; what takes little is run twice in any case."""
+    best = min(min(samples[name]) for name in active)
+    if done < _SURE_ROUNDS:
+        return [each for each in active if samples[each][0] <= max(_PLAINLY_HOPELESS * best, _CHEAP_SECONDS)]
+    most = hopeless if done < _LEAST_ROUNDS else _NEARLY_HOPELESS
+    return [each for each in active if min(samples[each]) <= most * best]
+
+
 class _Data:
-    """Random activations and weights of a unit, in ONNX layout."""
+    """Random activations and weights of a unit, in ONNX layout, and weights packed as variants ask for them."""
 
     def __init__(self, unit: Unit) -> None:
         random = np.random.default_rng(0)
@@ -173,12 +198,20 @@ class _Data:
             else _random(each, random)
             for each in unit.weights
         ]
+        self._packed: dict[tuple[Packing, ...], list[Array]] = {}
+
+    def packed(self, packings: tuple[Packing, ...]) -> list[Array]:
+        """The weights in these packings, which many variants share."""
+        if packings not in self._packed:
+            self._packed[packings] = [each.apply(array) for each, array in zip(packings, self.weights, strict=True)]
+        return self._packed[packings]
 
 
 def _random(tensor: TensorType, random: np.random.Generator) -> Array:
     dtype = tensor.numpy_dtype
     if dtype.kind == "f":
-        return random.standard_normal(tensor.shape, np.float32).astype(dtype)
+        drawn = random.standard_normal(min(tensor.elements, _PERIOD), np.float32).astype(dtype)
+        return np.resize(drawn, tensor.shape)
     if dtype.kind == "b":
         return random.integers(0, 2, tensor.shape).astype(bool)
     if tensor.dtype in ("i64", "i32"):
@@ -202,7 +235,7 @@ class _Runner:
         self._program = program
         self._device = device
         self._symbol = symbol_of(unit.key, variant)
-        packed = [each.apply(array) for each, array in zip(self._implementation.packings, data.weights, strict=True)]
+        packed = data.packed(self._implementation.packings)
         self.packed_bytes = sum(array.nbytes for array in packed)
         self.error = 0.0
         self.calls = 1
@@ -227,7 +260,8 @@ class _Runner:
         arguments = [each.view for each in self._arrays[0]]
         begin = time.perf_counter()
         views = self._program.invoke(EXPORT_PREFIX + self._symbol, arguments)
-        self.calls = REPEATS if time.perf_counter() - begin < _SHORT_SECONDS else 1
+        is_short = time.perf_counter() - begin < SHORT_SECONDS and may_be_short(self._unit)
+        self.calls = REPEATS if is_short else 1
         layout = self._implementation.output
         return [
             _to_plain(from_view(view, self._device, _spec(each, layout)).to_host(), each, layout)

@@ -65,7 +65,8 @@ class Measurement:
         message: why it failed; its middle is cut out beyond ``MESSAGE_LIMIT`` characters, what is not text is
             escaped.
         created: seconds since the epoch.
-        packed_bytes: bytes of the packed weights.
+        packed_bytes: bytes of the packed weights; of a whole network, of all memory that it takes, 0 if not known.
+        facts: what is known of the task, as ``task_facts`` writes it; empty if nothing is.
 
     Raises:
         ValueError: a sample is not positive and finite, OK has no samples, or the error is NaN or negative.
@@ -79,6 +80,7 @@ class Measurement:
     message: str = ""
     created: float = field(default_factory=time.time)
     packed_bytes: int = 0
+    facts: str = ""
 
     def __post_init__(self) -> None:
         if not all(math.isfinite(s) and s > 0 for s in (*self.samples, *self.baseline_samples)):

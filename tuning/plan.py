@@ -12,7 +12,7 @@ from pydantic.dataclasses import dataclass as validated
 
 from sartor.errors import UsageError
 
-FORMAT = 3
+FORMAT = 4
 _STRICT = ConfigDict(extra="forbid")
 
 
@@ -71,11 +71,15 @@ class Plan:
         unsplit: the whole model by IREE's stock lowering, no layer apart from the others.
         layers: in execution order.
         adapts: conversions, in the order they are met.
+        objective: what the solver minimised.
         solver: which one chose.
-        optimal: whether no other combination is predicted to be faster.
+        optimal: whether no other combination within the limits is better by the tables that it was selected by.
+        gap: by how much, relatively, another may be better; 0 if none is, None where nothing is known.
         predicted: seconds of one inference by the tables.
         measured: seconds of one inference of the whole module.
         baseline: seconds of the unsplit model, measured in the same run.
+        memory: bytes of weights, activations, inputs and outputs of the whole module, None where not measured.
+        first: seconds that loading the module from its file and the first inference take, None where not measured.
         peak: f32 operations per second that the machine does at most, with as many threads; None if not measured.
         versions: of Sartor and IREE.
         format: version of this record.
@@ -87,11 +91,15 @@ class Plan:
     unsplit: bool
     layers: tuple[LayerChoice, ...]
     adapts: tuple[AdaptChoice, ...]
+    objective: str
     solver: str
     optimal: bool
+    gap: float | None
     predicted: float | None
     measured: float | None
     baseline: float | None
+    memory: int | None
+    first: float | None
     peak: float | None
     versions: dict[str, str]
     format: int = FORMAT
@@ -100,7 +108,7 @@ class Plan:
         """The plan as it was before its module was run."""
         layers = tuple(replace(each, in_place=None) for each in self.layers)
         adapts = tuple(replace(each, in_place=None) for each in self.adapts)
-        return replace(self, layers=layers, adapts=adapts, measured=None, baseline=None)
+        return replace(self, layers=layers, adapts=adapts, measured=None, baseline=None, memory=None, first=None)
 
     def to_json(self) -> dict[str, Any]:
         """As JSON data, keys in a fixed order."""

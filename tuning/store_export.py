@@ -21,7 +21,7 @@ from sartor.tuning import store_errors
 from sartor.tuning.measurement import Measurement
 from sartor.tuning.store_untrusted import Skipped, read_line
 
-VERSION = 1
+VERSION = 2
 FORMAT: Literal["sartor measurements"] = "sartor measurements"
 LONGEST_LINE = 4 << 20
 """Bytes; longer lines are no measurements."""

@@ -16,6 +16,7 @@ VALUE_COLUMNS = (
     "message",
     "created",
     "packed_bytes",
+    "facts",
 )
 COLUMNS = KEY_COLUMNS + VALUE_COLUMNS
 
@@ -28,7 +29,7 @@ CONTENT_BYTES = " + ".join(
     f"length({column})"
     for column in (
         *("samples", "baseline_samples", "message", "task"),
-        *("variant", "source", "hardware", "runtime", "backend"),
+        *("variant", "source", "hardware", "runtime", "backend", "facts"),
     )
 )
 """SQL for the bytes of a row's content, what SQLite adds excluded."""
@@ -47,6 +48,7 @@ def to_row(measurement: Measurement) -> Row:
         measurement.message,
         measurement.created,
         measurement.packed_bytes,
+        measurement.facts,
     )
 
 

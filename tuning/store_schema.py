@@ -30,6 +30,8 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         ) WITHOUT ROWID
         """,
     ),
+    # What a cost model learns from: the task in words, of which ``task`` is only a hash.
+    ("ALTER TABLE measurements ADD COLUMN facts TEXT NOT NULL DEFAULT ''",),
 )
 """Statements that lead from version ``i`` to ``i + 1``; version 0 is the empty file.
 

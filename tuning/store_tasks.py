@@ -9,8 +9,8 @@ from itertools import groupby
 
 from sartor.tuning.measurement import Measurement, Status
 
-# Holds the times of a network's layers, none of which is the network's.
-_PARTS = ":in-place"
+# Hold the times of a network's layers, and that a search ended: none is the time of a task.
+_PARTS = (":in-place", ":searched")
 
 
 @dataclass(frozen=True)

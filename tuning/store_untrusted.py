@@ -17,6 +17,7 @@ _Name = Annotated[str, Field(min_length=1, max_length=1000)]
 _Sample = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 _Samples = Annotated[tuple[_Sample, ...], Field(max_length=100_000)]
 _Bytes = Annotated[int, Field(ge=0, lt=2**63)]
+_Facts = Annotated[str, Field(max_length=1000, pattern=r"\A([a-z]+( [a-z]+=[0-9]{1,18})*)?\z")]
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,7 @@ class OutsideRow:
     message: Annotated[str, Field(max_length=MESSAGE_LIMIT)]
     created: Annotated[float, Field(ge=0, allow_inf_nan=False)]
     packed_bytes: _Bytes
+    facts: _Facts = ""
 
     def measurement(self) -> Measurement:
         """As what it enters the database.
@@ -66,6 +68,7 @@ class OutsideRow:
             message=self.message,
             created=self.created,
             packed_bytes=self.packed_bytes,
+            facts=self.facts,
         )
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
@@ -10,11 +11,16 @@ from sartor.codegen.layer import Layer, TensorType, ValueRef
 from sartor.codegen.layouts import plain_layout, same_bytes
 from sartor.codegen.routine import Variant
 from sartor.codegen.schema import Schema
+from sartor.codegen.scratch import aligned
+from sartor.codegen.task_facts import task_facts
 from sartor.dialect_passes.form_layers import LayerGraph
 from sartor.errors import InfeasibleError, UsageError
 from sartor.tuning.cost import Cost, Objective
+from sartor.tuning.fused_choices import is_inside, member_choices
 from sartor.tuning.measurement import Measurement, Status
+from sartor.tuning.selection.limits import Quantity
 from sartor.tuning.selection.problem import Choice, Edge, Node, Problem
+from sartor.tuning.selection.trade_offs import worth_keeping
 from sartor.tuning.unit import AdaptKind, Unit
 
 INPUT_PREFIX = "input:"
@@ -34,12 +40,16 @@ class Tables:
         measured: measurements by unit key and descriptor.
         adapts: measured seconds of conversions.
         peak: f32 operations per second that the machine does at most, None if not measured.
+        scratch: bytes that variants need while they run, by task key and descriptor; of others nothing is known.
+        loading: bytes per second that are read from a file for the first time; None if not measured.
     """
 
     variants: Mapping[str, tuple[Variant, ...]]
     measured: Mapping[str, Mapping[str, Measurement]]
     adapts: Mapping[AdaptKind, float] = field(default_factory=dict)
     peak: float | None = None
+    scratch: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    loading: float | None = None
 
     def usable(self, key: str) -> list[tuple[Variant, Measurement]]:
         """Variants of a task that compiled, ran and were right."""
@@ -71,14 +81,28 @@ def adapt_seconds(kind: AdaptKind, tables: Tables) -> float:
 
 
 def selection_problem(
-    graph: LayerGraph, tables: Tables, device: str, objective: Objective, pins: Sequence[Pin] = ()
+    graph: LayerGraph,
+    tables: Tables,
+    device: str,
+    objective: Objective,
+    pins: Sequence[Pin] = (),
+    quantities: Collection[Quantity] = (),
 ) -> Problem:
     """The graph with every usable variant of each layer as a choice.
+
+    Args:
+        graph: the network.
+        tables: costs.
+        device: where all layers run.
+        objective: what will be minimised.
+        pins: restrictions of layers.
+        quantities: what else will be minimised or bounded; a choice that is no better in any of them is left out.
 
     Raises:
         InfeasibleError: if a layer has none, or none that its pins allow.
     """
-    return _Builder(graph, tables, device, objective, pins).build()
+    wanted = (Quantity(objective.value), *(each for each in quantities if each.value != objective.value))
+    return _Builder(graph, tables, device, objective, pins, wanted).build()
 
 
 @dataclass(frozen=True)
@@ -115,20 +139,35 @@ def _nothing_usable(layer: Layer, tables: Tables, pinned: bool) -> str:
 
 class _Builder:
     def __init__(
-        self, graph: LayerGraph, tables: Tables, device: str, objective: Objective, pins: Sequence[Pin]
+        self,
+        graph: LayerGraph,
+        tables: Tables,
+        device: str,
+        objective: Objective,
+        pins: Sequence[Pin],
+        quantities: Sequence[Quantity],
     ) -> None:
         self._pins = pins
+        self._quantities = quantities
         self._graph = graph
         self._tables = tables
         self._device = device
         self._objective = objective
-        self._layers = {layer.name: layer for layer in graph.layers}
+        self._uses = Counter(name for layer in graph.layers for name in layer.weights)
         self._adapts: dict[tuple[Edge, Schema, Schema], Cost] = {}
+        self._fused = self._fused_choices()
 
     def build(self) -> Problem:
         graph = self._graph
-        nodes = [Node(INPUT_PREFIX + each.name, (self._fixed(each.type, 0),)) for each in graph.inputs]
-        nodes += [Node(layer.name, self._choices(layer)) for layer in graph.layers]
+        given = {each.source.source for each in graph.outputs if each.source}
+        nodes = [
+            Node(INPUT_PREFIX + each.name, (self._fixed(each.type, 0),), each.type.bytes, kept=True)
+            for each in graph.inputs
+        ]
+        nodes += [
+            Node(layer.name, self._choices(layer), _result_bytes(layer, layer.name in given), layer.name in given)
+            for layer in graph.layers
+        ]
         nodes += [
             Node(OUTPUT_PREFIX + each.name, (self._fixed(each.type, 1),)) for each in graph.outputs if each.source
         ]
@@ -158,30 +197,56 @@ class _Builder:
         key = layer.task.key
         usable = self._tables.usable(key)
         allowed = [pair for pair in usable if all(pin.allows(layer.name, pair[0].descriptor) for pin in self._pins)]
-        if not allowed:
+        fused = self._fused[layer.name]
+        if not allowed and not fused:
             raise InfeasibleError(_nothing_usable(layer, self._tables, bool(usable)))
-        choices = [
-            Choice(
-                variant.descriptor,
-                input_schemas(variant, layer),
-                output_schema(variant, layer),
-                Cost(
-                    latency=self._tables.seconds(key, variant.descriptor) or 0.0,
-                    memory=measurement.packed_bytes,
-                    error=measurement.error or 0.0,
-                ),
-            )
-            for variant, measurement in allowed
-        ]
-        return self._undominated(choices)
+        choices = [self._choice(layer, variant, measurement) for variant, measurement in allowed]
+        kept = worth_keeping(choices, self._quantities)
+        return (*(each for each in choices if each is choices[0] or each in kept), *fused)
 
-    def _undominated(self, choices: Sequence[Choice]) -> tuple[Choice, ...]:
-        """The first choice, and of those alike to their neighbours the best: no optimal plan needs another."""
-        best: dict[tuple[tuple[Schema, ...], Schema], Choice] = {}
-        for choice in sorted(choices, key=lambda each: each.cost.value(self._objective)):
-            best.setdefault((choice.inputs, choice.output), choice)
-        kept = set(best.values()) | {choices[0]}
-        return tuple(each for each in choices if each in kept)
+    def _fused_choices(self) -> dict[str, list[Choice]]:
+        """What fused kernels are for each of their members."""
+        found: dict[str, list[Choice]] = {layer.name: [] for layer in self._graph.layers}
+        for fusion in self._graph.fusions:
+            names = (fusion.layer.name, *fusion.members)
+            kernels = [
+                self._choice(fusion.layer, variant, measurement)
+                for variant, measurement in self._tables.usable(fusion.layer.task.key)
+                if variant.implementation.kernel is not None
+                and all(pin.allows(name, variant.descriptor) for pin in self._pins for name in names)
+            ]
+            for choice in worth_keeping(kernels, self._quantities):
+                for member, own in member_choices(fusion, choice).items():
+                    found[member].append(own)
+        return found
+
+    def _choice(self, layer: Layer, variant: Variant, measurement: Measurement) -> Choice:
+        key = layer.task.key
+        shared = self._shared(layer, variant)
+        own = measurement.packed_bytes - sum(size for _, size in shared)
+        loading = self._tables.loading
+        return Choice(
+            variant.descriptor,
+            input_schemas(variant, layer),
+            output_schema(variant, layer),
+            Cost(
+                latency=self._tables.seconds(key, variant.descriptor) or 0.0,
+                cold=measurement.packed_bytes / loading if loading else 0.0,
+                memory=own,
+                error=measurement.error or 0.0,
+            ),
+            scratch=self._tables.scratch.get((key, variant.descriptor), 0),
+            shared=shared,
+        )
+
+    def _shared(self, layer: Layer, variant: Variant) -> tuple[tuple[str, float], ...]:
+        """Weights that are used more than once; those packed alike are in the module once."""
+        packings = variant.implementation.packings
+        return tuple(
+            (f"{name} {packing}", packing.type_of(logical).bytes)
+            for name, packing, logical in zip(layer.weights, packings, layer.task.weights, strict=True)
+            if self._uses[name] > 1
+        )
 
     def _edge_types(self) -> dict[Edge, TensorType]:
         types = {
@@ -195,13 +260,20 @@ class _Builder:
         return types
 
     def _add_adapts(self, edge: Edge, logical: TensorType, producer: Node, consumer: Node) -> None:
-        produced = {choice.output.layout for choice in producer.choices}
-        needed = {choice.inputs[edge.slot].layout for choice in consumer.choices}
+        outputs = {choice.output for choice in producer.choices}
+        inputs = {choice.inputs[edge.slot] for choice in consumer.choices}
+        produced, needed = ({each.layout for each in found if not is_inside(each)} for found in (outputs, inputs))
         for one in produced:
             for other in needed - {one}:
                 source, target = (Schema(self._device, logical.dtype, each) for each in (one, other))
                 kind = AdaptKind(str(logical), source, target)
                 self._adapts[edge, source, target] = Cost(latency=adapt_seconds(kind, self._tables))
+
+
+def _result_bytes(layer: Layer, given: bool) -> int:
+    """What the results take: those that are network outputs have a buffer of their own, others share an aligned one."""
+    sizes = [each.bytes for each in layer.task.results]
+    return sum(sizes if given else map(aligned, sizes))
 
 
 def input_schemas(variant: Variant, layer: Layer) -> tuple[Schema, ...]:
@@ -242,7 +314,9 @@ def units_of(kinds: Iterable[AdaptKind]) -> list[AdaptKind]:
 
 
 def tuned_units(graph: LayerGraph, variants: Mapping[str, tuple[Variant, ...]]) -> list[Unit]:
-    """All tasks of the graph with their candidates, as units to measure."""
+    """All tasks of the graph with their candidates, as units to measure; none for what only stock code would fuse."""
     return [
-        Unit(task.key, task.inputs, task.weights, task.results, variants[key]) for key, task in graph.tasks().items()
+        Unit(task.key, task.inputs, task.weights, task.results, variants[key], task_facts(task))
+        for key, task in graph.tasks().items()
+        if not task.stages or len(variants[key]) > 1
     ]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,6 +21,9 @@ from sartor.tuning.workers import JobResult, JobStatus, WorkerPool
 
 _COMPILE = "sartor.tuning.compile_job:compile_unit"
 _MEASURE = "sartor.tuning.measure_job:measure_unit"
+# With a deadline so many units at a time are compiled and measured: what is compiled and not measured is worth nothing.
+_HURRIED = 6
+_MEASURING_SECONDS = 0.25
 
 
 @dataclass(frozen=True)
@@ -31,12 +35,14 @@ class TuneSettings:
         measure: how to measure.
         compile_timeout: seconds for one unit.
         measure_timeout: seconds for one unit.
+        deadline: by ``time.monotonic()``, after which nothing is compiled or measured any more; None for none.
     """
 
     target: Target
     measure: MeasureSettings
     compile_timeout: float = 120.0
     measure_timeout: float = 60.0
+    deadline: float | None = None
 
 
 Progress = Callable[[str, int, int], None]
@@ -51,13 +57,25 @@ class Tuner:
         pool: workers that compile and measure.
         settings: what to tune for.
         progress: told about every unit.
+        directory: where compiled units are kept, so that they can be measured again beside others; None if they are
+            not.
     """
 
-    def __init__(self, store: Store, pool: WorkerPool, settings: TuneSettings, progress: Progress) -> None:
+    def __init__(
+        self,
+        store: Store,
+        pool: WorkerPool,
+        settings: TuneSettings,
+        progress: Progress,
+        directory: Path | None = None,
+    ) -> None:
         self._store = store
         self._pool = pool
         self._settings = settings
         self._progress = progress
+        self._directory = directory
+        self._modules: dict[tuple[str, str], Path] = {}
+        self._cut_off = False
         self._probe_path: Path | None = None
 
     def key(self, unit: Unit, descriptor: str) -> MeasurementKey:
@@ -87,14 +105,45 @@ class Tuner:
         return known
 
     def measure(self, units: Iterable[Unit]) -> dict[str, dict[str, Measurement]]:
-        """Measure whatever is missing; then everything is known, failures included."""
+        """Measure whatever is missing; then everything is known, failures included, unless the deadline passes."""
         listed = list(units)
         known = self.known(listed)
-        missing = [unit for unit in listed if len(known[unit.key]) < len(unit.variants)]
-        if missing:
-            with tempfile.TemporaryDirectory(prefix="sartor-") as directory:
-                self._measure(missing, Path(directory))
+        self.measure_anew(unit for unit in listed if len(known[unit.key]) < len(unit.variants))
         return self.known(listed)
+
+    def measure_anew(self, units: Iterable[Unit]) -> None:
+        """Measure all variants of units side by side, in the units' order as far as the deadline lets it.
+
+        What this tuner compiled before, and has a directory for, is not compiled again.
+        """
+        missing = list(units)
+        size = len(missing) if self._settings.deadline is None else _HURRIED
+        for start in range(0, len(missing), max(size, 1)):
+            if not self.is_late:
+                self._measure_in_directory(missing[start : start + size])
+
+    def _measure_in_directory(self, units: list[Unit]) -> None:
+        if self._directory is not None:
+            self._measure(units, self._directory)
+            return
+        with tempfile.TemporaryDirectory(prefix="sartor-") as directory:
+            self._measure(units, Path(directory))
+            self._modules.clear()
+
+    @property
+    def store(self) -> Store:
+        """Where measurements are kept."""
+        return self._store
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the deadline has passed, or something was left out because of it."""
+        deadline = self._settings.deadline
+        return self._cut_off or (deadline is not None and time.monotonic() >= deadline)
+
+    def has_compiled(self, unit: Unit, descriptor: str) -> bool:
+        """Whether a variant is compiled and can be measured again."""
+        return (unit.key, descriptor) in self._modules
 
     def _measure(self, units: list[Unit], directory: Path) -> None:
         """Unit by unit; where a whole unit crashed or hung, variant by variant, to see which is to blame."""
@@ -109,22 +158,19 @@ class Tuner:
     def _attempt(self, units: list[Unit], directory: Path) -> list[tuple[Unit, JobResult]]:
         """Compile and measure; returns the units that took their worker with them."""
         failed: list[tuple[Unit, JobResult]] = []
-        compiled: dict[int, CompiledUnit] = {}
-        for done, (index, result) in enumerate(self._compile(units, directory), 1):
+        for done, (unit, result) in enumerate(self._compile(units, directory), 1):
             self._progress("compiling", done, len(units))
             if result.status is JobStatus.OK:
-                compiled[index] = result.value
-                self._record_rejected(units[index], result.value)
+                self._modules |= {(unit.key, name): path for name, path in result.value.modules.items()}
+                self._record_rejected(unit, result.value)
             else:
-                failed.append((units[index], result))
-        common = {"settings": self._settings.measure, "probe": self._probe(directory)}
+                failed.append((unit, result))
         jobs = [
-            (str(index), {"unit": units[index], "modules": dict(each.modules), **common})
-            for index, each in sorted(compiled.items())
-            if each.modules
+            (str(index), self._measuring(unit, directory)) for index, unit in enumerate(units) if self._is_ready(unit)
         ]
-        timeout = self._settings.measure_timeout
-        for done, result in enumerate(self._pool.map_unordered(_MEASURE, jobs, timeout, quiet=True), 1):
+        done, timeout, deadline = 0, self._settings.measure_timeout, self._settings.deadline
+        results = self._pool.map_unordered(_MEASURE, jobs, timeout, quiet=True, deadline=deadline)
+        for done, result in enumerate(results, 1):
             self._progress("measuring", done, len(jobs))
             unit = units[int(result.job_id)]
             if result.status is JobStatus.OK:
@@ -132,15 +178,39 @@ class Tuner:
                     self._put(unit, descriptor, samples)
             else:
                 failed.append((unit, result))
+        self._cut_off |= done < len(jobs)
         return failed
 
-    def _compile(self, units: list[Unit], directory: Path) -> Iterator[tuple[int, JobResult]]:
-        """Largest first, so that no worker is left with a long job at the end."""
-        ordered = sorted(range(len(units)), key=lambda index: -len(units[index].variants))
-        target = self._settings.target
-        jobs = [(str(index), {"unit": units[index], "target": target, "directory": directory}) for index in ordered]
-        for result in self._pool.map_unordered(_COMPILE, jobs, self._settings.compile_timeout):
-            yield int(result.job_id), result
+    def _compile(self, units: Sequence[Unit], directory: Path) -> Iterator[tuple[Unit, JobResult]]:
+        """What is not compiled yet; without a deadline the largest first, so that workers end together."""
+        wanted = [left for unit in units if (left := self._without_compiled(unit)).variants]
+        if self._settings.deadline is None:
+            wanted.sort(key=lambda unit: -len(unit.variants))
+        target, deadline = self._settings.target, self._settings.deadline
+        if deadline is not None:
+            # What is compiled should be measured too.
+            deadline -= _MEASURING_SECONDS * len(wanted)
+        jobs = [
+            (str(index), {"unit": unit, "target": target, "directory": directory}) for index, unit in enumerate(wanted)
+        ]
+        done = 0
+        for result in self._pool.map_unordered(_COMPILE, jobs, self._settings.compile_timeout, deadline=deadline):
+            done += 1
+            yield wanted[int(result.job_id)], result
+        self._cut_off |= done < len(jobs)
+
+    def _without_compiled(self, unit: Unit) -> Unit:
+        left = tuple(each for each in unit.variants if not self.has_compiled(unit, each.descriptor))
+        return replace(unit, variants=left)
+
+    def _is_ready(self, unit: Unit) -> bool:
+        return any((unit.key, each.descriptor) in self._modules for each in unit.variants)
+
+    def _measuring(self, unit: Unit, directory: Path) -> dict[str, object]:
+        """The job that measures what is compiled of a unit."""
+        names = [each.descriptor for each in unit.variants if (unit.key, each.descriptor) in self._modules]
+        modules = {name: self._modules[unit.key, name] for name in names}
+        return {"unit": unit, "modules": modules, "settings": self._settings.measure, "probe": self._probe(directory)}
 
     def _probe(self, directory: Path) -> Path:
         """The compiled probe.
@@ -176,6 +246,7 @@ class Tuner:
                 error=samples.error,
                 message=samples.message,
                 packed_bytes=samples.packed_bytes,
+                facts=unit.facts,
             )
         )
 

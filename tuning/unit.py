@@ -11,8 +11,12 @@ from sartor.codegen.layouts import PLAIN
 from sartor.codegen.routine import Implementation, Variant
 from sartor.codegen.schema import Schema
 from sartor.codegen.target import Target
+from sartor.tuning.features import ideal_seconds
 
 ADAPT_ROUTINE = "adapt"
+
+SHORT_SECONDS = 5e-4
+"""A variant that takes less is called several times in a row: what a call costs varies by as much."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +29,7 @@ class Unit:
         weights: ONNX types of the weights.
         results: ONNX types of the results.
         variants: candidate 0 first.
+        facts: of the task, as ``task_facts`` writes them; empty for what is no layer.
     """
 
     key: str
@@ -32,6 +37,7 @@ class Unit:
     weights: tuple[TensorType, ...]
     results: tuple[TensorType, ...]
     variants: tuple[Variant, ...]
+    facts: str = ""
 
 
 @dataclass(frozen=True, order=True)
@@ -88,6 +94,11 @@ PROBE = _probe()
 def digest(*parts: str) -> str:
     """A short stable hash."""
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+
+
+def may_be_short(unit: Unit) -> bool:
+    """Whether a variant of the unit may take so little that it has to be called several times in a row."""
+    return not unit.facts or ideal_seconds(unit.facts) < SHORT_SECONDS
 
 
 def source_hash(implementation: Implementation) -> str:

@@ -27,13 +27,17 @@ from sartor.dialect_passes.form_layers import LayerGraph
 from sartor.errors import DeviceError
 from sartor.runtime.device import open_device
 from sartor.runtime.iree_runtime import NativeDevice, write_parameters
+from sartor.runtime.memory import allocated_bytes
 from sartor.runtime.reference import relative_error
 from sartor.runtime.session import Session
 from sartor.runtime.signature import Array, Signature, TensorSpec
+from sartor.tuning.first_reading import forget
 from sartor.tuning.measure_job import MeasureSettings
 from sartor.tuning.measurement import Status, typical_time
 from sartor.tuning.tables import adapts_between
 from sartor.tuning.unit import symbol_of
+
+_FIRST_ROUNDS = 5
 
 
 @dataclass(frozen=True)
@@ -45,12 +49,14 @@ class NetRun:
         samples: seconds of each inference.
         error: relative error against the reference.
         message: why it failed.
+        memory: bytes of weights, activations, inputs and outputs; None if nobody counts them.
     """
 
     status: Status
     samples: tuple[float, ...] = ()
     error: float | None = None
     message: str = ""
+    memory: int | None = None
 
     @property
     def seconds(self) -> float:
@@ -75,10 +81,19 @@ class Example:
 
 @dataclass(frozen=True)
 class NetFiles:
-    """Where a compiled network lies: its module, and its weights if they are not inside."""
+    """Where a compiled network lies: its module, and its weights if they are not inside.
+
+    ``weight_bytes`` is what the weights take, wherever they are.
+    """
 
     module: Path
     weights: Path | None
+    weight_bytes: int = 0
+
+    @property
+    def parameters(self) -> dict[str, Path]:
+        """The weights that are not inside, by scope."""
+        return {} if self.weights is None else {PARAMETER_SCOPE: self.weights}
 
 
 @dataclass(frozen=True)
@@ -98,8 +113,8 @@ class WholeNet:
 
 def build_net(
     net: SplitNet | WholeNet, weights: Mapping[str, np.ndarray], target: Target, manifest: str, files: NetFiles
-) -> None:
-    """Worker side: compile a network into ``files``.
+) -> int:
+    """Worker side: compile a network into ``files``; returns the bytes of its weights.
 
     Raises:
         CompileError: with IREE's diagnostic.
@@ -114,6 +129,7 @@ def build_net(
         files.module.write_bytes(compile_stitched(stitched, target, embed=embed))
     if files.weights is not None:
         write_parameters(files.weights, parameters)
+    return sum(array.nbytes for array in parameters.values())
 
 
 def _stitching(net: SplitNet, weights: Mapping[str, np.ndarray], target: Target) -> Stitching:
@@ -164,7 +180,57 @@ def profile_nets(
     checked = _load_all(nets, values, example, settings)
     sessions = {index: session for index, (session, _) in enumerate(checked) if session is not None}
     samples = _time_in_turn(sessions, example.feeds, settings)
-    return [replace(run, samples=samples.get(index, ())) for index, (_, run) in enumerate(checked)]
+    runs = [replace(run, samples=samples.get(index, ())) for index, (_, run) in enumerate(checked)]
+    if settings.device != "cpu":
+        return runs
+    signature = _signature(values)
+    return [
+        replace(run, memory=_memory(net, signature, example)) if run.status is Status.OK else run
+        for net, run in zip(nets, runs, strict=True)
+    ]
+
+
+def _memory(net: NetFiles, signature: Signature, example: Example) -> int | None:
+    """What a network takes: weights used where they are in the file count as well as those that are copied."""
+    found = allocated_bytes(net.module, example.feeds, signature, net.parameters)
+    if found is None:
+        return None
+    return found.peak + (net.weight_bytes if found.loaded < net.weight_bytes else 0)
+
+
+def time_first(
+    nets: Sequence[NetFiles],
+    values: tuple[tuple[NetworkValue, ...], tuple[NetworkValue, ...]],
+    example: Example,
+    settings: MeasureSettings,
+) -> list[tuple[float, ...]]:
+    """Worker side: seconds from opening each network's file, which is not in memory, to the end of one inference.
+
+    The device is open and the runtime is loaded: they cost every network the same. Empty where the system cannot
+    drop files from memory.
+
+    Raises:
+        DeviceError: if a network does not run.
+    """
+    device = _device(settings)
+    samples: list[list[float]] = [[] for _ in nets]
+    for index in [*range(len(nets))] * _FIRST_ROUNDS:
+        net = nets[index]
+        if not all(forget(path) for path in (net.module, net.weights) if path is not None):
+            continue
+        begin = time.perf_counter()
+        with Session(net.module, device=device, signature=_signature(values), parameters=net.parameters) as session:
+            session.run(None, dict(example.feeds))
+            samples[index].append(time.perf_counter() - begin)
+    return [tuple(taken) for taken in samples]
+
+
+def _device(settings: MeasureSettings) -> NativeDevice:
+    return open_device(settings.device, settings.threads if settings.device == "cpu" else None)
+
+
+def _signature(values: tuple[tuple[NetworkValue, ...], tuple[NetworkValue, ...]]) -> Signature:
+    return Signature(ENTRY, *(tuple(map(_spec, each)) for each in values))
 
 
 def _load_all(
@@ -173,8 +239,7 @@ def _load_all(
     example: Example,
     settings: MeasureSettings,
 ) -> list[tuple[Session | None, NetRun]]:
-    device = open_device(settings.device, settings.threads if settings.device == "cpu" else None)
-    signature = Signature(ENTRY, *(tuple(map(_spec, each)) for each in values))
+    device, signature = _device(settings), _signature(values)
     return [_check(net, device, signature, example, settings.max_error) for net in nets]
 
 
@@ -182,9 +247,8 @@ def _check(
     net: NetFiles, device: NativeDevice, signature: Signature, example: Example, max_error: float
 ) -> tuple[Session | None, NetRun]:
     """Load a network and compare one inference; no session if it is wrong."""
-    parameters = {} if net.weights is None else {PARAMETER_SCOPE: net.weights}
     try:
-        session = Session(net.module, device=device, signature=signature, parameters=parameters)
+        session = Session(net.module, device=device, signature=signature, parameters=net.parameters)
         outputs = session.run(None, dict(example.feeds))
     except DeviceError as failure:
         return None, NetRun(Status.CRASHED, message=str(failure))

@@ -7,7 +7,9 @@ that, and the next job finds a fresh process. Pipes, process groups and resource
 from __future__ import annotations
 
 import itertools
+import math
 import sys
+import time
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from multiprocessing.connection import wait
@@ -75,6 +77,7 @@ class WorkerPool:
         *,
         quiet: bool = False,
         affinity: Collection[int] | None = None,
+        deadline: float | None = None,
     ) -> Iterator[JobResult]:
         """Call ``function`` (``package.module:name``) once per job and yield results as they come in.
 
@@ -90,6 +93,8 @@ class WorkerPool:
                 meanwhile no other worker does anything, and the caller does not either, since the next job
                 starts when the caller asks for the next result.
             affinity: processors that all threads of the jobs' processes are bound to; Linux only.
+            deadline: by ``time.monotonic()``; then no job is started any more, and those that run are killed. They
+                have no result.
 
         Raises:
             SartorError: a worker process could not start.
@@ -102,21 +107,24 @@ class WorkerPool:
         requests = ((job_id, Request(function, arguments, processors)) for job_id, arguments in jobs)
         finished = False
         try:
-            yield from self._run(requests, timeout, quiet)
+            yield from self._run(requests, timeout, quiet, math.inf if deadline is None else deadline)
             finished = True
         finally:
             if not finished:
                 self._discard([worker for worker in self._workers if not worker.idle])
             self._mapping = False
 
-    def _run(self, requests: _Requests, timeout: float, quiet: bool) -> Iterator[JobResult]:
+    def _run(self, requests: _Requests, timeout: float, quiet: bool, deadline: float) -> Iterator[JobResult]:
         backlog: _Backlog = deque()
         while True:
+            if time.monotonic() >= deadline:
+                self._discard([worker for worker in self._workers if worker.busy])
+                return
             self._dispatch(requests, backlog, timeout, quiet)
             if not backlog and not any(worker.busy for worker in self._workers):
                 return
-            results = _collect([worker for worker in self._workers if not worker.idle])
-            if not quiet:
+            results = _collect([worker for worker in self._workers if not worker.idle], deadline)
+            if not quiet and time.monotonic() < deadline:
                 self._dispatch(requests, backlog, timeout, quiet)
             yield from results
 
@@ -145,9 +153,9 @@ class WorkerPool:
         self._workers = [worker for worker in self._workers if worker not in workers]
 
 
-def _collect(active: list[WorkerProcess]) -> list[JobResult]:
-    """Wait until a worker speaks, dies or takes too long, and return the jobs that have ended."""
-    patience = max(0.0, min(worker.seconds_left for worker in active))
+def _collect(active: list[WorkerProcess], deadline: float) -> list[JobResult]:
+    """Wait until a worker speaks, dies or takes too long, or the deadline; return the jobs that have ended."""
+    patience = max(0.0, min(deadline - time.monotonic(), *(worker.seconds_left for worker in active)))
     speaking = wait([worker.connection for worker in active], patience)
     results = []
     for worker in active:

@@ -33,6 +33,7 @@ MEASUREMENTS = st.builds(
     message=st.text(),
     created=st.floats(0, NOW),
     packed_bytes=st.integers(0, 2**63 - 1),
+    facts=st.sampled_from(["", "convolution", "pooling batch=1 rows=56"]),
 )
 
 
@@ -62,7 +63,7 @@ def read(path: Path, content: str | bytes) -> list[Measurement | Skipped]:
 @given(MEASUREMENTS)
 def test_every_measurement_comes_back_bit_by_bit(measurement: Measurement) -> None:
     header, line = text_of(measurement).splitlines()
-    assert json.loads(header) == {"format": "sartor measurements", "version": 1}
+    assert json.loads(header) == {"format": "sartor measurements", "version": 2}
     assert read_line(line.encode(), "line 2", NOW) == measurement
 
 
@@ -147,9 +148,22 @@ def test_other_files_are_refused(tmp_path: Path, content: str) -> None:
     assert not is_export(tmp_path / "other")
 
 
+def test_exports_of_the_first_version_lack_facts(tmp_path: Path) -> None:
+    old = text_of(MEASUREMENT).replace('"version": 2', '"version": 1').replace(', "facts": ""', "")
+    assert "facts" not in old
+    assert read(tmp_path / "export", old) == [MEASUREMENT]
+
+
+@pytest.mark.parametrize("facts", ["Rows", "a b", "a b=", "a b=-1", "a  b=1", "a b=1\n", "a b=1" + "0" * 20])
+def test_what_says_nothing_about_a_task_is_skipped(tmp_path: Path, facts: str) -> None:
+    (found,) = read(tmp_path / "export", text_of() + changed(facts=facts))
+    assert isinstance(found, Skipped)
+    assert found.reason.startswith("facts")
+
+
 def test_a_newer_export_is_refused(tmp_path: Path) -> None:
-    newer = text_of().replace('"version": 1', '"version": 2')
+    newer = text_of().replace('"version": 2', '"version": 3')
     for content in (newer, text_of(MEASUREMENT) + newer):
-        with pytest.raises(UsageError, match=r"version 2 .* up to 1: update Sartor"):
+        with pytest.raises(UsageError, match=r"version 3 .* up to 2: update Sartor"):
             read(tmp_path / "export", content)
     assert is_export(tmp_path / "export")

@@ -161,6 +161,21 @@ def test_other_jobs_go_on_during_a_hang(pool: WorkerPool) -> None:
     assert results[-1].job_id == "hang"
 
 
+def test_at_the_deadline_what_runs_is_killed_and_nothing_more_starts(pool: WorkerPool) -> None:
+    assert run(pool, "add", left=1, right=2).value == 3
+    jobs: list[Job] = [("short", {"seconds": 0.0}), *((f"long {i}", {"seconds": 60}) for i in range(5))]
+    begin = time.monotonic()
+    results = list(pool.map_unordered("worker_jobs:process", jobs, 100, deadline=begin + 1.5))
+    assert [result.job_id for result in results] == ["short"]
+    assert time.monotonic() - begin < 10
+    assert run(pool, "add", left=1, right=2).value == 3
+
+
+def test_after_the_deadline_no_job_starts(pool: WorkerPool) -> None:
+    jobs: list[Job] = [("late", {"left": 1, "right": 2})]
+    assert list(pool.map_unordered("worker_jobs:add", jobs, 10, deadline=time.monotonic() - 1)) == []
+
+
 def test_memory_is_limited_per_job(pool: WorkerPool) -> None:
     assert run(pool, "allocate", size=LIMIT // 2).value == LIMIT // 2
     result = run(pool, "allocate", size=2 * LIMIT)

@@ -5,8 +5,9 @@
 3. PBQP reductions, which end soon after any graph.
 4. DPRS with some schemas fixed to a good plan's.
 
-Each is asked only if those before did not prove their plan optimal; the best plan and the highest bound count. With
-limits there is only the integer program, the others do not know them. Every step down is logged with its reason.
+Each is asked only if those before did not prove their plan optimal; the best plan and the highest bound count. Every
+step down is logged with its reason. Where the best plans without limits do not keep to them, which they often do, there
+is only the integer program: the others do not know limits.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from sartor.errors import InfeasibleError
 from sartor.tuning.selection import dprs, ilp, pbqp
 from sartor.tuning.selection.dominance import restrict, undominated
 from sartor.tuning.selection.indexed import index_problem
-from sartor.tuning.selection.limits import UNLIMITED, Limits
+from sartor.tuning.selection.limits import UNLIMITED, Limits, measures, within
 from sartor.tuning.selection.order import elimination_order
 from sartor.tuning.selection.problem import Problem
 from sartor.tuning.selection.selection import Selection
@@ -62,10 +63,10 @@ def k_best(problem: Problem, k: int, limits: Limits = UNLIMITED, seconds: float 
     """
     if k < 1:
         raise ValueError("at least one plan must be asked for")
-    if limits.bounds:
-        return ilp.k_best(problem, k, limits, seconds)
     started = perf_counter()
     deadline = math.inf if seconds is None else started + seconds
+    if limits.bounds:
+        return _within(problem, k, limits, deadline)
     plans: list[Selection] = []
     for name, attempt in _LADDER:
         found, doubt = attempt(problem, k, deadline - perf_counter())
@@ -74,6 +75,16 @@ def k_best(problem: Problem, k: int, limits: Limits = UNLIMITED, seconds: float 
             break
         _LOG.warning("%s: %s gave no proof: %s", NAME, name, doubt)
     return plans
+
+
+def _within(problem: Problem, k: int, limits: Limits, deadline: float) -> list[Selection]:
+    """Plans that are best without limits are best within them if they keep to them; else only one solver is left."""
+    found, _ = _by_dprs(problem, k, deadline - perf_counter())
+    kept = [plan for plan in found if within(measures(problem, plan.assignment), limits.bounds)]
+    if kept and kept[0].optimal and len(kept) == len(found):
+        return kept
+    left = deadline - perf_counter()
+    return ilp.k_best(problem, k, limits, None if left == math.inf else max(left, 0.0))
 
 
 def _by_dprs(problem: Problem, k: int, left: float) -> tuple[Sequence[Selection], str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 
 import numpy as np
@@ -16,6 +16,8 @@ from sartor.tuning.selection.limits import Amounts, Quantity, measures, within
 from sartor.tuning.selection.problem import Problem
 from sartor.tuning.selection.selection import Assignment
 
+RESOLUTION = 1e-9
+"""Values that differ by less, relatively, count as the same."""
 _LARGEST_FACTOR = 1024.0
 _SINGLE_CUTS = 8
 """So many plans that miss a bound by less than the solver's tolerance are excluded one by one."""
@@ -83,6 +85,22 @@ class BoundedSearch:
     def least(self, quantity: Quantity, bounds: Amounts, deadline: float = math.inf) -> Found | Nothing:
         """The plan that needs least of a quantity within the bounds."""
         return self.minimise(self.program.vector(quantity), bounds, deadline)
+
+    def least_then(
+        self, one: Quantity, other: Quantity, bounds: Amounts, deadline: float = math.inf
+    ) -> Found | Nothing:
+        """The plan that needs least of ``one`` within the bounds, and of those the one that needs least of ``other``.
+
+        The bound of what is found is on ``one``.
+        """
+        found = self.least(one, bounds, deadline)
+        if isinstance(found, Nothing):
+            return found
+        least = found.needed[one] + RESOLUTION * abs(found.needed[one])
+        better = self.least(other, {**bounds, one: min(least, bounds.get(one, math.inf))}, deadline)
+        if isinstance(better, Nothing):
+            return replace(found, proven=False)
+        return Found(better.plan, better.needed, found.bound, found.proven and better.proven)
 
     def minimise(self, target: Floats, bounds: Amounts, deadline: float = math.inf) -> Found | Nothing:
         """The best plan within the bounds.

@@ -10,7 +10,8 @@ inference", 2008, section 4.1) with two things made smaller:
 - A childnet's layers join the program, the x of each adding up to that of the choice that is made of them: limits
   couple them to all other layers, so they cannot be solved beforehand.
 
-Where memory counts there is a column for the peak of the activations, which is at least what is live at any layer.
+Where memory counts there is a column for the peak of the activations, which is at least what is live at any layer,
+and one for every shared weight, which is at least the column of each choice that uses it.
 """
 
 from __future__ import annotations
@@ -104,6 +105,7 @@ class Program:
         self._costs: list[Cost] = []
         self._quantities = tuple(quantities)
         self._keep = keep
+        self._weights: dict[str, int] = {}
         self.net, self._peak = self._add_net(problem, None)
 
     def objective(self, objective: Objective) -> Floats:
@@ -133,6 +135,7 @@ class Program:
         for layer, (offered, own) in enumerate(zip(choices, columns, strict=True)):
             for choice, column in zip(offered, own, strict=True):
                 live[layer] += self._bytes(column, choice.scratch)
+                self._add_weights(column, choice)
                 if choice.childnet is not None:
                     inside[column], peak = self._add_net(choice.childnet, column)
                     live[layer] += [(peak, 1.0)] if peak is not None else []
@@ -148,6 +151,14 @@ class Program:
         terms = [(column, 1.0) for column in columns]
         self.rows.append(Row(terms, 1, 1) if owner is None else Row([*terms, (owner, -1.0)], 0, 0))
         return columns
+
+    def _add_weights(self, column: int, choice: Choice) -> None:
+        """Columns that are 1 if a choice that uses the weight is taken."""
+        if Quantity.MEMORY in self._quantities:
+            for name, size in choice.shared:
+                if name not in self._weights:
+                    self._weights[name] = self._add_column(Cost(memory=size))
+                self.rows.append(Row([(self._weights[name], 1.0), (column, -1.0)], 0, np.inf))
 
     def _add_links(self, net: Net, live: list[list[Term]]) -> None:
         """The adapts of all edges; their copies are live at the layers that read them."""

@@ -9,7 +9,27 @@ from sartor.tuning.selection.bounded_search import BoundedSearch, Nothing
 from sartor.tuning.selection.limits import Amounts, Limits, Quantity
 
 
-def explain(search: BoundedSearch, limits: Limits) -> InfeasibleError:
+class LimitError(InfeasibleError):
+    """No plan keeps to the limits.
+
+    Attributes:
+        nearest: the least that a plan needs of each quantity whose limit no plan meets.
+    """
+
+    def __init__(self, message: str, nearest: Amounts) -> None:
+        super().__init__(message)
+        self.nearest = nearest
+
+
+def unmet(quantity: Quantity, bound: float, nearest: float, condition: str = "") -> str:
+    """The sentence for a limit that no plan meets, and what can be given as a limit instead."""
+    return (
+        f"the {quantity} limit of {amount(quantity, bound)} cannot be met: any plan{condition} needs at least "
+        f"{amount(quantity, nearest)}; allow that much"
+    )
+
+
+def explain(search: BoundedSearch, limits: Limits) -> LimitError:
     """The error for a net that has plans, but none within the limits.
 
     It names every limit that no plan meets and the nearest that one does, within the other limits if that is
@@ -19,13 +39,15 @@ def explain(search: BoundedSearch, limits: Limits) -> InfeasibleError:
     bounds = limits.bounds
     broken = [quantity for quantity in bounds if _least(search, quantity, {}) > bounds[quantity]]
     if broken:
-        return InfeasibleError("; ".join(_one(search, quantity, bounds) for quantity in broken))
+        nearest = {quantity: _nearest(search, quantity, bounds) for quantity in broken}
+        sentences = (unmet(quantity, bounds[quantity], *found) for quantity, found in nearest.items())
+        return LimitError("; ".join(sentences), {quantity: least for quantity, (least, _) in nearest.items()})
     both = " and ".join(f"{amount(quantity, bounds[quantity])} of {quantity}" for quantity in bounds)
-    nearest = " or ".join(
-        f"{amount(quantity, _least(search, quantity, _without(bounds, quantity)))} of {quantity}" for quantity in bounds
-    )
-    return InfeasibleError(
-        f"the limits {both} can each be met, but not together: keeping the other limit a plan needs at least {nearest}"
+    least = {quantity: _least(search, quantity, _without(bounds, quantity)) for quantity in bounds}
+    either = " or ".join(f"{amount(quantity, value)} of {quantity}" for quantity, value in least.items())
+    return LimitError(
+        f"the limits {both} can each be met, but not together: keeping the other limit a plan needs at least {either}",
+        least,
     )
 
 
@@ -33,19 +55,17 @@ def amount(quantity: Quantity, value: float) -> str:
     """A value so that it can be given as a limit again."""
     if quantity is not Quantity.MEMORY:
         return repr(value)
-    size = str(int(value)) if value.is_integer() else repr(value)
+    size = str(int(value)) if float(value).is_integer() else repr(value)
     return f"{size} B ({value / 2**20:.2f} MiB)"
 
 
-def _one(search: BoundedSearch, quantity: Quantity, bounds: Amounts) -> str:
+def _nearest(search: BoundedSearch, quantity: Quantity, bounds: Amounts) -> tuple[float, str]:
+    """What a plan needs at least, and of which plans that is said."""
     others = _without(bounds, quantity)
-    nearest, condition = _least(search, quantity, others), f" that meets the limit of {', '.join(others)}"
+    nearest = _least(search, quantity, others)
     if not others or nearest == math.inf:
-        nearest, condition = _least(search, quantity, {}), ""
-    return (
-        f"the {quantity} limit of {amount(quantity, bounds[quantity])} cannot be met: any plan{condition} needs at "
-        f"least {amount(quantity, nearest)}; allow that much"
-    )
+        return _least(search, quantity, {}), ""
+    return nearest, f" that meets the limit of {', '.join(others)}"
 
 
 def _least(search: BoundedSearch, quantity: Quantity, bounds: Amounts) -> float:

@@ -1,19 +1,19 @@
 """What a plan may need of memory and error, and how much of each it does need.
 
-The memory of a plan is what stays, its weights as packed, plus the peak of what comes and goes: the layers run
-one after the other in the order of the problem's nodes, and while one runs there are
+The memory of a plan is what stays, its weights as packed, each once, plus the peak of what comes and goes: the layers
+run one after the other in the order of the problem's nodes, and while one runs there are
 
 - its own output, and every output that it or a later layer still reads;
 - a copy of each input that is adapted for it, beside the original, since converting needs both at once;
 - the scratch of its choice, and the peak inside its childnet.
 
-An output is there from the layer that writes it to the last that reads it, which is what a memory planner needs
-at least; what it rounds up or fragments comes on top.
+An output is there from the layer that writes it to the last that reads it, unless it is kept, which is what a memory
+planner needs at least; what it rounds up or fragments comes on top.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import accumulate
@@ -79,7 +79,7 @@ def measures(problem: Problem, plan: Assignment) -> Amounts:
     return {
         Quantity.LATENCY: costs.latency,
         Quantity.COLD: costs.value(Objective.COLD),
-        Quantity.MEMORY: costs.memory + peak_bytes(problem, plan),
+        Quantity.MEMORY: costs.memory + shared_bytes(plan) + peak_bytes(problem, plan),
         Quantity.ERROR: costs.error,
     }
 
@@ -87,6 +87,18 @@ def measures(problem: Problem, plan: Assignment) -> Amounts:
 def within(needed: Amounts, bounds: Amounts) -> bool:
     """Whether no bound is exceeded."""
     return all(needed[quantity] <= bound for quantity, bound in bounds.items())
+
+
+def shared_bytes(plan: Assignment) -> float:
+    """What the weights take that several choices may use, each counted once."""
+    return sum(dict(_shared(plan)).values())
+
+
+def _shared(plan: Assignment) -> Iterator[tuple[str, float]]:
+    for choice in plan.choices.values():
+        yield from choice.shared
+    for inside in plan.childnets.values():
+        yield from _shared(inside)
 
 
 def held_bytes(problem: Problem) -> list[float]:
@@ -97,7 +109,9 @@ def held_bytes(problem: Problem) -> list[float]:
         last[position[edge.producer]] = max(last[position[edge.producer]], position[edge.consumer])
     change = [0.0] * (len(problem.nodes) + 1)
     for index, node in enumerate(problem.nodes):
-        change[index] += node.output_bytes
+        if node.kept:
+            last[index] = len(problem.nodes) - 1
+        change[0 if node.kept else index] += node.output_bytes
         change[last[index] + 1] -= node.output_bytes
     return list(accumulate(change[:-1]))
 

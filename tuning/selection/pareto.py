@@ -14,17 +14,13 @@ from time import perf_counter
 
 import numpy as np
 
-from sartor.errors import InfeasibleError
-from sartor.tuning.selection import greedy
-from sartor.tuning.selection.bounded_search import BoundedSearch, Nothing
-from sartor.tuning.selection.infeasible import explain
+from sartor.tuning.selection.bounded_search import RESOLUTION, BoundedSearch, Nothing
+from sartor.tuning.selection.least_memory import no_plan
 from sartor.tuning.selection.limits import UNLIMITED, Amounts, Limits, Quantity
 from sartor.tuning.selection.problem import Problem
 from sartor.tuning.selection.selection import Assignment
 
 POINTS = 12
-_RESOLUTION = 1e-9
-"""Values that differ by less, relatively, are the same point."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +107,7 @@ class _Tracer:
         """
         best = self._best(self._first, self._second, self._limits.bounds)
         if isinstance(best, Nothing):
-            raise _no_plan(self._search, self._limits, best)
+            raise no_plan(self._search, self._limits, best)
         other = self._best(self._second, self._first, self._limits.bounds)
         self.points.append(best)
         if isinstance(other, Point):
@@ -124,7 +120,7 @@ class _Tracer:
 
     def fill(self, most: int) -> bool:
         """The next point after each, widest gaps first, until there are enough; returns whether they are all."""
-        step = _RESOLUTION * max(abs(self._value(point)) for point in self.points)
+        step = RESOLUTION * max(abs(self._value(point)) for point in self.points)
         open_ends = self.points[:-1]
         while open_ends and len(self.points) < most:
             left = max(open_ends, key=self._gap)
@@ -158,24 +154,11 @@ class _Tracer:
     def _is_as_good(self, one: Point, other: Point) -> bool:
         """Whether ``one`` needs no more of either quantity, up to the resolution."""
         return all(
-            one.needed[quantity] <= other.needed[quantity] + _RESOLUTION * abs(other.needed[quantity])
+            one.needed[quantity] <= other.needed[quantity] + RESOLUTION * abs(other.needed[quantity])
             for quantity in (self._first, self._second)
         )
 
     def _best(self, one: Quantity, other: Quantity, bounds: Amounts) -> Point | Nothing:
         """The plan with the least of ``one``, and of those the one with the least of ``other``."""
-        found = self._search.least(one, bounds, self._deadline)
-        if isinstance(found, Nothing):
-            return found
-        least = found.needed[one] + _RESOLUTION * abs(found.needed[one])
-        better = self._search.least(other, {**bounds, one: min(least, bounds.get(one, math.inf))}, self._deadline)
-        if isinstance(better, Nothing):
-            return Point(found.plan, found.needed, proven=False)
-        return Point(better.plan, better.needed, found.proven and better.proven)
-
-
-def _no_plan(search: BoundedSearch, limits: Limits, nothing: Nothing) -> InfeasibleError:
-    greedy.select(search.problem)
-    if nothing.proven:
-        return explain(search, limits)
-    return InfeasibleError("no plan within the limits was found in the time allowed; allow more of either")
+        found = self._search.least_then(one, other, bounds, self._deadline)
+        return found if isinstance(found, Nothing) else Point(found.plan, found.needed, found.proven)

@@ -29,6 +29,8 @@ class Choice:
         childnet: the net of layers that the choice is made of (SoftNeuro, section III-D). Its source and sink
             layers are to be pinned to ``inputs`` and ``output`` by whoever builds it.
         scratch: bytes that it needs while it runs, and only then.
+        shared: weights that other choices may use as well, by name with their bytes, which are not part of ``cost``:
+            however many of the chosen ones use a weight, it takes its memory once.
     """
 
     name: str
@@ -37,18 +39,21 @@ class Choice:
     cost: Cost
     childnet: Problem | None = None
     scratch: float = 0.0
+    shared: tuple[tuple[str, float], ...] = ()
 
 
 @dataclass(frozen=True)
 class Node:
     """A layer and its choices; choice 0 is the default, and wins ties.
 
-    ``output_bytes`` is what its output takes, in whatever schema: layouts permute elements, none pads them.
+    ``output_bytes`` is what its output takes, in whatever schema: layouts permute elements, none pads them. What is
+    ``kept`` is there all the time, as network inputs and outputs are.
     """
 
     name: str
     choices: tuple[Choice, ...]
     output_bytes: float = 0.0
+    kept: bool = False
 
 
 @dataclass(frozen=True, order=True)
@@ -114,6 +119,8 @@ def _check_node(node: Node, objective: Objective) -> None:
             raise ValueError(f"{what} has no finite cost")
         if not _is_size(choice.scratch):
             raise ValueError(f"{what} needs {choice.scratch} bytes of scratch")
+        if not all(_is_size(size) for _, size in choice.shared):
+            raise ValueError(f"{what} uses a weight whose size is no number of bytes")
         if choice.childnet is not None and choice.childnet.objective is not objective:
             raise ValueError(f"{what} has a childnet with another objective than {objective}")
 

@@ -10,14 +10,17 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from sartor.codegen.schema import Schema
 from sartor.errors import InfeasibleError
+from sartor.tuning.cost import Cost
 from sartor.tuning.selection import auto, exhaustive, ilp, order
 from sartor.tuning.selection.limits import Limits, Quantity, measures
-from sartor.tuning.selection.problem import Problem
+from sartor.tuning.selection.problem import Choice, Node, Problem
 
 BuildRandom = Callable[[Random], Problem]
 BuildNet = Callable[..., Problem]
 
+SCHEMA = Schema("cpu", "f32", "nchw")
 RNG = st.builds(Random, st.integers(0, 2**32 - 1))
 
 
@@ -81,11 +84,13 @@ def test_tables_that_take_too_long_are_not_built(layout_net: BuildNet, caplog: p
     assert "entries would take about" in caplog.text
 
 
-def test_limits_are_for_the_integer_program(layout_net: BuildNet) -> None:
-    problem = layout_net([[], [0], [1], [2, 0]])
-    found = auto.k_best(problem, 1, Limits(memory=0.0))[0]
-    assert (found.solver, found.optimal) == ("ilp", True)
-    assert measures(problem, found.assignment)[Quantity.MEMORY] == 0
+def test_only_limits_that_bind_are_for_the_integer_program() -> None:
+    choices = (Choice("fast", (), SCHEMA, Cost(1.0, memory=9.0)), Choice("small", (), SCHEMA, Cost(2.0, memory=5.0)))
+    problem = Problem((Node("x", choices), Node("y", choices)), (), {})
+    for memory, solver, cost in ((18, "dprs", 2.0), (17, "ilp", 3.0), (13, "ilp", 4.0)):
+        found = auto.k_best(problem, 1, Limits(memory=memory))[0]
+        assert (found.solver, found.optimal, found.cost) == (solver, True, cost)
+        assert measures(problem, found.assignment)[Quantity.MEMORY] <= memory
 
 
 def test_at_least_one_plan_is_asked_for() -> None:

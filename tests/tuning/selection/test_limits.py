@@ -23,11 +23,12 @@ BuildRandom = Callable[[Random], Problem]
 
 A, B = (Schema.parse(f"cpu:f32@{layout}") for layout in ("nchw", "nhwc"))
 RNG = st.builds(Random, st.integers(0, 2**32 - 1))
+_WEIGHTS = (("v", 3.0), ("w", 7.0))
 QUICK = settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def _sized(problem: Problem, rng: Random) -> Problem:
-    """The problem with random sizes, scratch and errors, childnets too; all small integers."""
+    """The problem with random sizes, scratch, errors and shared weights, childnets too; all small integers."""
 
     def choice(each: Choice) -> Choice:
         return replace(
@@ -35,6 +36,7 @@ def _sized(problem: Problem, rng: Random) -> Problem:
             cost=replace(each.cost, error=float(rng.randint(0, 5))),
             childnet=None if each.childnet is None else _sized(each.childnet, rng),
             scratch=float(rng.choice((0, 0, 3, 8))),
+            shared=tuple(weight for weight in _WEIGHTS if rng.random() < 0.2),
         )
 
     nodes = tuple(
