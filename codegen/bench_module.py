@@ -30,7 +30,11 @@ def physical_signature(
 
 
 def compile_bench(
-    target: Target, pieces: Mapping[str, Piece], signatures: Mapping[str, tuple[list[TensorType], list[TensorType]]]
+    target: Target,
+    pieces: Mapping[str, Piece],
+    signatures: Mapping[str, tuple[list[TensorType], list[TensorType]]],
+    *,
+    repeated: bool = True,
 ) -> bytes:
     """A .vmfb that exports every piece; see ``bench_module``.
 
@@ -39,11 +43,16 @@ def compile_bench(
     Raises:
         CompileError: with IREE's diagnostic.
     """
-    return compile_module(inlined(bench_module(target, pieces, signatures)), target.flags, start="flow")
+    text = bench_module(target, pieces, signatures, repeated=repeated)
+    return compile_module(inlined(text), target.flags, start="flow")
 
 
 def bench_module(
-    target: Target, pieces: Mapping[str, Piece], signatures: Mapping[str, tuple[list[TensorType], list[TensorType]]]
+    target: Target,
+    pieces: Mapping[str, Piece],
+    signatures: Mapping[str, tuple[list[TensorType], list[TensorType]]],
+    *,
+    repeated: bool = True,
 ) -> str:
     """Flow-level MLIR that exports every piece as ``run_<symbol>``, and as ``repeat_<symbol>``.
 
@@ -54,6 +63,8 @@ def bench_module(
         target: what the module is compiled for.
         pieces: by symbol.
         signatures: argument and result types of each piece, by symbol.
+        repeated: whether ``repeat_<symbol>`` is exported: what takes long is not called several times in a row, and
+            its eight calls take a sixth of a compilation.
     """
     attributes, devices = module_header(target)
     parts = [f"module attributes {{{attributes}}} {{", devices]
@@ -62,6 +73,7 @@ def bench_module(
         parts += [
             _wrapper(prefix + symbol, symbol, calls, *signatures[symbol])
             for prefix, calls in ((EXPORT_PREFIX, 1), (REPEAT_PREFIX, REPEATS))
+            if calls == 1 or repeated
         ]
     return "\n".join([*parts, "}"])
 

@@ -16,14 +16,18 @@ if TYPE_CHECKING:
     from sartor.artifact import Artifact
     from sartor.config import CompileConfig
     from sartor.runtime.session import Session
+    from sartor.tuning.cost import Objective
+    from sartor.tuning.selection.limits import Quantity
 
     __version__: str
 
-__all__ = ["Artifact", "CompileConfig", "Session", "__version__", "compile"]
+__all__ = ["Artifact", "CompileConfig", "Objective", "Quantity", "Session", "__version__", "compile"]
 
 _HOME = {
     "Artifact": "sartor.artifact",
     "CompileConfig": "sartor.config",
+    "Objective": "sartor.tuning.cost",
+    "Quantity": "sartor.tuning.selection.limits",
     "Session": "sartor.runtime.session",
     "compile": "sartor.api",
 }

@@ -10,6 +10,32 @@ from pathlib import Path
 
 from sartor.errors import UsageError
 from sartor.tuning.plan import Plan
+from sartor.tuning.selection.limits import Amounts, Quantity
+
+
+@dataclass(frozen=True)
+class FrontPoint:
+    """A plan of a front, and what it needs of every quantity by the tables: seconds, bytes, error."""
+
+    plan: Plan
+    needed: Amounts
+
+
+@dataclass(frozen=True)
+class PlanFront:
+    """The plans between the best for one quantity and the best for another.
+
+    Attributes:
+        first: the quantity that the points are sorted by, the least first.
+        second: the quantity that is traded for it.
+        points: none is better than another in one of the two and no worse in the other.
+        complete: there are no other points.
+    """
+
+    first: Quantity
+    second: Quantity
+    points: tuple[FrontPoint, ...]
+    complete: bool
 
 
 @dataclass(frozen=True)
@@ -22,6 +48,7 @@ class Artifact:
         error: relative error of the largest output against ONNX Runtime; None if it was not run.
         size: bytes of the .vmfb.
         weights: the .irpa beside it, if the weights are not inside.
+        pareto: the front, if one was asked for.
     """
 
     path: Path
@@ -29,6 +56,7 @@ class Artifact:
     error: float | None
     size: int
     weights: Path | None = None
+    pareto: PlanFront | None = None
 
 
 def check_writable(path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from sartor.config import CompileConfig
@@ -76,7 +76,8 @@ class Builder:
         for done, result in enumerate(self.pool.map_unordered(_BUILD, jobs, _TIMEOUT), 1):
             self.progress("compiling plans", done, len(jobs))
             if result.status is JobStatus.OK:
-                self._done.append(Build(builds[result.job_id], files[result.job_id]))
+                built = replace(files[result.job_id], weight_bytes=result.value)
+                self._done.append(Build(builds[result.job_id], built))
             else:
                 self._failed.append((builds[result.job_id], result.message))
 
@@ -85,7 +86,7 @@ class Builder:
         return NetFiles(self.directory / f"{name}.vmfb", self.directory / f"{name}.irpa" if external else None)
 
     def _job(self, recipe: Recipe, files: NetFiles) -> dict[str, object]:
-        whole, split = WholeNet(self.front.whole), SplitNet(self.front.graph, recipe.variants)
+        whole, split = WholeNet(self.front.whole), SplitNet(recipe.graph, recipe.variants)
         return {
             "net": whole if recipe.plan.unsplit else split,
             "weights": self.front.weights,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -9,7 +10,12 @@ from pathlib import Path
 from platformdirs import user_cache_path
 
 from sartor.codegen.target import Target
+from sartor.errors import UsageError
 from sartor.tuning.cost import Objective
+from sartor.tuning.search import Search
+from sartor.tuning.selection import auto
+from sartor.tuning.selection.limits import Limits, Quantity
+from sartor.tuning.selection.solve import check_solver
 from sartor.tuning.tables import Pin
 from sartor.tuning.tuner import default_threads
 
@@ -30,6 +36,8 @@ class CompileConfig:
         threads: CPU workers to tune for.
         max_error: relative error of the largest output that is allowed against ONNX Runtime.
         objective: what the plan minimises.
+        memory_limit: bytes that weights, activations, inputs and outputs may take together; None is no limit.
+        pareto: two quantities of which the front is wanted beside the module; None for no front.
         selector: which solver chooses.
         plans: how many of the best plans are compiled whole and measured, before layers were timed in place.
         shapes: input name to the shape that binds its dynamic dimensions.
@@ -38,13 +46,17 @@ class CompileConfig:
         external_weights: where to write the weights if not into the module.
         dump_directory: where to write the module after every pass, or None.
         jobs: worker processes for compiling.
+        search: whether all variants are measured, or those that models of their cost expect to be fast.
+        time_budget: seconds that a compilation should take, None for as long as it needs.
     """
 
     target: Target = field(default_factory=lambda: Target.create("cpu"))
     threads: int = field(default_factory=default_threads)
     max_error: float = DEFAULT_MAX_ERROR
     objective: Objective = Objective.LATENCY
-    selector: str = "dprs"
+    memory_limit: int | None = None
+    pareto: tuple[Quantity, Quantity] | None = None
+    selector: str = auto.NAME
     plans: int = 1
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     pins: tuple[Pin, ...] = ()
@@ -52,7 +64,31 @@ class CompileConfig:
     external_weights: Path | None = None
     dump_directory: Path | None = None
     jobs: int = field(default_factory=default_threads)
+    search: Search = Search.MODEL
+    time_budget: float | None = None
 
     def __post_init__(self) -> None:
-        """Code is generated for the threads that it is tuned for."""
+        """Code is generated for the threads that it is tuned for.
+
+        Raises:
+            UsageError: if the constraints make no sense, or are nothing that the selector keeps.
+        """
         object.__setattr__(self, "target", replace(self.target, threads=self.threads))
+        if self.memory_limit is not None and self.memory_limit < 0:
+            raise UsageError(f"the memory limit is {self.memory_limit} bytes, expected 0 or more")
+        if self.time_budget is not None and not 0 < self.time_budget < math.inf:
+            raise UsageError(f"the time budget is {self.time_budget:g} seconds, expected more than 0")
+        if self.pareto is not None and self.pareto[0] is self.pareto[1]:
+            raise UsageError(f"a Pareto front trades one quantity for another, not {self.pareto[0]} for itself")
+        check_solver(self.selector, self.objective, self.limits)
+
+    @property
+    def limits(self) -> Limits:
+        """What every plan must keep to."""
+        return Limits(memory=self.memory_limit)
+
+    @property
+    def quantities(self) -> tuple[Quantity, ...]:
+        """What plans are compared by, or bounded in."""
+        wanted = {Quantity(self.objective.value), *self.limits.bounds, *(self.pareto or ())}
+        return tuple(each for each in Quantity if each in wanted)

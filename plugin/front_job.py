@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +16,7 @@ from sartor.codegen.target import Target
 from sartor.dialect_passes.dump import Dumper, bytecode
 from sartor.dialect_passes.fold_weights import fold_weights
 from sartor.dialect_passes.form_layers import LayerGraph, form_layers
+from sartor.dialect_passes.fuse_layers import find_fusions
 from sartor.errors import SartorError, UnsupportedModelError
 from sartor.onnx_import import import_model
 from sartor.onnx_model.load import load_model
@@ -27,8 +28,10 @@ from sartor.runtime.device_array import from_view, upload
 from sartor.runtime.iree_runtime import Program
 from sartor.runtime.module import open_module
 from sartor.runtime.signature import Array, TensorSpec
+from sartor.tuning.stored_arrays import StoredArrays
 
-_CLEAN = "builtin.module(util.func(canonicalize,cse))"
+# Weights that were folded into others are no longer needed, and would be stored in every module.
+_CLEAN = "builtin.module(util.func(canonicalize,cse),symbol-dce)"
 _SAMPLE_SEED = 0
 _PASSABLE = ("float32", "float16", "int64", "int32", "int16", "int8", "uint8", "bool")
 
@@ -42,7 +45,7 @@ class Front:
         graph: the model as layers.
         weights: parameter name to array.
         whole: the module before it was split into layers, as bytecode.
-        prepared: the prepared model, serialised.
+        prepared: the prepared model, serialised, or the file that holds it.
         sha256: hash of the prepared model.
         samples: inputs to run the model on.
         node_count: nodes of the prepared model.
@@ -50,9 +53,9 @@ class Front:
 
     path: Path
     graph: LayerGraph
-    weights: dict[str, np.ndarray]
+    weights: Mapping[str, np.ndarray]
     whole: bytes
-    prepared: bytes
+    prepared: bytes | Path
     sha256: str
     samples: dict[str, Array]
     node_count: int
@@ -65,10 +68,20 @@ class Refusal:
     error: SartorError
 
 
-def run_front(path: Path, shapes: Mapping[str, tuple[int, ...]], dump: Path | None) -> Front | Refusal:
-    """Load, prepare, import and split a model."""
+def run_front(
+    path: Path, shapes: Mapping[str, tuple[int, ...]], dump: Path | None, directory: Path | None = None
+) -> Front | Refusal:
+    """Load, prepare, import and split a model.
+
+    Args:
+        path: ONNX file.
+        shapes: input name to the shape that binds its dynamic dimensions.
+        dump: where to write the module after every pass, or None.
+        directory: where what is large is put, so that other processes can map it; None keeps it in memory.
+    """
     try:
-        return _front(path, shapes, Dumper(dump))
+        front = _front(path, shapes, Dumper(dump))
+        return front if directory is None else _stored(front, directory)
     except SartorError as error:
         return Refusal(error)
 
@@ -84,7 +97,8 @@ def _front(path: Path, shapes: Mapping[str, tuple[int, ...]], dumper: Dumper) ->
     run_passes(module, _CLEAN)
     dumper.write("fold-weights", module)
     whole = bytecode(module)
-    graph = form_layers(module, list(map(_value, prepared.inputs)), list(map(_value, prepared.outputs)))
+    layers = form_layers(module, list(map(_value, prepared.inputs)), list(map(_value, prepared.outputs)))
+    graph = find_fusions(layers)
     used = _used(graph, module)
     data = prepared.model.SerializeToString(deterministic=True)
     return Front(
@@ -97,6 +111,14 @@ def _front(path: Path, shapes: Mapping[str, tuple[int, ...]], dumper: Dumper) ->
         samples=sample_inputs(prepared.model, _SAMPLE_SEED),
         node_count=len(prepared.model.graph.node),
     )
+
+
+def _stored(front: Front, directory: Path) -> Front:
+    """The front with its weights and model in files."""
+    prepared = directory / "prepared.onnx"
+    if isinstance(front.prepared, bytes):
+        prepared.write_bytes(front.prepared)
+    return replace(front, weights=StoredArrays.write(directory / "weights.bin", front.weights), prepared=prepared)
 
 
 def _value(info: TensorInfo) -> NetworkValue:

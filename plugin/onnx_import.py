@@ -17,6 +17,7 @@ from onnx import helper, numpy_helper
 
 from sartor.codegen.iree_compiler import ParamData, WeightImporter, ir, onnx_importer, translate_bytecode
 from sartor.errors import CompileError, UnsupportedModelError
+from sartor.onnx_model.infer import without_weights
 
 PARAMETER_SCOPE = "model"
 
@@ -40,15 +41,17 @@ class ImportedModule:
 
 
 def _with_safe_names(model: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
-    """A copy whose initialisers are called ``w0, w1, …``: the importer rewrites other names, not always uniquely."""
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
+    """A copy whose initialisers are called ``w0, w1, …``: the importer rewrites other names, not always uniquely.
+
+    It needs the values of small ones only; of others the copy has types.
+    """
+    copy = without_weights(model)
     copy.graph.name = "main_graph"
     renamed = dict(zip([tensor.name for tensor in copy.graph.initializer], _free_names(copy.graph), strict=False))
     weights: dict[str, np.ndarray] = {}
-    for tensor in copy.graph.initializer:
+    for tensor, original in zip(copy.graph.initializer, model.graph.initializer, strict=True):
         tensor.name = renamed[tensor.name]
-        weights[tensor.name] = numpy_helper.to_array(tensor)
+        weights[tensor.name] = numpy_helper.to_array(original)
     for node in copy.graph.node:
         for index, name in enumerate(node.input):
             if name in renamed:

@@ -4,16 +4,18 @@ open_workers     start workers, once the compiler is known to know the target
 load_front       load, prepare, import, fold weights, form layers      (in a worker)
 find_candidates  ask every routine about every task
 tune             compile and measure what the store does not know
-select           solve for the best plans, measuring the adapts they need
+weigh            find out what routines need besides time, if that counts
+choose           solve for the best plans, measuring the adapts they need
 build            compile the best plans, and the stock model, whole
 profile          check them against ONNX Runtime, time them
-refine           select again by what layers took in place; the fastest correct network is shipped
+refine           select again by what layers took in place; the best correct network is shipped
 """
 
 from __future__ import annotations
 
 import logging
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -22,9 +24,8 @@ from pathlib import Path
 
 from sartor.artifact import Artifact, check_writable, publish
 from sartor.building import Build, Builder
-from sartor.codegen.routine import Variant
-from sartor.codegen.routines import ROUTINES
-from sartor.config import CompileConfig
+from sartor.codegen.routines import FUSED_ROUTINES, ROUTINES
+from sartor.config import DEFAULT_MAX_ERROR, CompileConfig
 from sartor.dialect_passes.annotate import Candidates, annotate, annotated_module
 from sartor.dialect_passes.dump import Dumper
 from sartor.errors import CompileError, InfeasibleError, UsageError
@@ -32,27 +33,29 @@ from sartor.front_job import Front, Refusal
 from sartor.net_runner import NetRunner
 from sartor.profiling import Profiler
 from sartor.progress import Progress, silent
-from sartor.recipe import Recipe, guessed_recipe, recipe_of_plan, split_recipe, unsplit_recipe
+from sartor.recipe import Recipe, guessed_recipe, recipe_of_plan, unsplit_recipe
 from sartor.refining import Refiner
+from sartor.selecting import PlanSelector
 from sartor.target_check import check_target, runs_here
+from sartor.time_budget import TimeBudget
 from sartor.tuning.ceilings import peak_operations
 from sartor.tuning.measure_job import MeasureSettings
-from sartor.tuning.measurement import Status
 from sartor.tuning.plan import Plan
-from sartor.tuning.selection.dprs import k_best
-from sartor.tuning.selection.registry import SELECTORS
-from sartor.tuning.selection.selection import Selection
+from sartor.tuning.search import Search
+from sartor.tuning.search_run import Measured, SearchRun
+from sartor.tuning.selection.infeasible import LimitError
+from sartor.tuning.selection.limits import Quantity
 from sartor.tuning.shortlist import shortlist
 from sartor.tuning.store import Store
-from sartor.tuning.tables import Tables, adapts_between, selection_problem, tuned_units, units_of
+from sartor.tuning.tables import Tables, tuned_units
 from sartor.tuning.tuner import Tuner, TuneSettings
-from sartor.tuning.unit import AdaptKind
+from sartor.tuning.unit import Unit
 from sartor.tuning.workers import JobStatus, WorkerPool
+from sartor.weighing import weigh
 
 _LOG = logging.getLogger(__name__)
 _FRONT = "sartor.front_job:run_front"
 _TIMEOUT = 900.0
-_SELECT_ROUNDS = 12
 _MEMORY_LIMIT = 12 << 30
 
 
@@ -69,19 +72,21 @@ def compile_model(model: Path, output: Path, config: CompileConfig, progress: Pr
         SartorError: of the kind that says what went wrong.
     """
     check_writable(output)
+    budget = TimeBudget.of(config.time_budget)
     with _workspace(config) as (pool, directory), Store.open(config.database) as store:
-        front = load_front(model, config, pool, progress)
+        front = load_front(model, config, pool, progress, directory)
         candidates = find_candidates(front, config)
         if not runs_here(config.target):
             return _compile_only(front, candidates, pool, directory, output, config, progress)
-        tuner = make_tuner(store, pool, config, progress)
-        tables = tune(front, candidates, tuner, config)
-        recipes, tables = choose(front, tables, tuner, config, progress)
+        tuner = make_tuner(store, pool, config, progress, directory, budget.tuning_deadline(front))
+        tables = weigh(tune(front, candidates, tuner, config), store, pool, output.parent, config)
         builder = Builder(front, pool, directory, config, progress)
-        refiner = Refiner(front, Profiler(store, builder), lambda each: select(front, each, tuner, config, progress))
-        recipe, profiled, plan = refiner.refine(tables, recipes)
-        best = builder.build([recipe])[0]
-        return _ship(best, plan, profiled.error, output, config)
+        profiler, selector = Profiler(store, builder), PlanSelector(front, tuner, config, progress)
+        recipes, tables = choose(tables, selector, profiler)
+        refined = Refiner(config, profiler, selector, budget).refine(tables, recipes)
+        best = builder.build([refined.recipe])[0]
+        pareto = selector.pareto(refined.tables)
+        return replace(_ship(best, refined.plan, refined.profiled.error, output, config), pareto=pareto)
 
 
 def _compile_only(
@@ -111,7 +116,7 @@ def replay_plan(model: Path, plan: Plan, output: Path, config: CompileConfig, pr
     check_writable(output)
     config = replace(config, threads=plan.threads)
     with _workspace(config) as (pool, directory):
-        front = load_front(model, config, pool, progress)
+        front = load_front(model, config, pool, progress, directory)
         recipe = recipe_of_plan(plan, front, find_candidates(front, config).variants, config)
         builder = Builder(front, pool, directory, config, progress)
         (built,) = builder.build([recipe])
@@ -145,10 +150,12 @@ def _workspace(config: CompileConfig) -> Iterator[tuple[WorkerPool, Path]]:
         yield pool, Path(directory)
 
 
-def load_front(model: Path, config: CompileConfig, pool: WorkerPool, progress: Progress) -> Front:
-    """The model as layers, made in a worker: the file is not trusted."""
+def load_front(
+    model: Path, config: CompileConfig, pool: WorkerPool, progress: Progress, directory: Path | None = None
+) -> Front:
+    """The model as layers, made in a worker: the file is not trusted. What is large goes to ``directory``, if given."""
     progress("importing", 0, 1)
-    job = {"path": model, "shapes": dict(config.shapes), "dump": config.dump_directory}
+    job = {"path": model, "shapes": dict(config.shapes), "dump": config.dump_directory, "directory": directory}
     (result,) = pool.map_unordered(_FRONT, [("front", job)], _TIMEOUT)
     if result.status is not JobStatus.OK:
         raise CompileError(f"importing '{model}' ended as {result.status.value}: {result.message}")
@@ -162,105 +169,93 @@ def load_front(model: Path, config: CompileConfig, pool: WorkerPool, progress: P
 def _check_pins(front: Front, config: CompileConfig) -> None:
     """A pin that fits no layer is a mistake, and no wish to be ignored."""
     for pin in config.pins:
-        if not any(fnmatchcase(layer.name, pin.layers) for layer in front.graph.layers):
+        fused = (each.layer for each in front.graph.fusions)
+        if not any(fnmatchcase(layer.name, pin.layers) for layer in (*front.graph.layers, *fused)):
             names = ", ".join(layer.name for layer in front.graph.layers[:5])
             raise UsageError(f"no layer is called '{pin.layers}' as a pin wants; the layers are {names}, …")
 
 
 def find_candidates(front: Front, config: CompileConfig) -> Candidates:
     """All routines' answers about all tasks."""
-    candidates = annotate(front.graph, ROUTINES, config.target)
+    candidates = annotate(front.graph, ROUTINES, config.target, FUSED_ROUTINES)
     if config.dump_directory is not None:
         dumper = Dumper(config.dump_directory, count=len(list(config.dump_directory.glob("*.mlir"))))
         dumper.write("annotate", annotated_module(front.graph, candidates))
     return candidates
 
 
-def make_tuner(store: Store, pool: WorkerPool, config: CompileConfig, progress: Progress) -> Tuner:
-    """The tuner for this target, with limits that suit its speed."""
+def make_tuner(
+    store: Store,
+    pool: WorkerPool,
+    config: CompileConfig,
+    progress: Progress,
+    directory: Path | None = None,
+    deadline: float | None = None,
+) -> Tuner:
+    """The tuner for this target, with limits that suit its speed; ``directory`` and ``deadline`` are ``Tuner``'s."""
     slow = config.target.device == "vulkan"
     measure = MeasureSettings(
         device=config.target.device,
         threads=config.threads,
-        max_error=config.max_error,
+        # What is measured serves later compilations too, which may allow more than this one.
+        max_error=max(config.max_error, DEFAULT_MAX_ERROR),
         rounds=3 if slow else 12,
-        seconds=4.0 if slow else 1.5,
+        seconds=4.0 if slow else 1.0,
     )
-    return Tuner(store, pool, TuneSettings(config.target, measure, 120.0, 300.0 if slow else 60.0), progress)
+    settings = TuneSettings(config.target, measure, 120.0, 300.0 if slow else 60.0, deadline)
+    return Tuner(store, pool, settings, progress, directory)
 
 
 def tune(front: Front, candidates: Candidates, tuner: Tuner, config: CompileConfig) -> Tables:
     """Cost tables of all tasks, and the machine's peak, which says how good they are."""
     variants = shortlist(front.graph, candidates.variants, config.pins)
     peak = peak_operations(config.target, config.threads) if config.target.device == "cpu" else None
-    units = tuned_units(front.graph, variants)
-    measured = tuner.measure([*units, peak.unit] if peak else units)
-    return Tables(variants, measured, peak=peak.per_second(measured) if peak else None)
+    ceilings = tuner.measure([peak.unit] if peak else [])
+    measured = _measured(front, tuned_units(front.graph, variants), tuner, config)
+    return Tables(variants, {**ceilings, **measured}, peak=peak.per_second(ceilings) if peak else None)
 
 
-def choose(
-    front: Front, tables: Tables, tuner: Tuner, config: CompileConfig, progress: Progress
-) -> tuple[list[Recipe], Tables]:
+def _measured(front: Front, units: list[Unit], tuner: Tuner, config: CompileConfig) -> Measured:
+    """All variants or those that are worth it; predictions for tasks that there was no time for.
+
+    What is pinned must be known, and what takes little memory is not what the search looks for.
+    """
+    layers = (*front.graph.layers, *(each.layer for each in front.graph.fusions))
+    search = SearchRun(tuner, units, Counter(layer.task.key for layer in layers))
+    if config.search is Search.FULL or config.target.device != "cpu" or config.quantities != (Quantity.LATENCY,):
+        measured = tuner.measure(units)
+    else:
+        pinned = {each.task.key for each in layers if any(fnmatchcase(each.name, pin.layers) for pin in config.pins)}
+        tuner.measure(unit for unit in units if unit.key in pinned)
+        measured = search.measured()
+    guessed = {} if config.time_budget is None else search.guessed(measured)
+    if guessed:
+        message = "the time budget was spent before %d of %d kinds of layers were measured: their routines are guesses"
+        _LOG.warning(message, len(guessed), len(units))
+    return {key: {**found, **guessed.get(key, {})} for key, found in measured.items()}
+
+
+def choose(tables: Tables, selector: PlanSelector, profiler: Profiler) -> tuple[list[Recipe], Tables]:
     """What is worth running whole: the selected plans, and the unsplit model unless the user pinned layers.
 
     Raises:
-        InfeasibleError: if no plan meets the pins.
+        InfeasibleError: if no plan meets the pins and limits.
     """
-    if config.pins:
-        return select(front, tables, tuner, config, progress)
-    unsplit = unsplit_recipe(front, config, tables.peak)
+    config = selector.config
+    unsplit = [] if config.pins else [unsplit_recipe(selector.front, config, tables.peak)]
     try:
-        recipes, tables = select(front, tables, tuner, config, progress)
-        return [*recipes, unsplit], tables
+        recipes, tables = selector.select(tables, config.limits)
+    except LimitError as error:
+        if not profiler.counts_memory:
+            raise
+        _LOG.info("%s; what the smallest plan takes is measured", error)
+        recipes, tables = selector.smallest(tables)
     except InfeasibleError as error:
+        if not unsplit:
+            raise
         _LOG.warning("%s: only the unsplit model is left", error)
-        return [unsplit], tables
-
-
-def select(
-    front: Front, tables: Tables, tuner: Tuner, config: CompileConfig, progress: Progress
-) -> tuple[list[Recipe], Tables]:
-    """The best plans; conversions are measured as plans ask for them, until the best plans ask for no more.
-
-    The tables come back with what was measured.
-    """
-    device = config.target.device
-    for done in range(_SELECT_ROUNDS):
-        progress("selecting", done, _SELECT_ROUNDS)
-        selections = _solve(front, tables, config)
-        chosen = [_variants(front, tables, each) for each in selections]
-        kinds = [kind for each in chosen for _, kind in adapts_between(front.graph, each, device)]
-        wanted = units_of(kind for kind in kinds if kind not in tables.adapts)
-        if not wanted:
-            break
-        tables = _with_adapts(tables, wanted, tuner, config)
-    recipes = [
-        split_recipe(front, variants, tables, selection, config)
-        for variants, selection in zip(chosen, selections, strict=True)
-    ]
-    return recipes, tables
-
-
-def _solve(front: Front, tables: Tables, config: CompileConfig) -> list[Selection]:
-    problem = selection_problem(front.graph, tables, config.target.device, config.objective, config.pins)
-    return k_best(problem, config.plans) if config.selector == "dprs" else [SELECTORS[config.selector](problem)]
-
-
-def _variants(front: Front, tables: Tables, selection: Selection) -> dict[str, Variant]:
-    by_name = {key: {each.descriptor: each for each in listed} for key, listed in tables.variants.items()}
-    return {layer.name: by_name[layer.task.key][selection.choices[layer.name].name] for layer in front.graph.layers}
-
-
-def _with_adapts(tables: Tables, wanted: list[AdaptKind], tuner: Tuner, config: CompileConfig) -> Tables:
-    units = {kind: kind.unit(config.target) for kind in wanted}
-    measured = tuner.measure(units.values())
-    adapts = dict(tables.adapts)
-    for kind, unit in units.items():
-        measurement = measured[unit.key].get(unit.variants[0].descriptor)
-        if measurement is None or measurement.status is not Status.OK:
-            raise InfeasibleError(f"converting {kind.tensor} from {kind.source} to {kind.target} does not work")
-        adapts[kind] = measurement.time
-    return replace(tables, adapts=adapts)
+        recipes = []
+    return [*recipes, *unsplit], tables
 
 
 def _ship(built: Build, plan: Plan, error: float | None, output: Path, config: CompileConfig) -> Artifact:

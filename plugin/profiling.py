@@ -1,4 +1,7 @@
-"""Integrated profiling: the best plans and the stock model run whole, and the fastest correct one wins.
+"""Integrated profiling: the best plans and the stock model run whole, and the best correct one wins.
+
+What is best is the objective's: the fastest, the one that needs least memory, or the one that is first with its first
+inference. What takes more memory than the user allows is no candidate, whatever was predicted.
 
 What was measured is kept in the store like the layers' times, so that a second run need not compile or run them.
 """
@@ -6,21 +9,27 @@ What was measured is kept in the store like the layers' times, so that a second 
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sartor.building import Builder
+from sartor.config import DEFAULT_MAX_ERROR
 from sartor.errors import CompileError
 from sartor.net_runner import ALLOW_MORE, NetRunner
 from sartor.recipe import Recipe
+from sartor.tuning.cost import Objective
 from sartor.tuning.hardware import host
 from sartor.tuning.in_place import InPlace, Symbols
 from sartor.tuning.measurement import Measurement, MeasurementKey, Status, runtime_key
+from sartor.tuning.selection.infeasible import LimitError, amount, unmet
+from sartor.tuning.selection.limits import Quantity
 from sartor.tuning.store import Store
 from sartor.tuning.unit import digest, source_hash
 from sartor.tuning.whole_net import NetRun
 
 _UNSPLIT = "unsplit"
+_THAT_RAN = " that was run"
 
 
 @dataclass(frozen=True)
@@ -32,12 +41,16 @@ class Profiled:
         seconds: typical time of one inference.
         error: relative error of the largest output against ONNX Runtime.
         baseline: the unsplit model's time in the same run; None if it was not among the recipes, or wrong.
+        memory: bytes of weights, activations, inputs and outputs; None if not known.
+        first: seconds until the end of the first inference, None where they do not matter.
     """
 
     recipe: Recipe
     seconds: float
     error: float | None
     baseline: float | None
+    memory: int | None = None
+    first: float | None = None
 
 
 class Profiler:
@@ -55,18 +68,35 @@ class Profiler:
         self._config = builder.config
         self._runner = NetRunner(builder)
 
+    @property
+    def counts_memory(self) -> bool:
+        """Whether it is measured what memory networks take."""
+        return self._config.target.device == "cpu"
+
     def profile(self, recipes: Sequence[Recipe]) -> Profiled:
-        """The fastest recipe whose outputs are ONNX Runtime's.
+        """The best recipe whose outputs are ONNX Runtime's and that keeps to the limits.
 
         Raises:
             CompileError: if none is right.
+            LimitError: if those that are right take too much memory, or none is as exact as the user wants.
         """
-        keys = [self._key(recipe) for recipe in recipes]
-        known = self._store.get_many(keys)
-        if not all(key in known for key in keys):
+        self.run(recipes)
+        runs = {id(recipe): run for recipe in recipes if (run := self.run_of(recipe)) is not None}
+        return self._best(recipes, runs)
+
+    def run(self, recipes: Sequence[Recipe]) -> None:
+        """Run what was not run before, together with the rest: times of different runs do not compare.
+
+        Raises:
+            CompileError: if none compiles.
+        """
+        if not all(self._is_known(self.run_of(recipe)) for recipe in recipes):
             self._measure(recipes)
-            known = self._store.get_many(keys)
-        return self._best(recipes, {id(recipe): known.get(key) for recipe, key in zip(recipes, keys, strict=True)})
+
+    def run_of(self, recipe: Recipe) -> Measurement | None:
+        """How a recipe ran, if it did."""
+        key = self._key(recipe)
+        return self._store.get_many([key]).get(key)
 
     def in_place(self, recipe: Recipe, seconds: float) -> InPlace:
         """What the layers of a split network take in it, each alone among IREE's dispatches.
@@ -79,9 +109,8 @@ class Profiler:
             CompileError: if the network does not compile.
             DeviceError: if it does not run.
         """
-        symbols = Symbols.of(self._front.graph, recipe.variants, self._config.target.device)
-        key = self._key(recipe)
-        key = replace(key, variant=f"{key.variant}:in-place")
+        symbols = Symbols.of(recipe.graph, recipe.variants, self._config.target.device)
+        key = _part(self._key(recipe), "in-place")
         known = self._store.get_many([key]).get(key)
         if known is None:
             (built,) = self._builder.build([recipe])
@@ -104,24 +133,90 @@ class Profiler:
             backend=self._config.target.key,
         )
 
+    def _is_known(self, run: Measurement | None) -> bool:
+        """Whether a run need not be repeated; those of older versions did not say what memory they took."""
+        if run is None:
+            return False
+        wanted = self.counts_memory and Quantity.MEMORY in self._config.quantities
+        return run.status is not Status.OK or run.packed_bytes > 0 or not wanted
+
     def _measure(self, recipes: Sequence[Recipe]) -> None:
-        """Run all of them in one interleaved run: times of different runs do not compare."""
+        """Run all of them in one interleaved run."""
         builds = self._builder.build(recipes)
         runs = self._runner.profile(builds)
         for recipe in recipes:
             built = next((each for each in builds if each.recipe is recipe), None)
             run = runs[id(built)] if built else NetRun(Status.COMPILE_FAILED, message=self._builder.failure(recipe))
             self._store.put(
-                Measurement(self._key(recipe), run.status, run.samples, error=run.error, message=run.message)
+                Measurement(
+                    self._key(recipe),
+                    run.status,
+                    run.samples,
+                    error=run.error,
+                    message=run.message,
+                    packed_bytes=run.memory or 0,
+                )
             )
 
-    def _best(self, recipes: Sequence[Recipe], runs: Mapping[int, Measurement | None]) -> Profiled:
-        correct = [
-            (recipe, run) for recipe in recipes if (run := runs[id(recipe)]) is not None and run.status is Status.OK
-        ]
+    def _first(self, recipes: Sequence[Recipe]) -> dict[int, float]:
+        """Seconds until the end of the first inference, by identity of the recipe; nothing where it does not matter."""
+        if self._config.objective is not Objective.COLD:
+            return {}
+        keys = {id(recipe): _part(self._key(recipe), "first") for recipe in recipes}
+        known = self._store.get_many(keys.values())
+        if not all(key in known for key in keys.values()):
+            builds = self._builder.build(recipes)
+            for built, samples in zip(builds, self._runner.first(builds).values(), strict=True):
+                if samples:
+                    self._store.put(Measurement(keys[id(built.recipe)], Status.OK, samples))
+            known = self._store.get_many(keys.values())
+        return {recipe: known[key].time for recipe, key in keys.items() if key in known}
+
+    def _best(self, recipes: Sequence[Recipe], runs: Mapping[int, Measurement]) -> Profiled:
+        correct = [(recipe, run) for recipe in recipes if (run := runs.get(id(recipe))) and run.status is Status.OK]
         if not correct:
-            messages = [run.message for run in runs.values() if run is not None]
-            raise CompileError(f"no plan is right: {messages[0]}; {ALLOW_MORE}")
-        best, measured = min(correct, key=lambda pair: pair[1].time)
+            raise self._nothing_right(list(runs.values()))
+        kept = [(recipe, run) for recipe, run in correct if self._keeps_limits(recipe, run)]
+        if not kept:
+            raise self._too_large([run for _, run in correct])
+        first = self._first([recipe for recipe, _ in kept])
+        best, measured = min(kept, key=lambda pair: self._rank(pair[1], first.get(id(pair[0]))))
         baseline = next((run.time for recipe, run in correct if recipe.plan.unsplit), None)
-        return Profiled(best, measured.time, measured.error, baseline)
+        memory = measured.packed_bytes or None
+        return Profiled(best, measured.time, measured.error, baseline, memory, first.get(id(best)))
+
+    def _keeps_limits(self, recipe: Recipe, run: Measurement) -> bool:
+        """Whether the memory is known to be within the limit; of a plan that was not counted the prediction holds."""
+        limit = self._config.memory_limit
+        if limit is None or (not run.packed_bytes and not recipe.plan.unsplit):
+            return True
+        return 0 < run.packed_bytes <= limit
+
+    def _rank(self, run: Measurement, first: float | None) -> tuple[float, float]:
+        """Smaller is better."""
+        if self._config.objective is Objective.MEMORY:
+            return run.packed_bytes or math.inf, run.time
+        return first or run.time, run.time
+
+    def _too_large(self, runs: Sequence[Measurement]) -> LimitError:
+        limit = self._config.memory_limit or 0
+        least = float(min(run.packed_bytes for run in runs))
+        if not least:
+            message = f"the memory limit of {amount(Quantity.MEMORY, float(limit))} cannot be met by any plan"
+            return LimitError(f"{message}, and what the unsplit model takes is not known on this device", {})
+        return LimitError(unmet(Quantity.MEMORY, limit, least, _THAT_RAN), {Quantity.MEMORY: least})
+
+    def _nothing_right(self, runs: Sequence[Measurement]) -> CompileError | LimitError:
+        """A network as exact as most is not wrong: the user wants more than that."""
+        allowed = self._config.max_error
+        errors = [run.error for run in runs if run.status is Status.WRONG_RESULT and run.error is not None]
+        if errors and allowed < min(errors) <= DEFAULT_MAX_ERROR:
+            least = min(errors)
+            return LimitError(unmet(Quantity.ERROR, allowed, least, _THAT_RAN), {Quantity.ERROR: least})
+        messages = [run.message for run in runs]
+        return CompileError(f"no plan is right: {messages[0] if messages else 'none ran'}; {ALLOW_MORE}")
+
+
+def _part(key: MeasurementKey, name: str) -> MeasurementKey:
+    """Under what something else about a whole network is stored."""
+    return replace(key, variant=f"{key.variant}:{name}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 
 from sartor.codegen.layer import NetworkValue
@@ -12,12 +12,16 @@ from sartor.codegen.operation_count import operation_count
 from sartor.codegen.routine import Variant
 from sartor.codegen.stitch import ENTRY, PARAMETER_SCOPE
 from sartor.config import CompileConfig
+from sartor.dialect_passes.form_layers import LayerGraph
+from sartor.dialect_passes.fuse_layers import apply_fusions
 from sartor.errors import InfeasibleError, UsageError
 from sartor.front_job import Front
 from sartor.runtime.manifest import Manifest
 from sartor.runtime.signature import TensorSpec
+from sartor.tuning.fused_choices import chosen_layers
 from sartor.tuning.in_place import InPlace
 from sartor.tuning.plan import AdaptChoice, LayerChoice, Plan
+from sartor.tuning.selection.limits import Amounts
 from sartor.tuning.selection.selection import Selection
 from sartor.tuning.tables import Tables, adapt_seconds, adapts_between
 from sartor.tuning.unit import symbol_of
@@ -31,11 +35,15 @@ class Recipe:
 
     Attributes:
         plan: without measured times: those are not known before the module is compiled, which holds the plan.
+        graph: the layers, fused ones in the place of their members.
         variants: by layer name; empty for the unsplit model.
+        needed: what it needs of each quantity by the tables that it was selected by; empty if it was not selected.
     """
 
     plan: Plan
+    graph: LayerGraph
     variants: Mapping[str, Variant]
+    needed: Amounts = field(default_factory=dict)
 
     def is_same_as(self, other: Recipe) -> bool:
         """Whether both choose the same for every layer."""
@@ -71,16 +79,27 @@ def versions() -> dict[str, str]:
     return {name: version(name) for name in ("sartor", "iree-base-compiler")}
 
 
-def split_recipe(
-    front: Front, variants: Mapping[str, Variant], tables: Tables, selection: Selection, config: CompileConfig
-) -> Recipe:
+def split_recipe(front: Front, tables: Tables, selection: Selection, config: CompileConfig) -> Recipe:
     """The recipe of a selection, with the times the tables predict."""
-    plan = replace(_empty_plan(front, config), solver=selection.solver, optimal=selection.optimal, peak=tables.peak)
-    recipe = Recipe(plan, variants)
-    return replace(recipe, plan=timed_plan(recipe, front, tables))
+    graph, variants = chosen_layers(front.graph, tables.variants, selection)
+    plan = replace(
+        _empty_plan(front, config),
+        solver=selection.solver,
+        optimal=selection.optimal,
+        gap=_gap(selection),
+        peak=tables.peak,
+    )
+    recipe = Recipe(plan, graph, variants)
+    return replace(recipe, plan=timed_plan(recipe, tables))
 
 
-def timed_plan(recipe: Recipe, front: Front, tables: Tables) -> Plan:
+def _gap(selection: Selection) -> float | None:
+    if selection.optimal:
+        return 0.0
+    return selection.cost / selection.lower_bound - 1 if selection.lower_bound > 0 else None
+
+
+def timed_plan(recipe: Recipe, tables: Tables) -> Plan:
     """The plan of a split network with what the tables predict."""
     layers = tuple(
         LayerChoice(
@@ -93,7 +112,7 @@ def timed_plan(recipe: Recipe, front: Front, tables: Tables) -> Plan:
             in_place=None,
             operations=operation_count(layer.task),
         )
-        for layer in front.graph.layers
+        for layer in recipe.graph.layers
     )
     device = recipe.plan.target.partition(":")[0]
     adapts = tuple(
@@ -107,7 +126,7 @@ def timed_plan(recipe: Recipe, front: Front, tables: Tables) -> Plan:
             adapt_seconds(kind, tables),
             None,
         )
-        for edge, kind in adapts_between(front.graph, recipe.variants, device)
+        for edge, kind in adapts_between(recipe.graph, recipe.variants, device)
     )
     predicted = sum(each.seconds or 0.0 for each in layers) + sum(each.seconds or 0.0 for each in adapts)
     return replace(recipe.plan, layers=layers, adapts=adapts, predicted=predicted)
@@ -129,7 +148,7 @@ def unsplit_recipe(front: Front, config: CompileConfig, peak: float | None = Non
         config: settings.
         peak: operations per second that the machine does at most, if that was measured.
     """
-    return Recipe(replace(_empty_plan(front, config), unsplit=True, peak=peak), {})
+    return Recipe(replace(_empty_plan(front, config), unsplit=True, peak=peak), front.graph, {})
 
 
 def guessed_recipe(front: Front, candidates: Mapping[str, tuple[Variant, ...]], config: CompileConfig) -> Recipe:
@@ -165,7 +184,7 @@ def guessed_recipe(front: Front, candidates: Mapping[str, tuple[Variant, ...]], 
         )
         for edge, kind in adapts_between(front.graph, variants, config.target.device)
     )
-    return Recipe(replace(_empty_plan(front, config), layers=layers, adapts=adapts), variants)
+    return Recipe(replace(_empty_plan(front, config), layers=layers, adapts=adapts), front.graph, variants)
 
 
 def _doubts(variant: Variant) -> tuple[bool, bool]:
@@ -185,11 +204,15 @@ def _empty_plan(front: Front, config: CompileConfig) -> Plan:
         unsplit=False,
         layers=(),
         adapts=(),
+        objective=config.objective.value,
         solver=UNSPLIT_SOLVER,
         optimal=False,
+        gap=None,
         predicted=None,
         measured=None,
         baseline=None,
+        memory=None,
+        first=None,
         peak=None,
         versions=versions(),
     )
@@ -216,8 +239,9 @@ def recipe_of_plan(
             raise UsageError(f"the plan is for another {what}: it says {found}, this is {wanted}; tune again")
     unmeasured = plan.unmeasured()
     if plan.unsplit:
-        return Recipe(unmeasured, {})
-    return Recipe(unmeasured, _variants_of(plan, front, candidates))
+        return Recipe(unmeasured, front.graph, {})
+    graph = apply_fusions(front.graph, {each.layer for each in plan.layers})
+    return Recipe(unmeasured, graph, _variants_of(plan, graph, candidates))
 
 
 def _target_options(plan: Plan) -> str:
@@ -226,10 +250,10 @@ def _target_options(plan: Plan) -> str:
     return f"--target {device} {'--cpu' if device == 'cpu' else '--arch'} {architecture}"
 
 
-def _variants_of(plan: Plan, front: Front, candidates: Mapping[str, tuple[Variant, ...]]) -> dict[str, Variant]:
+def _variants_of(plan: Plan, graph: LayerGraph, candidates: Mapping[str, tuple[Variant, ...]]) -> dict[str, Variant]:
     chosen = {each.layer: each.variant for each in plan.layers}
     variants: dict[str, Variant] = {}
-    for layer in front.graph.layers:
+    for layer in graph.layers:
         by_name = {each.descriptor: each for each in candidates[layer.task.key]}
         name = chosen.get(layer.name)
         if name not in by_name:

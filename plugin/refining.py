@@ -8,26 +8,47 @@ before the next plan is selected.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
-from sartor.errors import DeviceError
-from sartor.front_job import Front
+from sartor.config import CompileConfig
+from sartor.errors import DeviceError, InfeasibleError
 from sartor.profiling import Profiled, Profiler
 from sartor.recipe import Recipe, placed_plan, timed_plan
+from sartor.selecting import PlanSelector
+from sartor.tightening import tightened
+from sartor.time_budget import TimeBudget
+from sartor.tuning.cost import Objective
 from sartor.tuning.in_place import InPlace, corrected
+from sartor.tuning.measurement import Status
 from sartor.tuning.plan import Plan
+from sartor.tuning.selection.limits import Limits, Quantity
 from sartor.tuning.tables import Tables
 
 _LOG = logging.getLogger(__name__)
 _ROUNDS = 2
+_LIMIT_ROUNDS = 4
 # A plan must promise to be this much faster to be worth compiling and running.
 _WORTHWHILE = 0.99
 # A prediction that is further off is replaced by the sum of what was measured in place.
 _CLOSE = 0.1
 
-Select = Callable[[Tables], tuple[Sequence[Recipe], Tables]]
-"""Selects the best plans by tables, first the best; also the tables, with the conversions that were measured for it."""
+
+@dataclass(frozen=True)
+class Refined:
+    """What came out.
+
+    Attributes:
+        recipe: what to build.
+        profiled: how it ran.
+        plan: with all that is known.
+        tables: times in place.
+    """
+
+    recipe: Recipe
+    profiled: Profiled
+    plan: Plan
+    tables: Tables
 
 
 @dataclass
@@ -35,17 +56,19 @@ class Refiner:
     """Runs plans and selects anew.
 
     Attributes:
-        front: the model.
+        config: settings.
         profiler: runs whole networks.
-        select: selects plans.
+        selector: selects plans.
+        budget: leaves out what there is no time for.
     """
 
-    front: Front
+    config: CompileConfig
     profiler: Profiler
-    select: Select
+    selector: PlanSelector
+    budget: TimeBudget = field(default_factory=TimeBudget)
 
-    def refine(self, tables: Tables, recipes: Sequence[Recipe]) -> tuple[Recipe, Profiled, Plan]:
-        """The fastest correct network: what to build, how it ran, and its plan with all that is known.
+    def refine(self, tables: Tables, recipes: Sequence[Recipe]) -> Refined:
+        """The best correct network within the limits.
 
         Args:
             tables: what was measured alone.
@@ -53,15 +76,22 @@ class Refiner:
 
         Raises:
             CompileError: if none is right.
+            LimitError: if those that are right take too much memory, or none is as exact as the user wants.
         """
-        tried, newest = list(recipes), recipes[0]
+        tried, tables, limits = self._keeping_limits(tables, recipes)
+        newest = tried[-1] if len(tried) > len(recipes) else recipes[0]
         found = InPlace()
         profiled = self.profiler.profile(tried)
-        for _ in range(_ROUNDS):
-            if profiled.recipe.plan.unsplit:
+        # Memory is what it is, alone or in place.
+        for _ in range(0 if self.config.objective is Objective.MEMORY else _ROUNDS):
+            if profiled.recipe.plan.unsplit or not self._ran(newest):
                 break
             found |= self._in_place(newest, profiled.seconds)
-            selected, measured = self.select(corrected(tables, found))
+            try:
+                selected, measured = self.selector.select(corrected(tables, found), limits)
+            except InfeasibleError:
+                # By the tables no plan keeps to the limits: the one that did when it ran was the last resort.
+                break
             tables = replace(tables, adapts={**measured.adapts, **tables.adapts})
             newest = selected[0]
             if not self._is_worthwhile(newest, tried, profiled, corrected(tables, found)):
@@ -70,7 +100,40 @@ class Refiner:
             profiled = self.profiler.profile(tried)
         return self._told(profiled, tables, found)
 
+    def _keeping_limits(self, tables: Tables, recipes: Sequence[Recipe]) -> tuple[list[Recipe], Tables, Limits]:
+        """Everything that was run until a plan kept in fact what it kept by the tables, and under which limits."""
+        tried, newest, limits = list(recipes), recipes[0], self.config.limits
+        for _ in range(_LIMIT_ROUNDS):
+            self.profiler.run(tried)
+            tighter = tightened(limits, newest, self.profiler.run_of(newest), self.config)
+            if tighter is None:
+                break
+            try:
+                selected, tables = self.selector.select(tables, tighter)
+            except InfeasibleError:
+                selected = self._last_resort(tables, tighter)
+            if not selected:
+                break
+            newest = selected[0]
+            if any(newest.is_same_as(each) for each in tried):
+                break
+            _LOG.info("selected again under tighter limits: %s", dict(tighter.bounds))
+            tried.append(newest)
+            limits = tighter
+        self.profiler.run(tried)
+        return tried, tables, limits
+
+    def _last_resort(self, tables: Tables, tighter: Limits) -> list[Recipe]:
+        """No plan is tighter by the tables: what is left is the one that is smallest by them."""
+        return [] if tighter.memory is None else self.selector.smallest(tables)[0]
+
+    def _ran(self, recipe: Recipe) -> bool:
+        run = self.profiler.run_of(recipe)
+        return run is not None and run.status is Status.OK
+
     def _in_place(self, recipe: Recipe, seconds: float) -> InPlace:
+        if not self.budget.allows_timing_in_place(self.selector.front):
+            return InPlace()
         try:
             return self.profiler.in_place(recipe, seconds)
         except DeviceError as error:
@@ -81,15 +144,27 @@ class Refiner:
         """Whether a plan is new, and promises to be faster than the best so far by the same tables."""
         if any(recipe.is_same_as(each) for each in tried):
             return False
-        best, promised = timed_plan(profiled.recipe, self.front, tables).predicted, recipe.plan.predicted
-        return best is None or promised is None or promised < _WORTHWHILE * best
+        return self._promise(recipe, tables) < _WORTHWHILE * self._promise(profiled.recipe, tables)
 
-    def _told(self, profiled: Profiled, tables: Tables, found: InPlace) -> tuple[Recipe, Profiled, Plan]:
+    def _promise(self, recipe: Recipe, tables: Tables) -> float:
+        """Seconds of an inference, of the first if that is what counts."""
+        warm = timed_plan(recipe, tables).predicted or 0.0
+        if self.config.objective is not Objective.COLD:
+            return warm
+        return warm + recipe.needed[Quantity.COLD] - recipe.needed[Quantity.LATENCY]
+
+    def _told(self, profiled: Profiled, tables: Tables, found: InPlace) -> Refined:
         recipe = profiled.recipe
         if not recipe.plan.unsplit:
             found |= self._in_place(recipe, profiled.seconds)
             if abs((recipe.plan.predicted or 0.0) / profiled.seconds - 1) > _CLOSE:
                 # The module carries the prediction, which should hold.
-                recipe = replace(recipe, plan=timed_plan(recipe, self.front, corrected(tables, found)))
-        plan = replace(recipe.plan, measured=profiled.seconds, baseline=profiled.baseline)
-        return recipe, profiled, placed_plan(plan, found)
+                recipe = replace(recipe, plan=timed_plan(recipe, corrected(tables, found)))
+        plan = replace(
+            recipe.plan,
+            measured=profiled.seconds,
+            baseline=profiled.baseline,
+            memory=profiled.memory,
+            first=profiled.first,
+        )
+        return Refined(recipe, profiled, placed_plan(plan, found), corrected(tables, found))

@@ -110,6 +110,15 @@ def open_device(spec: str = "cpu", threads: int | None = None, spin_us: int = 0)
         return device
 
 
+def fresh_cpu() -> NativeDevice:
+    """A CPU device of one thread that nothing else uses, so that what it counts is its user's alone.
+
+    Raises:
+        DeviceError: if it cannot be opened.
+    """
+    return _open(DeviceSettings("cpu", 0, 1, 0))
+
+
 def _open(settings: DeviceSettings) -> NativeDevice:
     if settings.kind == "cpu":
         return open_cpu(str(settings), settings.driver, settings.flags)

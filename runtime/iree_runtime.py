@@ -68,6 +68,12 @@ class NativeDevice:
     def __str__(self) -> str:
         return self.label
 
+    @property
+    def peak_bytes(self) -> int | None:
+        """The most bytes that were allocated at once since the device was opened; None if nobody counts them."""
+        allocator = self.hal.allocator
+        return int(allocator.statistics["device_bytes_peak"]) if allocator.has_statistics else None
+
     def waiting(self) -> AbstractContextManager[None]:
         """What the calling thread should be in while it waits for the device."""
         return PatientWait() if self.host_memory and not self.blocking else nullcontext()

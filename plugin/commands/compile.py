@@ -4,12 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 from sartor.artifact import Artifact, check_writable
 from sartor.commands.compile_summary import show_artifact
+from sartor.commands.constraint_options import (
+    MemoryLimitOption,
+    ObjectiveOption,
+    ParetoOption,
+    SearchOption,
+    SelectorOption,
+    TimeBudgetOption,
+    read_memory_limit,
+    read_objective,
+    read_pareto,
+)
 from sartor.commands.options import (
     ArchOption,
     CpuOption,
@@ -27,12 +38,10 @@ from sartor.config import DEFAULT_MAX_ERROR, CompileConfig, default_database
 from sartor.errors import UsageError
 from sartor.pipeline import compile_model, replay_plan
 from sartor.terminal import tuning_progress
-from sartor.tuning.cost import Objective
 from sartor.tuning.plan import Plan
-from sartor.tuning.selection.registry import SELECTORS
+from sartor.tuning.search import Search
+from sartor.tuning.selection import auto
 from sartor.tuning.tables import Pin
-
-_DEFAULT_SELECTOR = "dprs"
 
 
 def compile_to_vmfb(
@@ -46,20 +55,20 @@ def compile_to_vmfb(
         float | None,
         typer.Option(help=f"Relative error allowed against ONNX Runtime. (default: {DEFAULT_MAX_ERROR:g})"),
     ] = None,
-    objective: Annotated[
-        Literal["latency", "memory"] | None, typer.Option(help="What to minimise. (default: latency)")
-    ] = None,
+    objective: ObjectiveOption = None,
+    memory_limit: MemoryLimitOption = None,
+    pareto: ParetoOption = None,
     tuning_db: Annotated[
         Path | None, typer.Option(help="Tuning database. (default: in the user's cache directory)")
     ] = None,
+    search: SearchOption = None,
+    time_budget: TimeBudgetOption = None,
     shape: ShapeOption = None,
     pin: Annotated[
         list[str] | None,
         typer.Option(metavar="LAYER-GLOB=ROUTINE-GLOB", help="Restrict layers to routines; repeatable."),
     ] = None,
-    selector: Annotated[
-        str | None, typer.Option(help=f"Solver: {', '.join(SELECTORS)}. (default: {_DEFAULT_SELECTOR})")
-    ] = None,
+    selector: SelectorOption = None,
     plan: Annotated[Path | None, typer.Option(help="Build this plan instead of tuning.")] = None,
     save_plan: Annotated[Path | None, typer.Option(help="Write the plan as JSON.")] = None,
     external_weights: Annotated[
@@ -74,20 +83,28 @@ def compile_to_vmfb(
         "--pin": pin,
         "--selector": selector,
         "--objective": objective,
+        "--memory-limit": memory_limit,
+        "--pareto": pareto,
         "--tuning-db": tuning_db,
+        "--search": search,
+        "--time-budget": time_budget,
     }
     _check_plan_stands_alone(plan, tuning)
     config = CompileConfig(
         target=read_target(target, cpu, arch),
         threads=read_threads(threads),
         max_error=check_error_bound(DEFAULT_MAX_ERROR if max_error is None else max_error),
-        objective=Objective(objective or "latency"),
-        selector=_known_selector(selector or _DEFAULT_SELECTOR),
+        objective=read_objective(objective),
+        memory_limit=read_memory_limit(memory_limit),
+        pareto=read_pareto(pareto),
+        selector=selector or auto.NAME,
         shapes=read_shapes(shape),
         pins=tuple(map(Pin.parse, pin or ())),
         database=tuning_db or default_database(),
         external_weights=external_weights,
         dump_directory=dump_dir,
+        search=Search(search or Search.MODEL),
+        time_budget=time_budget,
     )
     _check_files(existing_file(model), output, external_weights, save_plan, dump_dir)
     artifact = _run(model, output, plan, config)
@@ -109,12 +126,6 @@ def _check_plan_stands_alone(plan: Path | None, tuning: Mapping[str, object]) ->
     given = [name for name, value in tuning.items() if value]
     if plan is not None and given:
         raise UsageError(f"--plan settles what {given[0]} asks for; leave one of the two out")
-
-
-def _known_selector(name: str) -> str:
-    if name not in SELECTORS:
-        raise UsageError(f"'{name}' is no selector, choose among {', '.join(SELECTORS)}")
-    return name
 
 
 def _check_files(model: Path, output: Path, weights: Path | None, plan: Path | None, dump: Path | None) -> None:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 from sartor.artifact import Artifact
+from sartor.commands.front_table import front_json, show_front
+from sartor.commands.quantities import show_size
+from sartor.commands.routine_counts import routine_counts
+from sartor.recipe import UNSPLIT_SOLVER
 from sartor.terminal import milliseconds, optional, show_facts, show_json
 from sartor.tuning.plan import Plan
 
 WHOLE_MODEL = "whole model by stock IREE"
-
-
-def routine_of(variant: str) -> str:
-    """A variant's descriptor without its parameters."""
-    return variant.partition("{")[0]
 
 
 def show_artifact(artifact: Artifact, as_json: bool) -> None:
@@ -23,6 +21,8 @@ def show_artifact(artifact: Artifact, as_json: bool) -> None:
         show_json(summary(artifact))
     else:
         show_facts(str(artifact.path), _facts(artifact))
+        if artifact.pareto is not None:
+            show_front(artifact.pareto)
 
 
 def summary(artifact: Artifact) -> dict[str, Any]:
@@ -36,21 +36,31 @@ def summary(artifact: Artifact) -> dict[str, Any]:
         "threads": plan.threads,
         "unsplit": plan.unsplit,
         "layers": len(plan.layers),
-        "routines": _routines(plan),
+        "routines": routine_counts(plan),
         "adapts": len(plan.adapts),
+        "objective": plan.objective,
         "solver": plan.solver,
         "optimal": plan.optimal,
+        "gap": plan.gap,
         "predicted_ms": _in_ms(plan.predicted),
         "measured_ms": _in_ms(plan.measured),
         "stock_ms": _in_ms(plan.baseline),
         "speedup": _speedup(plan),
+        "first_ms": _in_ms(plan.first),
+        "memory_bytes": plan.memory,
         "peak_gflops": None if plan.peak is None else plan.peak / 1e9,
         "relative_error": artifact.error,
+        "pareto": front_json(artifact.pareto),
     }
 
 
-def _routines(plan: Plan) -> dict[str, int]:
-    return dict(Counter(routine_of(layer.variant) for layer in plan.layers).most_common())
+def proof(plan: Plan) -> str:
+    """Which solver chose, and what it proved; empty for the unsplit model, which nobody chose."""
+    if plan.unsplit or plan.solver == UNSPLIT_SOLVER:
+        return ""
+    if plan.optimal:
+        return f"{plan.solver}, optimal"
+    return f"{plan.solver}, " + ("not proven optimal" if plan.gap is None else f"within {plan.gap:.2%} of the optimum")
 
 
 def _in_ms(seconds: float | None) -> float | None:
@@ -63,15 +73,18 @@ def _speedup(plan: Plan) -> float | None:
 
 def _facts(artifact: Artifact) -> list[tuple[str, str]]:
     plan = artifact.plan
-    routines = [f"{count} x {name}" for name, count in _routines(plan).items()]
+    routines = [f"{count} x {name}" for name, count in routine_counts(plan).items()]
     facts = [
         ("layers", WHOLE_MODEL if plan.unsplit else str(len(plan.layers))),
         ("routines", "\n".join(routines)),
         ("adapts", "" if plan.unsplit else str(len(plan.adapts))),
+        ("solver", proof(plan)),
         ("predicted ms", milliseconds(plan.predicted)),
         ("measured ms", milliseconds(plan.measured)),
         ("stock IREE ms", milliseconds(plan.baseline)),
         ("speed-up over stock", optional(_speedup(plan), "{:.2f}".format)),
+        ("first inference ms", milliseconds(plan.first)),
+        ("memory", "" if plan.memory is None else show_size(plan.memory)),
         ("relative error to ONNX Runtime", optional(artifact.error, "{:.2g}".format)),
         ("file size", f"{artifact.size / 2**20:.2f} MiB"),
         ("weights", "" if artifact.weights is None else str(artifact.weights)),

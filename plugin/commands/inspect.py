@@ -5,7 +5,7 @@ from __future__ import annotations
 import json as json_format
 from pathlib import Path
 
-from sartor.commands.compile_summary import WHOLE_MODEL
+from sartor.commands.compile_summary import WHOLE_MODEL, proof
 from sartor.commands.options import JsonOption, ModuleArgument
 from sartor.runtime.manifest import Manifest, read_manifest
 from sartor.runtime.signature import TensorSpec
@@ -39,7 +39,8 @@ def _facts(manifest: Manifest, plan: Plan) -> list[tuple[str, str]]:
         ("versions", f"sartor {manifest.sartor_version}, IREE {manifest.iree_version}"),
         ("weights", "\n".join(str(Path(name)) for name in manifest.parameters.values())),
         ("plan", WHOLE_MODEL if plan.unsplit else f"{len(plan.layers)} layers, {len(plan.adapts)} adapts"),
-        ("solver", "" if plan.unsplit else f"{plan.solver}, {'optimal' if plan.optimal else 'not proven optimal'}"),
+        ("objective", plan.objective),
+        ("solver", proof(plan)),
         ("predicted ms", milliseconds(plan.predicted)),
         ("peak GFLOP/s", gflops(plan.peak)),
     ]

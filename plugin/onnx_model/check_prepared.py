@@ -11,6 +11,7 @@ from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graph import GraphEditor, attributes, static_shape
 from sartor.onnx_model.infer import infer_shapes
 from sartor.onnx_model.limits import MAX_VALUE_BYTES
+from sartor.onnx_model.simplify import weights_as_inputs
 from sartor.onnx_model.tensor_data import element_bits
 from sartor.onnx_model.walk import describe_node
 
@@ -27,7 +28,7 @@ def check_prepared(model: ModelProto) -> None:
     if any(not value.type.tensor_type.HasField("shape") for value in model.graph.output):
         infer_shapes(model, strict=True)
     try:
-        checker.check_model(model)
+        checker.check_model(weights_as_inputs(model))
     except (checker.ValidationError, ValueError) as error:
         first = str(error).strip().splitlines()[0]
         raise UnsupportedModelError(f"the model is not valid ONNX: {first}") from None

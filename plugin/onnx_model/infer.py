@@ -35,7 +35,7 @@ def infer_shapes(model: ModelProto, *, strict: bool = False) -> None:
     Raises:
         UnsupportedModelError: the model contradicts itself.
     """
-    skeleton = _without_weights(model)
+    skeleton = without_weights(model)
     try:
         inferred = shape_inference.infer_shapes(skeleton, strict_mode=strict, data_prop=True)
     except (shape_inference.InferenceError, checker.ValidationError, RuntimeError, ValueError) as error:
@@ -59,7 +59,8 @@ def infer_node(node: NodeProto, editor: GraphEditor, opset: OperatorSetIdProto) 
         return {}
 
 
-def _without_weights(model: ModelProto) -> ModelProto:
+def without_weights(model: ModelProto) -> ModelProto:
+    """The model with types in place of weights; small tensors, which operators may read, keep their values."""
     skeleton = ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
     graph = skeleton.graph
     graph.name = model.graph.name

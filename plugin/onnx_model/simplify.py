@@ -31,7 +31,7 @@ def simplify(model: ModelProto) -> tuple[str, ...]:
     Node names are kept, also where onnxslim replaces nodes. Inputs and outputs are untouched. If onnxslim fails,
     crashes, takes too long or returns another signature, a warning is logged and the model stays as it is.
     """
-    light = _light_copy(model)
+    light = weights_as_inputs(model)
     simplified = _run_worker(light)
     if simplified is None:
         return ()
@@ -46,7 +46,7 @@ def simplify(model: ModelProto) -> tuple[str, ...]:
     return tuple(name for name in dict.fromkeys(before.values()) if name not in present)
 
 
-def _light_copy(model: ModelProto) -> ModelProto:
+def weights_as_inputs(model: ModelProto) -> ModelProto:
     """The model with its weights as inputs: onnxslim has nothing to do with their values, and they can be gigabytes."""
     light = ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
     graph = light.graph

@@ -50,6 +50,7 @@ def test_names_are_unique_and_are_those_of_onnx_nodes(name: str, front_of: Front
     front = front_of(name)
     names = [layer.name for layer in front.graph.layers]
     assert len(set(names)) == len(names)
+    assert isinstance(front.prepared, bytes)
     nodes = {node.name for node in onnx.ModelProto.FromString(front.prepared).graph.node}
     for layer in front.graph.layers:
         assert layer.nodes

@@ -19,6 +19,8 @@ from sartor.pipeline import compile_model, replay_plan
 from sartor.runtime.reference import OnnxRuntimeReference, relative_error
 from sartor.runtime.session import Session
 from sartor.tuning.plan import Plan
+from sartor.tuning.search import Search
+from sartor.tuning.store import Store
 from sartor.tuning.tables import Pin
 
 FrontOf = Callable[[str], Front]
@@ -53,6 +55,28 @@ def test_the_module_is_right_and_measured(artifact: Artifact, front_of: FrontOf,
     assert artifact.plan.measured is not None
     assert artifact.plan.baseline is not None
     assert artifact.plan.measured <= artifact.plan.baseline
+
+
+@pytest.mark.parametrize("seconds", [0.5, 8.0])
+def test_however_little_time_there_is_the_module_is_right(
+    config: CompileConfig, front_of: FrontOf, model_file: ModelFile, tmp_path: Path, seconds: float
+) -> None:
+    hurried = replace(config, database=tmp_path / "new.db", time_budget=seconds)
+    found = compile_model(model_file(MODEL), tmp_path / "net.vmfb", hurried)
+    check(front_of(MODEL), model_file(MODEL), found.path)
+    assert found.plan.measured is not None
+    assert found.plan.baseline is not None
+    assert found.plan.measured <= found.plan.baseline
+
+
+def test_a_full_search_measures_all(config: CompileConfig, model_file: ModelFile, tmp_path: Path) -> None:
+    counts = {}
+    for search in Search:
+        chosen = replace(config, database=tmp_path / f"{search}.db", search=search)
+        compile_model(model_file(MODEL), tmp_path / "net.vmfb", chosen)
+        with Store.open(chosen.database) as store:
+            counts[search] = sum(1 for each in store.measurements() if each.facts)
+    assert counts[Search.MODEL] < counts[Search.FULL]
 
 
 def test_the_module_carries_its_plan_without_times(artifact: Artifact) -> None:

@@ -1,0 +1,124 @@
+"""Selecting plans by cost tables; conversions are measured as plans ask for them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from sartor.artifact import FrontPoint, PlanFront
+from sartor.config import CompileConfig
+from sartor.errors import InfeasibleError
+from sartor.front_job import Front
+from sartor.progress import Progress
+from sartor.recipe import Recipe, split_recipe, timed_plan
+from sartor.tuning.measurement import Status
+from sartor.tuning.selection import auto, ilp, least_memory
+from sartor.tuning.selection.limits import Limits, Quantity, measures
+from sartor.tuning.selection.pareto import Point, pareto_front
+from sartor.tuning.selection.problem import Problem
+from sartor.tuning.selection.selection import Selection, conclude
+from sartor.tuning.selection.solve import solve
+from sartor.tuning.tables import Tables, adapts_between, selection_problem, units_of
+from sartor.tuning.tuner import Tuner
+from sartor.tuning.unit import AdaptKind
+
+_ROUNDS = 12
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class PlanSelector:
+    """Selects plans of one model.
+
+    Attributes:
+        front: the model.
+        tuner: measures conversions.
+        config: settings.
+        progress: told about every round.
+    """
+
+    front: Front
+    tuner: Tuner
+    config: CompileConfig
+    progress: Progress
+
+    def select(self, tables: Tables, limits: Limits) -> tuple[list[Recipe], Tables]:
+        """The best plans within limits, best first, and the tables with what was measured for them.
+
+        Raises:
+            InfeasibleError: if there is none.
+        """
+
+        def find(problem: Problem) -> Sequence[Selection]:
+            return solve(problem, self.config.selector, self.config.plans, limits)
+
+        return self._settled(tables, find, tuple(limits.bounds))
+
+    def smallest(self, tables: Tables) -> tuple[list[Recipe], Tables]:
+        """The plan that needs least memory: where none keeps to the limit by the tables, it may when it runs.
+
+        Raises:
+            InfeasibleError: if no plan exists.
+        """
+        return self._settled(tables, lambda problem: [least_memory.smallest(problem, seconds=auto.SECONDS)], ())
+
+    def pareto(self, tables: Tables) -> PlanFront | None:
+        """The front that the user asked for, if any, within the user's limits."""
+        if self.config.pareto is None:
+            return None
+        first, second = self.config.pareto
+        complete = True
+
+        def find(problem: Problem) -> Sequence[Selection]:
+            nonlocal complete
+            found = pareto_front(problem, first, second, self.config.limits, seconds=auto.SECONDS)
+            complete = found.complete
+            return [_selection(problem, point) for point in found.points]
+
+        try:
+            recipes, _ = self._settled(tables, find, tuple(self.config.limits.bounds))
+        except InfeasibleError as error:
+            _LOG.warning("there is no front: %s", error)
+            return None
+        points = tuple(FrontPoint(each.plan, each.needed) for each in recipes)
+        return PlanFront(first, second, points, complete)
+
+    def _settled(
+        self, tables: Tables, find: Callable[[Problem], Sequence[Selection]], bounded: tuple[Quantity, ...]
+    ) -> tuple[list[Recipe], Tables]:
+        """Plans that ask for no conversion that was not measured, or the last ones if too many do."""
+        device, graph = self.config.target.device, self.front.graph
+        quantities = (*self.config.quantities, *bounded)
+        for done in range(_ROUNDS):
+            self.progress("selecting", done, _ROUNDS)
+            problem = selection_problem(graph, tables, device, self.config.objective, self.config.pins, quantities)
+            recipes = [self._recipe(problem, each, tables) for each in find(problem)]
+            kinds = [kind for each in recipes for _, kind in adapts_between(each.graph, each.variants, device)]
+            wanted = units_of(kind for kind in kinds if kind not in tables.adapts)
+            if not wanted or self.tuner.is_late:
+                break
+            tables = self._with_adapts(tables, wanted)
+        return [replace(each, plan=timed_plan(each, tables)) for each in recipes], tables
+
+    def _recipe(self, problem: Problem, selection: Selection, tables: Tables) -> Recipe:
+        recipe = split_recipe(self.front, tables, selection, self.config)
+        return replace(recipe, needed=measures(problem, selection.assignment))
+
+    def _with_adapts(self, tables: Tables, wanted: Sequence[AdaptKind]) -> Tables:
+        units = {kind: kind.unit(self.config.target) for kind in wanted}
+        measured = self.tuner.measure(units.values())
+        adapts = dict(tables.adapts)
+        for kind, unit in units.items():
+            measurement = measured[unit.key].get(unit.variants[0].descriptor)
+            if measurement is None and self.tuner.is_late:
+                continue
+            if measurement is None or measurement.status is not Status.OK:
+                raise InfeasibleError(f"converting {kind.tensor} from {kind.source} to {kind.target} does not work")
+            adapts[kind] = measurement.time
+        return replace(tables, adapts=adapts)
+
+
+def _selection(problem: Problem, point: Point) -> Selection:
+    found = conclude(problem, point.plan, bound=None, solver=ilp.NAME, seconds=0.0)
+    return replace(found, optimal=point.proven)

@@ -1,0 +1,37 @@
+"""What modules allocate, by IREE's own count."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from sartor.codegen.target import Target
+from sartor.config import CompileConfig
+from sartor.front_job import Front
+from sartor.recipe import unsplit_recipe
+from sartor.runtime.memory import allocated_bytes
+from sartor.runtime.signature import Signature, TensorSpec
+from sartor.tuning.whole_net import NetFiles, WholeNet, build_net
+
+FrontOf = Callable[[str], Front]
+
+
+def test_inputs_and_outputs_count_and_mapped_weights_do_not(front_of: FrontOf, tmp_path: Path) -> None:
+    front, config = front_of("residual"), CompileConfig(threads=1)
+    image = 16 * 6 * 6 * 4
+    (x,), (y,) = (
+        [TensorSpec(each.name, each.dtype, each.type.shape) for each in values]
+        for values in (front.graph.inputs, front.graph.outputs)
+    )
+    signature = Signature("main_graph", (x,), (y,))
+    manifest = unsplit_recipe(front, config).manifest(front, config)
+    for weights in (None, tmp_path / "weights.irpa"):
+        files = NetFiles(tmp_path / "net.vmfb", weights)
+        size = build_net(WholeNet(front.whole), front.weights, Target.create("cpu"), manifest, files)
+        assert size == sum(array.nbytes for array in front.weights.values())
+        found = allocated_bytes(files.module, front.samples, signature, files.parameters)
+        assert found is not None
+        assert found.loaded in (0, size)
+        # The input, the output, and what the first convolution hands to the second.
+        assert found.peak - found.loaded >= 3 * image
+        assert found.peak - found.loaded < 12 * image
