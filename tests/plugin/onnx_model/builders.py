@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,8 @@ Value = tuple[str, Sequence[int | str] | None, int]
 
 FLOAT, FLOAT16, INT64 = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.INT64
 MS = "com.microsoft"
+X: list[Value] = [("x", (2, 3, 7, 9), FLOAT)]
+"""An image, the input of most cases."""
 
 
 def node(operator: str, inputs: Sequence[str], outputs: Sequence[str], **attributes: Any) -> NodeProto:
@@ -42,6 +44,20 @@ def model(
     if any(item.domain == MS for item in nodes):
         imports.append(helper.make_opsetid(MS, 1))
     return helper.make_model(graph, opset_imports=imports, ir_version=8)
+
+
+class Cases(dict[str, Callable[[], ModelProto]]):
+    """Models by name, each built when it is asked for."""
+
+    def add(self, name: str, *arguments: Any, **options: Any) -> None:
+        """Add ``model(*arguments, **options)``."""
+        assert name not in self
+        self[name] = lambda: model(*arguments, **options)
+
+
+def ints(*values: int) -> Array:
+    """Integers as shapes and indices are given."""
+    return np.array(values, np.int64)
 
 
 def weights(*shape: int, seed: int = 0, scale: float = 1.0) -> Array:

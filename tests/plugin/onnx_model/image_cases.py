@@ -1,0 +1,214 @@
+"""Tiny models of operators over images: windows, borders, resizing, groups, sampling."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from onnx import TensorProto
+
+from tests.plugin.onnx_model.builders import FLOAT, Cases, Value, X, ints, node, weights
+
+IMAGE_CASES = Cases()
+
+# Windows, borders and transposed convolutions.
+for mode in ("SAME_UPPER", "SAME_LOWER"):
+    IMAGE_CASES.add(
+        f"conv_{mode}",
+        [node("Conv", ["x", "w"], ["y"], auto_pad=mode, strides=[2, 3])],
+        X,
+        ["y"],
+        {"w": weights(4, 3, 3, 2)},
+    )
+    IMAGE_CASES.add(
+        f"maxpool_{mode}", [node("MaxPool", ["x"], ["y"], auto_pad=mode, kernel_shape=[3, 2], strides=[2, 2])], X, ["y"]
+    )
+    IMAGE_CASES.add(
+        f"convtranspose_{mode}",
+        [node("ConvTranspose", ["x", "w"], ["y"], auto_pad=mode, strides=[2, 2])],
+        X,
+        ["y"],
+        {"w": weights(3, 4, 3, 3)},
+    )
+for stride, kernel, extra in (
+    ([2, 2], [2, 2], [0, 0]),
+    ([3, 2], [4, 3], [1, 1]),
+    ([1, 1], [3, 3], [0, 0]),
+    ([3, 3], [1, 2], [0, 1]),
+):
+    for group in (1, 3):
+        IMAGE_CASES.add(
+            f"convtranspose_g{group}_s{stride[0]}{stride[1]}_k{kernel[0]}{kernel[1]}",
+            [
+                node(
+                    "ConvTranspose",
+                    ["x", "w", "b"],
+                    ["y"],
+                    group=group,
+                    strides=stride,
+                    output_padding=extra,
+                    kernel_shape=kernel,
+                )
+            ],
+            X,
+            ["y"],
+            {"w": weights(3, 2, *kernel), "b": weights(2 * group)},
+        )
+IMAGE_CASES.add(
+    "convtranspose_grouped_pads_dilations",
+    [node("ConvTranspose", ["x", "w"], ["y"], group=3, strides=[2, 1], pads=[1, 0, 0, 2], dilations=[1, 2])],
+    X,
+    ["y"],
+    {"w": weights(3, 1, 3, 3)},
+)
+IMAGE_CASES.add(
+    "convtranspose_output_shape",
+    [node("ConvTranspose", ["x", "w"], ["y"], strides=[2, 2], output_shape=[13, 17])],
+    X,
+    ["y"],
+    {"w": weights(3, 1, 3, 3)},
+)
+for size, kernel_size, stride_size, padding in ((2, 3, 2, 1), (5, 3, 3, 0), (4, 2, 3, 0)):
+    one: list[Value] = [("x", (1, 4, size, 6), FLOAT)]
+    options: dict[str, Any] = {
+        "kernel_shape": [kernel_size, 1],
+        "strides": [stride_size, 1],
+        "pads": [padding, 0, padding, 0],
+    }
+    IMAGE_CASES.add(
+        f"one_window_conv_{size}",
+        [node("Conv", ["x", "w"], ["y"], **options)],
+        one,
+        ["y"],
+        {"w": weights(2, 4, kernel_size, 1)},
+    )
+    IMAGE_CASES.add(f"one_window_maxpool_{size}", [node("MaxPool", ["x"], ["y"], **options)], one, ["y"])
+    IMAGE_CASES.add(
+        f"one_window_averagepool_{size}",
+        [node("AveragePool", ["x"], ["y"], count_include_pad=1, **options)],
+        one,
+        ["y"],
+    )
+for name, shape, options in (
+    ("padded", (2, 3, 7, 9), {"kernel_shape": [3, 2], "strides": [2, 2], "pads": [1, 0, 1, 1]}),
+    ("dilated", (2, 3, 7, 9), {"kernel_shape": [2, 3], "dilations": [2, 3]}),
+    ("ceil", (1, 2, 7, 9), {"kernel_shape": [2, 2], "strides": [2, 2], "ceil_mode": 1}),
+    ("same", (2, 3, 7, 9), {"kernel_shape": [3, 2], "strides": [2, 2], "auto_pad": "SAME_LOWER"}),
+    ("columns", (2, 2, 5, 6), {"kernel_shape": [2, 2], "strides": [2, 2], "storage_order": 1}),
+    ("line", (2, 3, 8), {"kernel_shape": [3], "strides": [2]}),
+    ("volume", (1, 2, 4, 5, 6), {"kernel_shape": [2, 3, 2], "pads": [0, 1, 0, 1, 1, 0]}),
+):
+    IMAGE_CASES.add(
+        f"maxpool_indices_{name}",
+        [node("Round", ["x"], ["r"]), node("MaxPool", ["r"], ["y", "i"], **options)],
+        [("x", shape, FLOAT)],
+        ["y", ("i", None, TensorProto.INT64)],
+    )
+IMAGE_CASES.add(
+    "maxpool_indices_unused",
+    [node("MaxPool", ["x"], ["y", "i"], kernel_shape=[2, 2], storage_order=1)],
+    X,
+    ["y"],
+)
+for mode in ("reflect", "edge", "wrap"):
+    IMAGE_CASES.add(
+        f"pad_{mode}",
+        [node("Pad", ["x", "pads"], ["y"], mode=mode)],
+        X,
+        ["y"],
+        {"pads": ints(0, 1, 3, 2, 0, 0, 1, 5)},
+        opset=19,
+    )
+IMAGE_CASES.add(
+    "pad_reflect_axes",
+    [node("Pad", ["x", "pads", "", "axes"], ["y"], mode="reflect")],
+    X,
+    ["y"],
+    {"pads": ints(3, 1), "axes": ints(-1)},
+    opset=18,
+)
+IMAGE_CASES.add(
+    "slice_backward",
+    [node("Slice", ["x", "starts", "ends", "axes", "steps"], ["y"])],
+    X,
+    ["y"],
+    {"starts": ints(-1, 100, 0), "ends": ints(-100, 1, 2), "axes": ints(3, 2, 1), "steps": ints(-2, -1, 1)},
+)
+
+# Resize: every coordinate and rounding mode, up and down.
+for transform in ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric", "half_pixel_symmetric"):
+    for target in ((2, 3, 13, 20), (2, 3, 4, 1)):
+        for rounding in ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil"):
+            IMAGE_CASES.add(
+                f"resize_nearest_{transform}_{rounding}_{target[2]}",
+                [
+                    node(
+                        "Resize",
+                        ["x", "", "", "sizes"],
+                        ["y"],
+                        coordinate_transformation_mode=transform,
+                        nearest_mode=rounding,
+                    )
+                ],
+                X,
+                ["y"],
+                {"sizes": ints(*target)},
+                opset=19,
+            )
+        for mode in ("linear", "cubic"):
+            IMAGE_CASES.add(
+                f"resize_{mode}_{transform}_{target[2]}",
+                [
+                    node(
+                        "Resize",
+                        ["x", "", "", "sizes"],
+                        ["y"],
+                        mode=mode,
+                        coordinate_transformation_mode=transform,
+                        exclude_outside=int(mode == "cubic"),
+                        cubic_coeff_a=-0.5,
+                    )
+                ],
+                X,
+                ["y"],
+                {"sizes": ints(*target)},
+                opset=19,
+            )
+IMAGE_CASES.add(
+    "resize_scales",
+    [node("Resize", ["x", "", "scales"], ["y"], mode="linear")],
+    X,
+    ["y"],
+    {"scales": np.array([1, 1, 0.6, 1.7], np.float32)},
+)
+IMAGE_CASES.add(
+    "resize_axes",
+    [node("Resize", ["x", "", "", "sizes"], ["y"], mode="linear", axes=[3, 2])],
+    X,
+    ["y"],
+    {"sizes": ints(4, 15)},
+    opset=18,
+)
+
+
+# Groups that become convolutions of their own, with and without bias; narrow ones stay.
+for count, inputs in ((2, ["x", "w"]), (2, ["x", "w", "b"]), (4, ["x", "w", "b"])):
+    IMAGE_CASES.add(
+        f"conv_{count}_groups_{len(inputs)}",
+        [node("Conv", inputs, ["y"], group=count, pads=[1, 0, 0, 1], strides=[2, 1])],
+        [("x", (2, 32, 6, 5), FLOAT)],
+        ["y"],
+        {"w": weights(40, 32 // count, 3, 2), "b": weights(40)},
+    )
+
+# Sampling at computed positions, many of them outside the image.
+for sampling in ("bilinear", "nearest"):
+    for border in ("zeros", "border", "reflection"):
+        for aligned in (0, 1):
+            IMAGE_CASES.add(
+                f"grid_sample_{sampling}_{border}_{aligned}",
+                [node("GridSample", ["x", "g"], ["y"], mode=sampling, padding_mode=border, align_corners=aligned)],
+                [*X, ("g", (2, 5, 4, 2), FLOAT)],
+                ["y"],
+                opset=16,
+            )
