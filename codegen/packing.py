@@ -46,6 +46,8 @@ class PadTo:
     shape: tuple[int, ...]
 
     def apply(self, array: np.ndarray) -> np.ndarray:
+        if array.shape == self.shape:
+            return array
         widths = [(0, size - old) for size, old in zip(self.shape, array.shape, strict=True)]
         return np.pad(array, widths)
 
@@ -57,7 +59,7 @@ class WinogradFilter:
     output_tile: tuple[int, int]
 
     def apply(self, array: np.ndarray) -> np.ndarray:
-        return transform_filter(array, self.output_tile)
+        return transform_filter(array, self.output_tile).astype(array.dtype)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from sartor.codegen.layer import Layer, Task, TensorType, ValueRef
@@ -34,15 +34,38 @@ class Candidates:
     rejections: tuple[Rejection, ...]
 
 
+Skip = Callable[[Task, Sequence[Variant], Routine], bool]
+"""Whether a routine need not be asked about a task of which these variants were found."""
+
+
+def never(_: Task, __: Sequence[Variant], ___: Routine) -> bool:
+    """Asks every routine."""
+    return False
+
+
 def annotate(
-    graph: LayerGraph, routines: Sequence[Routine], target: Target, fused: Sequence[Routine] = ()
+    graph: LayerGraph,
+    routines: Sequence[Routine],
+    target: Target,
+    fused: Sequence[Routine] = (),
+    skip: Skip = never,
 ) -> Candidates:
-    """Every variant of every task of the graph, by ``routines`` or, if it is fused, by ``fused``."""
+    """Variants of every task of the graph.
+
+    Args:
+        graph: the network.
+        routines: asked in this order.
+        target: what code is for.
+        fused: asked about fused tasks instead.
+        skip: which routines are passed over.
+    """
     variants: dict[str, tuple[Variant, ...]] = {}
     rejections: list[Rejection] = []
     for key, task in graph.tasks().items():
         found: list[Variant] = []
         for routine in fused if task.stages else routines:
+            if skip(task, found, routine):
+                continue
             for answer in variants_of(routine, task, target):
                 if isinstance(answer, Rejected):
                     rejections.append(Rejection(key, routine.name, answer.reason))

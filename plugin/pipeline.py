@@ -26,7 +26,7 @@ from sartor.artifact import Artifact, check_writable, publish
 from sartor.building import Build, Builder
 from sartor.codegen.routines import FUSED_ROUTINES, ROUTINES
 from sartor.config import DEFAULT_MAX_ERROR, CompileConfig
-from sartor.dialect_passes.annotate import Candidates, annotate, annotated_module
+from sartor.dialect_passes.annotate import Candidates, annotate, annotated_module, never
 from sartor.dialect_passes.dump import Dumper
 from sartor.errors import CompileError, InfeasibleError, UsageError
 from sartor.front_job import Front, Refusal
@@ -45,7 +45,7 @@ from sartor.tuning.search import Search
 from sartor.tuning.search_run import Measured, SearchRun
 from sartor.tuning.selection.infeasible import LimitError
 from sartor.tuning.selection.limits import Quantity
-from sartor.tuning.shortlist import shortlist
+from sartor.tuning.shortlist import is_superfluous, shortlist
 from sartor.tuning.store import Store
 from sartor.tuning.tables import Tables, tuned_units
 from sartor.tuning.tuner import Tuner, TuneSettings
@@ -75,7 +75,7 @@ def compile_model(model: Path, output: Path, config: CompileConfig, progress: Pr
     budget = TimeBudget.of(config.time_budget)
     with _workspace(config) as (pool, directory), Store.open(config.database) as store:
         front = load_front(model, config, pool, progress, directory)
-        candidates = find_candidates(front, config)
+        candidates = find_candidates(front, config, everything=False)
         if not runs_here(config.target):
             return _compile_only(front, candidates, pool, directory, output, config, progress)
         tuner = make_tuner(store, pool, config, progress, directory, budget.tuning_deadline(front))
@@ -175,9 +175,10 @@ def _check_pins(front: Front, config: CompileConfig) -> None:
             raise UsageError(f"no layer is called '{pin.layers}' as a pin wants; the layers are {names}, …")
 
 
-def find_candidates(front: Front, config: CompileConfig) -> Candidates:
-    """All routines' answers about all tasks."""
-    candidates = annotate(front.graph, ROUTINES, config.target, FUSED_ROUTINES)
+def find_candidates(front: Front, config: CompileConfig, *, everything: bool = True) -> Candidates:
+    """All routines' answers about all tasks; or only those that may be measured, which takes half as long."""
+    skip = never if everything or config.pins else is_superfluous
+    candidates = annotate(front.graph, ROUTINES, config.target, FUSED_ROUTINES, skip)
     if config.dump_directory is not None:
         dumper = Dumper(config.dump_directory, count=len(list(config.dump_directory.glob("*.mlir"))))
         dumper.write("annotate", annotated_module(front.graph, candidates))

@@ -6,7 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 
 from sartor.codegen.layer import LayerKind, Task
-from sartor.codegen.routine import Variant
+from sartor.codegen.routine import Routine, Variant
+from sartor.codegen.routines import LOWERINGS
+from sartor.codegen.routines.tiled_matmul import TiledMatmul
 from sartor.dialect_passes.form_layers import LayerGraph
 from sartor.tuning.tables import Pin
 
@@ -33,6 +35,18 @@ def shortlist(
     return {key: tuple(_kept(task, variants[key], asked.get(key, ()))) for key, task in graph.tasks().items()}
 
 
+def is_superfluous(task: Task, found: Sequence[Variant], routine: Routine) -> bool:
+    """Whether all that a routine could add to what was found would be left out, unless a pin asks for it."""
+    tiled_product = task.kind is LayerKind.CONTRACTION and routine.name == TiledMatmul.name
+    return routine in LOWERINGS and not tiled_product and _has_kernels(task, found)
+
+
+def _has_kernels(task: Task, variants: Sequence[Variant]) -> bool:
+    """Whether there are kernels that fill their vectors."""
+    kernels = any(each.implementation.kernel is not None for each in variants)
+    return kernels and _channels(task) >= _FEWEST_CHANNELS
+
+
 def _asked_for(graph: LayerGraph, pins: Sequence[Pin]) -> dict[str, tuple[str, ...]]:
     """Globs of routines that pins name, by task."""
     return {
@@ -42,8 +56,7 @@ def _asked_for(graph: LayerGraph, pins: Sequence[Pin]) -> dict[str, tuple[str, .
 
 
 def _kept(task: Task, variants: Sequence[Variant], globs: Sequence[str]) -> Iterable[Variant]:
-    kernels = any(each.implementation.kernel is not None for each in variants)
-    if not kernels or _channels(task) < _FEWEST_CHANNELS:
+    if not _has_kernels(task, variants):
         return variants
     return [
         each

@@ -20,8 +20,7 @@ from sartor.codegen.routines.transposed import Transposed
 from sartor.codegen.routines.window import SlidingWindow
 from sartor.codegen.routines.winograd import Winograd
 
-ROUTINES: tuple[Routine, ...] = (
-    Stock(),
+KERNELS: tuple[Routine, ...] = (
     Direct(),
     Direct("direct_blocked", blocked=True),
     Product(),
@@ -29,6 +28,10 @@ ROUTINES: tuple[Routine, ...] = (
     SlidingWindow("window_blocked", blocked=True),
     FusedWinograd(),
     FusedWinograd("fused_winograd_blocked", blocked=True),
+)
+"""Those that write code of their own."""
+
+LOWERINGS: tuple[Routine, ...] = (
     TiledConvolution(),
     TiledMatmul(),
     TiledDepthwise(),
@@ -40,6 +43,9 @@ ROUTINES: tuple[Routine, ...] = (
     DataTiled(),
     Transposed(),
 )
+"""Those that leave the code to IREE, in other layouts, tiles and forms than candidate 0."""
+
+ROUTINES: tuple[Routine, ...] = (Stock(), *KERNELS, *LOWERINGS)
 
 FUSED_ROUTINES: tuple[Routine, ...] = (Stock(), FusedSeparable(), FusedSeparable("separable_blocked", blocked=True))
 """Those for fused tasks."""
