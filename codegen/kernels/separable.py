@@ -24,7 +24,10 @@ from sartor.codegen.operations import body_of
 # IREE's worker threads have stacks of 128 KiB, of which executables may take half.
 SCRATCH_BYTES = 48 << 10
 _FLOAT_BYTES = 4
+# Sizes of each kind that are tried.
 _TRIED = 2
+# Of channels in most register tiles of the second stage.
+_USUAL_VECTORS = 2
 _STAGES = 2
 
 
@@ -144,13 +147,14 @@ def _wirings(task: Task) -> tuple[tuple[int, ...], tuple[int, ...]]:
         ValueError: if the second stage does not read the first.
     """
     first, second = task.stages
-    if second.inputs.count(None) != 1:
+    given = [each for each in first.inputs if each is not None]
+    if len(given) < len(first.inputs) or second.inputs.count(None) != 1:
         raise ValueError("the second stage does not read the first once")
     weights = len(task.inputs) + len(first.task.weights)
     result = len(task.inputs) + len(task.weights)
     scratch = result + 1
     return (
-        (*(each or 0 for each in first.inputs), *range(len(task.inputs), weights), scratch),
+        (*given, *range(len(task.inputs), weights), scratch),
         (*(scratch if each is None else each for each in second.inputs), *range(weights, result), result),
     )
 
@@ -184,11 +188,11 @@ def band_sizes(subject: Separable, machine: Machine) -> list[BandSizes]:
 
 
 def _bands(subject: Separable, machine: Machine) -> Iterator[tuple[int, int]]:
-    """Numbers of rows that divide the image and whose scratch is small, with the workgroups: first as few rows as
-    fill a register tile, then twice as many."""
+    """Numbers of rows that divide the image and whose scratch is small, with the workgroups: the fewest that fill a
+    register tile, the next larger number, and one as small as can be."""
     _, _, height, width = subject.window.result.shape
     fitting = [band for band in range(1, height + 1) if height % band == 0 and _fits(subject, band)]
-    pixels = machine.pixels(_TRIED)
+    pixels = machine.pixels(_USUAL_VECTORS)
     filling = [band for band in fitting if band * width >= pixels] or fitting[-1:]
     for band in dict.fromkeys((*filling[:_TRIED], *fitting[:1])):
         yield band, many_shares(height // band, machine.threads)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ from numpy.typing import NDArray
 
 from benchmarks import zoo
 from sartor.errors import UsageError
+from tests.hash_seeds import printed_under_hash_seeds
 
 ROOT = Path(zoo.__file__).parents[1]
 
@@ -172,17 +171,7 @@ def test_bytes_do_not_depend_on_the_hash_seed() -> None:
         "import hashlib; from benchmarks import zoo; "
         "print(hashlib.sha256(zoo.build('lenet5').SerializeToString(deterministic=True)).hexdigest())"
     )
-    digests = {
-        subprocess.run(
-            [sys.executable, "-c", script],
-            env={**os.environ, "PYTHONHASHSEED": seed},
-            cwd=ROOT,
-            check=True,
-            capture_output=True,
-            text=True,
-        ).stdout
-        for seed in ("1", "2")
-    }
+    digests = set(printed_under_hash_seeds(script, folder=ROOT))
     assert len(digests) == 1
 
 

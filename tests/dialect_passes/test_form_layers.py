@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +16,7 @@ from sartor.dialect_passes.constants import constant_ops
 from sartor.dialect_passes.form_layers import LayerGraph, split_shared_pads
 from sartor.dialect_passes.partition import partition
 from sartor.front_job import Front
+from tests.hash_seeds import printed_under_hash_seeds
 from tests.tiny_models import MODELS
 
 FrontOf = Callable[[str], Front]
@@ -143,16 +141,7 @@ for path in sys.argv[1:]:
 
 def test_layers_are_the_same_in_every_process(model_file: Callable[[str], Path]) -> None:
     paths = [str(model_file(name)) for name in ("squeeze_excite", "shared_pad")]
-    seen = [
-        subprocess.run(
-            [sys.executable, "-c", _PRINT, *paths],
-            env=os.environ | {"PYTHONHASHSEED": seed},
-            check=True,
-            capture_output=True,
-            text=True,
-        ).stdout
-        for seed in ("1", "2")
-    ]
+    seen = printed_under_hash_seeds(_PRINT, *paths)
     assert "squeeze" in seen[0]
     assert seen[0] == seen[1]
 
