@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -34,13 +33,3 @@ def save_and_load(tmp_path: Path) -> Callable[[ModelProto | bytes], ModelProto]:
         return load_model(path)
 
     return load
-
-
-@pytest.fixture(scope="session")
-def model_folder() -> Path:
-    """The real models: ``SARTOR_MODELS``, or ``../shared/models`` beside the repository."""
-    default = Path(__file__).parents[4] / "shared" / "models"
-    folder = Path(os.environ.get("SARTOR_MODELS", default))
-    if not folder.is_dir():
-        pytest.skip(f"the real models are not in {folder}; name their folder in SARTOR_MODELS")
-    return folder

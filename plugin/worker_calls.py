@@ -1,0 +1,40 @@
+"""Calls of functions in a worker whose errors are the user's to read."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sartor.errors import CompileError
+from sartor.front_job import Refusal
+from sartor.tuning.workers import JobStatus, WorkerPool
+
+
+def call(pool: WorkerPool, function: str, arguments: Mapping[str, Any], step: str, timeout: float) -> Any:
+    """What ``function`` (``package.module:name``) returns in a worker.
+
+    Raises:
+        SartorError: that it returned as a refusal.
+        CompileError: if it did not return; ``step`` says what was being done.
+    """
+    (result,) = pool.map_unordered(function, [(step, arguments)], timeout)
+    if result.status is not JobStatus.OK:
+        raise CompileError(f"{step} ended as {result.status.value}: {result.message}")
+    if isinstance(result.value, Refusal):
+        raise result.value.error
+    return result.value
+
+
+@contextmanager
+def as_file(prepared: bytes | Path) -> Iterator[Path]:
+    """A prepared model as a file, which is not sent to a worker again with every call."""
+    if isinstance(prepared, Path):
+        yield prepared
+        return
+    with tempfile.TemporaryDirectory(prefix="sartor-") as directory:
+        path = Path(directory, "prepared.onnx")
+        path.write_bytes(prepared)
+        yield path

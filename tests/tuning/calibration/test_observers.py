@@ -1,0 +1,152 @@
+"""Observers: a contract that all keep, and that each finds the range it is meant to."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+
+from sartor.runtime.signature import Array
+from sartor.tuning.calibration.entropy import EntropyObserver
+from sartor.tuning.calibration.histogram import BINS, StreamingHistogram
+from sartor.tuning.calibration.methods import OBSERVERS, CalibrationMethod
+from sartor.tuning.calibration.min_max import MinMaxObserver
+from sartor.tuning.calibration.mse import MseObserver
+from sartor.tuning.calibration.observer import Observer
+from sartor.tuning.calibration.percentile import PercentileObserver
+from sartor.tuning.calibration.quantised_range import QuantisedRange
+
+
+def _random() -> np.random.Generator:
+    return np.random.default_rng(7)
+
+
+def _range(observer: Observer, *arrays: Array) -> tuple[float, float]:
+    for array in arrays:
+        observer.observe(array)
+    return observer.range()
+
+
+@pytest.mark.parametrize("method", list(CalibrationMethod))
+class TestContract:
+    def test_nothing_seen(self, method: CalibrationMethod) -> None:
+        assert OBSERVERS[method]().range() == (0.0, 0.0)
+        assert _range(OBSERVERS[method](), np.empty((2, 0), np.float32)) == (0.0, 0.0)
+
+    @pytest.mark.parametrize("constant", [0.0, 2.5, -2.5])
+    def test_constant_tensors(self, method: CalibrationMethod, constant: float) -> None:
+        low, high = _range(OBSERVERS[method](), np.full((3, 4), constant, np.float32))
+        assert QuantisedRange.of(low, high).round(np.array([constant]))[0] == pytest.approx(constant, rel=0.01)
+
+    def test_the_range_is_within_what_was_seen(self, method: CalibrationMethod) -> None:
+        values = _random().standard_normal(20_000).astype(np.float32)
+        low, high = _range(OBSERVERS[method](), values[:5], values[5:])
+        assert float(values.min()) <= low < -2
+        assert 2 < high <= float(values.max())
+
+    def test_values_that_are_not_finite_do_not_count(self, method: CalibrationMethod) -> None:
+        values = _random().standard_normal(500).astype(np.float32)
+        special = np.array([np.nan, np.inf, -np.inf], np.float32)
+        assert _range(OBSERVERS[method](), np.concatenate([values, special])) == _range(OBSERVERS[method](), values)
+
+    def test_it_goes_on_where_it_was_pickled(self, method: CalibrationMethod) -> None:
+        first, second = _random().standard_normal((2, 1000)).astype(np.float32)
+        observer = OBSERVERS[method]()
+        observer.observe(first)
+        assert _range(pickle.loads(pickle.dumps(observer)), second) == _range(observer, second)
+
+    @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+    def test_all_real_types(self, method: CalibrationMethod, dtype: type[np.floating]) -> None:
+        low, high = _range(OBSERVERS[method](), np.array([-1, 0, 0.5, 2], dtype))
+        assert -1.01 <= low <= 0
+        assert 1.5 < high <= 2
+
+
+def test_min_max_takes_everything() -> None:
+    assert _range(MinMaxObserver(), np.array([1.0, 2.0]), np.array([-5.0]), np.array([7.5])) == (-5.0, 7.5)
+
+
+def test_percentile_is_that_of_the_values() -> None:
+    values = _random().standard_normal((10, 10_000))
+    low, high = _range(PercentileObserver(99.0), *values)
+    assert low == pytest.approx(np.percentile(values, 0.5), abs=0.01)
+    assert high == pytest.approx(np.percentile(values, 99.5), abs=0.01)
+
+
+def test_percentile_counts_zeros() -> None:
+    values = np.maximum(_random().standard_normal(100_000), 0)
+    low, high = _range(PercentileObserver(90.0), values)
+    assert low == pytest.approx(0.0, abs=0.01)
+    assert high == pytest.approx(np.percentile(values, 95.0), abs=0.01)
+
+
+def _squared_error(values: Array, low: float, high: float, symmetric: bool) -> float:
+    return float(np.sum((QuantisedRange.of(low, high, symmetric=symmetric).round(values) - values) ** 2))
+
+
+@pytest.mark.parametrize("symmetric", [False, True])
+@pytest.mark.parametrize("shape", ["normal", "laplace", "relu", "outliers"])
+def test_mse_is_about_as_good_as_the_best_clipping(symmetric: bool, shape: str) -> None:
+    random = _random()
+    values = {
+        "normal": random.standard_normal(50_000),
+        "laplace": random.laplace(size=50_000),
+        "relu": np.maximum(random.standard_normal(50_000), 0),
+        "outliers": np.append(random.standard_normal(50_000), [60.0, -45.0]),
+    }[shape]
+    found = _squared_error(values, *_range(MseObserver(symmetric=symmetric), *np.split(values[:50_000], 5)), symmetric)
+    low, high = float(values.min()), float(values.max())
+    best = min(_squared_error(values[:50_000], low * s, high * s, symmetric) for s in np.linspace(0.05, 1, 96))
+    if shape == "outliers":
+        found = _squared_error(values, *_range(MseObserver(symmetric=symmetric), values), symmetric)
+        best = min(_squared_error(values, low * s, high * s, symmetric) for s in np.linspace(0.05, 1, 96))
+    assert found <= 1.05 * best
+
+
+def test_entropy_clips_rare_outliers_but_not_a_uniform_distribution() -> None:
+    random = _random()
+    normal = np.append(random.standard_normal(200_000), 40.0)
+    low, high = _range(EntropyObserver(), normal)
+    assert 3 < high < 20
+    assert -20 < low < -3
+    uniform = random.uniform(-1, 1, 200_000)
+    low, high = _range(EntropyObserver(), uniform)
+    assert (low, high) == pytest.approx((-1, 1), abs=0.01)
+
+
+class TestHistogram:
+    def test_it_widens_to_both_sides_and_loses_nothing(self) -> None:
+        histogram = StreamingHistogram()
+        pieces = [np.array([0.5, 1.0, 0.0]), np.array([300.0, -2.0]), np.array([-5e6, 0.25]), np.zeros(3)]
+        for piece in pieces:
+            histogram.observe(piece)
+        values = np.concatenate(pieces)
+        assert histogram.total == values.size
+        assert histogram.zeros == 4
+        assert (histogram.least, histogram.most) == (-5e6, 300.0)
+        assert histogram.low <= -5e6
+        assert histogram.low + BINS * histogram.width >= 300.0
+
+    def test_counts_are_those_of_the_values_after_widening(self) -> None:
+        values = _random().standard_normal(4000) * np.repeat([0.01, 0.1, 1, 10], 1000)
+        histogram = StreamingHistogram()
+        for piece in np.split(values, 40):
+            histogram.observe(piece)
+        edges = histogram.low + histogram.width * np.arange(BINS + 1)
+        expected, _ = np.histogram(values, edges)
+        # Rounding may move what lies on an edge.
+        assert np.abs(np.cumsum(histogram.counts) - np.cumsum(expected)).max() <= 2
+
+    def test_resolution_stays_half_of_the_bins(self) -> None:
+        histogram = StreamingHistogram()
+        for largest in (1.0, 1000.0, 1e9):
+            histogram.observe(np.array([largest, -largest / 3]))
+        assert histogram.width * BINS <= 4 * (1e9 + 1e9 / 3)
+
+    def test_quantiles_are_in_order(self) -> None:
+        histogram = StreamingHistogram()
+        histogram.observe(_random().standard_normal(1000))
+        found = [histogram.quantile(share) for share in np.linspace(0, 1, 21)]
+        assert found == sorted(found)
+        assert (found[0], found[-1]) == pytest.approx((histogram.least, histogram.most), abs=2 * histogram.width)

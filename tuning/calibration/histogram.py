@@ -1,0 +1,99 @@
+"""A histogram of values whose range is not known before they come."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from sartor.runtime.signature import Array
+
+BINS = 2048
+_LEAST_WIDTH = float(np.finfo(np.float64).tiny)
+
+FloatArray = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
+CountArray = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
+
+
+class StreamingHistogram:
+    """Counts in ``BINS`` bins of equal width; a value outside doubles the width until it is inside.
+
+    Bins start at ``low``, and each spans ``width``. Zeros are counted apart: every quantised form has them exactly.
+    What is not finite is not counted, as what masks add is not meant to be represented.
+    """
+
+    def __init__(self) -> None:
+        self.counts: CountArray = np.zeros(BINS, np.int64)
+        self.zeros = 0
+        self.low = 0.0
+        self.width = 0.0
+        self.least = 0.0
+        self.most = 0.0
+
+    @property
+    def total(self) -> int:
+        """How many values were counted, zeros included."""
+        return int(self.counts.sum()) + self.zeros
+
+    @property
+    def centres(self) -> FloatArray:
+        """The middle of each bin."""
+        return self.low + self.width * (np.arange(BINS, dtype=np.float64) + 0.5)
+
+    def observe(self, array: Array) -> None:
+        """Count all elements of an array."""
+        values = finite_values(array)
+        if values.size == 0:
+            return
+        least, most = float(values.min()), float(values.max())
+        first = self.total == 0
+        self.least, self.most = (least, most) if first else (min(least, self.least), max(most, self.most))
+        nonzero = values[values != 0]
+        self.zeros += values.size - nonzero.size
+        if nonzero.size:
+            self._widen(least, most)
+            bins = ((nonzero.astype(np.float64) - self.low) / self.width).astype(np.int64)
+            # What is at the very end falls behind the last bin by rounding.
+            self.counts += np.bincount(np.clip(bins, 0, BINS - 1), minlength=BINS)
+
+    def _widen(self, least: float, most: float) -> None:
+        """Make room: the first values say where the bins lie, later ones are reached by doubling."""
+        if self.width == 0.0:
+            self.low = min(least, 0.0)
+            self.width = max((max(most, 0.0) - self.low) / BINS, _LEAST_WIDTH)
+        while most > self.low + BINS * self.width:
+            self._double(offset=0)
+        while least < self.low:
+            self.low -= BINS * self.width
+            self._double(offset=BINS // 2)
+
+    def _double(self, offset: int) -> None:
+        """Join neighbours, and put them from bin ``offset`` on."""
+        joined = self.counts.reshape(-1, 2).sum(axis=1)
+        self.counts = np.zeros(BINS, np.int64)
+        self.counts[offset : offset + BINS // 2] = joined
+        self.width *= 2
+
+    def quantile(self, share: float) -> float:
+        """The value below which this share of all values lies, between neighbours' edges in proportion.
+
+        Args:
+            share: from 0 to 1.
+        """
+        if self.total == 0:
+            return 0.0
+        counts = self.counts.astype(np.float64)
+        if self.zeros:
+            counts[min(max(math.floor((0.0 - self.low) / max(self.width, _LEAST_WIDTH)), 0), BINS - 1)] += self.zeros
+        reached = np.cumsum(counts)
+        wanted = share * reached[-1]
+        bin_ = int(np.searchsorted(reached, wanted))
+        inside = (wanted - (reached[bin_] - counts[bin_])) / counts[bin_] if counts[bin_] else 0.0
+        return float(np.clip(self.low + (bin_ + inside) * self.width, self.least, self.most))
+
+
+def finite_values(array: Array) -> Array:
+    """The elements of an array that are numbers, in one dimension."""
+    values = array.reshape(-1)
+    finite = np.isfinite(values)
+    return values if finite.all() else values[finite]

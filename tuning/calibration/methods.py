@@ -1,0 +1,30 @@
+"""The ways to find a tensor's range, by the names that users give them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+
+from sartor.tuning.calibration.entropy import EntropyObserver
+from sartor.tuning.calibration.min_max import MinMaxObserver
+from sartor.tuning.calibration.mse import MseObserver
+from sartor.tuning.calibration.observer import Observer
+from sartor.tuning.calibration.percentile import PercentileObserver
+
+
+class CalibrationMethod(StrEnum):
+    """How ranges are found."""
+
+    MIN_MAX = "min-max"
+    PERCENTILE = "percentile"
+    MSE = "mse"
+    ENTROPY = "entropy"
+
+
+OBSERVERS: Mapping[CalibrationMethod, Callable[[], Observer]] = {
+    CalibrationMethod.MIN_MAX: MinMaxObserver,
+    CalibrationMethod.PERCENTILE: PercentileObserver,
+    CalibrationMethod.MSE: MseObserver,
+    CalibrationMethod.ENTROPY: EntropyObserver,
+}
+"""A fresh observer of each kind, with its default settings."""

@@ -1,0 +1,71 @@
+"""From the range of a tensor to the scale and zero point of its 8-bit form.
+
+Jacob et al. 2018, Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only Inference,
+section 2.1 (affine quantisation; zero is exact) and Krishnamoorthi 2018, Quantizing deep convolutional networks
+for efficient inference, sections 2.1 and 2.2 (asymmetric and symmetric quantisers).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from sartor.runtime.signature import Array
+
+_LIMITS: Mapping[str, tuple[int, int]] = {"int8": (-128, 127), "uint8": (0, 255)}
+# The middle of a type, which stands for zero in its symmetric form.
+_MIDDLES: Mapping[str, int] = {"int8": 0, "uint8": 128}
+_SYMMETRIC_STEPS = 127
+_LEAST_SCALE, _LARGEST_SCALE = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)
+
+
+@dataclass(frozen=True)
+class QuantisedRange:
+    """How real numbers lie in 8 bits: ``real = scale * (stored - zero_point)``.
+
+    Attributes:
+        scale: step between neighbours; positive, and exact in float32.
+        zero_point: what stands for zero.
+        dtype: ``int8`` or ``uint8``.
+    """
+
+    scale: float
+    zero_point: int
+    dtype: str
+
+    @staticmethod
+    def of(low: float, high: float, dtype: str = "int8", *, symmetric: bool = False) -> QuantisedRange:
+        """The finest form in which the numbers from ``low`` to ``high``, and zero, can be represented.
+
+        Args:
+            low, high: finite, in order.
+            dtype: ``int8`` or ``uint8``.
+            symmetric: with the middle of ``dtype`` as zero point, and as far below it as above.
+        """
+        low, high = min(low, 0.0), max(high, 0.0)
+        least, most = _LIMITS[dtype]
+        if symmetric:
+            return QuantisedRange(_scale(max(-low, high), _SYMMETRIC_STEPS), _MIDDLES[dtype], dtype)
+        scale = _scale(high - low, most - least)
+        return QuantisedRange(scale, min(max(round(least - low / scale), least), most), dtype)
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """The smallest and largest real number that can be represented."""
+        least, most = _LIMITS[self.dtype]
+        return (least - self.zero_point) * self.scale, (most - self.zero_point) * self.scale
+
+    def round(self, array: Array) -> Array:
+        """What remains of real numbers stored in this form; halves go to the even neighbour."""
+        least, most = _LIMITS[self.dtype]
+        stored = np.clip(np.rint(array / self.scale) + self.zero_point, least, most)
+        return np.asarray((stored - self.zero_point) * self.scale)
+
+
+def _scale(extent: float, steps: int) -> float:
+    """The step that ``steps`` of cover an extent, rounded to float32, in which kernels have it; 1 for no extent."""
+    if extent == 0.0:
+        return 1.0
+    return float(np.float32(min(max(extent / steps, _LEAST_SCALE), _LARGEST_SCALE)))
