@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from onnx import ModelProto
 
+from sartor.commands.layer_error_table import first_json, layer_errors_json, show_first, show_layer_errors
 from sartor.commands.options import (
     DeviceOption,
     JsonOption,
@@ -16,16 +20,18 @@ from sartor.commands.options import (
     check_error_bound,
     existing_file,
 )
+from sartor.comparing import bound_shapes, layered_manifest, open_comparison
 from sartor.config import DEFAULT_MAX_ERROR
 from sartor.errors import SartorError
 from sartor.feeds import make_feeds, read_archive
+from sartor.layer_errors import FirstBeyond, LayerComparison, LayerError
 from sartor.module_facts import module_signature
 from sartor.onnx_model.load import load_model
 from sartor.runtime.reference import OnnxRuntimeReference, output_error
 from sartor.runtime.session import Session
 from sartor.runtime.signature import Array
 from sartor.sigmoid_outputs import output_floors
-from sartor.terminal import show_json, show_table
+from sartor.terminal import show_json, show_table, tuning_progress
 from sartor.tolerance import tolerance
 
 
@@ -42,26 +48,38 @@ def compare(
     max_error: Annotated[
         float, typer.Option(help="Relative error allowed, if the model's own types do not round off more.")
     ] = DEFAULT_MAX_ERROR,
+    layers: Annotated[
+        bool, typer.Option("--layers", help="Show how far every layer is off, in the network and alone.")
+    ] = False,
+    bisect: Annotated[
+        float | None, typer.Option(metavar="BOUND", min=0.0, help="Find the first layer whose error exceeds this.")
+    ] = None,
     threads: ThreadsOption = None,
     device: DeviceOption = None,
     json: JsonOption = False,
 ) -> None:
     """Compare a module's outputs with ONNX Runtime's; exit code 1 if they differ too much."""
     check_error_bound(max_error)
+    if layers or bisect is not None:
+        layered_manifest(module)
     signature = module_signature(module)
     model = load_model(existing_file(vs))
     allowed = tolerance(model, max_error)
     feeds = make_feeds(signature.inputs, {}) if inputs is None else read_archive(inputs)
     with Session(module, device=device, threads=threads) as session:
         outputs = session.run(None, feeds)
-    reference = OnnxRuntimeReference(vs)
-    expected = dict(zip(reference.output_names, reference(feeds), strict=True))
-    floors = dict(zip(reference.output_names, output_floors(model), strict=True))
-    errors = {
-        spec.name: _error(output, expected.get(spec.name), floors.get(spec.name, 0.0))
-        for spec, output in zip(signature.outputs, outputs, strict=True)
-    }
-    _show(module, errors, allowed, json)
+    named = dict(zip((spec.name for spec in signature.outputs), outputs, strict=True))
+    errors = _output_errors(named, OnnxRuntimeReference(vs)(feeds), model)
+    inside = _Inside()
+    if layers or bisect is not None:
+        shapes = bound_shapes(model, signature)
+        del model
+        with (
+            tuning_progress() as progress,
+            open_comparison(module, vs, feeds, shapes, device=device, threads=threads, progress=progress) as comparison,
+        ):
+            inside = _look_inside(comparison, layers, bisect)
+    (_show_json if json else _show_tables)(module, errors, allowed, inside)
     worst = max(errors, key=lambda name: errors[name], default=None)
     if worst is not None and errors[worst] > allowed:
         raise DifferentResultError(
@@ -69,18 +87,49 @@ def compare(
         )
 
 
-def _error(output: Array, expected: Array | None, floor: float) -> float:
-    return math.inf if expected is None else output_error(output, expected, floor=floor)
+@dataclass(frozen=True)
+class _Inside:
+    """What was asked of the module's layers; None if it was not."""
+
+    layers: list[LayerError] | None = None
+    bound: float = 0.0
+    first: FirstBeyond | None = None
 
 
-def _show(module: Path, errors: dict[str, float], max_error: float, as_json: bool) -> None:
+def _look_inside(comparison: LayerComparison, layers: bool, bound: float | None) -> _Inside:
+    table = comparison.table() if layers else None
+    return _Inside(table) if bound is None else _Inside(table, bound, comparison.bisect(bound))
+
+
+def _output_errors(outputs: Mapping[str, Array], right: Sequence[Array], model: ModelProto) -> dict[str, float]:
+    """Errors by name; an output that the model does not have is infinitely wrong."""
+    names = [each.name for each in model.graph.output]
+    expected = dict(zip(names, right, strict=True))
+    floors = dict(zip(names, output_floors(model), strict=True))
+    return {
+        name: output_error(output, expected[name], floor=floors[name]) if name in expected else math.inf
+        for name, output in outputs.items()
+    }
+
+
+def _show_json(module: Path, errors: Mapping[str, float], allowed: float, inside: _Inside) -> None:
     """Infinite errors are null in JSON, which has no word for them."""
-    if as_json:
-        listed: list[dict[str, Any]] = [
-            {"name": name, "relative_error": error if math.isfinite(error) else None, "within": error <= max_error}
-            for name, error in errors.items()
-        ]
-        show_json({"max_error": max_error, "outputs": listed})
-        return
-    rows = [[name, f"{error:.2g}", "yes" if error <= max_error else "NO"] for name, error in errors.items()]
-    show_table(str(module), ("output", "relative error", f"within {max_error:g}"), rows, right=(1,))
+    listed = [
+        {"name": name, "relative_error": error if math.isfinite(error) else None, "within": error <= allowed}
+        for name, error in errors.items()
+    ]
+    data: dict[str, Any] = {"max_error": allowed, "outputs": listed}
+    if inside.layers is not None:
+        data["layers"] = layer_errors_json(inside.layers)
+    if inside.first is not None:
+        data["bisection"] = first_json(inside.first, inside.bound)
+    show_json(data)
+
+
+def _show_tables(module: Path, errors: Mapping[str, float], allowed: float, inside: _Inside) -> None:
+    rows = [[name, f"{error:.2g}", "yes" if error <= allowed else "NO"] for name, error in errors.items()]
+    show_table(str(module), ("output", "relative error", f"within {allowed:g}"), rows, right=(1,))
+    if inside.layers is not None:
+        show_layer_errors(inside.layers)
+    if inside.first is not None:
+        show_first(inside.first, inside.bound)

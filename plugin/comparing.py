@@ -1,0 +1,119 @@
+"""From a module and the model it was compiled from to a comparison layer by layer."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from onnx import ModelProto
+
+from sartor.codegen.target import Target
+from sartor.config import CompileConfig
+from sartor.errors import UsageError
+from sartor.front_job import Front
+from sartor.layer_errors import LayerComparison, Workshop
+from sartor.layer_tensors import layer_tensors
+from sartor.module_facts import module_manifest
+from sartor.onnx_model.graph import GraphEditor
+from sartor.pipeline import find_candidates, load_front, open_workers
+from sartor.probe_job import prepared_model
+from sartor.progress import Progress, silent
+from sartor.recipe import recipe_of_plan
+from sartor.runtime.manifest import Manifest
+from sartor.runtime.signature import Array, Signature
+from sartor.tuning.plan import Plan
+
+
+def layered_manifest(module: Path) -> Manifest:
+    """The manifest of a module that was built layer by layer.
+
+    Raises:
+        UsageError: if the module has none, or has no layers.
+    """
+    manifest = module_manifest(module)
+    if manifest is None:
+        raise UsageError(
+            f"'{module}' was not compiled by sartor, so its layers are not known; compare its outputs only"
+        )
+    if _plan(manifest, module).unsplit:
+        raise UsageError(
+            f"'{module}' has no layers, it is the whole model by stock IREE; "
+            "compile the model with --pin '*=*', which keeps it split into layers, and compare that"
+        )
+    return manifest
+
+
+def _plan(manifest: Manifest, module: Path) -> Plan:
+    return Plan.from_json(manifest.plan, f"the plan in '{module}'")
+
+
+@contextmanager
+def open_comparison(
+    module: Path,
+    model: Path,
+    feeds: Mapping[str, Array],
+    shapes: Mapping[str, tuple[int, ...]],
+    *,
+    device: str | None = None,
+    threads: int | None = None,
+    progress: Progress = silent,
+) -> Iterator[LayerComparison]:
+    """Make ready what compares the layers of a module with ONNX Runtime.
+
+    Args:
+        module: compiled by Sartor from ``model``, layer by layer.
+        model: ONNX file.
+        feeds: one array per input.
+        shapes: as ``bound_shapes`` finds them.
+        device: as for ``Session``.
+        threads: as for ``Session``.
+        progress: told what is going on.
+
+    Raises:
+        UsageError: if the module has no layers, was compiled from another model, or by another version.
+    """
+    manifest = layered_manifest(module)
+    plan = _plan(manifest, module)
+    kind, _, architecture = plan.target.partition(":")
+    config = CompileConfig(target=Target.create(kind, architecture), threads=plan.threads, shapes=shapes)
+    with open_workers(config) as pool, tempfile.TemporaryDirectory(prefix="sartor-") as directory:
+        front = load_front(model, config, pool, progress, Path(directory))
+        _check_same(front, plan, module)
+        recipe = recipe_of_plan(plan, front, find_candidates(front, config).variants, config)
+        shop = Workshop(pool, Path(directory), config, device or kind, threads, progress)
+        tensors = layer_tensors(prepared_model(front.prepared), recipe.graph)
+        yield LayerComparison(front, recipe, tensors, feeds, shop)
+
+
+def bound_shapes(model: ModelProto, signature: Signature) -> dict[str, tuple[int, ...]]:
+    """Shapes that a module was compiled for, of those inputs of its model that leave a dimension open.
+
+    Raises:
+        UsageError: if the module has no such input.
+    """
+    compiled = {spec.name: tuple(size or 0 for size in spec.shape) for spec in signature.inputs}
+    editor = GraphEditor(model.graph)
+    free = [
+        each.name
+        for each in model.graph.input
+        if not editor.is_constant(each.name) and _is_free(editor.shape(each.name))
+    ]
+    for name in free:
+        if name not in compiled:
+            raise UsageError(f"the module has no input '{name}' as the model has; name the model it was compiled from")
+    return {name: compiled[name] for name in free}
+
+
+def _is_free(shape: tuple[int, ...] | None) -> bool:
+    """A size of 0 has to be asked for as well."""
+    return shape is None or 0 in shape
+
+
+def _check_same(front: Front, plan: Plan, module: Path) -> None:
+    if front.sha256 != plan.model_sha256:
+        raise UsageError(
+            f"'{front.path}' is not the model that '{module}' was compiled from: prepared it has the SHA-256 "
+            f"{front.sha256[:12]}, the module says {plan.model_sha256[:12]}; name that model, or compile this one"
+        )

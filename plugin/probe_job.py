@@ -1,0 +1,100 @@
+"""Worker side of comparing layers: run a probe and ONNX Runtime, and say how far they are apart."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+import numpy as np
+from onnx import ModelProto, ValueInfoProto
+
+from sartor.onnx_model.graph import GraphEditor
+from sartor.onnx_model.rewrites.drop_unused import drop_unused
+from sartor.runtime.reference import OnnxRuntimeReference, output_error
+from sartor.runtime.session import Session
+from sartor.runtime.signature import Array
+from sartor.tuning.whole_net import NetFiles
+
+_INTEGERS = "biu"
+
+
+def probe_errors(
+    files: NetFiles,
+    prepared: Path | bytes,
+    feeds: Mapping[str, Array],
+    fed: Mapping[str, str],
+    expected: Mapping[str, str],
+    device: str,
+    threads: int | None,
+) -> dict[str, float]:
+    """Relative error of each output of a probe.
+
+    Args:
+        files: the compiled probe, with a manifest.
+        prepared: the prepared model.
+        feeds: one array per input of the model.
+        fed: tensor of the prepared model that each further input of the probe is fed with.
+        expected: tensor that each output should be; the shape may be another.
+        device: as for ``Session``.
+        threads: as for ``Session``.
+    """
+    right = reference_tensors(prepared_model(prepared), {*fed.values(), *expected.values()}, feeds)
+    with Session(files.module, device=device, threads=threads, parameters=files.parameters) as session:
+        manifest = session.manifest
+        specs = {each.name: each for each in manifest.inputs} if manifest else {}
+        given = {
+            name: _passed(right[tensor], specs[name].numpy_dtype, specs[name].shape) for name, tensor in fed.items()
+        }
+        values = session.run(list(expected), {**feeds, **given})
+    return {name: tensor_error(value, right[expected[name]]) for name, value in zip(expected, values, strict=True)}
+
+
+def prepared_model(prepared: Path | bytes) -> ModelProto:
+    """The prepared model that a front end stored."""
+    model: ModelProto = ModelProto.FromString(prepared if isinstance(prepared, bytes) else prepared.read_bytes())
+    return model
+
+
+def reference_tensors(
+    model: ModelProto, names: Collection[str], feeds: Mapping[str, Array], threads: int | None = None
+) -> dict[str, Array]:
+    """What ONNX Runtime computes for tensors of a model; nothing that they do not need is computed.
+
+    Args:
+        model: changed in place: the tensors become its outputs.
+        names: of tensors anywhere in the graph.
+        feeds: one array per input.
+        threads: as for ``OnnxRuntimeReference``.
+
+    Raises:
+        UsageError: if the feeds do not fit the model.
+        UnsupportedModelError: if ONNX Runtime does not load the model.
+    """
+    inputs = {each.name for each in model.graph.input}
+    wanted = sorted(set(names) - inputs)
+    found = {name: feeds[name] for name in names if name in inputs}
+    if not wanted:
+        return found
+    editor = GraphEditor(model.graph)
+    outputs = [ValueInfoProto(name=name, type=editor.type(name)) for name in wanted]
+    del model.graph.output[:]
+    model.graph.output.extend(outputs)
+    drop_unused(model)
+    values = OnnxRuntimeReference(model.SerializeToString(), threads=threads)(feeds)
+    return found | dict(zip(wanted, values, strict=True))
+
+
+def tensor_error(value: Array, right: Array) -> float:
+    """Relative error of a value inside a network: integers are numbers like others there, they may stand for reals.
+
+    The shape may be another, if the elements follow each other in the same order; 0 where there are none.
+    """
+    if right.dtype.kind in _INTEGERS:
+        return tensor_error(_passed(value, right.dtype, right.shape).astype(np.float64), right.astype(np.float64))
+    return output_error(value.reshape(right.shape), right)
+
+
+def _passed(array: Array, dtype: np.dtype[np.generic], shape: tuple[int | None, ...]) -> Array:
+    """The elements as the other side calls them: integers of IREE have no sign, and reals may be narrower."""
+    raw = array.dtype.kind in "iu" and dtype.kind in "iu" and array.dtype.itemsize == dtype.itemsize
+    return (array.view(dtype) if raw else array.astype(dtype)).reshape([size or 0 for size in shape])
