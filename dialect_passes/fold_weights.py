@@ -6,7 +6,7 @@ run time. Values that would grow (a bias broadcast over an image) stay where the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -22,6 +22,8 @@ _GROWTH = 2
 _SLACK_BYTES = 4096
 # Even a small value is not worth repeating, unless it stays as small as this.
 _TINY_BYTES = 256
+_TRANSPOSE = "linalg.transpose"
+_RESHAPES = ("tensor.collapse_shape", "tensor.expand_shape")
 _FREE = frozenset({"tensor.empty", "arith.constant", "linalg.fill"})
 
 
@@ -93,12 +95,28 @@ def _replace(
     weights: dict[str, np.ndarray],
     evaluate: Evaluate,
 ) -> None:
-    leaves = list(dict.fromkeys(leaf for target in targets for leaf in weight_leaves(source(target))))
-    text = _fold_module(function, targets, leaves)
-    types = [TensorType.parse(str(target.type)) for target in targets]
-    arrays = evaluate(text, [weights[_parameter(leaf)] for leaf in leaves], types)
-    for target, array in zip(targets, arrays, strict=True):
-        _load_instead(module, target, array, weights)
+    arrays = {target: moved for target in targets if (moved := _moved(target, weights)) is not None}
+    computed = [target for target in targets if target not in arrays]
+    if computed:
+        leaves = list(dict.fromkeys(leaf for target in computed for leaf in weight_leaves(source(target))))
+        text = _fold_module(function, computed, leaves)
+        found = evaluate(text, [weights[_parameter(leaf)] for leaf in leaves], [_type(each) for each in computed])
+        arrays |= zip(computed, found, strict=True)
+    for target in targets:
+        _load_instead(module, target, arrays[target], weights)
+
+
+def _moved(value: ir.Value, weights: Mapping[str, np.ndarray]) -> np.ndarray | None:
+    """A weight that is only transposed or reshaped, which needs neither a compiler nor a copy; None for others."""
+    op = source(value)
+    if is_weight(op):
+        return weights[_parameter(op)].view(_type(value).numpy_dtype)
+    if op.name not in (_TRANSPOSE, *_RESHAPES):
+        return None
+    array = _moved(op.operands[0], weights)
+    if array is None or op.name == _TRANSPOSE:
+        return array if array is None else array.transpose(list(ir.DenseI64ArrayAttr(op.attributes["permutation"])))
+    return array.reshape(_type(value).shape)
 
 
 def _parameter(load: ir.Operation) -> str:
@@ -139,7 +157,7 @@ def _chain(op: ir.Operation) -> list[ir.Operation]:
 def _load_instead(module: ir.Module, value: ir.Value, array: np.ndarray, weights: dict[str, np.ndarray]) -> None:
     """Store ``array`` as a new weight and make every user of ``value`` load it."""
     name = f"c{len(weights)}"
-    weights[name] = np.ascontiguousarray(array)
+    weights[name] = array
     declaration = f'util.global private @{name} = #stream.parameter.named<"model"::"{name}"> : {value.type}'
     ir.InsertionPoint.at_block_begin(module.body).insert(ir.Operation.parse(declaration))
     load = ir.Operation.create(

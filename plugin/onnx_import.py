@@ -13,11 +13,12 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
+from onnx import helper
 
 from sartor.codegen.iree_compiler import ParamData, WeightImporter, ir, onnx_importer, translate_bytecode
 from sartor.errors import CompileError, UnsupportedModelError
 from sartor.onnx_model.infer import without_weights
+from sartor.onnx_model.tensor_data import to_array
 
 PARAMETER_SCOPE = "model"
 
@@ -51,7 +52,7 @@ def _with_safe_names(model: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str,
     weights: dict[str, np.ndarray] = {}
     for tensor, original in zip(copy.graph.initializer, model.graph.initializer, strict=True):
         tensor.name = renamed[tensor.name]
-        weights[tensor.name] = numpy_helper.to_array(original)
+        weights[tensor.name] = to_array(original)
     for node in copy.graph.node:
         for index, name in enumerate(node.input):
             if name in renamed:

@@ -64,6 +64,8 @@ def dispatch_statistics(
             "parameters": [f"{scope}={file}" for scope, file in sorted((parameters or {}).items())],
             "benchmark_min_time": [f"{iterations}x"],
             "dispatch_statistics": ["true"],
+            # As a session loads them: otherwise the tool would first read hundreds of MB of weights.
+            "module_mode": ["mmap"],
             **{name: [value] for name, _, value in (flag[2:].partition("=") for flag in settings.flags)},
         }
         rows = benchmark_rows(path, entry, arguments, flags, timeout)

@@ -6,6 +6,7 @@ is opened, and checked again on the opened file.
 
 from __future__ import annotations
 
+import mmap
 import os
 import stat
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from onnx import ModelProto, TensorProto
 
 from sartor.errors import UnsupportedModelError, UsageError
+from sartor.onnx_model.held_data import hold, is_holding, release
 from sartor.onnx_model.limits import MAX_MODEL_BYTES
 from sartor.onnx_model.tensor_data import stored_bytes
 from sartor.onnx_model.walk import tensors
@@ -37,7 +39,7 @@ class _Reference:
 
 
 def inline_external_data(model: ModelProto, folder: Path) -> None:
-    """Replace every reference to external data by the data itself, in place.
+    """Replace every reference to external data by the data itself, in place; inside ``holding`` it is mapped.
 
     Raises:
         UnsupportedModelError: a location leaves ``folder``, is not a plain file of its own, or a range lies outside it.
@@ -53,8 +55,13 @@ def inline_external_data(model: ModelProto, folder: Path) -> None:
     for reference in references:
         path = _inside(folder, reference)
         with _opened(path, reference) as file:
-            data = _read(file, reference)
-        _store(reference.tensor, data)
+            data = _mapped(file, reference) if is_holding() else _read(file, reference)
+        del reference.tensor.external_data[:]
+        reference.tensor.ClearField("data_location")
+        hold(reference.tensor, data)
+    for part in (*model.graph.node, *model.graph.sparse_initializer, *model.functions, *model.training_info):
+        for tensor, _ in tensors(part):
+            release(tensor)
 
 
 def is_external(tensor: TensorProto) -> bool:
@@ -151,7 +158,7 @@ def _read(file: int, reference: _Reference) -> bytes:
     return data
 
 
-def _store(tensor: TensorProto, data: bytes) -> None:
-    del tensor.external_data[:]
-    tensor.data_location = TensorProto.DEFAULT
-    tensor.raw_data = data
+def _mapped(file: int, reference: _Reference) -> bytes | memoryview:
+    if not reference.length:
+        return b""
+    return memoryview(mmap.mmap(file, 0, access=mmap.ACCESS_READ))[reference.offset :][: reference.length]

@@ -14,6 +14,7 @@ from sartor.onnx_model.graph import MALFORMED, static_shape
 from sartor.onnx_model.infer import infer_shapes
 from sartor.onnx_model.names import name_nodes
 from sartor.onnx_model.prepared import Change, PreparedModel, TensorInfo
+from sartor.onnx_model.rewrites.dequantise_early import dequantise_early
 from sartor.onnx_model.rewrites.drop_unused import drop_unused
 from sartor.onnx_model.rewrites.eliminate_identity import eliminate_identity
 from sartor.onnx_model.rewrites.expand_operators import expand_operators
@@ -71,6 +72,7 @@ SIMPLIFY: tuple[Rewrite, ...] = (
 # What IREE cannot import, or gets wrong, in terms of what it can.
 LOWER: tuple[Rewrite, ...] = (
     expand_standard,
+    dequantise_early,
     explicit_padding,
     stretched_conv,
     split_groups,
@@ -93,12 +95,13 @@ LOWER: tuple[Rewrite, ...] = (
 )
 
 
-def prepare(model: ModelProto, shapes: Shapes | None = None) -> PreparedModel:
+def prepare(model: ModelProto, shapes: Shapes | None = None, simplifier: Rewrite = simplify) -> PreparedModel:
     """Make a loaded model ready for import; ``model`` itself is not changed.
 
     Args:
         model: as ``load_model`` returns it.
         shapes: static shape for each input that has free dimensions.
+        simplifier: takes the place of ``simplify``.
 
     Raises:
         UsageError: ``shapes`` does not fit the model.
@@ -108,6 +111,7 @@ def prepare(model: ModelProto, shapes: Shapes | None = None) -> PreparedModel:
     work.CopyFrom(model)
     del work.training_info[:]
     steps = (*NORMALISE, partial(bind_shapes, shapes=dict(shapes or {})), *MODERNISE, *SIMPLIFY, *LOWER)
+    steps = tuple(simplifier if step is simplify else step for step in steps)
     changes = tuple(change for change in map(partial(_apply, work), steps) if change.names)
     infer_shapes(work)
     check_prepared(work)

@@ -7,6 +7,7 @@ import math
 import subprocess
 import sys
 import tempfile
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
 from google.protobuf.message import DecodeError, EncodeError
@@ -15,24 +16,27 @@ from onnx import ModelProto, TensorProto, checker, helper
 from sartor.onnx_model.infer import infer_shapes
 from sartor.onnx_model.names import producer_names, restore_names
 from sartor.onnx_model.rewrites.drop_unused import drop_unused
+from sartor.onnx_model.simplify_worker import START
 
 _log = logging.getLogger(__name__)
 
 _TIMEOUT_SECONDS = 300
-_MEMORY_FACTOR = 8
-_MEMORY_BASE = 4 * 2**30
 _TAIL = 200
 _WEIGHT_ELEMENTS = 2**10
 
 
-def simplify(model: ModelProto) -> tuple[str, ...]:
+def simplify(model: ModelProto, process: SimplifyProcess | None = None) -> tuple[str, ...]:
     """Merge reshapes, slices, transposes and equal subexpressions; returns the names of the nodes that went.
 
     Node names are kept, also where onnxslim replaces nodes. Inputs and outputs are untouched. If onnxslim fails,
     crashes, takes too long or returns another signature, a warning is logged and the model stays as it is.
+
+    Args:
+        model: changed in place.
+        process: was started before; by default one is started now.
     """
     light = weights_as_inputs(model)
-    simplified = _run_worker(light)
+    simplified = _run_worker(light) if process is None else process.simplified(light)
     if simplified is None:
         return ()
     problem = _difference(light, simplified)
@@ -65,30 +69,59 @@ def _is_weight(tensor: TensorProto) -> bool:
     return math.prod(tensor.dims) > _WEIGHT_ELEMENTS
 
 
-def _run_worker(model: ModelProto) -> ModelProto | None:
-    with tempfile.TemporaryDirectory(prefix="sartor-") as folder:
-        source, target = Path(folder, "in.onnx"), Path(folder, "out.onnx")
+class SimplifyProcess(AbstractContextManager["SimplifyProcess"]):
+    """onnxslim's process, which starts at once: to import it takes longer than to simplify most models.
+
+    It serves one model. Leaving the context ends it.
+    """
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="sartor-")
+        self._source, self._target = (Path(self._folder.name, name) for name in ("in.onnx", "out.onnx"))
+        self._process: subprocess.Popen[bytes] | None = None
+        command = [sys.executable, "-m", "sartor.onnx_model.simplify_worker", str(self._source), str(self._target)]
+        # Whoever asks for a model is told that there is no process.
+        with suppress(OSError):
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                cwd=self._folder.name,
+            )
+
+    def __exit__(self, *_: object) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+        self._folder.cleanup()
+
+    def simplified(self, model: ModelProto) -> ModelProto | None:
+        """The model as onnxslim returns it, or None and a warning if it does not."""
         try:
-            size = source.write_bytes(model.SerializeToString())
-            memory = _MEMORY_BASE + _MEMORY_FACTOR * size
-            command = [
-                sys.executable,
-                "-m",
-                "sartor.onnx_model.simplify_worker",
-                str(source),
-                str(target),
-                str(memory),
-            ]
-            done = subprocess.run(command, capture_output=True, timeout=_TIMEOUT_SECONDS, check=False, cwd=folder)
-            if done.returncode:
-                reason = done.stderr.decode(errors="replace").strip()[-_TAIL:]
-                _log.warning("the model is not simplified: onnxslim failed (%s)", reason or done.returncode)
+            self._source.write_bytes(model.SerializeToString())
+            problem = self._finish()
+            if problem:
+                _log.warning("the model is not simplified: onnxslim failed (%s)", problem)
                 return None
-            result: ModelProto = ModelProto.FromString(target.read_bytes())
+            result: ModelProto = ModelProto.FromString(self._target.read_bytes())
             return result
         except (OSError, subprocess.SubprocessError, DecodeError, EncodeError, ValueError) as error:
             _log.warning("the model is not simplified: onnxslim could not be run (%s)", type(error).__name__)
             return None
+
+    def _finish(self) -> str:
+        """Let the process begin and wait until it ends; why it failed, if it did."""
+        if self._process is None:
+            raise FileNotFoundError(sys.executable)
+        _, printed = self._process.communicate(START, timeout=_TIMEOUT_SECONDS)
+        code = self._process.returncode
+        return (printed.decode(errors="replace").strip()[-_TAIL:] or str(code)) if code else ""
+
+
+def _run_worker(model: ModelProto) -> ModelProto | None:
+    with SimplifyProcess() as process:
+        return process.simplified(model)
 
 
 def _difference(model: ModelProto, simplified: ModelProto) -> str:

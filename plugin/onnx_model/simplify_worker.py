@@ -1,15 +1,24 @@
-"""``python -m sartor.onnx_model.simplify_worker IN OUT MEMORY``: onnxslim with limits, quiet unless it fails."""
+"""``python -m sartor.onnx_model.simplify_worker IN OUT``: onnxslim with limits, quiet unless it fails.
+
+It imports onnxslim, and reads IN when it is told to on standard input.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import io
 import sys
 from pathlib import Path
 
 from onnx import ModelProto
 
+START = b"\n"
+"""What it is told to start by; an end of file ends it."""
+
 _FOLDED_BYTES = 2**16
+_MEMORY_FACTOR = 8
+_MEMORY_BASE = 4 * 2**30
 
 
 def _limit_memory(size: int) -> None:
@@ -44,6 +53,14 @@ def _is_fusion(matchers: list[object]) -> bool:
     return any(".fusion." in type(matcher).__module__ for matcher in matchers)
 
 
+def _serve(source: Path, target: Path) -> None:
+    importlib.import_module("onnxslim")
+    if sys.stdin.buffer.read(len(START)) != START:
+        return
+    data = source.read_bytes()
+    _limit_memory(_MEMORY_BASE + _MEMORY_FACTOR * len(data))
+    target.write_bytes(simplify_bytes(data))
+
+
 if __name__ == "__main__":
-    _limit_memory(int(sys.argv[3]))
-    Path(sys.argv[2]).write_bytes(simplify_bytes(Path(sys.argv[1]).read_bytes()))
+    _serve(Path(sys.argv[1]), Path(sys.argv[2]))

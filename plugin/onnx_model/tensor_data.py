@@ -10,6 +10,7 @@ import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
 from sartor.errors import UnsupportedModelError
+from sartor.onnx_model.held_data import held_array, held_data
 from sartor.onnx_model.limits import MAX_DIMENSION, MAX_MODEL_BYTES, MAX_RANK
 
 _SUB_BYTE_BITS: dict[int, int] = {
@@ -65,7 +66,10 @@ def check_stored_data(tensor: TensorProto, what: str) -> None:
     size = stored_bytes(tensor, what)
     if tensor.HasField("segment"):
         raise UnsupportedModelError(f"{what} is stored in segments, which is not supported; export the model again")
-    if tensor.HasField("raw_data"):
+    held = held_data(tensor)
+    if held is not None:
+        present, expected, unit = len(held), size, "bytes"
+    elif tensor.HasField("raw_data"):
         present, expected, unit = len(tensor.raw_data), size, "bytes"
         if tensor.data_type == TensorProto.STRING:
             raise UnsupportedModelError(f"{what} holds strings as raw data, which ONNX does not allow")
@@ -92,5 +96,6 @@ def _expected_entries(tensor: TensorProto) -> int:
 
 
 def to_array(tensor: TensorProto) -> np.ndarray[Any, Any]:
-    """The values of a checked tensor."""
-    return numpy_helper.to_array(tensor)
+    """The values of a checked tensor; not to be written to."""
+    held = held_array(tensor)
+    return numpy_helper.to_array(tensor) if held is None else held

@@ -21,6 +21,10 @@ def transposed() -> ModelProto:
     return b.model([("x", (4, 8))], [("y", (4, 6))])
 
 
+def refuse(text: str, arrays: Sequence[np.ndarray], types: Sequence[TensorType]) -> list[np.ndarray]:
+    raise AssertionError(text)
+
+
 def imported(model: ModelProto) -> tuple[ir.Module, dict[str, np.ndarray]]:
     found = import_model(model)
     return ir.Module.parse(found.bytecode, ir.Context()), found.weights
@@ -42,9 +46,6 @@ def test_nothing_is_evaluated_where_nothing_is_constant() -> None:
     b = Builder()
     b.op("Relu", "y", "x")
     module, weights = imported(b.model([("x", (2, 3))], [("y", (2, 3))]))
-
-    def refuse(text: str, arrays: Sequence[np.ndarray], types: Sequence[TensorType]) -> list[np.ndarray]:
-        raise AssertionError(text)
 
     fold_weights(module, weights, refuse)
     assert weights == {}
@@ -81,3 +82,18 @@ def test_folding_gives_every_dense_constant_a_name() -> None:
     fold_weights(module, weights, evaluate)
     assert any(np.array_equal(each, np.arange(6)) for each in weights.values())
     assert "dense<[" not in str(module)
+
+
+def test_what_is_only_moved_is_neither_compiled_nor_copied() -> None:
+    b = Builder()
+    turned = b.op("Transpose", "t", b.weight(6, 8), perm=[1, 0])
+    b.op("MatMul", "y", "x", b.op("Reshape", "r", turned, b.constant(np.array([4, 12], np.int64))))
+    b.op("MatMul", "z", "x2", turned)
+    inputs = [("x", (2, 4)), ("x2", (2, 8))]
+    module, weights = imported(b.model(inputs, [("y", (2, 12)), ("z", (2, 6))]))
+    original = next(array for array in weights.values() if array.shape == (6, 8))
+    fold_weights(module, weights, refuse)
+    found = {array.shape: array for array in weights.values()}
+    np.testing.assert_array_equal(found[4, 12], original.T.reshape(4, 12))
+    np.testing.assert_array_equal(found[8, 6], original.T)
+    assert np.shares_memory(found[8, 6], original)

@@ -80,13 +80,13 @@ def _folded_weights(root: NodeProto, affine: _Affine, editor: GraphEditor) -> tu
     channels = len(affine.scale)
     if bias.size not in (1, channels) or bias.shape[-1:] not in ((1,), (channels,)):
         return None
-    scaled = _scale_channels(root, weight.astype(np.float64), affine.scale, found)
-    if scaled is None:
-        return None
     shifted = affine.scale * bias.reshape(-1).astype(np.float64) + affine.shift
     with np.errstate(over="ignore"):
-        result = scaled.astype(weight.dtype), shifted.astype(weight.dtype)
-    return result if all(np.isfinite(values.astype(np.float64)).all() for values in result) else None
+        scaled = _scale_channels(root, weight, affine.scale, found)
+        if scaled is None:
+            return None
+        result = scaled, shifted.astype(weight.dtype)
+    return result if all(np.isfinite(values).all() for values in result) else None
 
 
 def _scale_channels(root: NodeProto, weight: Array, scale: Array, found: dict[str, int]) -> Array | None:
@@ -96,8 +96,13 @@ def _scale_channels(root: NodeProto, weight: Array, scale: Array, found: dict[st
             return None
         grouped = weight.reshape(group, -1, *weight.shape[1:])
         factors = scale.reshape(group, 1, -1, *[1] * (weight.ndim - 2))
-        return (grouped * factors).reshape(weight.shape)
+        return _product(grouped, factors).reshape(weight.shape)
     axis = 0 if root.op_type == "Gemm" and found.get("transB") else _CHANNEL_AXIS[root.op_type]
     if weight.shape[axis] != len(scale):
         return None
-    return weight * scale.reshape([-1 if index == axis else 1 for index in range(weight.ndim)])
+    return _product(weight, scale.reshape([-1 if index == axis else 1 for index in range(weight.ndim)]))
+
+
+def _product(weight: Array, factors: Array) -> Array:
+    """In double precision and rounded once, without a copy of all weights in double precision."""
+    return np.multiply(weight, factors, out=np.empty(weight.shape, weight.dtype), dtype=np.float64, casting="unsafe")

@@ -12,7 +12,7 @@ from onnx import ModelProto
 from sartor.onnx_model import prepare
 from sartor.onnx_model import simplify as module
 from sartor.onnx_model.infer import infer_shapes
-from sartor.onnx_model.simplify import simplify
+from sartor.onnx_model.simplify import SimplifyProcess, simplify
 from tests.plugin.onnx_model.builders import FLOAT, model, node, relative_error, run, weights
 
 
@@ -81,3 +81,28 @@ def test_prepare_reports_what_it_did() -> None:
     changes = {change.rewrite: change.names for change in prepared.changes}
     assert set(changes) == {"simplify"}
     assert [item.op_type for item in prepared.model.graph.node].count("MatMul") == 1
+
+
+def test_a_process_that_was_started_before_gives_the_same(capfd: pytest.CaptureFixture[str]) -> None:
+    expected, built = _redundant(), _redundant()
+    removed = simplify(expected)
+    with SimplifyProcess() as process:
+        assert simplify(built, process) == removed
+    assert built == expected
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_process_that_is_not_needed_ends() -> None:
+    with SimplifyProcess() as process:
+        pass
+    assert process._process is not None
+    assert process._process.returncode is not None
+    assert not process._source.parent.exists()
+
+
+def test_without_a_program_there_is_a_warning(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "none"))
+    assert simplify(_redundant()) == ()
+    assert "could not be run (FileNotFoundError)" in caplog.text

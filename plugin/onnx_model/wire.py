@@ -1,0 +1,169 @@
+"""Takes the data of weights out of a serialised model and puts it back, without copying it.
+
+protobuf copies a tensor's bytes when it parses, copies or serialises a model, and whenever it is asked for them. In its
+encoding (https://protobuf.dev/programming-guides/encoding) they are a range of the file, which can be mapped instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from onnx import GraphProto, ModelProto, TensorProto
+
+_VARINT, _FIXED64, _LENGTH_DELIMITED, _FIXED32 = 0, 1, 2, 5
+_FIXED_BYTES = {_FIXED64: 8, _FIXED32: 4}
+_VARINT_BITS = 7
+_MAX_VARINT_BYTES = 10
+
+_GRAPH: int = ModelProto.GRAPH_FIELD_NUMBER
+_INITIALIZER: int = GraphProto.INITIALIZER_FIELD_NUMBER
+_RAW_DATA: int = TensorProto.RAW_DATA_FIELD_NUMBER
+_PLACE = (TensorProto.EXTERNAL_DATA_FIELD_NUMBER, TensorProto.DATA_LOCATION_FIELD_NUMBER)
+
+
+class _IrregularError(Exception):
+    """The bytes are no plain encoding of a model; protobuf may still make something of them."""
+
+
+@dataclass(frozen=True)
+class _Field:
+    """One field of a message: bytes ``start`` to ``end``, of which the payload begins at ``value``."""
+
+    number: int
+    wire_type: int
+    start: int
+    value: int
+    end: int
+
+
+def varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
+    """The variable-length integer at ``position`` and the position after it."""
+    value = 0
+    for index, byte in enumerate(data[position : position + _MAX_VARINT_BYTES]):
+        value |= (byte & 0x7F) << (_VARINT_BITS * index)
+        if byte < 0x80:
+            return value, position + index + 1
+    return value, len(data) + 1
+
+
+def taken_apart(data: memoryview, smallest: int) -> tuple[bytes, dict[int, memoryview]] | None:
+    """A serialised model without the data of large initialisers of its graph, and that data by initialiser.
+
+    Args:
+        data: the file's content.
+        smallest: bytes below which data stays where it is.
+
+    Returns:
+        None where the encoding is unusual or damaged, which is for protobuf to judge.
+    """
+    ranges: dict[int, memoryview] = {}
+    try:
+        fields = list(_fields(data, 0, len(data)))
+        if [each.wire_type for each in fields if each.number == _GRAPH] != [_LENGTH_DELIMITED]:
+            return None
+        pieces = [
+            _message(_GRAPH, _light_graph(data, each, smallest, ranges))
+            if each.number == _GRAPH
+            else data[each.start : each.end]
+            for each in fields
+        ]
+    except _IrregularError:
+        return None
+    return b"".join(pieces), ranges
+
+
+def put_together(light: bytes, ranges: Mapping[int, memoryview]) -> Iterator[bytes | memoryview]:
+    """The pieces of a serialised model whose initialisers have their data again; what says where it was is dropped.
+
+    Args:
+        light: as protobuf serialises a model whose large initialisers have a place instead of data.
+        ranges: data by initialiser.
+    """
+    data = memoryview(light)
+    for field in _fields(data, 0, len(data)):
+        if field.number != _GRAPH:
+            yield data[field.start : field.end]
+            continue
+        pieces = list(_full_graph(data, field, ranges))
+        yield _key(_GRAPH) + _encoded(sum(map(len, pieces)))
+        yield from pieces
+
+
+def _light_graph(data: memoryview, graph: _Field, smallest: int, ranges: dict[int, memoryview]) -> bytes:
+    pieces: list[bytes | memoryview] = []
+    index = 0
+    for field in _fields(data, graph.value, graph.end):
+        if field.number != _INITIALIZER or field.wire_type != _LENGTH_DELIMITED:
+            pieces.append(data[field.start : field.end])
+            continue
+        parts = list(_fields(data, field.value, field.end))
+        raw = [part for part in parts if part.number == _RAW_DATA and part.wire_type == _LENGTH_DELIMITED]
+        if len(raw) == 1 and raw[0].end - raw[0].value >= smallest and not any(each.number in _PLACE for each in parts):
+            ranges[index] = data[raw[0].value : raw[0].end]
+            rest = b"".join(data[part.start : part.end] for part in parts if part is not raw[0])
+            pieces.append(_message(_INITIALIZER, rest))
+        else:
+            pieces.append(data[field.start : field.end])
+        index += 1
+    return b"".join(pieces)
+
+
+def _full_graph(data: memoryview, graph: _Field, ranges: Mapping[int, memoryview]) -> Iterator[bytes | memoryview]:
+    index = 0
+    for field in _fields(data, graph.value, graph.end):
+        if field.number != _INITIALIZER:
+            yield data[field.start : field.end]
+            continue
+        if index in ranges:
+            yield from _full_tensor(data, field, ranges[index])
+        else:
+            yield data[field.start : field.end]
+        index += 1
+
+
+def _full_tensor(data: memoryview, tensor: _Field, raw: memoryview) -> Iterator[bytes | memoryview]:
+    """Fields in the order of their numbers, as protobuf writes them."""
+    parts = [each for each in _fields(data, tensor.value, tensor.end) if each.number not in _PLACE]
+    before = b"".join(data[each.start : each.end] for each in parts if each.number < _RAW_DATA)
+    after = b"".join(data[each.start : each.end] for each in parts if each.number > _RAW_DATA)
+    head = before + _key(_RAW_DATA) + _encoded(len(raw))
+    yield _key(_INITIALIZER) + _encoded(len(head) + len(raw) + len(after)) + head
+    yield raw
+    yield after
+
+
+def _fields(data: memoryview, position: int, end: int) -> Iterator[_Field]:
+    while position < end:
+        start = position
+        key, position = varint(data, position)
+        number, wire_type = key >> 3, key & 7
+        if wire_type == _VARINT:
+            value, (_, position) = position, varint(data, position)
+        elif wire_type == _LENGTH_DELIMITED:
+            length, value = varint(data, position)
+            position = value + length
+        elif wire_type in _FIXED_BYTES:
+            value, position = position, position + _FIXED_BYTES[wire_type]
+        else:
+            raise _IrregularError
+        if position > end:
+            raise _IrregularError
+        yield _Field(number, wire_type, start, value, position)
+
+
+def _message(number: int, content: bytes) -> bytes:
+    return _key(number) + _encoded(len(content)) + content
+
+
+def _key(number: int) -> bytes:
+    return _encoded(number << 3 | _LENGTH_DELIMITED)
+
+
+def _encoded(value: int) -> bytes:
+    found = bytearray()
+    while value >= 0x80:
+        found.append(value & 0x7F | 0x80)
+        value >>= _VARINT_BITS
+    found.append(value)
+    return bytes(found)
