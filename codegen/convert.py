@@ -182,15 +182,27 @@ class _LayoutConverter:
         self._permute_slice(op)
 
     def _permute_slice(self, op: ir.Operation) -> None:
-        if self._layout.block is not None:
-            raise LayoutError("a slice of blocked channels")
         small = op.results[0] if op.name == "tensor.extract_slice" else op.operands[0]
         static = len(op.operands) == (1 if op.name == "tensor.extract_slice" else 2)
         if not is_image(small) or not static:
             raise LayoutError("a slice changes the rank")
         for name in ("static_offsets", "static_sizes", "static_strides"):
-            values = list(ir.DenseI64ArrayAttr(op.attributes[name]))
-            op.attributes[name] = ir.DenseI64ArrayAttr.get([values[axis] for axis in self._layout.order])
+            values = [list(ir.DenseI64ArrayAttr(op.attributes[name]))[axis] for axis in self._layout.order]
+            op.attributes[name] = ir.DenseI64ArrayAttr.get(self._blocks_of(values, name))
+
+    def _blocks_of(self, values: list[int], name: str) -> list[int]:
+        """What a slice takes of an image in blocks: of these, whole ones."""
+        block = self._layout.block
+        if block is None:
+            return values
+        batch, channels, *pixels = values
+        if name == "static_strides":
+            if channels != 1:
+                raise LayoutError("a slice takes some channels of each block")
+            return [*values, 1]
+        if channels % block:
+            raise LayoutError("a slice cuts a block of channels")
+        return [batch, channels // block, *pixels, 0 if name == "static_offsets" else block]
 
     def _sign(self, block: ir.Block) -> None:
         """Make the function's signature that of its body."""

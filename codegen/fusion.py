@@ -4,10 +4,34 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import replace
 
 from sartor.codegen.iree_compiler import ir, shared_context
 from sartor.codegen.layer import LayerKind, Stage, Task, TensorType
 from sartor.codegen.operations import body_of, remap
+
+
+def task_of(
+    kind: LayerKind,
+    text: str,
+    inputs: tuple[TensorType, ...],
+    weights: tuple[TensorType, ...],
+    results: tuple[TensorType, ...],
+) -> Task:
+    """The task that one ``util.func public @layer`` over activations, then weights, is; named by its code alone."""
+    with shared_context():
+        module = ir.Module.parse(text)
+        body = str(module.body.operations[0].operation.get_asm(use_local_scope=True))
+    return Task(hashlib.sha256(body.encode()).hexdigest()[:16], kind, body, inputs, weights, results)
+
+
+def follow(first: Task, second: Task) -> Task:
+    """A task of the kind of ``first`` that computes both, ``second`` from the only result of ``first``.
+
+    Activations are those of ``first``, then the others of ``second``; the same goes for weights. It is one like any
+    other, without stages: what computes the first applies if what follows can be taken in.
+    """
+    return replace(fuse(first, second, 0), kind=first.kind, stages=())
 
 
 def fuse(first: Task, second: Task, slot: int) -> Task:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sartor.codegen.grouped import GROUPED
 from sartor.codegen.iree_compiler import ir
 from sartor.codegen.layer import LayerKind
 from sartor.codegen.operations import (
@@ -79,6 +80,15 @@ def _is_generic_contraction(op: ir.Operation) -> bool:
     return reductions > 0 and products and permutations and body[-2] in ("arith.addf", "arith.addi")
 
 
+def _is_row_maximum(op: ir.Operation) -> bool:
+    """The beginning of a softmax along the last dimension, the rest of which follows it by rows."""
+    if op.name != "linalg.generic":
+        return False
+    kinds = ["reduction" in str(kind) for kind in ir.ArrayAttr(op.attributes["iterator_types"])]
+    body = [child.name for child in nested(op) if child != op]
+    return kinds[-1:] == [True] and sum(kinds) == 1 and "arith.maximumf" in body
+
+
 def _rank(value: ir.Value) -> int:
     return ir.RankedTensorType(value.type).rank if isinstance(value.type, ir.RankedTensorType) else 0
 
@@ -136,19 +146,29 @@ class _Partitioner:
 
     def _companion_kind(self, op: ir.Operation) -> LayerKind:
         """Ops on images follow their neighbours' layout; all others are tied to ONNX's."""
+        if _is_row_maximum(op):
+            return LayerKind.FIXED
         image = any(_rank(value) == _IMAGE_RANK for value in [*used_values(op), *op.results])
         reshape = op.name in _RESHAPES or op.name == "linalg.transpose"
         return LayerKind.TOLERANT if image and not reshape else LayerKind.FIXED
 
     def _take_feeders(self, group: Group) -> None:
-        """Pads of images, and reshapes of matrices, that feed the root alone, and transposes that keep rows."""
+        """What feeds the root alone: pads of images, splits of channels into groups, what keeps rows of matrices."""
         pending = list(self._producers[group.root])
         while pending:
             op = pending.pop()
-            if _may_feed(op, group.kind) and op not in self._taken and len(self._users[op]) == 1:
+            if self._may_feed(op, group) and op not in self._taken and len(self._users[op]) == 1:
                 self._taken[op] = group
                 group.ops.append(op)
                 pending.extend(self._producers[op])
+
+    def _may_feed(self, op: ir.Operation, group: Group) -> bool:
+        """Whether a root takes in the op before it."""
+        if group.kind is LayerKind.CONTRACTION:
+            return op.name in _RESHAPES or _keeps_rows(op)
+        if _is_grouped(group.root) and op.results[0] == group.root.operands[0]:
+            return bool(op.name == "tensor.expand_shape")
+        return op.name in _PADS
 
     def _take_followers(self, group: Group) -> None:
         """The longest run of followers after which only one op's results are used outside."""
@@ -179,6 +199,8 @@ class _Partitioner:
             return self._companion_kind(op) is LayerKind.TOLERANT and op.name != "tensor.pad"
         if group.kind is LayerKind.CONTRACTION and (op.name in _RESHAPES or _turns_batches(op, group.root)):
             return True
+        if _is_grouped(group.root) and op.name == "tensor.collapse_shape":
+            return bool(op.operands[0] == group.root.results[0])
         return is_elementwise(op) and _elements(op) == _elements(group.root)
 
     def _leaving(self, members: set[ir.Operation], group: Group) -> int:
@@ -190,11 +212,9 @@ class _Partitioner:
         return sorted(groups, key=lambda group: max(self._order[op] for op in group.ops))
 
 
-def _may_feed(op: ir.Operation, kind: LayerKind) -> bool:
-    """Whether a root of this kind takes in the op before it."""
-    if kind is LayerKind.CONTRACTION:
-        return op.name in _RESHAPES or _keeps_rows(op)
-    return op.name in _PADS
+def _is_grouped(op: ir.Operation) -> bool:
+    """A convolution over images whose channels are split into groups, which come and go as plain images."""
+    return bool(op.name == GROUPED)
 
 
 def _keeps_rows(op: ir.Operation) -> bool:

@@ -15,9 +15,11 @@ from sartor.codegen.routine import Variant
 from sartor.codegen.schema import Schema
 from sartor.dialect_passes.form_layers import LayerGraph
 from sartor.dialect_passes.fuse_layers import apply_fusions
+from sartor.dialect_passes.split_layers import apply_childnets
+from sartor.tuning.childnet_choices import names_childnet
 from sartor.tuning.cost import Cost
 from sartor.tuning.selection.problem import Choice
-from sartor.tuning.selection.selection import Selection
+from sartor.tuning.selection.selection import Assignment, Selection
 
 _INSIDE = "inside "
 
@@ -47,20 +49,30 @@ def _named_for(label: str) -> str:
 
 
 def chosen_layers(
-    graph: LayerGraph, variants: Mapping[str, tuple[Variant, ...]], selection: Selection
+    graph: LayerGraph, variants: Mapping[str, tuple[Variant, ...]], selection: Selection | Assignment
 ) -> tuple[LayerGraph, dict[str, Variant]]:
-    """The graph with the fused layers that were selected, and the variant of each of its layers."""
+    """The graph with the fused layers and the children that were selected, and the variant of each of its layers."""
     names = {name: choice.name for name, choice in selection.choices.items()}
-    fused: dict[str, str] = {}
-    for fusion in graph.fusions:
-        label, chosen = fusion.layer.name, names[fusion.members[0]]
-        if chosen.startswith(_named_for(label)):
-            fused[label] = chosen.removeprefix(_named_for(label))
+    fused = {
+        each.layer.name: names[each.members[0]].removeprefix(_named_for(each.layer.name))
+        for each in graph.fusions
+        if names[each.members[0]].startswith(_named_for(each.layer.name))
+    }
+    children = {
+        each.layer: chosen_layers(each.graph, variants, selection.childnets[each.layer])
+        for each in graph.childnets
+        if names_childnet(names[each.layer], each)
+    }
     applied = apply_fusions(graph, fused)
-    return applied, {
+    chosen = {
         layer.name: _named(variants[layer.task.key], fused.get(layer.name) or names[layer.name])
         for layer in applied.layers
+        if layer.name not in children
     }
+    for _, inner in children.values():
+        chosen |= inner
+    expanded = apply_childnets(applied, {name: inner for name, (inner, _) in children.items()})
+    return expanded, {layer.name: chosen[layer.name] for layer in expanded.layers}
 
 
 def _named(variants: tuple[Variant, ...], descriptor: str) -> Variant:

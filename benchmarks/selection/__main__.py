@@ -15,14 +15,15 @@ from typing import Annotated, Any
 
 import typer
 
-from benchmarks.selection import growth, layouts, learning, sampling, solvers
+from benchmarks.selection import growth, layout_run, layouts, learning, sampling, solvers
 from benchmarks.selection.extract import NotTunedError, extract
 from benchmarks.selection.network_tables import load_all, save
 from benchmarks.selection.results import markdown, write_csv
-from benchmarks.zoo import NETWORKS
+from benchmarks.zoo import NETWORKS, write
 from sartor.config import CompileConfig
 from sartor.errors import SartorError
 from sartor.pipeline import open_workers
+from sartor.terminal import tuning_progress
 from sartor.tuning.store import Store
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help=__doc__, pretty_exceptions_enable=False)
@@ -31,6 +32,7 @@ _Tables = Annotated[Path, typer.Option("--tables", help="Folder with what `table
 _Output = Annotated[Path, typer.Option("--output", "-o", help="Folder for CSV files and plots.")]
 _TABLES = Path("build/selection/tables")
 _OUTPUT = Path("build/selection")
+_DATABASE = Path("build/selection/tuning.db")
 
 
 @app.command()
@@ -77,9 +79,25 @@ def compare_sampling(tables: _Tables = _TABLES, output: _Output = _OUTPUT) -> No
 
 
 @app.command("layouts")
-def compare_layouts(tables: _Tables = _TABLES, output: _Output = _OUTPUT) -> None:
-    """What layouts gain, step by step (NeoCPU, table 3)."""
-    _publish("layouts", layouts.run(load_all(tables)), layouts.plot, output)
+def compare_layouts(
+    tables: _Tables = _TABLES,
+    output: _Output = _OUTPUT,
+    run: Annotated[
+        list[str] | None, typer.Option("--run", help="Zoo network or ONNX file to compile in all steps, and time.")
+    ] = None,
+    db: Annotated[Path, typer.Option(help="Tuning database of the networks to run.")] = _DATABASE,
+    threads: Annotated[int, typer.Option(help="Thread count to tune for and run on.")] = 1,
+    seconds: Annotated[float, typer.Option(help="How long to time.")] = 60.0,
+) -> None:
+    """What layouts gain, step by step (NeoCPU, table 3): by the tables or, with --run, as whole networks."""
+    if not run:
+        _publish("layouts", layouts.run(load_all(tables)), layouts.plot, output)
+        return
+    config = CompileConfig(threads=threads, database=db)
+    models = [write(each, output) if each in NETWORKS else Path(each) for each in run]
+    with tuning_progress() as progress:
+        rows = [row for model in models for row in layout_run.run(model, config, seconds, progress)]
+    print(f"## layouts, measured\n\n{markdown(rows)}\n\n{write_csv(rows, output / 'layouts-run.csv')}", flush=True)
 
 
 @app.command("growth")

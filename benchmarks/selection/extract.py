@@ -11,7 +11,6 @@ from statistics import median
 
 from benchmarks.selection.network_tables import NetworkTables, TaskTimes, TimedVariant
 from benchmarks.zoo import write
-from sartor.codegen.layouts import same_bytes
 from sartor.codegen.schema import Schema
 from sartor.codegen.target import Target
 from sartor.config import CompileConfig
@@ -106,11 +105,7 @@ def _kinds(graph: LayerGraph, tables: Tables, config: CompileConfig) -> dict[tup
         (edge, produced, needed): AdaptKind(types[edge.producer], produced, needed)
         for edge, produced, needed in problem.adapts
     }
-    return {
-        place: kind
-        for place, kind in kinds.items()
-        if not same_bytes(kind.logical, kind.source.layout, kind.target.layout)
-    }
+    return {place: kind for place, kind in kinds.items() if not kind.is_free}
 
 
 def _types(graph: LayerGraph, problem: Problem) -> Iterator[tuple[str, str]]:

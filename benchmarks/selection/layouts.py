@@ -5,8 +5,8 @@
 3. Transform elimination: layers pass that layout on, and conversions are left only where it is not possible.
 4. Global search: every layer may take any layout.
 
-All are sums of the tables. The steps differ from the paper's in the first: here it also brings in kernels instead of
-IREE's code generation, as blocks of channels are computed by kernels only.
+All are sums of the tables; ``layout_run`` compiles and times them. The steps differ from the paper's in the first: here
+it also brings in kernels instead of IREE's code generation, as blocks of channels are computed by kernels only.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from sartor.tuning.selection.selection import Assignment, evaluate
 
 BLOCKED = "nchw16c"
 CHANNELS_LAST = "nhwc"
-_CONVOLUTIONS = (LayerKind.CONVOLUTION, LayerKind.DEPTHWISE)
+CONVOLUTIONS = (LayerKind.CONVOLUTION, LayerKind.DEPTHWISE)
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def _steps(tables: NetworkTables) -> Steps:
 
 
 def _is_convolution(times: TaskTimes) -> bool:
-    return times.task.kind in _CONVOLUTIONS
+    return times.task.kind in CONVOLUTIONS
 
 
 def _milliseconds(seconds: float | None) -> float | None:

@@ -7,7 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from sartor.codegen.convert import Converted, convert_images, has_images
-from sartor.codegen.layer import Layer
+from sartor.codegen.fusion import task_of
+from sartor.codegen.layer import Layer, LayerKind, Task, TensorType
 from sartor.codegen.routine import Rejected
 from sartor.front_job import Front
 
@@ -38,7 +39,6 @@ def test_a_converted_layer_has_a_physical_signature(front_of: FrontOf) -> None:
     [
         ("hard_swish", "conv", "nchw16c", "3 channels do not divide into blocks of 16"),
         ("one_channel", "conv", "nchw16c", "1 channels do not divide"),
-        ("split", "left", "nchw16c", "a slice of blocked channels"),
     ],
 )
 def test_a_layer_that_is_tied_to_its_layout_says_how(
@@ -47,6 +47,29 @@ def test_a_layer_that_is_tied_to_its_layout_says_how(
     answer = convert_images(layer(front_of(model), name).task, layout)
     assert isinstance(answer, Rejected)
     assert reason in answer.reason
+
+
+def _slice(first: int, count: int) -> Task:
+    """Every row of ``count`` of 64 channels."""
+    image, part = TensorType((1, 64, 4, 4), "f32"), TensorType((1, count, 4, 4), "f32")
+    text = f"""util.func public @layer(%arg0: {image}) -> {part} {{
+  %part = tensor.extract_slice %arg0[0, {first}, 0, 0] [1, {count}, 4, 4] [1, 1, 1, 1] : {image} to {part}
+  util.return %part : {part}
+}}"""
+    return task_of(LayerKind.TOLERANT, text, (image,), (), (part,))
+
+
+def test_a_slice_of_whole_blocks_of_channels_is_one_of_blocks() -> None:
+    converted = convert_images(_slice(32, 16), "nchw16c")
+    assert isinstance(converted, Converted)
+    assert "[0, 2, 0, 0, 0] [1, 1, 4, 4, 16] [1, 1, 1, 1, 1]" in converted.implementation().body
+
+
+@pytest.mark.parametrize(("first", "count"), [(8, 16), (0, 8), (16, 24)])
+def test_a_slice_does_not_cut_a_block(first: int, count: int) -> None:
+    answer = convert_images(_slice(first, count), "nchw16c")
+    assert isinstance(answer, Rejected)
+    assert "block" in answer.reason
 
 
 def test_the_task_itself_is_not_changed(front_of: FrontOf) -> None:

@@ -15,9 +15,9 @@ from sartor.codegen.operations import body_of, entry_function
 from sartor.dialect_passes.constants import constant_ops
 from sartor.dialect_passes.form_layers import LayerGraph, split_shared_pads
 from sartor.dialect_passes.partition import partition
-from sartor.front_job import Front
+from sartor.front_job import Front, run_front
 from tests.hash_seeds import printed_under_hash_seeds
-from tests.tiny_models import MODELS
+from tests.tiny_models import MODELS, Builder
 
 FrontOf = Callable[[str], Front]
 COMPILED = sorted(set(MODELS) - {"nothing_computed"})
@@ -101,6 +101,19 @@ def test_a_value_that_is_an_output_too_ends_its_layer(front_of: FrontOf) -> None
     graph = front_of("inner_output").graph
     assert [each.source.source for each in graph.outputs if each.source] == ["conv2", "conv1"]
     assert [each.name for each in graph.outputs] == ["y", "inner"]
+
+
+def test_a_softmax_over_the_last_dimension_of_an_image_is_one_layer(tmp_path: Path) -> None:
+    b = Builder()
+    b.op("Softmax", "y", b.op("MatMul", "scores", "x", "x"), axis=-1)
+    path = tmp_path / "softmax.onnx"
+    onnx.save(b.model([("x", (2, 3, 8, 8))], [("y", (2, 3, 8, 8))]), path)
+    front = run_front(path, {}, None)
+    assert isinstance(front, Front)
+    assert [(each.name, each.task.kind) for each in front.graph.layers] == [
+        ("scores", LayerKind.CONTRACTION),
+        ("y", LayerKind.FIXED),
+    ]
 
 
 def test_an_output_may_be_an_input(front_of: FrontOf) -> None:

@@ -1,0 +1,229 @@
+"""The steps of NeoCPU's Table 3 as whole networks: each compiled by its own plan, all timed interleaved in one run.
+
+The steps are those of ``layouts``. Every one is a selection from fewer candidates, so that conversions are measured as
+for any other plan. Where layers convert around themselves, a layer that does nothing stands behind each convolution and
+holds ONNX's layout; no code is left of it.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from benchmarks.peers import Run, sartor_peer
+from benchmarks.selection.layouts import BLOCKED, CHANNELS_LAST, CONVOLUTIONS
+from sartor.building import Builder
+from sartor.codegen.fusion import task_of
+from sartor.codegen.layer import Layer, LayerKind, Task, TensorType, ValueRef
+from sartor.codegen.routine import Variant, variants_of
+from sartor.codegen.routines.stock import Stock
+from sartor.config import CompileConfig
+from sartor.dialect_passes.form_layers import LayerGraph
+from sartor.front_job import Front
+from sartor.pipeline import find_candidates, load_front, make_tuner, open_workers, tune
+from sartor.progress import Progress, silent
+from sartor.recipe import Recipe
+from sartor.runtime.benchmark import time_interleaved
+from sartor.runtime.reference import OnnxRuntimeReference, relative_error
+from sartor.selecting import PlanSelector
+from sartor.tuning.measurement import Measurement, MeasurementKey, Status
+from sartor.tuning.selection.limits import UNLIMITED
+from sartor.tuning.store import Store
+from sartor.tuning.tables import Tables
+from sartor.tuning.tuner import Tuner
+
+_SEAM = "held in ONNX's layout: "
+BASELINE = "baseline"
+# The baseline takes so much longer than the rest that it is timed in rounds of its own, with all others between.
+_FEWEST_ROUNDS = 5
+# Seconds; a measurement is more than zero.
+_NOTHING = 1e-12
+
+Keep = Callable[[Task, Sequence[Variant]], Sequence[Variant]]
+"""Which candidates of a task a step leaves."""
+
+
+@dataclass(frozen=True)
+class MeasuredStep:
+    """A step of one network, run.
+
+    Attributes:
+        network: name.
+        threads: that it was tuned for and run on.
+        step: which one.
+        conversions: how many the plan has that move bytes.
+        predicted: milliseconds by the tables.
+        measured: median milliseconds of an inference.
+        spread: between the quartiles of these, in percent.
+        faster: how many times faster than the baseline, measured.
+        error: relative error against ONNX Runtime.
+    """
+
+    network: str
+    threads: int
+    step: str
+    conversions: int
+    predicted: float
+    measured: float
+    spread: float
+    faster: float
+    error: float
+
+
+def run(model: Path, config: CompileConfig, seconds: float, progress: Progress = silent) -> list[MeasuredStep]:
+    """Tune a network as far as the database does not know it, build all steps, and time them in turn.
+
+    Args:
+        model: ONNX file.
+        config: database, threads and target.
+        seconds: how long to time.
+        progress: told what is going on.
+
+    Raises:
+        SartorError: if a step has no plan, or does not compile or run.
+    """
+    with tempfile.TemporaryDirectory(prefix="sartor-") as folder, open_workers(config) as pool:
+        directory = Path(folder)
+        with Store.open(config.database) as store:
+            front = load_front(model, config, pool, progress, directory)
+            tuner = make_tuner(store, pool, config, progress, directory)
+            tables = tune(front, find_candidates(front, config, everything=False), tuner, config)
+            plans = step_plans(front, tables, tuner, config, progress)
+        built = {}
+        for name, (own, recipe) in plans.items():
+            place = directory / name.replace(" ", "-")
+            place.mkdir()
+            (build,) = Builder(own, pool, place, config, progress).build([recipe])
+            built[name] = sartor_peer(build.files.module, config.threads)
+        return _time(model, front, config, {name: recipe for name, (_, recipe) in plans.items()}, built, seconds)
+
+
+def step_plans(
+    front: Front, tables: Tables, tuner: Tuner, config: CompileConfig, progress: Progress = silent
+) -> dict[str, tuple[Front, Recipe]]:
+    """The best plan of each step, with the layers that it is of."""
+    held = replace(front, graph=with_seams(front.graph))
+    steps: dict[str, tuple[Front, Tables]] = {
+        BASELINE: (front, restricted(tables, front.graph, lambda _, found: found[:1])),
+        "layout": (held, with_seam_times(restricted(tables, front.graph, _convolutions_in_blocks), held.graph, config)),
+        "transform elimination": (front, restricted(tables, front.graph, _through(BLOCKED))),
+        "channels last": (front, restricted(tables, front.graph, _through(CHANNELS_LAST))),
+        "global search": (front, tables),
+    }
+    plans: dict[str, tuple[Front, Recipe]] = {}
+    adapts = dict(tables.adapts)
+    for name, (own, fewer) in steps.items():
+        (recipe, *_), known = PlanSelector(own, tuner, config, progress).select(
+            replace(fewer, adapts=adapts), UNLIMITED
+        )
+        adapts.update(known.adapts)
+        plans[name] = own, recipe
+    return plans
+
+
+def restricted(tables: Tables, graph: LayerGraph, keep: Keep) -> Tables:
+    """Tables of fewer candidates of each task, at the times that all of them have together."""
+    variants, measured = {}, {}
+    for key, task in graph.tasks().items():
+        usable = tables.usable(key)
+        variants[key] = tuple(keep(task, [variant for variant, _ in usable]))
+        measured[key] = {
+            variant.descriptor: _taking(measurement, tables.seconds(key, variant.descriptor))
+            for variant, measurement in usable
+        }
+    return replace(tables, variants=variants, measured=measured)
+
+
+def _taking(measurement: Measurement, seconds: float | None) -> Measurement:
+    return replace(measurement, samples=(seconds or _NOTHING,), baseline_samples=())
+
+
+def _convolutions_in_blocks(task: Task, found: Sequence[Variant]) -> Sequence[Variant]:
+    """Convolutions in blocks of channels, everything else as it is."""
+    return (task.kind in CONVOLUTIONS and _writing(found, BLOCKED)) or found[:1]
+
+
+def _through(layout: str) -> Keep:
+    """What reads and writes a layout, or else what writes it, or else everything."""
+    return lambda _, found: _writing(found, layout) or found
+
+
+def _writing(found: Sequence[Variant], layout: str) -> Sequence[Variant]:
+    writing = [each for each in found if each.implementation.output == layout]
+    through = [each for each in writing if all(read == layout for read in each.implementation.inputs)]
+    return through or writing
+
+
+def with_seams(graph: LayerGraph) -> LayerGraph:
+    """The graph with a layer behind each convolution that hands its result on in ONNX's layout."""
+    seams: dict[str, Layer] = {}
+
+    def moved(ref: ValueRef) -> ValueRef:
+        return ValueRef(seams[ref.source].name, 0) if ref.source in seams else ref
+
+    layers: list[Layer] = []
+    for layer in graph.layers:
+        layers.append(replace(layer, inputs=tuple(map(moved, layer.inputs))))
+        if layer.task.kind in CONVOLUTIONS:
+            (result,) = layer.task.results
+            seams[layer.name] = Layer(f"{_SEAM}{layer.name}", (), _seam(result), (ValueRef(layer.name, 0),), ())
+            layers.append(seams[layer.name])
+    outputs = tuple(replace(each, source=moved(each.source)) if each.source else each for each in graph.outputs)
+    return LayerGraph(tuple(layers), graph.inputs, outputs)
+
+
+def _seam(tensor: TensorType) -> Task:
+    text = f"util.func public @layer(%arg0: {tensor}) -> {tensor} {{ util.return %arg0 : {tensor} }}"
+    return task_of(LayerKind.FIXED, text, (tensor,), (), (tensor,))
+
+
+def with_seam_times(tables: Tables, graph: LayerGraph, config: CompileConfig) -> Tables:
+    """The tables, in which layers that do nothing take no time."""
+    variants, measured = dict(tables.variants), dict(tables.measured)
+    for layer in graph.layers:
+        if layer.name.startswith(_SEAM):
+            key = layer.task.key
+            variants[key] = tuple(
+                each for each in variants_of(Stock(), layer.task, config.target) if isinstance(each, Variant)
+            )
+            name = variants[key][0].descriptor
+            stored = MeasurementKey(key, name, "", "", config.threads, "", config.target.key)
+            measured[key] = {name: Measurement(stored, Status.OK, (_NOTHING,))}
+    return replace(tables, variants=variants, measured=measured)
+
+
+def _time(
+    model: Path,
+    front: Front,
+    config: CompileConfig,
+    recipes: Mapping[str, Recipe],
+    built: Mapping[str, Run],
+    seconds: float,
+) -> list[MeasuredStep]:
+    feeds = front.samples
+    reference = OnnxRuntimeReference(model, threads=config.threads)(feeds)
+    errors = {name: relative_error(each(feeds), reference) for name, each in built.items()}
+    calls = {name: (lambda each=each: each(feeds)) for name, each in built.items()}
+    slow = time_interleaved(calls, min_rounds=_FEWEST_ROUNDS, min_seconds=0.0)[BASELINE]
+    quick = {name: each for name, each in calls.items() if name != BASELINE}
+    samples = time_interleaved(quick, min_rounds=_FEWEST_ROUNDS, min_seconds=seconds) | {BASELINE: slow}
+    return [
+        MeasuredStep(
+            network=model.stem,
+            threads=config.threads,
+            step=name,
+            conversions=_conversions(recipe),
+            predicted=(recipe.plan.predicted or 0.0) * 1e3,
+            measured=samples[name].median * 1e3,
+            spread=100 * (samples[name].quantile(0.75) - samples[name].quantile(0.25)) / samples[name].median,
+            faster=slow.median / samples[name].median,
+            error=errors[name],
+        )
+        for name, recipe in recipes.items()
+    ]
+
+
+def _conversions(recipe: Recipe) -> int:
+    return sum(bool(each.seconds) for each in recipe.plan.adapts)

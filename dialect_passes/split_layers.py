@@ -1,0 +1,191 @@
+"""Give layers that no kernel computes childnets: further layers that compute the same, tuned like any other.
+
+Two kinds are worth it. A convolution in groups becomes the image in parts, a dense convolution of each part, and the
+parts joined. Where there are no kernels for the parts, or none for a large convolution without groups, a gather of
+patches and a product with them are another way. Children are layers: they may be fused, and have childnets in turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from sartor.codegen.grouped import Sliding, sliding_of
+from sartor.codegen.im2col_children import patches_task, product_task
+from sartor.codegen.layer import Layer, NetworkValue, Task, ValueRef
+from sartor.codegen.machine import Machine, kernel_machine
+from sartor.codegen.operation_count import operation_count
+from sartor.codegen.part_children import dense_filters, groups_of_a_part, join_task, part_task, parts_task
+from sartor.codegen.routine import dtype_of
+from sartor.codegen.target import Target
+from sartor.dialect_passes.form_layers import Childnet, LayerGraph
+from sartor.dialect_passes.fuse_layers import apply_fusions, find_fusions
+
+CHILDNET = "childnet"
+"""What descriptors of childnets have in the place of an operation."""
+
+# With fewer operations a layer in groups takes about as long as its children take to start.
+_FEWEST_OPERATIONS = 200_000
+# Other layers have routines enough; a product gains where there is much to do.
+_MANY_OPERATIONS = 50_000_000
+# Channels that are worth a convolution of their own where no vector says how many.
+_FEWEST_CHANNELS = 16
+# Parts are layers, and a network is not to have thousands of them.
+_MOST_PARTS = 64
+
+
+def find_childnets(
+    graph: LayerGraph, weights: Mapping[str, np.ndarray], target: Target
+) -> tuple[LayerGraph, dict[str, np.ndarray]]:
+    """The graph with childnets where they promise to gain, and the weights that are new in them.
+
+    Args:
+        graph: layers with their fusions.
+        weights: arrays by name.
+        target: what layers are compiled for; what has kernels there needs no childnet.
+    """
+    splitter = _Splitter(weights, target)
+    return splitter.split(graph), splitter.made
+
+
+@dataclass
+class _Splitter:
+    """Splits layers, and keeps the weights that this takes.
+
+    Attributes:
+        weights: of the network.
+        target: what layers are compiled for.
+        made: new weights.
+    """
+
+    weights: Mapping[str, np.ndarray]
+    target: Target
+    made: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def split(self, graph: LayerGraph) -> LayerGraph:
+        """The graph with childnets, and theirs."""
+        names = {layer.name for layer in graph.all_layers()}
+        found = []
+        for layer in graph.layers:
+            for each in self._childnets(layer):
+                # A plan tells layers apart by their names alone.
+                if not names & {child.name for child in each.graph.layers}:
+                    inner = self.split(find_fusions(each.graph))
+                    found.append(replace(each, graph=inner))
+                    names.update(child.name for child in inner.all_layers())
+        return replace(graph, childnets=tuple(found))
+
+    def _childnets(self, layer: Layer) -> Iterator[Childnet]:
+        sliding, operations = sliding_of(layer.task), operation_count(layer.task)
+        if sliding is None:
+            return
+        machine = kernel_machine(layer.task, self.target)
+        kernels = isinstance(machine, Machine)
+        if sliding.groups == 1 and (kernels or sliding.is_pointwise or operations < _MANY_OPERATIONS):
+            return
+        if operations < _FEWEST_OPERATIONS:
+            return
+        lanes = machine.lanes if isinstance(machine, Machine) else _FEWEST_CHANNELS
+        together = groups_of_a_part(sliding, lanes)
+        parts = sliding.groups // together if together else None
+        if parts is not None and parts <= _MOST_PARTS:
+            yield self._parts(layer, sliding, parts)
+        if sliding.image.shape[0] == 1 and not (kernels and parts):
+            yield self._patches(layer, sliding)
+
+    def _patches(self, layer: Layer, sliding: Sliding) -> Childnet:
+        """The patches under all pixels, and a product with the filters."""
+        patches = _child(layer, "patches", patches_task(sliding), (ValueRef(None, sliding.activation),))
+        others = tuple(ValueRef(None, index) for index in sliding.tail_inputs)
+        product = _child(
+            layer,
+            "product",
+            product_task(sliding),
+            (ValueRef(patches.name, 0), *others),
+            (*_convolved(layer, sliding), *_followed(layer, sliding)),
+        )
+        return self._childnet(layer, "patches", (patches, product))
+
+    def _parts(self, layer: Layer, sliding: Sliding, parts: int) -> Childnet:
+        """The image in parts, a dense convolution of each, and their results joined."""
+        split = _child(layer, "split", parts_task(sliding, parts), (ValueRef(None, sliding.activation),))
+        task, weights = part_task(sliding, parts), self._weights_of_parts(layer, sliding, parts)
+        convolved = [
+            _child(layer, f"part{index}", task, (ValueRef(split.name, index),), weights[index])
+            for index in range(parts)
+        ]
+        join = join_task(sliding, parts)
+        tail = len(join.inputs) > parts or bool(join.weights)
+        others = tuple(ValueRef(None, index) for index in sliding.tail_inputs) if tail else ()
+        refs = (*(ValueRef(each.name, 0) for each in convolved), *others)
+        joined = _child(layer, "join", join, refs, _followed(layer, sliding) if tail else ())
+        return self._childnet(layer, f"parts{{parts={parts}}}", (split, *convolved, joined))
+
+    def _weights_of_parts(self, layer: Layer, sliding: Sliding, parts: int) -> list[tuple[str, ...]]:
+        """Names of the weights of each part, which are new."""
+        names = _convolved(layer, sliding)
+        arrays = [dense_filters(self.weights[names[0]], parts)]
+        arrays += [np.split(self.weights[name], parts) for name in names[1:]]
+        found = []
+        for index in range(parts):
+            own = tuple(f"{name}/{parts}.{index}" for name in names)
+            self.made |= {name: several[index] for name, several in zip(own, arrays, strict=True)}
+            found.append(own)
+        return found
+
+    def _childnet(self, layer: Layer, method: str, layers: tuple[Layer, ...]) -> Childnet:
+        inputs = tuple(
+            NetworkValue(f"{layer.name}:{index}", each, each.numpy_dtype.name)
+            for index, each in enumerate(layer.task.inputs)
+        )
+        (result,) = layer.task.results
+        output = NetworkValue(layer.name, result, result.numpy_dtype.name, ValueRef(layers[-1].name, 0))
+        descriptor = f"{self.target.device}:{dtype_of(layer.task)}/{CHILDNET}.{method}"
+        return Childnet(layer.name, descriptor, LayerGraph(layers, inputs, (output,)))
+
+
+def _child(layer: Layer, part: str, task: Task, inputs: tuple[ValueRef, ...], weights: tuple[str, ...] = ()) -> Layer:
+    return Layer(f"{layer.name}/{part}", layer.nodes, task, inputs, weights)
+
+
+def _convolved(layer: Layer, sliding: Sliding) -> tuple[str, ...]:
+    """Names of the filter and the bias."""
+    indices = (sliding.weight, *([] if sliding.bias is None else [sliding.bias]))
+    return tuple(layer.weights[index] for index in indices)
+
+
+def _followed(layer: Layer, sliding: Sliding) -> tuple[str, ...]:
+    """Names of what follows' weights."""
+    return tuple(layer.weights[index] for index in sliding.tail_weights)
+
+
+def apply_choices(graph: LayerGraph, names: Collection[str]) -> LayerGraph:
+    """The graph that has the layers of these names: fused ones for their members, children for what they compute."""
+    nets = {
+        each.layer: apply_choices(each.graph, names)
+        for each in graph.childnets
+        if any(layer.name in names for layer in each.graph.all_layers())
+    }
+    return apply_childnets(apply_fusions(graph, names), nets)
+
+
+def apply_childnets(graph: LayerGraph, nets: Mapping[str, LayerGraph]) -> LayerGraph:
+    """The graph with the layers of a net in the place of each layer that one is given for, by name."""
+    results = {name: each.outputs[0].source for name, each in nets.items()}
+
+    def moved(ref: ValueRef) -> ValueRef:
+        return results.get(ref.source or "") or ref
+
+    layers: list[Layer] = []
+    for layer in graph.layers:
+        given = tuple(map(moved, layer.inputs))
+        if layer.name not in nets:
+            layers.append(replace(layer, inputs=given))
+            continue
+        for child in nets[layer.name].layers:
+            inputs = tuple(given[ref.index] if ref.source is None else ref for ref in child.inputs)
+            layers.append(replace(child, inputs=inputs))
+    outputs = tuple(replace(each, source=moved(each.source)) if each.source else each for each in graph.outputs)
+    return LayerGraph(tuple(layers), graph.inputs, outputs)

@@ -1,0 +1,166 @@
+"""Which layers have childnets, what those are, and a graph in which some have taken their layers' place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import ModelProto
+
+from sartor.codegen.layer import LayerKind, ValueRef
+from sartor.codegen.machine import machine_of
+from sartor.codegen.part_children import dense_filters
+from sartor.codegen.target import Target
+from sartor.dialect_passes.form_layers import LayerGraph
+from sartor.dialect_passes.split_layers import apply_choices, find_childnets
+from sartor.front_job import Front, run_front
+from tests import grouped_models as models
+
+CPU, VULKAN = Target.create("cpu"), Target.create("vulkan")
+# Of four channels each; of more groups vectors are full.
+LANES = machine_of(CPU, "f32").lanes
+PARTS = models.GROUPS // max(1, LANES // 4)
+
+
+def _front(make: Callable[[], ModelProto], folder: Path, target: Target = CPU) -> Front:
+    path = folder / "net.onnx"
+    onnx.save(make(), path)
+    front = run_front(path, {}, None, target=target)
+    assert isinstance(front, Front), front
+    return front
+
+
+def _graph(make: Callable[[], ModelProto], folder: Path, target: Target = CPU) -> LayerGraph:
+    return _front(make, folder, target).graph
+
+
+def _check_types(graph: LayerGraph) -> None:
+    """Everything is computed before it is read, and has the type that it is read with; childnets too."""
+    made = {ValueRef(None, index): each.type for index, each in enumerate(graph.inputs)}
+    for layer in graph.layers:
+        assert [made[ref] for ref in layer.inputs] == list(layer.task.inputs)
+        assert len(layer.weights) == len(layer.task.weights)
+        made |= {ValueRef(layer.name, index): each for index, each in enumerate(layer.task.results)}
+    assert all(made[each.source] == each.type for each in graph.outputs if each.source)
+    for net in graph.childnets:
+        (layer,) = (each for each in graph.layers if each.name == net.layer)
+        assert [each.type for each in net.graph.inputs] == list(layer.task.inputs)
+        assert [each.type for each in net.graph.outputs] == list(layer.task.results)
+        _check_types(net.graph)
+
+
+def _methods(graph: LayerGraph) -> list[str]:
+    return [each.descriptor.partition("/childnet.")[2] for each in graph.all_childnets()]
+
+
+def test_groups_with_all_around_them_are_one_layer(tmp_path: Path) -> None:
+    graph = _graph(models.bottleneck, tmp_path)
+    assert [layer.name for layer in graph.layers] == ["conv1", "conv2", "conv3"]
+    grouped = graph.layers[1]
+    assert grouped.nodes == ("conv2", "relu2")
+    assert grouped.task.kind is LayerKind.CONVOLUTION
+    assert [each.shape for each in (*grouped.task.inputs, *grouped.task.results)] == [models.IMAGE] * 2
+
+
+@pytest.mark.skipif(PARTS < 2, reason="a vector of this machine holds more than half of the channels")
+def test_groups_become_dense_parts(tmp_path: Path) -> None:
+    graph = _graph(models.bottleneck, tmp_path)
+    (net,) = graph.childnets
+    assert (net.layer, net.descriptor) == ("conv2", f"cpu:f32/childnet.parts{{parts={PARTS}}}")
+    names = [f"conv2/part{index}" for index in range(PARTS)]
+    assert [each.name for each in net.graph.layers] == ["conv2/split", *names, "conv2/join"]
+    tasks = {each.task.key for each in net.graph.layers}
+    assert len(tasks) == 3, "all parts are one task"
+    part = net.graph.layers[1].task
+    assert part.kind is LayerKind.CONVOLUTION
+    assert part.inputs[0].shape == (1, models.CHANNELS // PARTS, models.SIZE, models.SIZE)
+    assert "arith.cmpf" in part.body, "what changes each channel alone is taken in"
+    _check_types(graph)
+
+
+@pytest.mark.skipif(PARTS < 2, reason="a vector of this machine holds more than half of the channels")
+@pytest.mark.parametrize("make", [models.strided, models.dilated_with_residual, models.slopes])
+def test_children_have_the_types_of_what_they_compute(make: Callable[[], ModelProto], tmp_path: Path) -> None:
+    front = _front(make, tmp_path)
+    assert _methods(front.graph) == [f"parts{{parts={PARTS}}}"]
+    _check_types(front.graph)
+    for layer in front.graph.all_layers():
+        shapes = [front.weights[name].shape for name in layer.weights]
+        assert shapes == [each.shape for each in layer.task.weights]
+
+
+def test_what_fills_no_vector_is_left_to_a_product(tmp_path: Path) -> None:
+    graph = _graph(models.odd_groups, tmp_path)
+    (net,) = graph.childnets
+    assert net.descriptor == "cpu:f32/childnet.patches"
+    assert [each.name for each in net.graph.layers] == ["conv/patches", "conv/product"]
+    patches = net.graph.layers[0].task.results[0]
+    assert patches.shape == (11, 3 * 9, models.SIZE**2)
+    _check_types(graph)
+
+
+def test_kernels_need_no_childnets(tmp_path: Path) -> None:
+    assert _graph(models.dense, tmp_path).childnets == ()
+    (net,) = _graph(models.dense, tmp_path, VULKAN).childnets
+    assert net.descriptor == "vulkan:f32/childnet.patches"
+    _check_types(_graph(models.dense, tmp_path, VULKAN))
+
+
+def test_what_children_would_read_twice_is_not_split(tmp_path: Path) -> None:
+    """A conversion of it would be paid once by the layer, and counted for each of its children."""
+    graph = _graph(models.added_to_itself, tmp_path)
+    assert [len(layer.inputs) for layer in graph.layers] == [1]
+    assert graph.childnets == ()
+
+
+def test_children_have_childnets_of_their_own(tmp_path: Path) -> None:
+    graph = _graph(models.wide_groups, tmp_path, VULKAN)
+    parts, patches = graph.childnets
+    assert [each.descriptor.partition(".")[2] for each in (parts, patches)] == ["parts{parts=16}", "patches"]
+    inner = list(parts.graph.childnets)
+    assert [each.layer for each in inner] == [f"y/part{index}" for index in range(16)]
+    assert [each.name for each in inner[3].graph.layers] == ["y/part3/patches", "y/part3/product"]
+    _check_types(graph)
+
+
+def test_names_of_other_layers_are_not_taken(tmp_path: Path) -> None:
+    graph = replace(_graph(models.odd_groups, tmp_path), childnets=())
+    (layer,) = graph.layers
+    taken = replace(layer, name="conv/product", inputs=(ValueRef(None, 0),))
+    again, _ = find_childnets(replace(graph, layers=(layer, taken)), {}, CPU)
+    assert [each.layer for each in again.childnets] == ["conv/product"]
+
+
+def test_children_take_the_place_of_their_layer(tmp_path: Path) -> None:
+    graph = _graph(models.wide_groups, tmp_path, VULKAN)
+    both = {"y/split", "y/join", *(f"y/part{index}" for index in range(15))}
+    applied = apply_choices(graph, {*both, "y/part15/patches", "y/part15/product"})
+    names = [layer.name for layer in applied.layers]
+    assert names == [
+        "y/split",
+        *(f"y/part{index}" for index in range(15)),
+        "y/part15/patches",
+        "y/part15/product",
+        "y/join",
+    ]
+    assert applied.layers[-3].inputs == (ValueRef("y/split", 15),)
+    assert applied.layers[-1].inputs[-1] == ValueRef("y/part15/product", 0)
+    assert applied.outputs[0].source == ValueRef("y/join", 0)
+    assert (applied.fusions, applied.childnets) == ((), ())
+    _check_types(applied)
+    assert [layer.name for layer in apply_choices(graph, {"y"}).layers] == ["y"]
+
+
+def test_dense_filters_are_zero_between_groups() -> None:
+    filters = np.random.default_rng(3).standard_normal((6, 2, 3, 1, 1))
+    dense = dense_filters(filters, 2)
+    assert [each.shape for each in dense] == [(6, 9, 1, 1)] * 2
+    image = np.random.default_rng(4).standard_normal((6, 3))
+    expected = np.einsum("goiyx,gi->go", filters, image).reshape(2, 6)
+    found = [each[:, :, 0, 0] @ image.reshape(2, 9)[index] for index, each in enumerate(dense)]
+    assert np.allclose(found, expected)
+    assert all(np.count_nonzero(each) == 3 * 2 * 3 for each in dense)
