@@ -13,19 +13,20 @@ class Chain:
     """Ops that compute one tensor of the shape of the root's result.
 
     Attributes:
-        initial: the op whose result the root adds to.
-        root: a reduction.
+        initial: the op whose result the root adds to; None where it adds to nothing.
+        root: a reduction, or what else comes before elementwise ops.
         followers: elementwise ops after the root; of all results only the last one's is used outside.
     """
 
-    initial: ir.Operation
+    initial: ir.Operation | None
     root: ir.Operation
     followers: tuple[ir.Operation, ...]
 
     @property
     def ops(self) -> tuple[ir.Operation, ...]:
         """All ops, in order."""
-        return (self.initial, self.root, *self.followers)
+        first = () if self.initial is None else (self.initial,)
+        return (*first, self.root, *self.followers)
 
     @property
     def result(self) -> ir.Value:
@@ -52,6 +53,11 @@ def chain_of(function: ir.Operation, root: ir.Operation) -> Chain:
     initial = defining_op(root.operands[len(root.operands) - 1])
     if initial is None or not is_elementwise(initial):
         raise ValueError("the initial value of the root is no broadcast")
+    return Chain(initial, root, followers_of(function, root))
+
+
+def followers_of(function: ir.Operation, root: ir.Operation) -> tuple[ir.Operation, ...]:
+    """The longest run of elementwise ops after ``root`` of which only the last one's result is used outside."""
     block = [view.operation for view in body_of(function).operations]
     members, length = [root], 1
     outside: set[ir.Operation] = set()
@@ -62,7 +68,7 @@ def chain_of(function: ir.Operation, root: ir.Operation) -> Chain:
         elif producers & set(members):
             members.append(op)
             length = len(members) if _closed(members) else length
-    return Chain(initial, root, tuple(members[1:length]))
+    return tuple(members[1:length])
 
 
 def _extends(op: ir.Operation, root: ir.Operation, members: list[ir.Operation]) -> bool:

@@ -1,0 +1,61 @@
+"""Softmax, normalization and the like, along the last dimension, by a kernel of our own."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from sartor.codegen.draft import Draft
+from sartor.codegen.kernels.kernel_layer import KernelLayer, build_kernel
+from sartor.codegen.kernels.row_form import row_form
+from sartor.codegen.kernels.rowwise import Rowwise as RowwiseCode
+from sartor.codegen.kernels.shares import many_shares
+from sartor.codegen.layer import LayerKind, Task
+from sartor.codegen.layouts import form_of
+from sartor.codegen.machine import kernel_machine
+from sartor.codegen.routine import Implementation, Parameters, Rejected, integer, plain_inputs, plain_output
+from sartor.codegen.target import Target
+
+
+@dataclass(frozen=True)
+class Rowwise:
+    """Row by row, each in the cache until it is done.
+
+    Parameters: ``groups`` that share out the rows.
+
+    Attributes:
+        name: the algorithm in descriptors.
+        storage: element type that activations and the result are stored in; None for their own.
+    """
+
+    name: str = "rowwise"
+    storage: str | None = None
+
+    def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
+        if task.kind is not LayerKind.FIXED:
+            return Rejected("not a layer without a root in ONNX's layout")
+        machine = kernel_machine(task, target)
+        if isinstance(machine, Rejected):
+            return machine
+        rows = math.prod(task.results[0].shape[:-1])
+        return [{"groups": many_shares(rows, machine.threads)}]
+
+    def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:
+        return build_kernel(self, task, parameters, target)
+
+    def layer(self, task: Task, parameters: Parameters, target: Target) -> KernelLayer:
+        """The kernel of a layer.
+
+        Raises:
+            ValueError: if there is none.
+        """
+        machine = kernel_machine(task, target)
+        if isinstance(machine, Rejected):
+            raise ValueError(machine.reason)
+        draft = Draft.plain(task)
+        with draft.module.context:
+            form = row_form(draft.function)
+        arguments = len(task.inputs) + len(task.weights)
+        code = RowwiseCode(form, arguments, machine.lanes, integer(parameters["groups"]))
+        inputs = tuple(form_of(each, self.storage) for each in plain_inputs(task))
+        return KernelLayer(task, (draft,), inputs, form_of(plain_output(task), self.storage), code)
