@@ -57,11 +57,23 @@ class QuantisedRange:
         least, most = _LIMITS[self.dtype]
         return (least - self.zero_point) * self.scale, (most - self.zero_point) * self.scale
 
-    def round(self, array: Array) -> Array:
-        """What remains of real numbers stored in this form; halves go to the even neighbour."""
+    @property
+    def numbers(self) -> Array:
+        """What code is told, as ``RANGE`` of ``codegen.layouts``."""
+        return np.array([self.scale, self.zero_point, 1 / self.scale, 0], np.float32)
+
+    def quantise(self, array: Array) -> Array:
+        """What is stored for real numbers; halves go to the even neighbour."""
         least, most = _LIMITS[self.dtype]
-        stored = np.clip(np.rint(array / self.scale) + self.zero_point, least, most)
-        return np.asarray((stored - self.zero_point) * self.scale)
+        return np.asarray(np.clip(np.rint(array / self.scale) + self.zero_point, least, most), self.dtype)
+
+    def dequantise(self, array: Array) -> Array:
+        """The real numbers that are stored."""
+        return np.asarray((array.astype(np.float64) - self.zero_point) * self.scale)
+
+    def round(self, array: Array) -> Array:
+        """What remains of real numbers stored in this form."""
+        return self.dequantise(self.quantise(array))
 
 
 def _scale(extent: float, steps: int) -> float:
