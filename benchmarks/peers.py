@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -84,3 +85,23 @@ def other_peers(model: Path, threads: int) -> dict[str, Run]:
     except UsageError as error:
         print(f"without OpenVINO: {error}", file=sys.stderr)
     return peers
+
+
+def openvino_int8(model: Path, directory: Path, samples: Sequence[Mapping[str, Array]], threads: int) -> Run:
+    """OpenVINO on the model as NNCF quantises it by its default settings, calibrated with the same samples.
+
+    Raises:
+        UsageError: if OpenVINO or NNCF is not installed.
+    """
+    path = directory / f"{model.stem}.nncf.xml"
+    if not path.exists():
+        try:
+            nncf = importlib.import_module("nncf")
+            openvino = importlib.import_module("openvino")
+        except ImportError:
+            raise UsageError("NNCF is not installed; install it with: pip install 'sartor[peers]'") from None
+        quantised = nncf.quantize(
+            openvino.Core().read_model(str(model)), nncf.Dataset(list(samples)), subset_size=len(samples)
+        )
+        openvino.save_model(quantised, str(path))
+    return OpenVinoReference(path, threads=threads)

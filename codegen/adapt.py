@@ -1,16 +1,17 @@
-"""Adapts: conversions of a tensor between two layouts, put on an edge whose ends disagree.
+"""Adapts: conversions of a tensor between two forms, put on an edge whose ends disagree.
 
 Every layout is a sequence of dimension parts, so an adapt splits the channels if either side is blocked, transposes,
-and merges again; where the bytes are the same it is a reshape and costs nothing.
+and merges again; where the bytes are the same it is a reshape and costs nothing. Elements are rounded or widened last.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 
+from sartor.codegen.element_types import conversion
 from sartor.codegen.layer import TensorType
-from sartor.codegen.layouts import PLAIN, image_layout, physical_type, same_bytes
+from sartor.codegen.layouts import RANGE, image_layout, physical_type, same_bytes, split_form
 from sartor.codegen.routine import Implementation
 
 _CHANNEL = 1
@@ -26,25 +27,38 @@ class Part:
 
 
 def adapt(logical: TensorType, source: str, target: str) -> Implementation:
-    """Code that takes a tensor of ONNX type ``logical`` from layout ``source`` to ``target``.
+    """Code that takes a tensor of ONNX type ``logical`` from the form ``source`` to ``target``.
 
     Raises:
         ValueError: if a layout does not fit the tensor, or blocks of the two do not nest.
     """
     before, after = physical_type(logical, source), physical_type(logical, target)
-    if same_bytes(logical, source, target):
-        lines, result = _reshape(before, after)
-    else:
-        lines, result = _transpose(logical, source, target)
+    (_, start), (_, end) = split_form(source), split_form(target)
+    stored = replace(logical, dtype=before.dtype)
+    moved = physical_type(stored, end)
+    lines, result = _move(stored, start, end)
+    if moved != after:
+        lines, result = [*lines, *conversion(result, moved, after, "%range0")], "%converted"
+    found = Implementation("", (source,), target, ())
+    arguments = [f"%arg0: {before}", *(f"%range{index}: {RANGE}" for index in range(len(found.ranges)))]
     body = "\n".join(
         [
-            f"util.func public @layer(%arg0: {before}) -> {after} {{",
+            f"util.func public @layer({', '.join(arguments)}) -> {after} {{",
             *(f"  {line}" for line in lines),
             f"  util.return {result} : {after}",
             "}",
         ]
     )
-    return Implementation(body, (source,), target, ())
+    return replace(found, body=body)
+
+
+def _move(logical: TensorType, source: str, target: str) -> tuple[list[str], str]:
+    """Lines that change the layout, and the value that they compute."""
+    if source == target:
+        return [], "%arg0"
+    if same_bytes(logical, source, target):
+        return _reshape(physical_type(logical, source), physical_type(logical, target))
+    return _transpose(logical, source, target)
 
 
 def _reshape(before: TensorType, after: TensorType) -> tuple[list[str], str]:
@@ -106,8 +120,3 @@ def _groups(dimensions: list[list[Part]]) -> list[list[int]]:
     """Positions of the parts of each dimension."""
     positions = iter(range(sum(map(len, dimensions))))
     return [[next(positions) for _ in parts] for parts in dimensions]
-
-
-def needs_adapt(source: str, target: str) -> bool:
-    """Whether two layouts on the ends of an edge differ."""
-    return source != target and PLAIN not in (source, target)

@@ -8,12 +8,15 @@ from __future__ import annotations
 import ctypes
 import functools
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.metadata import version
+from pathlib import Path
 
 from iree.compiler import ir, passmanager  # noqa: TID251 the one place
 from iree.compiler.api import Invocation, Output, Session, Source, ctypes_dl  # noqa: TID251 the one place
-from iree.compiler.dialects import arith, memref, scf, vector  # noqa: TID251 the one place
+from iree.compiler.dialects import arith, llvm, memref, scf, vector  # noqa: TID251 the one place
 from iree.compiler.extras import onnx_importer  # noqa: TID251 the one place
 from iree.compiler.tools.import_onnx.importer_externalization_overrides import (  # noqa: TID251 the one place
     IREENodeImporter as WeightImporter,
@@ -32,6 +35,7 @@ __all__ = [
     "compiler_version",
     "inlined",
     "ir",
+    "llvm",
     "memref",
     "onnx_importer",
     "run_passes",
@@ -40,6 +44,7 @@ __all__ = [
     "translate",
     "translate_bytecode",
     "vector",
+    "write_module",
 ]
 
 _MESSAGE_LIMIT = 600
@@ -100,7 +105,24 @@ def _read(invocation: Invocation, write: _Writer) -> bytes:
     return data
 
 
-def _run(source: bytes, flags: Sequence[str], start: str | None, to: str | None, write: _Writer) -> bytes:
+@dataclass(frozen=True)
+class _Opened:
+    """An invocation that is ready for a module, and the errors it has reported so far."""
+
+    session: Session
+    invocation: Invocation
+    errors: list[str]
+
+    def finish(self, ready: bool, write: Callable[[Invocation], None]) -> None:
+        """Run the pipeline on a module that was taken, and write what comes out."""
+        if not (ready and self.invocation.execute()):
+            detail = self.errors[0] if self.errors else "no diagnostic was given"
+            raise CompileError(f"IREE rejected the module: {detail.strip()[:_MESSAGE_LIMIT]}")
+        write(self.invocation)
+
+
+@contextmanager
+def _opened(flags: Sequence[str], start: str | None, to: str | None) -> Iterator[_Opened]:
     with Session() as session:
         try:
             session.set_flags(*flags)
@@ -111,14 +133,48 @@ def _run(source: bytes, flags: Sequence[str], start: str | None, to: str | None,
         callback = _collect_errors(invocation, errors)
         _set_phase(invocation, "From", start)
         _set_phase(invocation, "To", to)
-        ok = invocation.parse_source(Source.wrap_buffer(session, source)) and invocation.execute()
-        if not ok:
-            detail = errors[0] if errors else "no diagnostic was given"
-            raise CompileError(f"IREE rejected the module: {detail.strip()[:_MESSAGE_LIMIT]}")
-        data = _read(invocation, write)
+        yield _Opened(session, invocation, errors)
         invocation.close()
         del callback
-        return data
+
+
+def _run(source: bytes, flags: Sequence[str], start: str | None, to: str | None, write: _Writer) -> bytes:
+    found: list[bytes] = []
+    with _opened(flags, start, to) as opened:
+        ready = opened.invocation.parse_source(Source.wrap_buffer(opened.session, source))
+        opened.finish(ready, lambda invocation: found.append(_read(invocation, write)))
+    return found[0]
+
+
+def write_module(make: Callable[[], ir.Module], path: Path, flags: Sequence[str], *, start: str) -> None:
+    """Compile a module to a .vmfb file without ever copying what it holds in memory: that may be gigabytes of weights.
+
+    Args:
+        make: makes the module, in the context that is current when it is called.
+        path: the file, replaced if there is one.
+        flags: session flags of ``iree-compile``.
+        start: phase whose output the module is.
+
+    Raises:
+        CompileError: with IREE's first diagnostic, or because the file cannot be written.
+    """
+    with _opened(flags, start, None) as opened:
+        context = opened.session.context
+        with context, ir.Location.unknown(context):
+            module = make()
+        opened.invocation.import_module(module.operation)
+        opened.finish(True, lambda invocation: _write_file(invocation, path, opened.errors))
+
+
+def _write_file(invocation: Invocation, path: Path, errors: Sequence[str]) -> None:
+    try:
+        output = Output.open_file(str(path))
+        invocation.output_vm_bytecode(output)
+    except ValueError as error:
+        detail = errors[0] if errors else str(error)
+        raise CompileError(f"'{path}' cannot be written: {detail.strip()[:_MESSAGE_LIMIT]}") from None
+    output.keep()
+    output.close()
 
 
 def translate(source: str | bytes, flags: Sequence[str], *, to: str, start: str | None = None) -> str:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
+import ml_dtypes
 import numpy as np
 
-_NUMPY = {
+_NUMPY: dict[str, Any] = {
     "f32": "float32",
     "f64": "float64",
     "f16": "float16",
+    "bf16": ml_dtypes.bfloat16,
     "i64": "int64",
     "i32": "int32",
     "i16": "int16",
@@ -42,7 +45,8 @@ class TensorType:
         Raises:
             KeyError: if numpy has no such type.
         """
-        return np.dtype(_NUMPY[self.dtype])
+        found: np.dtype[np.generic] = np.dtype(_NUMPY[self.dtype])
+        return found
 
     @property
     def bytes(self) -> int:
@@ -51,7 +55,7 @@ class TensorType:
     @staticmethod
     def of(shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> TensorType:
         """The type of arrays of ``dtype``; one that MLIR's arithmetic lacks keeps numpy's name."""
-        names = {name: short for short, name in _NUMPY.items()}
+        names = {np.dtype(each).name: short for short, each in _NUMPY.items()}
         return TensorType(shape, names.get(dtype.name, dtype.name))
 
     @staticmethod
@@ -138,6 +142,10 @@ class Layer:
     task: Task
     inputs: tuple[ValueRef, ...]
     weights: tuple[str, ...]
+
+    def value(self, slot: int | None) -> ValueRef:
+        """What an activation is; None asks for the first result."""
+        return ValueRef(self.name, 0) if slot is None else self.inputs[slot]
 
 
 @dataclass(frozen=True)

@@ -2,20 +2,30 @@
 
 ``nchw`` is ONNX's own, ``nhwc`` puts channels last, ``nchw16c`` splits them into blocks of 16 innermost (NeoCPU,
 section III-B). Tensors of another rank have the one layout ``nd``.
+
+A *form* is a layout and, where it is not the tensor's own, the element type before it: ``bf16@nhwc``.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from sartor.codegen.layer import TensorType
-from sartor.codegen.packing import Packing, Reshape, Transpose
+from sartor.codegen.packing import Packing, Reshape, Round, Transpose
 
 IMAGE_RANK = 4
 PLAIN_IMAGE = "nchw"
 PLAIN = "nd"
 CHANNELS_LAST = "nhwc"
+_AT = "@"
+
+QUANTISED = "i8"
+"""Numbers of this type stand for ``scale * (number - zero point)``."""
+
+RANGE = TensorType((4,), "f32")
+"""What code is told of a quantised tensor: scale, zero point, inverse of the scale, and 0."""
 
 
 @dataclass(frozen=True)
@@ -75,17 +85,48 @@ def image_layout(name: str) -> ImageLayout:
     return ImageLayout(name, (0, 1, 2, 3), int(match.group(1)))
 
 
-def physical_type(logical: TensorType, layout: str) -> TensorType:
-    """Type in memory of a tensor of ONNX type ``logical`` in ``layout``.
+def form_of(layout: str, dtype: str | None) -> str:
+    """The form of tensors in ``layout``, stored as ``dtype``; None for their own element type."""
+    return layout if dtype is None else f"{dtype}{_AT}{layout}"
+
+
+def split_form(form: str) -> tuple[str | None, str]:
+    """Element type of a form, None for the tensor's own, and its layout."""
+    dtype, at, layout = form.rpartition(_AT)
+    return dtype if at else None, layout
+
+
+def stored_as(form: str, dtype: str) -> str:
+    """The form of the same layout with elements of type ``dtype``."""
+    return form_of(split_form(form)[1], dtype)
+
+
+def quantised(forms: Iterable[str]) -> list[int]:
+    """Positions of the forms whose numbers stand for others by a scale and a zero point."""
+    return [index for index, form in enumerate(forms) if split_form(form)[0] == QUANTISED]
+
+
+def physical_type(logical: TensorType, form: str) -> TensorType:
+    """Type in memory of a tensor of ONNX type ``logical`` in ``form``.
 
     Raises:
         ValueError: if the layout does not fit the tensor.
     """
+    dtype, layout = split_form(form)
+    if dtype is not None:
+        logical = replace(logical, dtype=dtype)
     if layout == PLAIN:
         return logical
     if len(logical.shape) != IMAGE_RANK:
         raise ValueError(f"layout {layout} needs an image, not {logical}")
     return image_layout(layout).physical(logical)
+
+
+def form_packing(logical: TensorType, form: str) -> Packing:
+    """Steps from a tensor of ONNX type ``logical`` to how it lies in memory in ``form``; quantising is none of them."""
+    dtype, layout = split_form(form)
+    steps = () if layout == PLAIN else image_layout(layout).packing(logical).steps
+    return Packing(steps if dtype in (None, QUANTISED) else (*steps, Round(dtype)))
 
 
 def plain_layout(logical: TensorType) -> str:
@@ -94,8 +135,9 @@ def plain_layout(logical: TensorType) -> str:
 
 
 def same_bytes(logical: TensorType, one: str, other: str) -> bool:
-    """Whether two layouts of a tensor have the same bytes, so that an adapt between them is a reshape."""
-    return one == other or _moved(logical, one) == _moved(logical, other)
+    """Whether two forms of a tensor have the same bytes, so that an adapt between them is a reshape."""
+    (dtype, layout), (other_dtype, other_layout) = split_form(one), split_form(other)
+    return one == other or (dtype == other_dtype and _moved(logical, layout) == _moved(logical, other_layout))
 
 
 def _moved(logical: TensorType, layout: str) -> list[tuple[int, int, int]]:

@@ -9,10 +9,11 @@ import functools
 import re
 from dataclasses import dataclass, replace
 
+from sartor.codegen.element_types import STORED_BY
 from sartor.codegen.iree_compiler import translate
 from sartor.codegen.layer import Task
 from sartor.codegen.routine import Rejected, dtype_of
-from sartor.codegen.target import Target
+from sartor.codegen.target import Target, cpu_features
 
 _FLOATS = ("f32", "f16")
 _ACCUMULATOR_BYTES = 4
@@ -42,6 +43,8 @@ class Machine:
         tile: inner tiles for a matrix product, None where IREE has none for the element type.
         vector_tile: the same for a product with a single row.
         threads: workers that share out the work of a kernel.
+        features: extensions of the instruction set, in LLVM's words.
+        withheld: those of them that the operating system does not let programs use.
     """
 
     vector_bytes: int
@@ -49,6 +52,16 @@ class Machine:
     tile: MatmulTile | None
     vector_tile: MatmulTile | None
     threads: int = 1
+    features: frozenset[str] = frozenset()
+    withheld: tuple[str, ...] = ()
+
+    def refusal(self, feature: str) -> Rejected | None:
+        """Why code cannot use an extension, None if it can."""
+        if feature not in self.features:
+            return Rejected(f"the CPU has no {feature}")
+        if feature in self.withheld:
+            return Rejected(f"the operating system does not let programs use the CPU's {feature}")
+        return None
 
     @property
     def lanes(self) -> int:
@@ -60,13 +73,13 @@ class Machine:
         """Vector registers."""
         return self.accumulators + _OPERANDS
 
-    def pixels(self, vectors: int, spare: int = 0) -> int:
+    def pixels(self, vectors: int, spare: int = 0, *, prepares: bool = False) -> int:
         """How many numbers a step of a register tile can multiply by ``vectors``, ``spare`` registers being left free.
 
         Beside the sums there is room for the vectors and, where an instruction cannot take it from memory as those of
-        AVX-512 can, for one of the numbers.
+        AVX-512 can, for one of the numbers; nor can one take a number that has to be prepared.
         """
-        number = 0 if self.vector_bytes == _AVX512_VECTOR else 1
+        number = 0 if self.vector_bytes == _AVX512_VECTOR and not prepares else 1
         free = min(self.accumulators, self.registers - vectors - number)
         return max(0, free - spare) // vectors
 
@@ -81,11 +94,19 @@ def float_machine(task: Task, target: Target) -> Machine | Rejected:
     return machine_of(target, dtype)
 
 
-def kernel_machine(task: Task, target: Target) -> Machine | Rejected:
-    """The CPU a layer over f32 is compiled for by kernels of our own, or why it is none."""
+def kernel_machine(task: Task, target: Target, storage: str | None = None) -> Machine | Rejected:
+    """The CPU a layer over f32 is compiled for by kernels of our own, or why it is none.
+
+    Args:
+        task: the layer.
+        target: device and architecture.
+        storage: narrower type that its result is stored in; None for its own.
+    """
     machine = float_machine(task, target)
     if isinstance(machine, Machine) and any(each.dtype != "f32" for each in (*task.inputs, *task.weights)):
         return Rejected("its element types are not all f32")
+    if storage is not None and any(each.dtype not in STORED_BY for each in task.results):
+        return Rejected("its results are not all f32")
     return machine
 
 
@@ -95,7 +116,7 @@ def machine_of(target: Target, dtype: str) -> Machine:
     Raises:
         CompileError: if the compiler rejects the target.
     """
-    return replace(_asked(target.flags, dtype), threads=target.threads)
+    return replace(_asked(target.flags, dtype), threads=target.threads, withheld=target.withheld)
 
 
 @functools.cache
@@ -106,7 +127,8 @@ def _asked(target_flags: tuple[str, ...], dtype: str) -> Machine:
     width = re.search(r"native_vector_size = (\d+)", text)
     vector = int(width[1]) if width else _FALLBACK_VECTOR
     many = vector == _AVX512_VECTOR or "aarch64" in text
-    return Machine(vector, _ACCUMULATORS_OF_32 if many else _ACCUMULATORS_OF_16, *_tiles(text))
+    accumulators = _ACCUMULATORS_OF_32 if many else _ACCUMULATORS_OF_16
+    return Machine(vector, accumulators, *_tiles(text), features=cpu_features(text))
 
 
 def _product(name: str, rows: int, dtype: str) -> str:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from sartor.codegen.layer import LayerKind, Task
-from sartor.codegen.layouts import plain_layout
+from sartor.codegen.layouts import plain_layout, quantised
 from sartor.codegen.packing import Packing
 from sartor.codegen.target import Target
 
@@ -50,11 +50,13 @@ class Implementation:
     """Code for a layer.
 
     Attributes:
-        body: one ``util.func public @layer`` over activations in ``inputs``' layouts, then packed weights.
-        inputs: layout of each activation.
-        output: layout of the results.
+        body: one ``util.func public @layer`` over activations in ``inputs``' forms, then packed weights, then a
+            ``RANGE`` of each activation that is quantised, and of the result if it is.
+        inputs: form of each activation.
+        output: form of the results.
         packings: for each weight, how it is packed.
         kernel: what the body dispatches, written when it is needed; a body that has one is no longer lowered.
+        needs: extensions of the CPU that the operating system has to grant, in LLVM's words.
     """
 
     body: str
@@ -62,6 +64,13 @@ class Implementation:
     output: str
     packings: tuple[Packing, ...]
     kernel: KernelSource | None = None
+    needs: tuple[str, ...] = ()
+
+    @property
+    def ranges(self) -> tuple[int | None, ...]:
+        """Whose ranges the code takes: positions of activations, None for the result."""
+        results = len(self.inputs)
+        return tuple(each if each < results else None for each in quantised((*self.inputs, self.output)))
 
 
 @dataclass(frozen=True)
@@ -81,12 +90,25 @@ class Variant:
     implementation: Implementation
 
 
-class Routine(Protocol):
-    """One family of implementations."""
+@runtime_checkable
+class Storing(Protocol):
+    """A routine that may store activations and results, and multiply, in another element type than ONNX's."""
+
+    @property
+    def storage(self) -> str | None:
+        """The element type, None for ONNX's."""
+
+
+class Named(Protocol):
+    """What a descriptor can name."""
 
     @property
     def name(self) -> str:
         """The algorithm in descriptors."""
+
+
+class Routine(Named, Protocol):
+    """One family of implementations."""
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
         """Parameter sets worth trying, best guess first, or why the routine does not apply."""
@@ -102,10 +124,17 @@ def dtype_of(task: Task) -> str:
     return floats[0] if floats else types[0].dtype
 
 
-def describe(routine: str, task: Task, parameters: Parameters, target: Target) -> str:
+def computes_in(routine: Named, task: Task) -> str:
+    """The element type that a routine computes a task in."""
+    storage = routine.storage if isinstance(routine, Storing) else None
+    return storage or dtype_of(task)
+
+
+def describe(routine: Named, task: Task, parameters: Parameters, target: Target) -> str:
     """The descriptor of a variant."""
     listed = ",".join(f"{name}={_value(value)}" for name, value in sorted(parameters.items()))
-    return f"{target.device}:{dtype_of(task)}/{_OP_NAMES[task.kind]}.{routine}" + (f"{{{listed}}}" if listed else "")
+    head = f"{target.device}:{computes_in(routine, task)}/{_OP_NAMES[task.kind]}.{routine.name}"
+    return head + (f"{{{listed}}}" if listed else "")
 
 
 def _value(value: tuple[int, ...] | int) -> str:
@@ -123,7 +152,8 @@ def variants_of(routine: Routine, task: Task, target: Target) -> Iterator[Varian
         if isinstance(built, Rejected):
             yield built
         else:
-            yield Variant(describe(routine.name, task, parameters, target), target.device, dtype_of(task), built)
+            descriptor = describe(routine, task, parameters, target)
+            yield Variant(descriptor, target.device, computes_in(routine, task), built)
 
 
 def plain_inputs(task: Task) -> tuple[str, ...]:

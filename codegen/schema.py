@@ -9,6 +9,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
+from sartor.codegen.layer import TensorType
+from sartor.codegen.layouts import form_of, split_form
+
 _SCHEMA = re.compile(r"(?P<device>[a-z]+):(?P<dtype>[a-z][a-z0-9]*)@(?P<layout>[a-z][a-z0-9]*)")
 
 
@@ -38,3 +41,14 @@ class Schema:
         if match is None:
             raise ValueError(f"'{text}' is not a schema of the form device:dtype@layout")
         return Schema(**match.groupdict())
+
+
+def schema_of(device: str, logical: TensorType, form: str) -> Schema:
+    """The schema of a tensor of ONNX type ``logical`` in a form."""
+    dtype, layout = split_form(form)
+    return Schema(device, dtype or logical.dtype, layout)
+
+
+def form_in(schema: Schema, logical: TensorType) -> str:
+    """The form of a tensor of ONNX type ``logical`` in a schema."""
+    return form_of(schema.layout, None if schema.dtype == logical.dtype else schema.dtype)

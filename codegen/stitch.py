@@ -6,16 +6,16 @@ same order give the same bytes.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 
 from sartor.codegen.dispatches import DispatchCode, module_header
-from sartor.codegen.iree_compiler import compile_module, ir, run_passes
+from sartor.codegen.iree_compiler import ir, run_passes, write_module
 from sartor.codegen.layer import Layer, NetworkValue, TensorType, ValueRef
-from sartor.codegen.layouts import physical_type, plain_layout
+from sartor.codegen.layouts import RANGE, physical_type, plain_layout
 from sartor.codegen.packing import Packing
 from sartor.codegen.routine import Implementation
 from sartor.codegen.target import Target
@@ -46,6 +46,7 @@ class Stitching:
         pieces: the chosen piece of each layer, by name.
         adapts: pieces by ONNX type, source and target layout.
         weights: parameter name to array, in ONNX layout.
+        ranges: of what is quantised, as code is told.
     """
 
     layers: tuple[Layer, ...]
@@ -54,6 +55,7 @@ class Stitching:
     pieces: Mapping[str, Piece]
     adapts: Mapping[tuple[TensorType, str, str], Piece]
     weights: Mapping[str, np.ndarray]
+    ranges: Mapping[ValueRef, np.ndarray] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -129,6 +131,8 @@ class _Writer:
             self._weight(name, packing, logical)
             for name, packing, logical in zip(layer.weights, implementation.packings, layer.task.weights, strict=True)
         ]
+        own = ValueRef(layer.name, 0)
+        arguments += [self._range(own if each is None else layer.inputs[each]) for each in implementation.ranges]
         results = [physical_type(each, implementation.output) for each in layer.task.results]
         names = self._body.call(piece, arguments, results)
         for index, name in enumerate(names):
@@ -145,7 +149,8 @@ class _Writer:
         start = self._value(ref, produced)
         piece = self._stitching.adapts[logical, produced, layout]
         types = physical_type(logical, produced), physical_type(logical, layout)
-        (name,) = self._body.call(piece, [(start, types[0])], [types[1]])
+        numbers = [self._range(ref) for _ in piece.implementation.ranges]
+        (name,) = self._body.call(piece, [(start, types[0]), *numbers], [types[1]])
         self._body.values[ref, layout] = name
         return name
 
@@ -157,17 +162,29 @@ class _Writer:
         logical = self._layers[ref.source].task.results[ref.index]
         return logical, self._stitching.pieces[ref.source].implementation.output
 
+    def _range(self, ref: ValueRef) -> tuple[str, TensorType]:
+        """What code is told of a quantised value."""
+        name = f"r.{ref.source or 'input'}.{ref.index}"
+        parameter = self._parameters.get((name, Packing()))
+        if parameter is None:
+            parameter = self._declare(name, Packing(), RANGE, self._stitching.ranges[ref])
+        return f"%{parameter}", RANGE
+
+    def _declare(self, name: str, packing: Packing, tensor: TensorType, array: np.ndarray) -> str:
+        """Put an array into the module, and load it at the beginning."""
+        parameter = self._parameters[name, packing] = f"p{len(self._parameters)}"
+        self.parameters[parameter] = array
+        self._declarations.append(
+            f'util.global private @{parameter} = #flow.parameter.named<"{PARAMETER_SCOPE}"::"{parameter}"> : {tensor}'
+        )
+        self._body.lines.append(f"%{parameter} = util.global.load immutable @{parameter} : {tensor}")
+        return parameter
+
     def _weight(self, name: str, packing: Packing, logical: TensorType) -> tuple[str, TensorType]:
         tensor = packing.type_of(logical)
         parameter = self._parameters.get((name, packing))
         if parameter is None:
-            parameter = self._parameters[name, packing] = f"p{len(self._parameters)}"
-            self.parameters[parameter] = packing.apply(self._stitching.weights[name])
-            self._declarations.append(
-                f"util.global private @{parameter} = "
-                f'#flow.parameter.named<"{PARAMETER_SCOPE}"::"{parameter}"> : {tensor}'
-            )
-            self._body.lines.append(f"%{parameter} = util.global.load immutable @{parameter} : {tensor}")
+            parameter = self._declare(name, packing, tensor, packing.apply(self._stitching.weights[name]))
         return f"%{parameter}", tensor
 
 
@@ -184,33 +201,33 @@ def stitch(stitching: Stitching, target: Target, manifest: str) -> Stitched:
     return Stitched(text, writer.parameters)
 
 
-def compile_stitched(stitched: Stitched, target: Target, *, embed: bool = True) -> bytes:
-    """Compile to a .vmfb, with the weights inside or, if not ``embed``, as parameters of scope ``model``.
+def compile_stitched(stitched: Stitched, target: Target, path: Path, *, embed: bool = True) -> None:
+    """Compile to a .vmfb file, with the weights inside or, if not ``embed``, as parameters of scope ``model``.
 
     Raises:
         CompileError: with IREE's diagnostic.
     """
-    context = ir.Context()
-    with context, ir.Location.unknown(context):
+
+    def make() -> ir.Module:
         module = ir.Module.parse(stitched.text)
         run_passes(module, "builtin.module(inline)")
         if embed:
             _embed(module, stitched.parameters)
-        buffer = io.BytesIO()
-        module.operation.write_bytecode(buffer)
-    return compile_module(buffer.getvalue(), target.flags, start="flow")
+        return module
+
+    write_module(make, path, target.flags, start="flow")
 
 
 def compile_whole(
-    bytecode: bytes, weights: Mapping[str, np.ndarray], target: Target, manifest: str, *, embed: bool = True
-) -> bytes:
+    bytecode: bytes, weights: Mapping[str, np.ndarray], target: Target, manifest: str, path: Path, *, embed: bool = True
+) -> None:
     """Compile the unsplit module by IREE's stock lowering alone, under the same entry and with a manifest.
 
     Raises:
         CompileError: with IREE's diagnostic.
     """
-    context = ir.Context()
-    with context, ir.Location.unknown(context):
+
+    def make() -> ir.Module:
         module = ir.Module.parse(bytecode)
         reflection = ir.DictAttr.get({MANIFEST_KEY: ir.StringAttr.get(manifest)})
         for view in module.body.operations:
@@ -218,9 +235,9 @@ def compile_whole(
                 view.operation.attributes["iree.reflection"] = reflection
         if embed:
             _embed(module, weights)
-        buffer = io.BytesIO()
-        module.operation.write_bytecode(buffer)
-    return compile_module(buffer.getvalue(), target.flags, start="input")
+        return module
+
+    write_module(make, path, target.flags, start="input")
 
 
 def _embed(module: ir.Module, parameters: Mapping[str, np.ndarray]) -> None:
@@ -231,7 +248,7 @@ def _embed(module: ir.Module, parameters: Mapping[str, np.ndarray]) -> None:
         name = ir.StringAttr(op.attributes["sym_name"]).value
         if name in parameters:
             tensor = ir.TypeAttr(op.attributes["type"]).value
-            array = parameters[name]
+            array = np.ascontiguousarray(parameters[name])
             raw = array.view(np.uint8) if array.dtype == np.bool_ else array
             op.attributes["initial_value"] = ir.DenseResourceElementsAttr.get_from_buffer(raw, name, tensor)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass
 
 from sartor.errors import UsageError
@@ -29,11 +30,13 @@ class Target:
         architecture: as IREE's flags name it, for example ``host``, ``llvmpipe``, ``sm_80``; for a CPU with another
             instruction set than this machine's, that comes first: ``aarch64:neoverse-n1``.
         threads: workers that kernels share out their work for; the code runs with any number.
+        withheld: extensions of the CPU, in LLVM's words, that the operating system does not let programs use.
     """
 
     device: str
     architecture: str
     threads: int = 1
+    withheld: tuple[str, ...] = ()
 
     @staticmethod
     def create(device: str, architecture: str | None = None) -> Target:
@@ -55,6 +58,11 @@ class Target:
     def key(self) -> str:
         """The target with a hash of its flags: what was measured under other flags does not count."""
         return f"{self}/{hashlib.sha256(' '.join(self.flags).encode()).hexdigest()[:8]}"
+
+    @property
+    def is_this_cpu(self) -> bool:
+        """Whether code is for the CPU that compiles it."""
+        return self.device == "cpu" and self.architecture == _DEFAULT_ARCHITECTURE["cpu"]
 
     @property
     def isa(self) -> str | None:
@@ -82,3 +90,11 @@ class Target:
         """Flags of every compilation for this target."""
         extra = _CPU_FLAGS if self.device == "cpu" else ()
         return (*self.device_flags, *_OPTIMISATION, *extra)
+
+
+def cpu_features(text: str) -> frozenset[str]:
+    """Extensions of the instruction set that a target's attribute names; the last word on each counts."""
+    found = re.search(r'cpu_features = "([^"]*)"', text)
+    words = found[1].split(",") if found else []
+    present = {word[1:]: word.startswith("+") for word in words if word}
+    return frozenset(name for name, has in present.items() if has)

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sartor.errors import UsageError
+from sartor.tuning.error_measures import RELATIVE, ErrorMeasure
 from sartor.tuning.plan import Plan
 from sartor.tuning.selection.limits import Amounts, Quantity
 
 
 @dataclass(frozen=True)
 class FrontPoint:
-    """A plan of a front, and what it needs of every quantity by the tables: seconds, bytes, error."""
+    """A plan of a front, and what it needs of every quantity by the tables: seconds, bytes, sum of errors."""
 
     plan: Plan
     needed: Amounts
@@ -45,10 +46,12 @@ class Artifact:
     Attributes:
         path: the .vmfb.
         plan: what it was built from, with measured times if it was tuned in this run.
-        error: relative error of the largest output against ONNX Runtime; None if it was not run.
+        error: of the outputs against ONNX Runtime; None if it was not run.
         size: bytes of the .vmfb.
         weights: the .irpa beside it, if the weights are not inside.
         pareto: the front, if one was asked for.
+        measure: of the error.
+        samples: on how many it was measured.
     """
 
     path: Path
@@ -57,6 +60,8 @@ class Artifact:
     size: int
     weights: Path | None = None
     pareto: PlanFront | None = None
+    measure: ErrorMeasure = RELATIVE
+    samples: int = 1
 
 
 def check_writable(path: Path) -> None:

@@ -47,6 +47,7 @@ class Builder:
     _done: list[Build] = field(default_factory=list)
     _failed: list[tuple[Recipe, str]] = field(default_factory=list)
     _numbers: Iterator[int] = field(default_factory=itertools.count)
+    _seconds: list[float] = field(default_factory=list)
 
     def build(self, recipes: Sequence[Recipe]) -> list[Build]:
         """Modules of the recipes that compile, in their order.
@@ -60,6 +61,11 @@ class Builder:
         if not found:
             raise CompileError(f"no plan compiles: {self.failure(recipes[0])}")
         return found
+
+    @property
+    def seconds(self) -> float | None:
+        """What the longest build so far took; None if there was none."""
+        return max(self._seconds, default=None)
 
     def failure(self, recipe: Recipe) -> str:
         """Why a recipe did not compile."""
@@ -75,6 +81,7 @@ class Builder:
         jobs = [(name, self._job(builds[name], files[name])) for name in reversed(builds)]
         for done, result in enumerate(self.pool.map_unordered(_BUILD, jobs, _TIMEOUT), 1):
             self.progress("compiling plans", done, len(jobs))
+            self._seconds.append(result.seconds)
             if result.status is JobStatus.OK:
                 built = replace(files[result.job_id], weight_bytes=result.value)
                 self._done.append(Build(builds[result.job_id], built))
@@ -86,7 +93,7 @@ class Builder:
         return NetFiles(self.directory / f"{name}.vmfb", self.directory / f"{name}.irpa" if external else None)
 
     def _job(self, recipe: Recipe, files: NetFiles) -> dict[str, object]:
-        whole, split = WholeNet(self.front.whole), SplitNet(recipe.graph, recipe.variants)
+        whole, split = WholeNet(self.front.whole), SplitNet(recipe.graph, recipe.variants, self.front.ranges)
         return {
             "net": whole if recipe.plan.unsplit else split,
             "weights": self.front.weights,

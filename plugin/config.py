@@ -5,13 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from pathlib import Path
 
 from platformdirs import user_cache_path
 
 from sartor.codegen.target import Target
 from sartor.errors import UsageError
+from sartor.runtime.tiles import MATRIX_FEATURES, unusable
+from sartor.tuning.calibration.methods import CalibrationMethod
 from sartor.tuning.cost import Objective
+from sartor.tuning.error_measures import RELATIVE, ErrorMeasure
 from sartor.tuning.search import Search
 from sartor.tuning.selection import auto
 from sartor.tuning.selection.limits import Limits, Quantity
@@ -20,6 +24,36 @@ from sartor.tuning.tables import Pin
 from sartor.tuning.tuner import default_threads
 
 DEFAULT_MAX_ERROR = 1e-3
+LOW_PRECISION_MAX_ERROR = 1e-2
+
+
+class Precision(StrEnum):
+    """What routines may compute in, besides f32: one narrower type, or all."""
+
+    F32 = "f32"
+    BF16 = "bf16"
+    F16 = "f16"
+    INT8 = "int8"
+    MIXED = "mixed"
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """The narrower element types."""
+        return _NARROWER[self]
+
+    @property
+    def usual_error(self) -> float:
+        """Relative error that is allowed unless the user says otherwise: more is wrong, and not merely inexact."""
+        return DEFAULT_MAX_ERROR if self is Precision.F32 else LOW_PRECISION_MAX_ERROR
+
+
+_NARROWER = {
+    Precision.F32: (),
+    Precision.BF16: ("bf16",),
+    Precision.F16: ("f16",),
+    Precision.INT8: ("i8",),
+    Precision.MIXED: ("bf16", "f16", "i8"),
+}
 
 
 def default_database() -> Path:
@@ -34,7 +68,11 @@ class CompileConfig:
     Attributes:
         target: device and architecture.
         threads: CPU workers to tune for.
-        max_error: relative error of the largest output that is allowed against ONNX Runtime.
+        max_error: how far outputs may be from ONNX Runtime's, by ``error_measure``.
+        precision: what routines may compute in.
+        calibration: file or directory of samples, on which errors are measured; None for random values.
+        calibration_method: how 8-bit forms are found on the samples.
+        error_measure: what an error is.
         objective: what the plan minimises.
         memory_limit: bytes that weights, activations, inputs and outputs may take together; None is no limit.
         pareto: two quantities of which the front is wanted beside the module; None for no front.
@@ -53,6 +91,10 @@ class CompileConfig:
     target: Target = field(default_factory=lambda: Target.create("cpu"))
     threads: int = field(default_factory=default_threads)
     max_error: float = DEFAULT_MAX_ERROR
+    precision: Precision = Precision.F32
+    calibration: Path | None = None
+    calibration_method: CalibrationMethod = CalibrationMethod.MIN_MAX
+    error_measure: ErrorMeasure = RELATIVE
     objective: Objective = Objective.LATENCY
     memory_limit: int | None = None
     pareto: tuple[Quantity, Quantity] | None = None
@@ -68,12 +110,13 @@ class CompileConfig:
     time_budget: float | None = None
 
     def __post_init__(self) -> None:
-        """Code is generated for the threads that it is tuned for.
+        """Code is generated for the threads that it is tuned for, and for what this machine lets programs use.
 
         Raises:
             UsageError: if the constraints make no sense, or are nothing that the selector keeps.
         """
-        object.__setattr__(self, "target", replace(self.target, threads=self.threads))
+        withheld = unusable(MATRIX_FEATURES) if self.target.is_this_cpu else self.target.withheld
+        object.__setattr__(self, "target", replace(self.target, threads=self.threads, withheld=withheld))
         if self.memory_limit is not None and self.memory_limit < 0:
             raise UsageError(f"the memory limit is {self.memory_limit} bytes, expected 0 or more")
         if self.time_budget is not None and not 0 < self.time_budget < math.inf:

@@ -3,31 +3,40 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from sartor.codegen.iree_compiler import compile_module, ir, run_passes
-from sartor.codegen.layer import NetworkValue, TensorType
+from sartor.codegen.layer import NetworkValue, TensorType, ValueRef
 from sartor.codegen.operations import symbol
 from sartor.codegen.target import Target
 from sartor.dialect_passes.dump import Dumper, bytecode
 from sartor.dialect_passes.fold_weights import fold_weights
 from sartor.dialect_passes.form_layers import LayerGraph, form_layers
 from sartor.dialect_passes.fuse_layers import find_fusions
+from sartor.dialect_passes.split_layers import find_childnets
 from sartor.errors import SartorError, UnsupportedModelError
+from sartor.layer_tensors import value_names
 from sartor.onnx_import import import_model
+from sartor.onnx_model.held_data import holding, serialised
+from sartor.onnx_model.infer import without_weights
 from sartor.onnx_model.load import load_model
 from sartor.onnx_model.prepare import prepare
 from sartor.onnx_model.prepared import TensorInfo
+from sartor.onnx_model.quantised_values import take_out_quantisation
 from sartor.onnx_model.sampling import sample_inputs
+from sartor.onnx_model.simplify import SimplifyProcess, simplify
 from sartor.runtime.device import open_device
 from sartor.runtime.device_array import from_view, upload
 from sartor.runtime.iree_runtime import Program
 from sartor.runtime.module import open_module
 from sartor.runtime.signature import Array, TensorSpec
+from sartor.tuning.calibration.quantised_range import QuantisedRange
 from sartor.tuning.stored_arrays import StoredArrays
 
 # Weights that were folded into others are no longer needed, and would be stored in every module.
@@ -46,9 +55,12 @@ class Front:
         weights: parameter name to array.
         whole: the module before it was split into layers, as bytecode.
         prepared: the prepared model, serialised, or the file that holds it.
+        skeleton: the prepared model without weights, serialised.
         sha256: hash of the prepared model.
         samples: inputs to run the model on.
         node_count: nodes of the prepared model.
+        ranges: of values that may be quantised: those of a quantised model, and others if that was asked for.
+        is_quantised: whether the model came with ranges.
     """
 
     path: Path
@@ -56,9 +68,12 @@ class Front:
     weights: Mapping[str, np.ndarray]
     whole: bytes
     prepared: bytes | Path
+    skeleton: bytes
     sha256: str
     samples: dict[str, Array]
     node_count: int
+    ranges: Mapping[ValueRef, QuantisedRange] = field(default_factory=dict)
+    is_quantised: bool = False
 
 
 @dataclass(frozen=True)
@@ -69,7 +84,11 @@ class Refusal:
 
 
 def run_front(
-    path: Path, shapes: Mapping[str, tuple[int, ...]], dump: Path | None, directory: Path | None = None
+    path: Path,
+    shapes: Mapping[str, tuple[int, ...]],
+    dump: Path | None,
+    directory: Path | None = None,
+    target: Target | None = None,
 ) -> Front | Refusal:
     """Load, prepare, import and split a model.
 
@@ -78,16 +97,28 @@ def run_front(
         shapes: input name to the shape that binds its dynamic dimensions.
         dump: where to write the module after every pass, or None.
         directory: where what is large is put, so that other processes can map it; None keeps it in memory.
+        target: for which layers are split further; None for this machine's CPU.
     """
     try:
-        front = _front(path, shapes, Dumper(dump))
-        return front if directory is None else _stored(front, directory)
+        with holding(), ThreadPoolExecutor(1) as saver:
+            return _front(path, shapes, Dumper(dump), target or Target.create("cpu"), directory, saver)
     except SartorError as error:
         return Refusal(error)
 
 
-def _front(path: Path, shapes: Mapping[str, tuple[int, ...]], dumper: Dumper) -> Front:
-    prepared = prepare(load_model(path), shapes)
+def _front(
+    path: Path,
+    shapes: Mapping[str, tuple[int, ...]],
+    dumper: Dumper,
+    target: Target,
+    directory: Path | None,
+    saver: Executor,
+) -> Front:
+    with SimplifyProcess() as process:
+        prepared = prepare(load_model(path), shapes, partial(simplify, process=process))
+    samples = sample_inputs(prepared.model, _SAMPLE_SEED)
+    named = take_out_quantisation(prepared.model)
+    saving = saver.submit(_saved, serialised(prepared.model), directory)
     imported = import_model(prepared.model)
     weights = imported.weights
     context = ir.Context()
@@ -98,27 +129,40 @@ def _front(path: Path, shapes: Mapping[str, tuple[int, ...]], dumper: Dumper) ->
     dumper.write("fold-weights", module)
     whole = bytecode(module)
     layers = form_layers(module, list(map(_value, prepared.inputs)), list(map(_value, prepared.outputs)))
-    graph = find_fusions(layers)
+    graph, parts = find_childnets(find_fusions(layers), weights, target)
+    weights = {**weights, **parts}
     used = _used(graph, module)
-    data = prepared.model.SerializeToString(deterministic=True)
+    kept: Mapping[str, np.ndarray] = {name: array for name, array in weights.items() if name in used}
+    if directory is not None:
+        kept = StoredArrays.write(directory / "weights.bin", kept)
+    saved, sha256 = saving.result()
     return Front(
         path=path,
         graph=graph,
-        weights={name: array for name, array in weights.items() if name in used},
+        weights=kept,
         whole=whole,
-        prepared=data,
-        sha256=hashlib.sha256(data).hexdigest(),
-        samples=sample_inputs(prepared.model, _SAMPLE_SEED),
+        prepared=saved,
+        skeleton=without_weights(prepared.model).SerializeToString(deterministic=True),
+        sha256=sha256,
+        samples=samples,
         node_count=len(prepared.model.graph.node),
+        ranges={ref: named[name] for ref, name in value_names(prepared.model, graph) if name in named},
+        is_quantised=bool(named),
     )
 
 
-def _stored(front: Front, directory: Path) -> Front:
-    """The front with its weights and model in files."""
-    prepared = directory / "prepared.onnx"
-    if isinstance(front.prepared, bytes):
-        prepared.write_bytes(front.prepared)
-    return replace(front, weights=StoredArrays.write(directory / "weights.bin", front.weights), prepared=prepared)
+def _saved(pieces: Iterable[bytes | memoryview], directory: Path | None) -> tuple[bytes | Path, str]:
+    """A serialised model, in a file if there is a directory, and its hash."""
+    if directory is None:
+        data = b"".join(pieces)
+        return data, hashlib.sha256(data).hexdigest()
+    digest = hashlib.sha256()
+    path = directory / "prepared.onnx"
+    with path.open("wb") as file:
+        for piece in pieces:
+            digest.update(piece)
+            file.write(piece)
+    return path, digest.hexdigest()
 
 
 def _value(info: TensorInfo) -> NetworkValue:
@@ -139,7 +183,7 @@ def _value(info: TensorInfo) -> NetworkValue:
 def _used(graph: LayerGraph, module: ir.Module) -> set[str]:
     """Weights that a layer or the whole module still refers to."""
     loads = {symbol(view.operation) for view in module.body.operations if view.operation.name == "util.global"}
-    return loads | {name for layer in graph.layers for name in layer.weights}
+    return loads | {name for layer in graph.all_layers() for name in layer.weights}
 
 
 def evaluate(text: str, arrays: Sequence[np.ndarray], results: Sequence[TensorType]) -> list[Array]:

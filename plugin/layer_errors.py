@@ -29,6 +29,7 @@ from sartor.probing import Probe, make_probe
 from sartor.progress import Progress, silent
 from sartor.recipe import Recipe
 from sartor.runtime.signature import Array
+from sartor.tuning.plan import LayerChoice
 from sartor.tuning.workers import JobStatus, WorkerPool
 
 CHUNK_BYTES = 256 << 20
@@ -49,6 +50,8 @@ class LayerError:
         error: of its results in the network, the largest; None where nothing can be compared.
         before: error of what it reads, the largest; 0 for the network's inputs.
         alone: error of its results if fed with what is right; None where that cannot be had for all it reads.
+        contribution: relative error of the network's outputs that its narrower type is known to make by itself.
+        saved: seconds that the narrower type saves by the plan.
     """
 
     layer: str
@@ -58,6 +61,8 @@ class LayerError:
     error: float | None
     before: float
     alone: float | None
+    contribution: float | None = None
+    saved: float | None = None
 
     @property
     def growth(self) -> float | None:
@@ -178,7 +183,13 @@ class LayerComparison:
             error=found.in_place.get(layer.name),
             before=max((found.in_place[name] for name in self.read[layer.name]), default=0.0),
             alone=found.alone.get(layer.name),
+            contribution=self._planned[layer.name].error,
+            saved=self._planned[layer.name].saved,
         )
+
+    @cached_property
+    def _planned(self) -> dict[str, LayerChoice]:
+        return {each.layer: each for each in self.recipe.plan.layers}
 
     def _measure(self, names: Sequence[str], *, alone: bool = False) -> ProbeErrors:
         """Errors of layers, a chunk after the other."""

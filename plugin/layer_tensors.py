@@ -11,7 +11,7 @@ import itertools
 import math
 import operator
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import networkx as nx
@@ -67,6 +67,26 @@ def layer_tensors(model: ModelProto, graph: LayerGraph) -> dict[str, LayerTensor
         for index, type_ in enumerate(layer.task.results):
             found[ValueRef(layer.name, index)] = finder.result(layer, index, type_)
     return {layer.name: finder.describe(layer, found) for layer in graph.layers}
+
+
+def value_names(model: ModelProto, graph: LayerGraph) -> Iterator[tuple[ValueRef, str]]:
+    """Every value of the graph that has a name in the model, and the name; results of fusions have their last member's.
+
+    Args:
+        model: as prepared for import.
+        graph: the layers that were formed of it.
+    """
+    for index, each in enumerate(graph.inputs):
+        yield ValueRef(None, index), each.name
+    tensors = layer_tensors(model, graph)
+    for layer, named in tensors.items():
+        for index, name in enumerate(named.results):
+            if name is not None:
+                yield ValueRef(layer, index), name
+    for fusion in graph.fusions:
+        last = tensors[fusion.members[-1]].results[0]
+        if last is not None:
+            yield ValueRef(fusion.layer.name, 0), last
 
 
 class _Finder:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import logging
+import math
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from onnx import ModelProto
@@ -11,48 +14,103 @@ from onnx import ModelProto
 from sartor.building import Build, Builder
 from sartor.codegen.stitch import ENTRY, PARAMETER_SCOPE
 from sartor.errors import CompileError, UnsupportedModelError
-from sartor.front_job import Front
 from sartor.runtime.dispatch_statistics import Dispatch, dispatch_statistics
 from sartor.runtime.reference import OnnxRuntimeReference
+from sartor.sample_sets import SampleSet
 from sartor.sigmoid_outputs import output_floors
 from sartor.tolerance import tolerance
+from sartor.tuning.error_measures import MeasureKind
 from sartor.tuning.measure_job import MeasureSettings
 from sartor.tuning.measurement import Status
 from sartor.tuning.whole_net import Example, NetRun
 from sartor.tuning.workers import JobStatus
+from sartor.verify_job import Check, Verified
+from sartor.worker_calls import call
 
 ALLOW_MORE = "--max-error allows more, if that is acceptable"
 _LOG = logging.getLogger(__name__)
 _JOBS = "sartor.tuning.whole_net"
+_VERIFY = "sartor.verify_job:verify"
 _TIMEOUT = 900.0
+MOST_VERIFIED = 100
+"""A module's error is measured on the first so many samples."""
+
+_VERIFY_SECONDS = 10.0
 # With the profiler on a run takes three times as long, and there are two passes.
 _STATISTICS_SECONDS = 0.3
 _LEAST_RUNS, _MOST_RUNS = 5, 50
 
 
-def _prepared(front: Front) -> ModelProto:
-    return ModelProto.FromString(front.prepared if isinstance(front.prepared, bytes) else front.prepared.read_bytes())
-
-
 class NetRunner:
     """Runs builds of one model on its sample inputs.
 
+    Each build is run on the first sample before its time counts. If there are no others, and the measure is the
+    relative error, that says whether it is right; else ``verify`` does.
+
     Args:
         builder: made the builds.
+        samples: what to run them on.
     """
 
-    def __init__(self, builder: Builder) -> None:
+    def __init__(self, builder: Builder, samples: SampleSet) -> None:
         self._builder = builder
         self._front = builder.front
         self._config = builder.config
-        model = _prepared(builder.front)
-        self._allowed = tolerance(model, builder.config.max_error)
+        self._samples = samples
+        self._measure = builder.config.error_measure
+        self._is_relative = self._measure.kind is MeasureKind.RELATIVE
+        model = ModelProto.FromString(builder.front.skeleton)
+        # What the model's own types round off is known as a relative error only.
+        allowed = builder.config.max_error
+        if self._is_relative:
+            allowed = tolerance(model, allowed, is_quantised=builder.front.is_quantised)
+        self._allowed = allowed
         self._floors = output_floors(model)
 
     @property
     def criterion(self) -> str:
         """What counts as right; a stored result means something under the same one only."""
-        return f"{self._allowed} {self._floors}"
+        plain = f"{self._allowed} {self._floors}"
+        return f"{plain} {self._measure.identity} {self._samples.digest}" if self.verifies else plain
+
+    @property
+    def verifies(self) -> bool:
+        """Whether a build has to be verified after it was run."""
+        return len(self._samples) > 1 or not self._is_relative
+
+    @property
+    def verified_count(self) -> int:
+        """On how many samples errors are measured."""
+        return min(len(self._samples), MOST_VERIFIED)
+
+    def verify(self, build: Build) -> NetRun:
+        """The error on all samples, or on the first ``MOST_VERIFIED``; times are those of single inferences.
+
+        Raises:
+            UsageError: if the samples cannot be read, or the user's measure fails on them.
+            CompileError: if the worker dies.
+        """
+        count, step = self.verified_count, "verifying the module"
+        models = (self._front.path.resolve(), self._front.prepared)
+        values = (self._front.graph.inputs, self._front.graph.outputs)
+        device, threads = self._config.target.device, self._config.threads
+        source = self._samples.source
+        check = Check(build.files, values, models, source, count, self._measure, self._floors, device, threads)
+        found = Verified()
+        while (done := len(found.errors)) < count:
+            self._builder.progress(step, done, count)
+            job = {"check": check, "start": done, "seconds": _VERIFY_SECONDS}
+            found += call(self._builder.pool, _VERIFY, job, step, _TIMEOUT)
+        self._builder.progress(step, count, count)
+        error = self._measure.of_samples(found.errors)
+        if error <= self._allowed:
+            return NetRun(Status.OK, found.seconds, error)
+        said = f"{self._measure} error {error:.2g} against ONNX Runtime on {count} samples"
+        return NetRun(Status.WRONG_RESULT, error=error, message=f"{said}, allowed is {self._allowed:.2g}")
+
+    def begin(self) -> None:
+        """Let ONNX Runtime load the model: best while the first builds are compiled."""
+        _ = self._example
 
     def profile(self, builds: Sequence[Build]) -> dict[int, NetRun]:
         """Check the builds and time them in one interleaved run; runs by identity of the build.
@@ -71,12 +129,15 @@ class NetRunner:
         return dict(self._run("time_first", "timing first inferences", builds))
 
     def check(self, build: Build) -> float | None:
-        """Relative error of one inference against ONNX Runtime.
+        """The error against ONNX Runtime.
 
         Raises:
             CompileError: if it is larger than allowed, or the module does not run.
+            UsageError: as ``verify``.
         """
         run: NetRun = self._run("check_nets", "checking the module", [build])[id(build)]
+        if run.status is Status.OK and self.verifies:
+            run = self.verify(build)
         if run.status is not Status.OK:
             raise CompileError(f"the module is not right: {run.message}; {ALLOW_MORE}")
         return run.error
@@ -109,7 +170,7 @@ class NetRunner:
         job = {
             "nets": [each.files for each in builds],
             "values": (self._front.graph.inputs, self._front.graph.outputs),
-            "example": self._example(),
+            "example": self._example.result(),
             "settings": self._settings(),
         }
         jobs = [("nets", job)]
@@ -118,9 +179,17 @@ class NetRunner:
             raise CompileError(f"{step} ended as {result.status.value}: {result.message}")
         return {id(built): run for built, run in zip(builds, result.value, strict=True)}
 
-    def _example(self) -> Example:
+    @functools.cached_property
+    def _example(self) -> Future[Example]:
+        """Made by a thread once, however many builds are compared with it."""
+        executor = ThreadPoolExecutor(1)
+        found = executor.submit(self._reference)
+        executor.shutdown(wait=False)
+        return found
+
+    def _reference(self) -> Example:
         """What ONNX Runtime makes of the user's own file, before anything was rewritten."""
-        feeds = self._front.samples
+        feeds = self._samples.first
         try:
             runtime = OnnxRuntimeReference(self._front.path, threads=self._config.threads)
         except UnsupportedModelError as error:
@@ -133,7 +202,7 @@ class NetRunner:
         return MeasureSettings(
             device=self._config.target.device,
             threads=self._config.threads,
-            max_error=self._allowed,
+            max_error=math.inf if self.verifies else self._allowed,
             rounds=2 if slow else 20,
             seconds=30.0 if slow else 4.0,
         )

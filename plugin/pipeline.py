@@ -2,9 +2,11 @@
 
 open_workers     start workers, once the compiler is known to know the target
 load_front       load, prepare, import, fold weights, form layers      (in a worker)
+calibrate        read the samples, find ranges for 8 bits, if they are asked for
 find_candidates  ask every routine about every task
 tune             compile and measure what the store does not know
 weigh            find out what routines need besides time, if that counts
+assess           find out what rounding layers does to the outputs, if that is allowed
 choose           solve for the best plans, measuring the adapts they need
 build            compile the best plans, and the stock model, whole
 profile          check them against ONNX Runtime, time them
@@ -24,21 +26,28 @@ from pathlib import Path
 
 from sartor.artifact import Artifact, check_writable, publish
 from sartor.building import Build, Builder
-from sartor.codegen.routines import FUSED_ROUTINES, ROUTINES
+from sartor.calibration import calibrate
+from sartor.codegen.routines import FUSED_ROUTINES, LOW_PRECISION, routines_for
 from sartor.config import DEFAULT_MAX_ERROR, CompileConfig
 from sartor.dialect_passes.annotate import Candidates, annotate, annotated_module, never
 from sartor.dialect_passes.dump import Dumper
+from sartor.error_budget import assess
 from sartor.errors import CompileError, InfeasibleError, UsageError
 from sartor.front_job import Front, Refusal
 from sartor.net_runner import NetRunner
+from sartor.permitted import permitted_candidates, permitted_routines
 from sartor.profiling import Profiler
 from sartor.progress import Progress, silent
+from sartor.ranging import ranges_of
 from sartor.recipe import Recipe, guessed_recipe, recipe_of_plan, unsplit_recipe
 from sartor.refining import Refiner
+from sartor.sample_sets import sample_set
 from sartor.selecting import PlanSelector
+from sartor.sensitivities import Sensitivities
 from sartor.target_check import check_target, runs_here
 from sartor.time_budget import TimeBudget
 from sartor.tuning.ceilings import peak_operations
+from sartor.tuning.error_measures import RELATIVE
 from sartor.tuning.measure_job import MeasureSettings
 from sartor.tuning.plan import Plan
 from sartor.tuning.search import Search
@@ -75,18 +84,23 @@ def compile_model(model: Path, output: Path, config: CompileConfig, progress: Pr
     budget = TimeBudget.of(config.time_budget)
     with _workspace(config) as (pool, directory), Store.open(config.database) as store:
         front = load_front(model, config, pool, progress, directory)
+        calibration = calibrate(front, config, pool, progress)
+        front = replace(front, ranges={**calibration.ranges.values, **front.ranges})
         candidates = find_candidates(front, config, everything=False)
         if not runs_here(config.target):
             return _compile_only(front, candidates, pool, directory, output, config, progress)
         tuner = make_tuner(store, pool, config, progress, directory, budget.tuning_deadline(front))
         tables = weigh(tune(front, candidates, tuner, config), store, pool, output.parent, config)
+        tables, error_budget = assess(tables, Sensitivities(front, calibration, config, pool, progress))
         builder = Builder(front, pool, directory, config, progress)
-        profiler, selector = Profiler(store, builder), PlanSelector(front, tuner, config, progress)
+        profiler = Profiler(store, builder, calibration.samples)
+        selector = PlanSelector(front, tuner, config, progress, error_budget)
         recipes, tables = choose(tables, selector, profiler)
         refined = Refiner(config, profiler, selector, budget).refine(tables, recipes)
         best = builder.build([refined.recipe])[0]
         pareto = selector.pareto(refined.tables)
-        return replace(_ship(best, refined.plan, refined.profiled.error, output, config), pareto=pareto)
+        shipped = _ship(best, refined.plan, refined.profiled.error, output, config)
+        return replace(shipped, pareto=pareto, samples=profiler.sample_count)
 
 
 def _compile_only(
@@ -117,17 +131,21 @@ def replay_plan(model: Path, plan: Plan, output: Path, config: CompileConfig, pr
     config = replace(config, threads=plan.threads)
     with _workspace(config) as (pool, directory):
         front = load_front(model, config, pool, progress, directory)
+        front = replace(front, ranges={**front.ranges, **ranges_of(plan.ranges)})
+        samples = sample_set(front, config)
         recipe = recipe_of_plan(plan, front, find_candidates(front, config).variants, config)
         builder = Builder(front, pool, directory, config, progress)
         (built,) = builder.build([recipe])
-        return _ship(built, plan, _checked(built, builder), output, config)
+        runner = NetRunner(builder, samples)
+        shipped = _ship(built, plan, _checked(built, runner, config), output, config)
+        return replace(shipped, samples=runner.verified_count)
 
 
-def _checked(built: Build, builder: Builder) -> float | None:
-    """The module's relative error against ONNX Runtime, None where it does not run."""
-    if runs_here(builder.config.target):
-        return NetRunner(builder).check(built)
-    _LOG.warning("this machine does not run %s code: compiled, but not checked", builder.config.target)
+def _checked(built: Build, runner: NetRunner, config: CompileConfig) -> float | None:
+    """The module's error against ONNX Runtime, None where it does not run."""
+    if runs_here(config.target):
+        return runner.check(built)
+    _LOG.warning("this machine does not run %s code: compiled, but not checked", config.target)
     return None
 
 
@@ -156,6 +174,7 @@ def load_front(
     """The model as layers, made in a worker: the file is not trusted. What is large goes to ``directory``, if given."""
     progress("importing", 0, 1)
     job = {"path": model, "shapes": dict(config.shapes), "dump": config.dump_directory, "directory": directory}
+    job["target"] = config.target
     (result,) = pool.map_unordered(_FRONT, [("front", job)], _TIMEOUT)
     if result.status is not JobStatus.OK:
         raise CompileError(f"importing '{model}' ended as {result.status.value}: {result.message}")
@@ -169,8 +188,7 @@ def load_front(
 def _check_pins(front: Front, config: CompileConfig) -> None:
     """A pin that fits no layer is a mistake, and no wish to be ignored."""
     for pin in config.pins:
-        fused = (each.layer for each in front.graph.fusions)
-        if not any(fnmatchcase(layer.name, pin.layers) for layer in (*front.graph.layers, *fused)):
+        if not any(fnmatchcase(layer.name, pin.layers) for layer in front.graph.all_layers()):
             names = ", ".join(layer.name for layer in front.graph.layers[:5])
             raise UsageError(f"no layer is called '{pin.layers}' as a pin wants; the layers are {names}, …")
 
@@ -178,7 +196,10 @@ def _check_pins(front: Front, config: CompileConfig) -> None:
 def find_candidates(front: Front, config: CompileConfig, *, everything: bool = True) -> Candidates:
     """All routines' answers about all tasks; or only those that may be measured, which takes half as long."""
     skip = never if everything or config.pins else is_superfluous
-    candidates = annotate(front.graph, ROUTINES, config.target, FUSED_ROUTINES, skip)
+    routines = routines_for(LOW_PRECISION) if everything else permitted_routines(front, config)
+    candidates = annotate(front.graph, routines, config.target, FUSED_ROUTINES, skip)
+    if not everything:
+        candidates = permitted_candidates(candidates, front, config)
     if config.dump_directory is not None:
         dumper = Dumper(config.dump_directory, count=len(list(config.dump_directory.glob("*.mlir"))))
         dumper.write("annotate", annotated_module(front.graph, candidates))
@@ -199,7 +220,7 @@ def make_tuner(
         device=config.target.device,
         threads=config.threads,
         # What is measured serves later compilations too, which may allow more than this one.
-        max_error=max(config.max_error, DEFAULT_MAX_ERROR),
+        max_error=max(config.max_error if config.error_measure == RELATIVE else 0.0, DEFAULT_MAX_ERROR),
         rounds=3 if slow else 12,
         seconds=4.0 if slow else 1.0,
     )
@@ -213,7 +234,8 @@ def tune(front: Front, candidates: Candidates, tuner: Tuner, config: CompileConf
     peak = peak_operations(config.target, config.threads) if config.target.device == "cpu" else None
     ceilings = tuner.measure([peak.unit] if peak else [])
     measured = _measured(front, tuned_units(front.graph, variants), tuner, config)
-    return Tables(variants, {**ceilings, **measured}, peak=peak.per_second(ceilings) if peak else None)
+    per_second = peak.per_second(ceilings) if peak else None
+    return Tables(variants, {**ceilings, **measured}, peak=per_second)
 
 
 def _measured(front: Front, units: list[Unit], tuner: Tuner, config: CompileConfig) -> Measured:
@@ -221,7 +243,7 @@ def _measured(front: Front, units: list[Unit], tuner: Tuner, config: CompileConf
 
     What is pinned must be known, and what takes little memory is not what the search looks for.
     """
-    layers = (*front.graph.layers, *(each.layer for each in front.graph.fusions))
+    layers = tuple(front.graph.all_layers())
     search = SearchRun(tuner, units, Counter(layer.task.key for layer in layers))
     if config.search is Search.FULL or config.target.device != "cpu" or config.quantities != (Quantity.LATENCY,):
         measured = tuner.measure(units)
@@ -264,4 +286,5 @@ def _ship(built: Build, plan: Plan, error: float | None, output: Path, config: C
     if built.files.weights is not None and config.external_weights is not None:
         publish(built.files.weights, config.external_weights)
     publish(built.files.module, output)
-    return Artifact(output, plan, error, output.stat().st_size, config.external_weights)
+    size = output.stat().st_size
+    return Artifact(output, plan, error, size, config.external_weights, measure=config.error_measure)

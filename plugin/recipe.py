@@ -6,18 +6,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 
-from sartor.codegen.layer import NetworkValue
+from sartor.codegen.layer import Layer, ValueRef
 from sartor.codegen.layouts import CHANNELS_LAST
 from sartor.codegen.operation_count import operation_count
-from sartor.codegen.routine import Variant
+from sartor.codegen.routine import Variant, dtype_of
 from sartor.codegen.stitch import ENTRY, PARAMETER_SCOPE
 from sartor.config import CompileConfig
 from sartor.dialect_passes.form_layers import LayerGraph
-from sartor.dialect_passes.fuse_layers import apply_fusions
+from sartor.dialect_passes.split_layers import apply_choices
 from sartor.errors import InfeasibleError, UsageError
 from sartor.front_job import Front
+from sartor.permitted import permits
+from sartor.ranging import named_ranges
 from sartor.runtime.manifest import Manifest
-from sartor.runtime.signature import TensorSpec
+from sartor.tuning.calibration.quantised_range import QuantisedRange
 from sartor.tuning.fused_choices import chosen_layers
 from sartor.tuning.in_place import InPlace
 from sartor.tuning.plan import AdaptChoice, LayerChoice, Plan
@@ -25,6 +27,7 @@ from sartor.tuning.selection.limits import Amounts
 from sartor.tuning.selection.selection import Selection
 from sartor.tuning.tables import Tables, adapt_seconds, adapts_between
 from sartor.tuning.unit import symbol_of
+from sartor.tuning.whole_net import value_spec
 
 UNSPLIT_SOLVER = "none"
 
@@ -59,19 +62,16 @@ class Recipe:
             model=front.path.name,
             model_sha256=front.sha256,
             entry=ENTRY,
-            inputs=tuple(map(_spec, front.graph.inputs)),
-            outputs=tuple(map(_spec, front.graph.outputs)),
+            inputs=tuple(map(value_spec, front.graph.inputs)),
+            outputs=tuple(map(value_spec, front.graph.outputs)),
             devices=(config.target.device,),
             levels=(config.target.architecture,),
             sartor_version=version("sartor"),
             iree_version=version("iree-base-compiler"),
             plan=self.plan.to_json(),
             parameters=external,
+            features=tuple(sorted({need for each in self.variants.values() for need in each.implementation.needs})),
         ).to_json()
-
-
-def _spec(value: NetworkValue) -> TensorSpec:
-    return TensorSpec(value.name, value.dtype, value.type.shape)
 
 
 def versions() -> dict[str, str]:
@@ -89,8 +89,15 @@ def split_recipe(front: Front, tables: Tables, selection: Selection, config: Com
         gap=_gap(selection),
         peak=tables.peak,
     )
+    plan = replace(plan, ranges=named_ranges(_used_ranges(front, graph, variants)))
     recipe = Recipe(plan, graph, variants)
     return replace(recipe, plan=timed_plan(recipe, tables))
+
+
+def _used_ranges(front: Front, graph: LayerGraph, variants: Mapping[str, Variant]) -> dict[ValueRef, QuantisedRange]:
+    """Ranges of what the layers quantise, in the order in which they come to it."""
+    used = (layer.value(each) for layer in graph.layers for each in variants[layer.name].implementation.ranges)
+    return {ref: front.ranges[ref] for ref in used}
 
 
 def _gap(selection: Selection) -> float | None:
@@ -111,6 +118,9 @@ def timed_plan(recipe: Recipe, tables: Tables) -> Plan:
             seconds=tables.seconds(layer.task.key, recipe.variants[layer.name].descriptor),
             in_place=None,
             operations=operation_count(layer.task),
+            dtype=recipe.variants[layer.name].dtype,
+            error=tables.rounding.get((layer.name, recipe.variants[layer.name].dtype)),
+            saved=_saved(layer, recipe.variants[layer.name], tables),
         )
         for layer in recipe.graph.layers
     )
@@ -130,6 +140,15 @@ def timed_plan(recipe: Recipe, tables: Tables) -> Plan:
     )
     predicted = sum(each.seconds or 0.0 for each in layers) + sum(each.seconds or 0.0 for each in adapts)
     return replace(recipe.plan, layers=layers, adapts=adapts, predicted=predicted)
+
+
+def _saved(layer: Layer, variant: Variant, tables: Tables) -> float | None:
+    """Seconds that a variant in a narrower type saves; None for one in the layer's own."""
+    key, own = layer.task.key, dtype_of(layer.task)
+    taken = tables.seconds(key, variant.descriptor)
+    others = [tables.seconds(key, each.descriptor) for each, _ in tables.usable(key) if each.dtype == own]
+    known = [each for each in others if each is not None]
+    return min(known) - taken if variant.dtype != own and taken is not None and known else None
 
 
 def placed_plan(plan: Plan, found: InPlace) -> Plan:
@@ -158,8 +177,9 @@ def guessed_recipe(front: Front, candidates: Mapping[str, tuple[Variant, ...]], 
         InfeasibleError: if a layer's pins allow none.
     """
     variants: dict[str, Variant] = {}
+    may_run = permits(front, config)
     for layer in front.graph.layers:
-        offered = candidates[layer.task.key]
+        offered = [each for each in candidates[layer.task.key] if may_run(layer, each)]
         allowed = [each for each in offered if all(pin.allows(layer.name, each.descriptor) for pin in config.pins)]
         if not allowed:
             names = ", ".join(each.descriptor for each in offered)
@@ -175,6 +195,9 @@ def guessed_recipe(front: Front, candidates: Mapping[str, tuple[Variant, ...]], 
             seconds=None,
             in_place=None,
             operations=operation_count(layer.task),
+            dtype=variants[layer.name].dtype,
+            error=None,
+            saved=None,
         )
         for layer in front.graph.layers
     )
@@ -240,7 +263,7 @@ def recipe_of_plan(
     unmeasured = plan.unmeasured()
     if plan.unsplit:
         return Recipe(unmeasured, front.graph, {})
-    graph = apply_fusions(front.graph, {each.layer for each in plan.layers})
+    graph = apply_choices(front.graph, {each.layer for each in plan.layers})
     return Recipe(unmeasured, graph, _variants_of(plan, graph, candidates))
 
 

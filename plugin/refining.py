@@ -94,7 +94,7 @@ class Refiner:
                 break
             tables = replace(tables, adapts={**measured.adapts, **tables.adapts})
             newest = selected[0]
-            if not self._is_worthwhile(newest, tried, profiled, corrected(tables, found)):
+            if not self._is_worthwhile(newest, tried, profiled, corrected(tables, found)) or not self._has_time():
                 break
             tried.append(newest)
             profiled = self.profiler.profile(tried)
@@ -105,6 +105,7 @@ class Refiner:
         tried, newest, limits = list(recipes), recipes[0], self.config.limits
         for _ in range(_LIMIT_ROUNDS):
             self.profiler.run(tried)
+            self.profiler.verify(newest)
             tighter = tightened(limits, newest, self.profiler.run_of(newest), self.config)
             if tighter is None:
                 break
@@ -124,8 +125,10 @@ class Refiner:
         return tried, tables, limits
 
     def _last_resort(self, tables: Tables, tighter: Limits) -> list[Recipe]:
-        """No plan is tighter by the tables: what is left is the one that is smallest by them."""
-        return [] if tighter.memory is None else self.selector.smallest(tables)[0]
+        """No plan is tighter by the tables: what is left is the one that is smallest, or most exact, by them."""
+        if tighter.memory is not None:
+            return self.selector.smallest(tables)[0]
+        return [] if tighter.error is None else self.selector.most_exact(tables)[0]
 
     def _ran(self, recipe: Recipe) -> bool:
         run = self.profiler.run_of(recipe)
@@ -139,6 +142,10 @@ class Refiner:
         except DeviceError as error:
             _LOG.warning("layers were not timed in place: %s", error)
             return InPlace()
+
+    def _has_time(self) -> bool:
+        """Whether the budget allows another build."""
+        return self.budget.allows_build(self.selector.front, self.profiler.build_seconds)
 
     def _is_worthwhile(self, recipe: Recipe, tried: Sequence[Recipe], profiled: Profiled, tables: Tables) -> bool:
         """Whether a plan is new, and promises to be faster than the best so far by the same tables."""
@@ -157,8 +164,8 @@ class Refiner:
         recipe = profiled.recipe
         if not recipe.plan.unsplit:
             found |= self._in_place(recipe, profiled.seconds)
-            if abs((recipe.plan.predicted or 0.0) / profiled.seconds - 1) > _CLOSE:
-                # The module carries the prediction, which should hold.
+            if abs((recipe.plan.predicted or 0.0) / profiled.seconds - 1) > _CLOSE and self._has_time():
+                # The module carries the prediction, which should hold: it is built again.
                 recipe = replace(recipe, plan=timed_plan(recipe, corrected(tables, found)))
         plan = replace(
             recipe.plan,

@@ -8,12 +8,14 @@ from dataclasses import dataclass, replace
 
 from sartor.artifact import FrontPoint, PlanFront
 from sartor.config import CompileConfig
+from sartor.error_budget import ErrorBudget
 from sartor.errors import InfeasibleError
 from sartor.front_job import Front
+from sartor.permitted import permits
 from sartor.progress import Progress
 from sartor.recipe import Recipe, split_recipe, timed_plan
 from sartor.tuning.measurement import Status
-from sartor.tuning.selection import auto, ilp, least_memory
+from sartor.tuning.selection import auto, ilp, least_error, least_memory
 from sartor.tuning.selection.limits import Limits, Quantity, measures
 from sartor.tuning.selection.pareto import Point, pareto_front
 from sartor.tuning.selection.problem import Problem
@@ -36,20 +38,26 @@ class PlanSelector:
         tuner: measures conversions.
         config: settings.
         progress: told about every round.
+        budget: what plans of lower precision may err by; None where that need not be looked at before they run.
     """
 
     front: Front
     tuner: Tuner
     config: CompileConfig
     progress: Progress
+    budget: ErrorBudget | None = None
 
     def select(self, tables: Tables, limits: Limits) -> tuple[list[Recipe], Tables]:
-        """The best plans within limits, best first, and the tables with what was measured for them.
+        """The best plans within limits and the budget, best first, and the tables with what was measured for them.
 
         Raises:
-            InfeasibleError: if there is none.
+            InfeasibleError: if there is none within the limits.
         """
+        if self.budget is None:
+            return self._within(tables, limits)
+        return self.budget.select(tables, limits, self._within, self.most_exact)
 
+    def _within(self, tables: Tables, limits: Limits) -> tuple[list[Recipe], Tables]:
         def find(problem: Problem) -> Sequence[Selection]:
             return solve(problem, self.config.selector, self.config.plans, limits)
 
@@ -62,6 +70,18 @@ class PlanSelector:
             InfeasibleError: if no plan exists.
         """
         return self._settled(tables, lambda problem: [least_memory.smallest(problem, seconds=auto.SECONDS)], ())
+
+    def most_exact(self, tables: Tables) -> tuple[list[Recipe], Tables]:
+        """The plan whose layers err least by the tables, within the user's limits.
+
+        Raises:
+            InfeasibleError: if no plan exists.
+        """
+
+        def find(problem: Problem) -> Sequence[Selection]:
+            return [least_error.most_exact(problem, self.config.limits, seconds=auto.SECONDS)]
+
+        return self._settled(tables, find, (Quantity.ERROR, *self.config.limits.bounds))
 
     def pareto(self, tables: Tables) -> PlanFront | None:
         """The front that the user asked for, if any, within the user's limits."""
@@ -90,9 +110,12 @@ class PlanSelector:
         """Plans that ask for no conversion that was not measured, or the last ones if too many do."""
         device, graph = self.config.target.device, self.front.graph
         quantities = (*self.config.quantities, *bounded)
+        may_run = permits(self.front, self.config)
         for done in range(_ROUNDS):
             self.progress("selecting", done, _ROUNDS)
-            problem = selection_problem(graph, tables, device, self.config.objective, self.config.pins, quantities)
+            problem = selection_problem(
+                graph, tables, device, self.config.objective, self.config.pins, quantities, may_run
+            )
             recipes = [self._recipe(problem, each, tables) for each in find(problem)]
             kinds = [kind for each in recipes for _, kind in adapts_between(each.graph, each.variants, device)]
             wanted = units_of(kind for kind in kinds if kind not in tables.adapts)

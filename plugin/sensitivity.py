@@ -6,7 +6,7 @@ its error is part of it (as in HAWQ and SoftNeuro's accuracy budget, but measure
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from sartor.samples import SampleSource
 from sartor.sensitivity_job import Assignment, Experiment
 from sartor.switchable import Switchable
 from sartor.tuning.calibration.quantised_range import QuantisedRange
-from sartor.tuning.error_measures import ErrorMeasure, MeasureKind
+from sartor.tuning.error_measures import RELATIVE, ErrorMeasure
 from sartor.tuning.workers import WorkerPool
 from sartor.worker_calls import as_file, call
 
@@ -27,7 +27,6 @@ _JOB = "sartor.sensitivity_job:errors_from"
 _STEP = "measuring what rounding does"
 _SECONDS_PER_CALL = 2.0
 _TIMEOUT = 900.0
-_RELATIVE = ErrorMeasure(MeasureKind.RELATIVE)
 
 
 @dataclass(frozen=True)
@@ -70,15 +69,16 @@ class RoundingTrial:
     ranges: Mapping[str, QuantisedRange]
     samples: SampleSource
     pool: WorkerPool
-    measure: ErrorMeasure = _RELATIVE
+    measure: ErrorMeasure = RELATIVE
     most_samples: int = MOST_SAMPLES
     threads: int | None = None
     progress: Progress = silent
 
-    def contributions(self) -> dict[tuple[str, str], RoundingErrors]:
+    def contributions(self, pairs: Collection[tuple[str, str]] | None = None) -> dict[tuple[str, str], RoundingErrors]:
         """The errors if one layer computes in one type and all others exactly, by the layer's name and the type.
 
-        Layers that cannot be told apart in the model are missing, as are those in ``i8`` of which a range is.
+        Layers that cannot be told apart in the model are missing, as are those in ``i8`` of which a range is. ``pairs``
+        names those that are wanted, by default all.
 
         Raises:
             UsageError: if the samples cannot be read, or the model or measure fails on them.
@@ -86,8 +86,9 @@ class RoundingTrial:
         """
         with as_file(self.prepared) as path:
             switchable = self._switchable(path)
-            assignments = [{layer: dtype} for layer, dtype in switchable.pairs]
-            return dict(zip(switchable.pairs, self._errors(path, switchable, assignments), strict=True))
+            found = [pair for pair in switchable.pairs if pairs is None or pair in pairs]
+            assignments = [{layer: dtype} for layer, dtype in found]
+            return dict(zip(found, self._errors(path, switchable, assignments), strict=True)) if found else {}
 
     def together(self, assignments: Sequence[Assignment]) -> list[RoundingErrors]:
         """The errors if layers compute in the types they are assigned, all at once; layers that cannot are exact.

@@ -10,11 +10,12 @@ import math
 
 from sartor.config import CompileConfig
 from sartor.recipe import Recipe
+from sartor.tuning.error_sum import moved
 from sartor.tuning.measurement import Measurement, Status
 from sartor.tuning.selection.limits import Limits, Quantity
 
-# An error budget is shared out as if errors grew in proportion, which they do not quite.
-_MARGIN = 0.8
+# The sum of layers' errors is no more than a model of what they do.
+_MARGIN = 0.9
 
 
 def tightened(limits: Limits, recipe: Recipe, run: Measurement | None, config: CompileConfig) -> Limits | None:
@@ -25,15 +26,16 @@ def tightened(limits: Limits, recipe: Recipe, run: Measurement | None, config: C
     if run is None or recipe.plan.unsplit:
         return None
     if run.status is Status.WRONG_RESULT:
-        return _more_exact(limits, recipe, run, config.max_error)
+        return _more_exact(limits, recipe, run, config)
     if run.status is Status.OK and config.memory_limit is not None and run.packed_bytes > config.memory_limit:
         excess = run.packed_bytes - config.memory_limit
         return Limits(max(recipe.needed[Quantity.MEMORY] - excess, 0.0), limits.error)
     return None
 
 
-def _more_exact(limits: Limits, recipe: Recipe, run: Measurement, allowed: float) -> Limits | None:
+def _more_exact(limits: Limits, recipe: Recipe, run: Measurement, config: CompileConfig) -> Limits | None:
     estimated = recipe.needed.get(Quantity.ERROR, 0.0)
     if not estimated or run.error is None or not math.isfinite(run.error):
         return None
-    return Limits(limits.memory, estimated * min(allowed / run.error, 1.0) * _MARGIN)
+    ratio = _MARGIN * min(config.max_error / run.error, 1.0)
+    return Limits(limits.memory, moved(estimated, config.error_measure, ratio))

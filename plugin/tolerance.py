@@ -20,14 +20,15 @@ _HALF = frozenset({TensorProto.FLOAT16, TensorProto.BFLOAT16})
 _TYPE_ATTRIBUTES = frozenset({"dtype", "to"})
 
 
-def tolerance(model: ModelProto, max_error: float) -> float:
+def tolerance(model: ModelProto, max_error: float, *, is_quantised: bool = False) -> float:
     """The larger of what the user allows and what the model's own element types round off.
 
     Args:
         model: the original or the prepared one; what its subgraphs and functions hold counts too.
         max_error: relative error of the largest output that the user allows.
+        is_quantised: whether the model was quantised before it was prepared.
     """
-    if any(_is_quantised(node) for node in nodes(model)):
+    if is_quantised or any(_is_quantised(node) for node in nodes(model)):
         return max(max_error, _QUANTISED)
     if not _HALF.isdisjoint(_element_types(model)):
         return max(max_error, _HALF_PRECISION)

@@ -46,8 +46,9 @@ class Manifest:
     """What a .vmfb says about itself.
 
     ``entry`` is the exported function; ``devices`` are kinds such as ``cpu`` or ``vulkan``; ``levels`` the
-    target levels code was compiled for; ``parameters`` maps a scope to the file beside the .vmfb that holds
-    its weights; ``plan`` is the plan's JSON, opaque here.
+    target levels code was compiled for; ``features`` the extensions of a CPU that code needs and an operating
+    system may withhold; ``parameters`` maps a scope to the file beside the .vmfb that holds its weights;
+    ``plan`` is the plan's JSON, opaque here.
     """
 
     model: str
@@ -61,6 +62,7 @@ class Manifest:
     iree_version: str
     plan: dict[str, Any]
     parameters: dict[str, Annotated[str, AfterValidator(_plain_file_name)]] = Field(default_factory=dict)
+    features: tuple[str, ...] = ()
     format: int = MANIFEST_FORMAT
 
     @property

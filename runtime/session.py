@@ -12,7 +12,7 @@ from types import TracebackType
 
 import numpy as np
 
-from sartor.errors import UsageError
+from sartor.errors import DeviceError, UsageError
 from sartor.runtime.device import open_device
 from sartor.runtime.device_array import DeviceArray, from_view, upload
 from sartor.runtime.iree_runtime import Fences, NativeDevice, Program
@@ -20,6 +20,7 @@ from sartor.runtime.manifest import ASYNC_SUFFIX, Manifest, find_manifest, read_
 from sartor.runtime.module import open_module
 from sartor.runtime.pending import PendingRun
 from sartor.runtime.signature import Array, Signature, TensorSpec, check_array, check_names
+from sartor.runtime.tiles import unusable
 
 Feeds = Mapping[str, Array | DeviceArray]
 
@@ -76,6 +77,7 @@ class Session:
         self._async_entry = signature.entry + ASYNC_SUFFIX
         self._has_async_entry = self._async_entry in module.functions
         self._device = _choose_device(device, self._manifest, threads, spin_us)
+        _check_features(module.label, self._manifest, self._device)
         weights = _find_parameters(path, self._manifest, parameters or {})
         self._program: Program | None = Program(module.native, module.label, self._device, weights)
         self._lock = threading.Lock()
@@ -242,6 +244,16 @@ def _choose_device(
     if device is None:
         device = manifest.devices[0] if manifest and manifest.devices else "cpu"
     return open_device(device, threads, spin_us)
+
+
+def _check_features(label: str, manifest: Manifest | None, device: NativeDevice) -> None:
+    """A CPU that lacks what the code needs would end the process at the first run."""
+    missing = unusable(manifest.features) if manifest and device.host_memory else ()
+    if missing:
+        raise DeviceError(
+            f"{label} needs {', '.join(missing)}, which this CPU lacks or its operating system withholds; "
+            "compile it here"
+        )
 
 
 def _find_parameters(path: Path | None, manifest: Manifest | None, given: Mapping[str, Path]) -> dict[str, Path]:

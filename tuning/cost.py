@@ -22,7 +22,7 @@ class Cost:
         latency: seconds of one warm inference.
         cold: seconds that the first inference needs beyond a warm one.
         memory: bytes of packed weights that nothing else uses.
-        error: contribution to the relative error of the model's outputs.
+        error: what it adds to the sum that stands for the error of the model's outputs (``tuning.error_sum``).
     """
 
     latency: float = 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import math
 from collections.abc import Callable, Sequence
@@ -70,14 +71,30 @@ class ErrorMeasure:
     def __str__(self) -> str:
         return f"{self.path}{_SEPARATOR}{self.function}" if self.kind is MeasureKind.USER else self.kind.value
 
-    def of_sample(self, outputs: Sequence[Array], expected: Sequence[Array]) -> float:
-        """The error of one sample's outputs, 0 if they are as expected.
+    @property
+    def identity(self) -> str:
+        """Text that is another one for another measure, also if a user's file has changed.
+
+        Raises:
+            UsageError: if that file is gone.
+        """
+        if self.path is None:
+            return self.kind.value
+        try:
+            return f"{self} {hashlib.sha256(self.path.read_bytes()).hexdigest()}"
+        except OSError as error:
+            raise UsageError(f"'{self.path}' cannot be read: {error.strerror}") from None
+
+    def of_sample(self, outputs: Sequence[Array], expected: Sequence[Array], floors: Sequence[float] = ()) -> float:
+        """The error of one sample's outputs, 0 if they are as expected; ``floors`` as for ``relative_error``.
 
         Raises:
             UsageError: if the user's function fails, or returns no number.
         """
         if self.kind is MeasureKind.USER:
             return _call(self, outputs, expected)
+        if self.kind is MeasureKind.RELATIVE:
+            return relative_error(outputs, expected, floors=floors)
         return _MEASURES[self.kind](outputs, expected)
 
     def of_samples(self, errors: Sequence[float]) -> float:
@@ -136,10 +153,13 @@ def _disagreement(output: Array, expected: Array) -> float:
 
 
 _MEASURES: dict[MeasureKind, Measure] = {
-    MeasureKind.RELATIVE: relative_error,
     MeasureKind.COSINE: cosine_distance,
     MeasureKind.TOP1: top1_disagreement,
 }
+
+
+RELATIVE = ErrorMeasure(MeasureKind.RELATIVE)
+"""What errors are measured by unless the user says otherwise."""
 
 
 class _UserCode:

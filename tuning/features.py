@@ -14,9 +14,11 @@ from dataclasses import dataclass
 from sartor.codegen.kernels.tilings import Shape
 from sartor.codegen.task_facts import read_facts
 
-_DESCRIPTOR = re.compile(r"[^/]*/\w+\.(\w+?)(_blocked)?(?:\{(.*)\})?")
+_DESCRIPTOR = re.compile(r"(?:\w+:)?(\w+)/\w+\.(\w+?)(_blocked)?(?:\{(.*)\})?")
 _KINDS = ("convolution", "depthwise", "contraction", "pooling", "fused")
-_FAMILIES = ("stock", "direct", "product", "window", "fused_winograd", "tiled", "separable")
+_FAMILIES = ("stock", "direct", "product", "window", "fused_winograd", "tiled", "separable", "tiles")
+_CONVERTING = ("tiles_of_bf16", "tiles_to_f32")
+_NARROW_TYPES = ("bf16", "f16", "i8")
 _SIZES = (
     *("batch", "rows", "columns", "channels", "depth", "taps", "kernel_height", "kernel_width"),
     *("operations", "read", "weights", "written"),
@@ -25,6 +27,7 @@ _PARAMETERS = (
     *("lines", "columns", "vectors", "row_groups", "panel_groups", "unroll"),
     *("height", "width", "block", "groups", "panels"),
     *("band", "window_columns", "window_vectors"),
+    *("tiles", "pixels", "depth"),
 )
 # Of f32 in a vector of 64 bytes; with others all cycles change by about the same factor.
 _LANES = 16
@@ -37,6 +40,10 @@ _STOCK_SLOWER = 8.0
 _LINE_CYCLES = 3
 # Additions to encode and to decode a number of a tile in Winograd's form.
 _TRANSFORM = 3
+# A product of tiles takes a cycle for each row, and not less than this; to store a vector of sums takes as many.
+_TILE_SIZES = ("lines", "tiles", "pixels", "vectors", "depth")
+_LEAST_TILE_CYCLES = 9
+_STORE_CYCLES = 4
 
 
 @dataclass(frozen=True)
@@ -47,11 +54,18 @@ class Described:
         family: name of its routine, whatever the layout.
         blocked: whether images lie in blocks of channels.
         parameters: of the routine; those that are several numbers are left out.
+        dtype: what it computes in.
     """
 
     family: str
     blocked: bool
     parameters: Mapping[str, int]
+    dtype: str = ""
+
+    @property
+    def form(self) -> tuple[str, bool, bool]:
+        """What the neighbours see: element type, layout, and whether the result has another type."""
+        return self.dtype, self.blocked, self.family in _CONVERTING
 
     @staticmethod
     def of(descriptor: str) -> Described:
@@ -59,8 +73,9 @@ class Described:
         found = _DESCRIPTOR.fullmatch(descriptor)
         if found is None:
             return Described("", False, {})
-        pairs = (each.partition("=") for each in (found[3] or "").split(","))
-        return Described(found[1], bool(found[2]), {name: int(value) for name, _, value in pairs if value.isdigit()})
+        pairs = (each.partition("=") for each in (found[4] or "").split(","))
+        parameters = {name: int(value) for name, _, value in pairs if value.isdigit()}
+        return Described(found[2], bool(found[3]), parameters, found[1])
 
 
 def ideal_seconds(facts: str) -> float:
@@ -90,6 +105,8 @@ def analytic_cycles(facts: str, variant: Described) -> float | None:
     sizes = _numbers(facts)[1]
     if variant.family in ("direct", "product"):
         return _direct_cycles(sizes, variant.parameters)
+    if variant.family.startswith("tiles"):
+        return _tile_cycles(sizes, variant.parameters)
     return _winograd_cycles(sizes, variant.parameters) if variant.family == "fused_winograd" else None
 
 
@@ -118,6 +135,7 @@ def features(facts: str, descriptor: str) -> list[float]:
     return [
         float(_KINDS.index(kind)) if kind in _KINDS else -1.0,
         *(float(variant.family == each) for each in _FAMILIES),
+        *(float(variant.dtype == each) for each in _NARROW_TYPES),
         float(variant.blocked),
         *(_log(sizes[each]) for each in _SIZES),
         float(sizes["stride"]),
@@ -150,6 +168,17 @@ def _direct_cycles(sizes: Mapping[str, int], given: Mapping[str, int]) -> float:
     tile = Shape(*(max(1, given.get(each, 1)) for each in ("lines", "columns", "vectors", "unroll")))
     vectors = -(-sizes["channels"] // _LANES)
     return tile.cycles(rows, columns, vectors, _LINE_CYCLES) * sizes["depth"] * sizes["batch"]
+
+
+def _tile_cycles(sizes: Mapping[str, int], given: Mapping[str, int]) -> float:
+    joined = sizes["taps"] == 1 and sizes["stride"] == 1
+    rows, columns = (1, sizes["rows"] * sizes["columns"]) if joined else (sizes["rows"], sizes["columns"])
+    lines, tiles, pixels, wide, depth = (max(1, given.get(each, 1)) for each in _TILE_SIZES)
+    vectors = -(-sizes["channels"] // _LANES)
+    spots = -(-rows // lines) * lines * -(-columns // (tiles * pixels)) * tiles
+    chunks = sizes["taps"] * -(-max(1, sizes["depth"] // sizes["taps"]) // depth)
+    products = spots * chunks * -(-vectors // wide) * wide * max(pixels, _LEAST_TILE_CYCLES)
+    return (products + rows * columns * vectors * _STORE_CYCLES) * sizes["batch"]
 
 
 def _winograd_cycles(sizes: Mapping[str, int], given: Mapping[str, int]) -> float:

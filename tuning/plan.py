@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from pydantic.dataclasses import dataclass as validated
 
 from sartor.errors import UsageError
 
-FORMAT = 4
+FORMAT = 5
 _STRICT = ConfigDict(extra="forbid")
 
 
@@ -29,6 +29,11 @@ class LayerChoice:
         in_place: time within the whole network; None where that was not measured.
         operations: that it asks for, a multiply-add being two; 0 for what is no convolution, product or window.
         symbol: with which its dispatches in the module begin.
+        dtype: element type that it computes in.
+        error: relative error of the network's outputs if only this layer is computed in a narrower type than its own;
+            None where it is not, or nobody knows.
+        saved: seconds that this saves by the tables against the layer's best variant in its own type, conversions
+            aside; likewise.
     """
 
     layer: str
@@ -39,6 +44,9 @@ class LayerChoice:
     seconds: float | None
     in_place: float | None
     operations: int
+    dtype: str
+    error: float | None
+    saved: float | None
 
     @property
     def rate(self) -> float | None:
@@ -82,6 +90,7 @@ class Plan:
         first: seconds that loading the module from its file and the first inference take, None where not measured.
         peak: f32 operations per second that the machine does at most, with as many threads; None if not measured.
         versions: of Sartor and IREE.
+        ranges: scale and zero point of what is quantised, by ``layer:result``; a network input has no layer.
         format: version of this record.
     """
 
@@ -102,6 +111,7 @@ class Plan:
     first: float | None
     peak: float | None
     versions: dict[str, str]
+    ranges: dict[str, tuple[float, int]] = field(default_factory=dict)
     format: int = FORMAT
 
     def unmeasured(self) -> Plan:

@@ -57,9 +57,9 @@ class SearchSettings:
         most: variants of a task in a round.
         optimism: by which a prediction is multiplied: what is little known may be faster than it looks.
         gain: share of the network's time that a variant must be expected to save.
-        layout_weight: how much it counts to be faster than others in the same layout only, which the neighbours may
-            want.
-        first: variants of a task and layout in the first round if a model knows other networks.
+        layout_weight: how much it counts to be faster than others in the same form only, layout and element type,
+            which the neighbours may want.
+        first: variants of a task and form in the first round if a model knows other networks.
     """
 
     rounds: int = 2
@@ -76,7 +76,7 @@ _COMPILING = {"fused_winograd": 3.0, "stock": 1.5}
 # Weights that are packed and put on the device, for a variant and what it is timed beside, in the time that a short
 # kernel takes to compile.
 _PACKED_BYTES = 20e6
-# A layout that is this much slower than another is not looked into: converting costs less.
+# A form that is this much slower than another is not looked into: converting costs less.
 _FAR = 1.1
 # The analytic model is not wrong by so much.
 _FAR_SLOWER = 2.0
@@ -117,9 +117,8 @@ class VariantSearch:
         return self._affordable(offers, spent * self.settings.share)
 
     def effort(self, picks: Picks) -> float:
-        """What picks take to compile and to pack, relative to one short kernel."""
-        facts = {task.key: task.facts for task in self.tasks}
-        return sum(_cost(Described.of(name), facts[key]) for key, listed in picks.items() for name in listed)
+        """What picks take to compile, relative to one short kernel."""
+        return sum(_compiling(Described.of(name)) for listed in picks.values() for name in listed)
 
     def _affordable(self, offers: Sequence[_Offer], budget: float) -> dict[str, tuple[str, ...]]:
         taken: Counter[str] = Counter()
@@ -142,10 +141,10 @@ class VariantSearch:
     def _guesses(self, task: Searched, model: CostModel | None) -> Iterator[str]:
         kernels = task.variants[1:]
         if model is None:
-            for listed in _groups(kernels, lambda each: each.blocked):
+            for listed in _groups(kernels, lambda each: each.form):
                 yield from _leaders(task.facts, listed)
             return
-        for listed in _groups(kernels, lambda each: each.blocked):
+        for listed in _groups(kernels, lambda each: each.form):
             yield from model.ranked(task.facts, listed)[: self.settings.first]
 
     def _offers(self, task: Searched, known: Times, model: CostModel) -> Iterator[_Offer]:
@@ -156,7 +155,7 @@ class VariantSearch:
         for name, predicted in zip(rest, model.seconds(task.facts, rest), strict=True):
             variant = Described.of(name)
             hoped = predicted * self.settings.optimism
-            beside = min(_best(known, task, variant.blocked) or _FAR * best, _FAR * best)
+            beside = min(_best(known, task, variant.form) or _FAR * best, _FAR * best)
             gain = max(0.0, best - hoped) + self.settings.layout_weight * max(0.0, beside - hoped)
             yield _Offer(task.key, name, task.count * gain, _cost(variant, task.facts))
 
@@ -188,14 +187,18 @@ def _leaders(facts: str, names: Sequence[str]) -> Iterator[str]:
 
 
 def _cost(variant: Described, facts: str) -> float:
-    return _COMPILING.get(variant.family, 1.0) + weight_bytes(facts) / _PACKED_BYTES
+    return _compiling(variant) + weight_bytes(facts) / _PACKED_BYTES
 
 
-def _best(known: Times, task: Searched, blocked: bool | None = None) -> float | None:
+def _compiling(variant: Described) -> float:
+    return _COMPILING.get(variant.family, 1.0)
+
+
+def _best(known: Times, task: Searched, form: tuple[str, bool, bool] | None = None) -> float | None:
     times = [
         seconds
         for name, seconds in known.get(task.key, {}).items()
-        if seconds is not None and blocked in (None, Described.of(name).blocked)
+        if seconds is not None and form in (None, Described.of(name).form)
     ]
     return min(times, default=None)
 

@@ -128,13 +128,10 @@ def _ok(known: Mapping[str, Measurement]) -> dict[str, float]:
 
 
 def _contenders(known: Mapping[str, Measurement]) -> list[str]:
-    """The fastest so far of each layout."""
+    """The fastest so far of each form."""
     times = _ok(known)
-    blocked = {name: Described.of(name).blocked for name in times}
-    return [
-        min((name for name in times if blocked[name] == layout), key=times.__getitem__)
-        for layout in set(blocked.values())
-    ]
+    forms = {name: Described.of(name).form for name in times}
+    return [min((name for name in times if forms[name] == form), key=times.__getitem__) for form in {*forms.values()}]
 
 
 def _samples_in(known: Measured) -> list[Sample]:

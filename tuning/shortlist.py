@@ -51,7 +51,7 @@ def _asked_for(graph: LayerGraph, pins: Sequence[Pin]) -> dict[str, tuple[str, .
     """Globs of routines that pins name, by task."""
     return {
         layer.task.key: tuple(pin.routines for pin in pins if fnmatchcase(layer.name, pin.layers))
-        for layer in graph.layers
+        for layer in graph.all_layers()
     }
 
 

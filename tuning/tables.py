@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 from sartor.codegen.layer import Layer, TensorType, ValueRef
-from sartor.codegen.layouts import plain_layout, same_bytes
+from sartor.codegen.layouts import plain_layout
 from sartor.codegen.routine import Variant
-from sartor.codegen.schema import Schema
+from sartor.codegen.schema import Schema, schema_of
 from sartor.codegen.scratch import aligned
 from sartor.codegen.task_facts import task_facts
-from sartor.dialect_passes.form_layers import LayerGraph
+from sartor.dialect_passes.form_layers import Childnet, LayerGraph
 from sartor.errors import InfeasibleError, UsageError
+from sartor.tuning.childnet_choices import asked_for, childnet_choices
 from sartor.tuning.cost import Cost, Objective
+from sartor.tuning.error_sum import addend
 from sartor.tuning.fused_choices import is_inside, member_choices
 from sartor.tuning.measurement import Measurement, Status
 from sartor.tuning.selection.limits import Quantity
@@ -42,6 +45,8 @@ class Tables:
         peak: f32 operations per second that the machine does at most, None if not measured.
         scratch: bytes that variants need while they run, by task key and descriptor; of others nothing is known.
         loading: bytes per second that are read from a file for the first time; None if not measured.
+        rounding: relative error of the network's outputs if one layer computes in a narrower type, by the layer's name
+            and the type.
     """
 
     variants: Mapping[str, tuple[Variant, ...]]
@@ -50,6 +55,7 @@ class Tables:
     peak: float | None = None
     scratch: Mapping[tuple[str, str], int] = field(default_factory=dict)
     loading: float | None = None
+    rounding: Mapping[tuple[str, str], float] = field(default_factory=dict)
 
     def usable(self, key: str) -> list[tuple[Variant, Measurement]]:
         """Variants of a task that compiled, ran and were right."""
@@ -59,6 +65,10 @@ class Tables:
             for variant in self.variants[key]
             if variant.descriptor in found and found[variant.descriptor].status is Status.OK
         ]
+
+    def error(self, layer: str, variant: Variant, measurement: Measurement) -> float:
+        """What a variant makes the outputs err by, as far as it is known: else what it errs by alone."""
+        return self.rounding.get((layer, variant.dtype), measurement.error or 0.0)
 
     def seconds(self, key: str, descriptor: str) -> float | None:
         """Time of a variant, corrected for the drift of the machine between runs."""
@@ -74,7 +84,7 @@ class Tables:
 
 def adapt_seconds(kind: AdaptKind, tables: Tables) -> float:
     """Measured, or else optimistic, time of a conversion; nothing where the bytes stay as they are."""
-    if same_bytes(kind.logical, kind.source.layout, kind.target.layout):
+    if kind.is_free:
         return 0.0
     known = tables.adapts.get(kind)
     return known if known is not None else 2 * kind.logical.bytes / _OPTIMISTIC_BANDWIDTH[kind.source.device]
@@ -87,6 +97,7 @@ def selection_problem(
     objective: Objective,
     pins: Sequence[Pin] = (),
     quantities: Collection[Quantity] = (),
+    may_run: Callable[[Layer, Variant], bool] | None = None,
 ) -> Problem:
     """The graph with every usable variant of each layer as a choice.
 
@@ -97,12 +108,13 @@ def selection_problem(
         objective: what will be minimised.
         pins: restrictions of layers.
         quantities: what else will be minimised or bounded; a choice that is no better in any of them is left out.
+        may_run: which variants are open to which layers, all if None; pins allow no others.
 
     Raises:
         InfeasibleError: if a layer has none, or none that its pins allow.
     """
     wanted = (Quantity(objective.value), *(each for each in quantities if each.value != objective.value))
-    return _Builder(graph, tables, device, objective, pins, wanted).build()
+    return _Builder(graph, tables, device, objective, pins, wanted, may_run).build()
 
 
 @dataclass(frozen=True)
@@ -146,8 +158,10 @@ class _Builder:
         objective: Objective,
         pins: Sequence[Pin],
         quantities: Sequence[Quantity],
+        may_run: Callable[[Layer, Variant], bool] | None,
     ) -> None:
         self._pins = pins
+        self._may_run = may_run
         self._quantities = quantities
         self._graph = graph
         self._tables = tables
@@ -194,15 +208,44 @@ class _Builder:
         return INPUT_PREFIX + self._graph.inputs[ref.index].name if ref.source is None else ref.source
 
     def _choices(self, layer: Layer) -> tuple[Choice, ...]:
-        key = layer.task.key
-        usable = self._tables.usable(key)
-        allowed = [pair for pair in usable if all(pin.allows(layer.name, pair[0].descriptor) for pin in self._pins)]
-        fused = self._fused[layer.name]
+        usable = self._usable(layer)
+        allowed = [pair for pair in usable if self._allowed(layer, layer.name, pair[0])]
+        nets, asked = asked_for(self._graph.childnets_of(layer.name), layer.name, [pin.layers for pin in self._pins])
+        allowed = [] if asked else allowed
+        fused = (*(() if asked else self._fused[layer.name]), *self._made_of_children(layer, nets))
         if not allowed and not fused:
             raise InfeasibleError(_nothing_usable(layer, self._tables, bool(usable)))
         choices = [self._choice(layer, variant, measurement) for variant, measurement in allowed]
         kept = worth_keeping(choices, self._quantities)
         return (*(each for each in choices if each is choices[0] or each in kept), *fused)
+
+    def _allowed(self, layer: Layer, name: str, variant: Variant) -> bool:
+        """Whether a variant is open to a layer, and its pins leave it by this name."""
+        is_open = self._may_run is None or self._may_run(layer, variant)
+        return is_open and all(pin.allows(name, variant.descriptor) for pin in self._pins)
+
+    def _made_of_children(self, layer: Layer, nets: Sequence[Childnet]) -> Iterator[Choice]:
+        """What the childnets of a layer are to it that have a plan and that its pins allow."""
+        for net in nets:
+            if not all(pin.allows(layer.name, net.descriptor) for pin in self._pins):
+                continue
+            try:
+                problem = self._inside(net).build()
+            except InfeasibleError:
+                continue
+            ends = [INPUT_PREFIX + each.name for each in net.graph.inputs]
+            yield from childnet_choices(net, problem, ends, OUTPUT_PREFIX + layer.name)
+
+    def _inside(self, net: Childnet) -> _Builder:
+        """The same for a layer's children."""
+        return _Builder(
+            net.graph, self._tables, self._device, self._objective, self._pins, self._quantities, self._may_run
+        )
+
+    def _usable(self, layer: Layer) -> list[tuple[Variant, Measurement]]:
+        """What works, and leaves numbers to work with."""
+        usable = self._tables.usable(layer.task.key)
+        return [pair for pair in usable if math.isfinite(self._tables.error(layer.name, *pair))]
 
     def _fused_choices(self) -> dict[str, list[Choice]]:
         """What fused kernels are for each of their members."""
@@ -211,9 +254,9 @@ class _Builder:
             names = (fusion.layer.name, *fusion.members)
             kernels = [
                 self._choice(fusion.layer, variant, measurement)
-                for variant, measurement in self._tables.usable(fusion.layer.task.key)
+                for variant, measurement in self._usable(fusion.layer)
                 if variant.implementation.kernel is not None
-                and all(pin.allows(name, variant.descriptor) for pin in self._pins for name in names)
+                and all(self._allowed(fusion.layer, name, variant) for name in names)
             ]
             for choice in worth_keeping(kernels, self._quantities):
                 for member, own in member_choices(fusion, choice).items():
@@ -233,7 +276,7 @@ class _Builder:
                 latency=self._tables.seconds(key, variant.descriptor) or 0.0,
                 cold=measurement.packed_bytes / loading if loading else 0.0,
                 memory=own,
-                error=measurement.error or 0.0,
+                error=addend(self._tables.error(layer.name, variant, measurement)),
             ),
             scratch=self._tables.scratch.get((key, variant.descriptor), 0),
             shared=shared,
@@ -262,10 +305,9 @@ class _Builder:
     def _add_adapts(self, edge: Edge, logical: TensorType, producer: Node, consumer: Node) -> None:
         outputs = {choice.output for choice in producer.choices}
         inputs = {choice.inputs[edge.slot] for choice in consumer.choices}
-        produced, needed = ({each.layout for each in found if not is_inside(each)} for found in (outputs, inputs))
-        for one in produced:
-            for other in needed - {one}:
-                source, target = (Schema(self._device, logical.dtype, each) for each in (one, other))
+        produced, needed = ({each for each in found if not is_inside(each)} for found in (outputs, inputs))
+        for source in produced:
+            for target in needed - {source}:
                 kind = AdaptKind(str(logical), source, target)
                 self._adapts[edge, source, target] = Cost(latency=adapt_seconds(kind, self._tables))
 
@@ -277,31 +319,31 @@ def _result_bytes(layer: Layer, given: bool) -> int:
 
 
 def input_schemas(variant: Variant, layer: Layer) -> tuple[Schema, ...]:
-    """Schema of each activation: the variant's layout, the tensor's own element type."""
+    """Schema of each activation."""
     pairs = zip(variant.implementation.inputs, layer.task.inputs, strict=True)
-    return tuple(Schema(variant.device, logical.dtype, layout) for layout, logical in pairs)
+    return tuple(schema_of(variant.device, logical, form) for form, logical in pairs)
 
 
 def output_schema(variant: Variant, layer: Layer) -> Schema:
-    """Schema of the results: the variant's layout, the tensor's own element type."""
-    return Schema(variant.device, layer.task.results[0].dtype, variant.implementation.output)
+    """Schema of the results."""
+    return schema_of(variant.device, layer.task.results[0], variant.implementation.output)
 
 
 def adapts_between(graph: LayerGraph, chosen: Mapping[str, Variant], device: str) -> list[tuple[Edge, AdaptKind]]:
     """The conversions that a choice of variants needs, in the order of the edges."""
     found: list[tuple[Edge, AdaptKind]] = []
 
-    def check(ref: ValueRef, logical: TensorType, layout: str, consumer: str, slot: int) -> None:
+    def check(ref: ValueRef, logical: TensorType, form: str, consumer: str, slot: int) -> None:
         produced = chosen[ref.source].implementation.output if ref.source else plain_layout(logical)
-        if produced != layout:
+        if produced != form:
             name = ref.source if ref.source else INPUT_PREFIX + graph.inputs[ref.index].name
-            schemas = Schema(device, logical.dtype, produced), Schema(device, logical.dtype, layout)
+            schemas = schema_of(device, logical, produced), schema_of(device, logical, form)
             found.append((Edge(name, consumer, slot), AdaptKind(str(logical), *schemas)))
 
     for layer in graph.layers:
-        layouts = chosen[layer.name].implementation.inputs
+        forms = chosen[layer.name].implementation.inputs
         for slot, (ref, logical) in enumerate(zip(layer.inputs, layer.task.inputs, strict=True)):
-            check(ref, logical, layouts[slot], layer.name, slot)
+            check(ref, logical, forms[slot], layer.name, slot)
     for each in graph.outputs:
         if each.source is not None:
             check(each.source, each.type, plain_layout(each.type), OUTPUT_PREFIX + each.name, 0)
@@ -310,7 +352,7 @@ def adapts_between(graph: LayerGraph, chosen: Mapping[str, Variant], device: str
 
 def units_of(kinds: Iterable[AdaptKind]) -> list[AdaptKind]:
     """Each conversion that moves bytes, once, in a fixed order."""
-    return sorted({kind for kind in kinds if not same_bytes(kind.logical, kind.source.layout, kind.target.layout)})
+    return sorted({kind for kind in kinds if not kind.is_free})
 
 
 def tuned_units(graph: LayerGraph, variants: Mapping[str, tuple[Variant, ...]]) -> list[Unit]:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from sartor.codegen.adapt import adapt
 from sartor.codegen.layer import TensorType
-from sartor.codegen.layouts import PLAIN
+from sartor.codegen.layouts import PLAIN, same_bytes
 from sartor.codegen.routine import Implementation, Variant
-from sartor.codegen.schema import Schema
+from sartor.codegen.schema import Schema, form_in
 from sartor.codegen.target import Target
 from sartor.tuning.features import ideal_seconds
 
@@ -61,8 +61,18 @@ class AdaptKind:
         """With which its dispatches in a module begin."""
         return f"s{self.key}"
 
+    @property
+    def forms(self) -> tuple[str, str]:
+        """Form before and after."""
+        return form_in(self.source, self.logical), form_in(self.target, self.logical)
+
+    @property
+    def is_free(self) -> bool:
+        """Whether the bytes stay as they are."""
+        return same_bytes(self.logical, *self.forms)
+
     def implementation(self) -> Implementation:
-        return adapt(self.logical, self.source.layout, self.target.layout)
+        return adapt(self.logical, *self.forms)
 
     def unit(self, target: Target) -> Unit:
         """The adapt as something to measure."""

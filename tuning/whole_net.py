@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
 from sartor.codegen.dispatches import lower
-from sartor.codegen.layer import NetworkValue
+from sartor.codegen.layer import NetworkValue, ValueRef
 from sartor.codegen.routine import Variant
 from sartor.codegen.stitch import (
     ENTRY,
@@ -31,6 +31,7 @@ from sartor.runtime.memory import allocated_bytes
 from sartor.runtime.reference import relative_error
 from sartor.runtime.session import Session
 from sartor.runtime.signature import Array, Signature, TensorSpec
+from sartor.tuning.calibration.quantised_range import QuantisedRange
 from sartor.tuning.first_reading import forget
 from sartor.tuning.measure_job import MeasureSettings
 from sartor.tuning.measurement import Status, typical_time
@@ -98,10 +99,11 @@ class NetFiles:
 
 @dataclass(frozen=True)
 class SplitNet:
-    """A network of chosen variants, by layer name."""
+    """A network of chosen variants, by layer name, and the ranges of what they quantise."""
 
     graph: LayerGraph
     variants: Mapping[str, Variant]
+    ranges: Mapping[ValueRef, QuantisedRange] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -122,11 +124,11 @@ def build_net(
     embed = files.weights is None
     if isinstance(net, WholeNet):
         parameters: Mapping[str, np.ndarray] = weights
-        files.module.write_bytes(compile_whole(net.bytecode, weights, target, manifest, embed=embed))
+        compile_whole(net.bytecode, weights, target, manifest, files.module, embed=embed)
     else:
         stitched = stitch(_stitching(net, weights, target), target, manifest)
         parameters = stitched.parameters
-        files.module.write_bytes(compile_stitched(stitched, target, embed=embed))
+        compile_stitched(stitched, target, files.module, embed=embed)
     if files.weights is not None:
         write_parameters(files.weights, parameters)
     return sum(array.nbytes for array in parameters.values())
@@ -146,10 +148,10 @@ def _stitching(net: SplitNet, weights: Mapping[str, np.ndarray], target: Target)
         outputs=net.graph.outputs,
         pieces={name: Piece(each, implementations[each], code[each]) for name, each in symbols.items()},
         adapts={
-            (kind.logical, kind.source.layout, kind.target.layout): Piece(kind.symbol, each, code[kind.symbol])
-            for kind, each in adapts.items()
+            (kind.logical, *kind.forms): Piece(kind.symbol, each, code[kind.symbol]) for kind, each in adapts.items()
         },
         weights=weights,
+        ranges={ref: each.numbers for ref, each in net.ranges.items()},
     )
 
 
@@ -183,7 +185,7 @@ def profile_nets(
     runs = [replace(run, samples=samples.get(index, ())) for index, (_, run) in enumerate(checked)]
     if settings.device != "cpu":
         return runs
-    signature = _signature(values)
+    signature = net_signature(values)
     return [
         replace(run, memory=_memory(net, signature, example)) if run.status is Status.OK else run
         for net, run in zip(nets, runs, strict=True)
@@ -219,7 +221,7 @@ def time_first(
         if not all(forget(path) for path in (net.module, net.weights) if path is not None):
             continue
         begin = time.perf_counter()
-        with Session(net.module, device=device, signature=_signature(values), parameters=net.parameters) as session:
+        with Session(net.module, device=device, signature=net_signature(values), parameters=net.parameters) as session:
             session.run(None, dict(example.feeds))
             samples[index].append(time.perf_counter() - begin)
     return [tuple(taken) for taken in samples]
@@ -229,8 +231,9 @@ def _device(settings: MeasureSettings) -> NativeDevice:
     return open_device(settings.device, settings.threads if settings.device == "cpu" else None)
 
 
-def _signature(values: tuple[tuple[NetworkValue, ...], tuple[NetworkValue, ...]]) -> Signature:
-    return Signature(ENTRY, *(tuple(map(_spec, each)) for each in values))
+def net_signature(values: tuple[tuple[NetworkValue, ...], tuple[NetworkValue, ...]]) -> Signature:
+    """The signature of a network's module, by its inputs and outputs."""
+    return Signature(ENTRY, *(tuple(map(value_spec, each)) for each in values))
 
 
 def _load_all(
@@ -239,7 +242,7 @@ def _load_all(
     example: Example,
     settings: MeasureSettings,
 ) -> list[tuple[Session | None, NetRun]]:
-    device, signature = _device(settings), _signature(values)
+    device, signature = _device(settings), net_signature(values)
     return [_check(net, device, signature, example, settings.max_error) for net in nets]
 
 
@@ -259,7 +262,8 @@ def _check(
     return session, NetRun(Status.OK, (), error)
 
 
-def _spec(value: NetworkValue) -> TensorSpec:
+def value_spec(value: NetworkValue) -> TensorSpec:
+    """What is passed for a network input, or returned as an output."""
     return TensorSpec(value.name, value.dtype, value.type.shape)
 
 

@@ -19,6 +19,7 @@ class Access:
         column: from one column to the next.
         vector: from one vector of channels to the next, channels of a vector being adjacent; None where all channels
             share one element.
+        base: where the first batch, row, column and vector lie.
         is_local: whether the memory begins with the first row of the part of the result that is being computed.
     """
 
@@ -27,7 +28,15 @@ class Access:
     row: int
     column: int
     vector: int | None
+    base: int = 0
     is_local: bool = False
+
+    def from_channel(self, channel: int, lanes: int) -> Access:
+        """The same memory from ``channel`` on, which lies in a vector's middle only if vectors are adjacent."""
+        if self.vector is None:
+            return self
+        vectors, rest = divmod(channel, lanes)
+        return replace(self, base=self.base + vectors * self.vector + rest)
 
     def flattened(self, columns: int) -> Access:
         """The same memory with rows of ``columns`` joined into one row.

@@ -4,17 +4,36 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
-from sartor.codegen.iree_compiler import arith, ir, memref, scf, vector
+from sartor.codegen.iree_compiler import arith, ir, llvm, memref, scf, vector
 
 Index: TypeAlias = int | ir.Value
 # Locality of LLVM's prefetch: 3 is the first level, 0 none.
 _SECOND_LEVEL = 2
 _ALIGNMENT = 64
+_LANES_OF_512 = 16
+_ROUNDS_TO_BF16 = "avx512bf16"
+_FLOAT_BYTES = 4
+# Of eight bits with a sign.
+_LIMITS = (-128.0, 127.0)
+# Floats near this are whole, and halves are rounded to the even neighbour.
+_LARGE = 1.5 * 2**23
+_NARROW = (ir.BF16Type, ir.F16Type)
 
 Condition: TypeAlias = bool | ir.Value
 Body = Callable[[Index, list[ir.Value]], list[ir.Value]]
+
+
+class Scale(NamedTuple):
+    """What quantised numbers stand for, each in a vector: ``number * step + origin``, or ``real * inverse + zero``;
+    ``number`` alone is what is stored for zero."""
+
+    step: ir.Value
+    origin: ir.Value
+    inverse: ir.Value
+    zero: ir.Value
+    number: ir.Value
 
 
 class Assembler:
@@ -23,13 +42,24 @@ class Assembler:
     Args:
         entry: block of the kernel's function; constants go to its beginning.
         lanes: elements of a vector.
+        features: extensions of the CPU's instruction set, in LLVM's words.
+        is_rough: whether results are stored in so few bits that functions need not be right to more.
     """
 
-    def __init__(self, entry: ir.Block, lanes: int) -> None:
+    def __init__(
+        self, entry: ir.Block, lanes: int, features: frozenset[str] = frozenset(), *, is_rough: bool = False
+    ) -> None:
         self.lanes = lanes
+        self.is_rough = is_rough
+        self._features = features
         self._entry = entry
         self._constants: dict[int, ir.Value] = {}
         self._splats: dict[tuple[str, str], ir.Value] = {}
+        self._scales: dict[ir.Value, Scale] = {}
+
+    def has(self, feature: str) -> bool:
+        """Whether the CPU has an extension of its instruction set."""
+        return feature in self._features
 
     def value(self, index: Index) -> ir.Value:
         """An index as a value."""
@@ -39,6 +69,27 @@ class Assembler:
             with ir.InsertionPoint.at_block_begin(self._entry):
                 self._constants[index] = arith.constant(ir.IndexType.get(), index)
         return self._constants[index]
+
+    def integer(self, value: int, bits: int) -> ir.Value:
+        """A constant of so many bits."""
+        kind = ir.IntegerType.get_signless(bits)
+        with ir.InsertionPoint.at_block_begin(self._entry):
+            return arith.constant(kind, value)
+
+    def quantise(self, memory: ir.Value, numbers: ir.Value) -> None:
+        """Say what the numbers in ``memory`` stand for: scale, zero point and inverse of the scale, as they lie in
+        ``numbers``."""
+        step, zero, inverse = (self.broadcast(numbers, index) for index in range(3))
+        number = arith.fptosi(ir.IntegerType.get_signless(8), memref.load(numbers, [self.value(1)]))
+        self._scales[memory] = Scale(step, arith.negf(arith.mulf(zero, step)), inverse, zero, number)
+
+    def scale_of(self, memory: ir.Value) -> Scale:
+        """What ``quantise`` said.
+
+        Raises:
+            KeyError: if it said nothing.
+        """
+        return self._scales[memory]
 
     def splat(self, attribute: ir.Attribute) -> ir.Value:
         """A vector that repeats a scalar constant."""
@@ -119,19 +170,105 @@ class Assembler:
             count: how many elements to read.
             present: if false, nothing is read and all elements are zero.
         """
+        return self._real(memory, self.load_as_stored(memory, offset, count, present))
+
+    def load_as_stored(self, memory: ir.Value, offset: Index, count: int, present: Condition = True) -> ir.Value:
+        """The same in the memory's own element type."""
         element = ir.MemRefType(memory.type).element_type
         kind = self.vector_type(element)
         if count == self.lanes and present is True:
             return vector.load(kind, memory, [self.value(offset)])
-        zero = self.splat(ir.FloatAttr.get(element, 0.0))
+        zero = self.splat(_zero(element))
         return vector.maskedload(kind, memory, [self.value(offset)], self._mask(count, present), zero)
 
+    def load_floats(self, memory: ir.Value, offset: Index) -> ir.Value:
+        """A vector of f32 that lies among bytes."""
+        raw = ir.VectorType.get([self.lanes * _FLOAT_BYTES], ir.MemRefType(memory.type).element_type)
+        return vector.bitcast(self.vector_type(ir.F32Type.get()), vector.load(raw, memory, [self.value(offset)]))
+
+    def copy(self, source: tuple[ir.Value, Index], target: tuple[ir.Value, Index], count: int) -> None:
+        """Copy so many elements, as they are stored, between memories of one type: memory and offset of each."""
+        element = ir.MemRefType(source[0].type).element_type
+        wide = ir.VectorType.get([self.lanes * _FLOAT_BYTES * 8 // element.width], element)
+        size = wide.shape[0]
+
+        def every(offset: Index) -> None:
+            value = vector.load(wide, source[0], [self.value(self.add(source[1], offset))])
+            vector.store(value, target[0], [self.value(self.add(target[1], offset))])
+
+        whole = count - count % size
+        self.repeat(0, whole, size, every)
+        if count > whole:
+            mask = vector.create_mask(ir.VectorType.get([size], _bit()), [self.value(count - whole)])
+            zero = arith.constant(wide, ir.DenseElementsAttr.get_splat(wide, _zero(element)))
+            begin, into = (self.value(self.add(each, whole)) for each in (source[1], target[1]))
+            vector.maskedstore(target[0], [into], mask, vector.maskedload(wide, source[0], [begin], mask, zero))
+
+    def fill(self, value: ir.Value, memory: ir.Value, start: Index, count: int) -> None:
+        """Write a scalar so many times."""
+        wide = ir.VectorType.get([self.lanes * _FLOAT_BYTES * 8 // value.type.width], value.type)
+        size, many = wide.shape[0], vector.broadcast(wide, value)
+        whole = count - count % size
+        self.repeat(0, whole, size, lambda offset: vector.store(many, memory, [self.value(self.add(start, offset))]))
+        if count > whole:
+            mask = vector.create_mask(ir.VectorType.get([size], _bit()), [self.value(count - whole)])
+            vector.maskedstore(memory, [self.value(self.add(start, whole))], mask, many)
+
+    def zero_of(self, memory: ir.Value) -> ir.Value:
+        """The scalar that stands for zero in ``memory``."""
+        if memory in self._scales:
+            return self._scales[memory].number
+        element = ir.MemRefType(memory.type).element_type
+        return arith.constant(element, _zero(element))
+
+    def _real(self, memory: ir.Value, value: ir.Value) -> ir.Value:
+        """Arithmetic is done in f32, whatever numbers are stored as."""
+        kind = self.vector_type(ir.F32Type.get())
+        if memory in self._scales:
+            numbers = arith.sitofp(kind, arith.extsi(self.vector_type(ir.IntegerType.get_signless(32)), value))
+            return vector.fma(numbers, self._scales[memory].step, self._scales[memory].origin)
+        if isinstance(ir.VectorType(value.type).element_type, _NARROW):
+            return arith.extf(kind, value)
+        return value
+
     def store(self, stored: ir.Value, memory: ir.Value, offset: Index, count: int) -> None:
-        """Write the first ``count`` elements of a vector from ``offset`` on."""
+        """Write the first ``count`` elements of a vector from ``offset`` on, rounded to what the memory holds."""
+        element = ir.MemRefType(memory.type).element_type
+        if ir.VectorType(stored.type).element_type != element:
+            stored = self._numbers(stored, self._scales[memory]) if memory in self._scales else stored
+            stored = self.rounded(stored, element)
         if count == self.lanes:
             vector.store(stored, memory, [self.value(offset)])
         else:
             vector.maskedstore(memory, [self.value(offset)], self._mask(count), stored)
+
+    def store_all(self, stored: ir.Value, memory: ir.Value, offset: Index, count: int) -> None:
+        """Write the first ``count`` elements of a vector of any length."""
+        kind = ir.VectorType(stored.type)
+        if count == kind.shape[0]:
+            vector.store(stored, memory, [self.value(offset)])
+            return
+        mask = vector.create_mask(ir.VectorType.get(kind.shape, ir.IntegerType.get_signless(1)), [self.value(count)])
+        vector.maskedstore(memory, [self.value(offset)], mask, stored)
+
+    def rounded(self, value: ir.Value, element: ir.Type) -> ir.Value:
+        """A vector of f32 in a narrower type. LLVM has a form of seven instructions for bf16 where a CPU has one."""
+        kind = self.vector_type(element)
+        if value.type == kind:
+            return value
+        if isinstance(element, ir.BF16Type) and self.lanes == _LANES_OF_512 and _ROUNDS_TO_BF16 in self._features:
+            rounded: ir.Value = llvm.call_intrinsic(kind, "llvm.x86.avx512bf16.cvtneps2bf16.512", [value], [], [])
+            return rounded
+        return arith.truncf(kind, value)
+
+    def _numbers(self, value: ir.Value, scale: Scale) -> ir.Value:
+        """Reals as quantised numbers, the nearest that there are: added to a large number, they are its last bits."""
+        real = ir.F32Type.get()
+        low, high, large = (self.splat(ir.FloatAttr.get(real, each)) for each in (*_LIMITS, _LARGE))
+        found = vector.fma(value, scale.inverse, scale.zero)
+        found = arith.minimumf(arith.maximumf(found, low), high)
+        bits = arith.bitcast(self.vector_type(ir.IntegerType.get_signless(32)), arith.addf(found, large))
+        return arith.trunci(self.vector_type(ir.IntegerType.get_signless(8)), bits)
 
     def _mask(self, count: int, present: Condition = True) -> ir.Value:
         kind = self.vector_type(ir.IntegerType.get_signless(1))
@@ -155,7 +292,7 @@ class Assembler:
     def broadcast(self, memory: ir.Value, offset: Index) -> ir.Value:
         """A vector that repeats one element of memory."""
         scalar = memref.load(memory, [self.value(offset)])
-        return vector.broadcast(self.vector_type(scalar.type), scalar)
+        return self._real(memory, vector.broadcast(self.vector_type(scalar.type), scalar))
 
     def loop(self, lower: Index, upper: Index, step: int, carried: Sequence[ir.Value], body: Body) -> list[ir.Value]:
         """``for index in range(lower, upper, step)``, written out where there is at most one turn.
@@ -223,3 +360,11 @@ class Assembler:
             with ir.InsertionPoint(branch.else_block):
                 otherwise()
                 scf.yield_([])
+
+
+def _bit() -> ir.Type:
+    return ir.IntegerType.get_signless(1)
+
+
+def _zero(element: ir.Type) -> ir.Attribute:
+    return ir.IntegerAttr.get(element, 0) if isinstance(element, ir.IntegerType) else ir.FloatAttr.get(element, 0.0)

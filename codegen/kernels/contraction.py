@@ -11,11 +11,12 @@ from dataclasses import dataclass, replace
 from sartor.codegen.iree_compiler import ir
 from sartor.codegen.kernels.access import ImageStrides
 from sartor.codegen.kernels.assembler import Assembler, Index
+from sartor.codegen.kernels.factors import SINGLES, Factors
 from sartor.codegen.kernels.microkernel import Ahead, Left, Right, multiply_add
-from sartor.codegen.kernels.nest import Accumulate, NestCode, Tile, kernel_rows
+from sartor.codegen.kernels.nest import Accumulate, NestCode, Starts, Tile, kernel_rows
 from sartor.codegen.kernels.tiles import Segment
+from sartor.codegen.kernels.whole_sums import WholeSums
 
-_FLOAT_BYTES = 4
 # Filters of less than this stay in the second-level cache or come quickly enough.
 _CACHED_BYTES = 1 << 19
 _MOST_TILES = 64
@@ -30,7 +31,7 @@ class FilterStrides:
         panel: between panels of channels.
         row: between rows of the kernel.
         column: between columns of the kernel.
-        depth: between input channels.
+        depth: between input channels, or groups of them that are multiplied at once.
         vector: between vectors of a panel.
         padded: whether a panel holds whole vectors where the channels do not.
     """
@@ -53,17 +54,21 @@ class Contraction(NestCode):
         image: strides of the image.
         filters: strides of the filters.
         memories: positions of image and filters among the buffers.
+        factors: how they are multiplied.
+        meaning: what the sums stand for, if they are whole numbers.
     """
 
     depth: int
     image: ImageStrides
     filters: FilterStrides
     memories: tuple[int, int]
+    factors: Factors = SINGLES
+    meaning: WholeSums | None = None
 
     @property
     def streams(self) -> bool:
         """Whether filters come from memory, and a panel is used often enough for the next to come meanwhile."""
-        size = self.filters.panel * self.nest.panels * _FLOAT_BYTES
+        size = self.filters.panel * self.nest.panels * self.factors.bytes
         whole = self.nest.tiling.row_groups == 1
         return self.filters.padded and size > _CACHED_BYTES and whole and 1 < self.nest.tiles <= _MOST_TILES
 
@@ -110,7 +115,15 @@ class _TileWriter:
         self._asm = asm
         self._image, self._filters = (memories[each] for each in contraction.memories)
 
-    def accumulate(self, tile: Tile, totals: list[ir.Value]) -> list[ir.Value]:
+    def accumulate(self, tile: Tile, starts: Starts) -> list[ir.Value]:
+        of, asm = self._of, self._asm
+        if of.meaning is None:
+            return self._sums(tile, starts())
+        nothing = asm.splat(ir.IntegerAttr.get(ir.IntegerType.get_signless(32), 0))
+        sums = self._sums(tile, [nothing] * len(tile.spots(of.nest.lanes)))
+        return of.meaning.reals(asm, of.nest, (self._image, self._filters), tile, sums, starts())
+
+    def _sums(self, tile: Tile, totals: list[ir.Value]) -> list[ir.Value]:
         of, asm, place = self._of, self._asm, tile.place
         columns = of.nest.columns
         left = asm.add(
@@ -135,8 +148,9 @@ class _TileWriter:
         """Taps of a kernel row, as one long run of input channels where memory allows."""
         of, asm, segment = self._of, self._asm, run.segment
         step, taps = of.nest.columns.dilation * of.image.column, segment.end - segment.first
-        adjacent = of.image.blocks == of.image.block
-        if taps == 1 or (adjacent and step == of.depth and of.filters.column == of.depth * of.filters.depth):
+        groups, rest = divmod(of.depth, of.factors.group)
+        adjacent = of.image.blocks == of.image.block and not rest
+        if taps == 1 or (adjacent and step == of.depth and of.filters.column == groups * of.filters.depth):
             start = asm.add(image, segment.first * step)
             begin = asm.add(filters, segment.first * of.filters.column)
             return self._channels(run, start, begin, taps * of.depth, totals)
@@ -156,7 +170,7 @@ class _TileWriter:
 
         def every(block: Index, carried: list[ir.Value]) -> list[ir.Value]:
             start = asm.add(image, asm.mul(block, of.image.blocks))
-            begin = asm.add(filters, asm.mul(block, of.image.block * of.filters.depth))
+            begin = asm.add(filters, asm.mul(block, of.image.block // of.factors.group * of.filters.depth))
             return self._adjacent(run, start, begin, of.image.block, carried)
 
         return asm.loop(0, count // of.image.block, 1, totals, every)
@@ -179,8 +193,14 @@ class _TileWriter:
             step = asm.divide(filters, of.filters.depth)[0]
             ahead = Ahead(asm.add(ahead.start, asm.mul(step, ahead.step)), ahead.step)
         right = Right(self._filters, asm.add(run.panel, filters), of.filters.depth, vectors, ahead)
-        unroll = of.nest.tiling.unroll
-        return multiply_add(asm, Left(self._image, image, pixels), right, count, unroll, totals)
+        left, unroll, group = Left(self._image, image, pixels), of.nest.tiling.unroll, of.factors.group
+        totals = multiply_add(asm, left, right, count // group, unroll, totals, of.factors)
+        if count % group == 0:
+            return totals
+        # The last numbers are read with some before them, as what follows may be no memory.
+        left = replace(left, start=asm.add(image, count - group))
+        right = replace(right, start=asm.add(right.start, count // group * right.step), ahead=None)
+        return multiply_add(asm, left, right, 1, 1, totals, of.factors.without(group - count % group))
 
     def _ahead(self, tile: Tile, panel: Index) -> Ahead | None:
         """What a tile fetches of the next panel while it computes: each an even share, or memory could not keep up."""

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sartor.codegen.chain import Chain, root_of
 from sartor.codegen.convolution import Convolution
 from sartor.codegen.draft import Draft
 from sartor.codegen.initial import make_elementwise
 from sartor.codegen.iree_compiler import ir
 from sartor.codegen.kernels.access import Access, ImageStrides, image_strides, plane_strides, row_major, vector_stride
 from sartor.codegen.kernels.contraction import Contraction, FilterStrides
+from sartor.codegen.kernels.dot_packing import pack_dots
 from sartor.codegen.kernels.epilogue import Epilogue
+from sartor.codegen.kernels.factors import DotElement, Dots
 from sartor.codegen.kernels.nest import Nest
 from sartor.codegen.kernels.tiles import Axis
 from sartor.codegen.kernels.tiling import Tiling
@@ -24,7 +28,7 @@ from sartor.codegen.packing import PadTo, Reshape, Step, Transpose
 
 _BATCH, _CHANNEL, _ROW, _COLUMN = range(IMAGE_RANK)
 # Images of so few channels are mostly a network's input, which comes channel by channel.
-_FEW_CHANNELS = 4
+PLANES_BELOW = 4
 
 
 def layout_for(image: TensorType, layout: str) -> str:
@@ -93,7 +97,8 @@ class ImageLayer:
         result = task.results[0]
         if len(task.results) != 1 or len(result.shape) != IMAGE_RANK or layout_for(result, layout) != layout:
             raise ValueError(f"the result does not fit the layout {layout}")
-        make_elementwise(draft.root)
+        if (root := root_of(draft.function)) is not None:
+            make_elementwise(root)
         return ImageLayer(draft, inputs, layout, lanes)
 
     @property
@@ -103,11 +108,18 @@ class ImageLayer:
         Raises:
             ValueError: if it has no form on vectors, or is not all that the layer returns.
         """
-        chain = self.draft.chain
+        return self.epilogue_of(self.draft.chain)
+
+    def epilogue_of(self, chain: Chain) -> Epilogue:
+        """What surrounds the root of a chain, which has to be the whole layer.
+
+        Raises:
+            ValueError: if it has no form on vectors, or is not all that the layer returns.
+        """
         returned = list(body_of(self.draft.function).operations)[-1].operation.operands
         if list(returned) != [chain.result]:
             raise ValueError("the layer does more than its root and what follows it elementwise")
-        return Epilogue.of(chain, self._locate)
+        return Epilogue.of(chain, self.locate)
 
     @property
     def result(self) -> Access:
@@ -131,7 +143,7 @@ class ImageLayer:
         """Take an image of few channels as ONNX has it, if that is read in one place only: a contraction reads single
         elements, wherever they lie."""
         value = list(body_of(self.draft.function).arguments)[argument]
-        if self.draft.task.inputs[argument].shape[_CHANNEL] < _FEW_CHANNELS and len(list(value.uses)) == 1:
+        if self.draft.task.inputs[argument].shape[_CHANNEL] < PLANES_BELOW and len(list(value.uses)) == 1:
             self.inputs = tuple(PLAIN_IMAGE if index == argument else each for index, each in enumerate(self.inputs))
 
     def strides(self, argument: int) -> ImageStrides:
@@ -141,7 +153,12 @@ class ImageLayer:
             return plane_strides(image)
         return image_strides(image, layout)
 
-    def _locate(self, value: ir.Value, indexing: ir.AffineMap) -> Access:
+    def locate(self, value: ir.Value, indexing: ir.AffineMap) -> Access:
+        """How an argument, indexed through a map from the result's dimensions, is walked through.
+
+        Raises:
+            ValueError: if it is none, or its channels are not adjacent.
+        """
         argument = self.argument(value)
         task = self.draft.task
         if argument < len(task.inputs):
@@ -233,13 +250,24 @@ def convolution_operands(
     return ConvolutionOperands((source, filters), layer.strides(source), axes)
 
 
-def convolution_contraction(layer: ImageLayer, convolution: Convolution, tiling: Tiling) -> Contraction:
+def convolution_contraction(
+    layer: ImageLayer, convolution: Convolution, tiling: Tiling, element: DotElement | None = None
+) -> Contraction:
     """The contraction of a convolution layer; its filters are packed into panels.
+
+    Args:
+        layer: what becomes a kernel.
+        convolution: its root.
+        tiling: sizes.
+        element: what is multiplied in groups; None for single numbers, in f32.
 
     Raises:
         ValueError: if the layer has no such form.
     """
-    contraction = rowwise_contraction(layer, convolution, tiling)
+    if element is None:
+        contraction = rowwise_contraction(layer, convolution, tiling)
+    else:
+        contraction = _dot_contraction(layer, convolution, tiling, element)
     if not joins(convolution) or contraction.nest.is_padded:
         return contraction
     _, _, height, width = convolution.result.shape
@@ -264,16 +292,34 @@ def rowwise_contraction(layer: ImageLayer, convolution: Convolution, tiling: Til
     )
 
 
+def _dot_contraction(layer: ImageLayer, convolution: Convolution, tiling: Tiling, element: DotElement) -> Contraction:
+    """The same over groups of input channels."""
+    packed = pack_dots(convolution.filter, tiling.vectors * layer.lanes, layer.lanes, element)
+    read = convolution_operands(layer, convolution, packed.packing)
+    batches, channels, *_ = convolution.result.shape
+    return Contraction(
+        nest=Nest(batches, channels, *read.axes, layer.result, layer.epilogue, layer.lanes, tiling),
+        depth=convolution.filter.shape[1],
+        image=read.image,
+        filters=packed.strides,
+        memories=read.memories,
+        factors=Dots(element),
+        meaning=packed.meaning,
+    )
+
+
 def joins(convolution: Convolution) -> bool:
     """Whether each result reads one pixel, so that rows need not be kept apart."""
     return convolution.is_product and convolution.image.shape[2:] == convolution.result.shape[2:]
 
 
-def convolution_tilings(convolution: Convolution, machine: Machine) -> list[Tiling]:
-    """Tilings worth trying for a convolution, best guess first."""
+def convolution_tilings(convolution: Convolution, machine: Machine, element: DotElement | None = None) -> list[Tiling]:
+    """Tilings worth trying for a convolution that multiplies single channels, or groups of them, best guess first."""
     _, channels, height, width = convolution.result.shape
-    depth = convolution.filter.elements // channels
-    return tilings(Work(height, width, channels, depth, joins(convolution)), machine)
+    _, inputs, *taps = convolution.filter.shape
+    groups, prepares = (inputs, False) if element is None else (-(-inputs // element.group), element.is_quantised)
+    work = Work(height, width, channels, groups * math.prod(taps), joins(convolution), prepares)
+    return tilings(work, machine)
 
 
 def window_axes(

@@ -14,11 +14,12 @@ from sartor.codegen.chain import Chain
 from sartor.codegen.iree_compiler import ir
 from sartor.codegen.kernels.access import Access
 from sartor.codegen.kernels.assembler import Assembler, Index
-from sartor.codegen.kernels.special_functions import erf
+from sartor.codegen.kernels.special_functions import erf, exp, quotient
 from sartor.codegen.operations import body_of, defining_op, indexing_maps
 
 _VECTOR_DIALECTS = ("arith.", "math.")
 _YIELD = "linalg.yield"
+_OWN: dict[str, Callable[..., ir.Value]] = {"math.erf": erf, "math.exp": exp, "arith.divf": quotient}
 
 Locate = Callable[[ir.Value, ir.AffineMap], Access]
 _Operand: TypeAlias = Access | ir.Attribute | ir.Value
@@ -69,6 +70,7 @@ class Place:
                 asm.mul(self.inside if access.is_local else self.row, access.row),
                 asm.mul(self.column, access.column),
                 asm.mul(self.vector, step),
+                access.base,
             )
         inside = spot.line * access.row + spot.column * access.column + spot.vector * step
         return asm.add(self.bases[access], inside)
@@ -111,8 +113,24 @@ class Epilogue:
         }
         return Epilogue(self.chain, changed)
 
+    @property
+    def starts_alike(self) -> bool:
+        """Whether accumulators of all pixels start from the same, as from a bias."""
+        if self.chain.initial is None:
+            return True
+        read = [each for each in self.operands[self.chain.initial] if isinstance(each, Access)]
+        return all(each.row == each.column == 0 for each in read)
+
+    @property
+    def images(self) -> list[Access]:
+        """What is read beside the root's result and differs from pixel to pixel."""
+        read = [each for op in self.chain.followers for each in self.operands[op] if isinstance(each, Access)]
+        return [each for each in dict.fromkeys(read) if each.column]
+
     def start(self, asm: Assembler, memories: Sequence[ir.Value], place: Place, spot: Spot) -> ir.Value:
         """The initial value of an accumulator of a tile."""
+        if self.chain.initial is None:
+            return asm.splat(ir.FloatAttr.get(ir.F32Type.get(), 0.0))
         return self._evaluate(asm, memories, place, spot, self.chain.initial, {})
 
     def finish(
@@ -149,7 +167,7 @@ def check_region(op: ir.Operation) -> None:
         inner = view.operation
         if inner.name != _YIELD and not inner.name.startswith(_VECTOR_DIALECTS):
             raise ValueError(f"{inner.name} has no form on vectors")
-        if any(each not in known and _constant(each) is None for each in inner.operands):
+        if any(each not in known and constant_of(each) is None for each in inner.operands):
             raise ValueError("the region of an elementwise op uses a value that is no constant")
         known.update(inner.results)
 
@@ -162,11 +180,11 @@ def _operands(op: ir.Operation, chain: Chain, locate: Locate) -> tuple[_Operand,
 
 
 def _outside(value: ir.Value, indexing: ir.AffineMap, locate: Locate) -> _Operand:
-    constant = _constant(value)
+    constant = constant_of(value)
     return locate(value, indexing) if constant is None else constant
 
 
-def _constant(value: ir.Value) -> ir.Attribute | None:
+def constant_of(value: ir.Value) -> ir.Attribute | None:
     """The scalar that a constant is, or repeats; None if ``value`` is none."""
     op = defining_op(value)
     if op is None or op.name != "arith.constant":
@@ -194,8 +212,10 @@ def _read(
     return asm.broadcast(memory, offset) if operand.vector is None else asm.load(memory, offset, spot.channels)
 
 
-def emit_region(asm: Assembler, op: ir.Operation, inputs: Sequence[ir.Value]) -> ir.Value:
-    """What the region of a ``linalg.generic`` yields, computed on vectors.
+def emit_region(
+    asm: Assembler, op: ir.Operation, inputs: Sequence[ir.Value], wanted: ir.Value | None = None
+) -> ir.Value:
+    """What the region of a ``linalg.generic`` yields first, or a value in it, computed on vectors.
 
     Raises:
         ValueError: if it uses what is neither an input nor a constant.
@@ -205,24 +225,23 @@ def emit_region(asm: Assembler, op: ir.Operation, inputs: Sequence[ir.Value]) ->
 
     def known(value: ir.Value) -> ir.Value:
         if value not in mapping:
-            scalar = _constant(value)
-            if scalar is None:
-                raise ValueError("the region of an elementwise op uses a value that is no constant")
-            mapping[value] = asm.splat(scalar)
+            mapping[value] = computed(value)
         return mapping[value]
 
-    for view in block.operations:
-        inner = view.operation
-        if inner.name == _YIELD:
-            return known(inner.operands[0])
-        if inner.name != "arith.constant":
-            mapping[inner.results[0]] = _on_vectors(asm, inner, [known(each) for each in inner.operands])
-    raise ValueError("the region of an elementwise op yields nothing")
+    def computed(value: ir.Value) -> ir.Value:
+        scalar, inner = constant_of(value), defining_op(value)
+        if scalar is not None:
+            return asm.splat(scalar)
+        if inner is None or not inner.name.startswith(_VECTOR_DIALECTS):
+            raise ValueError("the region of an elementwise op uses a value that is no constant")
+        return _on_vectors(asm, inner, [known(each) for each in inner.operands])
+
+    return known(wanted if wanted is not None else list(block.operations)[-1].operation.operands[0])
 
 
 def _on_vectors(asm: Assembler, op: ir.Operation, operands: list[ir.Value]) -> ir.Value:
-    if op.name == "math.erf" and isinstance(op.results[0].type, ir.F32Type):
-        return erf(asm, *operands)
+    if op.name in _OWN and isinstance(op.results[0].type, ir.F32Type):
+        return _OWN[op.name](asm, *operands)
     attributes = {name: op.attributes[name] for name in op.attributes}
     kinds = [asm.vector_type(each.type) for each in op.results]
     return ir.Operation.create(op.name, results=kinds, operands=operands, attributes=attributes).results[0]

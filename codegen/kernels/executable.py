@@ -13,9 +13,10 @@ from sartor.codegen.kernels.assembler import Assembler, Index
 from sartor.codegen.layer import TensorType
 from sartor.codegen.operations import nested
 from sartor.codegen.snippet import first_error
-from sartor.codegen.target import Target
+from sartor.codegen.target import Target, cpu_features
 
 _SUBSPAN = "hal.interface.binding.subspan"
+_ROUGH = ("bf16",)
 _GROUP = "hal.interface.workgroup.id"
 
 Write = Callable[[Assembler, Sequence[ir.Value], tuple[Index, Index, Index]], None]
@@ -39,6 +40,11 @@ class Kernel:
     groups: tuple[int, int, int]
     lanes: int
 
+    @property
+    def is_rough(self) -> bool:
+        """Whether the result is stored in so few bits that functions need not be right to more."""
+        return self.results[0].dtype in _ROUGH
+
     def executable(self, target: Target, write: Write) -> str:
         """Text of the ``hal.executable``.
 
@@ -60,7 +66,7 @@ class Kernel:
             sizes = self.groups
             with ir.InsertionPoint(ops[-1]):
                 write(
-                    Assembler(block, self.lanes),
+                    Assembler(block, self.lanes, cpu_features(executable_target(target)), is_rough=self.is_rough),
                     memories,
                     (x if sizes[0] > 1 else 0, y if sizes[1] > 1 else 0, z if sizes[2] > 1 else 0),
                 )

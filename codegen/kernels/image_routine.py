@@ -12,7 +12,7 @@ from sartor.codegen.kernels.convolution import ImageLayer
 from sartor.codegen.kernels.kernel_layer import KernelCode, KernelLayer, build_kernel
 from sartor.codegen.kernels.tiling import Sizes
 from sartor.codegen.layer import Task, TensorType
-from sartor.codegen.layouts import CHANNELS_LAST
+from sartor.codegen.layouts import CHANNELS_LAST, PLAIN_IMAGE, form_of
 from sartor.codegen.machine import Machine, kernel_machine
 from sartor.codegen.routine import Implementation, Parameters, Rejected
 from sartor.codegen.target import Target
@@ -27,10 +27,19 @@ class ImageRoutine(ABC, Generic[Subject]):
     Attributes:
         name: the algorithm in descriptors.
         blocked: whether images lie in blocks of channels.
+        storage: element type that activations and the result are stored in; None for their own.
+        output: element type that the result is stored in, if it is another.
     """
 
     name: str
     blocked: bool = False
+    storage: str | None = None
+    output: str | None = None
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Extensions of the CPU that the operating system has to grant, in LLVM's words."""
+        return ()
 
     @abstractmethod
     def subject(self, task: Task) -> Subject | Rejected:
@@ -56,7 +65,7 @@ class ImageRoutine(ABC, Generic[Subject]):
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
         """Parameter sets worth trying, best guess first, or why the routine does not apply."""
-        subject, machine = self.subject(task), kernel_machine(task, target)
+        subject, machine = self.subject(task), kernel_machine(task, target, self.storage)
         if isinstance(subject, Rejected):
             return subject
         if isinstance(machine, Rejected):
@@ -86,4 +95,14 @@ class ImageRoutine(ABC, Generic[Subject]):
         with draft.module.context:
             images = ImageLayer.of(draft, layout, machine.lanes)
             code, workspace = self.code(images, subject, parameters)
-        return KernelLayer(task, (draft,), images.inputs, images.output, code, workspace)
+        inputs = tuple(
+            _stored(each, layout, self.storage) for each, layout in zip(task.inputs, images.inputs, strict=True)
+        )
+        output = form_of(images.output, self.output or self.storage)
+        return KernelLayer(task, (draft,), inputs, output, code, workspace, self.needs)
+
+
+def _stored(activation: TensorType, layout: str, storage: str | None) -> str:
+    """The form of an activation; what is read by planes is a network's input, which comes as it is."""
+    comes_as_it_is = layout == PLAIN_IMAGE and activation.shape[1] > 1
+    return layout if comes_as_it_is else form_of(layout, storage)

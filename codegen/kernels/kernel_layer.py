@@ -14,7 +14,7 @@ from sartor.codegen.iree_compiler import ir
 from sartor.codegen.kernels.assembler import Assembler, Index
 from sartor.codegen.kernels.executable import Kernel
 from sartor.codegen.layer import Task, TensorType
-from sartor.codegen.layouts import physical_type
+from sartor.codegen.layouts import RANGE, physical_type, quantised
 from sartor.codegen.packing import Packing
 from sartor.codegen.routine import Implementation, Parameters, Rejected
 from sartor.codegen.target import Target
@@ -48,6 +48,7 @@ class KernelLayer:
         output: layout of the result.
         code: what the kernel computes.
         workspace: memory that the kernel needs besides, or None.
+        needs: extensions of the CPU that the operating system has to grant, in LLVM's words.
     """
 
     task: Task
@@ -56,6 +57,7 @@ class KernelLayer:
     output: str
     code: KernelCode
     workspace: TensorType | None = None
+    needs: tuple[str, ...] = ()
 
     @property
     def packings(self) -> tuple[Packing, ...]:
@@ -68,8 +70,23 @@ class KernelLayer:
         task = self.task
         reads = [physical_type(each, layout) for each, layout in zip(task.inputs, self.inputs, strict=True)]
         reads += [packing.type_of(each) for each, packing in zip(task.weights, self.packings, strict=True)]
+        reads += [RANGE] * len(self._quantised)
         results = [physical_type(task.results[0], self.output), *([self.workspace] if self.workspace else [])]
         return Kernel(_KERNEL, tuple(reads), tuple(results), self.code.groups, self.code.lanes)
+
+    @property
+    def _quantised(self) -> list[int]:
+        """Positions of what is quantised among the activations and, after them, the result."""
+        return quantised((*self.inputs, self.output))
+
+    def write(self, asm: Assembler, memories: Sequence[ir.Value], group: tuple[Index, Index, Index]) -> None:
+        """Emit one workgroup's code, over the buffers that the code knows: activations, weights, results."""
+        given = len(self.inputs) + len(self.packings)
+        ranges = memories[given : given + len(self._quantised)]
+        rest = [*memories[:given], *memories[given + len(ranges) :]]
+        for position, numbers in zip(self._quantised, ranges, strict=True):
+            asm.quantise(rest[position if position < len(self.inputs) else given], numbers)
+        self.code.write(asm, rest, group)
 
     @property
     def body(self) -> str:
@@ -124,7 +141,7 @@ class DeferredKernel:
             ValueError: if it is not valid.
         """
         layer = self.routine.layer(self.task, dict(self.parameters), self.target)
-        return (layer.kernel.executable(self.target, layer.code.write),)
+        return (layer.kernel.executable(self.target, layer.write),)
 
 
 def build_kernel(
@@ -136,7 +153,7 @@ def build_kernel(
     except ValueError as error:
         return Rejected(str(error))
     kernel = DeferredKernel(routine, task, tuple(parameters.items()), target)
-    return Implementation(layer.body, layer.inputs, layer.output, layer.packings, kernel)
+    return Implementation(layer.body, layer.inputs, layer.output, layer.packings, kernel, layer.needs)
 
 
 @functools.cache

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from sartor.codegen.iree_compiler import ir, vector
+from sartor.codegen.iree_compiler import ir
 from sartor.codegen.kernels.assembler import Assembler, Index
+from sartor.codegen.kernels.factors import SINGLES, Factors
 
 
 @dataclass(frozen=True)
@@ -57,40 +58,52 @@ class Right:
 
 
 def multiply_add(
-    asm: Assembler, left: Left, right: Right, count: int, unroll: int, totals: list[ir.Value]
+    asm: Assembler,
+    left: Left,
+    right: Right,
+    count: int,
+    unroll: int,
+    totals: list[ir.Value],
+    factors: Factors = SINGLES,
 ) -> list[ir.Value]:
-    """Add ``count`` outer products to accumulators ``[rows, vectors]``; divisors of ``count`` up to ``unroll`` steps
-    are written out."""
+    """Add ``count`` outer products of ``factors`` to accumulators ``[rows, vectors]``; divisors of ``count`` up to
+    ``unroll`` steps are written out."""
     written = next(each for each in range(min(unroll, count), 0, -1) if count % each == 0)
 
     def every(index: Index, carried: list[ir.Value]) -> list[ir.Value]:
-        _fetch(asm, right, index, written)
+        _fetch(asm, right, index, written, factors)
         for step in range(written):
-            start = asm.add(left.start, index, step)
+            start = asm.add(left.start, asm.mul(index, factors.group), step * factors.group)
             begin = asm.add(right.start, asm.mul(index, right.step), step * right.step)
-            carried = _outer_product(asm, left, start, right, begin, carried)
+            carried = _outer_product(asm, factors, left, start, right, begin, carried)
         return carried
 
     return asm.loop(0, count, written, totals, every)
 
 
-def _fetch(asm: Assembler, right: Right, index: Index, steps: int) -> None:
+def _fetch(asm: Assembler, right: Right, index: Index, steps: int, factors: Factors) -> None:
     """Fetch what so many steps are to fetch, a vector at a time."""
     if right.ahead is None:
         return
     start = asm.add(right.ahead.start, asm.mul(index, right.ahead.step))
-    for distance in range(0, steps * right.ahead.step, asm.lanes):
+    for distance in range(0, steps * right.ahead.step, asm.lanes * factors.group):
         asm.prefetch(right.memory, asm.add(start, distance))
 
 
 def _outer_product(
-    asm: Assembler, left: Left, start: Index, right: Right, begin: Index, totals: list[ir.Value]
+    asm: Assembler,
+    factors: Factors,
+    left: Left,
+    start: Index,
+    right: Right,
+    begin: Index,
+    totals: list[ir.Value],
 ) -> list[ir.Value]:
-    row = [asm.load(right.memory, asm.add(begin, distance), count) for distance, count in right.vectors]
+    row = [factors.load(asm, right.memory, asm.add(begin, distance), count) for distance, count in right.vectors]
     totals = list(totals)
     for pixel, distance in left.rows.items():
-        factor = asm.broadcast(left.memory, asm.add(start, distance))
+        factor = factors.broadcast(asm, left.memory, asm.add(start, distance))
         for position, each in enumerate(row):
             spot = pixel * len(row) + position
-            totals[spot] = vector.fma(factor, each, totals[spot])
+            totals[spot] = factors.add(asm, factor, each, totals[spot])
     return totals

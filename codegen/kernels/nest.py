@@ -71,7 +71,8 @@ class Tile:
         ]
 
 
-Accumulate = Callable[[Tile, list[ir.Value]], list[ir.Value]]
+Starts = Callable[[], list[ir.Value]]
+Accumulate = Callable[[Tile, Starts], list[ir.Value]]
 
 
 @dataclass(frozen=True)
@@ -160,7 +161,7 @@ class Nest:
             asm: where it goes.
             memories: all buffers.
             group: which workgroup.
-            accumulate: emits what a tile adds to its accumulators.
+            accumulate: emits what a tile adds up, given what emits the values that its sums start from.
         """
         rows = share(asm, self.rows.output, self.groups[0], group[0])
         panels = share(asm, self.panels, self.groups[1], group[1])
@@ -280,7 +281,7 @@ class _Writer:
     def _tile(self, tile: Tile) -> None:
         nest, asm, memories, place = self._nest, self._asm, self._memories, tile.place
         spots = tile.spots(nest.lanes)
-        totals = self._accumulate(tile, [nest.epilogue.start(asm, memories, place, spot) for spot in spots])
+        totals = self._accumulate(tile, lambda: [nest.epilogue.start(asm, memories, place, spot) for spot in spots])
         for spot, total in zip(spots, totals, strict=True):
             value = nest.epilogue.finish(asm, memories, place, spot, total)
             asm.store(value, memories[nest.result.memory], place.offset(asm, nest.result, spot), spot.channels)
@@ -297,21 +298,33 @@ def kernel_rows(asm: Assembler, rows: Axis, tile: Tile, totals: list[ir.Value], 
         body: emits a kernel row, given which image row the tile's first window reads there, which row of the kernel it
             is, which lines of the tile touch the image, and the accumulators.
     """
-    top = asm.add(asm.mul(tile.place.row, rows.stride), -rows.padding)
+    top = _top(asm, rows, tile)
 
     def every(lines: Sequence[int]) -> Callable[[Index, list[ir.Value]], list[ir.Value]]:
         return lambda tap, carried: body(asm.add(top, asm.mul(tap, rows.dilation)), tap, lines, carried)
 
     if tile.lines is None:
-        first: Index = 0
-        end: Index = rows.kernel
-        if rows.is_padded:
-            first = asm.maximum(0, asm.divide_up(asm.sub(0, top), rows.dilation))
-            end = asm.minimum(rows.kernel, asm.divide_up(asm.sub(rows.input, top), rows.dilation))
-        return asm.loop(first, end, 1, totals, every((0,)))
+        return asm.loop(*touching_rows(asm, rows, tile), 1, totals, every((0,)))
     for segment in tile.lines.segments:
         totals = asm.loop(segment.first, segment.end, 1, totals, every(segment.pixels))
     return totals
+
+
+def touching_rows(asm: Assembler, rows: Axis, tile: Tile) -> tuple[Index, Index]:
+    """First and end of the kernel rows that touch the image, in a tile of a single row that may be any.
+
+    Where none does, the end is not above the first.
+    """
+    if not rows.is_padded:
+        return 0, rows.kernel
+    top = _top(asm, rows, tile)
+    first = asm.maximum(0, asm.divide_up(asm.sub(0, top), rows.dilation))
+    return first, asm.minimum(rows.kernel, asm.divide_up(asm.sub(rows.input, top), rows.dilation))
+
+
+def _top(asm: Assembler, rows: Axis, tile: Tile) -> Index:
+    """Which row of the image the tile's first window begins at."""
+    return asm.add(asm.mul(tile.place.row, rows.stride), -rows.padding)
 
 
 RowBody = Callable[[Index, Index, Sequence[int], list[ir.Value]], list[ir.Value]]

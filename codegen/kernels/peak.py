@@ -165,7 +165,7 @@ class Ceiling:
         layer = self.layer(task, parameters, target)
         kernel = DeferredKernel(self, task, tuple(parameters.items()), target)
         implementation = Implementation(layer.body, layer.inputs, layer.output, (), kernel)
-        return Variant(describe(self.name, task, parameters, target), target.device, dtype_of(task), implementation)
+        return Variant(describe(self, task, parameters, target), target.device, dtype_of(task), implementation)
 
     def layer(self, task: Task, parameters: Parameters, target: Target) -> KernelLayer:
         """The kernel; ``parameters`` only name what is its own already."""

@@ -9,12 +9,19 @@ from sartor.codegen.initial import make_elementwise
 from sartor.codegen.iree_compiler import ir
 from sartor.codegen.kernels.access import Access, ImageStrides
 from sartor.codegen.kernels.contraction import Contraction, FilterStrides
+from sartor.codegen.kernels.dot_packing import PackedDots, pack_dot_matrix
 from sartor.codegen.kernels.epilogue import Epilogue
+from sartor.codegen.kernels.factors import SINGLES, DotElement, Dots
+from sartor.codegen.kernels.matrix_unit import TileElement
 from sartor.codegen.kernels.nest import Nest
+from sartor.codegen.kernels.tile_contraction import TileContraction
+from sartor.codegen.kernels.tile_packing import pack_matrix
+from sartor.codegen.kernels.tile_tiling import TileTiling
 from sartor.codegen.kernels.tiles import Axis
 from sartor.codegen.kernels.tiling import Tiling
 from sartor.codegen.kernels.tilings import chunk
 from sartor.codegen.kernels.view import Strides, stored_as, view_of
+from sartor.codegen.layer import TensorType
 from sartor.codegen.matmul_form import MatmulShape, shape_of
 from sartor.codegen.operations import body_of, indexing_maps
 from sartor.codegen.packing import PadTo, Reshape, Transpose
@@ -47,8 +54,12 @@ class ProductLayer:
         make_elementwise(draft.root)
         return ProductLayer(draft, shape, lanes)
 
-    def contraction(self, tiling: Tiling) -> Contraction:
+    def contraction(self, tiling: Tiling, element: DotElement | None = None) -> Contraction:
         """The contraction; a right matrix that is a weight is packed into panels.
+
+        Args:
+            tiling: sizes.
+            element: what is multiplied in groups, if the right matrix is a weight; None for single numbers, in f32.
 
         Raises:
             ValueError: if the layer has no such form.
@@ -64,14 +75,48 @@ class ProductLayer:
             lanes=self.lanes,
             tiling=tiling,
         )
+        packed = None if element is None else self._dots(tiling, element)
         contraction = Contraction(
             nest=nest,
             depth=self.shape.depth,
             image=self._left(),
-            filters=self._right(tiling),
+            filters=self._right(tiling) if packed is None else packed.strides,
             memories=(self._argument(root.operands[0]), self._argument(root.operands[1])),
+            factors=SINGLES if element is None else Dots(element),
+            meaning=None if packed is None else packed.meaning,
         )
         return contraction.joined(chunk(rows, tiling.columns))
+
+    def tile_contraction(self, tiling: TileTiling, element: TileElement) -> TileContraction:
+        """The same on the matrix unit; the right matrix has to be a weight, and is packed into tiles.
+
+        Raises:
+            ValueError: if the layer has no such form.
+        """
+        rows, root, depth = self.shape.rows or 1, self.draft.root, self.shape.depth
+        index = self._weight()
+        filters = TensorType((depth, self.shape.columns), element.dtype)
+        self.draft.extend_packing(index, pack_matrix(filters, tiling, self.lanes, element))
+        return TileContraction(
+            batches=1,
+            channels=self.shape.columns,
+            input_channels=depth,
+            rows=Axis(1, 1, 1, 1, 1, 0),
+            columns=Axis(rows, rows, 1, 1, 1, 0),
+            image=self._left(),
+            memories=(self._argument(root.operands[0]), self._argument(root.operands[1])),
+            result=self._walk(len(self._arguments), self._stored(), indexing_maps(root)[2]),
+            epilogue=self._epilogue(),
+            lanes=self.lanes,
+            tiling=tiling,
+            element=element,
+            is_staged=depth % tiling.depth != 0,
+        )
+
+    @property
+    def is_by_weight(self) -> bool:
+        """Whether it is one product with a weight on its right."""
+        return not self.shape.batches and self.draft.weight_index(self.draft.root.operands[1]) is not None
 
     @property
     def _arguments(self) -> list[ir.Value]:
@@ -116,17 +161,46 @@ class ProductLayer:
         return ImageStrides(batch, (self.shape.rows or 1) * row, row, block, block)
 
     def _right(self, tiling: Tiling) -> FilterStrides:
-        root = self.draft.root
-        steps, (depth,) = self._strides(view_of(root.operands[1]).strides, indexing_maps(root)[1])
-        batch, _, column = self._split(steps)
+        batch, depth = self._right_steps()
         panel = tiling.vectors * self.lanes
-        index = self.draft.weight_index(root.operands[1])
-        if column != 1 and self.shape.columns > 1:
-            raise ValueError("the right matrix is stored by columns")
+        index = self.draft.weight_index(self.draft.root.operands[1])
         if index is None or batch:
             return FilterStrides(batch, panel, 0, 0, depth, self.lanes, padded=False)
         self._pack(index, panel)
         return FilterStrides(0, self.shape.depth * panel, 0, 0, panel, self.lanes, padded=True)
+
+    def _dots(self, tiling: Tiling, element: DotElement) -> PackedDots:
+        """The right matrix, packed for groups of numbers."""
+        index = self._weight()
+        matrix = TensorType((self.shape.depth, self.shape.columns), element.dtype)
+        packed = pack_dot_matrix(matrix, tiling.vectors * self.lanes, self.lanes, element)
+        self.draft.extend_packing(index, packed.packing)
+        return packed
+
+    def _weight(self) -> int:
+        """Which weight the right matrix is.
+
+        Raises:
+            ValueError: if it is none, or one of several, or stored by columns.
+        """
+        index = self.draft.weight_index(self.draft.root.operands[1])
+        if index is None or not self.is_by_weight:
+            raise ValueError("the right matrix is no weight, or there are several products")
+        self._right_steps()
+        return index
+
+    def _right_steps(self) -> tuple[int, int]:
+        """Distance of batches and of rows of the right matrix.
+
+        Raises:
+            ValueError: if its columns are not adjacent.
+        """
+        root = self.draft.root
+        steps, (depth,) = self._strides(view_of(root.operands[1]).strides, indexing_maps(root)[1])
+        batch, _, column = self._split(steps)
+        if column != 1 and self.shape.columns > 1:
+            raise ValueError("the right matrix is stored by columns")
+        return batch, depth
 
     def _pack(self, index: int, panel: int) -> None:
         """``[K, N]`` to ``[N / panel, K, panel]``, the last panel filled up with zeros."""

@@ -7,6 +7,8 @@ shrink linearly (Tzen and Ni, Trapezoid Self-Scheduling, 1993) end with small on
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from sartor.codegen.kernels.assembler import Assembler, Index
 
 # With as many workgroups per worker as this, or more, IREE's workers take eight at a time.
@@ -25,6 +27,12 @@ def _cut(asm: Assembler, extent: int, shares: int, index: Index) -> Index:
     left = asm.sub(shares, index)
     rest = asm.mul(asm.times(left, left), extent)
     return asm.sub(extent, asm.divide(asm.add(rest, shares**2 - 1), shares**2)[0])
+
+
+def largest_share(extent: int, shares: int) -> int:
+    """Length of the longest share, which rounding may make another one than the first."""
+    cuts = [extent - -(-((shares - index) ** 2) * extent // shares**2) for index in range(shares + 1)]
+    return max(end - first for first, end in pairwise(cuts))
 
 
 def many_shares(extent: int, threads: int) -> int:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from sartor.codegen.iree_compiler import ir
 from sartor.codegen.kernels.access import Access
 from sartor.codegen.kernels.assembler import Assembler, Index
-from sartor.codegen.kernels.nest import Accumulate, NestCode, Tile, kernel_rows
+from sartor.codegen.kernels.nest import Accumulate, NestCode, Starts, Tile, kernel_rows
 
 Combine = Callable[[Assembler, ir.Value, ir.Value | None, ir.Value], ir.Value]
 _MOST_WRITTEN_OUT = 16
@@ -53,7 +53,7 @@ class _TileWriter:
         self._asm = asm
         self._memories = memories
 
-    def accumulate(self, tile: Tile, totals: list[ir.Value]) -> list[ir.Value]:
+    def accumulate(self, tile: Tile, starts: Starts) -> list[ir.Value]:
         of, asm, place = self._of, self._asm, tile.place
         columns, step = of.nest.columns, of.image.vector or 0
         left = asm.add(
@@ -67,7 +67,7 @@ class _TileWriter:
             image = asm.add(left, asm.mul(row, of.image.row))
             return self._kernel_row(tile, tap, image, carried)
 
-        return kernel_rows(asm, of.nest.rows, tile, totals, every)
+        return kernel_rows(asm, of.nest.rows, tile, starts(), every)
 
     def _kernel_row(self, tile: Tile, tap_row: Index, image: Index, totals: list[ir.Value]) -> list[ir.Value]:
         if not tile.run.segments:

@@ -39,8 +39,9 @@ class Work:
         rows: of the result.
         columns: of the result.
         channels: of the result.
-        depth: numbers that are added up for a result.
+        depth: steps that add to a result, each of four bytes of filters.
         positions_join: whether rows may be joined and cut anew.
+        prepares: whether what a pixel has is changed before it is multiplied.
     """
 
     rows: int
@@ -48,6 +49,7 @@ class Work:
     channels: int
     depth: int
     positions_join: bool
+    prepares: bool = False
 
     @property
     def filter_bytes(self) -> int:
@@ -64,18 +66,19 @@ class Shape:
     vectors: int
     unroll: int
 
-    def cycles(self, rows: int, columns: int, vectors: int, line_cycles: float) -> float:
-        """Cycles per input channel for all results, those in narrower tiles at the edges included."""
+    def cycles(self, rows: int, columns: int, vectors: int, line_cycles: float, *, prepares: bool = False) -> float:
+        """Cycles per step for all results, those in narrower tiles at the edges included."""
         total = 0.0
         for lines, one in _parts(rows, self.lines):
             for width, two in _parts(columns, self.columns):
                 for wide, three in _parts(vectors, self.vectors):
-                    total += self._step(lines * width, wide, line_cycles) * one * two * three
+                    total += self._step(lines * width, wide, line_cycles, prepares) * one * two * three
         return total
 
-    def _step(self, pixels: int, vectors: int, line_cycles: float) -> float:
+    def _step(self, pixels: int, vectors: int, line_cycles: float, prepares: bool) -> float:
         """Cycles of one step; steps that are written out hide the loop."""
-        busiest = max(pixels * vectors / _PORTS, (pixels + vectors) / _PORTS, _LATENCY, vectors * line_cycles)
+        operations = pixels * (vectors + prepares)
+        busiest = max(operations / _PORTS, (pixels + vectors) / _PORTS, _LATENCY, vectors * line_cycles)
         return busiest + 1 / self.unroll
 
 
@@ -89,30 +92,32 @@ def tilings(work: Work, machine: Machine) -> list[Tiling]:
     """Tilings, best guess first."""
     vectors = -(-work.channels // machine.lanes)
     rows, columns = (1, work.rows * work.columns) if work.positions_join else (work.rows, work.columns)
-    shapes = register_shapes(rows, columns, vectors, work.depth, machine)
+    shapes = register_shapes(rows, columns, vectors, work.depth, machine, prepares=work.prepares)
     found = [_split(work, vectors, each, machine.threads, by_rows=_prefers_rows(work)) for each in shapes[:_TRIED]]
     other = _split(work, vectors, shapes[0], machine.threads, by_rows=not _prefers_rows(work))
     return list(dict.fromkeys([*found, other]))
 
 
-def register_shapes(rows: int, columns: int, vectors: int, depth: int, machine: Machine) -> list[Shape]:
-    """Register tiles for ``rows x columns`` positions, each a sum of ``depth`` products, best guess first."""
+def register_shapes(
+    rows: int, columns: int, vectors: int, depth: int, machine: Machine, *, prepares: bool = False
+) -> list[Shape]:
+    """Register tiles for ``rows x columns`` positions, each a sum of ``depth`` steps, best guess first."""
 
     def cost(shape: Shape) -> tuple[float, int, int]:
         panel = depth * shape.vectors * machine.vector_bytes
         line = _LINE_CYCLES if 2 * panel <= _RESIDENT_BYTES else _FAR_LINE_CYCLES
-        return shape.cycles(rows, columns, vectors, line), shape.lines, shape.vectors
+        return shape.cycles(rows, columns, vectors, line, prepares=prepares), shape.lines, shape.vectors
 
-    return sorted(set(_shapes(rows, columns, vectors, machine)), key=cost)
+    return sorted(set(_shapes(rows, columns, vectors, machine, prepares)), key=cost)
 
 
-def _shapes(rows: int, columns: int, vectors: int, machine: Machine) -> Iterator[Shape]:
+def _shapes(rows: int, columns: int, vectors: int, machine: Machine, prepares: bool) -> Iterator[Shape]:
     """Register tiles that fit the registers."""
     for wide in _WIDTHS:
         if wide > vectors:
             continue
         for spare, unroll in ((0, 1), (_SPARE, 2)):
-            pixels = machine.pixels(wide, spare)
+            pixels = machine.pixels(wide, spare, prepares=prepares)
             if pixels < 1:
                 continue
             yield Shape(1, balanced(columns, pixels), wide, unroll)

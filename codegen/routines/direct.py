@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 from sartor.codegen.convolution import Convolution, convolution_of
 from sartor.codegen.kernels.convolution import ImageLayer, convolution_contraction, convolution_tilings
+from sartor.codegen.kernels.dot_choice import refused, worth_trying
+from sartor.codegen.kernels.factors import DotElement
 from sartor.codegen.kernels.image_routine import ImageRoutine
 from sartor.codegen.kernels.kernel_layer import KernelCode
 from sartor.codegen.kernels.tiling import Tiling
@@ -24,9 +26,13 @@ class Direct(ImageRoutine[Convolution]):
 
     Parameters: ``lines``, ``columns`` and ``vectors`` of the register tile, ``rows`` and ``panels`` of a workgroup,
     ``unroll``.
+
+    Attributes:
+        element: what is multiplied in groups; None for single numbers, in f32.
     """
 
     name: str = "direct"
+    element: DotElement | None = None
 
     def subject(self, task: Task) -> Convolution | Rejected:
         convolution = convolution_of(task) if task.kind is LayerKind.CONVOLUTION else None
@@ -35,10 +41,13 @@ class Direct(ImageRoutine[Convolution]):
     def channels(self, subject: Convolution) -> tuple[int, ...]:
         return (subject.result.shape[1],)
 
-    def tilings(self, subject: Convolution, machine: Machine) -> list[Tiling]:
-        return convolution_tilings(subject, machine)
+    def tilings(self, subject: Convolution, machine: Machine) -> list[Tiling] | Rejected:
+        refusal = refused(machine, self.storage, self.element, subject.filter.shape[1])
+        if refusal is not None:
+            return refusal
+        return worth_trying(convolution_tilings(subject, machine, self.element), machine, self.storage, self.element)
 
     def code(
         self, images: ImageLayer, subject: Convolution, parameters: Parameters
     ) -> tuple[KernelCode, TensorType | None]:
-        return convolution_contraction(images, subject, Tiling.of(parameters)), None
+        return convolution_contraction(images, subject, Tiling.of(parameters), self.element), None

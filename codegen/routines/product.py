@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sartor.codegen.kernels.dot_choice import refused, worth_trying
+from sartor.codegen.kernels.factors import DotElement
 from sartor.codegen.kernels.kernel_layer import KernelLayer, build_kernel
 from sartor.codegen.kernels.product import ProductLayer
 from sartor.codegen.kernels.tiling import Tiling
 from sartor.codegen.kernels.tilings import Work, tilings
 from sartor.codegen.layer import LayerKind, Task
+from sartor.codegen.layouts import form_of
 from sartor.codegen.machine import kernel_machine
 from sartor.codegen.matmul_form import product_draft, product_shape
 from sartor.codegen.routine import Implementation, Parameters, Rejected
@@ -21,21 +24,37 @@ class Product:
 
     Parameters: ``columns`` (rows of the left matrix) and ``vectors`` of the register tile, ``rows`` and ``panels`` of a
     workgroup, ``unroll``.
+
+    Attributes:
+        name: the algorithm in descriptors.
+        storage: element type that activations are stored in; None for their own.
+        element: what is multiplied in groups; None for single numbers, in f32.
+        output: element type that the result is stored in; None for that of the activations.
     """
 
     name: str = "product"
+    storage: str | None = None
+    element: DotElement | None = None
+    output: str | None = None
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
         if task.kind is not LayerKind.CONTRACTION:
             return Rejected("not a matrix product")
-        machine = kernel_machine(task, target)
+        machine = kernel_machine(task, target, self.storage)
         if isinstance(machine, Rejected):
             return machine
         shape = product_shape(task)
         if isinstance(shape, Rejected):
             return shape
-        work = Work(1, shape.rows or 1, shape.columns, shape.depth, positions_join=True)
-        return [tiling.parameters() for tiling in tilings(work, machine)]
+        refusal = None if self.element is None else self.element.refusal(machine)
+        if refusal is not None:
+            return refusal
+        depth, prepares = shape.depth, False
+        if self.element is not None:
+            depth, prepares = -(-depth // self.element.group), self.element.is_quantised
+        work = Work(1, shape.rows or 1, shape.columns, depth, positions_join=True, prepares=prepares)
+        found = worth_trying(tilings(work, machine), machine, self.storage, self.element)
+        return [each.parameters() for each in found]
 
     def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:
         return build_kernel(self, task, parameters, target)
@@ -50,5 +69,15 @@ class Product:
         if isinstance(machine, Rejected) or isinstance(draft, Rejected):
             raise ValueError("not a matrix product for kernels")
         with draft.module.context:
-            code = ProductLayer.of(draft, machine.lanes).contraction(Tiling.of(parameters))
-        return KernelLayer(task, (draft,), draft.inputs, draft.output, code)
+            layer = ProductLayer.of(draft, machine.lanes)
+            refusal = refused(machine, self.storage, self.element, layer.shape.depth) if layer.is_by_weight else None
+            if refusal is not None:
+                raise ValueError(refusal.reason)
+            code = layer.contraction(Tiling.of(parameters), self.element)
+        inputs = tuple(form_of(each, self.storage) for each in draft.inputs)
+        return KernelLayer(task, (draft,), inputs, self._output(draft.output), code)
+
+    def _output(self, layout: str) -> str:
+        """The form of the result; f32 is every tensor's own type."""
+        dtype = self.output or self.storage
+        return form_of(layout, None if dtype == "f32" else dtype)

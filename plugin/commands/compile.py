@@ -11,15 +11,26 @@ import typer
 from sartor.artifact import Artifact, check_writable
 from sartor.commands.compile_summary import show_artifact
 from sartor.commands.constraint_options import (
+    CalibrationMethodOption,
+    CalibrationOption,
+    ErrorMeasureOption,
+    MaxErrorOption,
     MemoryLimitOption,
     ObjectiveOption,
     ParetoOption,
+    PrecisionOption,
     SearchOption,
     SelectorOption,
     TimeBudgetOption,
+    precision_of,
+    read_calibration,
+    read_calibration_method,
+    read_error_measure,
+    read_max_error,
     read_memory_limit,
     read_objective,
     read_pareto,
+    read_precision,
 )
 from sartor.commands.options import (
     ArchOption,
@@ -28,13 +39,12 @@ from sartor.commands.options import (
     ShapeOption,
     TargetOption,
     ThreadsOption,
-    check_error_bound,
     existing_file,
     read_shapes,
     read_target,
     read_threads,
 )
-from sartor.config import DEFAULT_MAX_ERROR, CompileConfig, default_database
+from sartor.config import CompileConfig, default_database
 from sartor.errors import UsageError
 from sartor.pipeline import compile_model, replay_plan
 from sartor.terminal import tuning_progress
@@ -51,10 +61,11 @@ def compile_to_vmfb(
     cpu: CpuOption = None,
     arch: ArchOption = None,
     threads: ThreadsOption = None,
-    max_error: Annotated[
-        float | None,
-        typer.Option(help=f"Relative error allowed against ONNX Runtime. (default: {DEFAULT_MAX_ERROR:g})"),
-    ] = None,
+    precision: PrecisionOption = None,
+    max_error: MaxErrorOption = None,
+    error_measure: ErrorMeasureOption = None,
+    calibration: CalibrationOption = None,
+    calibration_method: CalibrationMethodOption = None,
     objective: ObjectiveOption = None,
     memory_limit: MemoryLimitOption = None,
     pareto: ParetoOption = None,
@@ -87,13 +98,21 @@ def compile_to_vmfb(
         "--pareto": pareto,
         "--tuning-db": tuning_db,
         "--search": search,
+        "--precision": precision,
+        "--calibration-method": calibration_method,
         "--time-budget": time_budget,
     }
     _check_plan_stands_alone(plan, tuning)
+    loaded = None if plan is None else Plan.load(plan)
+    computed_in = read_precision(precision) if loaded is None else precision_of(loaded)
     config = CompileConfig(
         target=read_target(target, cpu, arch),
         threads=read_threads(threads),
-        max_error=check_error_bound(DEFAULT_MAX_ERROR if max_error is None else max_error),
+        precision=computed_in,
+        max_error=read_max_error(max_error, computed_in),
+        error_measure=read_error_measure(error_measure),
+        calibration=read_calibration(calibration),
+        calibration_method=read_calibration_method(calibration_method),
         objective=read_objective(objective),
         memory_limit=read_memory_limit(memory_limit),
         pareto=read_pareto(pareto),
@@ -107,18 +126,17 @@ def compile_to_vmfb(
         time_budget=time_budget,
     )
     _check_files(existing_file(model), output, external_weights, save_plan, dump_dir)
-    artifact = _run(model, output, plan, config)
+    artifact = _run(model, output, loaded, config)
     if save_plan is not None:
         artifact.plan.save(save_plan)
     show_artifact(artifact, json)
 
 
-def _run(model: Path, output: Path, plan: Path | None, config: CompileConfig) -> Artifact:
-    loaded = None if plan is None else Plan.load(plan)
+def _run(model: Path, output: Path, plan: Plan | None, config: CompileConfig) -> Artifact:
     with tuning_progress() as progress:
-        if loaded is None:
+        if plan is None:
             return compile_model(model, output, config, progress)
-        return replay_plan(model, loaded, output, config, progress)
+        return replay_plan(model, plan, output, config, progress)
 
 
 def _check_plan_stands_alone(plan: Path | None, tuning: Mapping[str, object]) -> None:

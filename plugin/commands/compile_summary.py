@@ -10,6 +10,7 @@ from sartor.commands.quantities import show_size
 from sartor.commands.routine_counts import routine_counts
 from sartor.recipe import UNSPLIT_SOLVER
 from sartor.terminal import milliseconds, optional, show_facts, show_json
+from sartor.tuning.error_measures import RELATIVE
 from sartor.tuning.plan import Plan
 
 WHOLE_MODEL = "whole model by stock IREE"
@@ -49,7 +50,10 @@ def summary(artifact: Artifact) -> dict[str, Any]:
         "first_ms": _in_ms(plan.first),
         "memory_bytes": plan.memory,
         "peak_gflops": None if plan.peak is None else plan.peak / 1e9,
-        "relative_error": artifact.error,
+        "error": artifact.error,
+        "relative_error": artifact.error if artifact.measure == RELATIVE else None,
+        "error_measure": str(artifact.measure),
+        "samples": artifact.samples,
         "pareto": front_json(artifact.pareto),
     }
 
@@ -85,7 +89,8 @@ def _facts(artifact: Artifact) -> list[tuple[str, str]]:
         ("speed-up over stock", optional(_speedup(plan), "{:.2f}".format)),
         ("first inference ms", milliseconds(plan.first)),
         ("memory", "" if plan.memory is None else show_size(plan.memory)),
-        ("relative error to ONNX Runtime", optional(artifact.error, "{:.2g}".format)),
+        (f"{artifact.measure} error to ONNX Runtime", optional(artifact.error, "{:.2g}".format)),
+        ("measured on samples", str(artifact.samples) if artifact.samples > 1 else ""),
         ("file size", f"{artifact.size / 2**20:.2f} MiB"),
         ("weights", "" if artifact.weights is None else str(artifact.weights)),
     ]

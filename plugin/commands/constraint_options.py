@@ -2,16 +2,52 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
+from sartor.codegen.routines import LOW_PRECISION
+from sartor.commands.options import check_error_bound
 from sartor.commands.quantities import read_size
+from sartor.config import DEFAULT_MAX_ERROR, LOW_PRECISION_MAX_ERROR, Precision
 from sartor.errors import UsageError
+from sartor.tuning.calibration.methods import CalibrationMethod
 from sartor.tuning.cost import Objective
+from sartor.tuning.error_measures import RELATIVE, ErrorMeasure
+from sartor.tuning.plan import Plan
 from sartor.tuning.selection.limits import Quantity
 from sartor.tuning.selection.registry import SELECTORS
 
+PrecisionOption = Annotated[
+    Literal["f32", "bf16", "f16", "int8", "mixed"] | None,
+    typer.Option(help="What layers may be computed in besides f32, where that is faster. (default: f32)"),
+]
+MaxErrorOption = Annotated[
+    float | None,
+    typer.Option(
+        help="Error allowed against ONNX Runtime, by the --error-measure. "
+        f"(default: {DEFAULT_MAX_ERROR:g}, with a --precision below f32 {LOW_PRECISION_MAX_ERROR:g})"
+    ),
+]
+CalibrationOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE.npz|DIR",
+        help="Samples on which errors are measured: one array per input, with a sample axis. (default: random values)",
+    ),
+]
+CalibrationMethodOption = Annotated[
+    Literal["minmax", "percentile", "mse", "entropy"] | None,
+    typer.Option(help="How 8-bit ranges are found on the samples. (default: minmax)"),
+]
+ErrorMeasureOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="relative|cosine|top1|FILE.py:FUNCTION",
+        help="What an error is; a function takes a sample's outputs and the expected ones. (default: relative)",
+    ),
+]
 ObjectiveOption = Annotated[
     Literal["latency", "cold", "memory"] | None,
     typer.Option(
@@ -43,6 +79,51 @@ TimeBudgetOption = Annotated[
         "(default: no limit)",
     ),
 ]
+
+
+def read_precision(text: str | None) -> Precision:
+    """The precision, f32 if none is named."""
+    return Precision(text or Precision.F32)
+
+
+def precision_of(plan: Plan) -> Precision:
+    """The precision that a plan's layers are computed in: f32, or all where one is narrower."""
+    types = {each.variant.partition(":")[2].partition("/")[0] for each in plan.layers}
+    return Precision.MIXED if types & LOW_PRECISION.keys() else Precision.F32
+
+
+def read_max_error(bound: float | None, precision: Precision) -> float:
+    """The error allowed.
+
+    Raises:
+        UsageError: if the bound is no number above zero.
+    """
+    return check_error_bound(precision.usual_error if bound is None else bound)
+
+
+def read_calibration(path: Path | None) -> Path | None:
+    """Where samples are.
+
+    Raises:
+        UsageError: if nothing is there.
+    """
+    if path is not None and not path.exists():
+        raise UsageError(f"--calibration '{path}' is not there")
+    return path
+
+
+def read_calibration_method(text: str | None) -> CalibrationMethod:
+    """The method, the range of all values if none is named."""
+    return CalibrationMethod(text or CalibrationMethod.MIN_MAX)
+
+
+def read_error_measure(text: str | None) -> ErrorMeasure:
+    """The measure, relative if none is named.
+
+    Raises:
+        UsageError: if there is no such measure.
+    """
+    return RELATIVE if text is None else ErrorMeasure.parse(text)
 
 
 def read_objective(text: str | None) -> Objective:

@@ -8,6 +8,7 @@ from typing import Any
 from sartor.artifact import FrontPoint, PlanFront
 from sartor.commands.routine_counts import routine_counts, routine_of
 from sartor.terminal import show_table
+from sartor.tuning.error_sum import total
 from sartor.tuning.selection.limits import Quantity
 
 _UNITS = {
@@ -27,7 +28,7 @@ def front_json(front: PlanFront | None) -> dict[str, Any] | None:
             "latency_ms": each.needed[Quantity.LATENCY] * 1e3,
             "cold_ms": each.needed[Quantity.COLD] * 1e3,
             "memory_bytes": int(each.needed[Quantity.MEMORY]),
-            "error": each.needed[Quantity.ERROR],
+            "error": total(each.needed[Quantity.ERROR]),
             "optimal": each.plan.optimal,
             "routines": routine_counts(each.plan),
             "adapts": len(each.plan.adapts),
@@ -51,7 +52,8 @@ def show_front(front: PlanFront) -> None:
 
 def _value(point: FrontPoint, quantity: Quantity) -> str:
     _, factor, form = _UNITS[quantity]
-    return form.format(point.needed[quantity] * factor)
+    needed = point.needed[quantity]
+    return form.format((total(needed) if quantity is Quantity.ERROR else needed) * factor)
 
 
 def _changes(before: FrontPoint | None, point: FrontPoint) -> str:

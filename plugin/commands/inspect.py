@@ -10,7 +10,7 @@ from sartor.commands.options import JsonOption, ModuleArgument
 from sartor.runtime.manifest import Manifest, read_manifest
 from sartor.runtime.signature import TensorSpec
 from sartor.terminal import gflops, milliseconds, optional, show_facts, show_json, show_table
-from sartor.tuning.plan import Plan
+from sartor.tuning.plan import LayerChoice, Plan
 
 
 def inspect(module: ModuleArgument, json: JsonOption = False) -> None:
@@ -35,6 +35,7 @@ def _facts(manifest: Manifest, plan: Plan) -> list[tuple[str, str]]:
         ("outputs", "\n".join(map(_spec, manifest.outputs))),
         ("entry", manifest.entry),
         ("target", plan.target),
+        ("needs of the CPU", ", ".join(manifest.features)),
         ("tuned for threads", str(plan.threads)),
         ("versions", f"sartor {manifest.sartor_version}, IREE {manifest.iree_version}"),
         ("weights", "\n".join(str(Path(name)) for name in manifest.parameters.values())),
@@ -52,7 +53,10 @@ def _spec(spec: TensorSpec) -> str:
 
 
 def _show_layers(plan: Plan) -> None:
-    columns = ("layer", "ONNX nodes", "routine", "predicted ms", "GFLOP/s", "of peak")
+    columns = ["layer", "ONNX nodes", "routine", "predicted ms", "GFLOP/s", "of peak"]
+    # Networks that are all in their own types have nothing to say here.
+    rounded = any(each.error is not None or each.saved is not None for each in plan.layers)
+    columns += ["type", "error", "saves ms"] if rounded else []
     rows = [
         [
             each.layer,
@@ -61,10 +65,15 @@ def _show_layers(plan: Plan) -> None:
             milliseconds(each.seconds),
             gflops(each.rate),
             optional(_share(each.rate, plan.peak), "{:.0%}".format),
+            *(_rounding(each) if rounded else ()),
         ]
         for each in plan.layers
     ]
-    show_table("layers", columns, rows, right=(3, 4, 5))
+    show_table("layers", columns, rows, right=[3, 4, 5, *([7, 8] if rounded else [])])
+
+
+def _rounding(layer: LayerChoice) -> tuple[str, str, str]:
+    return layer.dtype, optional(layer.error, "{:.2g}".format), milliseconds(layer.saved)
 
 
 def _share(rate: float | None, peak: float | None) -> float | None:

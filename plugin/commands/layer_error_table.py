@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sartor.layer_errors import FirstBeyond, LayerError
-from sartor.terminal import show_facts, show_table
+from sartor.terminal import milliseconds, optional, show_facts, show_table
 
 _NOT_COMPARED = "-"
 
@@ -22,7 +22,6 @@ class _Column:
     number: bool = False
 
 
-# What else is known of layers, such as what a lower precision saves, gets its column here and its key in `_json`.
 _COLUMNS = (
     _Column("layer", lambda each: each.layer),
     _Column("ONNX nodes", lambda each: ", ".join(each.nodes)),
@@ -32,13 +31,20 @@ _COLUMNS = (
     _Column("growth", lambda each: _growth(each), number=True),
     _Column("alone", lambda each: _number(each.alone), number=True),
 )
+# For networks in which some layer is computed in a narrower type.
+_ROUNDED_COLUMNS = (
+    _Column("contributes", lambda each: optional(each.contribution, "{:.2g}".format), number=True),
+    _Column("saves ms", lambda each: milliseconds(each.saved), number=True),
+)
 
 
 def show_layer_errors(errors: Sequence[LayerError]) -> None:
     """Print a row for each layer."""
-    rows = [[column.show(each) for column in _COLUMNS] for each in errors]
-    right = [index for index, column in enumerate(_COLUMNS) if column.number]
-    show_table("layers", [column.title for column in _COLUMNS], rows, right=right)
+    rounded = any(each.contribution is not None or each.saved is not None for each in errors)
+    columns = (*_COLUMNS, *(_ROUNDED_COLUMNS if rounded else ()))
+    rows = [[column.show(each) for column in columns] for each in errors]
+    right = [index for index, column in enumerate(columns) if column.number]
+    show_table("layers", [column.title for column in columns], rows, right=right)
 
 
 def layer_errors_json(errors: Sequence[LayerError]) -> list[dict[str, Any]]:
@@ -57,6 +63,8 @@ def _json(each: LayerError) -> dict[str, Any]:
         "error_before": _finite(each.before),
         "growth": _finite(each.growth),
         "error_alone": _finite(each.alone),
+        "contribution": _finite(each.contribution),
+        "saved_ms": None if each.saved is None else each.saved * 1e3,
     }
 
 

@@ -118,7 +118,7 @@ def existing_file(path: Path) -> Path:
 
 
 def check_error_bound(bound: float) -> float:
-    """A relative error that can be asked for.
+    """An error that can be asked for.
 
     Raises:
         UsageError: if it is negative or no number.

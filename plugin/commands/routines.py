@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,6 +22,7 @@ from sartor.commands.options import (
 )
 from sartor.config import CompileConfig
 from sartor.dialect_passes.annotate import Candidates
+from sartor.dialect_passes.form_layers import Childnet
 from sartor.pipeline import find_candidates, load_front, open_workers
 from sartor.terminal import show_json, show_table, tuning_progress
 
@@ -33,7 +35,7 @@ def routines(
     shape: ShapeOption = None,
     json: JsonOption = False,
 ) -> None:
-    """List the routines or, for a model, every layer's and fusion's candidates and why the others do not apply."""
+    """List the routines or, for a model, candidates of every layer, fusion and child, and why others do not apply."""
     config = CompileConfig(target=read_target(target, cpu, arch), shapes=read_shapes(shape), jobs=1)
     if model is None:
         _show_routines(json)
@@ -45,17 +47,20 @@ def _ask(model: Path, config: CompileConfig) -> list[dict[str, Any]]:
     with tuning_progress() as progress, open_workers(config) as pool:
         front = load_front(model, config, pool, progress)
     candidates = find_candidates(front, config)
-    layers = (*front.graph.layers, *(each.layer for each in front.graph.fusions))
-    return [_answers(layer, candidates) for layer in layers]
+    childnets = tuple(front.graph.all_childnets())
+    return [_answers(layer, candidates, childnets) for layer in front.graph.all_layers()]
 
 
-def _answers(layer: Layer, candidates: Candidates) -> dict[str, Any]:
+def _answers(layer: Layer, candidates: Candidates, childnets: Sequence[Childnet]) -> dict[str, Any]:
     key = layer.task.key
     return {
         "layer": layer.name,
         "nodes": list(layer.nodes),
         "kind": layer.task.kind.value,
-        "candidates": [each.descriptor for each in candidates.variants[key]],
+        "candidates": [
+            *(each.descriptor for each in candidates.variants[key]),
+            *(each.descriptor for each in childnets if each.layer == layer.name),
+        ],
         "rejected": [
             {"routine": each.routine, "reason": each.reason} for each in candidates.rejections if each.task == key
         ],

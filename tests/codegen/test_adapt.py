@@ -1,4 +1,4 @@
-"""Adapts: every pair of layouts, on every awkward shape, run."""
+"""Adapts: every pair of layouts, on every awkward shape, with and without a change of element type, run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sartor.codegen.adapt import adapt
 from sartor.codegen.bench_module import EXPORT_PREFIX, compile_bench, physical_signature
 from sartor.codegen.dispatches import lower
 from sartor.codegen.layer import TensorType
-from sartor.codegen.layouts import image_layout, same_bytes
+from sartor.codegen.layouts import form_packing, physical_type, same_bytes
 from sartor.codegen.stitch import Piece
 from sartor.codegen.target import Target
 from sartor.runtime.device import open_device
@@ -29,11 +29,25 @@ Case = tuple[tuple[int, ...], str, str]
 CASES: list[Case] = [
     (shape, source, target) for shape in SHAPES for source, target in product(LAYOUTS, repeat=2) if source != target
 ] + [(shape, source, target) for shape in ODD_CHANNELS for source, target in (("nchw", "nhwc"), ("nhwc", "nchw"))]
+ROUNDED = [
+    (shape, *forms)
+    for shape, source, target in [
+        *(((2, 32, 5, 3), source, target) for source, target in product(LAYOUTS, repeat=2)),
+        *(((1, 16, 1, 1), source, target) for source, target in (("nchw", "nhwc"), ("nhwc", "nchw16c"))),
+        *((shape, "nchw", target) for shape in ODD_CHANNELS for target in ("nchw", "nhwc")),
+        *((shape, "nd", "nd") for shape in ((), (1,), (37,), (3, 5), (2, 3, 5), (1, 2, 1, 3, 2))),
+    ]
+    for forms in ((f"bf16@{source}", target), (source, f"bf16@{target}"))
+]
+NARROW = [
+    ((2, 32, 5, 3), f"bf16@{source}", f"bf16@{target}") for source, target in (("nchw", "nhwc"), ("nhwc", "nchw8c"))
+]
+ALL = [*CASES, *ROUNDED, *NARROW]
 
 
 def symbol(case: Case) -> str:
     shape, source, target = case
-    return f"a{'x'.join(map(str, shape))}_{source}_{target}"
+    return f"a{'x'.join(map(str, shape))}_{source}_{target}".replace("@", "_")
 
 
 def tensor(case: Case, dtype: str = "f32") -> TensorType:
@@ -43,25 +57,54 @@ def tensor(case: Case, dtype: str = "f32") -> TensorType:
 @pytest.fixture(scope="module")
 def program() -> Program:
     """One module with every adapt."""
-    implementations = {symbol(case): adapt(tensor(case), *case[1:]) for case in CASES}
+    implementations = {symbol(case): adapt(tensor(case), *case[1:]) for case in ALL}
     codes = lower(implementations, HOST)
     pieces = {name: Piece(name, implementations[name], code) for name, code in codes.items()}
     signatures = {
         symbol(case): physical_signature(implementations[symbol(case)], (tensor(case),), (), (tensor(case),))
-        for case in CASES
+        for case in ALL
     }
     module = open_module(compile_bench(HOST, pieces, signatures))
     return Program(module.native, "adapts", open_device("cpu", 1), {})
 
 
-@pytest.mark.parametrize("case", CASES, ids=symbol)
+@pytest.mark.parametrize("case", [*CASES, *NARROW], ids=symbol)
 def test_an_adapt_moves_every_element_where_it_belongs(case: Case, program: Program) -> None:
     logical = tensor(case)
     values = np.arange(logical.elements, dtype=np.float32).reshape(logical.shape)
-    before, after = (image_layout(layout).packing(logical).apply(values) for layout in case[1:])
+    before, after = (form_packing(logical, form).apply(values) for form in case[1:])
+    assert np.array_equal(converted(program, case, before), after)
+
+
+@pytest.mark.parametrize("case", [*ROUNDED, *NARROW], ids=symbol)
+def test_an_adapt_rounds_to_nearest_and_widens_exactly(case: Case, program: Program) -> None:
+    """Numbers that bf16 has none of, ties, and what is no number are all treated as numpy does."""
+    logical = tensor(case)
+    numbers = np.random.default_rng(0).standard_normal(logical.elements).astype(np.float32) * 1e3
+    for index, special in enumerate((1 + 2.0**-8, 1 + 3 * 2.0**-8, -0.0, np.inf, -np.inf, 2.0**-126, 3.4e38, np.nan)):
+        numbers[(7 * index) % len(numbers)] = special
+    values = numbers.reshape(logical.shape)
+    stored = form_packing(logical, case[1]).apply(values)
+    given = stored.astype(np.float32)
+    expected = form_packing(logical, case[2]).apply(logical_values(logical, case[1], given))
+    result = converted(program, case, stored).astype(np.float32)
+    np.testing.assert_array_equal(result, expected.astype(np.float32))
+
+
+def converted(program: Program, case: Case, before: np.ndarray) -> np.ndarray:
+    """What the device makes of an array that lies in memory in the case's first form."""
+    after = physical_type(tensor(case), case[2])
     (view,) = program.invoke(EXPORT_PREFIX + symbol(case), [upload(before, program.device).view])
-    result = from_view(view, program.device, TensorSpec("result", "float32", after.shape)).to_host()
-    assert np.array_equal(result, after)
+    spec = TensorSpec("result", after.numpy_dtype.name, after.shape)
+    return from_view(view, program.device, spec).to_host()
+
+
+def logical_values(logical: TensorType, form: str, stored: np.ndarray) -> np.ndarray:
+    """An array of f32 that lies in memory in a form, as ONNX has it."""
+    places = form_packing(logical, form.removeprefix("bf16@")).apply(np.arange(logical.elements).reshape(logical.shape))
+    result = np.empty(logical.elements, np.float32)
+    result[places.ravel()] = stored.ravel()
+    return result.reshape(logical.shape)
 
 
 def test_an_adapt_between_equal_bytes_moves_nothing() -> None:
@@ -85,3 +128,11 @@ def test_channels_that_do_not_divide_are_refused() -> None:
 def test_blocks_that_do_not_nest_are_refused() -> None:
     with pytest.raises(ValueError, match="do not nest"):
         adapt(TensorType((1, 48, 2, 2), "f32"), "nchw16c", "nchw24c")
+
+
+def test_an_adapt_that_converts_names_both_forms() -> None:
+    code = adapt(TensorType((1, 16, 4, 4), "f32"), "nchw", "bf16@nhwc")
+    assert (code.inputs, code.output, code.packings) == (("nchw",), "bf16@nhwc", ())
+    assert "tensor<1x16x4x4xf32>) -> tensor<1x4x4x16xbf16>" in code.body
+    assert "arith.truncf" in code.body
+    assert "arith.extf" in adapt(TensorType((3,), "f32"), "bf16@nd", "nd").body

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 from sartor.codegen.layer import TensorType
-from sartor.codegen.packing import Packing, PadTo, Reshape, Transpose, WinogradFilter
+from sartor.codegen.packing import Packing, PadTo, Reshape, Round, Transpose, WinogradFilter
 
 FILTER = TensorType((20, 12, 3, 3), "f32")
 # As a product on 16 x 1 tiles asks for it: [OC, IC, KH, KW] to [K, N], then [N1, K1, N0, K0].
@@ -64,3 +65,31 @@ def test_equal_packings_are_equal_keys() -> None:
     assert same == TILED
     assert {TILED: 1}[same] == 1
     assert Packing((Transpose((1, 0)),)) != Packing((Transpose((0, 1)),))
+
+
+def test_rounding_is_to_the_nearest_number_and_ties_are_to_even() -> None:
+    step = 2.0**-7
+    exact = np.array([1, 1 + step / 2, 1 + 3 * step / 2, 1 + 0.51 * step, -1 - 0.49 * step, 0, np.inf], np.float32)
+    rounded = Packing((Round("bf16"),)).apply(exact)
+    assert rounded.dtype == np.dtype(ml_dtypes.bfloat16)
+    assert rounded.astype(np.float32).tolist() == [1, 1, 1 + 2 * step, 1 + step, -1, 0, np.inf]
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "f16"])
+def test_a_rounded_packing_promises_its_element_type(dtype: str) -> None:
+    packing = Packing((*TILED.steps, Round(dtype)))
+    packed = packing.apply(values(FILTER))
+    assert packing.type_of(FILTER) == TensorType(packed.shape, dtype) == TensorType.of(packed.shape, packed.dtype)
+    wide = TILED.apply(values(FILTER))
+    np.testing.assert_allclose(packed.astype(np.float32), wide, rtol=2.0**-8)
+
+
+def test_packings_that_round_differently_are_different_keys() -> None:
+    assert Packing((Round("bf16"),)) != Packing((Round("f16"),)) != Packing()
+    assert str(Packing((Round("bf16"),))) != str(Packing((Round("f16"),)))
+
+
+def test_nor_is_one_that_is_padded_and_transformed() -> None:
+    huge = TensorType((1 << 20, 1 << 16, 3, 3), "f32")
+    packing = Packing((WinogradFilter((4, 2)), Reshape((24, 1 << 16, 1 << 20)), PadTo((24, 1 << 17, 1 << 20))))
+    assert packing.type_of(huge) == TensorType((24, 1 << 17, 1 << 20), "f32")

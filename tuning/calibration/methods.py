@@ -15,7 +15,7 @@ from sartor.tuning.calibration.percentile import PercentileObserver
 class CalibrationMethod(StrEnum):
     """How ranges are found."""
 
-    MIN_MAX = "min-max"
+    MIN_MAX = "minmax"
     PERCENTILE = "percentile"
     MSE = "mse"
     ENTROPY = "entropy"

@@ -42,7 +42,7 @@ class Limits:
 
     Attributes:
         memory: bytes of all packed weights and of the peak of the activations together.
-        error: what the errors of all choices and adapts may add up to.
+        error: what the errors of all choices and adapts may add up to, as their costs have them.
 
     Raises:
         ValueError: if a limit is negative or no number.

@@ -29,24 +29,30 @@ LANES = 4
 
 @dataclass(frozen=True)
 class SmallKernel:
-    """A kernel over f32, and what it is run on.
+    """A kernel, and what it is run on.
 
     Attributes:
         write: emits the code of a workgroup.
         inputs: of one dimension each.
         size: elements of the result.
         groups: workgroups in each dimension.
+        dtype: of the result.
+        lanes: elements of a vector.
+        target: what it is compiled for; all kernels of a module are for the same.
     """
 
     write: Write
     inputs: Sequence[Array]
     size: int
     groups: tuple[int, int, int] = (1, 1, 1)
+    dtype: str = "f32"
+    lanes: int = LANES
+    target: Target = HOST
 
     @property
     def kernel(self) -> Kernel:
-        reads = tuple(TensorType(each.shape, "f32") for each in self.inputs)
-        return Kernel("small", reads, (TensorType((self.size,), "f32"),), self.groups, LANES)
+        reads = tuple(TensorType.of(each.shape, each.dtype) for each in self.inputs)
+        return Kernel("small", reads, (TensorType((self.size,), self.dtype),), self.groups, self.lanes)
 
     @property
     def implementation(self) -> Implementation:
@@ -65,15 +71,16 @@ class _Source:
     identity: str = "small"
 
     def executables(self) -> tuple[str, ...]:
-        return (self.small.kernel.executable(HOST, self.small.write),)
+        return (self.small.kernel.executable(self.small.target, self.small.write),)
 
 
 def run_kernels(kernels: Mapping[str, SmallKernel]) -> dict[str, Array]:
     """The result of each kernel."""
+    (target,) = {each.target for each in kernels.values()}
     implementations = {name: each.implementation for name, each in kernels.items()}
-    pieces = {name: Piece(name, implementations[name], code) for name, code in lower(implementations, HOST).items()}
+    pieces = {name: Piece(name, implementations[name], code) for name, code in lower(implementations, target).items()}
     signatures = {name: (list(each.kernel.reads), list(each.kernel.results)) for name, each in kernels.items()}
-    module = open_module(compile_bench(HOST, pieces, signatures))
+    module = open_module(compile_bench(target, pieces, signatures))
     program = Program(module.native, "small kernels", open_device("cpu", 1), {})
     return {name: _run(program, name, each) for name, each in kernels.items()}
 
@@ -81,7 +88,7 @@ def run_kernels(kernels: Mapping[str, SmallKernel]) -> dict[str, Array]:
 def _run(program: Program, name: str, small: SmallKernel) -> Array:
     views = [upload(each, program.device).view for each in small.inputs]
     (result,) = program.invoke(EXPORT_PREFIX + name, views)
-    spec = TensorSpec("result", "float32", (small.size,))
+    spec = TensorSpec("result", TensorType((), small.dtype).numpy_dtype.name, (small.size,))
     return from_view(result, program.device, spec).to_host().copy()
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from sartor.codegen.iree_compiler import ir, shared_context
 from sartor.codegen.kernels.assembler import Assembler
-from sartor.codegen.kernels.shares import many_shares, many_shares_of_two, share
+from sartor.codegen.kernels.shares import largest_share, many_shares, many_shares_of_two, share
 
 extents = st.integers(1, 3000)
 
@@ -31,6 +31,17 @@ def test_shares_cover_the_extent_once(extent: int, shares: int) -> None:
     assert found[-1][1] == extent
     assert all(one[1] == other[0] for one, other in itertools.pairwise(found))
     assert all(first <= end for first, end in found)
+
+
+@settings(deadline=None)
+@given(extents, st.integers(1, 60))
+def test_the_largest_share_is_known(extent: int, shares: int) -> None:
+    assert largest_share(extent, shares) == max(end - first for first, end in cut(extent, shares))
+
+
+def test_the_first_share_may_not_be_the_largest() -> None:
+    assert [end - first for first, end in cut(7, 7)] == [1, 2, 1, 1, 1, 0, 1]
+    assert largest_share(7, 7) == 2
 
 
 @settings(deadline=None)

@@ -7,10 +7,14 @@ from itertools import product
 from typing import cast
 
 import numpy as np
+import pytest
 
 from sartor.codegen.iree_compiler import ir, shared_context
+from sartor.codegen.kernels import tile_writer
 from sartor.codegen.kernels.assembler import Assembler, Body, Condition, Index
 from sartor.codegen.kernels.kernel_layer import KernelLayer
+from sartor.codegen.kernels.matrix_unit import ROW_BYTES, ROWS, TILES, TileElement, TileShape
+from sartor.codegen.layer import TensorType
 from sartor.runtime.signature import Array
 
 Group = tuple[int, int, int]
@@ -35,6 +39,18 @@ class Trace:
         buffer[offset : offset + count] += 1
 
 
+class _Buffer(int):
+    """The number of a buffer, which knows its type as a value does."""
+
+    type: ir.Type
+
+    @staticmethod
+    def of(index: int, tensor: TensorType) -> _Buffer:
+        buffer = _Buffer(index)
+        buffer.type = ir.MemRefType.get([tensor.elements], ir.Type.parse(tensor.dtype))
+        return buffer
+
+
 class _Tracer(Assembler):
     """Folds everything: loops run here, memory is a number, and every vector is the same one."""
 
@@ -42,6 +58,13 @@ class _Tracer(Assembler):
         super().__init__(entry, lanes)
         self._trace = trace
         self._some = self.splat(ir.FloatAttr.get(ir.F32Type.get(), 1.0))
+
+    def scratch(self, elements: int, element: ir.Type) -> ir.Value:
+        """Buffers of a workgroup's own come after all others."""
+        for buffers in (self._trace.reads, self._trace.writes):
+            buffers.append(np.zeros(elements, np.int64))
+        tensor = TensorType((elements,), str(element))
+        return cast(ir.Value, _Buffer.of(len(self._trace.reads) - 1, tensor))
 
     def load(self, memory: ir.Value, offset: Index, count: int, present: Condition = True) -> ir.Value:
         assert isinstance(present, bool)
@@ -55,6 +78,25 @@ class _Tracer(Assembler):
     def store(self, stored: ir.Value, memory: ir.Value, offset: Index, count: int) -> None:
         self._trace.touch(self._trace.writes, memory, offset, count)
 
+    def store_all(self, stored: ir.Value, memory: ir.Value, offset: Index, count: int) -> None:
+        self._trace.touch(self._trace.writes, memory, offset, count)
+
+    def copy(self, source: tuple[ir.Value, Index], target: tuple[ir.Value, Index], count: int) -> None:
+        self._trace.touch(self._trace.reads, *source, count)
+        self._trace.touch(self._trace.writes, *target, count)
+
+    def fill(self, value: ir.Value, memory: ir.Value, start: Index, count: int) -> None:
+        self._trace.touch(self._trace.writes, memory, start, count)
+
+    def zero_of(self, memory: ir.Value) -> ir.Value:
+        return self._some
+
+    def tile(self, memory: ir.Value, offset: Index, step: int, shape: tuple[int, int], *, is_read: bool) -> None:
+        """Rows of a tile, ``step`` elements apart."""
+        buffers = self._trace.reads if is_read else self._trace.writes
+        for row in range(shape[0]):
+            self._trace.touch(buffers, memory, self.add(offset, row * step), shape[1])
+
     def prefetch(self, memory: ir.Value, offset: Index) -> None:
         assert isinstance(offset, int)
 
@@ -67,16 +109,65 @@ class _Tracer(Assembler):
         return values
 
 
+class _TracedUnit:
+    """Stands for the matrix unit: remembers shapes, and notes what tiles touch."""
+
+    def __init__(self, asm: _Tracer) -> None:
+        self._asm = asm
+        self._shapes: Sequence[TileShape] = ()
+
+    def open(self, shapes: Sequence[TileShape]) -> None:
+        assert len(shapes) <= TILES
+        assert all(0 < each.rows <= ROWS and 0 < each.row_bytes <= ROW_BYTES for each in shapes)
+        self._shapes = shapes
+
+    def close(self) -> None:
+        self._shapes = ()
+
+    def zero(self, tile: int) -> None:
+        assert self._shapes[tile]
+
+    def step(self, size: int) -> int:
+        return size
+
+    def address(self, memory: ir.Value, offset: Index) -> tuple[ir.Value, Index]:
+        return memory, offset
+
+    def load(self, tile: int, address: tuple[ir.Value, Index], step: int) -> None:
+        self._touch(tile, address, step, is_read=True)
+
+    def store(self, tile: int, address: tuple[ir.Value, Index], step: int) -> None:
+        self._touch(tile, address, step, is_read=False)
+
+    def multiply(self, element: TileElement, total: int, left: int, right: int) -> None:
+        pixels, depth, channels = (self._shapes[each] for each in (left, right, total))
+        assert pixels.rows == channels.rows
+        assert pixels.row_bytes == 4 * depth.rows
+        assert depth.row_bytes == channels.row_bytes
+
+    def _touch(self, tile: int, address: tuple[ir.Value, Index], step: int, *, is_read: bool) -> None:
+        memory, offset = address
+        size = ir.MemRefType(memory.type).element_type.width // 8
+        shape = self._shapes[tile]
+        self._asm.tile(memory, offset, step // size, (shape.rows, shape.row_bytes // size), is_read=is_read)
+
+
 def traces(layer: KernelLayer) -> Iterator[tuple[Group, Trace]]:
     """What each workgroup of a kernel touches."""
     kernel = layer.kernel
-    sizes = [each.elements for each in (*kernel.reads, *kernel.results)]
+    tensors = (*kernel.reads, *kernel.results)
     x, y, z = map(range, kernel.groups)
     for group in product(x, y, z):
-        trace = Trace(sizes)
-        with shared_context() as context, ir.Location.unknown(context):
+        trace = Trace([each.elements for each in tensors])
+        with (
+            pytest.MonkeyPatch.context() as patch,
+            shared_context() as context,
+            ir.Location.unknown(context),
+        ):
+            patch.setattr(tile_writer, "MatrixUnit", _TracedUnit)
             module = ir.Module.parse("func.func @kernel() { return }")
             block = module.body.operations[0].regions[0].blocks[0]
             with ir.InsertionPoint(block.operations[0]):
-                layer.code.write(_Tracer(block, kernel.lanes, trace), list(range(len(sizes))), group)
+                buffers = [cast(ir.Value, _Buffer.of(index, each)) for index, each in enumerate(tensors)]
+                layer.write(_Tracer(block, kernel.lanes, trace), buffers, group)
         yield group, trace

@@ -12,8 +12,7 @@ import onnx
 from sartor.codegen.bench_module import EXPORT_PREFIX, compile_bench, physical_signature
 from sartor.codegen.dispatches import lower
 from sartor.codegen.layer import Fusion, Layer, Task, TensorType
-from sartor.codegen.layouts import IMAGE_RANK, image_layout
-from sartor.codegen.packing import Packing
+from sartor.codegen.layouts import form_packing, split_form
 from sartor.codegen.routine import Implementation
 from sartor.codegen.stitch import Piece
 from sartor.codegen.target import Target
@@ -86,18 +85,22 @@ def compiled(subjects: Mapping[str, Subject], target: Target) -> bytes:
     return compile_bench(target, pieces, signatures)
 
 
-def load(subjects: Mapping[str, Subject], target: Target) -> Program:
-    """The module, ready to run."""
-    module = open_module(compiled(subjects, target))
-    return Program(module.native, "contract", open_device(target.device), {})
+def load(subjects: Mapping[str, Subject], target: Target, threads: int | None = None) -> Program:
+    """The module, ready to run with so many workers, by default one for each core."""
+    return opened(compiled(subjects, target), target, threads)
+
+
+def opened(content: bytes, target: Target, threads: int | None = None) -> Program:
+    """A compiled module, ready to run with so many workers, by default one for each core."""
+    return Program(open_module(content).native, "contract", open_device(target.device, threads), {})
 
 
 def run(program: Program, subject: Subject, name: str, inputs: list[Array]) -> Array:
     """The layer's result, in ONNX's layout, as one implementation computes it."""
     code, task = subject.implementations[name], subject.task
     arguments = [
-        _steps(tensor, layout).apply(array)
-        for array, tensor, layout in zip(inputs, task.inputs, code.inputs, strict=True)
+        form_packing(tensor, form).apply(array)
+        for array, tensor, form in zip(inputs, task.inputs, code.inputs, strict=True)
     ]
     arguments += [
         packing.apply(subject.weights[weight])
@@ -122,13 +125,9 @@ def relative_errors(program: Program, subject: Subject) -> dict[str, float]:
     }
 
 
-def _steps(tensor: TensorType, layout: str) -> Packing:
-    return image_layout(layout).packing(tensor) if len(tensor.shape) == IMAGE_RANK else Packing()
-
-
-def _logical(array: Array, tensor: TensorType, layout: str) -> Array:
-    """An array in ``layout`` in ONNX's layout."""
-    places = _steps(tensor, layout).apply(np.arange(tensor.elements).reshape(tensor.shape))
-    result = np.empty(tensor.elements, array.dtype)
-    result[places.ravel()] = array.ravel()
+def _logical(array: Array, tensor: TensorType, form: str) -> Array:
+    """An array in ``form`` in ONNX's layout and element type."""
+    places = form_packing(tensor, split_form(form)[1]).apply(np.arange(tensor.elements).reshape(tensor.shape))
+    result = np.empty(tensor.elements, tensor.numpy_dtype)
+    result[places.ravel()] = array.ravel().astype(tensor.numpy_dtype)
     return result.reshape(tensor.shape)

@@ -122,10 +122,33 @@ def add_products(cases: Cases) -> None:
     )
 
 
+def add_joins(cases: Cases) -> None:
+    """Concatenations of images whose channels are whole vectors, or begin and end in the middle of one."""
+    cases.joined("joined", (1, 128, 5, 9), (64, 64))
+    cases.joined("joined_odd", (3, 57, 4, 7), (3, 20, 1, 33))
+    norm = [Follower("Mul", (1, 96, 1, 1), weight=True), Follower("Relu"), Follower("Add", (2, 96, 3, 19))]
+    cases.joined("joined_normalized", (2, 96, 3, 19), (16, 32, 48), norm)
+    cases.joined("joined_pixels", (1, 237, 1, 1), (200, 37), [Follower("Mul", (1, 1, 1, 1)), Follower("Sigmoid")])
+
+
+def add_rows(cases: Cases) -> None:
+    """Softmax and normalization over rows within a vector, some vectors, and more than are written out."""
+    cases.rows("softmax_image", "Softmax", (2, 3, 5, 33))
+    cases.rows("softmax_short", "Softmax", (3, 5))
+    cases.rows("softmax_row", "Softmax", (1, 1000))
+    cases.rows("softmax_long", "Softmax", (2, 3, 2500))
+    cases.rows("softmax_longest", "Softmax", (3, 20000))
+    cases.rows("softmax_one", "Softmax", (4, 1))
+    cases.rows("normalized", "LayerNormalization", (2, 5, 384), 2)
+    cases.rows("normalized_short", "LayerNormalization", (7, 10), 2)
+    cases.rows("normalized_long", "LayerNormalization", (1, 3, 1111), 2)
+
+
 def kernel_cases() -> Cases:
     """All of them."""
     cases = Cases()
-    for add in (add_windows_of_pixels, add_filters, add_channels, add_operands, add_windows, add_products):
+    adders = (add_windows_of_pixels, add_filters, add_channels, add_operands, add_windows, add_products)
+    for add in (*adders, add_joins, add_rows):
         add(cases)
     return cases
 

@@ -116,6 +116,17 @@ class Cases:
         """A pooling."""
         self.finish(name, self.builder.op(kind, name, self.source(f"{name}.x", image), **attributes), result)
 
+    def joined(self, name: str, image: Shape, parts: Sequence[int], followers: Sequence[Follower] = ()) -> None:
+        """A concatenation of images of so many channels each; ``image`` has those of the result."""
+        batches, _, height, width = image
+        given = [self.source(f"{name}.x{index}", (batches, each, height, width)) for index, each in enumerate(parts)]
+        self.finish(name, self.builder.op("Concat", name, *given, axis=1), image, followers)
+
+    def rows(self, name: str, kind: str, shape: Shape, weights: int = 0) -> None:
+        """What is computed along the last dimension."""
+        given = [self.builder.weight(shape[-1]) for _ in range(weights)]
+        self.finish(name, self.builder.op(kind, name, self.source(f"{name}.x", shape), *given, axis=-1), shape)
+
     def model(self) -> ModelProto:
         """All cases in one model."""
         return self.builder.model(self.inputs, self.outputs)

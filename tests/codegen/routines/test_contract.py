@@ -10,7 +10,7 @@ import pytest
 
 from sartor.codegen.layer import Layer, Task
 from sartor.codegen.routine import Implementation, Rejected, Variant, variants_of
-from sartor.codegen.routines import FUSED_ROUTINES, ROUTINES
+from sartor.codegen.routines import FUSED_ROUTINES, LOW_PRECISION, ROUTINES, routines_for
 from sartor.codegen.routines.fused_winograd import FusedWinograd
 from sartor.codegen.routines.im2col_matmul import Im2colMatmul
 from sartor.codegen.routines.winograd import Winograd
@@ -44,6 +44,9 @@ FOR_CPUS = (
     "window_blocked",
     "fused_winograd",
     "fused_winograd_blocked",
+    "join",
+    "join_blocked",
+    "rowwise",
 )
 
 # Sums in another order; Winograd's sums have terms larger than their result. Products of f16 are added up in f32 and
@@ -223,6 +226,6 @@ def test_descriptors_are_unique_within_a_task(subjects: dict[str, Subject]) -> N
 def test_the_list_names_every_routine_of_the_folder() -> None:
     folder = Path(import_module("sartor.codegen.routines").__file__ or "").parent
     files = {path.stem for path in folder.glob("*.py")} - {"__init__"}
-    listed = (*ROUTINES, *FUSED_ROUTINES)
+    listed = (*routines_for(LOW_PRECISION), *FUSED_ROUTINES)
     assert {type(routine).__module__.rpartition(".")[2] for routine in listed} == files
     assert type(ROUTINES[0]).__name__ == type(FUSED_ROUTINES[0]).__name__ == "Stock"

@@ -32,12 +32,15 @@ KERNELS = (
     "window_blocked",
     "fused_winograd",
     "fused_winograd_blocked",
+    "join",
+    "join_blocked",
+    "rowwise",
 )
 STOCK = ROUTINES[0]
 BY_NAME = {each.name: each for each in ROUTINES if each.name in KERNELS}
 
 # Every parameter set is tried on these, the first one on the others.
-THOROUGH = ("panels", "squeeze_excite", "apart_stride3", "batch_by_weight")
+THOROUGH = ("panels", "squeeze_excite", "apart_stride3", "batch_by_weight", "joined_normalized")
 FOR_OTHER_CPUS = (
     "larger_kernel_odd",
     "wide_padding",
@@ -55,6 +58,9 @@ FOR_OTHER_CPUS = (
     "batch_by_weight",
     "odd",
     "many",
+    "joined_odd",
+    "softmax_image",
+    "softmax_row",
 )
 
 # Sums in another order; Winograd's sums have terms larger than their result.
@@ -66,6 +72,7 @@ REFUSED = {
     "depth1": "the layer has not exactly one op that adds up",
     "column1": "the root is no product of a matrix by a matrix on its right",
     "one_number": "the root is no product of a matrix by a matrix on its right",
+    "softmax_one": "rows of the result have at most one element",
 }
 
 

@@ -15,7 +15,8 @@ from sartor.tuning.selection.limits import Quantity
 
 def plan(*variants: str) -> Plan:
     layers = tuple(
-        LayerChoice(f"l{index}", (), "task", variant, "s", 1e-3, None, 0) for index, variant in enumerate(variants)
+        LayerChoice(f"l{index}", (), "task", variant, "s", 1e-3, None, 0, "f32", None, None)
+        for index, variant in enumerate(variants)
     )
     return Plan(
         model_sha256="0",

@@ -8,7 +8,7 @@ from sartor.tuning.plan import AdaptChoice, LayerChoice, Plan
 
 
 def layer(name: str, symbol: str, seconds: float | None) -> LayerChoice:
-    return LayerChoice(name, (name,), "task", "cpu:f32/conv2d.stock", symbol, seconds, None, 0)
+    return LayerChoice(name, (name,), "task", "cpu:f32/conv2d.stock", symbol, seconds, None, 0, "f32", None, None)
 
 
 PLAN = Plan(

@@ -1,0 +1,26 @@
+"""Plans that nothing was measured for: each layer's first guess."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+from sartor.building import Builder
+from sartor.config import CompileConfig
+from sartor.pipeline import find_candidates, load_front, open_workers
+from sartor.progress import silent
+from sartor.recipe import guessed_recipe
+
+
+def compile_untuned(model: Path, output: Path, config: CompileConfig) -> None:
+    """Compile a model in f32, every layer by the routine that is taken for likely to be fast.
+
+    Raises:
+        SartorError: of the kind that says what went wrong.
+    """
+    with open_workers(config) as pool, tempfile.TemporaryDirectory() as directory:
+        front = load_front(model, config, pool, silent, Path(directory))
+        recipe = guessed_recipe(front, find_candidates(front, config, everything=False).variants, config)
+        (built,) = Builder(front, pool, Path(directory), config, silent).build([recipe])
+        shutil.copyfile(built.files.module, output)

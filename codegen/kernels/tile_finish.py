@@ -1,0 +1,142 @@
+"""What becomes of a block's sums: scaled if they are whole numbers, followed by everything elementwise, stored."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from sartor.codegen.iree_compiler import arith, ir, vector
+from sartor.codegen.kernels.assembler import Assembler, Index
+from sartor.codegen.kernels.epilogue import Place, Spot
+from sartor.codegen.kernels.matrix_unit import ROWS
+from sartor.codegen.kernels.nest import Panel
+
+if TYPE_CHECKING:
+    from sartor.codegen.kernels.tile_contraction import TileContraction
+
+_FLOAT_BYTES = 4
+# Vectors of 16 numbers, stored in two bytes each, in a line of the cache.
+_VECTORS_OF_LINE = 2
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block of tiles while its code is written.
+
+    Attributes:
+        panel: of channels.
+        row: first row.
+        column: first column.
+        ordinal: its number among the blocks of a panel.
+    """
+
+    panel: Panel
+    row: Index
+    column: Index
+    ordinal: Index
+
+
+class Weight(NamedTuple):
+    """What a whole sum stands for: ``sum * factor + shift``, each in a vector of channels."""
+
+    factor: ir.Value
+    shift: ir.Value
+
+
+class TileFinish:
+    """Writes the end of a block.
+
+    Args:
+        of: the contraction.
+        asm: where code goes.
+        memories: all buffers.
+        batch: which is computed.
+        sums: a block's sums, tile by tile.
+    """
+
+    def __init__(
+        self, of: TileContraction, asm: Assembler, memories: Sequence[ir.Value], batch: Index, sums: ir.Value
+    ) -> None:
+        self._of, self._asm, self._memories = of, asm, memories
+        self._batch, self._sums = batch, sums
+
+    def write(self, block: Block) -> None:
+        """Emit what follows the sums of a block, and their way to memory, pixel by pixel."""
+        of, asm = self._of, self._asm
+        first = asm.mul(block.panel.index, of.tiling.vectors)
+        counts = [block.panel.count(each, of.lanes) for each in range(block.panel.vectors)]
+        place = Place(self._batch, block.row, block.column, first)
+        starts = self._starts(place, counts) if of.epilogue.starts_alike else None
+        weights = self._weights(block.panel) if of.element.is_quantised else None
+
+        def every(pixel: Index) -> None:
+            # What is read comes before what is written, or loads would wait for stores with the same last digits.
+            found = []
+            for number, (line, tile) in enumerate(of.spots):
+                row, column = asm.add(block.row, line), asm.add(block.column, pixel, of.offsets[tile])
+                place = Place(self._batch, row, column, first)
+                totals = self._totals(number, pixel, weights, starts or self._starts(place, counts))
+                found.append((place, self._results(place, totals, counts)))
+            for place, values in found:
+                self._store(place, values, counts)
+
+        asm.repeat(0, of.tiling.pixels, 1, every)
+
+    def _starts(self, place: Place, counts: Sequence[int]) -> list[ir.Value]:
+        """What is added to the sums of a pixel."""
+        of, asm = self._of, self._asm
+        spots = [Spot(0, 0, each, count) for each, count in enumerate(counts)]
+        return [of.epilogue.start(asm, self._memories, place, spot) for spot in spots]
+
+    def _weights(self, panel: Panel) -> list[Weight]:
+        """What sums of products of whole numbers stand for; zero points of the image weigh as their filters add up."""
+        of, asm = self._of, self._asm
+        filters, scale = self._memories[of.memories[1]], asm.scale_of(self._memories[of.memories[0]])
+        start = asm.add(asm.mul(panel.index, of.panel), of.numbers)
+        found = []
+        for each in range(panel.vectors):
+            here = asm.add(start, each * of.lanes * _FLOAT_BYTES)
+            step = asm.load_floats(filters, here)
+            total = asm.load_floats(filters, asm.add(here, of.tiling.vectors * of.lanes * _FLOAT_BYTES))
+            found.append(Weight(arith.mulf(step, scale.step), arith.mulf(arith.mulf(step, total), scale.origin)))
+        return found
+
+    def _totals(
+        self, number: int, pixel: Index, weights: Sequence[Weight] | None, starts: Sequence[ir.Value]
+    ) -> list[ir.Value]:
+        """What the root of the layer adds up to at a pixel of one of the block's tiles."""
+        of, asm = self._of, self._asm
+        found = []
+        for each, start in enumerate(starts):
+            tile = number * of.tiling.vectors + each
+            total = asm.load(self._sums, asm.add(tile * ROWS * of.lanes, asm.mul(pixel, of.lanes)), of.lanes)
+            if weights is None:
+                found.append(asm.sum_of(total, start))
+                continue
+            whole = arith.sitofp(asm.vector_type(ir.F32Type.get()), total)
+            found.append(vector.fma(whole, weights[each].factor, asm.sum_of(weights[each].shift, start)))
+        return found
+
+    def _results(self, place: Place, totals: Sequence[ir.Value], counts: Sequence[int]) -> list[ir.Value]:
+        values = []
+        for each, (total, count) in enumerate(zip(totals, counts, strict=True)):
+            spot = Spot(0, 0, each, count)
+            values.append(self._of.epilogue.finish(self._asm, self._memories, place, spot, total))
+            if each % _VECTORS_OF_LINE == 0:
+                self._fetch_beside(place, spot)
+        return values
+
+    def _store(self, place: Place, values: Sequence[ir.Value], counts: Sequence[int]) -> None:
+        of, asm = self._of, self._asm
+        for each, (value, count) in enumerate(zip(values, counts, strict=True)):
+            offset = place.offset(asm, of.result, Spot(0, 0, each, count))
+            asm.store(value, self._memories[of.result.memory], offset, count)
+
+    def _fetch_beside(self, place: Place, spot: Spot) -> None:
+        """Fetch what the next block reads here besides the image: its pixels are too far apart for the hardware to."""
+        of, asm = self._of, self._asm
+        block = of.offsets[-1] + of.tiling.pixels
+        for access in of.epilogue.images:
+            offset = asm.add(place.offset(asm, access, spot), block * access.column)
+            asm.prefetch(self._memories[access.memory], offset)

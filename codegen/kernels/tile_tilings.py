@@ -1,0 +1,90 @@
+"""Sizes of tiles worth trying on the matrix unit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from sartor.codegen.kernels.matrix_unit import ROWS, TileElement
+from sartor.codegen.kernels.shares import long_shares, many_shares, many_shares_of_two
+from sartor.codegen.kernels.tile_tiling import TileTiling
+from sartor.codegen.machine import Machine
+
+_SUM_TILES = 4
+_RESIDENT_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class TileWork:
+    """What is cut into tiles.
+
+    Attributes:
+        rows: of the result.
+        columns: of the result.
+        channels: of the result.
+        depth: numbers of a run.
+        taps: runs of a window.
+        positions_join: whether rows are joined.
+    """
+
+    rows: int
+    columns: int
+    channels: int
+    depth: int
+    taps: int
+    positions_join: bool
+
+
+def tile_tilings(work: TileWork, machine: Machine, element: TileElement) -> list[TileTiling]:
+    """Sizes worth trying, best guess first."""
+    if work.positions_join:
+        work = replace(work, rows=1, columns=work.rows * work.columns)
+    vectors = -(-work.channels // machine.lanes)
+    found = [
+        tiling
+        for lines, tiles, wide in _blocks(work, vectors)
+        for tiling in _shared_out(work, machine, element, (lines, tiles, wide))
+    ]
+    return list(dict.fromkeys(found))
+
+
+def _blocks(work: TileWork, vectors: int) -> Iterator[tuple[int, int, int]]:
+    """Lines, tiles along a row and vectors of blocks, best guess first."""
+    along = -(-work.columns // ROWS)
+    wide = min(vectors, 2)
+    if along > 1:
+        yield 1, 2, wide
+    if work.rows > 1:
+        yield 2, 1, wide
+    if along == 1 and work.rows == 1:
+        yield 1, 1, min(vectors, _SUM_TILES)
+        yield 1, 1, min(vectors, 6)
+    elif vectors > 2:
+        yield 1, 1, min(vectors, _SUM_TILES)
+
+
+def _shared_out(
+    work: TileWork, machine: Machine, element: TileElement, block: tuple[int, int, int]
+) -> Iterator[TileTiling]:
+    lines, tiles, vectors = block
+    blocks = -(-work.columns // (ROWS * tiles))
+    pixels = -(-work.columns // (blocks * tiles))
+    panels = -(-work.channels // (vectors * machine.lanes))
+    units = blocks if work.rows == 1 else -(-work.rows // lines)
+    sizes = (lines, tiles, pixels, vectors, tile_depth(work.depth, element))
+    resident = work.channels * work.depth * work.taps * 4 // element.group <= _RESIDENT_BYTES
+    by_rows = TileTiling(*sizes, *many_shares_of_two(units, panels, machine.threads))
+    by_panels = TileTiling(*sizes, 1, long_shares(panels, machine.threads))
+    # Each share copies what it reads; one thread need not share anything out.
+    many_panels = TileTiling(*sizes, 1, many_shares(panels, machine.threads) if machine.threads > 1 else 1)
+    yield from (by_rows, by_panels) if resident else (many_panels, by_panels, by_rows)
+
+
+def tile_depth(depth: int, element: TileElement) -> int:
+    """Numbers in a row of a tile: a divisor of the input channels if that fills most of it."""
+    full = element.depth
+    for size in range(full, full // 2, -element.group):
+        if depth % size == 0:
+            return size
+    chunks = -(-depth // full)
+    return -(-depth // (chunks * element.group)) * element.group

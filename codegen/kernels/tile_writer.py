@@ -1,0 +1,206 @@
+"""The loops of a kernel on the matrix unit: panels, blocks of tiles, taps, steps over input channels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from sartor.codegen.iree_compiler import ir
+from sartor.codegen.kernels.assembler import Assembler, Index
+from sartor.codegen.kernels.matrix_unit import ROW_BYTES, ROWS, TILES, MatrixUnit, TileShape
+from sartor.codegen.kernels.nest import Panel
+from sartor.codegen.kernels.shares import share
+from sartor.codegen.kernels.tile_finish import Block, TileFinish
+
+if TYPE_CHECKING:
+    from sartor.codegen.kernels.tile_contraction import TileContraction
+
+# Chunks of input channels that are written out.
+_WRITTEN_OUT = 4
+# How far filters are fetched ahead of their use.
+_AHEAD_BYTES = 1 << 14
+_LINE_BYTES = 64
+
+
+class TileWriter:
+    """Writes one workgroup: copies what it reads, then blocks of tiles."""
+
+    def __init__(
+        self,
+        of: TileContraction,
+        asm: Assembler,
+        memories: Sequence[ir.Value],
+        group: tuple[Index, Index, Index],
+    ) -> None:
+        self._of, self._asm, self._memories, self._group = of, asm, memories, group
+        self._unit = MatrixUnit(asm)
+        self._image, self._filters = (memories[each] for each in of.memories)
+        tiling = of.tiling
+        # Tiles of sums come first, then those of pixels; filters take turns in what is left.
+        self._spots = of.spots
+        self._pixels = len(self._spots) * tiling.vectors
+        self._turns = min(TILES - self._pixels - len(self._spots), tiling.vectors)
+        self._sums = asm.scratch(self._pixels * ROWS * of.lanes, ir.Type.parse(of.element.sums))
+        self._finish = TileFinish(of, asm, memories, group[2], self._sums)
+        self._local: Index = 0
+
+    def write(self) -> None:
+        of, asm = self._of, self._asm
+        units = share(asm, of.units, of.tiling.row_groups, self._group[0])
+        if of.is_staged:
+            self._stage(units)
+        self._unit.open(self._shapes())
+        self._first = units[0] if of.rows.output == 1 else asm.mul(units[0], of.column_blocks)
+        panels = share(asm, of.panels, of.tiling.panel_groups, self._group[1])
+        asm.repeat(*panels, 1, lambda index: self._panel(index, units))
+        self._unit.close()
+
+    def _shapes(self) -> list[TileShape]:
+        of, tiling = self._of, self._of.tiling
+        size = ROW_BYTES // of.element.depth * tiling.depth
+        sums = [TileShape(tiling.pixels, ROW_BYTES)] * self._pixels
+        pixels = [TileShape(tiling.pixels, size)] * len(self._spots)
+        return [*sums, *pixels, *[TileShape(tiling.depth // of.element.group, ROW_BYTES)] * self._turns]
+
+    def _stage(self, units: tuple[Index, Index]) -> None:
+        """Copy the rows that these blocks read."""
+        of, asm, staging = self._of, self._asm, self._of.staging
+        x, y, _ = of.groups
+        number = asm.add(asm.mul(asm.add(asm.mul(self._group[2], y), self._group[1]), x), self._group[0])
+        self._local = asm.mul(number, staging.elements)
+        first, last = self._line(units[0]), self._line(asm.sub(units[1], 1))
+        lines = asm.add(asm.sub(last, first), of.tiling.lines)
+        count = asm.add(asm.mul(asm.sub(lines, 1), of.rows.stride), (of.rows.kernel - 1) * of.rows.dilation + 1)
+        self._top = asm.add(asm.mul(first, of.rows.stride), -of.rows.padding)
+        # For a share of no rows their number may be negative, and zeros be written where others have their copies.
+        asm.branch(asm.equal(*units), lambda: None, lambda: self._copy((self._top, count)))
+
+    def _copy(self, rows: tuple[Index, Index]) -> None:
+        target = self._memories[-1]
+        self._of.staging.write(self._asm, self._image, self._group[2], target, self._local, rows)
+
+    def _line(self, unit: Index) -> Index:
+        """First row of a block; the last one begins earlier where rows do not divide."""
+        of, asm = self._of, self._asm
+        if of.rows.output == 1:
+            return 0
+        return asm.minimum(asm.mul(unit, of.tiling.lines), of.rows.output - of.tiling.lines)
+
+    def _panel(self, index: Index, units: tuple[Index, Index]) -> None:
+        of, asm, tiling = self._of, self._asm, self._of.tiling
+        last = of.channels - (of.vectors - 1) * of.lanes
+        partial = of.vectors % tiling.vectors != 0 or last != of.lanes
+
+        def write(panel: Panel) -> None:
+            if of.rows.output == 1:
+                asm.repeat(*units, 1, lambda block: self._at(panel, 0, 0, block))
+                return
+            asm.repeat(*units, 1, lambda unit: self._row(panel, unit))
+
+        whole = Panel(index, tiling.vectors, of.lanes)
+        rest = Panel(index, of.vectors - (of.panels - 1) * tiling.vectors, last)
+        if not partial:
+            write(whole)
+        else:
+            asm.branch(asm.equal(index, of.panels - 1), lambda: write(rest), lambda: write(whole))
+
+    def _row(self, panel: Panel, unit: Index) -> None:
+        row, first = self._line(unit), self._asm.mul(unit, self._of.column_blocks)
+        self._asm.repeat(0, self._of.column_blocks, 1, lambda block: self._at(panel, row, first, block))
+
+    def _at(self, panel: Panel, row: Index, first: Index, block: Index) -> None:
+        of, asm = self._of, self._asm
+        size = of.offsets[-1] + of.tiling.pixels
+        column = asm.minimum(asm.mul(block, size), of.columns.output - size)
+        self._block(Block(panel, row, column, asm.add(first, block)))
+
+    def _block(self, block: Block) -> None:
+        vectors, tiling = block.panel.vectors, self._of.tiling
+        used = [spot * tiling.vectors + vector for spot in range(len(self._spots)) for vector in range(vectors)]
+        for tile in used:
+            self._unit.zero(tile)
+        self._taps(block)
+        step = self._unit.step(ROW_BYTES)
+        for tile in used:
+            self._unit.store(tile, self._unit.address(self._sums, tile * ROWS * self._of.lanes), step)
+        self._finish.write(block)
+
+    def _taps(self, block: Block) -> None:
+        """Add up everything that the windows of a block read."""
+        of, asm = self._of, self._asm
+        filters = asm.mul(block.panel.index, of.panel)
+        if not of.is_staged:
+            top = asm.add(
+                asm.mul(self._group[2], of.image.batch),
+                asm.mul(block.row, of.rows.stride * of.image.row),
+                asm.mul(block.column, of.columns.stride * of.image.column),
+            )
+            self._chunks(block, self._image, top, filters)
+            return
+        staging = of.staging
+        line = asm.sub(asm.mul(block.row, of.rows.stride), asm.add(self._top, of.rows.padding))
+        start = asm.add(self._local, asm.mul(line, staging.row), asm.mul(block.column, staging.pixel))
+
+        def every(tap: Index) -> None:
+            first = asm.add(start, asm.mul(tap, of.rows.dilation * staging.row))
+            begin = asm.add(filters, asm.mul(tap, of.runs * of.tap))
+            for column in range(of.runs):
+                read = asm.add(first, staging.tap(column))
+                self._chunks(block, self._memories[-1], read, asm.add(begin, column * of.tap))
+
+        asm.repeat(0, of.rows.kernel, 1, every)
+
+    def _chunks(self, block: Block, memory: ir.Value, start: Index, filters: Index) -> None:
+        """Add up the input channels of one tap."""
+        of, asm, tiling = self._of, self._asm, self._of.tiling
+        size = tiling.vectors * of.tile
+
+        def every(chunk: Index) -> None:
+            self._product(
+                block, memory, asm.add(start, asm.mul(chunk, tiling.depth)), asm.add(filters, asm.mul(chunk, size))
+            )
+
+        if of.chunks <= _WRITTEN_OUT:
+            for chunk in range(of.chunks):
+                every(chunk)
+        else:
+            asm.repeat(0, of.chunks, 1, every)
+
+    def _product(self, block: Block, memory: ir.Value, start: Index, filters: Index) -> None:
+        """One chunk: each tile of pixels by each of filters."""
+        of, unit, tiling = self._of, self._unit, self._of.tiling
+        line, pixel = self._steps()
+        size = of.element.bytes
+        step = unit.step(pixel * size)
+        for number, (row, tile) in enumerate(self._spots):
+            distance = row * line + of.offsets[tile] * pixel
+            unit.load(self._pixels + number, unit.address(memory, self._asm.add(start, distance)), step)
+        for vector in range(block.panel.vectors):
+            turn = self._pixels + len(self._spots) + vector % self._turns
+            where = unit.address(self._filters, self._asm.add(filters, vector * of.tile))
+            unit.load(turn, where, unit.step(ROW_BYTES))
+            for number in range(len(self._spots)):
+                unit.multiply(of.element, number * tiling.vectors + vector, self._pixels + number, turn)
+        self._fetch(block, filters)
+
+    def _fetch(self, block: Block, filters: Index) -> None:
+        """Fetch what the first block of a panel reads soon: the others find it in the cache."""
+        of, asm = self._of, self._asm
+        if not of.streams:
+            return
+        line = _LINE_BYTES // of.element.bytes
+        lines = of.tiling.vectors * of.tile // line
+        start = asm.add(filters, _AHEAD_BYTES // of.element.bytes)
+
+        def fetch() -> None:
+            for number in range(lines):
+                asm.prefetch(self._filters, asm.add(start, number * line))
+
+        asm.when(asm.equal(block.ordinal, self._first), fetch)
+
+    def _steps(self) -> tuple[int, int]:
+        """Distance of what neighbouring rows and neighbouring pixels of the result read."""
+        of = self._of
+        if of.is_staged:
+            return of.rows.stride * of.staging.row, of.staging.pixel
+        return of.rows.stride * of.image.row, of.columns.stride * of.image.column

@@ -1,0 +1,78 @@
+"""Matrix products with a weight on the matrix unit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sartor.codegen.kernels.kernel_layer import KernelLayer, build_kernel
+from sartor.codegen.kernels.matrix_unit import BFLOAT, TileElement
+from sartor.codegen.kernels.product import ProductLayer
+from sartor.codegen.kernels.tile_tiling import TileTiling
+from sartor.codegen.kernels.tile_tilings import TileWork, tile_tilings
+from sartor.codegen.layer import LayerKind, Task
+from sartor.codegen.layouts import form_of
+from sartor.codegen.machine import kernel_machine
+from sartor.codegen.matmul_form import product_draft, product_shape
+from sartor.codegen.routine import Implementation, Parameters, Rejected
+from sartor.codegen.target import Target
+
+
+@dataclass(frozen=True)
+class TileProduct:
+    """Matrix product in tiles, everything elementwise fused.
+
+    Parameters: those of ``TileTiling``.
+
+    Attributes:
+        name: the algorithm in descriptors.
+        storage: element type that activations are stored in.
+        element: what is multiplied.
+        output: element type that the result is stored in; None for that of the activations.
+    """
+
+    name: str = "tiles"
+    storage: str | None = BFLOAT.dtype
+    element: TileElement = BFLOAT
+    output: str | None = None
+
+    def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
+        """Parameter sets worth trying, best guess first, or why the routine does not apply."""
+        if task.kind is not LayerKind.CONTRACTION:
+            return Rejected("not a matrix product")
+        machine = kernel_machine(task, target, self.storage)
+        if isinstance(machine, Rejected):
+            return machine
+        if refusal := machine.refusal(self.element.feature):
+            return refusal
+        shape = product_shape(task)
+        if isinstance(shape, Rejected):
+            return shape
+        if shape.batches:
+            return Rejected("several products")
+        work = TileWork(1, shape.rows or 1, shape.columns, shape.depth, 1, positions_join=True)
+        return [tiling.parameters() for tiling in tile_tilings(work, machine, self.element)]
+
+    def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:
+        """The implementation for one parameter set, or why there is none."""
+        return build_kernel(self, task, parameters, target)
+
+    def layer(self, task: Task, parameters: Parameters, target: Target) -> KernelLayer:
+        """The kernel of a matrix product.
+
+        Raises:
+            ValueError: if there is none.
+        """
+        machine, draft = kernel_machine(task, target), product_draft(task)
+        if isinstance(machine, Rejected) or isinstance(draft, Rejected):
+            raise ValueError("not a matrix product for kernels")
+        with draft.module.context:
+            code = ProductLayer.of(draft, machine.lanes).tile_contraction(TileTiling.of(parameters), self.element)
+        inputs = tuple(form_of(each, self.storage) for each in draft.inputs)
+        return KernelLayer(
+            task, (draft,), inputs, self._output(draft.output), code, code.workspace, (self.element.feature,)
+        )
+
+    def _output(self, layout: str) -> str:
+        """The form of the result; f32 is every tensor's own type."""
+        dtype = self.output or self.storage
+        return form_of(layout, None if dtype == "f32" else dtype)

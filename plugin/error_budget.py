@@ -1,0 +1,194 @@
+"""Keeping plans within the error that the user allows, before they are compiled.
+
+What single layers contribute says which of them to keep exact, but not what they make of the outputs together. So a
+plan is selected within a sum of contributions, simulated as a whole in ONNX Runtime, and selected again within another
+sum, until the simulated error is within what is allowed and uses most of it.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from sartor.codegen.layer import Layer
+from sartor.codegen.routine import Variant, dtype_of
+from sartor.config import CompileConfig
+from sartor.dialect_passes.form_layers import LayerGraph
+from sartor.errors import InfeasibleError
+from sartor.recipe import Recipe
+from sartor.rounding import BF16, F16, I8
+from sartor.sensitivities import Pair, Sensitivities
+from sartor.tuning.error_sum import joined, moved
+from sartor.tuning.selection.limits import Limits, Quantity
+from sartor.tuning.tables import Tables
+
+_LOG = logging.getLogger(__name__)
+_NARROW = (F16, BF16, I8)
+_ROUNDS = 8
+# Shares of what is allowed: a simulated error above the first may be too much when the plan runs, one below the second
+# leaves time on the table, and the third is aimed at.
+_SAFE, _ENOUGH, _AIM = 0.95, 0.7, 0.85
+# Bounds that are closer to each other than this select the same plan.
+_APART = 1.05
+
+Selected = tuple[list[Recipe], Tables]
+
+
+def narrower_type(variant: Variant, layer: Layer) -> str | None:
+    """The element type that a variant rounds a layer's values to, if it is not the layer's own."""
+    return variant.dtype if variant.dtype in _NARROW and variant.dtype != dtype_of(layer.task) else None
+
+
+def narrow_pairs(graph: LayerGraph, tables: Tables) -> set[Pair]:
+    """All layers with the narrower types that some usable variant computes them in, alone or in a fused kernel."""
+    pairs: set[Pair] = set()
+    for members, layer in _units(graph):
+        types = {narrower_type(variant, layer) for variant, _ in tables.usable(layer.task.key)}
+        pairs |= {(name, dtype) for name in members for dtype in types if dtype is not None}
+    return pairs
+
+
+def _units(graph: LayerGraph) -> list[tuple[tuple[str, ...], Layer]]:
+    """Everything that one kernel computes, with the names of the layers in it."""
+    return [*(((each.name,), each) for each in graph.layers), *((each.members, each.layer) for each in graph.fusions)]
+
+
+def assignment_of(recipe: Recipe, graph: LayerGraph) -> dict[str, str]:
+    """What a split network's layers are rounded to, by the names in the graph before fusion."""
+    members = {each.layer.name: each.members for each in graph.fusions}
+    types = {layer.name: narrower_type(recipe.variants[layer.name], layer) for layer in recipe.graph.layers}
+    return {name: dtype for label, dtype in types.items() if dtype for name in members.get(label, (label,))}
+
+
+def assess(tables: Tables, sensitivities: Sensitivities) -> tuple[Tables, ErrorBudget | None]:
+    """The tables with what rounding each layer costs, and the budget that plans have to keep.
+
+    There is no budget to keep where nothing is narrower, or everything together is within what is allowed.
+
+    Raises:
+        UsageError: if the samples cannot be read, or the user's measure fails on them.
+        CompileError: if a worker dies.
+    """
+    config, graph = sensitivities.config, sensitivities.front.graph
+    pairs = narrow_pairs(graph, tables)
+    if not pairs:
+        return tables, None
+    # Sorted by how fine the types are, so that the coarsest of a layer's stays.
+    narrowest = dict(sorted(pairs, key=lambda pair: (_NARROW.index(pair[1]), pair)))
+    error = sensitivities.together(narrowest)
+    free = error <= _SAFE * config.max_error
+    _LOG.info("all layers in the narrowest types together err by %.2g, %g is allowed", error, config.max_error)
+    rounding = sensitivities.contributions(pairs, roughly=free)
+    tables = replace(tables, rounding=_with_fusions(graph, rounding))
+    return tables, None if free else ErrorBudget(config, lambda each: _simulated(each, sensitivities))
+
+
+def _with_fusions(graph: LayerGraph, rounding: Mapping[Pair, float]) -> dict[Pair, float]:
+    """Contributions also of fused layers: members err independently."""
+    found = dict(rounding)
+    for fusion in graph.fusions:
+        for dtype in _NARROW:
+            errors = [rounding[name, dtype] for name in fusion.members if (name, dtype) in rounding]
+            if errors:
+                found[fusion.layer.name, dtype] = joined(errors)
+    return found
+
+
+def _simulated(recipe: Recipe, sensitivities: Sensitivities) -> float:
+    return sensitivities.together(assignment_of(recipe, sensitivities.front.graph))
+
+
+@dataclass(frozen=True)
+class _Tried:
+    """A plan.
+
+    Attributes:
+        bound: on the sum of its layers' addends, under which it was selected; None for no bound.
+        needed: its sum.
+        error: simulated.
+    """
+
+    bound: float | None
+    needed: float
+    error: float
+
+
+@dataclass
+class ErrorBudget:
+    """Selects plans whose simulated error is within what is allowed.
+
+    Attributes:
+        config: says what is allowed.
+        simulate: the error of a plan.
+    """
+
+    config: CompileConfig
+    simulate: Callable[[Recipe], float]
+    _bound: float | None = None
+
+    def select(
+        self,
+        tables: Tables,
+        limits: Limits,
+        within: Callable[[Tables, Limits], Selected],
+        most_exact: Callable[[Tables], Selected],
+    ) -> Selected:
+        """The fastest plans found that are within the budget; the most exact one if none is.
+
+        Args:
+            tables: with contributions.
+            limits: what plans must keep to besides; a limit on error is one on the sum.
+            within: selects the best plans within limits.
+            most_exact: selects the plan with the least sum.
+
+        Raises:
+            InfeasibleError: if no plan keeps to ``limits``.
+        """
+        bounds = [each for each in (limits.error, self._bound) if each is not None]
+        bound = min(bounds, default=None)
+        best: list[Recipe] = []
+        good: _Tried | None = None
+        bad: _Tried | None = None
+        for _ in range(_ROUNDS):
+            try:
+                recipes, tables = within(tables, replace(limits, error=bound))
+            except InfeasibleError:
+                if bad is None:
+                    raise
+                break
+            tried = _Tried(bound, recipes[0].needed[Quantity.ERROR], self.simulate(recipes[0]))
+            _LOG.info("a plan within %s errs by %.2g in simulation", bound, tried.error)
+            if tried.error > _SAFE * self.config.max_error:
+                bad = tried
+            else:
+                good, best = tried, _faster(recipes, best)
+                if bad is None or tried.error >= _ENOUGH * self.config.max_error:
+                    break
+            bound = self._next(tried, good, bad)
+            if bound is None:
+                break
+        if good is not None:
+            self._bound = good.bound
+        return (best, tables) if best else most_exact(tables)
+
+    def _next(self, tried: _Tried, good: _Tried | None, bad: _Tried | None) -> float | None:
+        """Between a sum that was too large and a bound that was not, the likeliest to use the budget; None if none."""
+        floor = good.bound or 0.0 if good is not None else 0.0
+        ceiling = bad.needed if bad is not None else math.inf
+        if ceiling <= floor * _APART or not ceiling:
+            return None
+        ratio = _AIM * self.config.max_error / tried.error if tried.error else math.inf
+        wanted = moved(tried.needed, self.config.error_measure, ratio) if math.isfinite(ratio) else math.inf
+        if floor * _APART < wanted < ceiling / _APART:
+            return wanted
+        return math.sqrt(floor * ceiling) if floor else ceiling / 4
+
+
+def _faster(recipes: list[Recipe], best: list[Recipe]) -> list[Recipe]:
+    return recipes if not best or _seconds(recipes[0]) < _seconds(best[0]) else best
+
+
+def _seconds(recipe: Recipe) -> float:
+    return recipe.plan.predicted or 0.0

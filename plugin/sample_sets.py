@@ -1,0 +1,90 @@
+"""The samples that a compilation works with: those that the user gives, or drawn ones."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sartor.config import CompileConfig, Precision
+from sartor.front_job import Front
+from sartor.onnx_model.sampling import sample_inputs
+from sartor.probe_job import prepared_model
+from sartor.runtime.signature import Array
+from sartor.samples import HeldSamples, Samples, SampleSource
+from sartor.tuning.whole_net import value_spec
+
+DRAWN = 8
+"""How many samples are drawn for a lower precision where the user gives none."""
+
+_BLOCK = 1 << 20
+
+
+@dataclass(frozen=True)
+class DrawnSamples:
+    """Random inputs of a model, drawn where they are used."""
+
+    prepared: Path | bytes
+    count: int
+
+    def __len__(self) -> int:
+        return self.count
+
+    def since(self, start: int) -> Iterator[Mapping[str, Array]]:
+        """The samples from number ``start`` on; the first is the front end's."""
+        model = prepared_model(self.prepared)
+        for seed in range(start, self.count):
+            yield sample_inputs(model, seed)
+
+
+@dataclass(frozen=True)
+class SampleSet:
+    """Samples that are known to fit the model.
+
+    Attributes:
+        source: where they come from.
+        digest: what is found out with them holds for samples of the same digest; empty for what every compilation of
+            the model has.
+    """
+
+    source: SampleSource
+    digest: str
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    @property
+    def first(self) -> Mapping[str, Array]:
+        """The first one.
+
+        Raises:
+            UsageError: if it cannot be read.
+        """
+        return next(self.source.since(0))
+
+
+def sample_set(front: Front, config: CompileConfig) -> SampleSet:
+    """The user's samples, checked against the model; without any the front end's, and more for a lower precision.
+
+    Raises:
+        UsageError: naming the file and input that does not fit.
+    """
+    if config.calibration is not None:
+        source = Samples.open(config.calibration, list(map(value_spec, front.graph.inputs)))
+        return SampleSet(source, _digest(config.calibration))
+    if config.precision is Precision.F32:
+        return SampleSet(HeldSamples((front.samples,)), "")
+    return SampleSet(DrawnSamples(front.prepared, DRAWN), f"{DRAWN} drawn")
+
+
+def _digest(path: Path) -> str:
+    """Hash of what files hold, by their names."""
+    paths: Sequence[Path] = sorted(each for each in path.iterdir() if each.is_file()) if path.is_dir() else [path]
+    hashed = hashlib.sha256()
+    for each in paths:
+        hashed.update(f"{each.name}\0{each.stat().st_size}\0".encode())
+        with each.open("rb") as file:
+            while block := file.read(_BLOCK):
+                hashed.update(block)
+    return hashed.hexdigest()

@@ -1,0 +1,97 @@
+"""Worker side of the last check: a module and ONNX Runtime side by side, one sample after the other."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sartor.codegen.layer import NetworkValue
+from sartor.errors import SartorError, UnsupportedModelError
+from sartor.front_job import Refusal
+from sartor.runtime.device import open_device
+from sartor.runtime.reference import OnnxRuntimeReference
+from sartor.runtime.session import Session
+from sartor.samples import SampleSource
+from sartor.tuning.error_measures import ErrorMeasure
+from sartor.tuning.whole_net import NetFiles, net_signature
+
+
+@dataclass(frozen=True)
+class Check:
+    """What to compare.
+
+    Attributes:
+        files: the compiled network.
+        values: network inputs and outputs.
+        models: the user's file, and what stands for it where ONNX Runtime does not load that.
+        samples: what to run both on.
+        count: how many of the samples to take.
+        measure: of the outputs' error.
+        floors: by output, the absolute difference below which ONNX Runtime says nothing.
+        device: as for ``open_device``.
+        threads: as for ``open_device``.
+    """
+
+    files: NetFiles
+    values: tuple[tuple[NetworkValue, ...], tuple[NetworkValue, ...]]
+    models: tuple[Path | bytes, ...]
+    samples: SampleSource
+    count: int
+    measure: ErrorMeasure
+    floors: Sequence[float]
+    device: str
+    threads: int
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What comparing gave, a number for each sample.
+
+    Attributes:
+        errors: of the outputs.
+        seconds: that one inference of the module took.
+    """
+
+    errors: tuple[float, ...] = ()
+    seconds: tuple[float, ...] = ()
+
+    def __add__(self, other: Verified) -> Verified:
+        return Verified(self.errors + other.errors, self.seconds + other.seconds)
+
+
+def verify(check: Check, start: int, seconds: float) -> Verified | Refusal:
+    """Compare on the samples from number ``start`` on, one at least, until time is up."""
+    try:
+        return _verify(check, start, time.monotonic() + seconds)
+    except SartorError as error:
+        return Refusal(error)
+
+
+def _verify(check: Check, start: int, deadline: float) -> Verified:
+    reference = _reference(check)
+    device = open_device(check.device, check.threads if check.device == "cpu" else None)
+    files, signature = check.files, net_signature(check.values)
+    found = Verified()
+    with Session(files.module, device=device, signature=signature, parameters=files.parameters) as session:
+        for feeds in check.samples.since(start):
+            expected = reference(feeds)
+            begin = time.perf_counter()
+            outputs = session.run(None, dict(feeds))
+            taken = time.perf_counter() - begin
+            found += Verified((check.measure.of_sample(outputs, expected, check.floors),), (taken,))
+            if start + len(found.errors) == check.count or time.monotonic() >= deadline:
+                break
+    return found
+
+
+def _reference(check: Check) -> OnnxRuntimeReference:
+    """ONNX Runtime on the first of the models that it loads."""
+    *others, last = check.models
+    for model in others:
+        try:
+            return OnnxRuntimeReference(model, threads=check.threads)
+        except UnsupportedModelError:
+            continue
+    return OnnxRuntimeReference(last, threads=check.threads)

@@ -1,0 +1,96 @@
+"""Kernels on the matrix unit stay inside their buffers, write each result once, and share no workspace."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from sartor.codegen.kernels.kernel_layer import KernelRoutine
+from sartor.codegen.kernels.tile_contraction import TileContraction
+from sartor.codegen.layer import Task
+from sartor.codegen.routine import Parameters
+from sartor.codegen.routines.tile_convolution import TileConvolution
+from sartor.codegen.routines.tile_product import TileProduct
+from sartor.codegen.target import Target
+from tests.codegen.kernels.tracing import traces
+from tests.codegen.routines.harness import layers
+from tests.codegen.routines.layer_cases import Cases
+
+TARGET = Target.create("cpu", "sapphirerapids")
+NAMES = ("lines", "tiles", "pixels", "vectors", "depth", "row_groups", "panel_groups")
+Sizes = tuple[int, int, int, int, int, int, int]
+# Seven rows in as many shares, of which rounding leaves one empty and makes the second longer than the first.
+UNEVEN: Sizes = (1, 1, 5, 1, 32, 7, 1)
+CHOICES: dict[str, list[Sizes]] = {
+    "padded": [UNEVEN, (2, 1, 3, 2, 20, 3, 2), (1, 2, 2, 1, 32, 4, 5), (3, 1, 1, 1, 32, 99, 1)],
+    "apart": [(1, 1, 3, 1, 32, 7, 1), (1, 1, 3, 2, 20, 3, 2)],
+    "rows": [UNEVEN, (1, 2, 4, 2, 32, 2, 3), (2, 1, 6, 2, 6, 3, 1)],
+    "planes": [UNEVEN, (2, 1, 2, 1, 12, 2, 9)],
+    "pixels": [(1, 1, 16, 3, 32, 2, 1), (1, 2, 9, 2, 16, 3, 3), (1, 3, 1, 1, 32, 1, 1)],
+    "matrix": [(1, 1, 7, 3, 32, 1, 1), (1, 2, 2, 2, 14, 2, 3), (1, 1, 1, 6, 4, 9, 1)],
+}
+
+
+def _cases() -> Cases:
+    cases = Cases()
+    cases.convolution("padded", (2, 19, 7, 6), 40, residual=True, pads=[2, 0, 0, 1])
+    cases.convolution("apart", (1, 19, 19, 7), 40, (1, 1), stride=3)
+    cases.convolution("rows", (1, 5, 13, 11), 40, (3, 4), stride=2, pads=[1, 1, 1, 2])
+    cases.convolution("planes", (2, 3, 7, 5), 24)
+    cases.convolution("pixels", (2, 64, 5, 4), 40, (1, 1), residual=True)
+    cases.product("matrix", (7, 45), (45, 50))
+    return cases
+
+
+@pytest.fixture(scope="module")
+def tasks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Task]:
+    models = {"traced": lambda: _cases().model()}
+    return {layer.name: layer.task for layer, _ in layers(tmp_path_factory.mktemp("traced"), models)}
+
+
+def _routine(name: str) -> KernelRoutine:
+    return TileProduct() if name == "matrix" else TileConvolution()
+
+
+def _parameters(sizes: Sizes) -> Parameters:
+    return dict(zip(NAMES, sizes, strict=True))
+
+
+@pytest.mark.parametrize(("name", "sizes"), [(name, each) for name, found in CHOICES.items() for each in found])
+def test_each_number_is_written_once_by_the_only_user_of_its_workspace(
+    name: str, sizes: Sizes, tasks: dict[str, Task]
+) -> None:
+    layer = _routine(name).layer(tasks[name], _parameters(sizes), TARGET)
+    reads, written = len(layer.kernel.reads), np.zeros(layer.kernel.results[0].elements, np.int64)
+    users = np.zeros(layer.workspace.elements if layer.workspace else 0, np.int64)
+    touched = [np.zeros(each.elements, np.int64) for each in layer.kernel.reads]
+    for _, trace in traces(layer):
+        assert not any(each.any() for each in trace.writes[:reads])
+        assert not trace.reads[reads].any()
+        written += trace.writes[reads]
+        for every, each in zip(touched, trace.reads, strict=False):
+            every += each
+        if layer.workspace is not None:
+            copies, used = trace.writes[reads + 1], trace.reads[reads + 1]
+            assert not (used > 0)[copies == 0].any(), "what was not copied is read"
+            users += (copies + used) > 0
+    # Blocks that begin earlier where rows do not divide compute some results again.
+    assert (written >= 1).all()
+    assert (users <= 1).all()
+    assert all(each.any() for each in touched)
+
+
+def test_layers_are_copied_where_the_unit_cannot_read_them(tasks: dict[str, Task]) -> None:
+    staged = {}
+    for name, found in CHOICES.items():
+        code = _routine(name).layer(tasks[name], _parameters(found[0]), TARGET).code
+        assert isinstance(code, TileContraction)
+        staged[name] = code.is_staged, code.is_merged
+    assert staged == {
+        "padded": (True, False),
+        "apart": (True, False),
+        "rows": (True, True),
+        "planes": (True, True),
+        "pixels": (False, False),
+        "matrix": (True, False),
+    }

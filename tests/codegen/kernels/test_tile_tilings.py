@@ -1,0 +1,109 @@
+"""Sizes on the matrix unit fit it, cover the layer, and waste little of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sartor.codegen.kernels.matrix_unit import BFLOAT, ROWS, TILES
+from sartor.codegen.kernels.tile_contraction import filled
+from sartor.codegen.kernels.tile_tiling import TileTiling
+from sartor.codegen.kernels.tile_tilings import TileWork, tile_tilings
+from sartor.codegen.machine import Machine
+
+AVX512 = Machine(64, 28, None, None)
+
+machines = st.builds(lambda threads: replace(AVX512, threads=threads), st.integers(1, 16))
+works = st.builds(
+    TileWork,
+    rows=st.integers(1, 60),
+    columns=st.integers(1, 150),
+    channels=st.integers(1, 700),
+    depth=st.integers(1, 5000),
+    taps=st.integers(1, 49),
+    positions_join=st.booleans(),
+)
+
+
+def _extents(work: TileWork) -> tuple[int, int]:
+    return (1, work.rows * work.columns) if work.positions_join else (work.rows, work.columns)
+
+
+@given(works, machines)
+def test_blocks_fit_the_unit_and_the_layer(work: TileWork, machine: Machine) -> None:
+    found = tile_tilings(work, machine, BFLOAT)
+    rows, columns = _extents(work)
+    assert found
+    assert len(set(found)) == len(found)
+    for tiling in found:
+        spots = tiling.lines * tiling.tiles
+        assert spots * tiling.vectors + spots + 1 <= TILES
+        assert 1 <= tiling.pixels <= min(ROWS, columns)
+        assert 1 <= tiling.lines <= rows
+        assert 1 <= tiling.vectors <= -(-work.channels // machine.lanes)
+        assert tiling.depth <= BFLOAT.depth
+        assert tiling.depth % BFLOAT.group == 0
+
+
+@given(works, machines)
+def test_no_workgroup_is_without_work(work: TileWork, machine: Machine) -> None:
+    rows, columns = _extents(work)
+    for tiling in tile_tilings(work, machine, BFLOAT):
+        blocks = -(-columns // (tiling.tiles * tiling.pixels))
+        units = blocks if rows == 1 else -(-rows // tiling.lines)
+        assert 1 <= tiling.row_groups <= units
+        assert 1 <= tiling.panel_groups <= -(-work.channels // (tiling.vectors * machine.lanes))
+
+
+@given(works, machines)
+def test_a_row_of_a_tile_is_used_well(work: TileWork, machine: Machine) -> None:
+    """Zeros that fill up the last chunk of a run are less than a chunk's share of them, or a group."""
+    for tiling in tile_tilings(work, machine, BFLOAT):
+        chunks = -(-work.depth // tiling.depth)
+        assert chunks * tiling.depth - work.depth < BFLOAT.group * chunks
+        assert chunks <= 2 * -(-work.depth // BFLOAT.depth)
+
+
+@pytest.mark.parametrize(
+    ("depth", "expected"),
+    [(64, 32), (32, 32), (24, 24), (48, 24), (40, 20), (1, 2), (3, 4), (19, 20), (33, 18), (144, 24)],
+)
+def test_the_depth_divides_the_channels_where_it_can(depth: int, expected: int) -> None:
+    work = TileWork(8, 8, 64, depth, 9, positions_join=False)
+    assert {each.depth for each in tile_tilings(work, AVX512, BFLOAT)} == {expected}
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "channels", "best"),
+    [(56, 56, 64, (1, 2, 14, 2)), (14, 14, 256, (2, 1, 14, 2)), (1, 1, 1000, (1, 1, 1, 4)), (7, 7, 10, (2, 1, 7, 1))],
+)
+def test_the_best_guess_uses_each_tile_twice(
+    rows: int, columns: int, channels: int, best: tuple[int, int, int, int]
+) -> None:
+    first = tile_tilings(TileWork(rows, columns, channels, 64, 9, positions_join=False), AVX512, BFLOAT)[0]
+    assert (first.lines, first.tiles, first.pixels, first.vectors) == best
+
+
+def test_filters_that_stay_in_the_cache_are_shared_out_last() -> None:
+    """Every workgroup reads all filters of its panels."""
+    small = tile_tilings(TileWork(56, 56, 64, 64, 9, positions_join=False), AVX512, BFLOAT)
+    large = tile_tilings(TileWork(7, 7, 512, 512, 9, positions_join=False), AVX512, BFLOAT)
+    assert small[0].row_groups > 1
+    assert large[0].row_groups == 1
+    assert any(each.row_groups == 1 < each.panel_groups for each in large)
+
+
+def test_sizes_are_parameters_and_back() -> None:
+    tiling = TileTiling(1, 2, 14, 2, 32, 7, 1)
+    assert TileTiling.of(tiling.parameters()) == tiling
+
+
+@given(st.integers(1, 64))
+def test_pixels_of_a_run_are_filled_up_to_powers_of_two(channels: int) -> None:
+    found = filled(channels, BFLOAT)
+    assert found >= max(channels, BFLOAT.group)
+    assert found & (found - 1) == 0
+    assert found < 2 * max(channels, BFLOAT.group)

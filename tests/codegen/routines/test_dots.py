@@ -1,0 +1,154 @@
+"""Products of groups of numbers in vector registers, and the kernels that stand in where a CPU has none, compute what
+candidate 0 computes of the same numbers, but for their last rounding."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from sartor.codegen.kernels.factors import DOTS
+from sartor.codegen.layer import Layer
+from sartor.codegen.machine import machine_of
+from sartor.codegen.routine import Implementation, Parameters, Rejected, Variant, variants_of
+from sartor.codegen.routines import LOW_PRECISION, ROUTINES
+from sartor.codegen.routines.direct import Direct
+from sartor.codegen.routines.product import Product
+from sartor.codegen.target import Target
+from sartor.runtime.signature import Array
+from tests.codegen.routines.harness import Subject, layers, load
+from tests.codegen.routines.kernel_cases import EXTREME, kernel_model
+from tests.codegen.routines.narrow import rounded_subject, wrong
+
+Found = Mapping[str, tuple[Layer, Mapping[str, Array]]]
+
+KERNELS = ("dots", "dots_to_f32", "direct", "product", "window")
+
+# What a CPU has for a type: instructions for vectors of 64 bytes, or of 32, or none.
+CPUS = [
+    ("host", "bf16"),
+    ("host", "i8"),
+    ("host", "f16"),
+    ("cooperlake", "bf16"),
+    ("cascadelake", "i8"),
+    ("alderlake", "i8"),
+    ("x86-64-v3", "bf16"),
+    ("x86-64-v3", "i8"),
+    ("x86-64-v3", "f16"),
+]
+
+CASES = ("uneven_padding", "uneven_window", "channels3", "channels5", "apart_stride3", "max_uneven_padding", "odd")
+CASES_OF_HOST = (
+    *CASES,
+    "wide_padding",
+    "stride3",
+    "panels",
+    "prime1x1",
+    "padded1x1",
+    "squeeze_excite",
+    "vector",
+    "many",
+)
+EXTREMES = ("uneven_padding", "padded1x1", "odd")
+"""Those that are computed with the register tiles of ``EXTREME`` too."""
+
+HOST = Target.create("cpu", "host")
+STOCK = ROUTINES[0]
+
+
+def _dots(dtype: str) -> Direct:
+    return Direct("dots", storage=dtype, element=DOTS[dtype])
+
+
+def _variants(layer: Layer, target: Target, dtype: str) -> dict[str, Implementation]:
+    stock = STOCK.build(layer.task, {}, target)
+    assert isinstance(stock, Implementation)
+    found = {"stock": stock}
+    for routine in LOW_PRECISION[dtype]:
+        if routine.name in KERNELS:
+            variants = [each for each in variants_of(routine, layer.task, target) if isinstance(each, Variant)]
+            found |= {each.descriptor: each.implementation for each in variants[:1]}
+    return found
+
+
+def _extremes(layer: Layer, target: Target, dtype: str) -> dict[str, Implementation]:
+    tilings: list[Parameters] = list(EXTREME["images3"]["direct"])
+    routine = Product("dots", dtype, _dots(dtype).element) if layer.name == "odd" else _dots(dtype)
+    found = {}
+    for parameters in tilings[:4] if layer.name == "odd" else tilings:
+        built = routine.build(layer.task, parameters, target)
+        assert isinstance(built, Implementation), (layer.name, parameters, built)
+        found[f"extreme{sorted(parameters.items())}"] = built
+    return found
+
+
+def _subjects(found: Found, target: Target, dtype: str) -> dict[str, Subject]:
+    subjects = {}
+    for name in CASES_OF_HOST if target == HOST else CASES:
+        layer, weights = found[name]
+        implementations = _variants(layer, target, dtype)
+        if name in EXTREMES and target == HOST and _has_dots(target, dtype):
+            implementations |= _extremes(layer, target, dtype)
+        subjects[name] = rounded_subject(Subject(layer, weights, implementations), dtype)
+    return subjects
+
+
+def _has_dots(target: Target, dtype: str) -> bool:
+    return dtype in DOTS and DOTS[dtype].refusal(machine_of(target, "f32")) is None
+
+
+def _vector_features(target: Target) -> set[str]:
+    """Extensions that kernels use; those of the operating system may be missing."""
+    return {each for each in machine_of(target, "f32").features if each.startswith(("sse", "avx", "fma", "f16c"))}
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
+    models = {"kernels": kernel_model}
+    return {layer.name: (layer, weights) for layer, weights in layers(tmp_path_factory.mktemp("dots"), models)}
+
+
+@pytest.mark.parametrize(("cpu", "dtype"), CPUS)
+def test_kernels_compute_the_layers(found: Found, cpu: str, dtype: str) -> None:
+    target = Target.create("cpu", cpu)
+    missing = _vector_features(target) - _vector_features(HOST)
+    if missing:
+        pytest.skip(f"this CPU has no {', '.join(sorted(missing))}")
+    subjects = _subjects(found, target, dtype)
+    program = load(subjects, target)
+    assert {name: wrong(program, each, dtype) for name, each in subjects.items()} == {name: {} for name in subjects}
+
+
+@pytest.mark.parametrize(
+    ("cpu", "dtype", "offered"),
+    [
+        ("cooperlake", "bf16", {"dots", "direct"}),
+        ("cooperlake", "i8", {"dots"}),
+        ("cascadelake", "bf16", {"direct"}),
+        ("cascadelake", "i8", {"dots"}),
+        ("alderlake", "i8", {"dots"}),
+        ("x86-64-v3", "i8", {"direct"}),
+        ("x86-64-v3", "f16", {"direct"}),
+    ],
+)
+def test_routines_are_those_that_the_cpu_is_good_at(found: Found, cpu: str, dtype: str, offered: set[str]) -> None:
+    task, target = found["images3"][0].task, Target.create("cpu", cpu)
+    routines = [each for each in LOW_PRECISION[dtype] if each.name in KERNELS]
+    assert {each.name for each in routines if not isinstance(each.parameters(task, target), Rejected)} == offered
+
+
+def test_few_channels_are_left_to_others(found: Found) -> None:
+    task, target = found["channels3"][0].task, Target.create("cpu", "cascadelake")
+    parameters = EXTREME["images3"]["direct"][0]
+    assert _dots("i8").build(task, parameters, target) == Rejected(
+        "it has fewer input channels than the 4 that are multiplied at once"
+    )
+    assert not isinstance(Direct(storage="i8").parameters(task, target), Rejected)
+
+
+def test_fewer_sizes_are_tried_beside_the_matrix_unit(found: Found) -> None:
+    task = found["images3"][0].task
+    many, few = (_dots("i8").parameters(task, Target.create("cpu", cpu)) for cpu in ("cascadelake", "sapphirerapids"))
+    assert isinstance(many, list)
+    assert isinstance(few, list)
+    assert few == many[:2]

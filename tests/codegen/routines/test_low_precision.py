@@ -1,0 +1,221 @@
+"""Routines that store bf16 compute what candidate 0 computes of the same rounded numbers, but for their last rounding.
+
+All activations and weights are numbers of bf16, so that products are exact, and sums in f32 as good as candidate 0's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from sartor.codegen.layer import Layer, LayerKind
+from sartor.codegen.layouts import split_form
+from sartor.codegen.routine import Implementation, Rejected, Variant, variants_of
+from sartor.codegen.routines import LOW_PRECISION, ROUTINES
+from sartor.codegen.routines.tile_convolution import TileConvolution
+from sartor.codegen.routines.tile_product import TileProduct
+from sartor.codegen.target import Target
+from sartor.runtime.iree_runtime import Program
+from sartor.runtime.module import open_module
+from sartor.runtime.signature import Array
+from sartor.runtime.tiles import MATRIX_FEATURES, unusable
+from sartor.tuning.hardware import host
+from tests.codegen.routines.harness import Subject, compiled, layers, load, opened, run
+from tests.codegen.routines.kernel_cases import kernel_cases
+from tests.codegen.routines.low_precision_cases import (
+    EXTREME_TILES,
+    KERNEL_CASES,
+    low_precision_cases,
+    low_precision_model,
+)
+
+Found = Mapping[str, tuple[Layer, Mapping[str, Array]]]
+
+HOST = replace(Target.create("cpu"), withheld=unusable(MATRIX_FEATURES))
+AVX2 = Target.create("cpu", "x86-64-v3")
+WITH_TILES = Target.create("cpu", "sapphirerapids")
+STOCK = ROUTINES[0]
+CASES = [*KERNEL_CASES, *low_precision_cases().names[len(kernel_cases().names) :]]
+
+NO_TILES = f"{', '.join(unusable(MATRIX_FEATURES))}: the CPU has none, or its operating system refuses them"
+needs_tiles = pytest.mark.skipif(bool(unusable(["amx-bf16"])), reason=NO_TILES)
+
+# Rounding to eight bits, and sums of f32 in another order.
+ROUNDING, REORDERING = 2.0**-8, 1e-5
+
+# Every parameter set is tried on these, the first one on the others.
+THOROUGH = ("seven_rows", "few_stride2", "many_rows", "apart_stride3")
+FOR_OTHER_CPUS = (
+    *(
+        "uneven_window",
+        "images3",
+        "squeeze_excite",
+        "one_pixel1x1",
+        "apart_stride3",
+        "max_uneven_padding",
+        "odd",
+        "many",
+    ),
+    *("few1", "few3", "depth33", "single_row", "joined", "softmax"),
+)
+# They multiply, but not as kernels do.
+REFUSED = ("depth1", "column1", "one_number")
+
+
+def _rounded(array: Array) -> Array:
+    return array.astype(ml_dtypes.bfloat16).astype(array.dtype) if array.dtype == np.float32 else array
+
+
+def _variants(layer: Layer, target: Target, *, thorough: bool = False) -> dict[str, Implementation]:
+    """Candidate 0 and what the routines over bf16 offer."""
+    stock = STOCK.build(layer.task, {}, target)
+    assert isinstance(stock, Implementation)
+    found = {"stock": stock}
+    for routine in LOW_PRECISION["bf16"]:
+        variants = [each for each in variants_of(routine, layer.task, target) if isinstance(each, Variant)]
+        kept = variants if thorough else variants[:1]
+        found |= {each.descriptor: each.implementation for each in kept}
+    return found
+
+
+def _extremes(layer: Layer) -> dict[str, Implementation]:
+    found: dict[str, Implementation] = {}
+    routine = TileProduct() if layer.name in ("single_row", "many_rows") else TileConvolution()
+    for parameters in EXTREME_TILES.get(layer.name, []):
+        built = routine.build(layer.task, parameters, HOST)
+        assert isinstance(built, Implementation), (layer.name, parameters, built)
+        found[f"extreme{sorted(parameters.items())}"] = built
+    return found
+
+
+def _wrong(program: Program, subject: Subject) -> dict[str, float]:
+    """The worst difference, as a multiple of what is allowed, of each implementation that is not right."""
+    inputs = [_rounded(each) for each in subject.inputs()]
+    expected = run(program, subject, "stock", inputs).astype(np.float64)
+    allowed = ROUNDING * np.abs(expected) + REORDERING * np.abs(expected).max()
+    assert allowed.any()
+    worst = {
+        name: float((np.abs(run(program, subject, name, inputs) - expected) / allowed).max())
+        for name in subject.implementations
+    }
+    return {name: each for name, each in worst.items() if not each <= 1}
+
+
+def _subject(found: Found, name: str, implementations: Mapping[str, Implementation]) -> Subject:
+    layer, weights = found[name]
+    return Subject(layer, {key: _rounded(each) for key, each in weights.items()}, implementations)
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
+    models = {"low": low_precision_model}
+    return {layer.name: (layer, weights) for layer, weights in layers(tmp_path_factory.mktemp("low"), models)}
+
+
+@pytest.fixture(scope="module")
+def subjects(found: Found) -> dict[str, Subject]:
+    variants = {name: _variants(found[name][0], HOST, thorough=name in THOROUGH) for name in CASES}
+    return {name: _subject(found, name, variants[name]) for name in CASES}
+
+
+@pytest.fixture(scope="module")
+def program(subjects: dict[str, Subject]) -> Program:
+    return load(subjects, HOST)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_routine_computes_the_layer(case: str, subjects: dict[str, Subject], program: Program) -> None:
+    subject = subjects[case]
+    assert (len(subject.implementations) == 1) == (case in REFUSED), list(subject.implementations)
+    assert _wrong(program, subject) == {}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_results_are_stored_as_they_are_described(case: str, subjects: dict[str, Subject]) -> None:
+    for name, implementation in subjects[case].implementations.items():
+        stored = "bf16" if name.startswith("cpu:bf16/") else None
+        assert split_form(implementation.output)[0] == stored
+        assert bool(implementation.needs) == (".tiles" in name)
+
+
+@needs_tiles
+def test_tiles_of_any_size_compute_the_layer(found: Found) -> None:
+    stock = {name: {"stock": _variants(found[name][0], HOST)["stock"]} for name in EXTREME_TILES}
+    chosen = {name: _subject(found, name, stock[name] | _extremes(found[name][0])) for name in EXTREME_TILES}
+    content = compiled(chosen, HOST)
+    for threads in (1, 4):
+        program = opened(content, HOST, threads)
+        assert {name: _wrong(program, each) for name, each in chosen.items()} == {name: {} for name in chosen}
+
+
+@needs_tiles
+def test_convolutions_and_products_have_tiles(found: Found) -> None:
+    without = {
+        name: layer.name
+        for name, layer in ((name, found[name][0]) for name in CASES)
+        if layer.task.kind in (LayerKind.CONVOLUTION, LayerKind.CONTRACTION)
+        and not any(".tiles{" in each for each in _variants(layer, HOST))
+    }
+    # Where no weight is multiplied; and sizes are guessed for rows that are joined, which padding keeps apart.
+    assert set(without) == {*REFUSED, "vectors", "masked", "many", "turned", "padded1x1", "padded_rows1x1"}
+
+
+@pytest.mark.skipif(not {"avx2", "fma"} <= set(host().features), reason="this CPU has no AVX2")
+def test_routines_for_avx2_compute_the_layers(found: Found) -> None:
+    """LLVM has no instruction that converts bf16 there."""
+    variants = {name: _variants(found[name][0], AVX2) for name in FOR_OTHER_CPUS}
+    assert all(len(each) > 1 for each in variants.values())
+    chosen = {name: _subject(found, name, variants[name]) for name in FOR_OTHER_CPUS}
+    program = load(chosen, AVX2)
+    assert {name: _wrong(program, each) for name, each in chosen.items()} == {name: {} for name in chosen}
+
+
+def test_tiles_compile_on_any_machine(found: Found) -> None:
+    names = ("few_stride2", "seven_rows", "depth33_1x1", "single_row")
+    variants = {name: _variants(found[name][0], WITH_TILES) for name in names}
+    assert all(any(".tiles{" in each for each in implementations) for implementations in variants.values())
+    module = open_module(compiled({name: _subject(found, name, variants[name]) for name in names}, WITH_TILES))
+    assert len(module.functions) >= 2 * len(names)
+
+
+@pytest.mark.parametrize(
+    ("target", "reason"),
+    [
+        (AVX2, "the CPU has no amx-bf16"),
+        (
+            replace(WITH_TILES, withheld=("amx-bf16",)),
+            "the operating system does not let programs use the CPU's amx-bf16",
+        ),
+    ],
+)
+def test_where_there_are_no_tiles_routines_say_why(found: Found, target: Target, reason: str) -> None:
+    assert TileConvolution().parameters(found["seven_rows"][0].task, target) == Rejected(reason)
+    assert TileProduct().parameters(found["single_row"][0].task, target) == Rejected(reason)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "reason"),
+    [
+        ({"pixels": 8}, "tiles are larger than the result"),
+        ({"lines": 8}, "tiles are larger than the result"),
+        ({"vectors": 7}, "blocks are larger than the matrix unit"),
+        ({"tiles": 2, "vectors": 3}, "blocks are larger than the matrix unit"),
+        ({"depth": 34}, "blocks are larger than the matrix unit"),
+    ],
+)
+def test_tiles_that_the_unit_does_not_hold_are_refused(found: Found, sizes: dict[str, int], reason: str) -> None:
+    parameters = {**EXTREME_TILES["seven_rows"][0], **sizes}
+    assert TileConvolution().build(found["seven_rows"][0].task, parameters, WITH_TILES) == Rejected(reason)
+
+
+@pytest.mark.parametrize("case", ["seven_rows", "single_row", "apart_stride3", "softmax"])
+def test_only_results_of_f32_are_stored_in_another_type(case: str, found: Found) -> None:
+    task = found[case][0].task
+    half = replace(task, results=(replace(task.results[0], dtype="f16"),))
+    answers = [routine.parameters(half, WITH_TILES) for routine in LOW_PRECISION["bf16"]]
+    assert all(isinstance(each, Rejected) for each in answers)
+    assert Rejected("its results are not all f32") in answers

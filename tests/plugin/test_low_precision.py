@@ -1,0 +1,171 @@
+"""Lower precision within a budget: a trained network keeps its accuracy, and plans say what was given up for what."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from sartor.codegen.routines import LOW_PRECISION
+from sartor.config import CompileConfig, Precision
+from sartor.errors import UsageError
+from sartor.pipeline import compile_model, replay_plan
+from sartor.runtime.reference import OnnxRuntimeReference
+from sartor.runtime.session import Session
+from sartor.tuning.error_measures import ErrorMeasure, MeasureKind
+from sartor.tuning.plan import Plan
+from sartor.tuning.selection.infeasible import LimitError
+from sartor.tuning.selection.limits import Quantity
+from sartor.tuning.tables import Pin
+from tests.digits import Digits, digits_model, trained
+from tests.plugin.calling import assert_refused, call, parsed
+
+CALIBRATED = 48
+STEP = "measuring what rounding does"
+TYPES = {Precision.BF16: "bf16", Precision.INT8: "i8"}
+
+
+@dataclass(frozen=True)
+class Trained:
+    """The digits' network, its samples and what it is tested on."""
+
+    model: Path
+    samples: Path
+    config: CompileConfig
+    tested: Digits
+
+    def accuracy(self, run: Any) -> float:
+        found = [int(np.argmax(run({"image": image[None]})[0])) for image in self.tested.images]
+        return float(np.mean(np.array(found) == self.tested.labels))
+
+    def compiled_accuracy(self, module: Path) -> float:
+        with Session(module, threads=1) as session:
+            return self.accuracy(lambda feeds: session.run(None, feeds))
+
+    def narrow(self, precision: Precision, **settings: Any) -> CompileConfig:
+        """Nothing but this type: which of two times is less is not left to the machine."""
+        dtype = TYPES[precision]
+        return replace(self.config, precision=precision, pins=(Pin("*", f"cpu:{dtype}/*"),), **settings)
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    folder = tmp_path_factory.mktemp("digits")
+    train, tested = Digits.load()
+    onnx.save(digits_model(trained(train)), folder / "digits.onnx")
+    np.savez(folder / "samples.npz", image=train.images[:CALIBRATED])
+    config = CompileConfig(
+        threads=1, jobs=2, database=folder / "t.db", calibration=folder / "samples.npz", max_error=1e-2
+    )
+    return Trained(folder / "digits.onnx", folder / "samples.npz", config, tested)
+
+
+def _needs(precision: Precision) -> None:
+    if TYPES[precision] not in LOW_PRECISION:
+        pytest.skip(f"there are no routines in {precision} yet")
+
+
+@pytest.mark.parametrize("precision", TYPES)
+def test_a_trained_network_keeps_its_accuracy(digits: Trained, precision: Precision, tmp_path: Path) -> None:
+    _needs(precision)
+    before = digits.accuracy(OnnxRuntimeReference(digits.model, threads=1))
+    assert before > 0.97
+    budget = 1e-2 if precision is Precision.BF16 else 1e-1
+    config = digits.narrow(precision, max_error=budget)
+    artifact = compile_model(digits.model, tmp_path / "net.vmfb", config)
+    assert {each.dtype for each in artifact.plan.layers} == {TYPES[precision]}
+    assert artifact.error is not None
+    assert 0 < artifact.error <= budget
+    assert artifact.samples == CALIBRATED
+    assert digits.compiled_accuracy(artifact.path) >= before - 0.005
+
+
+def test_the_plan_says_what_each_layer_gives_up_for_what(digits: Trained, tmp_path: Path) -> None:
+    module = tmp_path / "net.vmfb"
+    artifact = compile_model(digits.model, module, digits.narrow(Precision.BF16))
+    assert all(each.error and each.saved is not None for each in artifact.plan.layers)
+    assert sum(each.error or 0 for each in artifact.plan.layers) > (artifact.error or 0)
+    shown = call("sartor", "inspect", module)
+    assert all(column in shown.stdout for column in ("type", "saves ms", "bf16"))
+    options = ["--vs", digits.model, "--threads", 1, "--layers", "--max-error", 1e-1, "--json"]
+    layers = parsed(call("sartor", "compare", module, *options))["layers"]
+    assert [each["contribution"] for each in layers] == [each.error for each in artifact.plan.layers]
+    assert all(each["saved_ms"] is not None for each in layers)
+
+
+def test_what_was_found_out_once_is_not_found_out_again(digits: Trained, tmp_path: Path) -> None:
+    config = digits.narrow(Precision.BF16, max_error=1.1e-2)
+    compile_model(digits.model, tmp_path / "net.vmfb", config)
+    steps: list[str] = []
+    compile_model(digits.model, tmp_path / "net.vmfb", config, lambda step, done, total: steps.append(step))
+    assert STEP not in steps
+    assert "verifying the module" not in steps
+
+
+def test_a_budget_that_nothing_keeps_names_the_nearest(digits: Trained, tmp_path: Path) -> None:
+    narrow = digits.narrow(Precision.BF16, max_error=1e-5)
+    with pytest.raises(LimitError, match=r"error limit of 1e-05 cannot be met.*allow that much") as refused:
+        compile_model(digits.model, tmp_path / "net.vmfb", narrow)
+    assert not (tmp_path / "net.vmfb").exists()
+    least = refused.value.nearest[Quantity.ERROR]
+    artifact = compile_model(digits.model, tmp_path / "net.vmfb", replace(narrow, max_error=least))
+    assert artifact.error == least
+
+
+def test_a_tight_budget_leaves_exact_layers(digits: Trained, tmp_path: Path) -> None:
+    """Only some layers may choose, so that a plan that uses the budget is a mixture."""
+    pins = tuple(Pin(name, "cpu:bf16/*") for name in ("pool1", "pool2"))
+    config = replace(digits.config, precision=Precision.BF16, pins=pins, max_error=4e-3)
+    artifact = compile_model(digits.model, tmp_path / "net.vmfb", config)
+    assert artifact.error is not None
+    assert 0 < artifact.error <= 4e-3
+    assert {each.layer for each in artifact.plan.layers if each.dtype == "bf16"} >= {"pool1", "pool2"}
+
+
+@pytest.mark.parametrize("measure", [MeasureKind.COSINE, MeasureKind.TOP1, MeasureKind.USER])
+def test_every_measure_bounds_the_shipped_module(digits: Trained, measure: MeasureKind, tmp_path: Path) -> None:
+    path = tmp_path / "measure.py"
+    path.write_text("def squares(outputs, expected):\n    return float(((outputs[0] - expected[0]) ** 2).mean())\n")
+    chosen = ErrorMeasure.parse(f"{path}:squares" if measure is MeasureKind.USER else measure.value)
+    config = digits.narrow(Precision.BF16, max_error=2e-2, error_measure=chosen)
+    artifact = compile_model(digits.model, tmp_path / "net.vmfb", config)
+    assert artifact.measure == chosen
+    assert artifact.error is not None
+    assert artifact.error <= 2e-2
+    assert replay_plan(digits.model, artifact.plan, tmp_path / "again.vmfb", config).error == artifact.error
+
+
+def test_f32_is_verified_on_all_samples_too(digits: Trained, tmp_path: Path) -> None:
+    options = ["--calibration", digits.samples, "--threads", 1, "--tuning-db", digits.config.database, "--json"]
+    summary = parsed(call("compile-to-vmfb", digits.model, "-o", tmp_path / "net.vmfb", *options))
+    assert (summary["samples"], summary["error_measure"]) == (CALIBRATED, "relative")
+    assert summary["relative_error"] == summary["error"] < 1e-4
+    with Session(tmp_path / "net.vmfb", threads=1) as session:
+        assert session.manifest is not None
+        plan = Plan.from_json(session.manifest.plan, "the module")
+    assert {each.dtype for each in plan.layers} <= {"f32"}
+    assert all(each.error is None and each.saved is None for each in plan.layers)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--calibration", "absent.npz"], "--calibration 'absent.npz' is not there"),
+        (["--error-measure", "beauty"], "'beauty' is no error measure"),
+        (["--plan", "p.json", "--calibration-method", "mse"], "--calibration-method"),
+    ],
+)
+def test_nonsense_is_refused_before_any_work(digits: Trained, tmp_path: Path, options: list[str], said: str) -> None:
+    result = call("compile-to-vmfb", digits.model, "-o", tmp_path / "net.vmfb", *options, folder=tmp_path)
+    assert_refused(result, 2, said)
+
+
+def test_samples_must_fit_the_model(digits: Trained, tmp_path: Path) -> None:
+    np.savez(tmp_path / "other.npz", image=np.zeros((3, 1, 9, 9), np.float32))
+    with pytest.raises(UsageError, match=re.escape("input 'image' expects float32[1, 1, 8, 8]")):
+        compile_model(digits.model, tmp_path / "net.vmfb", replace(digits.config, calibration=tmp_path / "other.npz"))

@@ -1,0 +1,110 @@
+"""Quantised models run in whole numbers: which variants their layers may run, and what these compute."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import ModelProto
+
+from sartor.building import Builder
+from sartor.codegen.layer import Layer
+from sartor.codegen.target import Target
+from sartor.config import CompileConfig, Precision
+from sartor.dialect_passes.annotate import Candidates
+from sartor.front_job import Front, Refusal, run_front
+from sartor.permitted import permits
+from sartor.pipeline import find_candidates
+from sartor.progress import silent
+from sartor.recipe import guessed_recipe
+from sartor.runtime.reference import OnnxRuntimeReference
+from sartor.runtime.session import Session
+from sartor.tuning.tables import Pin
+from sartor.tuning.workers import WorkerPool
+from tests.plugin.quantised_models import dynamic_product, network, one_convolution
+
+FrontOfModel = Callable[[ModelProto], Front]
+# A CPU with a matrix unit, whatever this machine is.
+CONFIG = CompileConfig(target=Target.create("cpu", "sapphirerapids"), threads=1, jobs=1)
+STEP = 6 / 255
+
+
+@pytest.fixture
+def front_of_model(tmp_path: Path) -> FrontOfModel:
+    def make(built: ModelProto) -> Front:
+        path = tmp_path / "model.onnx"
+        onnx.save(built, path)
+        front = run_front(path, {}, None)
+        assert not isinstance(front, Refusal), front
+        return front
+
+    return make
+
+
+def _descriptors(candidates: Candidates, layer: Layer) -> list[str]:
+    return [each.descriptor for each in candidates.variants[layer.task.key]]
+
+
+def _multiplying(front: Front) -> list[Layer]:
+    return [each for each in front.graph.layers if each.task.kind in ("convolution", "contraction")]
+
+
+@pytest.mark.parametrize("kind", ["int8", "uint8"])
+def test_layers_of_a_quantised_model_may_run_in_8_bits(kind: str, front_of_model: FrontOfModel) -> None:
+    front = front_of_model(network(kind))
+    candidates = find_candidates(front, CONFIG, everything=False)
+    assert front.is_quantised
+    layers = _multiplying(front)
+    assert len(layers) == 3
+    for layer in layers:
+        assert any(each.startswith("cpu:i8/") for each in _descriptors(candidates, layer)), layer.name
+
+
+def test_no_layer_of_a_float_model_may(front_of: Callable[[str], Front]) -> None:
+    front = front_of("residual")
+    candidates = find_candidates(front, CONFIG, everything=False)
+    assert not front.is_quantised
+    assert not any("i8" in each.descriptor for found in candidates.variants.values() for each in found)
+
+
+def test_weights_beyond_8_bits_stay_floats_unless_8_bits_are_asked_for(front_of_model: FrontOfModel) -> None:
+    front = front_of_model(one_convolution(zero=70))
+    (layer,) = _multiplying(front)
+    found = find_candidates(front, CONFIG).variants[layer.task.key]
+    quantising = [each for each in found if each.descriptor.startswith("cpu:i8/conv2d.tiles{")]
+    assert quantising
+    asked = replace(CONFIG, precision=Precision.INT8)
+    assert not any(permits(front, CONFIG)(layer, each) for each in quantising)
+    assert all(permits(front, asked)(layer, each) for each in quantising)
+    exact = front_of_model(one_convolution(zero=128))
+    (layer,) = _multiplying(exact)
+    assert all(permits(exact, CONFIG)(layer, each) for each in quantising)
+
+
+def test_a_product_with_a_range_of_run_time_is_one_of_whole_numbers(front_of_model: FrontOfModel) -> None:
+    front = front_of_model(dynamic_product())
+    (layer,) = _multiplying(front)
+    assert {each.dtype for each in (layer.task.inputs[0], *layer.task.weights)} <= {"i8", "i32"}
+    assert not front.is_quantised
+
+
+@pytest.mark.parametrize("kind", ["int8", "uint8"])
+def test_a_network_in_8_bits_is_within_a_step(kind: str, front_of_model: FrontOfModel, tmp_path: Path) -> None:
+    front = front_of_model(network(kind))
+    names = [each.name for each in _multiplying(front)]
+    host = CompileConfig(threads=1, jobs=1, pins=tuple(Pin(each, "cpu:i8/*.tiles{*") for each in names))
+    candidates = find_candidates(front, host, everything=False)
+    if not all(any("i8/" in each for each in _descriptors(candidates, layer)) for layer in _multiplying(front)):
+        pytest.skip("this CPU has no matrix unit for whole numbers")
+    recipe = guessed_recipe(front, candidates.variants, host)
+    with WorkerPool(1) as pool:
+        (built,) = Builder(front, pool, tmp_path, host, silent).build([recipe])
+    expected = OnnxRuntimeReference(front.path, threads=1)(front.samples)[0]
+    with Session(built.files.module, threads=1) as session:
+        found = session.run(None, front.samples)[0]
+    assert len(np.unique(expected)) > 5
+    assert np.abs(found - expected).max() <= 1.01 * STEP

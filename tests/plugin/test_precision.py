@@ -1,0 +1,223 @@
+"""Networks in bf16 as the user of the command line meets them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sartor.codegen.routine import Variant
+from sartor.config import CompileConfig, Precision
+from sartor.dialect_passes.annotate import Candidates
+from sartor.errors import UsageError
+from sartor.front_job import Front
+from sartor.pipeline import find_candidates, replay_plan
+from sartor.runtime import tiles
+from sartor.runtime.manifest import read_manifest
+from sartor.runtime.reference import OnnxRuntimeReference, relative_error
+from sartor.runtime.session import Session
+from sartor.runtime.tiles import unusable
+from sartor.tuning.plan import Plan
+from tests.plugin.calling import Result, assert_refused, call, parsed
+
+ModelFile = Callable[[str], Path]
+FrontOf = Callable[[str], Front]
+MODEL = "residual"
+PIN = "conv*=cpu:bf16/*"
+TILES = "conv*=cpu:bf16/*.tiles*"
+NARROW_ERROR = 1e-2
+
+needs_tiles = pytest.mark.skipif(
+    bool(unusable(["amx-bf16"])), reason="there is no matrix unit that this process may use"
+)
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A network whose convolutions are pinned to bf16."""
+
+    module: Path
+    plan: Path
+    summary: dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("precision") / "tuning.db"
+
+
+@pytest.fixture
+def compile_(database: Path, model_file: ModelFile, tmp_path: Path) -> Callable[..., Result]:
+    def run(*options: object) -> Result:
+        output = tmp_path / "net.vmfb"
+        return call("compile-to-vmfb", model_file(MODEL), "-o", output, *_options(database), "--json", *options)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def pinned(database: Path, model_file: ModelFile) -> Compiled:
+    return _pinned(database, model_file, "pinned", PIN)
+
+
+@pytest.fixture(scope="module")
+def tiled(database: Path, model_file: ModelFile) -> Compiled:
+    """The same on the matrix unit."""
+    return _pinned(database, model_file, "tiled", TILES)
+
+
+def _options(database: Path) -> list[object]:
+    return ["--tuning-db", database, "--threads", 1]
+
+
+def _pinned(database: Path, model_file: ModelFile, name: str, pin: str) -> Compiled:
+    module, plan = database.parent / f"{name}.vmfb", database.parent / f"{name}.json"
+    options = [*_options(database), "--precision", "bf16", "--pin", pin, "--save-plan", plan, "--json"]
+    return Compiled(module, plan, parsed(call("compile-to-vmfb", model_file(MODEL), "-o", module, *options)))
+
+
+def _texts(plan: Plan) -> list[str]:
+    return [*(each.variant for each in plan.layers), *(f"{each.source} {each.target}" for each in plan.adapts)]
+
+
+def test_a_network_in_bf16_is_as_exact_as_that_allows(
+    pinned: Compiled, front_of: FrontOf, model_file: ModelFile
+) -> None:
+    feeds = front_of(MODEL).samples
+    with Session(pinned.module, threads=1) as session:
+        found = relative_error(session.run(None, feeds), OnnxRuntimeReference(model_file(MODEL), threads=1)(feeds))
+    assert 1e-5 < found < NARROW_ERROR
+    assert found == pytest.approx(pinned.summary["relative_error"])
+    plan = Plan.load(pinned.plan)
+    assert all(each.variant.startswith("cpu:bf16/") for each in plan.layers)
+    assert {(each.source, each.target) for each in plan.adapts} >= {("cpu:bf16@nhwc", "cpu:f32@nchw")}
+
+
+def test_bf16_is_taken_only_where_it_is_asked_for(compile_: Callable[..., Result], tmp_path: Path) -> None:
+    summary = parsed(compile_("--save-plan", tmp_path / "plan.json"))
+    assert not [each for each in _texts(Plan.load(tmp_path / "plan.json")) if "bf16" in each]
+    assert summary["relative_error"] < 1e-5
+
+
+def test_what_bf16_cannot_keep_is_left_to_f32(compile_: Callable[..., Result], tmp_path: Path) -> None:
+    options = ("--precision", "bf16", "--max-error", "1e-5", "--save-plan", tmp_path / "plan.json")
+    summary = parsed(compile_(*options))
+    assert not [each for each in _texts(Plan.load(tmp_path / "plan.json")) if "bf16" in each]
+    assert summary["relative_error"] < 1e-5
+
+
+def test_pins_to_what_is_too_inexact_end_with_the_nearest_error(compile_: Callable[..., Result]) -> None:
+    refused = compile_("--precision", "bf16", "--max-error", "1e-5", "--pin", PIN)
+    assert_refused(refused, 5, "the error limit of 1e-05 cannot be met", "allow that much")
+
+
+def test_a_pin_to_bf16_alone_does_not_ask_for_it(compile_: Callable[..., Result]) -> None:
+    assert_refused(compile_("--pin", PIN), 5, "fits its pins")
+
+
+def test_the_plan_replays_to_the_same_bytes(pinned: Compiled, model_file: ModelFile, tmp_path: Path) -> None:
+    """Without a precision or an error: the plan says what it rounds."""
+    again = tmp_path / "again.vmfb"
+    summary = parsed(call("compile-to-vmfb", model_file(MODEL), "-o", again, "--plan", pinned.plan, "--json"))
+    assert again.read_bytes() == pinned.module.read_bytes()
+    assert summary["relative_error"] == pinned.summary["relative_error"]
+
+
+def test_a_replayed_module_keeps_to_the_error_that_is_named(
+    pinned: Compiled, model_file: ModelFile, tmp_path: Path
+) -> None:
+    output = tmp_path / "net.vmfb"
+    refused = call("compile-to-vmfb", model_file(MODEL), "-o", output, "--plan", pinned.plan, "--max-error", "1e-5")
+    assert_refused(refused, 4, "--max-error allows more")
+    assert not output.exists()
+
+
+def test_the_same_is_compiled_twice(pinned: Compiled, database: Path, model_file: ModelFile) -> None:
+    again = _pinned(database, model_file, "again", PIN)
+    assert again.module.read_bytes() == pinned.module.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--precision", "bf16", "--max-error", "-1"], "--max-error"),
+        (["--precision", "bf16", "--plan", "p.json"], "--precision"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(
+    model_file: ModelFile, tmp_path: Path, options: list[str], said: str
+) -> None:
+    result = call("compile-to-vmfb", model_file(MODEL), "-o", tmp_path / "net.vmfb", *options, folder=tmp_path)
+    assert_refused(result, 2, said)
+
+
+def test_an_unknown_precision_is_refused(model_file: ModelFile, tmp_path: Path) -> None:
+    result = call("compile-to-vmfb", model_file(MODEL), "-o", tmp_path / "net.vmfb", "--precision", "bf8")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert "bf8" in result.stderr
+
+
+@needs_tiles
+class TestTiles:
+    """Where this process may use the matrix unit."""
+
+    def test_the_module_says_what_it_needs(self, tiled: Compiled, pinned: Compiled) -> None:
+        assert read_manifest(tiled.module).features == ("amx-bf16",)
+        shown = call("sartor", "inspect", tiled.module)
+        assert "needs of the CPU" in shown.stdout
+        assert "amx-bf16" in shown.stdout
+        has_tiles = any(".tiles{" in each.variant for each in Plan.load(pinned.plan).layers)
+        assert read_manifest(pinned.module).features == (("amx-bf16",) if has_tiles else ())
+
+    def test_stock_tools_run_it_in_a_process_that_never_asked(
+        self, tiled: Compiled, front_of: FrontOf, tmp_path: Path
+    ) -> None:
+        feeds = front_of(MODEL).samples
+        with Session(tiled.module, threads=1) as session:
+            (expected,) = session.run(None, feeds)
+        np.save(tmp_path / "x.npy", feeds["x"])
+        for device in ("local-sync", "local-task"):
+            tool = [str(Path(sys.executable).parent / "iree-run-module"), f"--device={device}", "--function=main_graph"]
+            files = [f"--module={tiled.module}", f"--input=@{tmp_path / 'x.npy'}", f"--output=@{tmp_path / 'y.npy'}"]
+            subprocess.run([*tool, *files], check=True, capture_output=True, timeout=60)
+            np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), expected)
+
+    def test_where_they_are_refused_the_module_does_not_run(
+        self, tiled: Compiled, refused: None, model_file: ModelFile, tmp_path: Path
+    ) -> None:
+        result = call("sartor", "run", tiled.module)
+        assert_refused(result, 6, "needs amx-bf16, which this CPU lacks or its operating system withholds")
+        with pytest.raises(UsageError, match="no routine for layer 'conv1' that this version offers"):
+            replay_plan(model_file(MODEL), Plan.load(tiled.plan), tmp_path / "net.vmfb", CompileConfig(threads=1))
+
+    def test_where_they_are_refused_layers_have_other_routines(self, refused: None, front_of: FrontOf) -> None:
+        config = CompileConfig(threads=1, precision=Precision.BF16)
+        found = find_candidates(front_of(MODEL), config)
+        reasons = {each.reason for each in found.rejections if each.routine == "tiles"}
+        assert "the operating system does not let programs use the CPU's amx-bf16" in reasons
+        assert not [each for each in _variants(found) if each.implementation.needs]
+        assert any(each.dtype == "bf16" for each in _variants(found))
+        granted = replace(config, target=replace(config.target, architecture="sapphirerapids", withheld=()))
+        assert any(each.implementation.needs for each in _variants(find_candidates(front_of(MODEL), granted)))
+
+    @pytest.fixture
+    def refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Linux says no."""
+        monkeypatch.setattr(tiles, "tiles_granted", lambda: False)
+
+
+def _variants(found: Candidates) -> list[Variant]:
+    return [each for variants in found.variants.values() for each in variants]
+
+
+def test_the_plan_in_the_module_is_the_plan_that_was_saved(pinned: Compiled) -> None:
+    saved = Plan.load(pinned.plan)
+    assert Plan.from_json(read_manifest(pinned.module).plan, "the module") == saved.unmeasured()
+    assert "cpu:bf16@nhwc" in json.dumps(saved.to_json())
