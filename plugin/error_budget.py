@@ -65,14 +65,15 @@ def assignment_of(recipe: Recipe, graph: LayerGraph) -> dict[str, str]:
 def assess(tables: Tables, sensitivities: Sensitivities) -> tuple[Tables, ErrorBudget | None]:
     """The tables with what rounding each layer costs, and the budget that plans have to keep.
 
-    There is no budget to keep where nothing is narrower, or everything together is within what is allowed.
+    There is no budget to keep where nothing is narrower, or everything together is within what is allowed. The 8 bits
+    of a quantised model are its own precision, and no rounding.
 
     Raises:
         UsageError: if the samples cannot be read, or the user's measure fails on them.
         CompileError: if a worker dies.
     """
     config, graph = sensitivities.config, sensitivities.front.graph
-    pairs = narrow_pairs(graph, tables)
+    pairs = {pair for pair in narrow_pairs(graph, tables) if pair[1] in config.precision.types}
     if not pairs:
         return tables, None
     # Sorted by how fine the types are, so that the coarsest of a layer's stays.
@@ -97,7 +98,9 @@ def _with_fusions(graph: LayerGraph, rounding: Mapping[Pair, float]) -> dict[Pai
 
 
 def _simulated(recipe: Recipe, sensitivities: Sensitivities) -> float:
-    return sensitivities.together(assignment_of(recipe, sensitivities.front.graph))
+    assigned = assignment_of(recipe, sensitivities.front.graph)
+    allowed = sensitivities.config.precision.types
+    return sensitivities.together({name: dtype for name, dtype in assigned.items() if dtype in allowed})
 
 
 @dataclass(frozen=True)

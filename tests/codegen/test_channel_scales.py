@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from sartor.codegen.channel_scales import channel_scales
-from sartor.codegen.packing import Packing, Quantise, Reshape, Transpose
+from sartor.codegen.layer import TensorType
+from sartor.codegen.packing import Packing, PadTo, Quantise, Reshape, Transpose
 
 
 def _weights(least: int, most: int, shape: tuple[int, ...], seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -52,3 +53,12 @@ def test_packed_numbers_are_those_of_the_model() -> None:
     packed = packing.apply(reals)
     assert packing.is_exact(reals)
     assert np.array_equal(packed[:, : 16 * 8].reshape(32, 8), numbers)
+
+
+@pytest.mark.parametrize("taps", [(), (2, 3)])
+def test_the_type_is_that_of_what_is_packed(taps: tuple[int, ...]) -> None:
+    _, reals = _weights(-128, 127, (20, 8, 5, 3), seed=6)
+    steps = (PadTo((32, 8, 5, 3)), Reshape((2, 16, 8, 5, 3)))
+    packing = Packing((Quantise(0, 16, steps, taps),))
+    weight = TensorType.of(reals.shape, reals.dtype)
+    assert packing.type_of(weight).shape == packing.apply(reals).shape

@@ -18,7 +18,7 @@ from sartor.config import CompileConfig, Precision
 from sartor.dialect_passes.annotate import Candidates
 from sartor.front_job import Front, Refusal, run_front
 from sartor.permitted import permits
-from sartor.pipeline import find_candidates
+from sartor.pipeline import compile_model, find_candidates, replay_plan
 from sartor.progress import silent
 from sartor.recipe import guessed_recipe
 from sartor.runtime.reference import OnnxRuntimeReference
@@ -83,6 +83,18 @@ def test_weights_beyond_8_bits_stay_floats_unless_8_bits_are_asked_for(front_of_
     exact = front_of_model(one_convolution(zero=128))
     (layer,) = _multiplying(exact)
     assert all(permits(exact, CONFIG)(layer, each) for each in quantising)
+
+
+def test_a_quantised_model_is_tuned_checked_and_replayed(tmp_path: Path) -> None:
+    model, module = tmp_path / "model.onnx", tmp_path / "net.vmfb"
+    onnx.save(network(), model)
+    config = CompileConfig(threads=1, jobs=2, database=tmp_path / "tuning.db")
+    artifact = compile_model(model, module, config)
+    assert artifact.error is not None
+    assert artifact.error < 5e-2
+    first = module.read_bytes()
+    replay_plan(model, artifact.plan, module, config)
+    assert module.read_bytes() == first
 
 
 def test_a_product_with_a_range_of_run_time_is_one_of_whole_numbers(front_of_model: FrontOfModel) -> None:
