@@ -93,8 +93,10 @@ def test_a_network_in_bf16_is_as_exact_as_that_allows(
     feeds = front_of(MODEL).samples
     with Session(pinned.module, threads=1) as session:
         found = relative_error(session.run(None, feeds), OnnxRuntimeReference(model_file(MODEL), threads=1)(feeds))
-    assert 1e-5 < found < NARROW_ERROR
-    assert found == pytest.approx(pinned.summary["relative_error"])
+    # The summary tells the worst of all samples, of which these feeds are the first.
+    worst = pinned.summary["relative_error"]
+    assert 1e-5 < found <= worst * (1 + 1e-6)
+    assert worst < NARROW_ERROR
     plan = Plan.load(pinned.plan)
     assert all(each.variant.startswith("cpu:bf16/") for each in plan.layers)
     assert {(each.source, each.target) for each in plan.adapts} >= {("cpu:bf16@nhwc", "cpu:f32@nchw")}
