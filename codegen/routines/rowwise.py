@@ -34,7 +34,7 @@ class Rowwise:
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
         if task.kind is not LayerKind.FIXED:
             return Rejected("not a layer without a root in ONNX's layout")
-        machine = kernel_machine(task, target)
+        machine = kernel_machine(task, target, self.storage)
         if isinstance(machine, Rejected):
             return machine
         rows = math.prod(task.results[0].shape[:-1])
@@ -49,7 +49,7 @@ class Rowwise:
         Raises:
             ValueError: if there is none.
         """
-        machine = kernel_machine(task, target)
+        machine = kernel_machine(task, target, self.storage)
         if isinstance(machine, Rejected):
             raise ValueError(machine.reason)
         draft = Draft.plain(task)

@@ -46,6 +46,8 @@ needs_tiles = pytest.mark.skipif(bool(unusable(["amx-bf16"])), reason=NO_TILES)
 
 # Rounding to eight bits, and sums of f32 in another order.
 ROUNDING, REORDERING = 2.0**-8, 1e-5
+# The error function for results in bf16, relative to the largest number that it is multiplied by.
+ROUGH_ERF = 2e-4
 
 # Every parameter set is tried on these, the first one on the others.
 THOROUGH = ("seven_rows", "few_stride2", "many_rows", "apart_stride3")
@@ -60,7 +62,7 @@ FOR_OTHER_CPUS = (
         "odd",
         "many",
     ),
-    *("few1", "few3", "depth33", "single_row", "joined", "softmax"),
+    *("few1", "few3", "depth33", "single_row", "joined_few", "softmax"),
 )
 # They multiply, but not as kernels do.
 REFUSED = ("depth1", "column1", "one_number")
@@ -96,7 +98,8 @@ def _wrong(program: Program, subject: Subject) -> dict[str, float]:
     """The worst difference, as a multiple of what is allowed, of each implementation that is not right."""
     inputs = [_rounded(each) for each in subject.inputs()]
     expected = run(program, subject, "stock", inputs).astype(np.float64)
-    allowed = ROUNDING * np.abs(expected) + REORDERING * np.abs(expected).max()
+    inexact = ROUGH_ERF if "math.erf" in subject.layer.task.body else REORDERING
+    allowed = ROUNDING * np.abs(expected) + inexact * np.abs(expected).max()
     assert allowed.any()
     worst = {
         name: float((np.abs(run(program, subject, name, inputs) - expected) / allowed).max())
