@@ -31,8 +31,17 @@ def _cut(asm: Assembler, extent: int, shares: int, index: Index) -> Index:
 
 def largest_share(extent: int, shares: int) -> int:
     """Length of the longest share, which rounding may make another one than the first."""
+    return max(_lengths(extent, shares))
+
+
+def smallest_share(extent: int, shares: int) -> int:
+    """Length of the shortest share."""
+    return min(_lengths(extent, shares))
+
+
+def _lengths(extent: int, shares: int) -> list[int]:
     cuts = [extent - -(-((shares - index) ** 2) * extent // shares**2) for index in range(shares + 1)]
-    return max(end - first for first, end in pairwise(cuts))
+    return [end - first for first, end in pairwise(cuts)]
 
 
 def many_shares(extent: int, threads: int) -> int:

@@ -14,7 +14,7 @@ from sartor.codegen.kernels.access import Access, ImageStrides
 from sartor.codegen.kernels.assembler import Assembler, Index
 from sartor.codegen.kernels.epilogue import Epilogue
 from sartor.codegen.kernels.matrix_unit import ROWS, TILES, TileElement
-from sartor.codegen.kernels.shares import largest_share
+from sartor.codegen.kernels.shares import largest_share, smallest_share
 from sartor.codegen.kernels.staging import Staging, most_rows
 from sartor.codegen.kernels.tile_tiling import TileTiling
 from sartor.codegen.kernels.tile_writer import TileWriter
@@ -162,6 +162,12 @@ class TileContraction:
     def largest_share(self) -> int:
         """Units of the workgroup that has most."""
         return largest_share(self.units, self.tiling.row_groups)
+
+    @property
+    def fewest_blocks(self) -> int:
+        """Blocks of a panel in the smallest share that is not empty."""
+        units = max(1, smallest_share(self.units, self.tiling.row_groups))
+        return units if self.rows.output == 1 else units * self.column_blocks
 
     @property
     def workspace(self) -> TensorType | None:

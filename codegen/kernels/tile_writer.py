@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from sartor.codegen.iree_compiler import ir
-from sartor.codegen.kernels.assembler import Assembler, Index
+from sartor.codegen.kernels.assembler import Assembler, Condition, Index
 from sartor.codegen.kernels.matrix_unit import ROW_BYTES, ROWS, TILES, MatrixUnit, TileShape
 from sartor.codegen.kernels.nest import Panel
 from sartor.codegen.kernels.shares import share
@@ -52,6 +52,7 @@ class TileWriter:
         self._unit.open(self._shapes())
         self._first = units[0] if of.rows.output == 1 else asm.mul(units[0], of.column_blocks)
         panels = share(asm, of.panels, of.tiling.panel_groups, self._group[1])
+        self._first_panel = panels[0]
         asm.repeat(*panels, 1, lambda index: self._panel(index, units))
         self._unit.close()
 
@@ -170,8 +171,7 @@ class TileWriter:
         """One chunk: each tile of pixels by each of filters."""
         of, unit, tiling = self._of, self._unit, self._of.tiling
         line, pixel = self._steps()
-        size = of.element.bytes
-        step = unit.step(pixel * size)
+        step = unit.step(pixel * of.element.bytes)
         for number, (row, tile) in enumerate(self._spots):
             distance = row * line + of.offsets[tile] * pixel
             unit.load(self._pixels + number, unit.address(memory, self._asm.add(start, distance)), step)
@@ -181,22 +181,41 @@ class TileWriter:
             unit.load(turn, where, unit.step(ROW_BYTES))
             for number in range(len(self._spots)):
                 unit.multiply(of.element, number * tiling.vectors + vector, self._pixels + number, turn)
-        self._fetch(block, filters)
+        self._fetch_filters(block, filters)
+        if of.rows.output == 1 and not of.is_staged:
+            self._fetch_pixels(block, start, pixel)
 
-    def _fetch(self, block: Block, filters: Index) -> None:
-        """Fetch what the first block of a panel reads soon: the others find it in the cache."""
+    def _fetch_filters(self, block: Block, filters: Index) -> None:
+        """Fetch filters that come from memory: each block a part of the next panel's, so that memory is never waited
+        for while nothing is computed. For the first panel that was too early; its first block fetches all its own."""
         of, asm = self._of, self._asm
         if not of.streams:
             return
         line = _LINE_BYTES // of.element.bytes
         lines = of.tiling.vectors * of.tile // line
-        start = asm.add(filters, _AHEAD_BYTES // of.element.bytes)
+        ordinal = asm.sub(block.ordinal, self._first)
+        part = -(-lines // of.fewest_blocks)
+        start = asm.add(filters, of.panel, asm.mul(ordinal, part * line))
+        asm.when(asm.within(ordinal, -(-lines // part)), lambda: self._fetch(self._filters, start, line, part))
+        is_first = asm.all_of(asm.equal(ordinal, 0), self._is_first(block.panel))
+        ahead = asm.add(filters, _AHEAD_BYTES // of.element.bytes)
+        asm.when(is_first, lambda: self._fetch(self._filters, ahead, line, lines))
 
-        def fetch() -> None:
-            for number in range(lines):
-                asm.prefetch(self._filters, asm.add(start, number * line))
+    def _fetch_pixels(self, block: Block, start: Index, pixel: int) -> None:
+        """Fetch what the next block reads of the image: its pixels are too far apart for the hardware to. The other
+        panels find it in the cache."""
+        of, asm = self._of, self._asm
+        size = of.offsets[-1] + of.tiling.pixels
+        ahead = asm.add(start, size * pixel)
+        asm.when(self._is_first(block.panel), lambda: self._fetch(self._image, ahead, pixel, size))
 
-        asm.when(asm.equal(block.ordinal, self._first), fetch)
+    def _is_first(self, panel: Panel) -> Condition:
+        """Whether a panel is the first of its share."""
+        return self._asm.equal(panel.index, self._first_panel)
+
+    def _fetch(self, memory: ir.Value, start: Index, step: int, count: int) -> None:
+        for number in range(count):
+            self._asm.prefetch(memory, self._asm.add(start, number * step))
 
     def _steps(self) -> tuple[int, int]:
         """Distance of what neighbouring rows and neighbouring pixels of the result read."""
