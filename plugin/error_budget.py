@@ -79,8 +79,8 @@ def assess(tables: Tables, sensitivities: Sensitivities) -> tuple[Tables, ErrorB
     # Sorted by how fine the types are, so that the coarsest of a layer's stays.
     narrowest = dict(sorted(pairs, key=lambda pair: (_NARROW.index(pair[1]), pair)))
     error = sensitivities.together(narrowest)
-    free = error <= _SAFE * config.max_error
-    _LOG.info("all layers in the narrowest types together err by %.2g, %g is allowed", error, config.max_error)
+    free = error <= _SAFE * config.allowed_error
+    _LOG.info("all layers in the narrowest types together err by %.2g, %g is allowed", error, config.allowed_error)
     rounding = sensitivities.contributions(pairs, roughly=free)
     tables = replace(tables, rounding=_with_fusions(graph, rounding))
     return tables, None if free else ErrorBudget(config, lambda each: _simulated(each, sensitivities))
@@ -163,11 +163,11 @@ class ErrorBudget:
                 break
             tried = _Tried(bound, recipes[0].needed[Quantity.ERROR], self.simulate(recipes[0]))
             _LOG.info("a plan within %s errs by %.2g in simulation", bound, tried.error)
-            if tried.error > _SAFE * self.config.max_error:
+            if tried.error > _SAFE * self.config.allowed_error:
                 bad = tried
             else:
                 good, best = tried, _faster(recipes, best)
-                if bad is None or tried.error >= _ENOUGH * self.config.max_error:
+                if bad is None or tried.error >= _ENOUGH * self.config.allowed_error:
                     break
             bound = self._next(tried, good, bad)
             if bound is None:
@@ -182,7 +182,7 @@ class ErrorBudget:
         ceiling = bad.needed if bad is not None else math.inf
         if ceiling <= floor * _APART or not ceiling:
             return None
-        ratio = _AIM * self.config.max_error / tried.error if tried.error else math.inf
+        ratio = _AIM * self.config.allowed_error / tried.error if tried.error else math.inf
         wanted = moved(tried.needed, self.config.error_measure, ratio) if math.isfinite(ratio) else math.inf
         if floor * _APART < wanted < ceiling / _APART:
             return wanted

@@ -10,8 +10,9 @@ from sartor.codegen.layer import Layer, ValueRef
 from sartor.codegen.layouts import CHANNELS_LAST
 from sartor.codegen.operation_count import operation_count
 from sartor.codegen.routine import Variant, dtype_of
+from sartor.codegen.routines import LOW_PRECISION
 from sartor.codegen.stitch import ENTRY, PARAMETER_SCOPE
-from sartor.config import CompileConfig
+from sartor.config import CompileConfig, Precision
 from sartor.dialect_passes.form_layers import LayerGraph
 from sartor.dialect_passes.split_layers import apply_choices
 from sartor.errors import InfeasibleError, UsageError
@@ -271,6 +272,12 @@ def _target_options(plan: Plan) -> str:
     """Options of the command line that name a plan's target."""
     device, _, architecture = plan.target.partition(":")
     return f"--target {device} {'--cpu' if device == 'cpu' else '--arch'} {architecture}"
+
+def precision_of(plan: Plan) -> Precision:
+    """The precision that a plan's layers are computed in: f32, or all where one is narrower."""
+    types = {each.variant.partition(":")[2].partition("/")[0] for each in plan.layers}
+    return Precision.MIXED if types & LOW_PRECISION.keys() else Precision.F32
+
 
 
 def _variants_of(plan: Plan, graph: LayerGraph, candidates: Mapping[str, tuple[Variant, ...]]) -> dict[str, Variant]:
