@@ -38,7 +38,7 @@ from sartor.net_runner import NetRunner
 from sartor.permitted import permitted_candidates, permitted_routines
 from sartor.profiling import Profiler
 from sartor.progress import Progress, silent
-from sartor.ranging import ranges_of
+from sartor.ranging import ranges_of, with_children
 from sartor.recipe import Recipe, guessed_recipe, precision_of, recipe_of_plan, unsplit_recipe
 from sartor.refining import Refiner
 from sartor.sample_sets import sample_set
@@ -85,7 +85,7 @@ def compile_model(model: Path, output: Path, config: CompileConfig, progress: Pr
     with _workspace(config) as (pool, directory), Store.open(config.database) as store:
         front = load_front(model, config, pool, progress, directory)
         calibration = calibrate(front, config, pool, progress)
-        front = replace(front, ranges={**calibration.ranges.values, **front.ranges})
+        front = replace(front, ranges=with_children(front.graph, {**calibration.ranges.values, **front.ranges}))
         candidates = find_candidates(front, config, everything=False)
         if not runs_here(config.target):
             return _compile_only(front, candidates, pool, directory, output, config, progress)

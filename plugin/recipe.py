@@ -18,7 +18,7 @@ from sartor.dialect_passes.split_layers import apply_choices
 from sartor.errors import InfeasibleError, UsageError
 from sartor.front_job import Front
 from sartor.permitted import permits
-from sartor.ranging import named_ranges
+from sartor.ranging import Values, named_ranges
 from sartor.runtime.manifest import Manifest
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 from sartor.tuning.fused_choices import chosen_layers
@@ -97,7 +97,12 @@ def split_recipe(front: Front, tables: Tables, selection: Selection, config: Com
 
 def _used_ranges(front: Front, graph: LayerGraph, variants: Mapping[str, Variant]) -> dict[ValueRef, QuantisedRange]:
     """Ranges of what the layers quantise, in the order in which they come to it."""
-    used = (layer.value(each) for layer in graph.layers for each in variants[layer.name].implementation.ranges)
+    used = (
+        ref
+        for layer in graph.layers
+        for each in variants[layer.name].implementation.ranges
+        for ref in (Values.written(layer) if each is None else (layer.inputs[each],))
+    )
     return {ref: front.ranges[ref] for ref in used}
 
 
@@ -268,16 +273,16 @@ def recipe_of_plan(
     return Recipe(unmeasured, graph, _variants_of(plan, graph, candidates))
 
 
-def _target_options(plan: Plan) -> str:
-    """Options of the command line that name a plan's target."""
-    device, _, architecture = plan.target.partition(":")
-    return f"--target {device} {'--cpu' if device == 'cpu' else '--arch'} {architecture}"
-
 def precision_of(plan: Plan) -> Precision:
     """The precision that a plan's layers are computed in: f32, or all where one is narrower."""
     types = {each.variant.partition(":")[2].partition("/")[0] for each in plan.layers}
     return Precision.MIXED if types & LOW_PRECISION.keys() else Precision.F32
 
+
+def _target_options(plan: Plan) -> str:
+    """Options of the command line that name a plan's target."""
+    device, _, architecture = plan.target.partition(":")
+    return f"--target {device} {'--cpu' if device == 'cpu' else '--arch'} {architecture}"
 
 
 def _variants_of(plan: Plan, graph: LayerGraph, candidates: Mapping[str, tuple[Variant, ...]]) -> dict[str, Variant]:
