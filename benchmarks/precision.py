@@ -88,8 +88,8 @@ def _ours(model: Path, directory: Path, config: CompileConfig) -> Iterator[tuple
     yield _UNTUNED, sartor_peer(path, config.threads)
     for name, precision in _ROWS.items():
         path = directory / f"{model.stem}.{config.threads}.{name}.vmfb"
-        exact = CompileConfig().max_error if precision is Precision.F32 else config.max_error
-        compile_model(model, path, replace(config, precision=precision, max_error=exact))
+        allowed = None if precision is Precision.F32 else config.max_error
+        compile_model(model, path, replace(config, precision=precision, max_error=allowed))
         yield name, sartor_peer(path, config.threads)
 
 

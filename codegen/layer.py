@@ -143,10 +143,6 @@ class Layer:
     inputs: tuple[ValueRef, ...]
     weights: tuple[str, ...]
 
-    def value(self, slot: int | None) -> ValueRef:
-        """What an activation is; None asks for the first result."""
-        return ValueRef(self.name, 0) if slot is None else self.inputs[slot]
-
 
 @dataclass(frozen=True)
 class Fusion:

@@ -91,11 +91,14 @@ class Childnet:
         layer: name of the layer.
         descriptor: of the routine that this is to it.
         graph: the layers. Its inputs are the layer's activations, its one output is the layer's result.
+        parts_of: for values inside whose elements are elements of a value outside, that one: an activation of the layer
+            by its position, or the layer's result.
     """
 
     layer: str
     descriptor: str
     graph: LayerGraph
+    parts_of: tuple[tuple[ValueRef, ValueRef], ...] = ()
 
 
 def split_shared_pads(module: ir.Module) -> None:

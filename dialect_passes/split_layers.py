@@ -17,7 +17,7 @@ from sartor.codegen.im2col_children import patches_task, product_task
 from sartor.codegen.layer import Layer, NetworkValue, Task, ValueRef
 from sartor.codegen.machine import Machine, kernel_machine
 from sartor.codegen.operation_count import operation_count
-from sartor.codegen.part_children import dense_filters, groups_of_a_part, join_task, part_task, parts_task
+from sartor.codegen.part_children import dense_filters, groups_of_a_part, join_task, narrow_tail, part_task, parts_task
 from sartor.codegen.routine import dtype_of
 from sartor.codegen.target import Target
 from sartor.dialect_passes.form_layers import Childnet, LayerGraph
@@ -25,6 +25,9 @@ from sartor.dialect_passes.fuse_layers import apply_fusions, find_fusions
 
 CHILDNET = "childnet"
 """What descriptors of childnets have in the place of an operation."""
+
+PartsOf = tuple[tuple[ValueRef, ValueRef], ...]
+"""As ``Childnet`` has them."""
 
 # With fewer operations a layer in groups takes about as long as its children take to start.
 _FEWEST_OPERATIONS = 200_000
@@ -106,7 +109,7 @@ class _Splitter:
             (ValueRef(patches.name, 0), *others),
             (*_convolved(layer, sliding), *_followed(layer, sliding)),
         )
-        return self._childnet(layer, "patches", (patches, product))
+        return self._childnet(layer, "patches", (patches, product), _moved(patches, sliding))
 
     def _parts(self, layer: Layer, sliding: Sliding, parts: int) -> Childnet:
         """The image in parts, a dense convolution of each, and their results joined."""
@@ -121,7 +124,10 @@ class _Splitter:
         others = tuple(ValueRef(None, index) for index in sliding.tail_inputs) if tail else ()
         refs = (*(ValueRef(each.name, 0) for each in convolved), *others)
         joined = _child(layer, "join", join, refs, _followed(layer, sliding) if tail else ())
-        return self._childnet(layer, f"parts{{parts={parts}}}", (split, *convolved, joined))
+        parts_of = _moved(split, sliding)
+        if sliding.tail is None or narrow_tail(sliding, parts) is not None:
+            parts_of += tuple((ValueRef(each.name, 0), ValueRef(layer.name, 0)) for each in convolved)
+        return self._childnet(layer, f"parts{{parts={parts}}}", (split, *convolved, joined), parts_of)
 
     def _weights_of_parts(self, layer: Layer, sliding: Sliding, parts: int) -> list[tuple[str, ...]]:
         """Names of the weights of each part, which are new."""
@@ -135,19 +141,27 @@ class _Splitter:
             found.append(own)
         return found
 
-    def _childnet(self, layer: Layer, method: str, layers: tuple[Layer, ...]) -> Childnet:
+    def _childnet(self, layer: Layer, method: str, layers: tuple[Layer, ...], parts_of: PartsOf) -> Childnet:
         inputs = tuple(
             NetworkValue(f"{layer.name}:{index}", each, each.numpy_dtype.name)
             for index, each in enumerate(layer.task.inputs)
         )
         (result,) = layer.task.results
-        output = NetworkValue(layer.name, result, result.numpy_dtype.name, ValueRef(layers[-1].name, 0))
+        last = ValueRef(layers[-1].name, 0)
+        output = NetworkValue(layer.name, result, result.numpy_dtype.name, last)
         descriptor = f"{self.target.device}:{dtype_of(layer.task)}/{CHILDNET}.{method}"
-        return Childnet(layer.name, descriptor, LayerGraph(layers, inputs, (output,)))
+        graph = LayerGraph(layers, inputs, (output,))
+        return Childnet(layer.name, descriptor, graph, (*parts_of, (last, ValueRef(layer.name, 0))))
 
 
 def _child(layer: Layer, part: str, task: Task, inputs: tuple[ValueRef, ...], weights: tuple[str, ...] = ()) -> Layer:
     return Layer(f"{layer.name}/{part}", layer.nodes, task, inputs, weights)
+
+
+def _moved(child: Layer, sliding: Sliding) -> PartsOf:
+    """What a child's results are that only moves elements of the image; zeros beside it lie in every range."""
+    image = ValueRef(None, sliding.activation)
+    return tuple((ValueRef(child.name, index), image) for index in range(len(child.task.results)))
 
 
 def _convolved(layer: Layer, sliding: Sliding) -> tuple[str, ...]:

@@ -68,7 +68,8 @@ class CompileConfig:
     Attributes:
         target: device and architecture.
         threads: CPU workers to tune for.
-        max_error: how far outputs may be from ONNX Runtime's, by ``error_measure``.
+        max_error: how far outputs may be from ONNX Runtime's, by ``error_measure``; None for what is usual with the
+            precision, 1e-3 with f32 and 1e-2 below.
         precision: what routines may compute in.
         calibration: file or directory of samples, on which errors are measured; None for random values.
         calibration_method: how 8-bit forms are found on the samples.
@@ -90,7 +91,7 @@ class CompileConfig:
 
     target: Target = field(default_factory=lambda: Target.create("cpu"))
     threads: int = field(default_factory=default_threads)
-    max_error: float = DEFAULT_MAX_ERROR
+    max_error: float | None = None
     precision: Precision = Precision.F32
     calibration: Path | None = None
     calibration_method: CalibrationMethod = CalibrationMethod.MIN_MAX
@@ -124,6 +125,11 @@ class CompileConfig:
         if self.pareto is not None and self.pareto[0] is self.pareto[1]:
             raise UsageError(f"a Pareto front trades one quantity for another, not {self.pareto[0]} for itself")
         check_solver(self.selector, self.objective, self.limits)
+
+    @property
+    def allowed_error(self) -> float:
+        """How far outputs may be from ONNX Runtime's."""
+        return self.precision.usual_error if self.max_error is None else self.max_error
 
     @property
     def limits(self) -> Limits:

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from sartor.codegen.layer import Layer
+from sartor.codegen.layer import Layer, LayerKind
 from sartor.codegen.routine import Variant, dtype_of
 from sartor.config import CompileConfig
 from sartor.dialect_passes.form_layers import LayerGraph
@@ -26,6 +26,7 @@ from sartor.tuning.tables import Tables
 
 _LOG = logging.getLogger(__name__)
 _NARROW = (F16, BF16, I8)
+_MULTIPLYING = (LayerKind.CONVOLUTION, LayerKind.DEPTHWISE, LayerKind.CONTRACTION)
 _ROUNDS = 8
 # Shares of what is allowed: a simulated error above the first may be too much when the plan runs, one below the second
 # leaves time on the table, and the third is aimed at.
@@ -51,15 +52,23 @@ def narrow_pairs(graph: LayerGraph, tables: Tables) -> set[Pair]:
 
 
 def _units(graph: LayerGraph) -> list[tuple[tuple[str, ...], Layer]]:
-    """Everything that one kernel computes, with the names of the layers in it."""
-    return [*(((each.name,), each) for each in graph.layers), *((each.members, each.layer) for each in graph.fusions)]
+    """Everything that one kernel computes, with the names of the layers of the network that it is part of."""
+    return [
+        *(((each.name,), each) for each in graph.layers),
+        *((each.members, each.layer) for each in graph.fusions),
+        *(((net.layer,), child) for net in graph.childnets for child in net.graph.all_layers()),
+    ]
 
 
 def assignment_of(recipe: Recipe, graph: LayerGraph) -> dict[str, str]:
-    """What a split network's layers are rounded to, by the names in the graph before fusion."""
-    members = {each.layer.name: each.members for each in graph.fusions}
-    types = {layer.name: narrower_type(recipe.variants[layer.name], layer) for layer in recipe.graph.layers}
-    return {name: dtype for label, dtype in types.items() if dtype for name in members.get(label, (label,))}
+    """What a split network's layers are rounded to, by the names in the graph before fusion.
+
+    A layer that is made of children is rounded to the coarsest of their types.
+    """
+    names = {layer.name: members for members, layer in _units(graph)}
+    types = [(names[each.name], narrower_type(recipe.variants[each.name], each)) for each in recipe.graph.layers]
+    found = [(name, dtype) for members, dtype in types if dtype for name in members]
+    return dict(sorted(found, key=lambda pair: _NARROW.index(pair[1])))
 
 
 def assess(tables: Tables, sensitivities: Sensitivities) -> tuple[Tables, ErrorBudget | None]:
@@ -79,10 +88,10 @@ def assess(tables: Tables, sensitivities: Sensitivities) -> tuple[Tables, ErrorB
     # Sorted by how fine the types are, so that the coarsest of a layer's stays.
     narrowest = dict(sorted(pairs, key=lambda pair: (_NARROW.index(pair[1]), pair)))
     error = sensitivities.together(narrowest)
-    free = error <= _SAFE * config.max_error
-    _LOG.info("all layers in the narrowest types together err by %.2g, %g is allowed", error, config.max_error)
+    free = error <= _SAFE * config.allowed_error
+    _LOG.info("all layers in the narrowest types together err by %.2g, %g is allowed", error, config.allowed_error)
     rounding = sensitivities.contributions(pairs, roughly=free)
-    tables = replace(tables, rounding=_with_fusions(graph, rounding))
+    tables = replace(tables, rounding=_with_children(graph, _with_fusions(graph, rounding)))
     return tables, None if free else ErrorBudget(config, lambda each: _simulated(each, sensitivities))
 
 
@@ -94,6 +103,19 @@ def _with_fusions(graph: LayerGraph, rounding: Mapping[Pair, float]) -> dict[Pai
             errors = [rounding[name, dtype] for name in fusion.members if (name, dtype) in rounding]
             if errors:
                 found[fusion.layer.name, dtype] = joined(errors)
+    return found
+
+
+def _with_children(graph: LayerGraph, rounding: Mapping[Pair, float]) -> dict[Pair, float]:
+    """Contributions also of children: those that multiply share their layer's, others only move what is rounded."""
+    found = dict(rounding)
+    for net in graph.childnets:
+        multiplying = [each.name for each in net.graph.layers if each.task.kind in _MULTIPLYING]
+        for dtype in _NARROW:
+            if (net.layer, dtype) in rounding:
+                share = rounding[net.layer, dtype] / math.sqrt(len(multiplying))
+                own = {(each.name, dtype): share * (each.name in multiplying) for each in net.graph.layers}
+                found |= _with_children(net.graph, _with_fusions(net.graph, own))
     return found
 
 
@@ -163,11 +185,11 @@ class ErrorBudget:
                 break
             tried = _Tried(bound, recipes[0].needed[Quantity.ERROR], self.simulate(recipes[0]))
             _LOG.info("a plan within %s errs by %.2g in simulation", bound, tried.error)
-            if tried.error > _SAFE * self.config.max_error:
+            if tried.error > _SAFE * self.config.allowed_error:
                 bad = tried
             else:
                 good, best = tried, _faster(recipes, best)
-                if bad is None or tried.error >= _ENOUGH * self.config.max_error:
+                if bad is None or tried.error >= _ENOUGH * self.config.allowed_error:
                     break
             bound = self._next(tried, good, bad)
             if bound is None:
@@ -182,7 +204,7 @@ class ErrorBudget:
         ceiling = bad.needed if bad is not None else math.inf
         if ceiling <= floor * _APART or not ceiling:
             return None
-        ratio = _AIM * self.config.max_error / tried.error if tried.error else math.inf
+        ratio = _AIM * self.config.allowed_error / tried.error if tried.error else math.inf
         wanted = moved(tried.needed, self.config.error_measure, ratio) if math.isfinite(ratio) else math.inf
         if floor * _APART < wanted < ceiling / _APART:
             return wanted

@@ -61,7 +61,7 @@ class NetRunner:
         self._is_relative = self._measure.kind is MeasureKind.RELATIVE
         model = ModelProto.FromString(builder.front.skeleton)
         # What the model's own types round off is known as a relative error only.
-        allowed = builder.config.max_error
+        allowed = builder.config.allowed_error
         if self._is_relative:
             allowed = tolerance(model, allowed, is_quantised=builder.front.is_quantised)
         self._allowed = allowed

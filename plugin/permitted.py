@@ -13,6 +13,7 @@ from sartor.codegen.routines import LOW_PRECISION, routines_for
 from sartor.config import CompileConfig
 from sartor.dialect_passes.annotate import Candidates
 from sartor.front_job import Front
+from sartor.ranging import Values
 
 Permits = Callable[[Layer, Variant], bool]
 
@@ -29,11 +30,12 @@ def permitted_routines(front: Front, config: CompileConfig) -> tuple[Routine, ..
 def permits(front: Front, config: CompileConfig) -> Permits:
     """Whether a layer may run a variant.
 
-    A variant that quantises asks for ranges of what it reads and writes. Unless the user asks for 8 bits, its weights
-    must be whole numbers by a scale already, as those of a quantised model are; weights whose zero point takes them out
-    of 8 bits are not.
+    A variant that quantises asks for ranges of what it reads and writes; of several results it takes one. Unless the
+    user asks for 8 bits, its weights must be whole numbers by a scale already, as those of a quantised model are;
+    weights whose zero point takes them out of 8 bits are not.
     """
     exact: dict[tuple[str, Packing], bool] = {}
+    values = Values(front.graph)
 
     def is_exact(name: str, packing: Packing) -> bool:
         if (name, packing) not in exact:
@@ -42,7 +44,10 @@ def permits(front: Front, config: CompileConfig) -> Permits:
 
     def may_run(layer: Layer, variant: Variant) -> bool:
         code = variant.implementation
-        if not all(layer.value(each) in front.ranges for each in code.ranges):
+        if not all(values.read(layer, each) in front.ranges for each in code.ranges if each is not None):
+            return False
+        written = {front.ranges.get(each) for each in values.written(layer)} if None in code.ranges else set()
+        if None in written or len(written) > 1:
             return False
         if QUANTISED in config.precision.types:
             return True

@@ -38,8 +38,8 @@ from sartor.net_runner import NetRunner
 from sartor.permitted import permitted_candidates, permitted_routines
 from sartor.profiling import Profiler
 from sartor.progress import Progress, silent
-from sartor.ranging import ranges_of
-from sartor.recipe import Recipe, guessed_recipe, recipe_of_plan, unsplit_recipe
+from sartor.ranging import ranges_of, with_children
+from sartor.recipe import Recipe, guessed_recipe, precision_of, recipe_of_plan, unsplit_recipe
 from sartor.refining import Refiner
 from sartor.sample_sets import sample_set
 from sartor.selecting import PlanSelector
@@ -85,7 +85,7 @@ def compile_model(model: Path, output: Path, config: CompileConfig, progress: Pr
     with _workspace(config) as (pool, directory), Store.open(config.database) as store:
         front = load_front(model, config, pool, progress, directory)
         calibration = calibrate(front, config, pool, progress)
-        front = replace(front, ranges={**calibration.ranges.values, **front.ranges})
+        front = replace(front, ranges=with_children(front.graph, {**calibration.ranges.values, **front.ranges}))
         candidates = find_candidates(front, config, everything=False)
         if not runs_here(config.target):
             return _compile_only(front, candidates, pool, directory, output, config, progress)
@@ -123,12 +123,14 @@ def _compile_only(
 def replay_plan(model: Path, plan: Plan, output: Path, config: CompileConfig, progress: Progress = silent) -> Artifact:
     """Build a module from a plan, without measuring: the same model and plan give the same bytes.
 
+    The plan says what layers are computed in, and with that what error is usual.
+
     Raises:
         UsageError: if the plan was made for another model, target or version.
         CompileError: if the module's outputs are not ONNX Runtime's.
     """
     check_writable(output)
-    config = replace(config, threads=plan.threads)
+    config = replace(config, threads=plan.threads, precision=precision_of(plan))
     with _workspace(config) as (pool, directory):
         front = load_front(model, config, pool, progress, directory)
         front = replace(front, ranges={**front.ranges, **ranges_of(plan.ranges)})
@@ -220,7 +222,7 @@ def make_tuner(
         device=config.target.device,
         threads=config.threads,
         # What is measured serves later compilations too, which may allow more than this one.
-        max_error=max(config.max_error if config.error_measure == RELATIVE else 0.0, DEFAULT_MAX_ERROR),
+        max_error=max(config.allowed_error if config.error_measure == RELATIVE else 0.0, DEFAULT_MAX_ERROR),
         rounds=3 if slow else 12,
         seconds=4.0 if slow else 1.0,
     )

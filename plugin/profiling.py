@@ -260,7 +260,7 @@ class Profiler:
 
     def _nothing_right(self, runs: Sequence[Measurement]) -> CompileError | LimitError:
         """A network as exact as its precision lets it be is not wrong: the user wants more than that."""
-        allowed = self._config.max_error
+        allowed = self._config.allowed_error
         most = DEFAULT_MAX_ERROR if self._config.precision is Precision.F32 else _MOST_ROUNDED
         errors = [run.error for run in runs if run.status is Status.WRONG_RESULT and run.error is not None]
         if errors and allowed < min(errors) <= most:

@@ -10,14 +10,15 @@ from sartor.codegen.layer import Layer, ValueRef
 from sartor.codegen.layouts import CHANNELS_LAST
 from sartor.codegen.operation_count import operation_count
 from sartor.codegen.routine import Variant, dtype_of
+from sartor.codegen.routines import LOW_PRECISION
 from sartor.codegen.stitch import ENTRY, PARAMETER_SCOPE
-from sartor.config import CompileConfig
+from sartor.config import CompileConfig, Precision
 from sartor.dialect_passes.form_layers import LayerGraph
 from sartor.dialect_passes.split_layers import apply_choices
 from sartor.errors import InfeasibleError, UsageError
 from sartor.front_job import Front
 from sartor.permitted import permits
-from sartor.ranging import named_ranges
+from sartor.ranging import Values, named_ranges
 from sartor.runtime.manifest import Manifest
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 from sartor.tuning.fused_choices import chosen_layers
@@ -96,7 +97,12 @@ def split_recipe(front: Front, tables: Tables, selection: Selection, config: Com
 
 def _used_ranges(front: Front, graph: LayerGraph, variants: Mapping[str, Variant]) -> dict[ValueRef, QuantisedRange]:
     """Ranges of what the layers quantise, in the order in which they come to it."""
-    used = (layer.value(each) for layer in graph.layers for each in variants[layer.name].implementation.ranges)
+    used = (
+        ref
+        for layer in graph.layers
+        for each in variants[layer.name].implementation.ranges
+        for ref in (Values.written(layer) if each is None else (layer.inputs[each],))
+    )
     return {ref: front.ranges[ref] for ref in used}
 
 
@@ -265,6 +271,12 @@ def recipe_of_plan(
         return Recipe(unmeasured, front.graph, {})
     graph = apply_choices(front.graph, {each.layer for each in plan.layers})
     return Recipe(unmeasured, graph, _variants_of(plan, graph, candidates))
+
+
+def precision_of(plan: Plan) -> Precision:
+    """The precision that a plan's layers are computed in: f32, or all where one is narrower."""
+    types = {each.variant.partition(":")[2].partition("/")[0] for each in plan.layers}
+    return Precision.MIXED if types & LOW_PRECISION.keys() else Precision.F32
 
 
 def _target_options(plan: Plan) -> str:

@@ -37,5 +37,5 @@ def _more_exact(limits: Limits, recipe: Recipe, run: Measurement, config: Compil
     estimated = recipe.needed.get(Quantity.ERROR, 0.0)
     if not estimated or run.error is None or not math.isfinite(run.error):
         return None
-    ratio = _MARGIN * min(config.max_error / run.error, 1.0)
+    ratio = _MARGIN * min(config.allowed_error / run.error, 1.0)
     return Limits(limits.memory, moved(estimated, config.error_measure, ratio))

@@ -208,7 +208,9 @@ class _Data:
     def ranges(self, implementation: Implementation) -> dict[int | None, QuantisedRange]:
         """Of everything that code asks for; the result's is that of candidate 0, or of an adapt's own input."""
         results = self.results or self.inputs
-        return {each: _range(results[0] if each is None else self.inputs[each]) for each in implementation.ranges}
+        return {
+            each: _range(*(results if each is None else self.inputs[each : each + 1])) for each in implementation.ranges
+        }
 
     def copies(self, packings: tuple[Packing, ...], device: NativeDevice) -> list[list[DeviceArray]]:
         """The weights in these packings, so often that no cache keeps them until it is a copy's turn again.
@@ -231,8 +233,12 @@ class _Data:
         return [each.apply(array) for each, array in zip(packings, self.weights, strict=True)]
 
 
-def _range(array: Array) -> QuantisedRange:
-    return QuantisedRange.of(float(array.min(initial=0.0)), float(array.max(initial=0.0)))
+def _range(*arrays: Array) -> QuantisedRange:
+    low, high = (
+        min(float(each.min(initial=0.0)) for each in arrays),
+        max(float(each.max(initial=0.0)) for each in arrays),
+    )
+    return QuantisedRange.of(low, high)
 
 
 def _random(tensor: TensorType, random: np.random.Generator, scale: float = 1.0) -> Array:

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from sartor.codegen.chain import Chain, followers_of
-from sartor.codegen.iree_compiler import ir, shared_context
+from sartor.codegen.iree_compiler import arith, ir, shared_context, vector
 from sartor.codegen.kernels.access import Access
-from sartor.codegen.kernels.assembler import Assembler, Index
+from sartor.codegen.kernels.assembler import Assembler, Condition, Index
 from sartor.codegen.kernels.convolution import ImageLayer
 from sartor.codegen.kernels.nest import Accumulate, Nest, NestCode, Starts, Tile
 from sartor.codegen.kernels.shares import many_shares, share
@@ -63,20 +63,27 @@ class Part(NestCode):
 
     Attributes:
         image: how it is walked through.
+        is_copied: whether elements are moved as they are stored.
     """
 
     image: Access
+    is_copied: bool = False
 
     def accumulation(self, asm: Assembler, memories: Sequence[ir.Value]) -> Accumulate:
         """Emits the loads of a tile."""
 
         def load(tile: Tile, _: Starts) -> list[ir.Value]:
             memory, place = memories[self.image.memory], tile.place
-            return [
-                asm.load(memory, place.offset(asm, self.image, spot), spot.channels) for spot in tile.spots(self.lanes)
-            ]
+            read = asm.load_as_stored if self.is_copied else asm.load
+            return [read(memory, place.offset(asm, self.image, spot), spot.channels) for spot in tile.spots(self.lanes)]
 
         return load
+
+    def may_copy(self, asm: Assembler, memories: Sequence[ir.Value]) -> Condition:
+        """Whether the image's elements stand for the same in the result, and nothing else is done to them."""
+        if self.nest.epilogue.chain.followers:
+            return False
+        return _mean_the_same(asm, memories[self.image.memory], memories[self.nest.result.memory])
 
 
 @dataclass(frozen=True)
@@ -100,13 +107,29 @@ class Joining:
         return self.parts[0].lanes
 
     def write(self, asm: Assembler, memories: Sequence[ir.Value], group: tuple[Index, Index, Index]) -> None:
-        """Emit one workgroup's code."""
+        """Emit one workgroup's code; ranges of quantised images are known when it runs."""
+        copied = [part.may_copy(asm, memories) for part in self.parts]
 
         def every(row: Index) -> None:
-            for part in self.parts:
+            def write(part: Part) -> None:
                 part.write_rows(asm, memories, group[2], (row, asm.add(row, 1)))
 
+            for part, condition in zip(self.parts, copied, strict=True):
+                as_it_is = functools.partial(write, replace(part, is_copied=True))
+                asm.branch(condition, as_it_is, functools.partial(write, part))
+
         asm.repeat(*share(asm, self.parts[0].nest.rows.output, self.groups[0], group[0]), 1, every)
+
+
+def _mean_the_same(asm: Assembler, one: ir.Value, other: ir.Value) -> Condition:
+    """Whether equal elements of two memories stand for equal numbers."""
+    elements = [ir.MemRefType(memory.type).element_type for memory in (one, other)]
+    if elements[0] != elements[1] or not isinstance(elements[0], ir.IntegerType):
+        return elements[0] == elements[1]
+    scales = [asm.scale_of(memory) for memory in (one, other)]
+    steps = [vector.extract(each.step, [], [0]) for each in scales]
+    alike = arith.cmpf(arith.CmpFPredicate.OEQ, *steps)
+    return asm.all_of(alike, arith.cmpi(arith.CmpIPredicate.eq, *(each.number for each in scales)))
 
 
 def joining(layer: ImageLayer, tiling: Tiling) -> Joining:

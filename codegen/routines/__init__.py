@@ -87,6 +87,8 @@ _INTEGER: tuple[Routine, ...] = (
     Direct(storage="i8"),
     Product(storage="i8"),
     SlidingWindow(storage="i8"),
+    Join(storage="i8"),
+    Rowwise(storage="i8"),
     Stored(Stock(), "i8"),
     Stored(ChannelsLast(), "i8"),
 )
@@ -95,6 +97,8 @@ _HALF: tuple[Routine, ...] = (
     Direct(storage="f16"),
     Product(storage="f16"),
     SlidingWindow(storage="f16"),
+    Join(storage="f16"),
+    Rowwise(storage="f16"),
     Stored(Stock(), "f16"),
     Stored(ChannelsLast(), "f16"),
 )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from sartor.codegen.element_types import STORED_BY, conversion_function
 from sartor.codegen.iree_compiler import ir, shared_context
 from sartor.codegen.layer import LayerKind, Task, TensorType
-from sartor.codegen.layouts import QUANTISED, RANGE, physical_type, quantised, stored_as
+from sartor.codegen.layouts import RANGE, physical_type, quantised, stored_as
 from sartor.codegen.operations import body_of
 from sartor.codegen.routine import Implementation, Parameters, Rejected, Routine
 from sartor.codegen.snippet import inline
@@ -20,6 +20,8 @@ _MULTIPLYING = (LayerKind.CONVOLUTION, LayerKind.DEPTHWISE, LayerKind.CONTRACTIO
 @dataclass(frozen=True)
 class Stored:
     """A lowering that widens what it reads and rounds what it writes; IREE fuses both with its loops.
+
+    Several results in 8 bits have one range.
 
     Attributes:
         lowering: computes in ONNX's type.
@@ -40,8 +42,6 @@ class Stored:
             return Rejected("layers that multiply have routines of their own in this type")
         if any(each.dtype not in STORED_BY for each in task.results):
             return Rejected("its results are not all f32")
-        if self.storage == QUANTISED and len(task.results) != 1:
-            return Rejected("its results have ranges of their own")
         return self.lowering.parameters(task, target)
 
     def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:

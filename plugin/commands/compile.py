@@ -22,7 +22,6 @@ from sartor.commands.constraint_options import (
     SearchOption,
     SelectorOption,
     TimeBudgetOption,
-    precision_of,
     read_calibration,
     read_calibration_method,
     read_error_measure,
@@ -104,12 +103,11 @@ def compile_to_vmfb(
     }
     _check_plan_stands_alone(plan, tuning)
     loaded = None if plan is None else Plan.load(plan)
-    computed_in = read_precision(precision) if loaded is None else precision_of(loaded)
     config = CompileConfig(
         target=read_target(target, cpu, arch),
         threads=read_threads(threads),
-        precision=computed_in,
-        max_error=read_max_error(max_error, computed_in),
+        precision=read_precision(precision),
+        max_error=read_max_error(max_error),
         error_measure=read_error_measure(error_measure),
         calibration=read_calibration(calibration),
         calibration_method=read_calibration_method(calibration_method),

@@ -7,7 +7,6 @@ from typing import Annotated, Literal
 
 import typer
 
-from sartor.codegen.routines import LOW_PRECISION
 from sartor.commands.options import check_error_bound
 from sartor.commands.quantities import read_size
 from sartor.config import DEFAULT_MAX_ERROR, LOW_PRECISION_MAX_ERROR, Precision
@@ -15,7 +14,6 @@ from sartor.errors import UsageError
 from sartor.tuning.calibration.methods import CalibrationMethod
 from sartor.tuning.cost import Objective
 from sartor.tuning.error_measures import RELATIVE, ErrorMeasure
-from sartor.tuning.plan import Plan
 from sartor.tuning.selection.limits import Quantity
 from sartor.tuning.selection.registry import SELECTORS
 
@@ -86,19 +84,13 @@ def read_precision(text: str | None) -> Precision:
     return Precision(text or Precision.F32)
 
 
-def precision_of(plan: Plan) -> Precision:
-    """The precision that a plan's layers are computed in: f32, or all where one is narrower."""
-    types = {each.variant.partition(":")[2].partition("/")[0] for each in plan.layers}
-    return Precision.MIXED if types & LOW_PRECISION.keys() else Precision.F32
-
-
-def read_max_error(bound: float | None, precision: Precision) -> float:
-    """The error allowed.
+def read_max_error(bound: float | None) -> float | None:
+    """The error allowed; None for what is usual with the precision.
 
     Raises:
-        UsageError: if the bound is no number above zero.
+        UsageError: if the bound is negative or no number.
     """
-    return check_error_bound(precision.usual_error if bound is None else bound)
+    return None if bound is None else check_error_bound(bound)
 
 
 def read_calibration(path: Path | None) -> Path | None:

@@ -10,7 +10,7 @@ import onnx
 import pytest
 
 from sartor.artifact import Artifact
-from sartor.config import CompileConfig
+from sartor.config import CompileConfig, Precision
 from sartor.errors import UsageError
 from sartor.front_job import Front, run_front
 from sartor.pipeline import compile_model, replay_plan
@@ -91,6 +91,24 @@ def test_inspect_and_routines_show_children(artifact: Artifact, model: Path) -> 
     assert by_name[child]["candidates"]
     assert by_name["conv2"]["candidates"][0] == "cpu:f32/conv2d.stock"
     assert any(name.startswith("cpu:f32/childnet.") for name in by_name["conv2"]["candidates"])
+
+
+def test_children_compute_in_8_bits(model: Path, config: CompileConfig, tmp_path: Path) -> None:
+    """Parts lie in the range of the whole, so that splitting and joining moves bytes."""
+    allowed = 5e-2
+    narrow = replace(config, precision=Precision.INT8, max_error=allowed, pins=(Pin("conv2/*", "cpu:i8/*"),))
+    artifact = compile_model(model, tmp_path / "net.vmfb", narrow)
+    plan = artifact.plan
+    children = [each for each in plan.layers if each.layer.startswith("conv2/")]
+    assert len(children) >= 4
+    assert {each.dtype for each in children} == {"i8"}
+    ranges = {name: each for name, each in plan.ranges.items() if name.startswith("conv2/")}
+    assert {each for name, each in ranges.items() if "/split:" in name} == {plan.ranges["conv1:0"]}
+    assert len({each for name, each in ranges.items() if "/split:" not in name}) == 1
+    assert artifact.error is not None
+    assert 1e-4 < artifact.error <= allowed
+    again = replay_plan(model, plan, tmp_path / "again.vmfb", narrow)
+    assert (again.plan, again.error) == (plan, artifact.error)
 
 
 def test_pins_name_children(artifact: Artifact, model: Path, config: CompileConfig, tmp_path: Path) -> None:

@@ -132,6 +132,15 @@ def test_the_plan_replays_to_the_same_bytes(pinned: Compiled, model_file: ModelF
     assert summary["relative_error"] == pinned.summary["relative_error"]
 
 
+def test_the_plan_replays_from_python_within_the_same_error(
+    pinned: Compiled, model_file: ModelFile, tmp_path: Path
+) -> None:
+    config = CompileConfig(threads=1)
+    assert config.allowed_error < pinned.summary["relative_error"], "it would be refused as a plan in f32"
+    artifact = replay_plan(model_file(MODEL), Plan.load(pinned.plan), tmp_path / "again.vmfb", config)
+    assert artifact.error == pinned.summary["relative_error"]
+
+
 def test_a_replayed_module_keeps_to_the_error_that_is_named(
     pinned: Compiled, model_file: ModelFile, tmp_path: Path
 ) -> None:

@@ -38,11 +38,14 @@ def rounded_subject(subject: Subject, dtype: str) -> Subject:
     return replace(subject, weights=weights)
 
 
-def wrong(program: Program, subject: Subject, dtype: str) -> dict[str, float]:
-    """The worst difference from candidate 0, as a multiple of what is allowed, of each implementation that has one."""
-    inputs, ranges = _inputs(subject, dtype)
+def wrong(program: Program, subject: Subject, dtype: str, everywhere: QuantisedRange | None = None) -> dict[str, float]:
+    """The worst difference from candidate 0, as a multiple of what is allowed, of each implementation that has one.
+
+    ``everywhere`` is the range of all activations and the result if they are quantised; by default each has its own.
+    """
+    inputs, ranges = _inputs(subject, dtype, everywhere)
     expected = _run(program, subject, "stock", inputs, {}).astype(np.float64)
-    ranges[None] = _range(expected)
+    ranges[None] = everywhere or _range(expected)
     allowed = REORDERING * np.abs(expected).max() + (
         _HALF_A_STEP * ranges[None].scale if dtype == "i8" else ROUNDING[dtype] * np.abs(expected)
     )
@@ -58,12 +61,14 @@ def _differences(
         yield name, float((np.abs(found - expected) / allowed).max())
 
 
-def _inputs(subject: Subject, dtype: str) -> tuple[list[Array], dict[int | None, QuantisedRange]]:
+def _inputs(
+    subject: Subject, dtype: str, everywhere: QuantisedRange | None
+) -> tuple[list[Array], dict[int | None, QuantisedRange]]:
     """Activations that are numbers of the type, and their ranges if it is quantised, whose zero points differ."""
     drawn = [each + np.float32(index) - np.float32(0.7) for index, each in enumerate(subject.inputs())]
     if dtype != "i8":
         return [rounded(each, dtype) for each in drawn], {}
-    ranges: dict[int | None, QuantisedRange] = {index: _range(each) for index, each in enumerate(drawn)}
+    ranges: dict[int | None, QuantisedRange] = {index: everywhere or _range(each) for index, each in enumerate(drawn)}
     return [ranges[index].round(each).astype(np.float32) for index, each in enumerate(drawn)], ranges
 
 

@@ -1,0 +1,78 @@
+"""Joins and row-wise kernels over narrower types compute what candidate 0 computes of the same numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from sartor.codegen.layer import Layer
+from sartor.codegen.layouts import split_form
+from sartor.codegen.routine import Implementation, Variant, variants_of
+from sartor.codegen.routines import LOW_PRECISION, ROUTINES
+from sartor.codegen.target import Target
+from sartor.runtime.iree_runtime import Program
+from sartor.runtime.signature import Array
+from sartor.tuning.calibration.quantised_range import QuantisedRange
+from tests.codegen.routines.harness import Subject, layers, load
+from tests.codegen.routines.kernel_cases import kernel_model
+from tests.codegen.routines.narrow import rounded_subject, wrong
+
+JOINS = ("joined", "joined_odd", "joined_normalized", "joined_pixels")
+CASES = (*JOINS, "softmax_image", "softmax_short", "softmax_row", "normalized", "normalized_long")
+KERNELS = ("join", "rowwise")
+TYPES = ("bf16", "f16", "i8")
+HOST = Target.create("cpu", "host")
+
+Subjects = Mapping[str, Mapping[str, Subject]]
+
+
+def _offered(layer: Layer, dtype: str) -> dict[str, Implementation]:
+    """Candidate 0, and the kernels over a type."""
+    stock = ROUTINES[0].build(layer.task, {}, HOST)
+    assert isinstance(stock, Implementation)
+    found = {"stock": stock}
+    for routine in LOW_PRECISION[dtype]:
+        if routine.name in KERNELS:
+            variants = [each for each in variants_of(routine, layer.task, HOST) if isinstance(each, Variant)]
+            found |= {each.descriptor: each.implementation for each in variants[:1]}
+    return found
+
+
+@pytest.fixture(scope="module")
+def subjects(tmp_path_factory: pytest.TempPathFactory) -> Subjects:
+    """By type and case."""
+    found: dict[str, tuple[Layer, Mapping[str, Array]]] = {
+        layer.name: (layer, weights)
+        for layer, weights in layers(tmp_path_factory.mktemp("rows"), {"kernels": kernel_model})
+        if layer.name in CASES
+    }
+    return {
+        dtype: {
+            name: rounded_subject(Subject(layer, weights, _offered(layer, dtype)), dtype)
+            for name, (layer, weights) in found.items()
+        }
+        for dtype in TYPES
+    }
+
+
+@pytest.fixture(scope="module")
+def programs(subjects: Subjects) -> Mapping[str, Program]:
+    return {dtype: load(subjects[dtype], HOST) for dtype in TYPES}
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("case", CASES)
+def test_kernels_compute_the_layer(case: str, dtype: str, subjects: Subjects, programs: Mapping[str, Program]) -> None:
+    """Ranges of quantised images differ, and the result's is another one."""
+    subject = subjects[dtype][case]
+    offered = [each for name, each in subject.implementations.items() if name != "stock"]
+    assert offered
+    assert {split_form(form)[0] for each in offered for form in (*each.inputs, each.output)} == {dtype}
+    assert wrong(programs[dtype], subject, dtype) == {}
+
+
+@pytest.mark.parametrize("case", JOINS)
+def test_numbers_of_one_range_are_joined_too(case: str, subjects: Subjects, programs: Mapping[str, Program]) -> None:
+    everywhere = QuantisedRange.of(-5.0, 7.0)
+    assert wrong(programs["i8"], subjects["i8"][case], "i8", everywhere) == {}
