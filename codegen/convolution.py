@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sartor.codegen.iree_compiler import ir, shared_context
 from sartor.codegen.layer import Task, TensorType
-from sartor.codegen.operations import body_of, defining_op
+from sartor.codegen.operations import body_of
 
 _PLAIN = "linalg.conv_2d_nchw_fchw"
 _DEPTHWISE = "linalg.depthwise_conv_2d_nchw_chw"
@@ -24,7 +24,6 @@ class Convolution:
         result: type of the result, ``[N, OC, OH, OW]``.
         strides: along H and W.
         dilations: along H and W.
-        is_padded: whether the layer itself pads the input.
     """
 
     image: TensorType
@@ -32,7 +31,6 @@ class Convolution:
     result: TensorType
     strides: tuple[int, int]
     dilations: tuple[int, int]
-    is_padded: bool = False
 
     @property
     def is_product(self) -> bool:
@@ -70,9 +68,7 @@ def convolution_of(task: Task) -> Convolution | None:
         if op is None:
             return None
         image, weights, result = (TensorType.parse(str(value.type)) for value in op.operands)
-        source = defining_op(op.operands[0])
-        is_padded = source is not None and source.name == "tensor.pad"
-        return Convolution(image, weights, result, _pair(op, "strides"), _pair(op, "dilations"), is_padded)
+        return Convolution(image, weights, result, _pair(op, "strides"), _pair(op, "dilations"))
 
 
 @functools.lru_cache(maxsize=1024)
