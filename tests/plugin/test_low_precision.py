@@ -123,10 +123,14 @@ def test_a_tight_budget_leaves_exact_layers(digits: Trained, tmp_path: Path) -> 
     artifact = compile_model(digits.model, tmp_path / "net.vmfb", config)
     assert artifact.error is not None
     assert 0 < artifact.error <= 4e-3
+    config = replace(config, pareto=(Quantity.LATENCY, Quantity.ERROR))
     assert {each.layer for each in artifact.plan.layers if each.dtype == "bf16"} >= {"pool1", "pool2"}
 
 
 @pytest.mark.parametrize("measure", [MeasureKind.COSINE, MeasureKind.TOP1, MeasureKind.USER])
+    assert artifact.pareto is not None
+    assert artifact.pareto.points
+    assert all(each.error is not None and 0 < each.error <= 4e-3 for each in artifact.pareto.points)
 def test_every_measure_bounds_the_shipped_module(digits: Trained, measure: MeasureKind, tmp_path: Path) -> None:
     path = tmp_path / "measure.py"
     path.write_text("def squares(outputs, expected):\n    return float(((outputs[0] - expected[0]) ** 2).mean())\n")
