@@ -99,6 +99,23 @@ class Storing(Protocol):
         """The element type, None for ONNX's."""
 
 
+class Multiplied(Protocol):
+    """Numbers of a narrower type that an instruction multiplies."""
+
+    @property
+    def requirement(self) -> str:
+        """The extensions of a CPU that have the instruction, in LLVM's words."""
+
+
+@runtime_checkable
+class Multiplying(Protocol):
+    """A routine that may multiply numbers of a narrower type as they are stored."""
+
+    @property
+    def element(self) -> Multiplied | None:
+        """What is multiplied; None for single numbers, in f32, which any CPU does."""
+
+
 class Named(Protocol):
     """What a descriptor can name."""
 

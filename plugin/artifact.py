@@ -16,10 +16,17 @@ from sartor.tuning.selection.limits import Amounts, Quantity
 
 @dataclass(frozen=True)
 class FrontPoint:
-    """A plan of a front, and what it needs of every quantity by the tables: seconds, bytes, sum of errors."""
+    """A plan of a front.
+
+    Attributes:
+        plan: the plan.
+        needed: of every quantity by the tables: seconds, bytes, sum of errors.
+        error: of the outputs by the user's measure, simulated; None if no layer may be narrower than the model.
+    """
 
     plan: Plan
     needed: Amounts
+    error: float | None = None
 
 
 @dataclass(frozen=True)

@@ -74,8 +74,7 @@ def assignment_of(recipe: Recipe, graph: LayerGraph) -> dict[str, str]:
 def assess(tables: Tables, sensitivities: Sensitivities) -> tuple[Tables, ErrorBudget | None]:
     """The tables with what rounding each layer costs, and the budget that plans have to keep.
 
-    There is no budget to keep where nothing is narrower, or everything together is within what is allowed. The 8 bits
-    of a quantised model are its own precision, and no rounding.
+    There is none where nothing is narrower. The 8 bits of a quantised model are its own precision, and no rounding.
 
     Raises:
         UsageError: if the samples cannot be read, or the user's measure fails on them.
@@ -92,7 +91,7 @@ def assess(tables: Tables, sensitivities: Sensitivities) -> tuple[Tables, ErrorB
     _LOG.info("all layers in the narrowest types together err by %.2g, %g is allowed", error, config.allowed_error)
     rounding = sensitivities.contributions(pairs, roughly=free)
     tables = replace(tables, rounding=_with_children(graph, _with_fusions(graph, rounding)))
-    return tables, None if free else ErrorBudget(config, lambda each: _simulated(each, sensitivities))
+    return tables, ErrorBudget(config, lambda each: _simulated(each, sensitivities), is_free=free)
 
 
 def _with_fusions(graph: LayerGraph, rounding: Mapping[Pair, float]) -> dict[Pair, float]:
@@ -147,11 +146,27 @@ class ErrorBudget:
     Attributes:
         config: says what is allowed.
         simulate: the error of a plan.
+        is_free: whether every plan keeps to it, as all layers in their narrowest types together do.
     """
 
     config: CompileConfig
     simulate: Callable[[Recipe], float]
+    is_free: bool = False
     _bound: float | None = None
+
+    @property
+    def bound(self) -> float | None:
+        """The sum of contributions within which the plan selected last kept to the budget; None is no bound."""
+        return self._bound
+
+    def allows(self, error: float) -> bool:
+        """Whether a plan of this simulated error is likely to keep to the budget when it runs."""
+        return error <= _SAFE * self.config.allowed_error
+
+    def sum_allowed(self, recipe: Recipe, error: float) -> float:
+        """The sum that plans may have if errors grow with it as that of one plan says, which errs by too much."""
+        ratio = _AIM * self.config.allowed_error / error
+        return moved(recipe.needed[Quantity.ERROR], self.config.error_measure, ratio)
 
     def select(
         self,
@@ -171,6 +186,8 @@ class ErrorBudget:
         Raises:
             InfeasibleError: if no plan keeps to ``limits``.
         """
+        if self.is_free:
+            return within(tables, limits)
         bounds = [each for each in (limits.error, self._bound) if each is not None]
         bound = min(bounds, default=None)
         best: list[Recipe] = []
@@ -185,7 +202,7 @@ class ErrorBudget:
                 break
             tried = _Tried(bound, recipes[0].needed[Quantity.ERROR], self.simulate(recipes[0]))
             _LOG.info("a plan within %s errs by %.2g in simulation", bound, tried.error)
-            if tried.error > _SAFE * self.config.allowed_error:
+            if not self.allows(tried.error):
                 bad = tried
             else:
                 good, best = tried, _faster(recipes, best)

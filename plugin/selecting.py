@@ -10,6 +10,7 @@ from sartor.artifact import FrontPoint, PlanFront
 from sartor.config import CompileConfig
 from sartor.error_budget import ErrorBudget
 from sartor.errors import InfeasibleError
+from sartor.front_budget import front_within
 from sartor.front_job import Front
 from sartor.permitted import permits
 from sartor.progress import Progress
@@ -38,7 +39,7 @@ class PlanSelector:
         tuner: measures conversions.
         config: settings.
         progress: told about every round.
-        budget: what plans of lower precision may err by; None where that need not be looked at before they run.
+        budget: what plans of lower precision may err by; None where none is lower.
     """
 
     front: Front
@@ -84,25 +85,48 @@ class PlanSelector:
         return self._settled(tables, find, (Quantity.ERROR, *self.config.limits.bounds))
 
     def pareto(self, tables: Tables) -> PlanFront | None:
-        """The front that the user asked for, if any, within the user's limits."""
-        if self.config.pareto is None:
+        """The front that the user asked for, if any, within the user's limits and the budget."""
+        quantities = self.config.pareto
+        if quantities is None:
             return None
-        first, second = self.config.pareto
+        try:
+            found, complete = self._front(tables, quantities)
+        except InfeasibleError as error:
+            _LOG.warning("there is no front: %s", error)
+            return None
+        if not found:
+            _LOG.warning("there is no front: no plan was found that errs by no more than is allowed")
+            return None
+        points = tuple(FrontPoint(each.plan, each.needed, error) for each, error in found)
+        return PlanFront(*quantities, points, complete)
+
+    def _front(
+        self, tables: Tables, quantities: tuple[Quantity, Quantity]
+    ) -> tuple[list[tuple[Recipe, float | None]], bool]:
+        """Plans with what they err by in simulation, if they round, and whether there are no others."""
+
+        def find(limits: Limits) -> tuple[list[Recipe], bool]:
+            return self._front_within(tables, quantities, limits)
+
+        if self.budget is None:
+            recipes, complete = find(self.config.limits)
+            return [(each, None) for each in recipes], complete
+        judged, complete = front_within(self.budget, self.config.limits, quantities, find)
+        return [*judged], complete
+
+    def _front_within(
+        self, tables: Tables, quantities: tuple[Quantity, Quantity], limits: Limits
+    ) -> tuple[list[Recipe], bool]:
         complete = True
 
         def find(problem: Problem) -> Sequence[Selection]:
             nonlocal complete
-            found = pareto_front(problem, first, second, self.config.limits, seconds=auto.SECONDS)
+            found = pareto_front(problem, *quantities, limits, seconds=auto.SECONDS)
             complete = found.complete
             return [_selection(problem, point) for point in found.points]
 
-        try:
-            recipes, _ = self._settled(tables, find, tuple(self.config.limits.bounds))
-        except InfeasibleError as error:
-            _LOG.warning("there is no front: %s", error)
-            return None
-        points = tuple(FrontPoint(each.plan, each.needed) for each in recipes)
-        return PlanFront(first, second, points, complete)
+        recipes, _ = self._settled(tables, find, tuple(limits.bounds))
+        return recipes, complete
 
     def _settled(
         self, tables: Tables, find: Callable[[Problem], Sequence[Selection]], bounded: tuple[Quantity, ...]

@@ -7,6 +7,7 @@ of one, in the image and, side by side, in the filters.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -90,13 +91,22 @@ class DotElement:
         """Whether factors are whole numbers that stand for others."""
         return self.sums == "i32"
 
+    @property
+    def requirement(self) -> str:
+        """The extensions of a CPU that have the instruction for vectors of some length, in LLVM's words."""
+        sets = {each for sets in self.extensions for each in sets}
+        return _alternatives([each for each in sets if not any(other < each for other in sets)])
+
     def refusal(self, machine: Machine) -> Rejected | None:
         """Why a CPU cannot, None if it can."""
         sets = self.extensions[0 if machine.vector_bytes == _BYTES_OF_512 else 1]
         if any(each <= machine.features for each in sets):
             return None
-        words = " or ".join(" and ".join(sorted(each)) for each in sets)
-        return Rejected(f"the CPU has no {words}")
+        return Rejected(f"the CPU has no {_alternatives(sets)}")
+
+
+def _alternatives(sets: Iterable[frozenset[str]]) -> str:
+    return " or ".join(sorted(" and ".join(sorted(each)) for each in sets))
 
 
 BFLOAT_DOTS = DotElement(

@@ -54,6 +54,11 @@ class TileElement:
         return _SUM_BYTES // self.group
 
     @property
+    def requirement(self) -> str:
+        """The extension of a CPU that has the instruction, in LLVM's words."""
+        return self.feature
+
+    @property
     def is_quantised(self) -> bool:
         """Whether factors are whole numbers that stand for others."""
         return self.sums == "i32"

@@ -29,6 +29,7 @@ def front_json(front: PlanFront | None) -> dict[str, Any] | None:
             "cold_ms": each.needed[Quantity.COLD] * 1e3,
             "memory_bytes": int(each.needed[Quantity.MEMORY]),
             "error": total(each.needed[Quantity.ERROR]),
+            "simulated_error": each.error,
             "optimal": each.plan.optimal,
             "routines": routine_counts(each.plan),
             "adapts": len(each.plan.adapts),
@@ -41,13 +42,20 @@ def front_json(front: PlanFront | None) -> dict[str, Any] | None:
 def show_front(front: PlanFront) -> None:
     """Print a row per point, with what changes from one to the next."""
     shown = [front.first, front.second]
-    columns = (*(_UNITS[each][0] for each in shown), "layers that differ from the row above")
+    is_rounded = any(point.error is not None for point in front.points)
+    simulated = ["simulated error"] if is_rounded else []
+    columns = (*(_UNITS[each][0] for each in shown), *simulated, "layers that differ from the row above")
     rows = [
-        [*(_value(point, each) for each in shown), _changes(before, point)]
+        [*(_value(point, each) for each in shown), *(_simulated(point) for _ in simulated), _changes(before, point)]
         for before, point in zip((None, *front.points), front.points, strict=False)
     ]
     rest = "" if front.complete else ", there are more between them"
-    show_table(f"predicted, {front.first} against {front.second}{rest}", columns, rows, right=(0, 1))
+    right = range(len(columns) - 1)
+    show_table(f"predicted, {front.first} against {front.second}{rest}", columns, rows, right=right)
+
+
+def _simulated(point: FrontPoint) -> str:
+    return "" if point.error is None else f"{point.error:.3g}"
 
 
 def _value(point: FrontPoint, quantity: Quantity) -> str:

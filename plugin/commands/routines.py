@@ -9,7 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from sartor.codegen.layer import Layer
-from sartor.codegen.routines import FUSED_ROUTINES, ROUTINES
+from sartor.codegen.routine import Multiplying, Routine, Storing
+from sartor.codegen.routines import FUSED_ROUTINES, LOW_PRECISION, ROUTINES
 from sartor.commands.options import (
     ArchOption,
     CpuOption,
@@ -35,7 +36,10 @@ def routines(
     shape: ShapeOption = None,
     json: JsonOption = False,
 ) -> None:
-    """List the routines or, for a model, candidates of every layer, fusion and child, and why others do not apply."""
+    """List the routines and what they need of the CPU.
+
+    For a model: candidates of every layer, fusion and child, and why others do not apply.
+    """
     config = CompileConfig(target=read_target(target, cpu, arch), shapes=read_shapes(shape), jobs=1)
     if model is None:
         _show_routines(json)
@@ -68,12 +72,28 @@ def _answers(layer: Layer, candidates: Candidates, childnets: Sequence[Childnet]
 
 
 def _show_routines(as_json: bool) -> None:
-    routines = {each.name: each for each in (*ROUTINES, *FUSED_ROUTINES)}
-    listed = [(name, (type(each).__doc__ or "").partition("\n")[0]) for name, each in routines.items()]
+    every = (*ROUTINES, *FUSED_ROUTINES, *(each for several in LOW_PRECISION.values() for each in several))
+    listed = list({(each.name, _type(each)): _told(each) for each in every}.values())
     if as_json:
-        show_json({"routines": [{"name": name, "what": what} for name, what in listed]})
+        show_json({"routines": listed})
     else:
-        show_table("routines", ("routine", "what it does"), listed)
+        rows = [[each[name] or "" for name in ("name", "type", "needs", "what")] for each in listed]
+        show_table("routines", ("routine", "type", "needs of the CPU", "what it does"), rows)
+
+
+def _told(routine: Routine) -> dict[str, str | None]:
+    element = routine.element if isinstance(routine, Multiplying) else None
+    return {
+        "name": routine.name,
+        "type": _type(routine),
+        "needs": None if element is None else element.requirement,
+        "what": (type(routine).__doc__ or "").partition("\n")[0],
+    }
+
+
+def _type(routine: Routine) -> str | None:
+    """The narrower type that a routine computes in; None for the model's own."""
+    return routine.storage if isinstance(routine, Storing) else None
 
 
 def _show_layers(model: Path, answers: list[dict[str, Any]], as_json: bool) -> None:

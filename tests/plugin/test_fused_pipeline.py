@@ -117,6 +117,6 @@ def test_routines_show_candidates_of_pairs(model_file: ModelFile) -> None:
     for each in pairs.values():
         assert any("/fused.separable{" in name for name in each["candidates"])
     known = parsed(call("sartor", "routines", "--json"))["routines"]
-    names = [each["name"] for each in known]
-    assert {"stock", "separable", "separable_blocked"} <= set(names)
+    names = [(each["name"], each["type"]) for each in known]
+    assert {("stock", None), ("separable", None), ("separable_blocked", None)} <= set(names)
     assert len(names) == len(set(names))

@@ -11,9 +11,12 @@ import numpy as np
 import onnx
 import pytest
 
+from sartor.codegen.layouts import split_form
+from sartor.codegen.packing import Quantise, Round
 from sartor.config import CompileConfig, Precision
 from sartor.errors import UsageError
-from sartor.pipeline import compile_model, replay_plan
+from sartor.front_job import Front, run_front
+from sartor.pipeline import compile_model, find_candidates, replay_plan
 from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.runtime.session import Session
 from sartor.tuning.error_measures import ErrorMeasure, MeasureKind
@@ -120,10 +123,14 @@ def test_a_tight_budget_leaves_exact_layers(digits: Trained, tmp_path: Path) -> 
     """Only some layers may choose, so that a plan that uses the budget is a mixture."""
     pins = tuple(Pin(name, "cpu:bf16/*") for name in ("pool1", "pool2"))
     config = replace(digits.config, precision=Precision.BF16, pins=pins, max_error=4e-3)
+    config = replace(config, pareto=(Quantity.LATENCY, Quantity.ERROR))
     artifact = compile_model(digits.model, tmp_path / "net.vmfb", config)
     assert artifact.error is not None
     assert 0 < artifact.error <= 4e-3
     assert {each.layer for each in artifact.plan.layers if each.dtype == "bf16"} >= {"pool1", "pool2"}
+    assert artifact.pareto is not None
+    assert artifact.pareto.points
+    assert all(each.error is not None and 0 < each.error <= 4e-3 for each in artifact.pareto.points)
 
 
 @pytest.mark.parametrize("measure", [MeasureKind.COSINE, MeasureKind.TOP1, MeasureKind.USER])
@@ -147,8 +154,28 @@ def test_f32_is_verified_on_all_samples_too(digits: Trained, tmp_path: Path) -> 
     with Session(tmp_path / "net.vmfb", threads=1) as session:
         assert session.manifest is not None
         plan = Plan.from_json(session.manifest.plan, "the module")
-    assert {each.dtype for each in plan.layers} <= {"f32"}
+        features = session.manifest.features
+    assert {each.dtype for each in plan.layers} == {"f32"}
     assert all(each.error is None and each.saved is None for each in plan.layers)
+    assert all(each.variant.startswith("cpu:f32/") for each in plan.layers)
+    schemas = {schema for each in plan.adapts for schema in (each.source, each.target)}
+    assert {each.partition("@")[0] for each in schemas} <= {"cpu:f32"}
+    assert (plan.ranges, features) == ({}, ())
+
+
+def test_nothing_narrower_is_even_asked_for_in_f32(digits: Trained) -> None:
+    """What is not among the candidates is in no plan: code, forms, weights and permissions of the system."""
+    config = replace(digits.config, precision=Precision.F32)
+    front = run_front(digits.model, {}, None, target=config.target)
+    assert isinstance(front, Front)
+    variants = [each for found in find_candidates(front, config, everything=False).variants.values() for each in found]
+    assert len(variants) > len(front.graph.layers)
+    for each in variants:
+        code = each.implementation
+        assert each.dtype == "f32"
+        assert {split_form(form)[0] for form in (*code.inputs, code.output)} == {None}
+        assert not any(isinstance(step, Round | Quantise) for packing in code.packings for step in packing.steps)
+        assert (code.ranges, code.needs) == ((), ())
 
 
 @pytest.mark.parametrize(

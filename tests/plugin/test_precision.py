@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sartor.codegen.routine import Variant
+from sartor.codegen.routine import Storing, Variant
+from sartor.codegen.routines import LOW_PRECISION
 from sartor.config import CompileConfig, Precision
 from sartor.dialect_passes.annotate import Candidates
 from sartor.errors import UsageError
@@ -167,6 +168,26 @@ def test_options_that_do_not_fit_are_refused(
 ) -> None:
     result = call("compile-to-vmfb", model_file(MODEL), "-o", tmp_path / "net.vmfb", *options, folder=tmp_path)
     assert_refused(result, 2, said)
+
+
+def test_routines_are_listed_with_their_type_and_what_they_need() -> None:
+    known = {(each["type"], each["name"]): each for each in parsed(call("sartor", "routines", "--json"))["routines"]}
+    narrow = [each for several in LOW_PRECISION.values() for each in several]
+    assert {key for key in known if key[0]} == {
+        (each.storage, each.name) for each in narrow if isinstance(each, Storing)
+    }
+    needs = {key: each["needs"] for key, each in known.items() if each["needs"] is not None}
+    assert needs == {
+        ("bf16", "tiles"): "amx-bf16",
+        ("bf16", "dots"): "avx512bf16",
+        ("i8", "tiles"): "amx-int8",
+        ("bf16", "tiles_of_bf16"): "amx-bf16",
+        ("i8", "tiles_to_f32"): "amx-int8",
+        ("i8", "dots"): "avx512vnni or avxvnni",
+        ("i8", "dots_to_f32"): "avx512vnni or avxvnni",
+    }
+    shown = call("sartor", "routines").stdout
+    assert all(word in shown for word in ("needs of the CPU", "amx-int8", "f16"))
 
 
 def test_an_unknown_precision_is_refused(model_file: ModelFile, tmp_path: Path) -> None:

@@ -65,10 +65,24 @@ def test_a_row_shows_what_changed(capsys: pytest.CaptureFixture[str]) -> None:
     assert "3.000" in shown
 
 
+def test_errors_are_shown_where_layers_round(capsys: pytest.CaptureFixture[str]) -> None:
+    show_front(FRONT)
+    assert "simulated" not in capsys.readouterr().out
+    rounded = replace(FRONT, points=tuple(replace(each, error=4.2e-3) for each in FRONT.points))
+    show_front(rounded)
+    shown = capsys.readouterr().out
+    assert "simulated" in shown
+    assert shown.count("0.0042") == len(FRONT.points)
+    data = front_json(rounded)
+    assert data is not None
+    assert {each["simulated_error"] for each in data["points"]} == {4.2e-3}
+
+
 def test_json_has_every_quantity() -> None:
     data = front_json(FRONT)
     assert data is not None
     assert [each["memory_bytes"] for each in data["points"]] == [3 * 2**20, 2**20]
+    assert {each["simulated_error"] for each in data["points"]} == {None}
     assert data["points"][1]["routines"] == {"cpu:f32/conv2d.direct": 1, "cpu:f32/pool.stock": 1}
     assert front_json(None) is None
 
