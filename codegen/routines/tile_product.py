@@ -51,8 +51,9 @@ class TileProduct:
         is_copied = not is_by_weight(task)
         if is_copied and self.element.is_quantised:
             return Rejected("whole numbers are multiplied by weights only")
+        sizes = (1, shape.rows or 1, shape.columns, shape.depth, 1)
         batches = math.prod(shape.batches)
-        work = TileWork(1, shape.rows or 1, shape.columns, shape.depth, 1, True, batches, is_copied)
+        work = TileWork(*sizes, positions_join=True, batches=batches, is_copied=is_copied)
         return [tiling.parameters() for tiling in tile_tilings(work, machine, self.element)]
 
     def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:

@@ -57,7 +57,9 @@ def add_products(cases: Cases) -> None:
     """Products of two activations, as in attention, that the unit's rows, depth and columns do not divide."""
     cases.product("scores", (4, 50, 32), (4, 32, 50), weight=False, followers=[Follower("Add", (1, 1, 50))], bias=False)
     cases.product("context", (3, 33, 47), (3, 47, 19), weight=False, bias=False)
-    cases.product("unpaired", (2, 5, 35), (2, 35, 70), weight=False, bias=False, followers=[Follower("Add", (2, 5, 70))])
+    cases.product(
+        "unpaired", (2, 5, 35), (2, 35, 70), weight=False, bias=False, followers=[Follower("Add", (2, 5, 70))]
+    )
     cases.product("deep_activations", (20, 300), (300, 40), weight=False)
     cases.product("depth3_activations", (2, 9, 3), (2, 3, 17), weight=False, bias=False)
     cases.product("weight_per_batch", (3, 9, 21), (3, 21, 37), bias=False)
