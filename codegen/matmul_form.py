@@ -68,6 +68,21 @@ def product_shape(task: Task) -> MatmulShape | Rejected:
         return shape_of(draft.root)
 
 
+@functools.lru_cache(maxsize=1024)
+def is_by_weight(task: Task) -> bool:
+    """Whether a layer is one matrix product with a weight on its right."""
+    draft = product_draft(task)
+    if isinstance(draft, Rejected):
+        return False
+    with draft.module.context:
+        return multiplies_weight(draft)
+
+
+def multiplies_weight(draft: Draft) -> bool:
+    """Whether a flattened layer is one product with a weight on its right."""
+    return not shape_of(draft.root).batches and draft.weight_index(draft.root.operands[1]) is not None
+
+
 def _natural_draft(task: Task) -> Draft | Rejected:
     if task.kind is LayerKind.CONTRACTION:
         return Draft.plain(task)

@@ -15,6 +15,7 @@ from sartor.codegen.kernels.factors import SINGLES, DotElement, Dots
 from sartor.codegen.kernels.matrix_unit import TileElement
 from sartor.codegen.kernels.nest import Nest
 from sartor.codegen.kernels.tile_contraction import TileContraction
+from sartor.codegen.kernels.tile_interleaving import Interleaving
 from sartor.codegen.kernels.tile_packing import pack_matrix
 from sartor.codegen.kernels.tile_tiling import TileTiling
 from sartor.codegen.kernels.tiles import Axis
@@ -22,7 +23,7 @@ from sartor.codegen.kernels.tiling import Tiling
 from sartor.codegen.kernels.tilings import chunk
 from sartor.codegen.kernels.view import Strides, stored_as, view_of
 from sartor.codegen.layer import TensorType
-from sartor.codegen.matmul_form import MatmulShape, shape_of
+from sartor.codegen.matmul_form import MatmulShape, multiplies_weight, shape_of
 from sartor.codegen.operations import body_of, indexing_maps
 from sartor.codegen.packing import PadTo, Reshape, Transpose
 
@@ -66,7 +67,7 @@ class ProductLayer:
         """
         rows, root = self.shape.rows or 1, self.draft.root
         nest = Nest(
-            batches=self.shape.batches[0] if self.shape.batches else 1,
+            batches=self._batches,
             channels=self.shape.columns,
             rows=Axis(1, 1, 1, 1, 1, 0),
             columns=Axis(rows, rows, 1, 1, 1, 0),
@@ -88,35 +89,46 @@ class ProductLayer:
         return contraction.joined(chunk(rows, tiling.columns))
 
     def tile_contraction(self, tiling: TileTiling, element: TileElement) -> TileContraction:
-        """The same on the matrix unit; the right matrix has to be a weight, and is packed into tiles.
+        """The same on the matrix unit; a right matrix that is a weight is packed into tiles, others are interleaved.
 
         Raises:
             ValueError: if the layer has no such form.
         """
         rows, root, depth = self.shape.rows or 1, self.draft.root, self.shape.depth
-        index = self._weight()
-        filters = TensorType((depth, self.shape.columns), element.dtype)
-        self.draft.extend_packing(index, pack_matrix(filters, tiling, self.lanes, element))
+        if self.is_by_weight:
+            filters = TensorType((depth, self.shape.columns), element.dtype)
+            self.draft.extend_packing(self._weight(), pack_matrix(filters, tiling, self.lanes, element))
+            interleaving = None
+        else:
+            interleaving = self._interleaving(tiling, element)
+        left = self._argument(root.operands[0])
+        # Weights that are not packed are in f32, which the unit does not read.
+        is_weight = left >= len(self.draft.task.inputs)
         return TileContraction(
-            batches=1,
+            batches=self._batches,
             channels=self.shape.columns,
             input_channels=depth,
             rows=Axis(1, 1, 1, 1, 1, 0),
             columns=Axis(rows, rows, 1, 1, 1, 0),
             image=self._left(),
-            memories=(self._argument(root.operands[0]), self._argument(root.operands[1])),
+            memories=(left, self._argument(root.operands[1])),
             result=self._walk(len(self._arguments), self._stored(), indexing_maps(root)[2]),
             epilogue=self._epilogue(),
             lanes=self.lanes,
             tiling=tiling,
             element=element,
-            is_staged=depth % tiling.depth != 0,
+            is_staged=is_weight or depth % tiling.depth != 0,
+            interleaving=interleaving,
         )
+
+    @property
+    def _batches(self) -> int:
+        return self.shape.batches[0] if self.shape.batches else 1
 
     @property
     def is_by_weight(self) -> bool:
         """Whether it is one product with a weight on its right."""
-        return not self.shape.batches and self.draft.weight_index(self.draft.root.operands[1]) is not None
+        return multiplies_weight(self.draft)
 
     @property
     def _arguments(self) -> list[ir.Value]:
@@ -176,6 +188,19 @@ class ProductLayer:
         packed = pack_dot_matrix(matrix, tiling.vectors * self.lanes, self.lanes, element)
         self.draft.extend_packing(index, packed.packing)
         return packed
+
+    def _interleaving(self, tiling: TileTiling, element: TileElement) -> Interleaving:
+        """How a right matrix that is no weight comes to the matrix unit.
+
+        Raises:
+            ValueError: if its columns are not adjacent, or whole numbers are multiplied, or too few rows read the copy.
+        """
+        if element.is_quantised:
+            raise ValueError("whole numbers are multiplied by weights only")
+        if (self.shape.rows or 1) == 1:
+            raise ValueError("a single row would not pay for the copy of the right matrix")
+        batch, row = self._right_steps()
+        return Interleaving(batch, row, self.shape.depth, element.group, self.lanes, tiling)
 
     def _weight(self) -> int:
         """Which weight the right matrix is.

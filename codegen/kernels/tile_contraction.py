@@ -16,6 +16,7 @@ from sartor.codegen.kernels.epilogue import Epilogue
 from sartor.codegen.kernels.matrix_unit import ROWS, TILES, TileElement
 from sartor.codegen.kernels.shares import largest_share, smallest_share
 from sartor.codegen.kernels.staging import Staging, most_rows
+from sartor.codegen.kernels.tile_interleaving import Interleaving
 from sartor.codegen.kernels.tile_tiling import TileTiling
 from sartor.codegen.kernels.tile_writer import TileWriter
 from sartor.codegen.kernels.tiles import Axis
@@ -45,6 +46,7 @@ class TileContraction:
         element: what is multiplied.
         is_staged: whether what a workgroup reads is copied first.
         is_merged: whether all that a window reads of a row is one run, for images of few channels.
+        interleaving: how filters that are no weights are copied; None for those that are packed already.
     """
 
     batches: int
@@ -61,6 +63,7 @@ class TileContraction:
     element: TileElement
     is_staged: bool
     is_merged: bool = False
+    interleaving: Interleaving | None = None
 
     def __post_init__(self) -> None:
         """Check the sizes.
@@ -148,7 +151,7 @@ class TileContraction:
     @property
     def streams(self) -> bool:
         """Whether filters come from memory."""
-        return self.panel * self.panels * self.element.bytes > _CACHED_BYTES
+        return self.interleaving is None and self.panel * self.panels * self.element.bytes > _CACHED_BYTES
 
     @property
     def staging(self) -> Staging:
@@ -172,10 +175,14 @@ class TileContraction:
     @property
     def workspace(self) -> TensorType | None:
         """Memory for the copies of all workgroups."""
-        if not self.is_staged:
-            return None
         x, y, z = self.groups
-        return TensorType((x * y * z * self.staging.elements,), self.element.dtype)
+        return TensorType((x * y * z * self.copied,), self.element.dtype) if self.copied else None
+
+    @property
+    def copied(self) -> int:
+        """Elements of a workgroup's copies: of the image, then of a panel of filters."""
+        image = self.staging.elements if self.is_staged else 0
+        return image + (self.interleaving.elements if self.interleaving else 0)
 
     def write(self, asm: Assembler, memories: Sequence[ir.Value], group: tuple[Index, Index, Index]) -> None:
         """Emit one workgroup's code."""

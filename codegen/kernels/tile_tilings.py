@@ -25,6 +25,8 @@ class TileWork:
         depth: numbers of a run.
         taps: runs of a window.
         positions_join: whether rows are joined.
+        batches: products beside each other.
+        is_copied: whether each share copies the panels that it multiplies by.
     """
 
     rows: int
@@ -33,6 +35,8 @@ class TileWork:
     depth: int
     taps: int
     positions_join: bool
+    batches: int = 1
+    is_copied: bool = False
 
 
 def tile_tilings(work: TileWork, machine: Machine, element: TileElement) -> list[TileTiling]:
@@ -72,12 +76,27 @@ def _shared_out(
     panels = -(-work.channels // (vectors * machine.lanes))
     units = blocks if work.rows == 1 else -(-work.rows // lines)
     sizes = (lines, tiles, pixels, vectors, tile_depth(work.depth, element))
+    if work.is_copied:
+        yield from _of_batches(work.batches, (units, panels), sizes, machine)
+        return
     resident = work.channels * work.depth * work.taps * 4 // element.group <= _RESIDENT_BYTES
     by_rows = TileTiling(*sizes, *many_shares_of_two(units, panels, machine.threads))
     by_panels = TileTiling(*sizes, 1, long_shares(panels, machine.threads))
     # Each share copies what it reads; one thread need not share anything out.
     many_panels = TileTiling(*sizes, 1, many_shares(panels, machine.threads) if machine.threads > 1 else 1)
     yield from (by_rows, by_panels) if resident else (many_panels, by_panels, by_rows)
+
+
+def _of_batches(
+    batches: int, extents: tuple[int, int], sizes: tuple[int, int, int, int, int], machine: Machine
+) -> Iterator[TileTiling]:
+    """Shares of products side by side: of panels if products are few, and of rows, each of which copies the panels
+    again, only if those are too few as well."""
+    units, panels = extents
+    total = batches * units * panels
+    for wanted in (long_shares(total, machine.threads), many_shares(total, machine.threads)):
+        of_panels = min(panels, -(-wanted // batches))
+        yield TileTiling(*sizes, min(units, -(-wanted // (batches * of_panels))), of_panels)
 
 
 def tile_depth(depth: int, element: TileElement) -> int:

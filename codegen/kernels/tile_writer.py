@@ -34,7 +34,8 @@ class TileWriter:
     ) -> None:
         self._of, self._asm, self._memories, self._group = of, asm, memories, group
         self._unit = MatrixUnit(asm)
-        self._image, self._filters = (memories[each] for each in of.memories)
+        self._image = memories[of.memories[0]]
+        self._filters = memories[of.memories[1] if of.interleaving is None else -1]
         tiling = of.tiling
         # Tiles of sums come first, then those of pixels; filters take turns in what is left.
         self._spots = of.spots
@@ -42,11 +43,11 @@ class TileWriter:
         self._turns = min(TILES - self._pixels - len(self._spots), tiling.vectors)
         self._sums = asm.scratch(self._pixels * ROWS * of.lanes, ir.Type.parse(of.element.sums))
         self._finish = TileFinish(of, asm, memories, group[2], self._sums)
-        self._local: Index = 0
 
     def write(self) -> None:
         of, asm = self._of, self._asm
         units = share(asm, of.units, of.tiling.row_groups, self._group[0])
+        self._local = self._own() if of.copied else 0
         if of.is_staged:
             self._stage(units)
         self._unit.open(self._shapes())
@@ -63,12 +64,16 @@ class TileWriter:
         pixels = [TileShape(tiling.pixels, size)] * len(self._spots)
         return [*sums, *pixels, *[TileShape(tiling.depth // of.element.group, ROW_BYTES)] * self._turns]
 
-    def _stage(self, units: tuple[Index, Index]) -> None:
-        """Copy the rows that these blocks read."""
-        of, asm, staging = self._of, self._asm, self._of.staging
+    def _own(self) -> Index:
+        """Where this workgroup's copies begin in the workspace."""
+        of, asm = self._of, self._asm
         x, y, _ = of.groups
         number = asm.add(asm.mul(asm.add(asm.mul(self._group[2], y), self._group[1]), x), self._group[0])
-        self._local = asm.mul(number, staging.elements)
+        return asm.mul(number, of.copied)
+
+    def _stage(self, units: tuple[Index, Index]) -> None:
+        """Copy the rows that these blocks read."""
+        of, asm = self._of, self._asm
         first, last = self._line(units[0]), self._line(asm.sub(units[1], 1))
         lines = asm.add(asm.sub(last, first), of.tiling.lines)
         count = asm.add(asm.mul(asm.sub(lines, 1), of.rows.stride), (of.rows.kernel - 1) * of.rows.dilation + 1)
@@ -93,6 +98,7 @@ class TileWriter:
         partial = of.vectors % tiling.vectors != 0 or last != of.lanes
 
         def write(panel: Panel) -> None:
+            self._interleave(panel)
             if of.rows.output == 1:
                 asm.repeat(*units, 1, lambda block: self._at(panel, 0, 0, block))
                 return
@@ -104,6 +110,21 @@ class TileWriter:
             write(whole)
         else:
             asm.branch(asm.equal(index, of.panels - 1), lambda: write(rest), lambda: write(whole))
+
+    def _interleave(self, panel: Panel) -> None:
+        """Copy a panel of filters if they are no weights; all blocks of the workgroup read the copy."""
+        of, asm = self._of, self._asm
+        if of.interleaving is None:
+            return
+        source = self._memories[of.memories[1]], self._group[2]
+        of.interleaving.write(asm, source, (self._filters, self._panel_start(panel)), panel)
+
+    def _panel_start(self, panel: Panel) -> Index:
+        """Where the filters of a panel begin."""
+        of, asm = self._of, self._asm
+        if of.interleaving is None:
+            return asm.mul(panel.index, of.panel)
+        return asm.add(self._local, of.copied - of.interleaving.elements)
 
     def _row(self, panel: Panel, unit: Index) -> None:
         row, first = self._line(unit), self._asm.mul(unit, self._of.column_blocks)
@@ -129,7 +150,7 @@ class TileWriter:
     def _taps(self, block: Block) -> None:
         """Add up everything that the windows of a block read."""
         of, asm = self._of, self._asm
-        filters = asm.mul(block.panel.index, of.panel)
+        filters = self._panel_start(block.panel)
         if not of.is_staged:
             top = asm.add(
                 asm.mul(self._group[2], of.image.batch),

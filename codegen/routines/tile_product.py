@@ -1,7 +1,8 @@
-"""Matrix products with a weight on the matrix unit."""
+"""Matrix products on the matrix unit: with a weight, or of two activations as in attention."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from sartor.codegen.kernels.kernel_layer import KernelLayer, build_kernel
@@ -12,7 +13,7 @@ from sartor.codegen.kernels.tile_tilings import TileWork, tile_tilings
 from sartor.codegen.layer import LayerKind, Task
 from sartor.codegen.layouts import form_of
 from sartor.codegen.machine import kernel_machine
-from sartor.codegen.matmul_form import product_draft, product_shape
+from sartor.codegen.matmul_form import is_by_weight, product_draft, product_shape
 from sartor.codegen.routine import Implementation, Parameters, Rejected
 from sartor.codegen.target import Target
 
@@ -47,9 +48,12 @@ class TileProduct:
         shape = product_shape(task)
         if isinstance(shape, Rejected):
             return shape
-        if shape.batches:
-            return Rejected("several products")
-        work = TileWork(1, shape.rows or 1, shape.columns, shape.depth, 1, positions_join=True)
+        is_copied = not is_by_weight(task)
+        if is_copied and self.element.is_quantised:
+            return Rejected("whole numbers are multiplied by weights only")
+        sizes = (1, shape.rows or 1, shape.columns, shape.depth, 1)
+        batches = math.prod(shape.batches)
+        work = TileWork(*sizes, positions_join=True, batches=batches, is_copied=is_copied)
         return [tiling.parameters() for tiling in tile_tilings(work, machine, self.element)]
 
     def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:

@@ -28,6 +28,8 @@ CHOICES: dict[str, list[Sizes]] = {
     "planes": [UNEVEN, (2, 1, 2, 1, 12, 2, 9)],
     "pixels": [(1, 1, 16, 3, 32, 2, 1), (1, 2, 9, 2, 16, 3, 3), (1, 3, 1, 1, 32, 1, 1)],
     "matrix": [(1, 1, 7, 3, 32, 1, 1), (1, 2, 2, 2, 14, 2, 3), (1, 1, 1, 6, 4, 9, 1)],
+    "activations": [(1, 1, 7, 3, 32, 1, 1), (1, 2, 2, 2, 14, 2, 3), (1, 1, 5, 1, 30, 2, 2)],
+    "whole_activations": [(1, 2, 5, 2, 20, 1, 1), (1, 1, 3, 1, 10, 2, 2)],
 }
 
 
@@ -39,6 +41,8 @@ def _cases() -> Cases:
     cases.convolution("planes", (2, 3, 7, 5), 24)
     cases.convolution("pixels", (2, 64, 5, 4), 40, (1, 1), residual=True)
     cases.product("matrix", (7, 45), (45, 50))
+    cases.product("activations", (2, 7, 45), (2, 45, 50), weight=False)
+    cases.product("whole_activations", (2, 9, 40), (2, 40, 35), weight=False)
     return cases
 
 
@@ -49,7 +53,7 @@ def tasks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Task]:
 
 
 def _routine(name: str) -> KernelRoutine:
-    return TileProduct() if name == "matrix" else TileConvolution()
+    return TileProduct() if name == "matrix" or name.endswith("activations") else TileConvolution()
 
 
 def _parameters(sizes: Sizes) -> Parameters:
@@ -93,4 +97,6 @@ def test_layers_are_copied_where_the_unit_cannot_read_them(tasks: dict[str, Task
         "planes": (True, True),
         "pixels": (False, False),
         "matrix": (True, False),
+        "activations": (True, False),
+        "whole_activations": (False, False),
     }

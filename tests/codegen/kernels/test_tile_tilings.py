@@ -25,6 +25,8 @@ works = st.builds(
     depth=st.integers(1, 5000),
     taps=st.integers(1, 49),
     positions_join=st.booleans(),
+    batches=st.integers(1, 40),
+    is_copied=st.booleans(),
 )
 
 
@@ -107,3 +109,15 @@ def test_pixels_of_a_run_are_filled_up_to_powers_of_two(channels: int) -> None:
     assert found >= max(channels, BFLOAT.group)
     assert found & (found - 1) == 0
     assert found < 2 * max(channels, BFLOAT.group)
+
+
+@given(works, machines)
+def test_panels_that_are_copied_are_shared_out_by_rows_last(work: TileWork, machine: Machine) -> None:
+    for tiling in tile_tilings(replace(work, is_copied=True), machine, BFLOAT):
+        panels = -(-work.channels // (tiling.vectors * machine.lanes))
+        assert tiling.row_groups == 1 or tiling.panel_groups == panels
+
+
+def test_many_products_are_not_cut() -> None:
+    work = TileWork(1, 128, 128, 32, 1, positions_join=True, batches=40, is_copied=True)
+    assert {(each.row_groups, each.panel_groups) for each in tile_tilings(work, AVX512, BFLOAT)} == {(1, 1)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
 from onnx import ModelProto
 
 from sartor.codegen.routine import Parameters
@@ -52,6 +53,24 @@ def add_tiles(cases: Cases) -> None:
     cases.gemm("turned_rows", 5, 50, 23)
 
 
+def add_products(cases: Cases) -> None:
+    """Products of two activations, as in attention, that the unit's rows, depth and columns do not divide."""
+    cases.product("scores", (4, 50, 32), (4, 32, 50), weight=False, followers=[Follower("Add", (1, 1, 50))], bias=False)
+    cases.product("context", (3, 33, 47), (3, 47, 19), weight=False, bias=False)
+    cases.product(
+        "unpaired", (2, 5, 35), (2, 35, 70), weight=False, bias=False, followers=[Follower("Add", (2, 5, 70))]
+    )
+    cases.product("deep_activations", (20, 300), (300, 40), weight=False)
+    cases.product("depth3_activations", (2, 9, 3), (2, 3, 17), weight=False, bias=False)
+    cases.product("weight_per_batch", (3, 9, 21), (3, 21, 37), bias=False)
+    builder = cases.builder
+    turned = builder.op("Transpose", "heads.turned", cases.source("heads.y", (1, 21, 3, 16)), perm=[0, 2, 1, 3])
+    value = builder.op("MatMul", "heads", cases.source("heads.x", (1, 3, 13, 21)), turned)
+    value = builder.op("Transpose", "heads.joined", value, perm=[0, 2, 1, 3])
+    shape = builder.constant(np.array([1, 13, 48]))
+    cases.finish("heads", builder.op("Reshape", "heads.reshaped", value, shape), (1, 13, 48))
+
+
 def add_others(cases: Cases) -> None:
     """Layers that neither multiply nor have a window, and some that no kernel computes."""
     builder = cases.builder
@@ -79,7 +98,7 @@ KERNEL_CASES = (
 def low_precision_cases() -> Cases:
     """All of them, beside those of the kernels over f32, of which only some are used."""
     cases = kernel_cases()
-    for add in (add_runs, add_tiles, add_others):
+    for add in (add_runs, add_tiles, add_products, add_others):
         add(cases)
     return cases
 
@@ -121,4 +140,8 @@ EXTREME_TILES: Mapping[str, list[Parameters]] = {
     "odd1x1_stride3": [*_TILES[:1], *_tilings((1, 1, 3, 3, 32, 8, 1), (1, 1, 3, 1, 20, 7, 2))],
     "single_row": _tilings((1, 1, 1, 6, 32, 1, 99), (1, 1, 1, 5, 4, 1, 3), (1, 1, 1, 1, 14, 9, 1)),
     "many_rows": [*_TILES, *_ROWS_OF_16],
+    "scores": [*_TILES, *_ROWS_OF_16],
+    "context": [*_TILES, *_ROWS_OF_16[:3]],
+    "unpaired": _tilings((1, 1, 5, 3, 32, 1, 2), (1, 1, 2, 2, 4, 2, 3), (1, 2, 3, 2, 18, 1, 1)),
+    "heads": [*_TILES[:4], *_tilings((1, 1, 13, 1, 22, 1, 1))],
 }

@@ -50,7 +50,7 @@ ROUNDING, REORDERING = 2.0**-8, 1e-5
 ROUGH_ERF = 2e-4
 
 # Every parameter set is tried on these, the first one on the others.
-THOROUGH = ("seven_rows", "few_stride2", "many_rows", "apart_stride3")
+THOROUGH = ("seven_rows", "few_stride2", "many_rows", "apart_stride3", "scores", "heads")
 FOR_OTHER_CPUS = (
     *(
         "uneven_window",
@@ -86,7 +86,7 @@ def _variants(layer: Layer, target: Target, *, thorough: bool = False) -> dict[s
 
 def _extremes(layer: Layer) -> dict[str, Implementation]:
     found: dict[str, Implementation] = {}
-    routine = TileProduct() if layer.name in ("single_row", "many_rows") else TileConvolution()
+    routine = TileProduct() if layer.task.kind is LayerKind.CONTRACTION else TileConvolution()
     for parameters in EXTREME_TILES.get(layer.name, []):
         built = routine.build(layer.task, parameters, HOST)
         assert isinstance(built, Implementation), (layer.name, parameters, built)
@@ -163,8 +163,8 @@ def test_convolutions_and_products_have_tiles(found: Found) -> None:
         if layer.task.kind in (LayerKind.CONVOLUTION, LayerKind.CONTRACTION)
         and not any(".tiles{" in each for each in _variants(layer, HOST))
     }
-    # Where no weight is multiplied; and sizes are guessed for rows that are joined, which padding keeps apart.
-    assert set(without) == {*REFUSED, "vectors", "masked", "many", "turned", "padded1x1", "padded_rows1x1"}
+    # A single row is not worth a copy; and sizes are guessed for rows that are joined, which padding keeps apart.
+    assert set(without) == {*REFUSED, "vectors", "padded1x1", "padded_rows1x1"}
 
 
 @pytest.mark.skipif(not {"avx2", "fma"} <= set(host().features), reason="this CPU has no AVX2")
@@ -178,7 +178,7 @@ def test_routines_for_avx2_compute_the_layers(found: Found) -> None:
 
 
 def test_tiles_compile_on_any_machine(found: Found) -> None:
-    names = ("few_stride2", "seven_rows", "depth33_1x1", "single_row")
+    names = ("few_stride2", "seven_rows", "depth33_1x1", "single_row", "context")
     variants = {name: _variants(found[name][0], WITH_TILES) for name in names}
     assert all(any(".tiles{" in each for each in implementations) for implementations in variants.values())
     module = open_module(compiled({name: _subject(found, name, variants[name]) for name in names}, WITH_TILES))
@@ -198,6 +198,15 @@ def test_tiles_compile_on_any_machine(found: Found) -> None:
 def test_where_there_are_no_tiles_routines_say_why(found: Found, target: Target, reason: str) -> None:
     assert TileConvolution().parameters(found["seven_rows"][0].task, target) == Rejected(reason)
     assert TileProduct().parameters(found["single_row"][0].task, target) == Rejected(reason)
+
+
+def test_tiles_are_not_for_a_single_row_or_whole_numbers_times_activations(found: Found) -> None:
+    parameters = EXTREME_TILES["single_row"][2]
+    assert TileProduct().build(found["vectors"][0].task, parameters, WITH_TILES) == Rejected(
+        "a single row would not pay for the copy of the right matrix"
+    )
+    integers = TileProduct(storage="i8", element=INTEGER).parameters(found["scores"][0].task, WITH_TILES)
+    assert integers == Rejected("whole numbers are multiplied by weights only")
 
 
 @pytest.mark.parametrize(
