@@ -9,7 +9,7 @@ from sartor.codegen.layer import Layer
 from sartor.codegen.layouts import QUANTISED
 from sartor.codegen.packing import Packing
 from sartor.codegen.routine import Routine, Storing, Variant
-from sartor.codegen.routines import LOW_PRECISION, routines_for
+from sartor.codegen.routines import LOW_PRECISION, WHOLE_NUMBERS, routines_for
 from sartor.config import CompileConfig
 from sartor.dialect_passes.annotate import Candidates
 from sartor.front_job import Front
@@ -21,10 +21,11 @@ Permits = Callable[[Layer, Variant], bool]
 def permitted_routines(front: Front, config: CompileConfig) -> tuple[Routine, ...]:
     """Those of the precision that the user allows, and of 8 bits throughout if the model is quantised."""
     asked = routines_for(config.precision.types)
-    if not front.is_quantised or QUANTISED in config.precision.types:
-        return asked
-    own = (each for each in LOW_PRECISION[QUANTISED] if isinstance(each, Storing) and each.storage == QUANTISED)
-    return (*asked, *own)
+    if front.is_quantised and QUANTISED not in config.precision.types:
+        own = (each for each in LOW_PRECISION[QUANTISED] if isinstance(each, Storing) and each.storage == QUANTISED)
+        asked = (*asked, *own)
+    whole = any(each.is_whole for each in front.ranges.values())
+    return tuple(each for each in asked if whole or each not in WHOLE_NUMBERS)
 
 
 def permits(front: Front, config: CompileConfig) -> Permits:
