@@ -110,6 +110,27 @@ def test_products_with_a_range_of_run_time_may_run_in_8_bits(front_of_model: Fro
         assert any(".whole_dots{" in each for each in found), layer.name
 
 
+def test_sums_of_whole_numbers_are_not_rounded_on_the_way(front_of_model: FrontOfModel) -> None:
+    """No filter is transformed, and no zero point, scale or weighed sum is stored in fewer bits than f32."""
+    front = front_of_model(dynamic_network())
+    config = replace(CONFIG, precision=Precision.MIXED)
+    candidates = find_candidates(front, config)
+    may_run, layers = permits(front, config), {each.name: each for each in front.graph.layers}
+
+    def permitted(name: str) -> set[str]:
+        layer = layers[name]
+        found = [each for each in candidates.variants[layer.task.key] if may_run(layer, each)]
+        return {each.descriptor.partition("{")[0] for each in found}
+
+    offered = {each.descriptor.partition("{")[0] for each in candidates.variants[layers["conv1"].task.key]}
+    assert {"cpu:f32/conv2d.fused_winograd", "cpu:bf16/conv2d.tiles"} <= offered
+    assert not any("winograd" in each or "bf16" in each for each in permitted("conv1"))
+    assert {"cpu:f32/conv2d.direct", "cpu:i8/conv2d.whole_tiles"} <= permitted("conv1")
+    for name in layers:
+        if name.endswith(("/zeros", "/min", "/max", "/below", "/divide")):
+            assert all(each.startswith("cpu:f32/") or each.endswith("_to_whole") for each in permitted(name)), name
+
+
 def test_other_quantised_models_are_not_offered_what_is_for_those(front_of_model: FrontOfModel) -> None:
     front = front_of_model(network())
     found = find_candidates(front, CONFIG, everything=False).variants.values()
