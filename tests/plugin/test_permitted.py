@@ -123,7 +123,8 @@ def test_sums_of_whole_numbers_are_not_rounded_on_the_way(front_of_model: FrontO
         return {each.descriptor.partition("{")[0] for each in found}
 
     offered = {each.descriptor.partition("{")[0] for each in candidates.variants[layers["conv1"].task.key]}
-    assert {"cpu:f32/conv2d.fused_winograd", "cpu:bf16/conv2d.tiles"} <= offered
+    assert any("winograd" in each for each in offered), offered
+    assert "cpu:bf16/conv2d.tiles" in offered
     assert not any("winograd" in each or "bf16" in each for each in permitted("conv1"))
     assert {"cpu:f32/conv2d.direct", "cpu:i8/conv2d.whole_tiles"} <= permitted("conv1")
     for name in layers:
