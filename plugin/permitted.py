@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from sartor.codegen.layer import Layer
+from sartor.codegen.layer import Layer, ValueRef
 from sartor.codegen.layouts import QUANTISED
 from sartor.codegen.packing import Packing
-from sartor.codegen.routine import Routine, Storing, Variant
-from sartor.codegen.routines import LOW_PRECISION, routines_for
+from sartor.codegen.routine import Routine, Storing, Variant, dtype_of
+from sartor.codegen.routines import LOW_PRECISION, WHOLE_NUMBERS, routines_for
 from sartor.config import CompileConfig
 from sartor.dialect_passes.annotate import Candidates
+from sartor.dialect_passes.form_layers import LayerGraph
 from sartor.front_job import Front
 from sartor.ranging import Values
 
@@ -21,10 +22,11 @@ Permits = Callable[[Layer, Variant], bool]
 def permitted_routines(front: Front, config: CompileConfig) -> tuple[Routine, ...]:
     """Those of the precision that the user allows, and of 8 bits throughout if the model is quantised."""
     asked = routines_for(config.precision.types)
-    if not front.is_quantised or QUANTISED in config.precision.types:
-        return asked
-    own = (each for each in LOW_PRECISION[QUANTISED] if isinstance(each, Storing) and each.storage == QUANTISED)
-    return (*asked, *own)
+    if front.is_quantised and QUANTISED not in config.precision.types:
+        own = (each for each in LOW_PRECISION[QUANTISED] if isinstance(each, Storing) and each.storage == QUANTISED)
+        asked = (*asked, *own)
+    whole = any(each.is_whole for each in front.ranges.values())
+    return tuple(each for each in asked if whole or each not in WHOLE_NUMBERS)
 
 
 def permits(front: Front, config: CompileConfig) -> Permits:
@@ -32,10 +34,11 @@ def permits(front: Front, config: CompileConfig) -> Permits:
 
     A variant that quantises asks for ranges of what it reads and writes; of several results it takes one. Unless the
     user asks for 8 bits, its weights must be whole numbers by a scale already, as those of a quantised model are;
-    weights whose zero point takes them out of 8 bits are not.
+    weights whose zero point takes them out of 8 bits are not. Sums of whole numbers stay exact.
     """
     exact: dict[tuple[str, Packing], bool] = {}
     values = Values(front.graph)
+    keeps_whole = _WholeNumbers(front, values).keeps
 
     def is_exact(name: str, packing: Packing) -> bool:
         if (name, packing) not in exact:
@@ -47,13 +50,51 @@ def permits(front: Front, config: CompileConfig) -> Permits:
         if not all(values.read(layer, each) in front.ranges for each in code.ranges if each is not None):
             return False
         written = {front.ranges.get(each) for each in values.written(layer)} if None in code.ranges else set()
-        if None in written or len(written) > 1:
+        if None in written or len(written) > 1 or not keeps_whole(layer, variant):
             return False
         if QUANTISED in config.precision.types:
             return True
         return all(is_exact(name, each) for name, each in zip(layer.weights, code.packings, strict=True))
 
     return may_run
+
+
+class _WholeNumbers:
+    """Layers of a model that quantises by ranges of run time, and of what is computed of whole numbers.
+
+    Winograd's transforms round, and so do narrower types: scales, zero points, and what these add to a sum.
+    """
+
+    def __init__(self, front: Front, values: Values) -> None:
+        self._whole = {value for value, numbers in front.ranges.items() if numbers.is_whole}
+        self._values = values
+        layers = list(front.graph.all_layers()) if self._whole else []
+        readers = {each.name for each in layers if not self._whole.isdisjoint(self._read(each))}
+        touching = readers | {value.source for value in self._whole if value.source is not None}
+        feeding = {value.source for each in layers if each.name in touching for value in self._read(each)}
+        scalars = {each.name for each in layers if all(result.elements == 1 for result in each.task.results)}
+        self._exact = readers | _children(front.graph, readers)
+        self._own_types = self._exact | touching | feeding | scalars
+
+    def keeps(self, layer: Layer, variant: Variant) -> bool:
+        """Whether a variant gives all digits where they count."""
+        if layer.name in self._exact and "winograd" in variant.descriptor:
+            return False
+        if layer.name not in self._own_types or variant.dtype == dtype_of(layer.task):
+            return True
+        read, stored = self._read(layer), variant.implementation.ranges
+        values = {read[each] for each in stored if each is not None}
+        values |= set(self._values.written(layer)) if None in stored else set()
+        return variant.dtype == QUANTISED and self._whole.issuperset(values)
+
+    def _read(self, layer: Layer) -> list[ValueRef]:
+        return [self._values.read(layer, slot) for slot in range(len(layer.inputs))]
+
+
+def _children(graph: LayerGraph, layers: set[str]) -> set[str]:
+    """Layers of the nets that some layers may be computed by."""
+    nets = [each.graph for each in graph.all_childnets() if each.layer in layers]
+    return {child.name for net in nets for child in net.all_layers()}
 
 
 def permitted_candidates(candidates: Candidates, front: Front, config: CompileConfig) -> Candidates:

@@ -26,6 +26,7 @@ from sartor.codegen.routines.tiled import TiledConvolution
 from sartor.codegen.routines.tiled_depthwise import TiledDepthwise
 from sartor.codegen.routines.tiled_matmul import TiledMatmul
 from sartor.codegen.routines.transposed import Transposed
+from sartor.codegen.routines.whole_numbers import WholeFactor, WholeResult
 from sartor.codegen.routines.window import SlidingWindow
 from sartor.codegen.routines.winograd import Winograd
 
@@ -93,6 +94,19 @@ _INTEGER: tuple[Routine, ...] = (
     Stored(ChannelsLast(), "i8"),
 )
 
+WHOLE_NUMBERS: tuple[Routine, ...] = (
+    WholeFactor(TileConvolution(storage="i8", element=INTEGER)),
+    WholeFactor(TileProduct(storage="i8", element=INTEGER)),
+    WholeFactor(Direct("dots", storage="i8", element=INTEGER_DOTS)),
+    WholeFactor(Product("dots", storage="i8", element=INTEGER_DOTS)),
+    WholeFactor(Direct(storage="i8")),
+    WholeFactor(Product(storage="i8")),
+    WholeResult(Stock()),
+    WholeResult(ChannelsLast()),
+    WholeResult(Rowwise()),
+)
+"""Those for models that quantise what they multiply when they run."""
+
 _HALF: tuple[Routine, ...] = (
     Direct(storage="f16"),
     Product(storage="f16"),
@@ -103,7 +117,7 @@ _HALF: tuple[Routine, ...] = (
     Stored(ChannelsLast(), "f16"),
 )
 
-LOW_PRECISION: dict[str, tuple[Routine, ...]] = {"bf16": _BFLOAT, "i8": _INTEGER, "f16": _HALF}
+LOW_PRECISION: dict[str, tuple[Routine, ...]] = {"bf16": _BFLOAT, "i8": (*_INTEGER, *WHOLE_NUMBERS), "f16": _HALF}
 """Those that store what is between layers in a narrower type, by that type."""
 
 

@@ -14,7 +14,8 @@ from sartor.codegen.routine import Implementation, Parameters, Rejected, Routine
 from sartor.codegen.snippet import inline
 from sartor.codegen.target import Target
 
-_MULTIPLYING = (LayerKind.CONVOLUTION, LayerKind.DEPTHWISE, LayerKind.CONTRACTION)
+MULTIPLYING = (LayerKind.CONVOLUTION, LayerKind.DEPTHWISE, LayerKind.CONTRACTION)
+"""Layers that have routines of their own in narrower types."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class Stored:
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
         """Those of the lowering, or why the routine does not apply."""
-        if task.kind in _MULTIPLYING:
+        if task.kind in MULTIPLYING:
             return Rejected("layers that multiply have routines of their own in this type")
         if any(each.dtype not in STORED_BY for each in task.results):
             return Rejected("its results are not all f32")
@@ -50,10 +51,10 @@ class Stored:
         return built if isinstance(built, Rejected) else stored(task, built, self.storage or "f32")
 
 
-def stored(task: Task, implementation: Implementation, storage: str) -> Implementation:
-    """An implementation whose activations and results of f32 are stored as ``storage``."""
+def stored(task: Task, implementation: Implementation, storage: str, *, reads: bool = True) -> Implementation:
+    """An implementation whose results of f32 and, if it ``reads`` them so, activations are stored as ``storage``."""
     inputs = tuple(
-        stored_as(form, storage) if each.dtype in STORED_BY else form
+        stored_as(form, storage) if reads and each.dtype in STORED_BY else form
         for each, form in zip(task.inputs, implementation.inputs, strict=True)
     )
     output = stored_as(implementation.output, storage)

@@ -16,10 +16,13 @@ from onnx import ModelProto, NodeProto
 from sartor.onnx_model.emit import Emitter
 from sartor.onnx_model.graph import Array, GraphEditor, attributes, optional_input
 from sartor.onnx_model.infer import infer_shapes
+from sartor.onnx_model.integer_products import take_out_integer_products
 from sartor.onnx_model.rewrites.dequantise_early import MOVING, dequantises, fixed_range
 from sartor.onnx_model.rewrites.drop_unused import drop_unused
+from sartor.onnx_model.rewrites.split_groups import split_groups
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 
+_QUANTISED = frozenset({"ConvInteger", "DequantizeLinear", "MatMulInteger", "QuantizeLinear"})
 # Results are elements of the first operand (for Concat: of any), or zeros, which every range has.
 _KEEPING = MOVING | {"Relu"}
 # Results lie between the smallest and the largest element of the operand.
@@ -37,11 +40,13 @@ def take_out_quantisation(model: ModelProto) -> dict[str, QuantisedRange]:
 
     What has no fixed range for the whole tensor in 8 bits stays as it is.
     """
-    editor = GraphEditor(model.graph)
-    if not any(node.op_type in ("DequantizeLinear", "QuantizeLinear") for node in editor.nodes):
+    if not any(node.op_type in _QUANTISED for node in model.graph.node):
         return {}
+    ranges = take_out_integer_products(model)
+    editor = GraphEditor(model.graph)
     editor.rewrite(lambda node: _folded(node, editor))
-    ranges = _Pairs(editor).take_out()
+    ranges |= _Pairs(editor).take_out()
+    split_groups(model)
     drop_unused(model)
     infer_shapes(model)
     return ranges

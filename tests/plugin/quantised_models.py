@@ -96,14 +96,76 @@ def one_convolution(zero: int = 0) -> ModelProto:
     return model(nodes, [("x", (1, 12, 9, 11), FLOAT)], ["y"], constants)
 
 
-def dynamic_product() -> ModelProto:
-    """What is multiplied is quantised by its own range, which is known at run time only."""
-    numbers = np.random.default_rng(7).integers(-127, 127, (32, 16)).astype(np.int8)
-    nodes = [
-        node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"], name="q"),
-        node("MatMulInteger", ["q", "w", "z"], ["i"], name="product"),
-        node("Cast", ["i"], ["f"], name="cast", to=TensorProto.FLOAT),
-        node("Mul", ["s", "ws"], ["scale"], name="scale"),
-        node("Mul", ["f", "scale"], ["y"], name="y"),
-    ]
-    return model(nodes, [("x", (5, 32), FLOAT)], ["y"], {"w": numbers, "ws": np.float32(0.01)})
+class Dynamic:
+    """Collects nodes that quantise what they multiply by its own range, which is known at run time only."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self.nodes: list[NodeProto] = []
+        self.constants: dict[str, Any] = {}
+        self._random = np.random.default_rng(seed)
+
+    def op(self, operator: str, inputs: list[str], output: str, **attributes: Any) -> str:
+        """A node named after its output."""
+        self.nodes.append(node(operator, inputs, [output], name=output, **attributes))
+        return output
+
+    def quantised(self, name: str) -> str:
+        """A tensor in uint8; ``<name>_s`` and ``<name>_z`` are its scale and zero point."""
+        outputs = [f"{name}_q", f"{name}_s", f"{name}_z"]
+        self.nodes.append(node("DynamicQuantizeLinear", [name], outputs, name=f"{name}_quantised"))
+        return outputs[0]
+
+    def weight(self, name: str, shape: tuple[int, ...], kind: str, zero: int | Array | None = None) -> list[str]:
+        """Whole numbers and, if there is one, their zero point."""
+        limits = np.iinfo(_TYPES[kind])
+        self.constants[name] = self._random.integers(limits.min, limits.max, shape, endpoint=True).astype(kind)
+        if zero is None:
+            return [name]
+        self.constants[f"{name}_z"] = np.asarray(zero, kind)
+        return [name, f"{name}_z"]
+
+    def scaled(self, sums: str, operand: str, scales: Array | np.floating[Any], output: str) -> str:
+        """What sums of products stand for."""
+        self.constants[f"{sums}_ws"] = scales.astype(np.float32)
+        factor = self.op("Mul", [f"{operand}_s", f"{sums}_ws"], f"{sums}_scale")
+        return self.op("Mul", [self.op("Cast", [sums], f"{sums}_f", to=TensorProto.FLOAT), factor], output)
+
+
+def dynamic_product(*, kind: str = "int8", zero: int | Array | None = None, scales: Array | None = None) -> ModelProto:
+    """``y``, a product by a weight of this type and zero point, and its whole numbers ``sums``; odd sizes."""
+    d = Dynamic(7)
+    q, (weight, *zeros) = d.quantised("x"), d.weight("w", (37, 19), kind, zero)
+    d.op("MatMulInteger", [q, weight, "x_z", *zeros], "sums")
+    d.scaled("sums", "x", np.float32(0.01) if scales is None else scales, "y")
+    return model(d.nodes, [("x", (2, 5, 37), FLOAT)], ["y", ("sums", None, TensorProto.INT32)], d.constants)
+
+
+def dynamic_convolution(**attributes: Any) -> ModelProto:
+    """``y``, a convolution of 12 odd channels, and its whole numbers ``sums``."""
+    d = Dynamic(8)
+    group = attributes.get("group", 1)
+    q, (weight,) = d.quantised("x"), d.weight("w", (14, 6 // group, 3, 2), "int8")
+    d.op("ConvInteger", [q, weight, "x_z"], "sums", **attributes)
+    scales = np.linspace(1e-3, 1e-2, 14).reshape(14, 1, 1)
+    d.scaled("sums", "x", scales, "y")
+    return model(d.nodes, [("x", (1, 6, 9, 11), FLOAT)], ["y", ("sums", None, TensorProto.INT32)], d.constants)
+
+
+def dynamic_network() -> ModelProto:
+    """Two convolutions, one of them padded, pooling and two products of one tensor."""
+    d = Dynamic(9)
+    d.constants["bias"] = weights(32, 1, 1, seed=3)
+    (first,), (second,) = d.weight("w1", (32, 8, 3, 3), "int8"), d.weight("w2", (32, 32, 1, 1), "int8")
+    products = [d.weight(name, (32, 24), "int8") for name in ("w3", "w4")]
+    d.op("ConvInteger", [d.quantised("x"), first, "x_z"], "conv1", pads=[1] * 4)
+    d.op("Add", [d.scaled("conv1", "x", np.float32(1e-3), "real1"), "bias"], "biased")
+    relu = d.op("Relu", ["biased"], "relu")
+    d.op("ConvInteger", [d.quantised(relu), second, "relu_z"], "conv2")
+    d.op("GlobalAveragePool", [d.scaled("conv2", relu, np.float32(1e-3), "real2")], "mean")
+    flat = d.op("Flatten", ["mean"], "flat")
+    q = d.quantised(flat)
+    for number, (weight,) in enumerate(products):
+        d.op("MatMulInteger", [q, weight, "flat_z"], f"product{number}")
+        d.scaled(f"product{number}", flat, np.linspace(1e-3, 2e-3, 24), f"real{number + 3}")
+    d.op("Add", ["real3", "real4"], "y")
+    return model(d.nodes, [("x", (1, 8, 12, 10), FLOAT)], ["y"], d.constants)

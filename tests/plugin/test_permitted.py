@@ -17,6 +17,7 @@ from sartor.codegen.target import Target
 from sartor.config import CompileConfig, Precision
 from sartor.dialect_passes.annotate import Candidates
 from sartor.front_job import Front, Refusal, run_front
+from sartor.onnx_model import sample_inputs
 from sartor.permitted import permits
 from sartor.pipeline import compile_model, find_candidates, replay_plan
 from sartor.progress import silent
@@ -25,7 +26,7 @@ from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.runtime.session import Session
 from sartor.tuning.tables import Pin
 from sartor.tuning.workers import WorkerPool
-from tests.plugin.quantised_models import dynamic_product, network, one_convolution
+from tests.plugin.quantised_models import dynamic_network, network, one_convolution
 
 FrontOfModel = Callable[[ModelProto], Front]
 # A CPU with a matrix unit, whatever this machine is.
@@ -97,11 +98,44 @@ def test_a_quantised_model_is_tuned_checked_and_replayed(tmp_path: Path) -> None
     assert module.read_bytes() == first
 
 
-def test_a_product_with_a_range_of_run_time_is_one_of_whole_numbers(front_of_model: FrontOfModel) -> None:
-    front = front_of_model(dynamic_product())
-    (layer,) = _multiplying(front)
-    assert {each.dtype for each in (layer.task.inputs[0], *layer.task.weights)} <= {"i8", "i32"}
-    assert not front.is_quantised
+def test_products_with_a_range_of_run_time_may_run_in_8_bits(front_of_model: FrontOfModel) -> None:
+    front = front_of_model(dynamic_network())
+    candidates = find_candidates(front, CONFIG, everything=False)
+    layers = _multiplying(front)
+    assert front.is_quantised
+    assert len(layers) == 4
+    for layer in layers:
+        found = _descriptors(candidates, layer)
+        assert any(".whole_tiles{" in each for each in found), layer.name
+        assert any(".whole_dots{" in each for each in found), layer.name
+
+
+def test_sums_of_whole_numbers_are_not_rounded_on_the_way(front_of_model: FrontOfModel) -> None:
+    """No filter is transformed, and no zero point, scale or weighed sum is stored in fewer bits than f32."""
+    front = front_of_model(dynamic_network())
+    config = replace(CONFIG, precision=Precision.MIXED)
+    candidates = find_candidates(front, config)
+    may_run, layers = permits(front, config), {each.name: each for each in front.graph.layers}
+
+    def permitted(name: str) -> set[str]:
+        layer = layers[name]
+        found = [each for each in candidates.variants[layer.task.key] if may_run(layer, each)]
+        return {each.descriptor.partition("{")[0] for each in found}
+
+    offered = {each.descriptor.partition("{")[0] for each in candidates.variants[layers["conv1"].task.key]}
+    assert any("winograd" in each for each in offered), offered
+    assert "cpu:bf16/conv2d.tiles" in offered
+    assert not any("winograd" in each or "bf16" in each for each in permitted("conv1"))
+    assert {"cpu:f32/conv2d.direct", "cpu:i8/conv2d.whole_tiles"} <= permitted("conv1")
+    for name in layers:
+        if name.endswith(("/zeros", "/min", "/max", "/below", "/divide")):
+            assert all(each.startswith("cpu:f32/") or each.endswith("_to_whole") for each in permitted(name)), name
+
+
+def test_other_quantised_models_are_not_offered_what_is_for_those(front_of_model: FrontOfModel) -> None:
+    front = front_of_model(network())
+    found = find_candidates(front, CONFIG, everything=False).variants.values()
+    assert not any("whole" in each.descriptor for variants in found for each in variants)
 
 
 @pytest.mark.parametrize("kind", ["int8", "uint8"])
@@ -120,3 +154,20 @@ def test_a_network_in_8_bits_is_within_a_step(kind: str, front_of_model: FrontOf
         found = session.run(None, front.samples)[0]
     assert len(np.unique(expected)) > 5
     assert np.abs(found - expected).max() <= 1.01 * STEP
+
+
+def test_a_dynamic_network_in_8_bits_is_onnx_runtimes(front_of_model: FrontOfModel, tmp_path: Path) -> None:
+    """Not one sum differs, so that outputs differ as their scales are multiplied in another order."""
+    front = front_of_model(dynamic_network())
+    pins = tuple(Pin(name, "cpu:i8/*whole*") for name in ("conv[12]", "product[01]", "*_quantised/divide"))
+    config = CompileConfig(threads=1, jobs=1, pins=pins)
+    candidates = find_candidates(front, config, everything=False)
+    recipe = guessed_recipe(front, candidates.variants, config)
+    with WorkerPool(1) as pool:
+        (built,) = Builder(front, pool, tmp_path, config, silent).build([recipe])
+    reference = OnnxRuntimeReference(front.path, threads=1)
+    with Session(built.files.module, threads=1) as session:
+        for seed in range(3):
+            feeds = sample_inputs(onnx.load(front.path), seed)
+            (expected,), (found,) = reference(feeds), session.run(None, feeds)
+            np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * np.abs(expected).max())

@@ -58,6 +58,11 @@ class QuantisedRange:
         return (least - self.zero_point) * self.scale, (most - self.zero_point) * self.scale
 
     @property
+    def is_whole(self) -> bool:
+        """Whether real numbers are whole, so that nothing is rounded."""
+        return self.scale == 1.0
+
+    @property
     def numbers(self) -> Array:
         """What code is told, as ``RANGE`` of ``codegen.layouts``."""
         return np.array([self.scale, self.zero_point, 1 / self.scale, 0], np.float32)

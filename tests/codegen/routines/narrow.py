@@ -44,7 +44,7 @@ def wrong(program: Program, subject: Subject, dtype: str, everywhere: QuantisedR
     ``everywhere`` is the range of all activations and the result if they are quantised; by default each has its own.
     """
     inputs, ranges = _inputs(subject, dtype, everywhere)
-    expected = _run(program, subject, "stock", inputs, {}).astype(np.float64)
+    expected = run_stored(program, subject, "stock", inputs, {}).astype(np.float64)
     ranges[None] = everywhere or _range(expected)
     allowed = REORDERING * np.abs(expected).max() + (
         _HALF_A_STEP * ranges[None].scale if dtype == "i8" else ROUNDING[dtype] * np.abs(expected)
@@ -57,7 +57,7 @@ def _differences(
     program: Program, subject: Subject, inputs: list[Array], ranges: Ranges, expected: Array, allowed: Array
 ) -> Iterator[tuple[str, float]]:
     for name in subject.implementations:
-        found = _run(program, subject, name, inputs, ranges)
+        found = run_stored(program, subject, name, inputs, ranges)
         yield name, float((np.abs(found - expected) / allowed).max())
 
 
@@ -86,7 +86,7 @@ def _rounded_by_channel(array: Array) -> Array:
     return np.asarray(np.rint(array / scales) * scales, np.float32)
 
 
-def _run(program: Program, subject: Subject, name: str, inputs: list[Array], ranges: Ranges) -> Array:
+def run_stored(program: Program, subject: Subject, name: str, inputs: list[Array], ranges: Ranges) -> Array:
     """The layer's result, in ONNX's layout and type, as one implementation computes it."""
     code, task = subject.implementations[name], subject.task
     arguments = [

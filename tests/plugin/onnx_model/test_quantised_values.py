@@ -13,7 +13,7 @@ from sartor.onnx_model.quantised_values import take_out_quantisation
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 from tests.plugin.onnx_model.builders import FLOAT, model, node, run
 from tests.plugin.onnx_model.conftest import Prepare
-from tests.plugin.quantised_models import Qdq, dynamic_product, network, one_convolution
+from tests.plugin.quantised_models import Qdq, network, one_convolution
 
 
 def _operators(built: ModelProto) -> Counter[str]:
@@ -95,14 +95,6 @@ def test_what_somebody_else_reads_unrounded_keeps_its_values(prepare_quickly: Pr
     built = model(q.nodes, [("x", (64,), FLOAT)], ["y"], q.constants)
     prepared = prepare_quickly(built).model
     assert "mean" not in take_out_quantisation(prepared)
-
-
-def test_ranges_of_run_time_stay_as_they_are(prepare_quickly: Prepare) -> None:
-    built = dynamic_product()
-    prepared = prepare_quickly(built).model
-    before = prepared.SerializeToString()
-    assert take_out_quantisation(prepared) == {}
-    assert prepared.SerializeToString() == before
 
 
 def test_results_in_8_bits_stay_in_8_bits(prepare_quickly: Prepare) -> None:
