@@ -25,7 +25,7 @@ from types import TracebackType
 from typing import Any
 
 from sartor.errors import SartorError
-from sartor.tuning.worker_protocol import OUT_OF_MEMORY_SIGN, JobStatus, Reply, Request, Setup
+from sartor.tuning.worker_protocol import JOB_BEGINS, OUT_OF_MEMORY_SIGN, JobStatus, Reply, Request, Setup
 
 _PR_SET_PDEATHSIG = 1
 _OOM_SCORE = "500"
@@ -75,6 +75,8 @@ class _Server:
         result = b""
         caught = _Caught()
         begin = end = time.perf_counter()
+        with suppress(OSError):
+            os.write(sys.stdout.fileno(), JOB_BEGINS)
         with caught:
             request: Request = pickle.loads(message)
             function = _resolve(request.function)

@@ -16,7 +16,7 @@ from multiprocessing.connection import Pipe
 from typing import IO, Any
 
 from sartor.errors import SartorError
-from sartor.tuning.worker_protocol import OUT_OF_MEMORY_SIGN, JobStatus, Reply, Request, Setup
+from sartor.tuning.worker_protocol import JOB_BEGINS, OUT_OF_MEMORY_SIGN, JobStatus, Reply, Request, Setup
 
 _TAIL_BYTES = 8000
 _DEATH_SECONDS = 5.0
@@ -92,7 +92,6 @@ class WorkerProcess:
 
     def assign(self, job_id: str, request: Request, timeout: float) -> None:
         """Give the idle worker a job that may take ``timeout`` seconds."""
-        self._output.clear()
         self._job_id = job_id
         self._timeout = timeout
         self._begin = time.monotonic()
@@ -163,7 +162,7 @@ class WorkerProcess:
 
 
 class _Tail:
-    """The end of what a worker prints, read by a thread so that a full pipe never stops the worker."""
+    """The end of what a worker prints in its last job, read by a thread so that a full pipe never stops the worker."""
 
     def __init__(self, stream: IO[bytes] | None) -> None:
         if stream is None:
@@ -173,11 +172,6 @@ class _Tail:
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._drain, name="worker-output", daemon=True)
         self._thread.start()
-
-    def clear(self) -> None:
-        """Forget what was printed so far."""
-        with self._lock:
-            self._bytes = b""
 
     def finish(self) -> None:
         """Read what is left once the worker is dead."""
@@ -192,4 +186,4 @@ class _Tail:
         with self._stream:
             while chunk := os.read(self._stream.fileno(), 1 << 16):
                 with self._lock:
-                    self._bytes = (self._bytes + chunk)[-_TAIL_BYTES:]
+                    self._bytes = (self._bytes + chunk).rpartition(JOB_BEGINS)[2][-_TAIL_BYTES:]

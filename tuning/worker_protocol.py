@@ -14,6 +14,9 @@ OUT_OF_MEMORY_SIGN = re.compile(
 )
 """How libraries that do not raise MemoryError say, in a message or on the way down, that memory ran out."""
 
+JOB_BEGINS = b"\0sartor: a job begins\0"
+"""What a worker prints before each job: only the order within the pipe tells one job's output from the next one's."""
+
 
 class JobStatus(StrEnum):
     """How a job ended; the values that ``Status`` has too mean the same there."""
