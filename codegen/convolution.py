@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sartor.codegen.iree_compiler import ir, shared_context
 from sartor.codegen.layer import Task, TensorType
-from sartor.codegen.operations import body_of
+from sartor.codegen.operations import body_of, defining_op
 
 _PLAIN = "linalg.conv_2d_nchw_fchw"
 _DEPTHWISE = "linalg.depthwise_conv_2d_nchw_chw"
@@ -24,6 +24,7 @@ class Convolution:
         result: type of the result, ``[N, OC, OH, OW]``.
         strides: along H and W.
         dilations: along H and W.
+        is_padded: whether the layer itself pads the input.
     """
 
     image: TensorType
@@ -31,6 +32,7 @@ class Convolution:
     result: TensorType
     strides: tuple[int, int]
     dilations: tuple[int, int]
+    is_padded: bool = False
 
     @property
     def is_product(self) -> bool:
@@ -68,7 +70,9 @@ def convolution_of(task: Task) -> Convolution | None:
         if op is None:
             return None
         image, weights, result = (TensorType.parse(str(value.type)) for value in op.operands)
-        return Convolution(image, weights, result, _pair(op, "strides"), _pair(op, "dilations"))
+        source = defining_op(op.operands[0])
+        is_padded = source is not None and source.name == "tensor.pad"
+        return Convolution(image, weights, result, _pair(op, "strides"), _pair(op, "dilations"), is_padded)
 
 
 @functools.lru_cache(maxsize=1024)

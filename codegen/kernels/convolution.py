@@ -268,7 +268,7 @@ def convolution_contraction(
         contraction = rowwise_contraction(layer, convolution, tiling)
     else:
         contraction = _dot_contraction(layer, convolution, tiling, element)
-    if not joins(convolution) or contraction.nest.is_padded:
+    if not joins(convolution):
         return contraction
     _, _, height, width = convolution.result.shape
     return contraction.joined(chunk(height * width, tiling.columns))
@@ -309,8 +309,8 @@ def _dot_contraction(layer: ImageLayer, convolution: Convolution, tiling: Tiling
 
 
 def joins(convolution: Convolution) -> bool:
-    """Whether each result reads one pixel, so that rows need not be kept apart."""
-    return convolution.is_product and convolution.image.shape[2:] == convolution.result.shape[2:]
+    """Whether each result reads one pixel, and all of them lie in memory, so that rows need not be kept apart."""
+    return convolution.is_product and not convolution.is_padded
 
 
 def convolution_tilings(convolution: Convolution, machine: Machine, element: DotElement | None = None) -> list[Tiling]:

@@ -12,6 +12,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from sartor.codegen.kernels.matrix_unit import INTEGER
 from sartor.codegen.layer import Layer, LayerKind
 from sartor.codegen.layouts import split_form
 from sartor.codegen.routine import Implementation, Rejected, Variant, variants_of
@@ -32,6 +33,7 @@ from tests.codegen.routines.low_precision_cases import (
     low_precision_cases,
     low_precision_model,
 )
+from tests.codegen.routines.narrow import rounded_subject, wrong
 
 Found = Mapping[str, tuple[Layer, Mapping[str, Array]]]
 
@@ -163,8 +165,8 @@ def test_convolutions_and_products_have_tiles(found: Found) -> None:
         if layer.task.kind in (LayerKind.CONVOLUTION, LayerKind.CONTRACTION)
         and not any(".tiles{" in each for each in _variants(layer, HOST))
     }
-    # A single row is not worth a copy; and sizes are guessed for rows that are joined, which padding keeps apart.
-    assert set(without) == {*REFUSED, "vectors", "padded1x1", "padded_rows1x1"}
+    # A single row is not worth a copy.
+    assert set(without) == {*REFUSED, "vectors"}
 
 
 @pytest.mark.skipif(not {"avx2", "fma"} <= set(host().features), reason="this CPU has no AVX2")
@@ -175,6 +177,21 @@ def test_routines_for_avx2_compute_the_layers(found: Found) -> None:
     chosen = {name: _subject(found, name, variants[name]) for name in FOR_OTHER_CPUS}
     program = load(chosen, AVX2)
     assert {name: _wrong(program, each) for name, each in chosen.items()} == {name: {} for name in chosen}
+
+
+@pytest.mark.skipif(bool(unusable(["amx-int8"])), reason="there is no matrix unit for 8 bits that this process may use")
+@pytest.mark.parametrize("case", ["padded1x1", "padded_rows1x1"])
+def test_padding_is_zero_in_8_bits_too(case: str, found: Found) -> None:
+    layer, weights = found[case]
+    routine = TileConvolution(storage="i8", element=INTEGER)
+    offered = {
+        each.descriptor: each.implementation
+        for each in variants_of(routine, layer.task, HOST)
+        if isinstance(each, Variant)
+    }
+    assert offered
+    subject = rounded_subject(Subject(layer, weights, {"stock": _variants(layer, HOST)["stock"], **offered}), "i8")
+    assert wrong(load({case: subject}, HOST), subject, "i8") == {}
 
 
 def test_tiles_compile_on_any_machine(found: Found) -> None:
