@@ -285,9 +285,19 @@ class Assembler:
             kind = ir.MemRefType.get([elements], element)
             return memref.alloca(kind, [], [], alignment=_ALIGNMENT)
 
-    def prefetch(self, memory: ir.Value, offset: Index) -> None:
-        """Fetch what lies at ``offset``, which may be beyond the end, into the second-level cache."""
-        memref.prefetch(memory, [self.value(offset)], False, _SECOND_LEVEL, True)
+    def keep(self, memory: ir.Value, place: int, index: Index) -> None:
+        """Write an index into memory of 64-bit integers, as ``scratch`` gives it."""
+        number = arith.index_cast(ir.IntegerType.get_signless(64), self.value(index))
+        memref.store(number, memory, [self.value(place)])
+
+    def kept(self, memory: ir.Value, place: int) -> Index:
+        """Read an index that was written by ``keep``."""
+        index: ir.Value = arith.index_cast(ir.IndexType.get(), memref.load(memory, [self.value(place)]))
+        return index
+
+    def prefetch(self, memory: ir.Value, offset: Index, *, is_written: bool = False) -> None:
+        """Fetch what lies at ``offset``, which may be beyond the end, into the second-level cache, or for writing."""
+        memref.prefetch(memory, [self.value(offset)], is_written, _SECOND_LEVEL, True)
 
     def broadcast(self, memory: ir.Value, offset: Index) -> ir.Value:
         """A vector that repeats one element of memory."""
@@ -325,6 +335,12 @@ class Assembler:
         if isinstance(one, int) and isinstance(other, int):
             return one == other
         return arith.cmpi(arith.CmpIPredicate.eq, self.value(one), self.value(other))
+
+    def less(self, one: Index, other: Index) -> Condition:
+        """Whether an index is less than another."""
+        if isinstance(one, int) and isinstance(other, int):
+            return one < other
+        return arith.cmpi(arith.CmpIPredicate.slt, self.value(one), self.value(other))
 
     def within(self, index: Index, end: int) -> Condition:
         """Whether ``0 <= index < end``."""

@@ -100,6 +100,11 @@ class TileContraction:
         return 1 if self.is_merged else self.columns.kernel
 
     @property
+    def steps(self) -> int:
+        """Steps over all that a window reads."""
+        return self.rows.kernel * self.runs * self.chunks
+
+    @property
     def vectors(self) -> int:
         """Vectors that hold all channels of the result."""
         return -(-self.channels // self.lanes)

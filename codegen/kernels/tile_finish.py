@@ -61,8 +61,9 @@ class TileFinish:
         self._of, self._asm, self._memories = of, asm, memories
         self._batch, self._sums = batch, sums
 
-    def write(self, block: Block) -> None:
-        """Emit what follows the sums of a block, and their way to memory, pixel by pixel."""
+    def write(self, block: Block, first_pixel: Index, end: Index | None) -> None:
+        """Emit what follows the sums of some pixels of each tile of a block, and their way to memory; of a single one
+        where there is no end."""
         of, asm = self._of, self._asm
         first = asm.mul(block.panel.index, of.tiling.vectors)
         counts = [block.panel.count(each, of.lanes) for each in range(block.panel.vectors)]
@@ -73,15 +74,34 @@ class TileFinish:
         def every(pixel: Index) -> None:
             # What is read comes before what is written, or loads would wait for stores with the same last digits.
             found = []
-            for number, (line, tile) in enumerate(of.spots):
-                row, column = asm.add(block.row, line), asm.add(block.column, pixel, of.offsets[tile])
-                place = Place(self._batch, row, column, first)
+            for number, place in enumerate(self._places(block, pixel)):
                 totals = self._totals(number, pixel, weights, starts or self._starts(place, counts))
                 found.append((place, self._results(place, totals, counts)))
             for place, values in found:
                 self._store(place, values, counts)
 
-        asm.repeat(0, of.tiling.pixels, 1, every)
+        if end is None:
+            every(first_pixel)
+        else:
+            asm.repeat(first_pixel, end, 1, every)
+
+    def fetch(self, block: Block, pixel: Index) -> None:
+        """Fetch what will be read beside the image, and written, at a pixel of each tile of a block."""
+        of, asm = self._of, self._asm
+        for place in self._places(block, pixel):
+            for access in (*of.epilogue.images, of.result):
+                for each in range(0, block.panel.vectors, _VECTORS_OF_LINE):
+                    offset = place.offset(asm, access, Spot(0, 0, each, of.lanes))
+                    asm.prefetch(self._memories[access.memory], offset, is_written=access == of.result)
+
+    def _places(self, block: Block, pixel: Index) -> list[Place]:
+        """Where a pixel of each tile of a block lies."""
+        of, asm = self._of, self._asm
+        first = asm.mul(block.panel.index, of.tiling.vectors)
+        return [
+            Place(self._batch, asm.add(block.row, line), asm.add(block.column, pixel, of.offsets[tile]), first)
+            for line, tile in of.spots
+        ]
 
     def _starts(self, place: Place, counts: Sequence[int]) -> list[ir.Value]:
         """What is added to the sums of a pixel."""
@@ -119,24 +139,14 @@ class TileFinish:
         return found
 
     def _results(self, place: Place, totals: Sequence[ir.Value], counts: Sequence[int]) -> list[ir.Value]:
-        values = []
-        for each, (total, count) in enumerate(zip(totals, counts, strict=True)):
-            spot = Spot(0, 0, each, count)
-            values.append(self._of.epilogue.finish(self._asm, self._memories, place, spot, total))
-            if each % _VECTORS_OF_LINE == 0:
-                self._fetch_beside(place, spot)
-        return values
+        spots = [Spot(0, 0, each, count) for each, count in enumerate(counts)]
+        return [
+            self._of.epilogue.finish(self._asm, self._memories, place, spot, total)
+            for spot, total in zip(spots, totals, strict=True)
+        ]
 
     def _store(self, place: Place, values: Sequence[ir.Value], counts: Sequence[int]) -> None:
         of, asm = self._of, self._asm
         for each, (value, count) in enumerate(zip(values, counts, strict=True)):
             offset = place.offset(asm, of.result, Spot(0, 0, each, count))
             asm.store(value, self._memories[of.result.memory], offset, count)
-
-    def _fetch_beside(self, place: Place, spot: Spot) -> None:
-        """Fetch what the next block reads here besides the image: its pixels are too far apart for the hardware to."""
-        of, asm = self._of, self._asm
-        block = of.offsets[-1] + of.tiling.pixels
-        for access in of.epilogue.images:
-            offset = asm.add(place.offset(asm, access, spot), block * access.column)
-            asm.prefetch(self._memories[access.memory], offset)

@@ -11,6 +11,7 @@ from sartor.codegen.kernels.matrix_unit import ROW_BYTES, ROWS, TILES, MatrixUni
 from sartor.codegen.kernels.nest import Panel
 from sartor.codegen.kernels.shares import share
 from sartor.codegen.kernels.tile_finish import Block, TileFinish
+from sartor.codegen.kernels.tile_pending import Pending
 
 if TYPE_CHECKING:
     from sartor.codegen.kernels.tile_contraction import TileContraction
@@ -42,7 +43,7 @@ class TileWriter:
         self._pixels = len(self._spots) * tiling.vectors
         self._turns = min(TILES - self._pixels - len(self._spots), tiling.vectors)
         self._sums = asm.scratch(self._pixels * ROWS * of.lanes, ir.Type.parse(of.element.sums))
-        self._finish = TileFinish(of, asm, memories, group[2], self._sums)
+        self._pending = Pending(of, asm, TileFinish(of, asm, memories, group[2], self._sums))
 
     def write(self) -> None:
         of, asm = self._of, self._asm
@@ -56,6 +57,7 @@ class TileWriter:
         self._first_panel = panels[0]
         asm.repeat(*panels, 1, lambda index: self._panel(index, units))
         self._unit.close()
+        self._pending.drain(self._whole(0))
 
     def _shapes(self) -> list[TileShape]:
         of, tiling = self._of, self._of.tiling
@@ -104,12 +106,19 @@ class TileWriter:
                 return
             asm.repeat(*units, 1, lambda unit: self._row(panel, unit))
 
-        whole = Panel(index, tiling.vectors, of.lanes)
         rest = Panel(index, of.vectors - (of.panels - 1) * tiling.vectors, last)
-        if not partial:
-            write(whole)
-        else:
-            asm.branch(asm.equal(index, of.panels - 1), lambda: write(rest), lambda: write(whole))
+
+        def write_rest() -> None:
+            self._pending.drain(self._whole(index))
+            write(rest)
+            self._pending.drain(rest)
+
+        is_rest = asm.equal(index, of.panels - 1) if partial else False
+        asm.branch(is_rest, write_rest, lambda: write(self._whole(index)))
+
+    def _whole(self, index: Index) -> Panel:
+        """A panel all of whose vectors there are."""
+        return Panel(index, self._of.tiling.vectors, self._of.lanes)
 
     def _interleave(self, panel: Panel) -> None:
         """Copy a panel of filters if they are no weights; all blocks of the workgroup read the copy."""
@@ -145,7 +154,7 @@ class TileWriter:
         step = self._unit.step(ROW_BYTES)
         for tile in used:
             self._unit.store(tile, self._unit.address(self._sums, tile * ROWS * self._of.lanes), step)
-        self._finish.write(block)
+        self._pending.keep(block)
 
     def _taps(self, block: Block) -> None:
         """Add up everything that the windows of a block read."""
@@ -157,7 +166,7 @@ class TileWriter:
                 asm.mul(block.row, of.rows.stride * of.image.row),
                 asm.mul(block.column, of.columns.stride * of.image.column),
             )
-            self._chunks(block, self._image, top, filters)
+            self._chunks(block, self._image, top, filters, 0)
             return
         staging = of.staging
         line = asm.sub(asm.mul(block.row, of.rows.stride), asm.add(self._top, of.rows.padding))
@@ -168,12 +177,13 @@ class TileWriter:
             begin = asm.add(filters, asm.mul(tap, of.runs * of.tap))
             for column in range(of.runs):
                 read = asm.add(first, staging.tap(column))
-                self._chunks(block, self._memories[-1], read, asm.add(begin, column * of.tap))
+                step = asm.mul(asm.add(asm.mul(tap, of.runs), column), of.chunks)
+                self._chunks(block, self._memories[-1], read, asm.add(begin, column * of.tap), step)
 
         asm.repeat(0, of.rows.kernel, 1, every)
 
-    def _chunks(self, block: Block, memory: ir.Value, start: Index, filters: Index) -> None:
-        """Add up the input channels of one tap."""
+    def _chunks(self, block: Block, memory: ir.Value, start: Index, filters: Index, step: Index) -> None:
+        """Add up the input channels of one tap, from the block's so manieth step on."""
         of, asm, tiling = self._of, self._asm, self._of.tiling
         size = tiling.vectors * of.tile
 
@@ -181,6 +191,7 @@ class TileWriter:
             self._product(
                 block, memory, asm.add(start, asm.mul(chunk, tiling.depth)), asm.add(filters, asm.mul(chunk, size))
             )
+            self._pending.step(block, asm.add(step, chunk))
 
         if of.chunks <= _WRITTEN_OUT:
             for chunk in range(of.chunks):

@@ -57,6 +57,7 @@ class _Tracer(Assembler):
     def __init__(self, entry: ir.Block, lanes: int, trace: Trace) -> None:
         super().__init__(entry, lanes)
         self._trace = trace
+        self._kept: dict[tuple[ir.Value, int], Index] = {}
         self._some = self.splat(ir.FloatAttr.get(ir.F32Type.get(), 1.0))
 
     def scratch(self, elements: int, element: ir.Type) -> ir.Value:
@@ -101,7 +102,13 @@ class _Tracer(Assembler):
         for row in range(shape[0]):
             self._trace.touch(buffers, memory, self.add(offset, row * step), shape[1])
 
-    def prefetch(self, memory: ir.Value, offset: Index) -> None:
+    def keep(self, memory: ir.Value, place: int, index: Index) -> None:
+        self._kept[memory, place] = index
+
+    def kept(self, memory: ir.Value, place: int) -> Index:
+        return self._kept[memory, place]
+
+    def prefetch(self, memory: ir.Value, offset: Index, *, is_written: bool = False) -> None:
         assert isinstance(offset, int)
 
     def loop(self, lower: Index, upper: Index, step: int, carried: Sequence[ir.Value], body: Body) -> list[ir.Value]:
