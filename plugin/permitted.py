@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from sartor.codegen.layer import Layer, ValueRef
@@ -72,7 +72,7 @@ class _WholeNumbers:
         readers = {each.name for each in layers if not self._whole.isdisjoint(self._read(each))}
         touching = readers | {value.source for value in self._whole if value.source is not None}
         feeding = {value.source for each in layers if each.name in touching for value in self._read(each)}
-        scalars = {each.name for each in layers if all(result.elements == 1 for result in each.task.results)}
+        scalars = self._leading_to_scalars(layers)
         self._exact = readers | _children(front.graph, readers)
         self._own_types = self._exact | touching | feeding | scalars
 
@@ -86,6 +86,17 @@ class _WholeNumbers:
         values = {read[each] for each in stored if each is not None}
         values |= set(self._values.written(layer)) if None in stored else set()
         return variant.dtype == QUANTISED and self._whole.issuperset(values)
+
+    def _leading_to_scalars(self, layers: Sequence[Layer]) -> set[str]:
+        """Layers whose results are scalars, as scales are, or only serve to find such, as minima of rows do."""
+        users: dict[str, set[str]] = {}
+        found = {each.name for each in layers if all(result.elements == 1 for result in each.task.results)}
+        for layer in reversed(layers):
+            if users.get(layer.name) and users[layer.name] <= found:
+                found.add(layer.name)
+            for value in self._read(layer):
+                users.setdefault(value.source or "", set()).add(layer.name)
+        return found
 
     def _read(self, layer: Layer) -> list[ValueRef]:
         return [self._values.read(layer, slot) for slot in range(len(layer.inputs))]

@@ -155,7 +155,7 @@ def dynamic_network() -> ModelProto:
     """Two convolutions, one of them padded, pooling and two products of one tensor."""
     d = Dynamic(9)
     d.constants["bias"] = weights(32, 1, 1, seed=3)
-    (first,), (second,) = d.weight("w1", (32, 8, 3, 3), "int8"), d.weight("w2", (32, 32, 1, 1), "int8")
+    (first,), (second,) = d.weight("w1", (32, 16, 3, 3), "int8"), d.weight("w2", (32, 32, 1, 1), "int8")
     products = [d.weight(name, (32, 24), "int8") for name in ("w3", "w4")]
     d.op("ConvInteger", [d.quantised("x"), first, "x_z"], "conv1", pads=[1] * 4)
     d.op("Add", [d.scaled("conv1", "x", np.float32(1e-3), "real1"), "bias"], "biased")
@@ -168,4 +168,4 @@ def dynamic_network() -> ModelProto:
         d.op("MatMulInteger", [q, weight, "flat_z"], f"product{number}")
         d.scaled(f"product{number}", flat, np.linspace(1e-3, 2e-3, 24), f"real{number + 3}")
     d.op("Add", ["real3", "real4"], "y")
-    return model(d.nodes, [("x", (1, 8, 12, 10), FLOAT)], ["y"], d.constants)
+    return model(d.nodes, [("x", (1, 16, 24, 20), FLOAT)], ["y"], d.constants)

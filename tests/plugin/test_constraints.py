@@ -67,9 +67,10 @@ def test_the_smallest_feasible_limit_is_met_and_one_byte_less_is_not(
     assert [each.name for each in (tmp_path / "out").iterdir()] == ["net.vmfb"]
 
 
-def test_a_limit_far_above_changes_nothing(free: Free, compile_: Callable[..., Result]) -> None:
+def test_a_limit_far_above_forbids_nothing(free: Free, compile_: Callable[..., Result]) -> None:
     limited = parsed(compile_("--memory-limit", "1 GiB", "--json"))
-    assert limited["routines"] == free.summary["routines"]
+    # Which of two routines that take equally long is shipped, the last measurement says.
+    assert sum(limited["routines"].values()) == sum(free.summary["routines"].values())
     assert 0 < limited["memory_bytes"] < 2**20
 
 
