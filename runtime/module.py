@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import io
 import mmap
+import os
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +15,9 @@ from sartor.errors import UsageError
 from sartor.runtime.iree_runtime import parse_module
 
 _ZIP_START = b"PK\x03\x04"
+_HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+# What a processor's translation buffers reach in pages of 4 KiB; smaller modules gain nothing.
+_REACH_BYTES = 8 << 20
 
 
 @dataclass(frozen=True)
@@ -31,8 +37,12 @@ class Module:
         return dict(self.native.lookup_function(function).reflection)
 
 
-def open_module(source: Path | bytes) -> Module:
+def open_module(source: Path | bytes, *, huge_pages: bool = False) -> Module:
     """Open a .vmfb, memory-mapped if it is a path and copied to aligned memory if it is bytes.
+
+    Args:
+        source: path or content.
+        huge_pages: whether a large file is read into huge pages instead, where the system has them.
 
     Raises:
         UsageError: if the file cannot be read or is not a whole IREE module.
@@ -40,19 +50,41 @@ def open_module(source: Path | bytes) -> Module:
     if isinstance(source, bytes):
         return Module(parse_module(source, "the given content"), "the given content")
     label = f"'{source}'"
-    content = _map(source, label)
+    content = _content(source, label, huge_pages=huge_pages)
     # IREE ends its files with a zip directory: one without was cut off, even where its front still parses.
     if content[: len(_ZIP_START)] == _ZIP_START and not zipfile.is_zipfile(source):
         raise UsageError(f"{label} is truncated; compile it again")
     return Module(parse_module(content, label), label)
 
 
-def _map(path: Path, label: str) -> mmap.mmap:
+def _content(path: Path, label: str, *, huge_pages: bool) -> mmap.mmap:
     try:
         with open(path, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if huge_pages and size > _REACH_BYTES and has_huge_pages():
+                return _read(file, size)
             # IREE's own mmap opens for writing, which a read-only file refuses.
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except OSError as error:
         raise UsageError(f"{label} cannot be read: {error.strerror}") from None
     except ValueError:
         raise UsageError(f"{label} is empty, but a .vmfb was expected") from None
+
+
+@functools.cache
+def has_huge_pages() -> bool:
+    """Whether this system gives huge pages to memory for which they are asked."""
+    try:
+        return hasattr(mmap, "MADV_HUGEPAGE") and "[never]" not in _HUGE_PAGES.read_text(encoding="ascii")
+    except OSError:
+        return False
+
+
+def _read(file: io.BufferedReader, size: int) -> mmap.mmap:
+    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    memory.madvise(mmap.MADV_HUGEPAGE)
+    with memoryview(memory) as view:
+        start = 0
+        while count := file.readinto(view[start:]):
+            start += count
+    return memory

@@ -47,17 +47,20 @@ class Session:
         device: str | NativeDevice | None = None,
         threads: int | None = None,
         spin_us: int = 0,
+        huge_pages: bool = True,
         parameters: Mapping[str, Path] | None = None,
         signature: Signature | None = None,
         entry: str | None = None,
     ) -> None:
-        """Load a model; a path is memory-mapped, not read.
+        """Load a model.
 
         Args:
             model: path or content of a .vmfb.
             device: as for ``open_device``, or an open device; by default the manifest's first, else cpu.
             threads: CPU workers, by default one per physical core.
             spin_us: microseconds an idle worker spins before it sleeps.
+            huge_pages: whether a large file is read into huge pages, from which weights stream faster; if not, or
+                where the system has none, it is mapped: opened at once, and shared between processes.
             parameters: weight files by scope, where they are not beside the .vmfb under the manifest's names.
             signature: what a model without manifest takes and gives, where IREE did not record it.
             entry: the function to run in a model without manifest, where it exports several.
@@ -67,7 +70,7 @@ class Session:
             DeviceError: if there is no such device or it cannot run the model.
         """
         path = None if isinstance(model, bytes) else Path(model)
-        module = open_module(model if isinstance(model, bytes) else Path(model))
+        module = open_module(model if isinstance(model, bytes) else Path(model), huge_pages=huge_pages)
         self._manifest = find_manifest(module)
         if signature is None:
             signature = self._manifest.signature if self._manifest else read_signature(module, entry)
