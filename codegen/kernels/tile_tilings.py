@@ -56,10 +56,11 @@ def _blocks(work: TileWork, vectors: int) -> Iterator[tuple[int, int, int]]:
     """Lines, tiles along a row and vectors of blocks, best guess first."""
     along = -(-work.columns // ROWS)
     wide = min(vectors, 2)
-    if along > 1:
-        yield 1, 2, wide
+    pairs = [(1, 2, wide)] if along > 1 else []
     if work.rows > 1:
-        yield 2, 1, wide
+        # Windows of neighbouring rows share more of what they read than those of neighbouring tiles.
+        pairs.insert(0 if work.taps > 1 else len(pairs), (2, 1, wide))
+    yield from pairs
     if along == 1 and work.rows == 1:
         yield 1, 1, min(vectors, _SUM_TILES)
         yield 1, 1, min(vectors, 6)

@@ -79,13 +79,19 @@ def test_the_depth_divides_the_channels_where_it_can(depth: int, expected: int) 
 
 
 @pytest.mark.parametrize(
-    ("rows", "columns", "channels", "best"),
-    [(56, 56, 64, (1, 2, 14, 2)), (14, 14, 256, (2, 1, 14, 2)), (1, 1, 1000, (1, 1, 1, 4)), (7, 7, 10, (2, 1, 7, 1))],
+    ("rows", "columns", "channels", "taps", "best"),
+    [
+        (56, 56, 64, 9, (2, 1, 14, 2)),
+        (56, 56, 64, 1, (1, 2, 14, 2)),
+        (14, 14, 256, 9, (2, 1, 14, 2)),
+        (1, 1, 1000, 9, (1, 1, 1, 4)),
+        (7, 7, 10, 9, (2, 1, 7, 1)),
+    ],
 )
 def test_the_best_guess_uses_each_tile_twice(
-    rows: int, columns: int, channels: int, best: tuple[int, int, int, int]
+    rows: int, columns: int, channels: int, taps: int, best: tuple[int, int, int, int]
 ) -> None:
-    first = tile_tilings(TileWork(rows, columns, channels, 64, 9, positions_join=False), AVX512, BFLOAT)[0]
+    first = tile_tilings(TileWork(rows, columns, channels, 64, taps, positions_join=False), AVX512, BFLOAT)[0]
     assert (first.lines, first.tiles, first.pixels, first.vectors) == best
 
 
