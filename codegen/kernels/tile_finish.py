@@ -88,8 +88,9 @@ class TileFinish:
     def fetch(self, block: Block, pixel: Index) -> None:
         """Fetch what will be read beside the image, and written, at a pixel of each tile of a block."""
         of, asm = self._of, self._asm
+        images = [each for each in of.epilogue.images if each.memory != of.tied]
         for place in self._places(block, pixel):
-            for access in (*of.epilogue.images, of.result):
+            for access in (*images, of.result):
                 for each in range(0, block.panel.vectors, _VECTORS_OF_LINE):
                     offset = place.offset(asm, access, Spot(0, 0, each, of.lanes))
                     asm.prefetch(self._memories[access.memory], offset, is_written=access == of.result)
