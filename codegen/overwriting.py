@@ -32,7 +32,7 @@ def overwriting_layers(
     """The layers that write their result over an activation, with the code that does.
 
     That is left to layers after which nobody can read the activation: all its other readers have ended before they
-    begin, whatever runs at the same time. IREE would copy it otherwise.
+    begin, whatever runs at the same time. Elsewhere IREE would copy it first.
 
     Args:
         layers: in execution order.
@@ -40,20 +40,21 @@ def overwriting_layers(
         outputs: network outputs.
     """
     before = _ancestors(layers)
-    readers: defaultdict[ValueRef, set[str]] = defaultdict(set)
+    readers: defaultdict[ValueRef, list[str]] = defaultdict(list)
     for layer in layers:
         for ref in layer.inputs:
-            readers[ref].add(layer.name)
+            readers[ref].append(layer.name)
     kept = {each.source for each in outputs}
     found: dict[str, Overwriting] = {}
     for layer in layers:
-        over = implementations[layer.name].overwriting
-        if over is None:
+        code = implementations[layer.name]
+        if code.overwriting is None:
             continue
-        ref = layer.inputs[over.operand]
-        is_last = readers[ref] <= before[layer.name] | {layer.name} and layer.inputs.count(ref) == 1
-        if is_last and ref not in kept and _lies_apart(ref, implementations[layer.name].inputs[over.operand], implementations):
-            found[layer.name] = over
+        operand = code.overwriting.operand
+        ref = layer.inputs[operand]
+        others = [each for each in readers[ref] if each not in before[layer.name]]
+        if others == [layer.name] and ref not in kept and _is_written(ref, code.inputs[operand], implementations):
+            found[layer.name] = code.overwriting
     return found
 
 
@@ -66,8 +67,8 @@ def _ancestors(layers: Sequence[Layer]) -> dict[str, frozenset[str]]:
     return found
 
 
-def _lies_apart(ref: ValueRef, form: str, implementations: Mapping[str, Implementation]) -> bool:
-    """Whether a value is written in ``form`` by a kernel: others may return an argument, reshaped."""
+def _is_written(ref: ValueRef, form: str, implementations: Mapping[str, Implementation]) -> bool:
+    """Whether a kernel writes a value in ``form``: other code may return an argument, reshaped."""
     if ref.source is None:
         return False
     producer = implementations[ref.source]

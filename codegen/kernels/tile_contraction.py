@@ -191,11 +191,15 @@ class TileContraction:
         image = self.staging.elements if self.is_staged else 0
         return image + (self.interleaving.elements if self.interleaving else 0)
 
+    @property
+    def overlaps(self) -> bool:
+        """Whether blocks or tiles along a row overlap, so that some pixels are computed twice."""
+        return self.columns.output % (self.tiling.tiles * self.tiling.pixels) != 0
+
     def over(self) -> TileContraction | None:
-        """The same with its result written over an image that the epilogue reads, each number where it was read last;
-        None where there is none, or blocks overlap: a number would be read again where the result is already."""
-        sizes = self.tiling
-        if self.columns.output % (sizes.tiles * sizes.pixels) or self.rows.output % sizes.lines:
+        """The same with its result written over an image that the epilogue reads, each number where it was read; None
+        where there is none, or blocks of rows overlap: a number would be read again where the result is already."""
+        if self.rows.output % self.tiling.lines:
             return None
         for image in self.epilogue.images:
             is_alike = image == replace(self.result, memory=image.memory)

@@ -29,17 +29,22 @@ from sartor.tuning.whole_net import NetFiles, SplitNet, _stitching, build_net
 from tests.codegen.test_stitch import manifest_of
 from tests.tiny_models import Builder
 
+Sizes = dict[str, int]
+
 TARGET = Target.create("cpu", "sapphirerapids")
-# 60 pixels are three blocks of two tiles of ten, 64 channels two panels.
+# 64 channels are two panels. 60 pixels are three blocks of ten pixels a tile; of eight the last block overlaps, and in
+# rows of ten the second tile.
 SIZES = {"lines": 1, "tiles": 2, "pixels": 10, "vectors": 2, "depth": 32, "row_groups": 2, "panel_groups": 1}
-OVERWRITING = {"last0", "down"}
+EXACT, OVERLAPPING = SIZES, {**SIZES, "pixels": 8}
+CASES = [(element, sizes) for element in (BFLOAT, INTEGER) for sizes in (EXACT, OVERLAPPING)]
+OVERWRITING = {"last0", "down", "last2"}
 
 NO_TILES = f"{', '.join(unusable(MATRIX_FEATURES))}: the CPU has none, or its operating system refuses them"
 needs_tiles = pytest.mark.skipif(bool(unusable(["amx-bf16", "amx-int8"])), reason=NO_TILES)
 
 
 def _model() -> ModelProto:
-    """Two bottlenecks: what one adds is what it reads, the other is added to a convolution of that."""
+    """Two bottlenecks, which add what they read and a convolution of it, and a wide convolution that adds."""
     b = Builder()
 
     def convolved(name: str, source: str, channels: tuple[int, int], kernel: int = 1) -> str:
@@ -53,6 +58,8 @@ def _model() -> ModelProto:
     value = b.op("Relu", "r0", b.op("Add", "add0", inner("0", value), value))
     down = b.conv("down", value, (64, 64), 1)
     value = b.op("Relu", "r1", b.op("Add", "add1", down, inner("1", value)))
+    last = b.conv("last2", convolved("narrow2", value, (64, 32)), (32, 64))
+    value = b.op("Relu", "r2", b.op("Add", "add2", last, value))
     convolved("end", value, (64, 32))
     return b.model([("x", (2, 32, 6, 10))], [("end.relu", (2, 32, 6, 10))])
 
@@ -66,13 +73,13 @@ def front(tmp_path_factory: pytest.TempPathFactory) -> Front:
     return found
 
 
-def _variants(front: Front, element: TileElement) -> dict[str, Variant]:
+def _variants(front: Front, element: TileElement, sizes: Sizes) -> dict[str, Variant]:
     routine = TileConvolution(storage=element.dtype, element=element)
     found = {}
     for layer in front.graph.layers:
-        built = routine.build(layer.task, SIZES, TARGET)
+        built = routine.build(layer.task, sizes, TARGET)
         assert isinstance(built, Implementation), built
-        found[layer.name] = Variant(describe(routine, layer.task, SIZES, TARGET), "cpu", element.dtype, built)
+        found[layer.name] = Variant(describe(routine, layer.task, sizes, TARGET), "cpu", element.dtype, built)
     return found
 
 
@@ -82,9 +89,9 @@ def _ranges(front: Front) -> dict[ValueRef, QuantisedRange]:
     return {ref: QuantisedRange.of(-1.0 - index, 7.0 + index) for index, ref in enumerate(values)}
 
 
-def _nets(front: Front, element: TileElement) -> tuple[SplitNet, SplitNet]:
+def _nets(front: Front, element: TileElement, sizes: Sizes = EXACT) -> tuple[SplitNet, SplitNet]:
     """The network, and the same where nothing may be written over."""
-    variants = _variants(front, element)
+    variants = _variants(front, element, sizes)
     apart = {
         name: replace(each, implementation=replace(each.implementation, overwriting=None))
         for name, each in variants.items()
@@ -125,12 +132,12 @@ def _results(front: Front, net: SplitNet, path: Path, feeds: Mapping[str, Array]
 
 
 @needs_tiles
-@pytest.mark.parametrize("element", [BFLOAT, INTEGER])
-def test_the_result_is_the_same_to_the_bit(front: Front, element: TileElement, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("element", "sizes"), CASES)
+def test_the_result_is_the_same_to_the_bit(front: Front, element: TileElement, sizes: Sizes, tmp_path: Path) -> None:
     image = np.random.default_rng(3).standard_normal((2, 32, 6, 10)).astype(np.float32)
     over, apart = (
         _results(front, net, tmp_path / f"{index}.vmfb", {"x": image})
-        for index, net in enumerate(_nets(front, element))
+        for index, net in enumerate(_nets(front, element, sizes))
     )
     assert len(np.unique(apart)) > 100
     assert not np.array_equal(apart[0], apart[1])

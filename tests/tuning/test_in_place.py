@@ -55,7 +55,11 @@ def test_times_are_of_one_call() -> None:
 
 
 def test_calls_that_write_over_an_activation_are_calls_of_the_same_variant() -> None:
-    dispatches = [Dispatch("sa_kernel", 1, 3e-4), Dispatch("sa_over_kernel", 2, 3e-4), Dispatch("sb_over_kernel", 1, 1e-4)]
+    dispatches = [
+        Dispatch("sa_kernel", 1, 3e-4),
+        Dispatch("sa_over_kernel", 2, 3e-4),
+        Dispatch("sb_over_kernel", 1, 1e-4),
+    ]
     assert SYMBOLS.seconds(dispatches) == pytest.approx((2e-4, 1e-4, UNKNOWN))
 
 

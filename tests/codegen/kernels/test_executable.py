@@ -92,9 +92,7 @@ def test_a_tied_result_has_no_binding_of_its_own(tied: int | None, bindings: lis
     read_only = [each.endswith("ReadOnly>") for each in layout.split(", #")]
     assert read_only == [each != tied and each < 2 for each in range(max(bindings) + 1)]
     place = "tensor<4xf32>" if tied is None else f"%a{tied}"
-    assert kernel.dispatch(["%a0", "%a1"]).endswith(
-        f" : (tensor<4xf32>, tensor<4xf32>) -> ({place}, tensor<9xbf16>)"
-    )
+    assert kernel.dispatch(["%a0", "%a1"]).endswith(f" : (tensor<4xf32>, tensor<4xf32>) -> ({place}, tensor<9xbf16>)")
 
 
 @pytest.mark.parametrize(

@@ -91,17 +91,18 @@ def test_each_number_is_written_once_by_the_only_user_of_its_workspace(
     [
         ("padded", UNEVEN, True),
         ("padded", (1, 1, 5, 2, 20, 3, 2), True),
-        ("padded", (1, 1, 3, 1, 32, 7, 1), False),
+        ("padded", (1, 1, 3, 1, 32, 7, 1), True),
+        ("padded", (1, 2, 3, 2, 20, 3, 2), True),
         ("padded", (2, 1, 5, 2, 20, 3, 2), False),
-        ("padded", (1, 2, 3, 2, 20, 3, 2), False),
         ("pixels", (1, 2, 5, 2, 16, 3, 3), True),
         ("pixels", (1, 1, 10, 3, 32, 2, 1), True),
-        ("pixels", (1, 2, 9, 2, 16, 3, 3), False),
+        ("pixels", (1, 2, 9, 2, 16, 3, 3), True),
+        ("pixels", (1, 3, 8, 1, 16, 3, 3), True),
         ("rows", UNEVEN, False),
         ("matrix", (1, 1, 7, 3, 32, 1, 1), False),
     ],
 )
-def test_a_result_is_written_over_a_residual_only_if_each_number_is_computed_once(
+def test_a_result_is_written_over_a_residual_only_if_each_number_is_stored_once(
     name: str, sizes: Sizes, may: bool, tasks: dict[str, Task]
 ) -> None:
     layer = _routine(name).layer(tasks[name], _parameters(sizes), TARGET).overwriting
@@ -115,7 +116,8 @@ def test_a_result_is_written_over_a_residual_only_if_each_number_is_computed_onc
     for _, trace in traces(layer):
         read += trace.reads[layer.tied]
         written += trace.writes[result]
-    assert (read == 1).all()
+    # Where blocks overlap, what was computed from the result is not stored.
+    assert (read >= 1).all()
     assert (written == 1).all()
 
 
