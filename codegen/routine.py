@@ -45,6 +45,17 @@ class KernelSource(Protocol):
         """Text of its ``hal.executable`` ops."""
 
 
+class Overwriting(Protocol):
+    """Code that is not written out yet, whose result lies where one of its activations did."""
+
+    @property
+    def operand(self) -> int:
+        """Position of the activation, which has the form of the result and is lost."""
+
+    def implementation(self) -> Implementation:
+        """The code."""
+
+
 @dataclass(frozen=True)
 class Implementation:
     """Code for a layer.
@@ -57,6 +68,7 @@ class Implementation:
         packings: for each weight, how it is packed.
         kernel: what the body dispatches, written when it is needed; a body that has one is no longer lowered.
         needs: extensions of the CPU that the operating system has to grant, in LLVM's words.
+        overwriting: the same with its result written over an activation; None where it has to lie elsewhere.
     """
 
     body: str
@@ -65,6 +77,7 @@ class Implementation:
     packings: tuple[Packing, ...]
     kernel: KernelSource | None = None
     needs: tuple[str, ...] = ()
+    overwriting: Overwriting | None = None
 
     @property
     def ranges(self) -> tuple[int | None, ...]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from sartor.codegen.overwriting import plain_name
 from sartor.codegen.routine import Variant
 from sartor.dialect_passes.form_layers import LayerGraph
 from sartor.runtime.dispatch_statistics import Dispatch
@@ -76,9 +77,7 @@ class Symbols:
         IREE keeps one of several dispatches with the same code, so a piece may have none under its own name, and
         another more calls than it has.
         """
-        total: defaultdict[str, float] = defaultdict(float)
-        for each in dispatches:
-            total[each.name.partition("_")[0]] += each.seconds / each.calls
+        total = call_seconds(dispatches)
         return tuple(total.get(name, UNKNOWN) for name in self.names)
 
     def in_place(self, seconds: Sequence[float]) -> InPlace:
@@ -88,6 +87,20 @@ class Symbols:
             {what: found[symbol] for symbol, what in self.layers.items() if symbol in found},
             {kind: found[symbol] for symbol, kind in self.adapts.items() if symbol in found},
         )
+
+
+def call_seconds(dispatches: Iterable[Dispatch]) -> dict[str, float]:
+    """Seconds of one call of each piece, by symbol: the sum over its dispatches.
+
+    A dispatch that writes over an activation counts among the calls of the one that does not.
+    """
+    taken: defaultdict[str, list[Dispatch]] = defaultdict(list)
+    for each in dispatches:
+        taken[plain_name(each.name)].append(each)
+    total: defaultdict[str, float] = defaultdict(float)
+    for name, alike in taken.items():
+        total[name.partition("_")[0]] += sum(each.seconds for each in alike) / sum(each.calls for each in alike)
+    return dict(total)
 
 
 def scaled(alone: float, chosen_alone: float, chosen_in_place: float) -> float:

@@ -12,7 +12,8 @@ import numpy as np
 
 from sartor.codegen.dispatches import lower
 from sartor.codegen.layer import NetworkValue, ValueRef
-from sartor.codegen.routine import Variant
+from sartor.codegen.overwriting import overwriting_layers, overwriting_symbol
+from sartor.codegen.routine import Implementation, Variant
 from sartor.codegen.stitch import (
     ENTRY,
     PARAMETER_SCOPE,
@@ -136,9 +137,8 @@ def build_net(
 
 def _stitching(net: SplitNet, weights: Mapping[str, np.ndarray], target: Target) -> Stitching:
     """The chosen variants and the adapts between them, lowered."""
-    layers = {layer.name: layer for layer in net.graph.layers}
-    symbols = {name: symbol_of(layers[name].task.key, variant) for name, variant in net.variants.items()}
-    implementations = {symbols[name]: variant.implementation for name, variant in sorted(net.variants.items())}
+    chosen = _chosen(net)
+    implementations = dict(chosen.values())
     kinds = sorted({kind for _, kind in adapts_between(net.graph, net.variants, target.device)})
     adapts = {kind: kind.implementation() for kind in kinds}
     code = lower(implementations | {kind.symbol: each for kind, each in adapts.items()}, target)
@@ -146,13 +146,28 @@ def _stitching(net: SplitNet, weights: Mapping[str, np.ndarray], target: Target)
         layers=net.graph.layers,
         inputs=net.graph.inputs,
         outputs=net.graph.outputs,
-        pieces={name: Piece(each, implementations[each], code[each]) for name, each in symbols.items()},
+        pieces={name: Piece(each, implementations[each], code[each]) for name, (each, _) in chosen.items()},
         adapts={
             (kind.logical, *kind.forms): Piece(kind.symbol, each, code[kind.symbol]) for kind, each in adapts.items()
         },
         weights=weights,
         ranges={ref: each.numbers for ref, each in net.ranges.items()},
     )
+
+
+def _chosen(net: SplitNet) -> dict[str, tuple[str, Implementation]]:
+    """Symbol and code of each layer, by name; with its result written over an activation where nobody misses it."""
+    implementations = {name: variant.implementation for name, variant in net.variants.items()}
+    over = overwriting_layers(net.graph.layers, implementations, net.graph.outputs)
+    layers = {layer.name: layer for layer in net.graph.layers}
+    found: dict[str, tuple[str, Implementation]] = {}
+    for name, variant in sorted(net.variants.items()):
+        symbol = symbol_of(layers[name].task.key, variant)
+        if name in over:
+            found[name] = overwriting_symbol(symbol), over[name].implementation()
+        else:
+            found[name] = symbol, variant.implementation
+    return found
 
 
 def check_nets(

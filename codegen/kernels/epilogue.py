@@ -127,6 +127,11 @@ class Epilogue:
         read = [each for op in self.chain.followers for each in self.operands[op] if isinstance(each, Access)]
         return [each for each in dict.fromkeys(read) if each.column]
 
+    def reads_only(self, access: Access) -> bool:
+        """Whether nothing else is read of a memory than what one access walks through."""
+        read = [each for found in self.operands.values() for each in found if isinstance(each, Access)]
+        return {each for each in read if each.memory == access.memory} == {access}
+
     def start(self, asm: Assembler, memories: Sequence[ir.Value], place: Place, spot: Spot) -> ir.Value:
         """The initial value of an accumulator of a tile."""
         if self.chain.initial is None:

@@ -32,6 +32,7 @@ class Kernel:
         results: types in memory of what it writes; those after the first are workspace.
         groups: number of workgroups in each dimension.
         lanes: elements of a vector.
+        tied: which of ``reads`` the first result is written over; None where it has memory of its own.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Kernel:
     results: tuple[TensorType, ...]
     groups: tuple[int, int, int]
     lanes: int
+    tied: int | None = None
 
     @property
     def is_rough(self) -> bool:
@@ -50,8 +52,8 @@ class Kernel:
 
         Args:
             target: what it is compiled for.
-            write: emits the code of one workgroup, given its buffers (inputs, then the result, each of one dimension)
-                and its position.
+            write: emits the code of one workgroup, given its buffers (inputs, then the result, each of one dimension,
+                be it in the memory of an input) and its position.
 
         Raises:
             ValueError: if ``write`` emits what is not valid.
@@ -78,21 +80,36 @@ class Kernel:
 
     def dispatch(self, arguments: Sequence[str]) -> str:
         """The line that runs the kernel; its result is ``%r``, or ``%r#0`` if it has a workspace."""
-        types, results = (", ".join(map(str, each)) for each in (self.reads, self.results))
+        types = ", ".join(map(str, self.reads))
+        own = None if self.tied is None else arguments[self.tied]
+        results = ", ".join([own or str(self.results[0]), *map(str, self.results[1:])])
         symbol = f"@{self.name}::@{self.name}::@{self.name}"
         reference = f"{{hal.executable.ref = [@{self.name}]}}"
         name = "%r" if len(self.results) == 1 else f"%r:{len(self.results)}"
         return f"{name} = flow.dispatch {symbol}({', '.join(arguments)}) {reference} : ({types}) -> ({results})"
 
+    @property
+    def _bindings(self) -> list[int]:
+        """Which binding each buffer is: those of what is read, then those of results with memory of their own."""
+        reads, results = len(self.reads), len(self.results)
+        if self.tied is None:
+            return list(range(reads + results))
+        return [*range(reads), self.tied, *range(reads, reads + results - 1)]
+
+    def _layout(self) -> str:
+        """The attribute that says how bindings are used."""
+        bindings = self._bindings
+        written = set(bindings[len(self.reads) :])
+        flags = ["" if each in written else ", ReadOnly" for each in range(max(bindings) + 1)]
+        listed = ", ".join(f"#hal.pipeline.binding<storage_buffer{flag}>" for flag in flags)
+        return f"#hal.pipeline.layout<bindings = [{listed}]>"
+
     def _shell(self, target: str) -> str:
-        buffers = (*self.reads, *self.results)
-        bindings = ["#hal.pipeline.binding<storage_buffer, ReadOnly>"] * len(self.reads)
-        bindings += ["#hal.pipeline.binding<storage_buffer>"] * len(self.results)
-        layout = f"#hal.pipeline.layout<bindings = [{', '.join(bindings)}]>"
+        buffers, layout = (*self.reads, *self.results), self._layout()
         spans = "\n".join(
-            f"    %m{index} = {_SUBSPAN} layout({layout}) binding({index}) alignment(64) offset(%c0) : "
+            f"    %m{index} = {_SUBSPAN} layout({layout}) binding({binding}) alignment(64) offset(%c0) : "
             f"memref<{each.elements}x{each.dtype}>"
-            for index, each in enumerate(buffers)
+            for index, (binding, each) in enumerate(zip(self._bindings, buffers, strict=True))
         )
         groups = "\n".join(f"    %g{each} = {_GROUP}[{each}] : index" for each in range(3))
         sizes = "\n".join(f"    %s{axis} = arith.constant {size} : index" for axis, size in enumerate(self.groups))

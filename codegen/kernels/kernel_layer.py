@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from sartor.codegen.draft import Draft
 from sartor.codegen.iree_compiler import ir
@@ -35,6 +35,19 @@ class KernelCode(Protocol):
 
     def write(self, asm: Assembler, memories: Sequence[ir.Value], group: tuple[Index, Index, Index]) -> None:
         """Emit one workgroup's code."""
+
+
+@runtime_checkable
+class OverwritingCode(KernelCode, Protocol):
+    """Code whose result may lie where one of its arguments did."""
+
+    @property
+    def tied(self) -> int | None:
+        """Which buffer the result is written over; None where it has memory of its own."""
+
+    def over(self) -> OverwritingCode | None:
+        """The same with its result written over an argument, if each number is read for the last time where the result
+        needs it; else None."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +85,21 @@ class KernelLayer:
         reads += [packing.type_of(each) for each, packing in zip(task.weights, self.packings, strict=True)]
         reads += [RANGE] * len(self._quantised)
         results = [physical_type(task.results[0], self.output), *([self.workspace] if self.workspace else [])]
-        return Kernel(_KERNEL, tuple(reads), tuple(results), self.code.groups, self.code.lanes)
+        return Kernel(_KERNEL, tuple(reads), tuple(results), self.code.groups, self.code.lanes, self.tied)
+
+    @property
+    def tied(self) -> int | None:
+        """Which activation the result is written over, if it is."""
+        return self.code.tied if isinstance(self.code, OverwritingCode) else None
+
+    @property
+    def overwriting(self) -> KernelLayer | None:
+        """The same layer with its result written over an activation of the same type, if the code can do that."""
+        code = self.code.over() if isinstance(self.code, OverwritingCode) else None
+        if code is None or code.tied is None or code.tied >= len(self.inputs):
+            return None
+        kernel = self.kernel
+        return replace(self, code=code) if kernel.reads[code.tied] == kernel.results[0] else None
 
     @property
     def _quantised(self) -> list[int]:
@@ -122,17 +149,31 @@ class KernelRoutine(Protocol):
 
 @dataclass(frozen=True)
 class DeferredKernel:
-    """What it takes to write a kernel."""
+    """What it takes to write a kernel; ``overwrites`` if its result is written over an activation."""
 
     routine: KernelRoutine
     task: Task
     parameters: tuple[tuple[str, tuple[int, ...] | int], ...]
     target: Target
+    overwrites: bool = False
 
     @property
     def identity(self) -> str:
         """Everything that the code follows from, this package's source included."""
-        return f"{_sources()} {self.routine} {self.task.key} {self.parameters} {self.target.key}"
+        kernel = f"{_sources()} {self.routine} {self.task.key} {self.parameters} {self.target.key}"
+        return f"{kernel} overwriting" if self.overwrites else kernel
+
+    def layer(self) -> KernelLayer:
+        """The layer that the kernel is.
+
+        Raises:
+            ValueError: if there is none.
+        """
+        layer = self.routine.layer(self.task, dict(self.parameters), self.target)
+        found = layer.overwriting if self.overwrites else layer
+        if found is None:
+            raise ValueError("the result cannot be written over an activation")
+        return found
 
     def executables(self) -> tuple[str, ...]:
         """Text of the kernel.
@@ -140,8 +181,30 @@ class DeferredKernel:
         Raises:
             ValueError: if it is not valid.
         """
-        layer = self.routine.layer(self.task, dict(self.parameters), self.target)
+        layer = self.layer()
         return (layer.kernel.executable(self.target, layer.write),)
+
+
+@dataclass(frozen=True)
+class OverwritingKernel:
+    """A kernel's implementation with the result written over an activation.
+
+    Attributes:
+        operand: position of the activation.
+        kernel: what writes it.
+    """
+
+    operand: int
+    kernel: DeferredKernel
+
+    def implementation(self) -> Implementation:
+        """The code; it takes and gives what the plain one does.
+
+        Raises:
+            ValueError: if there is none.
+        """
+        layer = self.kernel.layer()
+        return Implementation(layer.body, layer.inputs, layer.output, layer.packings, self.kernel, layer.needs)
 
 
 def build_kernel(
@@ -153,7 +216,10 @@ def build_kernel(
     except ValueError as error:
         return Rejected(str(error))
     kernel = DeferredKernel(routine, task, tuple(parameters.items()), target)
-    return Implementation(layer.body, layer.inputs, layer.output, layer.packings, kernel, layer.needs)
+    found, over = layer.overwriting, None
+    if found is not None and found.tied is not None:
+        over = OverwritingKernel(found.tied, replace(kernel, overwrites=True))
+    return Implementation(layer.body, layer.inputs, layer.output, layer.packings, kernel, layer.needs, over)
 
 
 @functools.cache

@@ -7,7 +7,7 @@ pass. Then they go through the first-level cache into vector registers, where ev
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sartor.codegen.iree_compiler import ir
 from sartor.codegen.kernels.access import Access, ImageStrides
@@ -47,6 +47,7 @@ class TileContraction:
         is_staged: whether what a workgroup reads is copied first.
         is_merged: whether all that a window reads of a row is one run, for images of few channels.
         interleaving: how filters that are no weights are copied; None for those that are packed already.
+        tied: which buffer the result is written over; None where it has memory of its own.
     """
 
     batches: int
@@ -64,6 +65,7 @@ class TileContraction:
     is_staged: bool
     is_merged: bool = False
     interleaving: Interleaving | None = None
+    tied: int | None = None
 
     def __post_init__(self) -> None:
         """Check the sizes.
@@ -188,6 +190,22 @@ class TileContraction:
         """Elements of a workgroup's copies: of the image, then of a panel of filters."""
         image = self.staging.elements if self.is_staged else 0
         return image + (self.interleaving.elements if self.interleaving else 0)
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether blocks or tiles along a row overlap, so that some pixels are computed twice."""
+        return self.columns.output % (self.tiling.tiles * self.tiling.pixels) != 0
+
+    def over(self) -> TileContraction | None:
+        """The same with its result written over an image that the epilogue reads, each number where it was read; None
+        where there is none, or blocks of rows overlap: a number would be read again where the result is already."""
+        if self.rows.output % self.tiling.lines:
+            return None
+        for image in self.epilogue.images:
+            is_alike = image == replace(self.result, memory=image.memory)
+            if is_alike and image.memory not in self.memories and self.epilogue.reads_only(image):
+                return replace(self, tied=image.memory)
+        return None
 
     def write(self, asm: Assembler, memories: Sequence[ir.Value], group: tuple[Index, Index, Index]) -> None:
         """Emit one workgroup's code."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from sartor.codegen.iree_compiler import arith, ir, vector
-from sartor.codegen.kernels.assembler import Assembler, Index
+from sartor.codegen.kernels.assembler import Assembler, Condition, Index
 from sartor.codegen.kernels.epilogue import Place, Spot
 from sartor.codegen.kernels.matrix_unit import ROWS
 from sartor.codegen.kernels.nest import Panel
@@ -29,12 +30,14 @@ class Block:
         row: first row.
         column: first column.
         ordinal: its number among the blocks of a panel.
+        fresh: first column that no block before has computed.
     """
 
     panel: Panel
     row: Index
     column: Index
     ordinal: Index
+    fresh: Index
 
 
 class Weight(NamedTuple):
@@ -77,8 +80,9 @@ class TileFinish:
             for number, place in enumerate(self._places(block, pixel)):
                 totals = self._totals(number, pixel, weights, starts or self._starts(place, counts))
                 found.append((place, self._results(place, totals, counts)))
-            for place, values in found:
-                self._store(place, values, counts)
+            for number, (place, values) in enumerate(found):
+                store = functools.partial(self._store, place, values, counts)
+                asm.when(self._is_fresh(block, number, place), store)
 
         if end is None:
             every(first_pixel)
@@ -88,8 +92,9 @@ class TileFinish:
     def fetch(self, block: Block, pixel: Index) -> None:
         """Fetch what will be read beside the image, and written, at a pixel of each tile of a block."""
         of, asm = self._of, self._asm
+        images = [each for each in of.epilogue.images if each.memory != of.tied]
         for place in self._places(block, pixel):
-            for access in (*of.epilogue.images, of.result):
+            for access in (*images, of.result):
                 for each in range(0, block.panel.vectors, _VECTORS_OF_LINE):
                     offset = place.offset(asm, access, Spot(0, 0, each, of.lanes))
                     asm.prefetch(self._memories[access.memory], offset, is_written=access == of.result)
@@ -144,6 +149,18 @@ class TileFinish:
             self._of.epilogue.finish(self._asm, self._memories, place, spot, total)
             for spot, total in zip(spots, totals, strict=True)
         ]
+
+    def _is_fresh(self, block: Block, number: int, place: Place) -> Condition:
+        """Whether a pixel of one of the block's tiles is to be stored. Where it was computed before, and what it was
+        computed from is overwritten, that would be wrong."""
+        of, asm = self._of, self._asm
+        if of.tied is None or not of.overlaps:
+            return True
+        _, tile = of.spots[number]
+        begin = tile * of.tiling.pixels
+        # Tiles of a block overlap only where it is the whole row.
+        first = asm.add(block.fresh, begin if of.offsets[tile] < begin else 0)
+        return asm.less(asm.sub(first, 1), place.column)
 
     def _store(self, place: Place, values: Sequence[ir.Value], counts: Sequence[int]) -> None:
         of, asm = self._of, self._asm

@@ -16,7 +16,7 @@ from sartor.codegen.kernels.tile_finish import Block, TileFinish
 if TYPE_CHECKING:
     from sartor.codegen.kernels.tile_contraction import TileContraction
 
-_PANEL, _ROW, _COLUMN, _PIXELS = range(4)
+_PANEL, _ROW, _COLUMN, _FRESH, _PIXELS = range(5)
 
 
 class Pending:
@@ -36,7 +36,8 @@ class Pending:
 
     def keep(self, block: Block) -> None:
         """Remember a block whose sums have been stored."""
-        for place, index in ((_PANEL, block.panel.index), (_ROW, block.row), (_COLUMN, block.column)):
+        kept = {_PANEL: block.panel.index, _ROW: block.row, _COLUMN: block.column, _FRESH: block.fresh}
+        for place, index in kept.items():
             self._asm.keep(self._memory, place, index)
         self._asm.keep(self._memory, _PIXELS, self._of.tiling.pixels)
 
@@ -62,5 +63,5 @@ class Pending:
 
     def _before(self, panel: Panel) -> tuple[Block, Index]:
         """The block before, and how many pixels of each of its tiles there are to finish."""
-        index, row, column, pixels = (self._asm.kept(self._memory, each) for each in range(_PIXELS + 1))
-        return Block(Panel(index, panel.vectors, panel.last), row, column, 0), pixels
+        index, row, column, fresh, pixels = (self._asm.kept(self._memory, each) for each in range(_PIXELS + 1))
+        return Block(Panel(index, panel.vectors, panel.last), row, column, 0, fresh), pixels

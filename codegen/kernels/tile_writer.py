@@ -142,8 +142,9 @@ class TileWriter:
     def _at(self, panel: Panel, row: Index, first: Index, block: Index) -> None:
         of, asm = self._of, self._asm
         size = of.offsets[-1] + of.tiling.pixels
-        column = asm.minimum(asm.mul(block, size), of.columns.output - size)
-        self._block(Block(panel, row, column, asm.add(first, block)))
+        fresh = asm.mul(block, size)
+        column = asm.minimum(fresh, of.columns.output - size)
+        self._block(Block(panel, row, column, asm.add(first, block), fresh))
 
     def _block(self, block: Block) -> None:
         vectors, tiling = block.panel.vectors, self._of.tiling

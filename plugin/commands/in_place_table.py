@@ -9,6 +9,7 @@ from typing import Any
 
 from sartor.runtime.dispatch_statistics import DispatchStatistics
 from sartor.terminal import milliseconds, optional, show_table
+from sartor.tuning.in_place import call_seconds
 from sartor.tuning.plan import Plan
 
 
@@ -29,9 +30,7 @@ class Row:
 
 def in_place_rows(statistics: DispatchStatistics, plan: Plan) -> list[Row]:
     """Rows in the order of execution; pieces that have no dispatch of their own are left out."""
-    taken: defaultdict[str, float] = defaultdict(float)
-    for each in statistics.dispatches:
-        taken[each.name.partition("_")[0]] += each.seconds / each.calls
+    taken = call_seconds(statistics.dispatches)
     names: defaultdict[str, list[str]] = defaultdict(list)
     predicted: dict[str, float | None] = {}
     for symbol, name, seconds in _pieces(plan):

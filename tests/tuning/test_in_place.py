@@ -54,6 +54,15 @@ def test_times_are_of_one_call() -> None:
     assert found.adapts == {}
 
 
+def test_calls_that_write_over_an_activation_are_calls_of_the_same_variant() -> None:
+    dispatches = [
+        Dispatch("sa_kernel", 1, 3e-4),
+        Dispatch("sa_over_kernel", 2, 3e-4),
+        Dispatch("sb_over_kernel", 1, 1e-4),
+    ]
+    assert SYMBOLS.seconds(dispatches) == pytest.approx((2e-4, 1e-4, UNKNOWN))
+
+
 def test_a_piece_without_a_dispatch_of_its_own_is_unknown() -> None:
     assert SYMBOLS.names == ("sa", "sb", "sc")
     assert SYMBOLS.seconds([Dispatch("sc_dispatch_0", 2, 6e-6)]) == pytest.approx((UNKNOWN, UNKNOWN, 3e-6))

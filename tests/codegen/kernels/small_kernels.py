@@ -39,6 +39,7 @@ class SmallKernel:
         dtype: of the result.
         lanes: elements of a vector.
         target: what it is compiled for; all kernels of a module are for the same.
+        tied: which input the result is written over; None where it has memory of its own.
     """
 
     write: Write
@@ -48,11 +49,12 @@ class SmallKernel:
     dtype: str = "f32"
     lanes: int = LANES
     target: Target = HOST
+    tied: int | None = None
 
     @property
     def kernel(self) -> Kernel:
         reads = tuple(TensorType.of(each.shape, each.dtype) for each in self.inputs)
-        return Kernel("small", reads, (TensorType((self.size,), self.dtype),), self.groups, self.lanes)
+        return Kernel("small", reads, (TensorType((self.size,), self.dtype),), self.groups, self.lanes, self.tied)
 
     @property
     def implementation(self) -> Implementation:

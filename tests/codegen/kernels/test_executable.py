@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,7 +11,8 @@ import pytest
 from sartor.codegen.dispatches import lower
 from sartor.codegen.iree_compiler import ir
 from sartor.codegen.kernels.assembler import Assembler, Index
-from sartor.codegen.kernels.executable import executable_target
+from sartor.codegen.kernels.executable import Kernel, executable_target
+from sartor.codegen.layer import TensorType
 from sartor.codegen.target import Target
 from sartor.errors import CompileError
 from tests.codegen.kernels.small_kernels import HOST, LANES, SmallKernel, floats, number, run_kernels
@@ -64,6 +66,33 @@ def test_a_kernel_that_is_not_valid_is_no_candidate() -> None:
         broken.kernel.executable(HOST, _broken)
     with pytest.raises(CompileError, match=r"a kernel cannot be written: .*operand #0"):
         lower({"broken": broken.implementation}, HOST)
+
+
+def _doubled(asm: Assembler, memories: Sequence[ir.Value], group: Group) -> None:
+    """The second input, twice, and the first one added."""
+    value = asm.load(memories[1], asm.mul(group[0], LANES), LANES)
+    total = asm.sum_of(asm.sum_of(value, value), asm.load(memories[0], 0, LANES))
+    asm.store(total, memories[-1], asm.mul(group[0], LANES), LANES)
+
+
+def test_a_result_may_be_written_over_an_input() -> None:
+    left, right = floats(1, 2, 3, 4), np.arange(12, dtype=np.float32)
+    results = run_kernels({"over": SmallKernel(_doubled, [left, right], 12, (3, 1, 1), tied=1)})
+    assert results["over"].tolist() == (2 * np.arange(12) + np.tile([1, 2, 3, 4], 3)).tolist()
+    assert right.tolist() == list(range(12)), "what others still have is copied first"
+
+
+@pytest.mark.parametrize(("tied", "bindings"), [(None, [0, 1, 2, 3]), (0, [0, 1, 0, 2]), (1, [0, 1, 1, 2])])
+def test_a_tied_result_has_no_binding_of_its_own(tied: int | None, bindings: list[int]) -> None:
+    one, other = TensorType((4,), "f32"), TensorType((9,), "bf16")
+    kernel = Kernel("small", (one, one), (one, other), (1, 1, 1), LANES, tied)
+    text = kernel.executable(HOST, lambda asm, memories, group: None)
+    assert [int(each) for each in re.findall(r"binding\((\d)\)", text)] == bindings
+    (layout,) = set(re.findall(r"#hal.pipeline.layout<bindings = \[(.*?)\]>", text))
+    read_only = [each.endswith("ReadOnly>") for each in layout.split(", #")]
+    assert read_only == [each != tied and each < 2 for each in range(max(bindings) + 1)]
+    place = "tensor<4xf32>" if tied is None else f"%a{tied}"
+    assert kernel.dispatch(["%a0", "%a1"]).endswith(f" : (tensor<4xf32>, tensor<4xf32>) -> ({place}, tensor<9xbf16>)")
 
 
 @pytest.mark.parametrize(

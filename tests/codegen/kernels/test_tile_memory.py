@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -82,6 +84,55 @@ def test_each_number_is_written_once_by_the_only_user_of_its_workspace(
     assert (written >= 1).all()
     assert (users <= 1).all()
     assert all(each.any() for each in touched)
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes", "may"),
+    [
+        ("padded", UNEVEN, True),
+        ("padded", (1, 1, 5, 2, 20, 3, 2), True),
+        ("padded", (1, 1, 3, 1, 32, 7, 1), True),
+        ("padded", (1, 2, 3, 2, 20, 3, 2), True),
+        ("padded", (2, 1, 5, 2, 20, 3, 2), False),
+        ("pixels", (1, 2, 5, 2, 16, 3, 3), True),
+        ("pixels", (1, 1, 10, 3, 32, 2, 1), True),
+        ("pixels", (1, 2, 9, 2, 16, 3, 3), True),
+        ("pixels", (1, 3, 8, 1, 16, 3, 3), True),
+        ("rows", UNEVEN, False),
+        ("matrix", (1, 1, 7, 3, 32, 1, 1), False),
+    ],
+)
+def test_a_result_is_written_over_a_residual_only_if_each_number_is_stored_once(
+    name: str, sizes: Sizes, may: bool, tasks: dict[str, Task]
+) -> None:
+    layer = _routine(name).layer(tasks[name], _parameters(sizes), TARGET).overwriting
+    assert (layer is not None) == may
+    if layer is None:
+        return
+    assert layer.tied is not None
+    kernel, result = layer.kernel, len(layer.kernel.reads)
+    assert kernel.reads[layer.tied] == kernel.results[0]
+    read, written = (np.zeros(kernel.results[0].elements, np.int64) for _ in range(2))
+    for _, trace in traces(layer):
+        read += trace.reads[layer.tied]
+        written += trace.writes[result]
+    # Where blocks overlap, what was computed from the result is not stored.
+    assert (read >= 1).all()
+    assert (written == 1).all()
+
+
+def test_a_result_of_another_type_has_memory_of_its_own(tasks: dict[str, Task]) -> None:
+    parameters = _parameters((1, 2, 5, 2, 16, 3, 3))
+    assert TileConvolution(output="f32").layer(tasks["pixels"], parameters, TARGET).overwriting is None
+
+
+def test_what_is_multiplied_is_not_overwritten(tasks: dict[str, Task]) -> None:
+    """Blocks after the first read all channels of a pixel again."""
+    layer = TileConvolution().layer(tasks["pixels"], _parameters((1, 2, 5, 2, 16, 3, 3)), TARGET)
+    assert isinstance(layer.code, TileContraction)
+    assert layer.overwriting is not None
+    assert layer.overwriting.tied == 1
+    assert replace(layer.code, memories=(1, layer.code.memories[1])).over() is None
 
 
 def test_layers_are_copied_where_the_unit_cannot_read_them(tasks: dict[str, Task]) -> None:
