@@ -10,6 +10,7 @@ import pytest
 
 from sartor.errors import UsageError
 from sartor.runtime import module as module_file
+from sartor.runtime.iree_runtime import parse_module
 from sartor.runtime.module import has_huge_pages, open_module
 from sartor.runtime.session import Session
 from sartor.runtime.signature import Array
@@ -21,7 +22,7 @@ needs_huge_pages = pytest.mark.skipif(not has_huge_pages(), reason="this system 
 def taken(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """What modules are parsed from; every file counts as large."""
     found: list[object] = []
-    parse = module_file.parse_module
+    parse = parse_module
 
     def remember(content: bytes | mmap.mmap, label: str) -> object:
         found.append(content)
