@@ -1,11 +1,13 @@
 """What precision buys: SoftNeuro's Table I on this machine, and how speed trades for error.
 
     python -m benchmarks.precision table --threads 1 --json table.json
+    python -m benchmarks.precision table bert --only bf16 --only int8 --threads 2 --reuse
     python -m benchmarks.precision front resnet50 --budget 0.001 --budget 0.01 --plot docs/figures/precision.svg
 
 A row of the table is a network compiled with one ``--precision`` under one budget for the error: f32 as a guess that
 nothing was measured for, f32, bf16, int8 and the hybrid of all (SoftNeuro, section IV, Table I). All rows of a network
-are timed in turn in one run, beside ONNX Runtime and OpenVINO in f32, bf16 and, where NNCF is installed, int8.
+are timed in turn in one run, beside ONNX Runtime and OpenVINO in f32, bf16 and, where NNCF is installed, int8. Where
+memory lies differs from process to process, and so do times: repeat a table with ``--reuse``.
 """
 
 from __future__ import annotations
@@ -55,7 +57,7 @@ class Row:
         threads: of everyone.
         who: precision of our plan, or a peer.
         milliseconds: median of one inference.
-        faster_than_f32: time of our tuned f32 plan over this one.
+        faster_than_f32: time of our tuned f32 plan, or without it OpenVINO's, over this one.
         error: relative error against ONNX Runtime.
     """
 
@@ -67,30 +69,44 @@ class Row:
     error: float
 
 
-def measure(model: Path, directory: Path, config: CompileConfig, seconds: float) -> list[Row]:
-    """Compile a model in every precision and time all of them in turn."""
+def measure(
+    model: Path, directory: Path, config: CompileConfig, seconds: float, only: Sequence[str], *, reuse: bool
+) -> list[Row]:
+    """Compile a model in several precisions and time all of them in turn.
+
+    Args:
+        model: the ONNX file.
+        directory: where modules are kept.
+        config: settings; ``max_error`` is allowed below f32.
+        seconds: of timing.
+        only: names of rows of ours.
+        reuse: whether modules that are there already are not compiled again.
+    """
     feeds = sample_inputs(load_model(model))
     reference = OnnxRuntimeReference(model, threads=config.threads)(feeds)
-    runs = dict(_ours(model, directory, config)) | dict(_peers(model, directory, config.threads))
+    modules = {name: directory / f"{model.stem}.{config.threads}.{name.replace(' ', '_')}.vmfb" for name in only}
+    for name, path in modules.items():
+        if not (reuse and path.exists()):
+            _compile(name, model, path, config)
+    ours = {name: sartor_peer(path, config.threads) for name, path in modules.items()}
+    runs = ours | dict(_peers(model, directory, config.threads))
     errors = {name: relative_error(run(feeds), reference) for name, run in runs.items()}
     callables = {name: partial(run, feeds) for name, run in runs.items()}
     samples = time_interleaved(callables, min_rounds=8, min_seconds=seconds, max_seconds=4 * seconds)
-    base = samples["f32"].median
+    base = samples["f32" if "f32" in samples else "openvino"].median
     return [
         Row(model.stem, config.threads, name, taken.median * 1e3, base / taken.median, errors[name])
         for name, taken in samples.items()
     ]
 
 
-def _ours(model: Path, directory: Path, config: CompileConfig) -> Iterator[tuple[str, Run]]:
-    path = directory / f"{model.stem}.{config.threads}.untuned.vmfb"
-    compile_untuned(model, path, config)
-    yield _UNTUNED, sartor_peer(path, config.threads)
-    for name, precision in _ROWS.items():
-        path = directory / f"{model.stem}.{config.threads}.{name}.vmfb"
-        allowed = None if precision is Precision.F32 else config.max_error
-        compile_model(model, path, replace(config, precision=precision, max_error=allowed))
-        yield name, sartor_peer(path, config.threads)
+def _compile(name: str, model: Path, path: Path, config: CompileConfig) -> None:
+    if name == _UNTUNED:
+        compile_untuned(model, path, config)
+        return
+    precision = _ROWS[name]
+    allowed = None if precision is Precision.F32 else config.max_error
+    compile_model(model, path, replace(config, precision=precision, max_error=allowed))
 
 
 def _peers(model: Path, directory: Path, threads: int) -> Iterator[tuple[str, Run]]:
@@ -114,14 +130,21 @@ def show_table(
     max_error: Annotated[float, typer.Option(help="Error allowed below f32.")] = 0.2,
     directory: Annotated[Path, typer.Option(help="Where models and modules are kept.")] = Path("build/precision"),
     seconds: Annotated[float, typer.Option(help="How long to time a network.")] = 10.0,
+    only: Annotated[list[str] | None, typer.Option(help="Rows of ours; repeatable. By default all.")] = None,
+    reuse: Annotated[bool, typer.Option(help="Time modules that are there already as they are.")] = False,
     json_file: Annotated[Path | None, typer.Option("--json", help="Also write the rows as JSON.")] = None,
 ) -> None:
     """Time every precision of every network."""
     rows: list[Row] = []
+    wanted = only or [_UNTUNED, *_ROWS]
+    if unknown := set(wanted) - {_UNTUNED, *_ROWS}:
+        raise typer.BadParameter(
+            f"there is no row {', '.join(sorted(unknown))}; there are {_UNTUNED}, {', '.join(_ROWS)}"
+        )
     for name in networks or TABLE_NETWORKS:
         model = _model(name, directory)
         config = CompileConfig(threads=threads, max_error=max_error, database=directory / "tuning.db")
-        rows += measure(model, directory, config, seconds)
+        rows += measure(model, directory, config, seconds, wanted, reuse=reuse)
         Console().print(markdown([row for row in rows if row.network == model.stem]), markup=False)
         if json_file is not None:
             json_file.write_text(json.dumps([asdict(row) for row in rows], indent=1))
