@@ -12,6 +12,8 @@ from sartor.codegen.machine import Machine
 
 _SUM_TILES = 4
 _RESIDENT_BYTES = 1 << 20
+# What a share copies of an image should stay in the second-level cache, beside filters and results.
+_COPIED_BYTES = 1 << 19
 
 
 @dataclass(frozen=True)
@@ -81,11 +83,21 @@ def _shared_out(
         yield from _of_batches(work.batches, (units, panels), sizes, machine)
         return
     resident = work.channels * work.depth * work.taps * 4 // element.group <= _RESIDENT_BYTES
-    by_rows = TileTiling(*sizes, *many_shares_of_two(units, panels, machine.threads))
+    by_rows = TileTiling(*sizes, *_of_rows(work, (units, panels), element, machine))
     by_panels = TileTiling(*sizes, 1, long_shares(panels, machine.threads))
     # Each share copies what it reads; one thread need not share anything out.
     many_panels = TileTiling(*sizes, 1, many_shares(panels, machine.threads) if machine.threads > 1 else 1)
     yield from (by_rows, by_panels) if resident else (many_panels, by_panels, by_rows)
+
+
+def _of_rows(work: TileWork, extents: tuple[int, int], element: TileElement, machine: Machine) -> tuple[int, int]:
+    """Shares of rows and of panels. Those of windows copy the rows around them as well, so there are few."""
+    units, panels = extents
+    if work.taps == 1:
+        return many_shares_of_two(units, panels, machine.threads)
+    copied = work.rows * work.columns * work.depth * 4 // element.group
+    wanted = max(long_shares(units, machine.threads), -(-copied // _COPIED_BYTES))
+    return min(wanted, many_shares(units, machine.threads)), 1
 
 
 def _of_batches(

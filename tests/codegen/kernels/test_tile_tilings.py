@@ -104,6 +104,13 @@ def test_filters_that_stay_in_the_cache_are_shared_out_last() -> None:
     assert any(each.row_groups == 1 < each.panel_groups for each in large)
 
 
+@pytest.mark.parametrize(("side", "channels", "groups"), [(28, 128, 4), (112, 128, 7), (224, 64, 13), (7, 512, 4)])
+def test_windows_are_shared_out_in_what_the_cache_holds(side: int, channels: int, groups: int) -> None:
+    """Every share copies two rows more than it computes."""
+    found = tile_tilings(TileWork(side, side, channels, channels, 9, positions_join=False), AVX512, BFLOAT)
+    assert {each.row_groups for each in found if each.lines == 2} == {1, groups}
+
+
 def test_sizes_are_parameters_and_back() -> None:
     tiling = TileTiling(1, 2, 14, 2, 32, 7, 1)
     assert TileTiling.of(tiling.parameters()) == tiling
