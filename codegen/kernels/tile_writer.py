@@ -205,14 +205,14 @@ class TileWriter:
         of, unit, tiling = self._of, self._unit, self._of.tiling
         line, pixel = self._steps()
         step = unit.step(pixel * of.element.bytes)
-        for number, (row, tile) in enumerate(self._spots):
-            distance = row * line + of.offsets[tile] * pixel
-            unit.load(self._pixels + number, unit.address(memory, self._asm.add(start, distance)), step)
         for vector in range(block.panel.vectors):
             turn = self._pixels + len(self._spots) + vector % self._turns
             where = unit.address(self._filters, self._asm.add(filters, vector * of.tile))
             unit.load(turn, where, unit.step(ROW_BYTES))
-            for number in range(len(self._spots)):
+            for number, (row, tile) in enumerate(self._spots):
+                if vector == 0:
+                    distance = row * line + of.offsets[tile] * pixel
+                    unit.load(self._pixels + number, unit.address(memory, self._asm.add(start, distance)), step)
                 unit.multiply(of.element, number * tiling.vectors + vector, self._pixels + number, turn)
         self._fetch_filters(block, filters)
         if of.rows.output == 1 and not of.is_staged:
