@@ -7,6 +7,7 @@ that what is shown in the end may be asked for.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -55,7 +56,10 @@ def front_within(
         if not beyond:
             break
         _LOG.info("%d of %d plans of the front within %s err by too much", len(beyond), len(judged), bound)
-        bound = min(budget.sum_allowed(*pair) for pair in beyond)
+        finite = [pair for pair in beyond if math.isfinite(pair[1])]
+        if not finite:
+            break
+        bound = min(budget.sum_allowed(*pair) for pair in finite)
     return _undominated(kept, quantities), complete
 
 

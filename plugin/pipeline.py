@@ -133,7 +133,7 @@ def replay_plan(model: Path, plan: Plan, output: Path, config: CompileConfig, pr
     config = replace(config, threads=plan.threads, precision=precision_of(plan))
     with _workspace(config) as (pool, directory):
         front = load_front(model, config, pool, progress, directory)
-        front = replace(front, ranges={**front.ranges, **ranges_of(plan.ranges)})
+        front = replace(front, ranges=with_children(front.graph, {**ranges_of(plan.ranges), **front.ranges}))
         samples = sample_set(front, config)
         recipe = recipe_of_plan(plan, front, find_candidates(front, config).variants, config)
         builder = Builder(front, pool, directory, config, progress)

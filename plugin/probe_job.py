@@ -39,7 +39,8 @@ def probe_errors(
         threads: as for ``Session``.
     """
     right = reference_tensors(prepared_model(prepared), {*fed.values(), *expected.values()}, feeds)
-    with Session(files.module, device=device, threads=threads, parameters=files.parameters) as session:
+    session = Session(files.module, device=device, threads=threads, parameters=files.parameters, huge_pages=False)
+    with session:
         manifest = session.manifest
         specs = {each.name: each for each in manifest.inputs} if manifest else {}
         given = {

@@ -27,7 +27,7 @@ from sartor.tuning.selection.infeasible import LimitError, amount, unmet
 from sartor.tuning.selection.limits import Quantity
 from sartor.tuning.store import Store
 from sartor.tuning.unit import digest, source_hash
-from sartor.tuning.whole_net import NetRun
+from sartor.tuning.whole_net import NET_VERSION, NetRun
 
 _UNSPLIT = "unsplit"
 # Twice as slow is more than networks differ from run to run.
@@ -173,7 +173,7 @@ class Profiler:
         return MeasurementKey(
             task=f"net:{self._front.sha256[:16]}",
             variant=name,
-            source=digest(*codes, self._runner.criterion),
+            source=digest(*codes, self._runner.criterion, NET_VERSION),
             hardware=host().key,
             threads=self._config.threads,
             runtime=runtime_key(),

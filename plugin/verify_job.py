@@ -74,7 +74,8 @@ def _verify(check: Check, start: int, deadline: float) -> Verified:
     device = open_device(check.device, check.threads if check.device == "cpu" else None)
     files, signature = check.files, net_signature(check.values)
     found = Verified()
-    with Session(files.module, device=device, signature=signature, parameters=files.parameters) as session:
+    session = Session(files.module, device=device, signature=signature, parameters=files.parameters, huge_pages=False)
+    with session:
         for feeds in check.samples.since(start):
             expected = reference(feeds)
             begin = time.perf_counter()

@@ -36,7 +36,7 @@ def allocated_bytes(
         DeviceError: if it does not run.
     """
     device = fresh_cpu()
-    with Session(model, device=device, signature=signature, parameters=parameters) as session:
+    with Session(model, device=device, signature=signature, parameters=parameters, huge_pages=False) as session:
         loaded = device.peak_bytes
         session.run_device(None, dict(feeds))
         peak = device.peak_bytes

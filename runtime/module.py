@@ -7,6 +7,7 @@ import io
 import mmap
 import os
 import zipfile
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -62,7 +63,9 @@ def _content(path: Path, label: str, *, huge_pages: bool) -> mmap.mmap:
         with open(path, "rb") as file:
             size = os.fstat(file.fileno()).st_size
             if huge_pages and size > _REACH_BYTES and has_huge_pages():
-                return _read(file, size)
+                # There may be too little memory, where a mapped file needs none.
+                with suppress(OSError):
+                    return _read(file, size)
             # IREE's own mmap opens for writing, which a read-only file refuses.
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except OSError as error:

@@ -39,6 +39,8 @@ from sartor.tuning.measurement import Status, typical_time
 from sartor.tuning.tables import adapts_between
 from sartor.tuning.unit import symbol_of
 
+NET_VERSION = "2: results over residuals, weights in huge pages"
+"""How networks are put together and loaded: times of other versions do not compare."""
 _FIRST_ROUNDS = 5
 
 
@@ -236,10 +238,18 @@ def time_first(
         if not all(forget(path) for path in (net.module, net.weights) if path is not None):
             continue
         begin = time.perf_counter()
-        with Session(net.module, device=device, signature=net_signature(values), parameters=net.parameters) as session:
+        with _mapped(net, device, values) as session:
             session.run(None, dict(example.feeds))
             samples[index].append(time.perf_counter() - begin)
     return [tuple(taken) for taken in samples]
+
+
+def _mapped(
+    net: NetFiles, device: NativeDevice, values: tuple[tuple[NetworkValue, ...], tuple[NetworkValue, ...]]
+) -> Session:
+    """A session that reads of the file what it touches."""
+    signature = net_signature(values)
+    return Session(net.module, device=device, signature=signature, parameters=net.parameters, huge_pages=False)
 
 
 def _device(settings: MeasureSettings) -> NativeDevice:

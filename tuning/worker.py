@@ -28,6 +28,7 @@ from sartor.errors import SartorError
 from sartor.tuning.worker_protocol import JOB_BEGINS, OUT_OF_MEMORY_SIGN, JobStatus, Reply, Request, Setup
 
 _PR_SET_PDEATHSIG = 1
+_OUTPUT = 1
 _OOM_SCORE = "500"
 """If the machine itself runs out of memory, a worker dies rather than its parent."""
 
@@ -76,7 +77,7 @@ class _Server:
         caught = _Caught()
         begin = end = time.perf_counter()
         with suppress(OSError):
-            os.write(sys.stdout.fileno(), JOB_BEGINS)
+            os.write(_OUTPUT, JOB_BEGINS)
         with caught:
             request: Request = pickle.loads(message)
             function = _resolve(request.function)

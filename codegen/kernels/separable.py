@@ -10,7 +10,7 @@ from sartor.codegen.draft import Draft
 from sartor.codegen.kernels.access import Access, ImageStrides
 from sartor.codegen.kernels.band import Banded
 from sartor.codegen.kernels.contraction import Contraction
-from sartor.codegen.kernels.convolution import ImageLayer, rowwise_contraction
+from sartor.codegen.kernels.convolution import ImageLayer, joins, rowwise_contraction
 from sartor.codegen.kernels.kernel_layer import KernelLayer
 from sartor.codegen.kernels.shares import many_shares
 from sartor.codegen.kernels.sliding import Sliding
@@ -67,7 +67,7 @@ def separable_of(task: Task) -> Separable | None:
     if len(task.stages) != _STAGES:
         return None
     window, convolution = window_of(task.stages[0].task), convolution_of(task.stages[1].task)
-    if window is None or not window.is_weighted or convolution is None or not convolution.is_product:
+    if window is None or not window.is_weighted or convolution is None or not joins(convolution):
         return None
     return Separable(window, convolution)
 

@@ -62,7 +62,7 @@ def _subject(task: Task, target: Target) -> tuple[Separable, Machine]:
     """
     subject, machine = separable_of(task), kernel_machine(task, target)
     if subject is None:
-        raise ValueError("no depthwise convolution with a 1x1 convolution after it")
+        raise ValueError("no depthwise convolution with an unpadded 1x1 convolution after it")
     if isinstance(machine, Rejected):
         raise ValueError(machine.reason)
     return subject, machine

@@ -24,8 +24,8 @@ from sartor.tuning.calibration.quantised_range import QuantisedRange
 
 _PRODUCTS = ("ConvInteger", "MatMulInteger")
 _RANGES: Mapping[int, QuantisedRange] = {
-    TensorProto.UINT8: QuantisedRange(1.0, -128, "int8"),
-    TensorProto.INT8: QuantisedRange(1.0, 0, "int8"),
+    TensorProto.UINT8: QuantisedRange(1.0, -128, "int8", is_whole=True),
+    TensorProto.INT8: QuantisedRange(1.0, 0, "int8", is_whole=True),
 }
 # Whole numbers up to this are floats.
 _MOST = 1 << 24
@@ -217,6 +217,9 @@ def _along_results(scales: Array, product: _Product) -> Array | None:
     """One scale for each channel or column, None if they belong to something else."""
     shape = (-1, *(1,) * (product.weights.ndim - 2)) if product.is_image else (-1,)
     count = product.weights.shape[0 if product.is_image else -1]
+    # More dimensions than weights have might be more than the result has.
+    if scales.ndim > product.weights.ndim:
+        return None
     if scales.size == 1:
         return np.full(count, scales.item(), np.float32).reshape(shape)
     fitting = np.broadcast_shapes(scales.shape, np.empty(count).reshape(shape).shape)
@@ -228,13 +231,18 @@ def _product(node: NodeProto, editor: GraphEditor) -> _Product | None:
     weights, values, zero = _weights(node, editor), node.input[0], optional_input(node, 2)
     if weights is None or editor.is_constant(values) or editor.element_type(values) not in _RANGES:
         return None
-    if zero and int(np.prod(editor.shape(zero) or ())) != 1:
+    if zero and not _is_single(editor.shape(zero)):
         return None
     padding = padding_of(node, editor)
     is_image = node.op_type == "ConvInteger"
     if is_image and unpadded_window(node, padding, editor) is None:
         return None
     return _Product(values if padding is None else padding.input[0], zero, weights, is_image, padding)
+
+
+def _is_single(shape: tuple[int, ...] | None) -> bool:
+    """Whether there is one number, as far as is known."""
+    return shape is not None and int(np.prod(shape)) == 1
 
 
 def _weights(node: NodeProto, editor: GraphEditor) -> Array | None:

@@ -8,13 +8,16 @@ from onnx import NodeProto, helper
 from sartor.onnx_model.graph import Array, GraphEditor, attributes, optional_input
 from sartor.onnx_model.rewrites.windows import Window, window_of
 
+# What would pad once more, or say that nothing does.
+_OWN_PADDING = ("pads", "auto_pad")
+
 
 def padding_of(node: NodeProto, editor: GraphEditor) -> NodeProto | None:
     """The Pad before a convolution that surrounds its image with the zero point."""
     pad = editor.producer(node.input[0]) if node.op_type == "ConvInteger" else None
     if pad is None or pad.op_type != "Pad" or editor.only_consumer(pad.output[0]) is None:
         return None
-    if optional_input(pad, 3) or "pads" in attributes(node):
+    if optional_input(pad, 3) or not attributes(node).keys().isdisjoint(_OWN_PADDING):
         return None
     amounts = editor.constant(pad.input[1])
     same = optional_input(pad, 2) == optional_input(node, 2) or _are_equal(pad, node, editor)

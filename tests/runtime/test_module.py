@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import mmap
 from pathlib import Path
 
@@ -67,6 +68,18 @@ def test_without_huge_pages_files_are_mapped(
     has_huge_pages.cache_clear()
     open_module(model, huge_pages=True)
     has_huge_pages.cache_clear()
+    assert not _is_private(taken[0])
+
+
+@needs_huge_pages
+def test_without_memory_a_large_file_is_mapped(
+    model: Path, taken: list[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> mmap.mmap:
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    monkeypatch.setattr(module_file, "_read", fail)
+    open_module(model, huge_pages=True)
     assert not _is_private(taken[0])
 
 

@@ -29,11 +29,13 @@ class QuantisedRange:
         scale: step between neighbours; positive, and exact in float32.
         zero_point: what stands for zero.
         dtype: ``int8`` or ``uint8``.
+        is_whole: whether the real numbers are themselves what the model computed in 8 bits, so that nothing is rounded.
     """
 
     scale: float
     zero_point: int
     dtype: str
+    is_whole: bool = False
 
     @staticmethod
     def of(low: float, high: float, dtype: str = "int8", *, symmetric: bool = False) -> QuantisedRange:
@@ -56,11 +58,6 @@ class QuantisedRange:
         """The smallest and largest real number that can be represented."""
         least, most = _LIMITS[self.dtype]
         return (least - self.zero_point) * self.scale, (most - self.zero_point) * self.scale
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether real numbers are whole, so that nothing is rounded."""
-        return self.scale == 1.0
 
     @property
     def numbers(self) -> Array:

@@ -165,12 +165,12 @@ def refused_pair(
 
 
 _IMAGE = (1, 16, 5, 6)
-_NO_PAIR = "no depthwise convolution with a 1x1 convolution after it"
+_NO_PAIR = "no depthwise convolution with an unpadded 1x1 convolution after it"
 REFUSED: Mapping[str, tuple[Callable[[], ModelProto], str]] = {
     "wide": (lambda: refused_pair((1, 192, 3, 72)), "not even one row fits the scratch"),
     "strided": (lambda: refused_pair(_IMAGE, stride=2), _NO_PAIR),
     "larger_kernel": (lambda: refused_pair(_IMAGE, kernel=3, pads=1), _NO_PAIR),
-    "padded": (lambda: refused_pair(_IMAGE, pads=1), "rows of the image do not follow each other"),
+    "padded": (lambda: refused_pair(_IMAGE, pads=1), _NO_PAIR),
     "read_twice": (lambda: refused_pair(_IMAGE, 16, added=True), "what the first stage computes is read twice"),
     "half": (lambda: in_half(refused_pair(_IMAGE)), "its element types are not all f32"),
 }

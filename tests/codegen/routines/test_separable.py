@@ -157,7 +157,7 @@ def test_what_is_only_added_to_the_second_result_is_refused(found: Found) -> Non
 def test_one_layer_is_no_pair(found: Found) -> None:
     for stage in found["even"][0].layer.task.stages:
         (answer,) = variants_of(BY_NAME["separable"], stage.task, HOST)
-        assert answer == Rejected("no depthwise convolution with a 1x1 convolution after it")
+        assert answer == Rejected("no depthwise convolution with an unpadded 1x1 convolution after it")
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from tests.plugin.onnx_model.builders import Array, model, node, relative_error,
 from tests.plugin.onnx_model.conftest import Prepare
 from tests.plugin.quantised_models import Dynamic, dynamic_convolution, dynamic_network, dynamic_product
 
-UNSIGNED = QuantisedRange(1.0, -128, "int8")
+UNSIGNED = QuantisedRange(1.0, -128, "int8", is_whole=True)
 COLUMNS = np.arange(19) * 7
 
 
@@ -91,7 +91,7 @@ def test_what_comes_in_8_bits_is_multiplied_as_it_is(
     given = [("x", (5, 37), element), *([("z", (), element)] if zero == "z" else [])]
     built = model(d.nodes, given, [("y", None, TensorProto.INT32)], d.constants)
     _, ranges = _taken_out(built, prepare_quickly)
-    assert list(ranges.values()) == [QuantisedRange(1.0, -128 if kind == "uint8" else 0, "int8")]
+    assert list(ranges.values()) == [QuantisedRange(1.0, -128 if kind == "uint8" else 0, "int8", is_whole=True)]
 
 
 def test_scales_are_weights_so_that_equal_layers_are_equal(prepare_quickly: Prepare) -> None:
@@ -128,6 +128,15 @@ def _sums_beyond_floats() -> ModelProto:
     constants = {"w": _ones(1033, 4) * np.int8(127)}
     nodes = [node("MatMulInteger", ["x", "w"], ["y"], name="product")]
     return model(nodes, [("x", (3, 1033), TensorProto.INT8)], [_sums()], constants)
+
+
+def _padded_before_a_valid_convolution() -> ModelProto:
+    constants = {"w": _ones(4, 3, 3, 3), "z": np.int8(5), "pads": np.array([0, 0, 1, 1, 0, 0, 1, 1])}
+    nodes = [
+        node("Pad", ["x", "pads", "z"], ["padded"], name="pad"),
+        node("ConvInteger", ["padded", "w", "z"], ["y"], name="product", auto_pad="VALID"),
+    ]
+    return model(nodes, [("x", (1, 3, 6, 6), TensorProto.INT8)], [_sums()], constants)
 
 
 def _sums() -> tuple[str, None, int]:
@@ -167,3 +176,8 @@ def test_ranges_are_those_of_dynamic_quantize_linear(low: float, high: float, pr
     take_out_quantisation(prepared)
     feeds = {"x": np.random.default_rng(1).uniform(low, high, (2, 5, 37)).astype(np.float32)}
     np.testing.assert_array_equal(run(prepared, feeds)["sums"], run(built, feeds)["sums"])
+
+
+def test_a_pad_before_a_valid_convolution_stays(prepare_quickly: Prepare) -> None:
+    prepared, _ = _taken_out(_padded_before_a_valid_convolution(), prepare_quickly)
+    assert _operators(prepared)["Pad"] == 1
