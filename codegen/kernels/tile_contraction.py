@@ -25,6 +25,8 @@ from sartor.codegen.layer import TensorType
 # Filters of less than this stay in the second-level cache.
 _CACHED_BYTES = 1 << 18
 _FLOAT_BYTES = 4
+# Steps over a run that are written out.
+_WRITTEN_OUT = 4
 
 
 @dataclass(frozen=True)
@@ -102,9 +104,16 @@ class TileContraction:
         return 1 if self.is_merged else self.columns.kernel
 
     @property
-    def steps(self) -> int:
-        """Steps over all that a window reads."""
-        return self.rows.kernel * self.runs * self.chunks
+    def writes_out(self) -> bool:
+        """Whether steps over a run are written out, rather than repeated."""
+        return self.chunks <= _WRITTEN_OUT
+
+    @property
+    def parts(self) -> int:
+        """Parts of a block after each of which some of the block before is finished: runs, or steps if these are few
+        or a loop's, as each part's code comes with a copy of the end's."""
+        of_run = 1 if self.writes_out and self.runs > 1 else self.chunks
+        return self.rows.kernel * self.runs * of_run
 
     @property
     def vectors(self) -> int:

@@ -1,7 +1,7 @@
 """The block whose sums have left the matrix unit: what follows them is computed while the next block is multiplied.
 
 The unit and the vector units work at the same time only if instructions for both lie close together: a processor looks
-a few hundred instructions ahead, and the end of a block is longer. So a part of it follows each step of the next block.
+a few hundred instructions ahead, and the end of a block is longer. So a part of it follows each run of the next block.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class Pending:
             self._asm.keep(self._memory, place, index)
         self._asm.keep(self._memory, _PIXELS, self._of.tiling.pixels)
 
-    def step(self, block: Block, step: Index) -> None:
+    def part(self, block: Block, number: Index) -> None:
         """Finish a part of the block before, in a panel like this one, and fetch what the end of this one touches."""
         asm, pixels = self._asm, self._of.tiling.pixels
-        part = -(-pixels // self._of.steps)
-        first = asm.mul(step, part)
+        part = -(-pixels // self._of.parts)
+        first = asm.mul(number, part)
         before, there = self._before(block.panel)
         if part == 1:
             asm.when(asm.less(first, there), lambda: self._finish.write(before, first, None))

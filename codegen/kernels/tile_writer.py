@@ -16,8 +16,6 @@ from sartor.codegen.kernels.tile_pending import Pending
 if TYPE_CHECKING:
     from sartor.codegen.kernels.tile_contraction import TileContraction
 
-# Chunks of input channels that are written out.
-_WRITTEN_OUT = 4
 # How far filters are fetched ahead of their use.
 _AHEAD_BYTES = 1 << 14
 _LINE_BYTES = 64
@@ -167,7 +165,7 @@ class TileWriter:
                 asm.mul(block.row, of.rows.stride * of.image.row),
                 asm.mul(block.column, of.columns.stride * of.image.column),
             )
-            self._chunks(block, self._image, top, filters, 0)
+            self._run(block, self._image, top, filters, 0)
             return
         staging = of.staging
         line = asm.sub(asm.mul(block.row, of.rows.stride), asm.add(self._top, of.rows.padding))
@@ -178,27 +176,31 @@ class TileWriter:
             begin = asm.add(filters, asm.mul(tap, of.runs * of.tap))
             for column in range(of.runs):
                 read = asm.add(first, staging.tap(column))
-                step = asm.mul(asm.add(asm.mul(tap, of.runs), column), of.chunks)
-                self._chunks(block, self._memories[-1], read, asm.add(begin, column * of.tap), step)
+                run = asm.add(asm.mul(tap, of.runs), column)
+                self._run(block, self._memories[-1], read, asm.add(begin, column * of.tap), run)
 
         asm.repeat(0, of.rows.kernel, 1, every)
 
-    def _chunks(self, block: Block, memory: ir.Value, start: Index, filters: Index, step: Index) -> None:
-        """Add up the input channels of one tap, from the block's so manieth step on."""
+    def _run(self, block: Block, memory: ir.Value, start: Index, filters: Index, run: Index) -> None:
+        """Add up the input channels of one tap, the block's so manieth, while the block before is finished."""
         of, asm, tiling = self._of, self._asm, self._of.tiling
+        of_run = of.parts // (of.rows.kernel * of.runs)
         size = tiling.vectors * of.tile
 
         def every(chunk: Index) -> None:
             self._product(
                 block, memory, asm.add(start, asm.mul(chunk, tiling.depth)), asm.add(filters, asm.mul(chunk, size))
             )
-            self._pending.step(block, asm.add(step, chunk))
+            if of_run > 1:
+                self._pending.part(block, asm.add(asm.mul(run, of_run), chunk))
 
-        if of.chunks <= _WRITTEN_OUT:
+        if of.writes_out:
             for chunk in range(of.chunks):
                 every(chunk)
         else:
             asm.repeat(0, of.chunks, 1, every)
+        if of_run == 1:
+            self._pending.part(block, run)
 
     def _product(self, block: Block, memory: ir.Value, start: Index, filters: Index) -> None:
         """One chunk: each tile of pixels by each of filters."""
