@@ -18,6 +18,7 @@ from tests.plugin.calling import Result, assert_refused, call, parsed
 
 ModelFile = Callable[[str], Path]
 MODEL = "residual"
+LAYERS = 2
 
 
 @dataclass(frozen=True)
@@ -67,10 +68,10 @@ def test_the_smallest_feasible_limit_is_met_and_one_byte_less_is_not(
     assert [each.name for each in (tmp_path / "out").iterdir()] == ["net.vmfb"]
 
 
-def test_a_limit_far_above_forbids_nothing(free: Free, compile_: Callable[..., Result]) -> None:
+def test_a_limit_far_above_forbids_nothing(compile_: Callable[..., Result]) -> None:
     limited = parsed(compile_("--memory-limit", "1 GiB", "--json"))
-    # Which of two routines that take equally long is shipped, the last measurement says.
-    assert sum(limited["routines"].values()) == sum(free.summary["routines"].values())
+    # Whether that is a split plan, the last measurement says.
+    assert sum(limited["routines"].values()) in (0, LAYERS)
     assert 0 < limited["memory_bytes"] < 2**20
 
 
