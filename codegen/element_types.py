@@ -59,7 +59,10 @@ def _element(before: str, after: str) -> list[str]:
         return [*_DEQUANTISE, *_narrowed("%real", after)]
     if before == "f32":
         return _narrowed("%number", after)
-    return [f"%other = arith.extf %number : {before} to {after}"]
+    if after == "f32":
+        return _widened("%number", before, "%other")
+    # Neither of f16 and bf16 holds all numbers of the other.
+    return [*_widened("%number", before, "%real"), *_narrowed("%real", after)]
 
 
 def _widened(value: str, dtype: str, name: str) -> list[str]:
