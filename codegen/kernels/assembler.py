@@ -330,6 +330,13 @@ class Assembler:
 
         self.loop(lower, upper, step, [], every)
 
+    def by_steps(self, extent: int, step: int, body: Callable[[Index, int], None]) -> None:
+        """``body`` for the start and the length of each step over ``range(extent)``, of which the last may be short."""
+        whole = extent - extent % step
+        self.repeat(0, whole, step, lambda start: body(start, step))
+        if extent > whole:
+            body(whole, extent - whole)
+
     def equal(self, one: Index, other: Index) -> Condition:
         """Whether two indices are equal."""
         if isinstance(one, int) and isinstance(other, int):

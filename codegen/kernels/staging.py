@@ -175,10 +175,7 @@ class Staging:
             into = asm.add(target[1], asm.mul(start, self.depth))
             asm.store_all(found, target[0], into, present * self.depth)
 
-        whole = count - count % asm.lanes
-        asm.repeat(0, whole, asm.lanes, lambda start: every(start, asm.lanes))
-        if count > whole:
-            every(whole, count - whole)
+        asm.by_steps(count, asm.lanes, every)
 
 
 def interleaved(vectors: Sequence[ir.Value]) -> ir.Value:
@@ -209,10 +206,7 @@ def _round(asm: Assembler, source: tuple[ir.Value, Index], target: tuple[ir.Valu
         value = asm.load(source[0], asm.add(source[1], offset), present)
         asm.store(value, target[0], asm.add(target[1], offset), present)
 
-    whole = count - count % asm.lanes
-    asm.repeat(0, whole, asm.lanes, lambda offset: every(offset, asm.lanes))
-    if count > whole:
-        every(whole, count - whole)
+    asm.by_steps(count, asm.lanes, every)
 
 
 def most_rows(rows: Axis, lines: int) -> int:

@@ -63,16 +63,13 @@ class Interleaving:
         """
         memory, column = source[0], asm.mul(panel.index, self.tiling.vectors * self.lanes)
         origin = asm.add(asm.mul(source[1], self.batch), column)
-        whole, rest = divmod(self.depth, self.tiling.depth)
 
-        def every(chunk: Index, rows: int) -> None:
-            first = asm.add(origin, asm.mul(chunk, self.tiling.depth * self.row))
-            into = asm.add(target[1], asm.mul(chunk, self._chunk))
+        def every(row: Index, rows: int) -> None:
+            first = asm.add(origin, asm.mul(row, self.row))
+            into = asm.add(target[1], asm.mul(row, self._chunk // self.tiling.depth))
             self._rows(asm, (memory, first), (target[0], into), panel, rows)
 
-        asm.repeat(0, whole, 1, lambda chunk: every(chunk, self.tiling.depth))
-        if rest:
-            every(whole, rest)
+        asm.by_steps(self.depth, self.tiling.depth, every)
 
     def _rows(
         self,
@@ -83,17 +80,14 @@ class Interleaving:
         rows: int,
     ) -> None:
         """Copy so many rows to a chunk, and fill it up."""
-        whole, rest = divmod(rows, self.group)
 
-        def every(line: Index, rows: int) -> None:
-            read = asm.add(source[1], asm.mul(line, self.group * self.row))
-            into = asm.add(target[1], asm.mul(line, self._line))
+        def every(row: Index, rows: int) -> None:
+            read = asm.add(source[1], asm.mul(row, self.row))
+            into = asm.add(target[1], asm.mul(row, self._line // self.group))
             self._vectors(asm, (source[0], read), (target[0], into), panel, rows)
 
-        asm.repeat(0, whole, 1, lambda line: every(line, self.group))
-        if rest:
-            every(whole, rest)
-        lines = whole + (rest > 0)
+        asm.by_steps(rows, self.group, every)
+        lines = -(-rows // self.group)
         missing = self._tile - lines * self._line
         for vector in range(panel.vectors if missing else 0):
             start = asm.add(target[1], vector * self._tile + lines * self._line)
