@@ -21,9 +21,10 @@ from sartor.progress import silent
 from sartor.tuning.hardware import host
 from sartor.tuning.measurement import Status, runtime_key
 from sartor.tuning.selection.problem import Edge, Problem
+from sartor.tuning.selection_problem import selection_problem
 from sartor.tuning.shortlist import shortlist
 from sartor.tuning.store import Store
-from sartor.tuning.tables import Tables, selection_problem, tuned_units
+from sartor.tuning.tables import Tables, tuned_units
 from sartor.tuning.tuner import Tuner
 from sartor.tuning.unit import AdaptKind
 from sartor.tuning.workers import WorkerPool

@@ -1,14 +1,13 @@
-"""Emitting MLIR at the current insertion point, folding whatever is known already."""
+"""Emitting a kernel's MLIR at the current insertion point: vectors, and the memory they come from and go to."""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
-from sartor.codegen.iree_compiler import arith, ir, llvm, memref, scf, vector
+from sartor.codegen.iree_compiler import arith, ir, llvm, memref, vector
+from sartor.codegen.kernels.control_flow import ControlFlow
+from sartor.codegen.kernels.index_arithmetic import Condition, Index
 
-Index: TypeAlias = int | ir.Value
 # Locality of LLVM's prefetch: 3 is the first level, 0 none.
 _SECOND_LEVEL = 2
 _ALIGNMENT = 64
@@ -20,9 +19,6 @@ _LIMITS = (-128.0, 127.0)
 # Floats near this are whole, and halves are rounded to the even neighbour.
 _LARGE = 1.5 * 2**23
 _NARROW = (ir.BF16Type, ir.F16Type)
-
-Condition: TypeAlias = bool | ir.Value
-Body = Callable[[Index, list[ir.Value]], list[ir.Value]]
 
 
 class Scale(NamedTuple):
@@ -36,7 +32,7 @@ class Scale(NamedTuple):
     number: ir.Value
 
 
-class Assembler:
+class Assembler(ControlFlow):
     """Writes one kernel: arithmetic on indices, vectors of ``lanes`` elements, loops that carry vectors.
 
     Args:
@@ -49,26 +45,16 @@ class Assembler:
     def __init__(
         self, entry: ir.Block, lanes: int, features: frozenset[str] = frozenset(), *, is_rough: bool = False
     ) -> None:
+        super().__init__(entry)
         self.lanes = lanes
         self.is_rough = is_rough
         self._features = features
-        self._entry = entry
-        self._constants: dict[int, ir.Value] = {}
         self._splats: dict[tuple[str, str], ir.Value] = {}
         self._scales: dict[ir.Value, Scale] = {}
 
     def has(self, feature: str) -> bool:
         """Whether the CPU has an extension of its instruction set."""
         return feature in self._features
-
-    def value(self, index: Index) -> ir.Value:
-        """An index as a value."""
-        if not isinstance(index, int):
-            return index
-        if index not in self._constants:
-            with ir.InsertionPoint.at_block_begin(self._entry):
-                self._constants[index] = arith.constant(ir.IndexType.get(), index)
-        return self._constants[index]
 
     def integer(self, value: int, bits: int) -> ir.Value:
         """A constant of so many bits."""
@@ -103,63 +89,9 @@ class Assembler:
     def vector_type(self, element: ir.Type) -> ir.VectorType:
         return ir.VectorType.get([self.lanes], element)
 
-    def add(self, *terms: Index) -> Index:
-        """The sum; constants are added up last, where address computation takes them for free."""
-        total: ir.Value | None = None
-        constant = 0
-        for term in terms:
-            if isinstance(term, int):
-                constant += term
-            else:
-                total = term if total is None else arith.addi(total, term)
-        if total is None:
-            return constant
-        return arith.addi(total, self.value(constant)) if constant else total
-
-    def mul(self, index: Index, factor: int) -> Index:
-        if isinstance(index, int):
-            return index * factor
-        if factor in (0, 1):
-            return index if factor else 0
-        return arith.muli(index, self.value(factor))
-
-    def times(self, one: Index, other: Index) -> Index:
-        """The product of two indices."""
-        if isinstance(other, int):
-            return self.mul(one, other)
-        return self.mul(other, one) if isinstance(one, int) else arith.muli(one, other)
-
-    def sub(self, index: Index, other: Index) -> Index:
-        if isinstance(other, int):
-            return self.add(index, -other)
-        return arith.subi(self.value(index), other)
-
-    def divide_up(self, index: Index, divisor: int) -> Index:
-        """``index / divisor`` rounded towards positive infinity; ``index`` may be negative."""
-        if isinstance(index, int):
-            return -(-index // divisor)
-        return index if divisor == 1 else arith.ceildivsi(index, self.value(divisor))
-
-    def divide(self, index: Index, divisor: int) -> tuple[Index, Index]:
-        """Quotient and remainder of an index that is not negative."""
-        if isinstance(index, int):
-            return divmod(index, divisor)
-        quotient = index if divisor == 1 else arith.divui(index, self.value(divisor))
-        return quotient, self.sub(index, self.mul(quotient, divisor))
-
     def sum_of(self, one: ir.Value, other: ir.Value) -> ir.Value:
         """The sum of two vectors of floats."""
         return arith.addf(one, other)
-
-    def minimum(self, one: Index, other: Index) -> Index:
-        if isinstance(one, int) and isinstance(other, int):
-            return min(one, other)
-        return arith.minsi(self.value(one), self.value(other))
-
-    def maximum(self, one: Index, other: Index) -> Index:
-        if isinstance(one, int) and isinstance(other, int):
-            return max(one, other)
-        return arith.maxsi(self.value(one), self.value(other))
 
     def load(self, memory: ir.Value, offset: Index, count: int, present: Condition = True) -> ir.Value:
         """A vector from ``offset`` on, of whose elements the first ``count`` are read and the others are zero.
@@ -303,86 +235,6 @@ class Assembler:
         """A vector that repeats one element of memory."""
         scalar = memref.load(memory, [self.value(offset)])
         return self._real(memory, vector.broadcast(self.vector_type(scalar.type), scalar))
-
-    def loop(self, lower: Index, upper: Index, step: int, carried: Sequence[ir.Value], body: Body) -> list[ir.Value]:
-        """``for index in range(lower, upper, step)``, written out where there is at most one turn.
-
-        Args:
-            lower: first index.
-            upper: end.
-            step: distance of indices.
-            carried: values that one turn hands to the next.
-            body: writes one turn, returns the values it hands on.
-        """
-        if isinstance(lower, int) and isinstance(upper, int) and upper - lower <= step:
-            return body(lower, list(carried)) if lower < upper else list(carried)
-        loop = scf.ForOp(self.value(lower), self.value(upper), self.value(step), list(carried))
-        with ir.InsertionPoint(loop.body):
-            scf.yield_(body(loop.induction_variable, list(loop.inner_iter_args)))
-        return list(loop.results)
-
-    def repeat(self, lower: Index, upper: Index, step: int, body: Callable[[Index], None]) -> None:
-        """``for index in range(lower, upper, step)``, nothing carried."""
-
-        def every(index: Index, carried: list[ir.Value]) -> list[ir.Value]:
-            body(index)
-            return carried
-
-        self.loop(lower, upper, step, [], every)
-
-    def by_steps(self, extent: int, step: int, body: Callable[[Index, int], None]) -> None:
-        """``body`` for the start and the length of each step over ``range(extent)``, of which the last may be short."""
-        whole = extent - extent % step
-        self.repeat(0, whole, step, lambda start: body(start, step))
-        if extent > whole:
-            body(whole, extent - whole)
-
-    def equal(self, one: Index, other: Index) -> Condition:
-        """Whether two indices are equal."""
-        if isinstance(one, int) and isinstance(other, int):
-            return one == other
-        return arith.cmpi(arith.CmpIPredicate.eq, self.value(one), self.value(other))
-
-    def less(self, one: Index, other: Index) -> Condition:
-        """Whether an index is less than another."""
-        if isinstance(one, int) and isinstance(other, int):
-            return one < other
-        return arith.cmpi(arith.CmpIPredicate.slt, self.value(one), self.value(other))
-
-    def within(self, index: Index, end: int) -> Condition:
-        """Whether ``0 <= index < end``."""
-        if isinstance(index, int):
-            return 0 <= index < end
-        if end <= 0:
-            return False
-        return arith.cmpi(arith.CmpIPredicate.ult, index, self.value(end))
-
-    def all_of(self, *conditions: Condition) -> Condition:
-        """Whether all conditions hold."""
-        if any(each is False for each in conditions):
-            return False
-        open_ones = [each for each in conditions if each is not True]
-        return functools.reduce(arith.andi, open_ones) if open_ones else True
-
-    def when(self, condition: Condition, body: Callable[[], None]) -> None:
-        """Run ``body`` if a condition holds."""
-        self.branch(condition, body, None)
-
-    def branch(self, condition: Condition, then: Callable[[], None], otherwise: Callable[[], None] | None) -> None:
-        """Run one of two bodies."""
-        if isinstance(condition, bool):
-            chosen = then if condition else otherwise
-            if chosen is not None:
-                chosen()
-            return
-        branch = scf.IfOp(condition, has_else=otherwise is not None)
-        with ir.InsertionPoint(branch.then_block):
-            then()
-            scf.yield_([])
-        if otherwise is not None:
-            with ir.InsertionPoint(branch.else_block):
-                otherwise()
-                scf.yield_([])
 
 
 def _bit() -> ir.Type:

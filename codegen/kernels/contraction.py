@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 
 from sartor.codegen.iree_compiler import ir
 from sartor.codegen.kernels.access import ImageStrides
-from sartor.codegen.kernels.assembler import Assembler, Index
+from sartor.codegen.kernels.assembler import Assembler
 from sartor.codegen.kernels.factors import SINGLES, Factors
+from sartor.codegen.kernels.index_arithmetic import Index
 from sartor.codegen.kernels.microkernel import Ahead, Left, Right, multiply_add
 from sartor.codegen.kernels.nest import Accumulate, NestCode, Starts, Tile, kernel_rows
 from sartor.codegen.kernels.tiles import Segment

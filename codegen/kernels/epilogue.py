@@ -13,7 +13,8 @@ from typing import NamedTuple, TypeAlias
 from sartor.codegen.chain import Chain
 from sartor.codegen.iree_compiler import ir
 from sartor.codegen.kernels.access import Access
-from sartor.codegen.kernels.assembler import Assembler, Index
+from sartor.codegen.kernels.assembler import Assembler
+from sartor.codegen.kernels.index_arithmetic import Index
 from sartor.codegen.kernels.special_functions import erf, exp, quotient
 from sartor.codegen.operations import body_of, defining_op, indexing_maps
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from sartor.codegen.dispatches import module_header
 from sartor.codegen.iree_compiler import ir, shared_context
-from sartor.codegen.kernels.assembler import Assembler, Index
+from sartor.codegen.kernels.assembler import Assembler
+from sartor.codegen.kernels.index_arithmetic import Index
 from sartor.codegen.layer import TensorType
 from sartor.codegen.operations import nested
 from sartor.codegen.snippet import first_error

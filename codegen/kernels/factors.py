@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from sartor.codegen.iree_compiler import arith, ir, llvm, vector
-from sartor.codegen.kernels.assembler import Assembler, Index
+from sartor.codegen.kernels.assembler import Assembler
+from sartor.codegen.kernels.index_arithmetic import Index
 from sartor.codegen.machine import Machine
 from sartor.codegen.routine import Rejected
 
@@ -67,6 +68,10 @@ class Singles:
         return self
 
 
+# Printed elements are part of what kernels are known by, and sets have no order.
+Extensions = tuple[str, ...]
+
+
 @dataclass(frozen=True)
 class DotElement:
     """What an instruction multiplies in groups.
@@ -84,7 +89,7 @@ class DotElement:
     group: int
     sums: str
     product: str
-    extensions: tuple[tuple[frozenset[str], ...], tuple[frozenset[str], ...]]
+    extensions: tuple[tuple[Extensions, ...], tuple[Extensions, ...]]
 
     @property
     def is_quantised(self) -> bool:
@@ -95,17 +100,17 @@ class DotElement:
     def requirement(self) -> str:
         """The extensions of a CPU that have the instruction for vectors of some length, in LLVM's words."""
         sets = {each for sets in self.extensions for each in sets}
-        return _alternatives([each for each in sets if not any(other < each for other in sets)])
+        return _alternatives([each for each in sets if not any(set(other) < set(each) for other in sets)])
 
     def refusal(self, machine: Machine) -> Rejected | None:
         """Why a CPU cannot, None if it can."""
         sets = self.extensions[0 if machine.vector_bytes == _BYTES_OF_512 else 1]
-        if any(each <= machine.features for each in sets):
+        if any(machine.features.issuperset(each) for each in sets):
             return None
         return Rejected(f"the CPU has no {_alternatives(sets)}")
 
 
-def _alternatives(sets: Iterable[frozenset[str]]) -> str:
+def _alternatives(sets: Iterable[Extensions]) -> str:
     return " or ".join(sorted(" and ".join(sorted(each)) for each in sets))
 
 
@@ -114,14 +119,14 @@ BFLOAT_DOTS = DotElement(
     2,
     "f32",
     "avx512bf16.dpbf16ps",
-    ((frozenset({"avx512bf16"}),), (frozenset({"avx512bf16", "avx512vl"}),)),
+    ((("avx512bf16",),), (("avx512bf16", "avx512vl"),)),
 )
 INTEGER_DOTS = DotElement(
     "i8",
     4,
     "i32",
     "avx512.vpdpbusd",
-    ((frozenset({"avx512vnni"}),), (frozenset({"avxvnni"}), frozenset({"avx512vnni", "avx512vl"}))),
+    ((("avx512vnni",),), (("avxvnni",), ("avx512vnni", "avx512vl"))),
 )
 DOTS = {each.dtype: each for each in (BFLOAT_DOTS, INTEGER_DOTS)}
 """What there are instructions for, by the type of the factors."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from sartor.codegen.draft import Draft
-from sartor.codegen.kernels.convolution import ImageLayer
+from sartor.codegen.kernels.image_layer import ImageLayer
 from sartor.codegen.kernels.kernel_layer import KernelCode, KernelLayer, build_kernel
 from sartor.codegen.kernels.tiling import Sizes
 from sartor.codegen.layer import Task, TensorType

@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from sartor.codegen.chain import Chain, followers_of
 from sartor.codegen.iree_compiler import arith, ir, shared_context, vector
 from sartor.codegen.kernels.access import Access
-from sartor.codegen.kernels.assembler import Assembler, Condition, Index
-from sartor.codegen.kernels.convolution import ImageLayer
+from sartor.codegen.kernels.assembler import Assembler
+from sartor.codegen.kernels.image_layer import ImageLayer
+from sartor.codegen.kernels.index_arithmetic import Condition, Index
 from sartor.codegen.kernels.nest import Accumulate, Nest, NestCode, Starts, Tile
 from sartor.codegen.kernels.shares import many_shares, share
 from sartor.codegen.kernels.tiles import Axis

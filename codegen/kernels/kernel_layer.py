@@ -11,8 +11,9 @@ from typing import Protocol, runtime_checkable
 
 from sartor.codegen.draft import Draft
 from sartor.codegen.iree_compiler import ir
-from sartor.codegen.kernels.assembler import Assembler, Index
+from sartor.codegen.kernels.assembler import Assembler
 from sartor.codegen.kernels.executable import Kernel
+from sartor.codegen.kernels.index_arithmetic import Index
 from sartor.codegen.layer import Task, TensorType
 from sartor.codegen.layouts import RANGE, physical_type, quantised
 from sartor.codegen.packing import Packing

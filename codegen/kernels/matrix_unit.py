@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sartor.codegen.iree_compiler import arith, ir, llvm, memref
-from sartor.codegen.kernels.assembler import Assembler, Index
+from sartor.codegen.kernels.assembler import Assembler
+from sartor.codegen.kernels.index_arithmetic import Index
 
 TILES = 8
 ROWS = 16

@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 
 from sartor.codegen.iree_compiler import ir
 from sartor.codegen.kernels.access import Access
-from sartor.codegen.kernels.assembler import Assembler, Condition, Index
+from sartor.codegen.kernels.assembler import Assembler
 from sartor.codegen.kernels.epilogue import Epilogue, Place, Spot
+from sartor.codegen.kernels.index_arithmetic import Condition, Index
 from sartor.codegen.kernels.shares import share
 from sartor.codegen.kernels.tiles import Axis, TileRun, tile_runs
 from sartor.codegen.kernels.tiling import Tiling

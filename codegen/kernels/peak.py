@@ -13,7 +13,8 @@ from dataclasses import asdict, dataclass
 
 from sartor.codegen.draft import Draft
 from sartor.codegen.iree_compiler import arith, ir, vector
-from sartor.codegen.kernels.assembler import Assembler, Index
+from sartor.codegen.kernels.assembler import Assembler
+from sartor.codegen.kernels.index_arithmetic import Index
 from sartor.codegen.kernels.kernel_layer import DeferredKernel, KernelLayer
 from sartor.codegen.layer import LayerKind, Task, TensorType
 from sartor.codegen.layouts import PLAIN

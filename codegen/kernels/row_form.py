@@ -13,8 +13,9 @@ from typing import TypeAlias
 
 from sartor.codegen.iree_compiler import ir
 from sartor.codegen.kernels.access import row_major
-from sartor.codegen.kernels.assembler import Assembler, Index
+from sartor.codegen.kernels.assembler import Assembler
 from sartor.codegen.kernels.epilogue import check_region, constant_of
+from sartor.codegen.kernels.index_arithmetic import Index
 from sartor.codegen.kernels.view import view_of
 from sartor.codegen.operations import body_of, copies, defining_op, indexing_maps, is_elementwise, loop_sizes
 from sartor.codegen.snippet import tensor_parts

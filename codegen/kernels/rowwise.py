@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from sartor.codegen.iree_compiler import arith, ir, vector
-from sartor.codegen.kernels.assembler import Assembler, Index
+from sartor.codegen.kernels.assembler import Assembler
 from sartor.codegen.kernels.epilogue import emit_region
+from sartor.codegen.kernels.index_arithmetic import Index
 from sartor.codegen.kernels.row_form import Given, Operand, RowForm, Step
 from sartor.codegen.kernels.shares import share
 from sartor.codegen.operations import body_of, defining_op

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from sartor.codegen.kernels.assembler import Assembler, Index
+from sartor.codegen.kernels.assembler import Assembler
+from sartor.codegen.kernels.index_arithmetic import Index
 
 # With as many workgroups per worker as this, or more, IREE's workers take eight at a time.
 _SINGLY_TAKEN = 8

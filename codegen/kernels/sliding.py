@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from sartor.codegen.iree_compiler import ir
 from sartor.codegen.kernels.access import Access
-from sartor.codegen.kernels.assembler import Assembler, Index
+from sartor.codegen.kernels.assembler import Assembler
+from sartor.codegen.kernels.index_arithmetic import Index
 from sartor.codegen.kernels.nest import Accumulate, NestCode, Starts, Tile, kernel_rows
 
 Combine = Callable[[Assembler, ir.Value, ir.Value | None, ir.Value], ir.Value]

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from sartor.codegen.iree_compiler import ir, vector
 from sartor.codegen.kernels.access import ImageStrides
-from sartor.codegen.kernels.assembler import Assembler, Index
+from sartor.codegen.kernels.assembler import Assembler
+from sartor.codegen.kernels.index_arithmetic import Index
 from sartor.codegen.kernels.tiles import Axis
 
 # Elements that a tile may read beyond the last run.

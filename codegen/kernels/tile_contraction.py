@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 
 from sartor.codegen.iree_compiler import ir
 from sartor.codegen.kernels.access import Access, ImageStrides
-from sartor.codegen.kernels.assembler import Assembler, Index
+from sartor.codegen.kernels.assembler import Assembler
 from sartor.codegen.kernels.epilogue import Epilogue
+from sartor.codegen.kernels.index_arithmetic import Index
 from sartor.codegen.kernels.matrix_unit import ROWS, TILES, TileElement
 from sartor.codegen.kernels.shares import largest_share, smallest_share
 from sartor.codegen.kernels.staging import Staging, most_rows
@@ -24,6 +25,8 @@ from sartor.codegen.layer import TensorType
 
 # Filters of less than this stay in the second-level cache.
 _CACHED_BYTES = 1 << 18
+# Two panels of this, and an image, fit the second-level cache.
+_FETCHED_BYTES = 1 << 19
 _FLOAT_BYTES = 4
 # Steps over a run that are written out.
 _WRITTEN_OUT = 4
@@ -109,11 +112,21 @@ class TileContraction:
         return self.chunks <= _WRITTEN_OUT
 
     @property
+    def row_runs(self) -> int:
+        """Runs of a block."""
+        return self.rows.kernel * self.runs
+
+    @property
+    def steps(self) -> int:
+        """Steps of a block."""
+        return self.row_runs * self.chunks
+
+    @property
     def parts(self) -> int:
         """Parts of a block after each of which some of the block before is finished: runs, or steps if these are few
         or a loop's, as each part's code comes with a copy of the end's."""
         of_run = 1 if self.writes_out and self.runs > 1 else self.chunks
-        return self.rows.kernel * self.runs * of_run
+        return self.row_runs * of_run
 
     @property
     def vectors(self) -> int:
@@ -132,7 +145,7 @@ class TileContraction:
     @property
     def numbers(self) -> int:
         """Elements of a panel's filters."""
-        return self.rows.kernel * self.runs * self.tap
+        return self.row_runs * self.tap
 
     @property
     def tap(self) -> int:
@@ -168,6 +181,11 @@ class TileContraction:
     def streams(self) -> bool:
         """Whether filters come from memory."""
         return self.interleaving is None and self.panel * self.panels * self.element.bytes > _CACHED_BYTES
+
+    @property
+    def fetches_panels(self) -> bool:
+        """Whether a panel of filters stays in the second-level cache while the one before is used."""
+        return self.panel * self.element.bytes <= _FETCHED_BYTES and self.fewest_blocks > 1
 
     @property
     def staging(self) -> Staging:

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from sartor.codegen.iree_compiler import arith, ir, vector
-from sartor.codegen.kernels.assembler import Assembler, Condition, Index
+from sartor.codegen.kernels.assembler import Assembler
 from sartor.codegen.kernels.epilogue import Place, Spot
+from sartor.codegen.kernels.index_arithmetic import Condition, Index
 from sartor.codegen.kernels.matrix_unit import ROWS
 from sartor.codegen.kernels.nest import Panel
 

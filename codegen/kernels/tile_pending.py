@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sartor.codegen.iree_compiler import ir
-from sartor.codegen.kernels.assembler import Assembler, Index
+from sartor.codegen.kernels.assembler import Assembler
+from sartor.codegen.kernels.index_arithmetic import Index
 from sartor.codegen.kernels.nest import Panel
 from sartor.codegen.kernels.tile_finish import Block, TileFinish
 

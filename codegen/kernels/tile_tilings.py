@@ -15,6 +15,9 @@ _RESIDENT_BYTES = 1 << 20
 # What a share copies of an image should stay in the second-level cache, beside filters and results.
 _COPIED_BYTES = 1 << 19
 
+# These take less than the 10 us for which IREE's workers wait for others.
+_SHORT_PRODUCTS = 5 << 19
+
 
 @dataclass(frozen=True)
 class TileWork:
@@ -51,7 +54,16 @@ def tile_tilings(work: TileWork, machine: Machine, element: TileElement) -> list
         for lines, tiles, wide in _blocks(work, vectors)
         for tiling in _shared_out(work, machine, element, (lines, tiles, wide))
     ]
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(_keeping_workers_awake(found, work, machine)))
+
+
+def _keeping_workers_awake(found: list[TileTiling], work: TileWork, machine: Machine) -> list[TileTiling]:
+    """Without tilings of one workgroup, if it would take long: the other threads fall asleep meanwhile, and the layers
+    after it pay for waking them, which measuring a layer alone does not show."""
+    products = work.batches * work.rows * work.columns * work.channels * work.depth * work.taps
+    if machine.threads == 1 or products < _SHORT_PRODUCTS:
+        return found
+    return [each for each in found if each.row_groups * each.panel_groups * work.batches > 1] or found
 
 
 def _blocks(work: TileWork, vectors: int) -> Iterator[tuple[int, int, int]]:

@@ -6,19 +6,17 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from sartor.codegen.iree_compiler import ir
-from sartor.codegen.kernels.assembler import Assembler, Condition, Index
+from sartor.codegen.kernels.assembler import Assembler
+from sartor.codegen.kernels.index_arithmetic import Index
 from sartor.codegen.kernels.matrix_unit import ROW_BYTES, ROWS, TILES, MatrixUnit, TileShape
 from sartor.codegen.kernels.nest import Panel
 from sartor.codegen.kernels.shares import share
+from sartor.codegen.kernels.tile_fetching import FilterFetch
 from sartor.codegen.kernels.tile_finish import Block, TileFinish
 from sartor.codegen.kernels.tile_pending import Pending
 
 if TYPE_CHECKING:
     from sartor.codegen.kernels.tile_contraction import TileContraction
-
-# How far filters are fetched ahead of their use.
-_AHEAD_BYTES = 1 << 14
-_LINE_BYTES = 64
 
 
 class TileWriter:
@@ -50,9 +48,9 @@ class TileWriter:
         if of.is_staged:
             self._stage(units)
         self._unit.open(self._shapes())
-        self._first = units[0] if of.rows.output == 1 else asm.mul(units[0], of.column_blocks)
+        first = units[0] if of.rows.output == 1 else asm.mul(units[0], of.column_blocks)
         panels = share(asm, of.panels, of.tiling.panel_groups, self._group[1])
-        self._first_panel = panels[0]
+        self._fetching = FilterFetch(of, asm, self._filters, first, panels)
         asm.repeat(*panels, 1, lambda index: self._panel(index, units))
         self._unit.close()
         self._pending.drain(self._whole(0))
@@ -184,21 +182,23 @@ class TileWriter:
     def _run(self, block: Block, memory: ir.Value, start: Index, filters: Index, run: Index) -> None:
         """Add up the input channels of one tap, the block's so manieth, while the block before is finished."""
         of, asm, tiling = self._of, self._asm, self._of.tiling
-        of_run = of.parts // (of.rows.kernel * of.runs)
+        of_run = of.parts // of.row_runs
         size = tiling.vectors * of.tile
 
         def every(chunk: Index) -> None:
-            self._product(
-                block, memory, asm.add(start, asm.mul(chunk, tiling.depth)), asm.add(filters, asm.mul(chunk, size))
-            )
+            used = asm.add(filters, asm.mul(chunk, size))
+            self._product(block, memory, asm.add(start, asm.mul(chunk, tiling.depth)), used)
+            step = asm.add(asm.mul(run, of.chunks), chunk)
+            self._fetching.step(block, used, step)
             if of_run > 1:
-                self._pending.part(block, asm.add(asm.mul(run, of_run), chunk))
+                self._pending.part(block, step)
 
         if of.writes_out:
             for chunk in range(of.chunks):
                 every(chunk)
         else:
             asm.repeat(0, of.chunks, 1, every)
+        self._fetching.run(block, run)
         if of_run == 1:
             self._pending.part(block, run)
 
@@ -216,25 +216,8 @@ class TileWriter:
                     distance = row * line + of.offsets[tile] * pixel
                     unit.load(self._pixels + number, unit.address(memory, self._asm.add(start, distance)), step)
                 unit.multiply(of.element, number * tiling.vectors + vector, self._pixels + number, turn)
-        self._fetch_filters(block, filters)
         if of.rows.output == 1 and not of.is_staged:
             self._fetch_pixels(block, start, pixel)
-
-    def _fetch_filters(self, block: Block, filters: Index) -> None:
-        """Fetch filters that come from memory: each block a part of the next panel's, so that memory is never waited
-        for while nothing is computed. For the first panel that was too early; its first block fetches all its own."""
-        of, asm = self._of, self._asm
-        if not of.streams:
-            return
-        line = _LINE_BYTES // of.element.bytes
-        lines = of.tiling.vectors * of.tile // line
-        ordinal = asm.sub(block.ordinal, self._first)
-        part = -(-lines // of.fewest_blocks)
-        start = asm.add(filters, of.panel, asm.mul(ordinal, part * line))
-        asm.when(asm.within(ordinal, -(-lines // part)), lambda: self._fetch(self._filters, start, line, part))
-        is_first = asm.all_of(asm.equal(ordinal, 0), self._is_first(block.panel))
-        ahead = asm.add(filters, _AHEAD_BYTES // of.element.bytes)
-        asm.when(is_first, lambda: self._fetch(self._filters, ahead, line, lines))
 
     def _fetch_pixels(self, block: Block, start: Index, pixel: int) -> None:
         """Fetch what the next block reads of the image: its pixels are too far apart for the hardware to. The other
@@ -242,15 +225,12 @@ class TileWriter:
         of, asm = self._of, self._asm
         size = of.offsets[-1] + of.tiling.pixels
         ahead = asm.add(start, size * pixel)
-        asm.when(self._is_first(block.panel), lambda: self._fetch(self._image, ahead, pixel, size))
 
-    def _is_first(self, panel: Panel) -> Condition:
-        """Whether a panel is the first of its share."""
-        return self._asm.equal(panel.index, self._first_panel)
+        def fetch() -> None:
+            for number in range(size):
+                asm.prefetch(self._image, asm.add(ahead, number * pixel))
 
-    def _fetch(self, memory: ir.Value, start: Index, step: int, count: int) -> None:
-        for number in range(count):
-            self._asm.prefetch(memory, self._asm.add(start, number * step))
+        asm.when(self._fetching.is_first(block.panel), fetch)
 
     def _steps(self) -> tuple[int, int]:
         """Distance of what neighbouring rows and neighbouring pixels of the result read."""

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sartor.codegen.iree_compiler import ir
-from sartor.codegen.kernels.assembler import Assembler, Index
+from sartor.codegen.kernels.assembler import Assembler
+from sartor.codegen.kernels.index_arithmetic import Index
 from sartor.codegen.kernels.microkernel import Ahead, Left, Right, multiply_add
 from sartor.codegen.kernels.winograd import Winograd
 from sartor.codegen.kernels.winograd_transform import Decoder, Encoder

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sartor.codegen.convolution import Convolution
-from sartor.codegen.kernels.convolution import ImageLayer, convolution_operands
+from sartor.codegen.kernels.convolution import convolution_operands
+from sartor.codegen.kernels.image_layer import ImageLayer
 from sartor.codegen.kernels.tilings import Shape, register_shapes
 from sartor.codegen.kernels.winograd import Winograd, WinogradTiling
 from sartor.codegen.layer import TensorType

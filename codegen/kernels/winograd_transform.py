@@ -9,8 +9,9 @@ from collections.abc import Sequence
 
 from sartor.codegen.iree_compiler import ir
 from sartor.codegen.kernels.access import vector_stride
-from sartor.codegen.kernels.assembler import Assembler, Condition, Index
+from sartor.codegen.kernels.assembler import Assembler
 from sartor.codegen.kernels.epilogue import Place, Spot
+from sartor.codegen.kernels.index_arithmetic import Condition, Index
 from sartor.codegen.kernels.matrix import transform
 from sartor.codegen.kernels.winograd import Winograd
 from sartor.codegen.winograd import transforms

@@ -9,9 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sartor.codegen.convolution import Convolution, convolution_of
-from sartor.codegen.kernels.convolution import ImageLayer, convolution_contraction, convolution_tilings
+from sartor.codegen.kernels.convolution import convolution_contraction, convolution_tilings
 from sartor.codegen.kernels.dot_choice import refused, worth_trying
 from sartor.codegen.kernels.factors import DotElement
+from sartor.codegen.kernels.image_layer import ImageLayer
 from sartor.codegen.kernels.image_routine import ImageRoutine
 from sartor.codegen.kernels.kernel_layer import KernelCode
 from sartor.codegen.kernels.tiling import Tiling

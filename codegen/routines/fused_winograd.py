@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sartor.codegen.convolution import Convolution
-from sartor.codegen.kernels.convolution import ImageLayer
+from sartor.codegen.kernels.image_layer import ImageLayer
 from sartor.codegen.kernels.image_routine import ImageRoutine
 from sartor.codegen.kernels.kernel_layer import KernelCode
 from sartor.codegen.kernels.winograd import WinogradTiling

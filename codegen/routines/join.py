@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sartor.codegen.kernels.convolution import ImageLayer
+from sartor.codegen.kernels.image_layer import ImageLayer
 from sartor.codegen.kernels.image_routine import ImageRoutine
 from sartor.codegen.kernels.joining import Concatenation, concatenation_of, joining, joining_tilings
 from sartor.codegen.kernels.kernel_layer import KernelCode

@@ -25,7 +25,8 @@ from sartor.recipe import unsplit_recipe
 from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.tuning.measure_job import MeasureSettings
 from sartor.tuning.measurement import Status
-from sartor.tuning.whole_net import Example, NetFiles, SplitNet, build_net, check_nets
+from sartor.tuning.net_build_job import NetFiles, SplitNet, build_net
+from sartor.tuning.net_profile_job import Example, check_nets
 from tests import grouped_models as models
 
 Maker = Callable[[], ModelProto]

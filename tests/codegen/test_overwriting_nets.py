@@ -25,7 +25,7 @@ from sartor.runtime.session import Session
 from sartor.runtime.signature import Array
 from sartor.runtime.tiles import MATRIX_FEATURES, unusable
 from sartor.tuning.calibration.quantised_range import QuantisedRange
-from sartor.tuning.whole_net import NetFiles, SplitNet, _stitching, build_net
+from sartor.tuning.net_build_job import NetFiles, SplitNet, _stitching, build_net
 from tests.codegen.test_stitch import manifest_of
 from tests.tiny_models import Builder
 

@@ -22,7 +22,7 @@ from sartor.runtime.manifest import Manifest, find_manifest
 from sartor.runtime.module import open_module
 from sartor.runtime.reference import OnnxRuntimeReference, relative_error
 from sartor.runtime.session import Session
-from sartor.tuning.whole_net import NetFiles, SplitNet, WholeNet, build_net
+from sartor.tuning.net_build_job import NetFiles, SplitNet, WholeNet, build_net
 from tests.tiny_models import MODELS
 
 FrontOf = Callable[[str], Front]

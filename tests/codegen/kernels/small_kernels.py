@@ -10,8 +10,9 @@ import numpy as np
 from sartor.codegen.bench_module import EXPORT_PREFIX, compile_bench
 from sartor.codegen.dispatches import lower
 from sartor.codegen.iree_compiler import arith, ir, vector
-from sartor.codegen.kernels.assembler import Assembler, Index
+from sartor.codegen.kernels.assembler import Assembler
 from sartor.codegen.kernels.executable import Kernel, Write
+from sartor.codegen.kernels.index_arithmetic import Index
 from sartor.codegen.layer import TensorType
 from sartor.codegen.layouts import PLAIN
 from sartor.codegen.routine import Implementation

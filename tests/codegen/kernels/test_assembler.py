@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from sartor.codegen.iree_compiler import ir
-from sartor.codegen.kernels.assembler import Assembler, Condition, Index
+from sartor.codegen.kernels.assembler import Assembler
+from sartor.codegen.kernels.index_arithmetic import Condition, Index
 from tests.codegen.kernels.small_kernels import LANES, SmallKernel, floats, number, run_kernels
 
 Memories = Sequence[ir.Value]

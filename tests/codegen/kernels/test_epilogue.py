@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from sartor.codegen.iree_compiler import ir, shared_context
-from sartor.codegen.kernels.assembler import Assembler, Index
+from sartor.codegen.kernels.assembler import Assembler
 from sartor.codegen.kernels.epilogue import check_region, emit_region
+from sartor.codegen.kernels.index_arithmetic import Index
 from sartor.codegen.operations import nested
 from tests.codegen.kernels.small_kernels import LANES, SmallKernel, floats, run_kernels
 

@@ -10,8 +10,9 @@ import pytest
 
 from sartor.codegen.dispatches import lower
 from sartor.codegen.iree_compiler import ir
-from sartor.codegen.kernels.assembler import Assembler, Index
+from sartor.codegen.kernels.assembler import Assembler
 from sartor.codegen.kernels.executable import Kernel, executable_target
+from sartor.codegen.kernels.index_arithmetic import Index
 from sartor.codegen.layer import TensorType
 from sartor.codegen.target import Target
 from sartor.errors import CompileError

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from sartor.codegen.iree_compiler import ir
-from sartor.codegen.kernels.assembler import Assembler, Index
+from sartor.codegen.kernels.assembler import Assembler
+from sartor.codegen.kernels.index_arithmetic import Index
 from sartor.codegen.kernels.staging import interleaved
 from sartor.codegen.target import Target
 from sartor.runtime.signature import Array

@@ -11,7 +11,8 @@ import pytest
 
 from sartor.codegen.iree_compiler import ir
 from sartor.codegen.kernels.access import ImageStrides, image_strides, plane_strides
-from sartor.codegen.kernels.assembler import Assembler, Index
+from sartor.codegen.kernels.assembler import Assembler
+from sartor.codegen.kernels.index_arithmetic import Index
 from sartor.codegen.kernels.staging import Staging, most_rows
 from sartor.codegen.kernels.tiles import Axis
 from sartor.codegen.layer import TensorType

@@ -42,6 +42,8 @@ def _cases() -> Cases:
     cases.convolution("rows", (1, 5, 13, 11), 40, (3, 4), stride=2, pads=[1, 1, 1, 2])
     cases.convolution("planes", (2, 3, 7, 5), 24)
     cases.convolution("pixels", (2, 64, 5, 4), 40, (1, 1), residual=True)
+    cases.convolution("streamed", (1, 64, 9, 9), 240)
+    cases.product("long", (1, 9000), (9000, 60))
     cases.product("matrix", (7, 45), (45, 50))
     cases.product("activations", (2, 7, 45), (2, 45, 50), weight=False)
     cases.product("whole_activations", (2, 9, 40), (2, 40, 35), weight=False)
@@ -55,7 +57,8 @@ def tasks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Task]:
 
 
 def _routine(name: str) -> KernelRoutine:
-    return TileProduct() if name == "matrix" or name.endswith("activations") else TileConvolution()
+    is_product = name in ("matrix", "long") or name.endswith("activations")
+    return TileProduct() if is_product else TileConvolution()
 
 
 def _parameters(sizes: Sizes) -> Parameters:
@@ -84,6 +87,35 @@ def test_each_number_is_written_once_by_the_only_user_of_its_workspace(
     assert (written >= 1).all()
     assert (users <= 1).all()
     assert all(each.any() for each in touched)
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes"),
+    [
+        ("streamed", (2, 1, 9, 2, 32, 1, 1)),
+        ("streamed", (1, 1, 5, 1, 32, 2, 3)),
+        ("streamed", (3, 1, 9, 1, 32, 3, 2)),
+        ("long", (1, 1, 1, 4, 32, 1, 1)),
+        ("long", (1, 1, 1, 2, 32, 1, 2)),
+    ],
+)
+def test_filters_are_fetched_about_once_before_they_are_read(name: str, sizes: Sizes, tasks: dict[str, Task]) -> None:
+    layer = _routine(name).layer(tasks[name], _parameters(sizes), TARGET)
+    assert isinstance(layer.code, TileContraction)
+    line, panel = 64 // layer.code.element.bytes, layer.code.panel
+    ahead = (1 << 14) // layer.code.element.bytes
+    for _, trace in traces(layer):
+        read, fetched = (found[1][::line] > 0 for found in (trace.reads, trace.fetches))
+        (places,) = read.nonzero()
+        begin, end = places[0], places[-1] + 1
+        assert fetched[begin + ahead // line : end].all()
+        # The first panel is fetched just ahead of its use, and so is what then lies behind it.
+        assert not fetched[:begin].any()
+        assert not fetched[end + ahead // line :].any()
+        later = trace.fetches[1][::line][begin + (panel + ahead) // line : end]
+        # What is left of a block's part after its steps is fetched by runs alike, which round up.
+        assert later.sum() <= 1.25 * later.size
+        assert (later <= 2).all()
 
 
 @pytest.mark.parametrize(

@@ -111,6 +111,14 @@ def test_windows_are_shared_out_in_what_the_cache_holds(side: int, channels: int
     assert {each.row_groups for each in found if each.lines == 2} == {1, groups}
 
 
+@pytest.mark.parametrize(("threads", "side", "alone"), [(1, 14, True), (2, 14, False), (2, 7, True)])
+def test_a_long_product_is_not_one_workgroup_while_others_fall_asleep(threads: int, side: int, alone: bool) -> None:
+    work = TileWork(rows=side, columns=side, channels=32, depth=128, taps=9, positions_join=False)
+    found = tile_tilings(work, replace(AVX512, threads=threads), BFLOAT)
+    assert any(each.row_groups * each.panel_groups == 1 for each in found) == alone
+    assert any(each.row_groups > 1 for each in found)
+
+
 def test_sizes_are_parameters_and_back() -> None:
     tiling = TileTiling(1, 2, 14, 2, 32, 7, 1)
     assert TileTiling.of(tiling.parameters()) == tiling

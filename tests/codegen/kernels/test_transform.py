@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from sartor.codegen.iree_compiler import ir
-from sartor.codegen.kernels.assembler import Assembler, Index
+from sartor.codegen.kernels.assembler import Assembler
+from sartor.codegen.kernels.index_arithmetic import Index
 from sartor.codegen.kernels.matrix import Row, transform
 from sartor.codegen.winograd import transforms
 from tests.codegen.kernels.small_kernels import LANES, SmallKernel, run_kernels

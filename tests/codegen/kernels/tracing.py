@@ -11,7 +11,9 @@ import pytest
 
 from sartor.codegen.iree_compiler import ir, shared_context
 from sartor.codegen.kernels import tile_writer
-from sartor.codegen.kernels.assembler import Assembler, Body, Condition, Index
+from sartor.codegen.kernels.assembler import Assembler
+from sartor.codegen.kernels.control_flow import Body
+from sartor.codegen.kernels.index_arithmetic import Condition, Index
 from sartor.codegen.kernels.kernel_layer import KernelLayer
 from sartor.codegen.kernels.matrix_unit import ROW_BYTES, ROWS, TILES, TileElement, TileShape
 from sartor.codegen.layer import TensorType
@@ -26,11 +28,19 @@ class Trace:
     Attributes:
         reads: by buffer.
         writes: by buffer.
+        fetches: by buffer, of what its lines begin with; what lies beyond the end does not count.
     """
 
     def __init__(self, sizes: Sequence[int]) -> None:
         self.reads = [np.zeros(size, np.int64) for size in sizes]
         self.writes = [np.zeros(size, np.int64) for size in sizes]
+        self.fetches = [np.zeros(size, np.int64) for size in sizes]
+
+    def fetch(self, memory: ir.Value, offset: Index) -> None:
+        buffer = self.fetches[cast(int, memory)]
+        assert isinstance(offset, int)
+        if 0 <= offset < len(buffer):
+            buffer[offset] += 1
 
     def touch(self, buffers: Sequence[Array], memory: ir.Value, offset: Index, count: int) -> None:
         buffer = buffers[cast(int, memory)]
@@ -62,7 +72,7 @@ class _Tracer(Assembler):
 
     def scratch(self, elements: int, element: ir.Type) -> ir.Value:
         """Buffers of a workgroup's own come after all others."""
-        for buffers in (self._trace.reads, self._trace.writes):
+        for buffers in (self._trace.reads, self._trace.writes, self._trace.fetches):
             buffers.append(np.zeros(elements, np.int64))
         tensor = TensorType((elements,), str(element))
         return cast(ir.Value, _Buffer.of(len(self._trace.reads) - 1, tensor))
@@ -109,7 +119,7 @@ class _Tracer(Assembler):
         return self._kept[memory, place]
 
     def prefetch(self, memory: ir.Value, offset: Index, *, is_written: bool = False) -> None:
-        assert isinstance(offset, int)
+        self._trace.fetch(memory, offset)
 
     def loop(self, lower: Index, upper: Index, step: int, carried: Sequence[ir.Value], body: Body) -> list[ir.Value]:
         assert isinstance(lower, int)

@@ -21,6 +21,7 @@ from sartor.runtime.iree_runtime import Program
 from sartor.runtime.signature import Array
 from tests.codegen.routines.harness import Subject, layers, load, relative_errors
 from tests.codegen.routines.layer_cases import all_cases, half_cases
+from tests.hash_seeds import printed_under_hash_seeds
 
 HOST = Target.create("cpu")
 VULKAN = Target.create("vulkan")
@@ -229,3 +230,10 @@ def test_the_list_names_every_routine_of_the_folder() -> None:
     listed = (*routines_for(LOW_PRECISION), *FUSED_ROUTINES)
     assert {type(routine).__module__.rpartition(".")[2] for routine in listed} == files
     assert type(ROUTINES[0]).__name__ == type(FUSED_ROUTINES[0]).__name__ == "Stock"
+
+
+def test_what_kernels_are_known_by_does_not_depend_on_the_hash_seed() -> None:
+    script = "from sartor.codegen.routines import LOW_PRECISION, routines_for; print(routines_for(LOW_PRECISION))"
+    seen = printed_under_hash_seeds(script)
+    assert "dpbf16ps" in seen[0]
+    assert len(set(seen)) == 1
