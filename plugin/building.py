@@ -12,10 +12,10 @@ from sartor.errors import CompileError
 from sartor.front_job import Front
 from sartor.progress import Progress
 from sartor.recipe import Recipe
-from sartor.tuning.whole_net import NetFiles, SplitNet, WholeNet
+from sartor.tuning.net_build_job import NetFiles, SplitNet, WholeNet
 from sartor.tuning.workers import JobStatus, WorkerPool
 
-_BUILD = "sartor.tuning.whole_net:build_net"
+_BUILD = "sartor.tuning.net_build_job:build_net"
 _TIMEOUT = 900.0
 
 

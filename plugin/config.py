@@ -16,11 +16,11 @@ from sartor.runtime.tiles import MATRIX_FEATURES, unusable
 from sartor.tuning.calibration.methods import CalibrationMethod
 from sartor.tuning.cost import Objective
 from sartor.tuning.error_measures import RELATIVE, ErrorMeasure
+from sartor.tuning.pin import Pin
 from sartor.tuning.search import Search
 from sartor.tuning.selection import auto
 from sartor.tuning.selection.limits import Limits, Quantity
 from sartor.tuning.selection.solve import check_solver
-from sartor.tuning.tables import Pin
 from sartor.tuning.tuner import default_threads
 
 DEFAULT_MAX_ERROR = 1e-3

@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from sartor.codegen.layer import Layer, LayerKind
-from sartor.codegen.routine import Variant, dtype_of
 from sartor.config import CompileConfig
 from sartor.dialect_passes.form_layers import LayerGraph
 from sartor.errors import InfeasibleError
+from sartor.permitted import narrower_type
 from sartor.recipe import Recipe
 from sartor.rounding import BF16, F16, I8
 from sartor.sensitivities import Pair, Sensitivities
@@ -35,11 +35,6 @@ _SAFE, _ENOUGH, _AIM = 0.95, 0.7, 0.85
 _APART = 1.05
 
 Selected = tuple[list[Recipe], Tables]
-
-
-def narrower_type(variant: Variant, layer: Layer) -> str | None:
-    """The element type that a variant rounds a layer's values to, if it is not the layer's own."""
-    return variant.dtype if variant.dtype in _NARROW and variant.dtype != dtype_of(layer.task) else None
 
 
 def narrow_pairs(graph: LayerGraph, tables: Tables) -> set[Pair]:
@@ -140,6 +135,29 @@ class _Tried:
 
 
 @dataclass
+class _Bracket:
+    """The plans tried last on either side of the budget.
+
+    Attributes:
+        good: keeps to it.
+        bad: does not.
+    """
+
+    good: _Tried | None = None
+    bad: _Tried | None = None
+
+    @property
+    def floor(self) -> float:
+        """A bound that is not too large."""
+        return self.good.bound or 0.0 if self.good is not None else 0.0
+
+    @property
+    def ceiling(self) -> float:
+        """A sum that is too large."""
+        return self.bad.needed if self.bad is not None else math.inf
+
+
+@dataclass
 class ErrorBudget:
     """Selects plans whose simulated error is within what is allowed.
 
@@ -158,6 +176,10 @@ class ErrorBudget:
     def bound(self) -> float | None:
         """The sum of contributions within which the plan selected last kept to the budget; None is no bound."""
         return self._bound
+
+    def anew(self) -> ErrorBudget:
+        """The same, without what was learned."""
+        return replace(self, _bound=None)
 
     def allows(self, error: float) -> bool:
         """Whether a plan of this simulated error is likely to keep to the budget when it runs."""
@@ -188,37 +210,40 @@ class ErrorBudget:
         """
         if self.is_free:
             return within(tables, limits)
-        bounds = [each for each in (limits.error, self._bound) if each is not None]
-        bound = min(bounds, default=None)
+        bound = min((each for each in (limits.error, self._bound) if each is not None), default=None)
         best: list[Recipe] = []
-        good: _Tried | None = None
-        bad: _Tried | None = None
+        bracket = _Bracket()
         for _ in range(_ROUNDS):
             try:
                 recipes, tables = within(tables, replace(limits, error=bound))
             except InfeasibleError:
-                if bad is None:
+                if bracket.bad is None:
                     raise
                 break
-            tried = _Tried(bound, recipes[0].needed[Quantity.ERROR], self.simulate(recipes[0]))
-            _LOG.info("a plan within %s errs by %.2g in simulation", bound, tried.error)
-            if not self.allows(tried.error):
-                bad = tried
+            tried = self._tried(recipes[0], bound)
+            if self.allows(tried.error):
+                bracket.good, best = tried, _faster(recipes, best)
             else:
-                good, best = tried, _faster(recipes, best)
-                if bad is None or tried.error >= _ENOUGH * self.config.allowed_error:
-                    break
-            bound = self._next(tried, good, bad)
+                bracket.bad = tried
+            bound = self._next(tried, bracket)
             if bound is None:
                 break
-        if good is not None:
-            self._bound = good.bound
+        if bracket.good is not None:
+            self._bound = bracket.good.bound
         return (best, tables) if best else most_exact(tables)
 
-    def _next(self, tried: _Tried, good: _Tried | None, bad: _Tried | None) -> float | None:
-        """Between a sum that was too large and a bound that was not, the likeliest to use the budget; None if none."""
-        floor = good.bound or 0.0 if good is not None else 0.0
-        ceiling = bad.needed if bad is not None else math.inf
+    def _tried(self, recipe: Recipe, bound: float | None) -> _Tried:
+        """What a plan that was selected under ``bound`` errs by."""
+        tried = _Tried(bound, recipe.needed[Quantity.ERROR], self.simulate(recipe))
+        _LOG.info("a plan within %s errs by %.2g in simulation", bound, tried.error)
+        return tried
+
+    def _next(self, tried: _Tried, bracket: _Bracket) -> float | None:
+        """The likeliest bound to use the budget; None if the plan tried last uses it, or no other is left to try."""
+        uses = bracket.bad is None or tried.error >= _ENOUGH * self.config.allowed_error
+        if uses and self.allows(tried.error):
+            return None
+        floor, ceiling = bracket.floor, bracket.ceiling
         if ceiling <= floor * _APART or not ceiling:
             return None
         ratio = _AIM * self.config.allowed_error / tried.error if tried.error else math.inf

@@ -22,14 +22,14 @@ from sartor.tolerance import tolerance
 from sartor.tuning.error_measures import MeasureKind
 from sartor.tuning.measure_job import MeasureSettings
 from sartor.tuning.measurement import Status
-from sartor.tuning.whole_net import Example, NetRun
+from sartor.tuning.net_profile_job import Example, NetRun
 from sartor.tuning.workers import JobStatus
 from sartor.verify_job import Check, Verified
 from sartor.worker_calls import call
 
 ALLOW_MORE = "--max-error allows more, if that is acceptable"
 _LOG = logging.getLogger(__name__)
-_JOBS = "sartor.tuning.whole_net"
+_JOBS = "sartor.tuning.net_profile_job"
 _VERIFY = "sartor.verify_job:verify"
 _TIMEOUT = 900.0
 MOST_VERIFIED = 100

@@ -19,6 +19,11 @@ from sartor.ranging import Values
 Permits = Callable[[Layer, Variant], bool]
 
 
+def narrower_type(variant: Variant, layer: Layer) -> str | None:
+    """The element type that a variant rounds a layer's values to, if it is not the layer's own."""
+    return variant.dtype if variant.dtype in LOW_PRECISION and variant.dtype != dtype_of(layer.task) else None
+
+
 def permitted_routines(front: Front, config: CompileConfig) -> tuple[Routine, ...]:
     """Those of the precision that the user allows, and of 8 bits throughout if the model is quantised."""
     asked = routines_for(config.precision.types)
@@ -36,6 +41,7 @@ def permits(front: Front, config: CompileConfig) -> Permits:
     user asks for 8 bits, its weights must be whole numbers by a scale already, as those of a quantised model are;
     weights whose zero point takes them out of 8 bits are not. Sums of whole numbers stay exact.
     """
+    asked = {None, *config.precision.types, *([QUANTISED] if front.is_quantised else [])}
     exact: dict[tuple[str, Packing], bool] = {}
     values = Values(front.graph)
     keeps_whole = _WholeNumbers(front, values).keeps
@@ -47,6 +53,8 @@ def permits(front: Front, config: CompileConfig) -> Permits:
 
     def may_run(layer: Layer, variant: Variant) -> bool:
         code = variant.implementation
+        if narrower_type(variant, layer) not in asked:
+            return False
         if not all(values.read(layer, each) in front.ranges for each in code.ranges if each is not None):
             return False
         written = {front.ranges.get(each) for each in values.written(layer)} if None in code.ranges else set()

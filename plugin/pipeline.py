@@ -7,7 +7,7 @@ find_candidates  ask every routine about every task
 tune             compile and measure what the store does not know
 weigh            find out what routines need besides time, if that counts
 assess           find out what rounding layers does to the outputs, if that is allowed
-choose           solve for the best plans, measuring the adapts they need
+choose           solve for the best plans, of all types and of single ones, measuring the adapts they need
 build            compile the best plans, and the stock model, whole
 profile          check them against ONNX Runtime, time them
 refine           select again by what layers took in place; the best correct network is shipped
@@ -44,6 +44,7 @@ from sartor.refining import Refiner
 from sartor.sample_sets import sample_set
 from sartor.selecting import PlanSelector
 from sartor.sensitivities import Sensitivities
+from sartor.single_precision import single_precision_plans
 from sartor.target_check import check_target, runs_here
 from sartor.time_budget import TimeBudget
 from sartor.tuning.ceilings import peak_operations
@@ -270,6 +271,9 @@ def choose(tables: Tables, selector: PlanSelector, profiler: Profiler) -> tuple[
     unsplit = [] if config.pins else [unsplit_recipe(selector.front, config, tables.peak)]
     try:
         recipes, tables = selector.select(tables, config.limits)
+        if not selector.tuner.is_late:
+            single, tables = single_precision_plans(selector, tables, recipes)
+            recipes = [*recipes, *single]
     except LimitError as error:
         if not profiler.counts_memory:
             raise

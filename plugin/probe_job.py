@@ -13,7 +13,7 @@ from sartor.onnx_model.rewrites.drop_unused import drop_unused
 from sartor.runtime.reference import OnnxRuntimeReference, output_error
 from sartor.runtime.session import Session
 from sartor.runtime.signature import Array
-from sartor.tuning.whole_net import NetFiles
+from sartor.tuning.net_build_job import NetFiles
 
 _INTEGERS = "biu"
 

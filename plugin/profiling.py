@@ -23,11 +23,11 @@ from sartor.tuning.cost import Objective
 from sartor.tuning.hardware import host
 from sartor.tuning.in_place import InPlace, Symbols
 from sartor.tuning.measurement import Measurement, MeasurementKey, Status, runtime_key
+from sartor.tuning.net_profile_job import NET_VERSION, NetRun
 from sartor.tuning.selection.infeasible import LimitError, amount, unmet
 from sartor.tuning.selection.limits import Quantity
 from sartor.tuning.store import Store
 from sartor.tuning.unit import digest, source_hash
-from sartor.tuning.whole_net import NET_VERSION, NetRun
 
 _UNSPLIT = "unsplit"
 # Twice as slow is more than networks differ from run to run.

@@ -20,15 +20,16 @@ from sartor.front_job import Front
 from sartor.permitted import permits
 from sartor.ranging import Values, named_ranges
 from sartor.runtime.manifest import Manifest
+from sartor.tuning.adapts import adapts_between
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 from sartor.tuning.fused_choices import chosen_layers
 from sartor.tuning.in_place import InPlace
+from sartor.tuning.net_signature import value_spec
 from sartor.tuning.plan import AdaptChoice, LayerChoice, Plan
 from sartor.tuning.selection.limits import Amounts
 from sartor.tuning.selection.selection import Selection
-from sartor.tuning.tables import Tables, adapt_seconds, adapts_between
+from sartor.tuning.tables import Tables, adapt_seconds
 from sartor.tuning.unit import symbol_of
-from sartor.tuning.whole_net import value_spec
 
 UNSPLIT_SOLVER = "none"
 

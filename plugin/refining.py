@@ -30,6 +30,8 @@ _ROUNDS = 2
 _LIMIT_ROUNDS = 4
 # A plan must promise to be this much faster to be worth compiling and running.
 _WORTHWHILE = 0.99
+# Layers of plans that take this much longer than the best are hardly worth mixing with it.
+_NEAR = 1.3
 # A prediction that is further off is replaced by the sum of what was measured in place.
 _CLOSE = 0.1
 
@@ -86,7 +88,7 @@ class Refiner:
         for _ in range(0 if self.config.objective is Objective.MEMORY else _ROUNDS):
             if profiled.recipe.plan.unsplit or not self._ran(newest):
                 break
-            found |= self._in_place(newest, profiled.seconds)
+            found |= self._all_in_place(newest, tried, profiled.seconds)
             try:
                 selected, measured = self.selector.select(corrected(tables, found), limits)
             except InfeasibleError:
@@ -133,6 +135,17 @@ class Refiner:
     def _ran(self, recipe: Recipe) -> bool:
         run = self.profiler.run_of(recipe)
         return run is not None and run.status is Status.OK
+
+    def _all_in_place(self, newest: Recipe, tried: Sequence[Recipe], seconds: float) -> InPlace:
+        """What layers take in a plan, and in those that came near the best: they may use other variants."""
+        found = InPlace()
+        for recipe in tried:
+            run = self.profiler.run_of(recipe)
+            if recipe is newest or recipe.plan.unsplit or run is None or run.status is not Status.OK:
+                continue
+            if run.time < _NEAR * seconds:
+                found |= self._in_place(recipe, run.time)
+        return found | self._in_place(newest, seconds)
 
     def _in_place(self, recipe: Recipe, seconds: float) -> InPlace:
         if not self.budget.allows_timing_in_place(self.selector.front):

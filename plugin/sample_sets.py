@@ -13,7 +13,7 @@ from sartor.onnx_model.sampling import sample_inputs
 from sartor.probe_job import prepared_model
 from sartor.runtime.signature import Array
 from sartor.samples import HeldSamples, Samples, SampleSource
-from sartor.tuning.whole_net import value_spec
+from sartor.tuning.net_signature import value_spec
 
 DRAWN = 8
 """How many samples are drawn for a lower precision where the user gives none."""

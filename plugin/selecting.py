@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -15,14 +16,16 @@ from sartor.front_job import Front
 from sartor.permitted import permits
 from sartor.progress import Progress
 from sartor.recipe import Recipe, split_recipe, timed_plan
-from sartor.tuning.measurement import Status
+from sartor.tuning.adapts import adapts_between, units_of
+from sartor.tuning.measurement import Measurement, Status
 from sartor.tuning.selection import auto, ilp, least_error, least_memory
 from sartor.tuning.selection.limits import Limits, Quantity, measures
 from sartor.tuning.selection.pareto import Point, pareto_front
 from sartor.tuning.selection.problem import Problem
 from sartor.tuning.selection.selection import Selection, conclude
 from sartor.tuning.selection.solve import solve
-from sartor.tuning.tables import Tables, adapts_between, selection_problem, units_of
+from sartor.tuning.selection_problem import selection_problem
+from sartor.tuning.tables import Tables
 from sartor.tuning.tuner import Tuner
 from sartor.tuning.unit import AdaptKind
 
@@ -160,10 +163,17 @@ class PlanSelector:
             measurement = measured[unit.key].get(unit.variants[0].descriptor)
             if measurement is None and self.tuner.is_late:
                 continue
-            if measurement is None or measurement.status is not Status.OK:
-                raise InfeasibleError(f"converting {kind.tensor} from {kind.source} to {kind.target} does not work")
-            adapts[kind] = measurement.time
+            adapts[kind] = _seconds(kind, measurement)
         return replace(tables, adapts=adapts)
+
+
+def _seconds(kind: AdaptKind, measurement: Measurement | None) -> float:
+    """What a conversion takes; infinitely long if it does not work, so that plans do without it."""
+    if measurement is not None and measurement.status is Status.OK:
+        return measurement.time
+    why = "it was not measured" if measurement is None else measurement.message
+    _LOG.warning("converting %s from %s to %s does not work: %s", kind.tensor, kind.source, kind.target, why)
+    return math.inf
 
 
 def _selection(problem: Problem, point: Point) -> Selection:

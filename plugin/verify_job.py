@@ -15,7 +15,8 @@ from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.runtime.session import Session
 from sartor.samples import SampleSource
 from sartor.tuning.error_measures import ErrorMeasure
-from sartor.tuning.whole_net import NetFiles, net_signature
+from sartor.tuning.net_build_job import NetFiles
+from sartor.tuning.net_signature import net_signature
 
 
 @dataclass(frozen=True)

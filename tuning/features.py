@@ -41,8 +41,16 @@ _LINE_CYCLES = 3
 # Additions to encode and to decode a number of a tile in Winograd's form.
 _TRANSFORM = 3
 # A product of tiles takes a cycle for each row, and not less than this; to store a vector of sums takes as many.
+# Meanwhile tiles are loaded: filters, mostly from the second-level cache, and pixels, which are nearer unless what a
+# workgroup copies does not stay in it.
 _TILE_SIZES = ("lines", "tiles", "pixels", "vectors", "depth")
 _LEAST_TILE_CYCLES = 9
+_FILTER_TILE_CYCLES, _PIXEL_TILE_CYCLES, _FAR_PIXEL_TILE_CYCLES = 20, 10, 20
+_COPIED_BYTES = 1 << 20
+# Dot products of two numbers of bf16 start every other cycle, those of four whole numbers every cycle.
+_DOTS_PER_PRODUCT = {"i8": 4}
+_BYTES = {"bf16": 2, "f16": 2, "i8": 1}
+_FLOAT_BYTES = 4
 _STORE_CYCLES = 4
 
 
@@ -106,7 +114,10 @@ def analytic_cycles(facts: str, variant: Described) -> float | None:
     if variant.family in ("direct", "product"):
         return _direct_cycles(sizes, variant.parameters)
     if variant.family.startswith("tiles"):
-        return _tile_cycles(sizes, variant.parameters)
+        return max(_tile_cycles(sizes, variant.parameters), _reading_cycles(sizes, variant.dtype))
+    if variant.family.startswith("dots"):
+        cycles = _direct_cycles(sizes, variant.parameters) / _DOTS_PER_PRODUCT.get(variant.dtype, 1)
+        return max(cycles, _reading_cycles(sizes, variant.dtype))
     return _winograd_cycles(sizes, variant.parameters) if variant.family == "fused_winograd" else None
 
 
@@ -170,14 +181,21 @@ def _direct_cycles(sizes: Mapping[str, int], given: Mapping[str, int]) -> float:
     return tile.cycles(rows, columns, vectors, _LINE_CYCLES) * sizes["depth"] * sizes["batch"]
 
 
+def _reading_cycles(sizes: Mapping[str, int], dtype: str) -> float:
+    """Of weights that are read once: what is stored in a narrower type has less of them."""
+    return sizes["weights"] * _BYTES.get(dtype, _FLOAT_BYTES) / _FLOAT_BYTES / _BYTES_PER_CYCLE
+
+
 def _tile_cycles(sizes: Mapping[str, int], given: Mapping[str, int]) -> float:
     joined = sizes["taps"] == 1 and sizes["stride"] == 1
     rows, columns = (1, sizes["rows"] * sizes["columns"]) if joined else (sizes["rows"], sizes["columns"])
     lines, tiles, pixels, wide, depth = (max(1, given.get(each, 1)) for each in _TILE_SIZES)
     vectors = -(-sizes["channels"] // _LANES)
-    spots = -(-rows // lines) * lines * -(-columns // (tiles * pixels)) * tiles
+    blocks = -(-rows // lines) * -(-columns // (tiles * pixels)) * -(-vectors // wide)
     chunks = sizes["taps"] * -(-max(1, sizes["depth"] // sizes["taps"]) // depth)
-    products = spots * chunks * -(-vectors // wide) * wide * max(pixels, _LEAST_TILE_CYCLES)
+    is_far = sizes["taps"] > 1 and sizes["read"] // max(1, given.get("row_groups", 1)) > _COPIED_BYTES
+    loads = wide * _FILTER_TILE_CYCLES + lines * tiles * (_FAR_PIXEL_TILE_CYCLES if is_far else _PIXEL_TILE_CYCLES)
+    products = blocks * chunks * max(lines * tiles * wide * max(pixels, _LEAST_TILE_CYCLES), loads)
     return (products + rows * columns * vectors * _STORE_CYCLES) * sizes["batch"]
 
 

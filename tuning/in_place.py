@@ -17,8 +17,9 @@ from sartor.codegen.overwriting import plain_name
 from sartor.codegen.routine import Variant
 from sartor.dialect_passes.form_layers import LayerGraph
 from sartor.runtime.dispatch_statistics import Dispatch
+from sartor.tuning.adapts import adapts_between, units_of
 from sartor.tuning.measurement import Measurement
-from sartor.tuning.tables import Tables, adapts_between, units_of
+from sartor.tuning.tables import Tables
 from sartor.tuning.unit import AdaptKind, symbol_of
 
 # What takes less alone is not scaled: two times of a few microseconds do not make a ratio.

@@ -78,6 +78,8 @@ _COMPILING = {"fused_winograd": 3.0, "stock": 1.5}
 _PACKED_BYTES = 20e6
 # A form that is this much slower than another is not looked into: converting costs less.
 _FAR = 1.1
+# Families whose kernels multiply narrower numbers, of which fewer networks are known.
+_NARROW = ("tiles", "dots")
 # The analytic model is not wrong by so much.
 _FAR_SLOWER = 2.0
 
@@ -99,7 +101,8 @@ class VariantSearch:
     def first(self, known: Times) -> dict[str, tuple[str, ...]]:
         """What to measure before anything else, of what is not known: candidate 0 and the best guesses."""
         model = CostModel.fit(self.samples)
-        return _new({task.key: (task.variants[0], *self._guesses(task, model)) for task in self.tasks}, known)
+        guesses = {task.key: (task.variants[0], *self._guesses(task, model)) for task in self.tasks}
+        return _new({key: tuple(dict.fromkeys(listed)) for key, listed in guesses.items()}, known)
 
     def later(self, known: Times, spent: float) -> dict[str, tuple[str, ...]]:
         """What else to measure: the variants that gain most for what they take to compile.
@@ -146,6 +149,8 @@ class VariantSearch:
             return
         for listed in _groups(kernels, lambda each: each.form):
             yield from model.ranked(task.facts, listed)[: self.settings.first]
+            # Sizes that no layer of the other networks had are beyond what the trees know.
+            yield from _leaders(task.facts, [each for each in listed if Described.of(each).family.startswith(_NARROW)])
 
     def _offers(self, task: Searched, known: Times, model: CostModel) -> Iterator[_Offer]:
         rest = [each for each in task.variants if each not in known.get(task.key, {})]

@@ -10,7 +10,7 @@ from sartor.codegen.routine import Routine, Variant
 from sartor.codegen.routines import LOWERINGS
 from sartor.codegen.routines.tiled_matmul import TiledMatmul
 from sartor.dialect_passes.form_layers import LayerGraph
-from sartor.tuning.tables import Pin
+from sartor.tuning.pin import Pin
 
 _IMAGE_RANK = 4
 # With fewer channels than this, most of a vector of channels is empty, and IREE's loops over pixels may win.

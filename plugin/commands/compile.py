@@ -47,10 +47,10 @@ from sartor.config import CompileConfig, default_database
 from sartor.errors import UsageError
 from sartor.pipeline import compile_model, replay_plan
 from sartor.terminal import tuning_progress
+from sartor.tuning.pin import Pin
 from sartor.tuning.plan import Plan
 from sartor.tuning.search import Search
 from sartor.tuning.selection import auto
-from sartor.tuning.tables import Pin
 
 
 def compile_to_vmfb(

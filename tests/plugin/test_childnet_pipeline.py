@@ -16,8 +16,8 @@ from sartor.front_job import Front, run_front
 from sartor.pipeline import compile_model, replay_plan
 from sartor.runtime.reference import OnnxRuntimeReference, relative_error
 from sartor.runtime.session import Session
+from sartor.tuning.pin import Pin
 from sartor.tuning.plan import Plan
-from sartor.tuning.tables import Pin
 from tests import grouped_models as models
 from tests.plugin.calling import call, parsed
 

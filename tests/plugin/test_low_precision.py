@@ -20,10 +20,10 @@ from sartor.pipeline import compile_model, find_candidates, replay_plan
 from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.runtime.session import Session
 from sartor.tuning.error_measures import ErrorMeasure, MeasureKind
+from sartor.tuning.pin import Pin
 from sartor.tuning.plan import Plan
 from sartor.tuning.selection.infeasible import LimitError
 from sartor.tuning.selection.limits import Quantity
-from sartor.tuning.tables import Pin
 from tests.digits import Digits, digits_model, trained
 from tests.plugin.calling import assert_refused, call, parsed
 

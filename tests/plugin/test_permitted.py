@@ -25,7 +25,7 @@ from sartor.recipe import guessed_recipe
 from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.runtime.session import Session
 from sartor.tuning.calibration.quantised_range import QuantisedRange
-from sartor.tuning.tables import Pin
+from sartor.tuning.pin import Pin
 from sartor.tuning.workers import WorkerPool
 from tests.plugin.quantised_models import dynamic_network, network, one_convolution
 

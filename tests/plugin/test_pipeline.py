@@ -18,10 +18,10 @@ from sartor.front_job import Front
 from sartor.pipeline import compile_model, replay_plan
 from sartor.runtime.reference import OnnxRuntimeReference, relative_error
 from sartor.runtime.session import Session
+from sartor.tuning.pin import Pin
 from sartor.tuning.plan import Plan
 from sartor.tuning.search import Search
 from sartor.tuning.store import Store
-from sartor.tuning.tables import Pin
 
 FrontOf = Callable[[str], Front]
 ModelFile = Callable[[str], Path]

@@ -18,15 +18,18 @@ from sartor.dialect_passes.form_layers import LayerGraph
 from sartor.dialect_passes.split_layers import apply_choices
 from sartor.errors import InfeasibleError
 from sartor.front_job import Front, run_front
+from sartor.tuning.adapts import adapts_between
 from sartor.tuning.cost import Objective
 from sartor.tuning.fused_choices import chosen_layers
 from sartor.tuning.measurement import Measurement, MeasurementKey, Status
+from sartor.tuning.pin import Pin
 from sartor.tuning.selection import auto, dprs, exhaustive, ilp, pbqp
 from sartor.tuning.selection.limits import Quantity, measures
 from sartor.tuning.selection.problem import Problem
 from sartor.tuning.selection.registry import SELECTORS
 from sartor.tuning.selection.selection import evaluate
-from sartor.tuning.tables import Pin, Tables, adapt_seconds, adapts_between, selection_problem, tuned_units
+from sartor.tuning.selection_problem import selection_problem
+from sartor.tuning.tables import Tables, adapt_seconds, tuned_units
 from tests import grouped_models as models
 
 VULKAN = Target.create("vulkan")

@@ -15,14 +15,17 @@ from sartor.dialect_passes.form_layers import LayerGraph
 from sartor.dialect_passes.fuse_layers import find_fusions
 from sartor.errors import InfeasibleError
 from sartor.front_job import Front
+from sartor.tuning.adapts import adapts_between
 from sartor.tuning.cost import Cost, Objective
 from sartor.tuning.fused_choices import chosen_layers, is_inside, member_choices
 from sartor.tuning.measurement import Measurement, MeasurementKey, Status
+from sartor.tuning.pin import Pin
 from sartor.tuning.selection import auto, dprs, exhaustive, ilp, pbqp
 from sartor.tuning.selection.problem import Choice, Problem
 from sartor.tuning.selection.registry import SELECTORS
 from sartor.tuning.selection.selection import Selection, evaluate
-from sartor.tuning.tables import Pin, Tables, adapts_between, selection_problem, tuned_units
+from sartor.tuning.selection_problem import selection_problem
+from sartor.tuning.tables import Tables, tuned_units
 
 FrontOf = Callable[[str], Front]
 Times = Mapping[str, float]

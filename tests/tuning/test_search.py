@@ -8,7 +8,7 @@ import pytest
 
 from sartor.tuning.cost_model import Sample
 from sartor.tuning.search import Searched, SearchSettings, VariantSearch
-from tests.tuning.searched_tasks import KERNELS, STOCK, VARIANTS, best, measured, samples, seconds, task
+from tests.tuning.searched_tasks import KERNELS, STOCK, VARIANTS, best, facts, measured, samples, seconds, task
 
 SHAPES = [(channels, side) for channels in (64, 128, 512) for side in (14, 28, 56)]
 TASKS = {f"{c}x{s}": task(f"{c}x{s}", c, s, count=c // 64) for c, s in SHAPES}
@@ -51,6 +51,22 @@ def test_without_knowledge_the_rounds_find_what_is_nearly_best() -> None:
 def test_what_was_learned_from_other_networks_carries_over() -> None:
     search = VariantSearch(list(TASKS.values()), samples(*OTHERS), SearchSettings(rounds=0))
     assert regret(searched(search)) < 0.02
+
+
+def test_the_block_of_tiles_that_loads_least_is_tried_whatever_was_learned() -> None:
+    sizes = "depth=32,lines={},panel_groups=1,pixels=16,row_groups={},tiles=1,vectors={}"
+    tiles = [
+        f"cpu:bf16/conv2d.tiles{{{sizes.format(*each)}}}" for each in ((1, 1, 4), (1, 13, 4), (1, 7, 4), (2, 13, 2))
+    ]
+    # In the other networks the two rows of the last one never paid.
+    learned = [
+        Sample(facts(channels, side, 3), name, 1e-3 * side * channels * (9.0 if name == tiles[-1] else 1.0))
+        for channels in (32, 128, 256)
+        for side in (10, 20, 40)
+        for name in (STOCK, *tiles)
+    ]
+    wanted = Searched("large", facts(64, 224, 3), (STOCK, *tiles), 1)
+    assert tiles[-1] in VariantSearch([wanted], learned).first({})["large"]
 
 
 def test_what_is_known_is_not_measured_again() -> None:

@@ -10,8 +10,8 @@ from sartor.codegen.routines import ROUTINES
 from sartor.codegen.target import Target
 from sartor.dialect_passes.annotate import annotate
 from sartor.front_job import Front
+from sartor.tuning.pin import Pin
 from sartor.tuning.shortlist import shortlist
-from sartor.tuning.tables import Pin
 
 FrontOf = Callable[[str], Front]
 MODEL = "residual"

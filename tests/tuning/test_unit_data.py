@@ -8,7 +8,7 @@ import pytest
 from sartor.codegen.layer import TensorType
 from sartor.codegen.packing import Packing, Transpose
 from sartor.runtime.device import open_device
-from sartor.tuning import measure_job
+from sartor.tuning import unit_data
 from sartor.tuning.unit import Unit
 
 TENSOR = TensorType((64, 32), "f32")
@@ -17,8 +17,8 @@ PLAIN, TURNED = (Packing(),), (Packing((Transpose((1, 0)),)),)
 
 
 def test_weights_are_copied_until_no_cache_keeps_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measure_job, "_COLD_BYTES", 3 * TENSOR.bytes)
-    data = measure_job._Data(UNIT)
+    monkeypatch.setattr(unit_data, "_COLD_BYTES", 3 * TENSOR.bytes)
+    data = unit_data.UnitData(UNIT)
     device = open_device("cpu", 1)
     first, again = data.copies(PLAIN, device), data.copies(PLAIN, device)
     assert len(first) == 3
@@ -28,9 +28,9 @@ def test_weights_are_copied_until_no_cache_keeps_them(monkeypatch: pytest.Monkey
 
 
 def test_variants_share_what_no_cache_keeps_anyway(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measure_job, "_COLD_BYTES", TENSOR.bytes)
-    monkeypatch.setattr(measure_job, "_LARGE_BYTES", TENSOR.bytes - 1)
-    data = measure_job._Data(UNIT)
+    monkeypatch.setattr(unit_data, "_COLD_BYTES", TENSOR.bytes)
+    monkeypatch.setattr(unit_data, "_LARGE_BYTES", TENSOR.bytes - 1)
+    data = unit_data.UnitData(UNIT)
     device = open_device("cpu", 1)
     assert data.copies(PLAIN, device)[0][0] is data.copies(PLAIN, device)[0][0]
     assert data.copies(TURNED, device)[0][0] is not data.copies(PLAIN, device)[0][0]

@@ -5,39 +5,21 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, replace
 
-import numpy as np
-
-from sartor.codegen.dispatches import lower
-from sartor.codegen.layer import NetworkValue, ValueRef
-from sartor.codegen.overwriting import overwriting_layers, overwriting_symbol
-from sartor.codegen.routine import Implementation, Variant
-from sartor.codegen.stitch import (
-    ENTRY,
-    PARAMETER_SCOPE,
-    Piece,
-    Stitching,
-    compile_stitched,
-    compile_whole,
-    stitch,
-)
-from sartor.codegen.target import Target
-from sartor.dialect_passes.form_layers import LayerGraph
+from sartor.codegen.layer import NetworkValue
 from sartor.errors import DeviceError
 from sartor.runtime.device import open_device
-from sartor.runtime.iree_runtime import NativeDevice, write_parameters
+from sartor.runtime.iree_runtime import NativeDevice
 from sartor.runtime.memory import allocated_bytes
 from sartor.runtime.reference import relative_error
 from sartor.runtime.session import Session
-from sartor.runtime.signature import Array, Signature, TensorSpec
-from sartor.tuning.calibration.quantised_range import QuantisedRange
+from sartor.runtime.signature import Array, Signature
 from sartor.tuning.first_reading import forget
 from sartor.tuning.measure_job import MeasureSettings
 from sartor.tuning.measurement import Status, typical_time
-from sartor.tuning.tables import adapts_between
-from sartor.tuning.unit import symbol_of
+from sartor.tuning.net_build_job import NetFiles
+from sartor.tuning.net_signature import net_signature
 
 NET_VERSION = "2: results over residuals, weights in huge pages"
 """How networks are put together and loaded: times of other versions do not compare."""
@@ -81,95 +63,6 @@ class Example:
     feeds: Mapping[str, Array]
     outputs: Sequence[Array]
     floors: Sequence[float]
-
-
-@dataclass(frozen=True)
-class NetFiles:
-    """Where a compiled network lies: its module, and its weights if they are not inside.
-
-    ``weight_bytes`` is what the weights take, wherever they are.
-    """
-
-    module: Path
-    weights: Path | None
-    weight_bytes: int = 0
-
-    @property
-    def parameters(self) -> dict[str, Path]:
-        """The weights that are not inside, by scope."""
-        return {} if self.weights is None else {PARAMETER_SCOPE: self.weights}
-
-
-@dataclass(frozen=True)
-class SplitNet:
-    """A network of chosen variants, by layer name, and the ranges of what they quantise."""
-
-    graph: LayerGraph
-    variants: Mapping[str, Variant]
-    ranges: Mapping[ValueRef, QuantisedRange] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class WholeNet:
-    """A network left to IREE's stock lowering: the module's bytecode."""
-
-    bytecode: bytes
-
-
-def build_net(
-    net: SplitNet | WholeNet, weights: Mapping[str, np.ndarray], target: Target, manifest: str, files: NetFiles
-) -> int:
-    """Worker side: compile a network into ``files``; returns the bytes of its weights.
-
-    Raises:
-        CompileError: with IREE's diagnostic.
-    """
-    embed = files.weights is None
-    if isinstance(net, WholeNet):
-        parameters: Mapping[str, np.ndarray] = weights
-        compile_whole(net.bytecode, weights, target, manifest, files.module, embed=embed)
-    else:
-        stitched = stitch(_stitching(net, weights, target), target, manifest)
-        parameters = stitched.parameters
-        compile_stitched(stitched, target, files.module, embed=embed)
-    if files.weights is not None:
-        write_parameters(files.weights, parameters)
-    return sum(array.nbytes for array in parameters.values())
-
-
-def _stitching(net: SplitNet, weights: Mapping[str, np.ndarray], target: Target) -> Stitching:
-    """The chosen variants and the adapts between them, lowered."""
-    chosen = _chosen(net)
-    implementations = dict(chosen.values())
-    kinds = sorted({kind for _, kind in adapts_between(net.graph, net.variants, target.device)})
-    adapts = {kind: kind.implementation() for kind in kinds}
-    code = lower(implementations | {kind.symbol: each for kind, each in adapts.items()}, target)
-    return Stitching(
-        layers=net.graph.layers,
-        inputs=net.graph.inputs,
-        outputs=net.graph.outputs,
-        pieces={name: Piece(each, implementations[each], code[each]) for name, (each, _) in chosen.items()},
-        adapts={
-            (kind.logical, *kind.forms): Piece(kind.symbol, each, code[kind.symbol]) for kind, each in adapts.items()
-        },
-        weights=weights,
-        ranges={ref: each.numbers for ref, each in net.ranges.items()},
-    )
-
-
-def _chosen(net: SplitNet) -> dict[str, tuple[str, Implementation]]:
-    """Symbol and code of each layer, by name; with its result written over an activation where nobody misses it."""
-    implementations = {name: variant.implementation for name, variant in net.variants.items()}
-    over = overwriting_layers(net.graph.layers, implementations, net.graph.outputs)
-    layers = {layer.name: layer for layer in net.graph.layers}
-    found: dict[str, tuple[str, Implementation]] = {}
-    for name, variant in sorted(net.variants.items()):
-        symbol = symbol_of(layers[name].task.key, variant)
-        if name in over:
-            found[name] = overwriting_symbol(symbol), over[name].implementation()
-        else:
-            found[name] = symbol, variant.implementation
-    return found
 
 
 def check_nets(
@@ -256,11 +149,6 @@ def _device(settings: MeasureSettings) -> NativeDevice:
     return open_device(settings.device, settings.threads if settings.device == "cpu" else None)
 
 
-def net_signature(values: tuple[tuple[NetworkValue, ...], tuple[NetworkValue, ...]]) -> Signature:
-    """The signature of a network's module, by its inputs and outputs."""
-    return Signature(ENTRY, *(tuple(map(value_spec, each)) for each in values))
-
-
 def _load_all(
     nets: Sequence[NetFiles],
     values: tuple[tuple[NetworkValue, ...], tuple[NetworkValue, ...]],
@@ -285,11 +173,6 @@ def _check(
         message = f"relative error {error:.2g} against ONNX Runtime, allowed is {max_error:.2g}"
         return None, NetRun(Status.WRONG_RESULT, error=error, message=message)
     return session, NetRun(Status.OK, (), error)
-
-
-def value_spec(value: NetworkValue) -> TensorSpec:
-    """What is passed for a network input, or returned as an output."""
-    return TensorSpec(value.name, value.dtype, value.type.shape)
 
 
 def _time_in_turn(

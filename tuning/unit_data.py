@@ -1,0 +1,87 @@
+"""What the variants of one unit are measured on.
+
+Weights are rotated over copies, so that they come from where they come from in the network: not from the nearest
+cache. Activations are not: there the layer before has just written them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sartor.codegen.layer import TensorType
+from sartor.codegen.packing import Packing
+from sartor.codegen.routine import Implementation
+from sartor.runtime.device_array import DeviceArray, upload
+from sartor.runtime.iree_runtime import NativeDevice
+from sartor.runtime.signature import Array
+from sartor.tuning.calibration.quantised_range import QuantisedRange
+from sartor.tuning.unit import Unit
+
+_COLD_BYTES = 24 << 20
+_MOST_COPIES = 6
+# More than caches keep while a network runs.
+_LARGE_BYTES = 128 << 20
+# Prime, so that what repeats does not hide elements that are taken from another row.
+_PERIOD = 4_000_037
+
+
+class UnitData:
+    """Random activations and weights of a unit, in ONNX layout, and weights packed as variants ask for them."""
+
+    def __init__(self, unit: Unit) -> None:
+        random = np.random.default_rng(0)
+        self.inputs = [_random(each, random) for each in unit.inputs]
+        scale = max((each.elements for each in unit.weights), default=1) ** -0.25
+        self.weights = [_random(each, random, scale) for each in unit.weights]
+        self._packed: dict[tuple[Packing, ...], list[Array]] = {}
+        self._large: dict[tuple[Packing, ...], list[DeviceArray]] = {}
+        self.results: list[Array] = []
+
+    def ranges(self, implementation: Implementation) -> dict[int | None, QuantisedRange]:
+        """Of everything that code asks for; the result's is that of candidate 0, or of an adapt's own input."""
+        results = self.results or self.inputs
+        return {
+            each: _range(*(results if each is None else self.inputs[each : each + 1])) for each in implementation.ranges
+        }
+
+    def copies(self, packings: tuple[Packing, ...], device: NativeDevice) -> list[list[DeviceArray]]:
+        """The weights in these packings, so often that no cache keeps them until it is a copy's turn again.
+
+        Large ones are there once for all variants, and nowhere else: memory takes longer to get than to fill.
+        """
+        if packings in self._large:
+            return [self._large[packings]]
+        packed = self._packed.get(packings) or self._pack(packings)
+        size = sum(array.nbytes for array in packed)
+        copies = min(max(_COLD_BYTES // max(size, 1), 1), _MOST_COPIES)
+        uploaded = [[upload(array, device) for array in packed] for _ in range(copies)]
+        if size > _LARGE_BYTES:
+            (self._large[packings],) = uploaded
+        else:
+            self._packed[packings] = packed
+        return uploaded
+
+    def _pack(self, packings: tuple[Packing, ...]) -> list[Array]:
+        return [each.apply(array) for each, array in zip(packings, self.weights, strict=True)]
+
+
+def _range(*arrays: Array) -> QuantisedRange:
+    low, high = (
+        min(float(each.min(initial=0.0)) for each in arrays),
+        max(float(each.max(initial=0.0)) for each in arrays),
+    )
+    return QuantisedRange.of(low, high)
+
+
+def _random(tensor: TensorType, random: np.random.Generator, scale: float = 1.0) -> Array:
+    """Plausible values; floating-point ones are multiplied by ``scale``."""
+    dtype = tensor.numpy_dtype
+    if dtype.kind == "f":
+        drawn = random.standard_normal(min(tensor.elements, _PERIOD), np.float32).astype(dtype)
+        return np.resize((drawn * scale).astype(dtype), tensor.shape)
+    if dtype.kind == "b":
+        return random.integers(0, 2, tensor.shape).astype(bool)
+    if tensor.dtype in ("i64", "i32"):
+        # Likely indices into something: zero is the one that always exists.
+        return np.zeros(tensor.shape, dtype)
+    return random.integers(0, 64, tensor.shape).astype(dtype)
