@@ -6,33 +6,34 @@
 
 A row of the table is a network compiled with one ``--precision`` under one budget for the error: f32 as a guess that
 nothing was measured for, f32, bf16, int8 and the hybrid of all (SoftNeuro, section IV, Table I). All rows of a network
-are timed in turn in one run, beside ONNX Runtime and OpenVINO in f32, bf16 and, where NNCF is installed, int8. Where
-memory lies differs from process to process, and so do times: repeat a table with ``--reuse``.
+are timed in turn in one run, in blocks of a quarter of a second, beside ONNX Runtime and OpenVINO in f32, bf16 and,
+where NNCF is installed, int8. Where memory lies differs from process to process, and so do times: each of
+``--processes`` times all of them, and the table shows medians of what the processes found.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from benchmarks.peers import Run, openvino_int8, other_peers, sartor_peer
+from benchmarks.contest import BLOCK, Contest, Timed, time_in_processes
+from benchmarks.peers import Run, sartor_peer
 from benchmarks.selection.results import Axes, Line, markdown, plot_lines
 from benchmarks.untuned import compile_untuned
 from benchmarks.zoo import NETWORKS, sample_inputs, write
 from sartor.config import CompileConfig, Precision
-from sartor.errors import SartorError
 from sartor.onnx_model.load import load_model
 from sartor.pipeline import compile_model
 from sartor.runtime.benchmark import time_interleaved
-from sartor.runtime.reference import OnnxRuntimeReference, OpenVinoReference, relative_error
-from sartor.runtime.signature import Array
+from sartor.runtime.reference import OnnxRuntimeReference, relative_error
 
 TABLE_NETWORKS = ("vgg16", "resnet50", "mobilenet_v2", "mobilenet_v3")
 _UNTUNED = "untuned f32"
@@ -43,7 +44,13 @@ _ROWS = {
     "int8": Precision.INT8,
     _HYBRID: Precision.MIXED,
 }
-_SAMPLES = 4
+_RIVALS = {
+    _UNTUNED: "openvino",
+    "f32": "openvino",
+    "bf16": "openvino bf16",
+    "int8": "openvino int8",
+    _HYBRID: "openvino int8",
+}
 
 app = typer.Typer(help=__doc__)
 
@@ -56,8 +63,11 @@ class Row:
         network: its name.
         threads: of everyone.
         who: precision of our plan, or a peer.
-        milliseconds: median of one inference.
+        milliseconds: median of one inference, in the median process.
         faster_than_f32: time of our tuned f32 plan over this one; without it OpenVINO's, or ONNX Runtime's, in f32.
+        faster_than_openvino: OpenVINO's time in the same type over this one; of a hybrid, in 8 bits. None for peers.
+        lowest: the least ratio to OpenVINO that any process found.
+        highest: the largest.
         error: relative error against ONNX Runtime.
     """
 
@@ -66,11 +76,21 @@ class Row:
     who: str
     milliseconds: float
     faster_than_f32: float
+    faster_than_openvino: float | None
+    lowest: float | None
+    highest: float | None
     error: float
 
 
 def measure(
-    model: Path, directory: Path, config: CompileConfig, seconds: float, only: Sequence[str], *, reuse: bool
+    model: Path,
+    directory: Path,
+    config: CompileConfig,
+    only: Sequence[str],
+    *,
+    seconds: float,
+    processes: int,
+    reuse: bool,
 ) -> list[Row]:
     """Compile a model in several precisions and time all of them in turn.
 
@@ -78,26 +98,34 @@ def measure(
         model: the ONNX file.
         directory: where modules are kept.
         config: settings; ``max_error`` is allowed below f32.
-        seconds: of timing.
         only: names of rows of ours.
+        seconds: of timing in each process.
+        processes: that time, one after the other.
         reuse: whether modules that are there already are not compiled again.
     """
-    feeds = sample_inputs(load_model(model))
-    reference = OnnxRuntimeReference(model, threads=config.threads)(feeds)
     modules = {name: directory / f"{model.stem}.{config.threads}.{name.replace(' ', '_')}.vmfb" for name in only}
     for name, path in modules.items():
         if not (reuse and path.exists()):
             _compile(name, model, path, config)
-    ours = {name: sartor_peer(path, config.threads) for name, path in modules.items()}
-    runs = ours | dict(_peers(model, directory, config.threads))
-    errors = {name: relative_error(run(feeds), reference) for name, run in runs.items()}
-    callables = {name: partial(run, feeds) for name, run in runs.items()}
-    samples = time_interleaved(callables, min_rounds=8, min_seconds=seconds, max_seconds=4 * seconds)
-    base = next(samples[name].median for name in ("f32", "openvino", "onnxruntime") if name in samples)
-    return [
-        Row(model.stem, config.threads, name, taken.median * 1e3, base / taken.median, errors[name])
-        for name, taken in samples.items()
-    ]
+    found = time_in_processes(Contest(model, directory, config.threads, modules, seconds), processes)
+    base = next(name for name in ("f32", "openvino", "onnxruntime") if name in found[0])
+    return [_row(model.stem, config.threads, name, base, found) for name in found[0]]
+
+
+def _row(network: str, threads: int, name: str, base: str, found: Sequence[Timed]) -> Row:
+    rival = _RIVALS.get(name, "")
+    ahead = [each[rival].seconds / each[name].seconds for each in found if rival in each]
+    return Row(
+        network,
+        threads,
+        name,
+        1e3 * median(each[name].seconds for each in found),
+        median(each[base].seconds / each[name].seconds for each in found),
+        median(ahead) if ahead else None,
+        min(ahead, default=None),
+        max(ahead, default=None),
+        found[0][name].error,
+    )
 
 
 def _compile(name: str, model: Path, path: Path, config: CompileConfig) -> None:
@@ -109,27 +137,14 @@ def _compile(name: str, model: Path, path: Path, config: CompileConfig) -> None:
     compile_model(model, path, replace(config, precision=precision, max_error=allowed))
 
 
-def _peers(model: Path, directory: Path, threads: int) -> Iterator[tuple[str, Run]]:
-    yield from other_peers(model, threads).items()
-    try:
-        yield "openvino bf16", OpenVinoReference(model, threads=threads, precision="bf16")
-        yield "openvino int8", openvino_int8(model, directory, _samples(model), threads)
-    except SartorError as error:
-        print(f"{model.stem}: {error}")
-
-
-def _samples(model: Path) -> list[dict[str, Array]]:
-    loaded = load_model(model)
-    return [sample_inputs(loaded, seed) for seed in range(_SAMPLES)]
-
-
 @app.command("table")
 def show_table(
     networks: Annotated[list[str] | None, typer.Argument(help="Names of zoo networks, or ONNX files.")] = None,
     threads: Annotated[int, typer.Option(help="Threads of everyone.")] = 1,
     max_error: Annotated[float, typer.Option(help="Error allowed below f32.")] = 0.2,
     directory: Annotated[Path, typer.Option(help="Where models and modules are kept.")] = Path("build/precision"),
-    seconds: Annotated[float, typer.Option(help="How long to time a network.")] = 10.0,
+    seconds: Annotated[float, typer.Option(help="How long each process times a network.")] = 10.0,
+    processes: Annotated[int, typer.Option(min=1, help="How many processes time a network.")] = 3,
     only: Annotated[list[str] | None, typer.Option(help="Rows of ours; repeatable. By default all.")] = None,
     reuse: Annotated[bool, typer.Option(help="Time modules that are there already as they are.")] = False,
     json_file: Annotated[Path | None, typer.Option("--json", help="Also write the rows as JSON.")] = None,
@@ -144,8 +159,8 @@ def show_table(
     for name in networks or TABLE_NETWORKS:
         model = _model(name, directory)
         config = CompileConfig(threads=threads, max_error=max_error, database=directory / "tuning.db")
-        rows += measure(model, directory, config, seconds, wanted, reuse=reuse)
-        Console().print(markdown([row for row in rows if row.network == model.stem]), markup=False)
+        rows += measure(model, directory, config, wanted, seconds=seconds, processes=processes, reuse=reuse)
+        Console().print(markdown([row for row in rows if row.network == model.stem]), markup=False, soft_wrap=True)
         if json_file is not None:
             json_file.write_text(json.dumps([asdict(row) for row in rows], indent=1))
 
@@ -169,7 +184,7 @@ def show_front(
         compile_model(model, path, replace(config, max_error=allowed))
         runs[allowed] = sartor_peer(path, threads)
     callables = {str(allowed): partial(run, feeds) for allowed, run in runs.items()}
-    samples = time_interleaved(callables, min_rounds=20, min_seconds=10)
+    samples = time_interleaved(callables, min_rounds=8, min_seconds=10, block=BLOCK)
     points = [
         (relative_error(run(feeds), reference), samples[str(allowed)].median * 1e3) for allowed, run in runs.items()
     ]

@@ -54,11 +54,15 @@ def time_interleaved(
     min_rounds: int = 10,
     min_seconds: float = 1.0,
     max_seconds: float = math.inf,
+    block: float = 0.0,
     warmup: int = 2,
     seed: int = 0,
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, Samples]:
-    """Time every callable once a round, in an order drawn anew each round.
+    """Time every callable once a round, or for a block of time, in an order drawn anew each round.
+
+    Runs of the others leave little in the caches of what a callable reads. With blocks its own runs are before it, as
+    in a program that does nothing else: a sample is the median of a block's runs but the first.
 
     Rounds go on until there are ``min_rounds`` and they have taken ``min_seconds``; after ``max_seconds`` no
     further round begins, though there is always one. Garbage is collected between rounds only.
@@ -77,13 +81,23 @@ def time_interleaved(
     while rounds == 0 or not _enough(rounds, clock() - start, min_rounds, min_seconds, max_seconds):
         with _collector_off():
             for name in order.sample(list(callables), len(callables)):
-                seconds[name].append(_time_once(callables[name], clock))
+                seconds[name].append(_time_block(callables[name], block, clock))
         rounds += 1
     return {name: Samples(tuple(samples)) for name, samples in seconds.items()}
 
 
 def _enough(rounds: int, elapsed: float, min_rounds: int, min_seconds: float, max_seconds: float) -> bool:
     return elapsed >= max_seconds or (rounds >= min_rounds and elapsed >= min_seconds)
+
+
+def _time_block(run: Callable[[], object], seconds: float, clock: Callable[[], float]) -> float:
+    if not seconds:
+        return _time_once(run, clock)
+    run()
+    begin, taken = clock(), [_time_once(run, clock)]
+    while clock() - begin < seconds:
+        taken.append(_time_once(run, clock))
+    return float(np.median(taken))
 
 
 def _time_once(run: Callable[[], object], clock: Callable[[], float]) -> float:

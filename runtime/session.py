@@ -17,7 +17,7 @@ from sartor.runtime.device import open_device
 from sartor.runtime.device_array import DeviceArray, from_view, upload
 from sartor.runtime.iree_runtime import Fences, NativeDevice, Program
 from sartor.runtime.manifest import ASYNC_SUFFIX, Manifest, find_manifest, read_signature
-from sartor.runtime.module import open_module
+from sartor.runtime.module import Module, open_module
 from sartor.runtime.pending import PendingRun
 from sartor.runtime.signature import Array, Signature, TensorSpec, check_array, check_names
 from sartor.runtime.tiles import unusable
@@ -69,19 +69,15 @@ class Session:
             UsageError: if the file is no module, its weights are missing, or its signature is not known.
             DeviceError: if there is no such device or it cannot run the model.
         """
-        path = None if isinstance(model, bytes) else Path(model)
-        module = open_module(model if isinstance(model, bytes) else Path(model), huge_pages=huge_pages)
+        source = model if isinstance(model, bytes) else Path(model)
+        module = open_module(source, huge_pages=huge_pages)
         self._manifest = find_manifest(module)
-        if signature is None:
-            signature = self._manifest.signature if self._manifest else read_signature(module, entry)
-        if signature.entry not in module.functions:
-            raise UsageError(f"{module.label} exports no function '{signature.entry}'")
-        self._signature = signature
-        self._async_entry = signature.entry + ASYNC_SUFFIX
+        self._signature = _find_signature(module, self._manifest, signature, entry)
+        self._async_entry = self._signature.entry + ASYNC_SUFFIX
         self._has_async_entry = self._async_entry in module.functions
         self._device = _choose_device(device, self._manifest, threads, spin_us)
         _check_features(module.label, self._manifest, self._device)
-        weights = _find_parameters(path, self._manifest, parameters or {})
+        weights = _find_parameters(source, self._manifest, parameters or {})
         self._program: Program | None = Program(module.native, module.label, self._device, weights)
         self._lock = threading.Lock()
         self._in_flight: list[tuple[Fences, object]] = []
@@ -237,6 +233,16 @@ def _node_args(specs: Sequence[TensorSpec]) -> list[NodeArg]:
     return [NodeArg(spec.name, spec.onnx_runtime_type, list(spec.shape)) for spec in specs]
 
 
+def _find_signature(module: Module, manifest: Manifest | None, given: Signature | None, entry: str | None) -> Signature:
+    """Of a function that the module exports: what the caller says, else the manifest, else IREE's own record."""
+    found = given
+    if found is None:
+        found = manifest.signature if manifest else read_signature(module, entry)
+    if found.entry not in module.functions:
+        raise UsageError(f"{module.label} exports no function '{found.entry}'")
+    return found
+
+
 def _choose_device(
     device: str | NativeDevice | None, manifest: Manifest | None, threads: int | None, spin_us: int
 ) -> NativeDevice:
@@ -259,13 +265,13 @@ def _check_features(label: str, manifest: Manifest | None, device: NativeDevice)
         )
 
 
-def _find_parameters(path: Path | None, manifest: Manifest | None, given: Mapping[str, Path]) -> dict[str, Path]:
+def _find_parameters(model: Path | bytes, manifest: Manifest | None, given: Mapping[str, Path]) -> dict[str, Path]:
     found = dict(given)
     for scope, file_name in manifest.parameters.items() if manifest else ():
         if scope not in found:
-            if path is None:
+            if isinstance(model, bytes):
                 raise UsageError(f"the model needs the weights '{file_name}'; pass parameters for '{scope}'")
-            found[scope] = path.parent / file_name
+            found[scope] = model.parent / file_name
     for scope, file in found.items():
         if not Path(file).is_file():
             raise UsageError(f"the weights '{file}' are missing; pass parameters={{'{scope}': path}}")

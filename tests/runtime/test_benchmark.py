@@ -3,6 +3,7 @@ from __future__ import annotations
 import gc
 import math
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -44,6 +45,25 @@ def test_rounds_are_interleaved_and_kept_raw() -> None:
     rounds = clock.log[4:]
     assert clock.log[:4].count("a") == 2
     assert all(set(rounds[i : i + 2]) == {"a", "b"} for i in range(0, 10, 2))
+
+
+def test_a_block_is_worth_one_sample_and_its_first_run_none() -> None:
+    clock = Clock()
+    slow_first = {"a": 9.0, "b": 5.0}
+
+    def seconds(name: str) -> float:
+        return slow_first[name] if clock.log[-2:] != [name, name] else 1.0
+
+    samples = time_interleaved(
+        {name: clock.runs(name, partial(seconds, name)) for name in slow_first},
+        min_rounds=4,
+        min_seconds=0,
+        block=3.0,
+        warmup=0,
+        clock=clock,
+    )
+    assert samples["a"] == samples["b"] == Samples((1.0,) * 4)
+    assert clock.log.count("a") == clock.log.count("b") == 4 * 4
 
 
 def test_the_order_varies_and_is_reproducible() -> None:

@@ -11,7 +11,7 @@ from sartor.front_job import Front
 from sartor.recipe import unsplit_recipe
 from sartor.runtime.memory import allocated_bytes
 from sartor.runtime.signature import Signature, TensorSpec
-from sartor.tuning.whole_net import NetFiles, WholeNet, build_net
+from sartor.tuning.net_build_job import NetFiles, WholeNet, build_net
 
 FrontOf = Callable[[str], Front]
 
