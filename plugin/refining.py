@@ -16,6 +16,7 @@ from sartor.errors import DeviceError, InfeasibleError
 from sartor.profiling import Profiled, Profiler
 from sartor.recipe import Recipe, placed_plan, timed_plan
 from sartor.selecting import PlanSelector
+from sartor.single_precision import single_precision_plans
 from sartor.tightening import tightened
 from sartor.time_budget import TimeBudget
 from sartor.tuning.cost import Objective
@@ -90,17 +91,30 @@ class Refiner:
                 break
             found |= self._all_in_place(newest, tried, profiled.seconds)
             try:
-                selected, measured = self.selector.select(corrected(tables, found), limits)
+                selected, tables = self._selected(tables, found, limits)
             except InfeasibleError:
                 # By the tables no plan keeps to the limits: the one that did when it ran was the last resort.
                 break
-            tables = replace(tables, adapts={**measured.adapts, **tables.adapts})
-            newest = selected[0]
-            if not self._is_worthwhile(newest, tried, profiled, corrected(tables, found)) or not self._has_time():
+            placed = corrected(tables, found)
+            selected = [each for each in selected if self._is_worthwhile(each, tried, profiled, placed)]
+            if not selected or not self._has_time():
                 break
-            tried.append(newest)
+            newest = selected[0]
+            tried.extend(selected)
             profiled = self.profiler.profile(tried)
         return self._told(profiled, tables, found)
+
+    def _selected(self, tables: Tables, found: InPlace, limits: Limits) -> tuple[list[Recipe], Tables]:
+        """The best plan by times in place, and that of each single type which comes near.
+
+        Conversions that it took were measured alone, as all in the tables that come back.
+
+        Raises:
+            InfeasibleError: if no plan keeps to the limits.
+        """
+        (best, *_), placed = self.selector.select(corrected(tables, found), limits)
+        single, placed = single_precision_plans(self.selector, placed, [best])
+        return [best, *single], replace(tables, adapts={**placed.adapts, **tables.adapts})
 
     def _keeping_limits(self, tables: Tables, recipes: Sequence[Recipe]) -> tuple[list[Recipe], Tables, Limits]:
         """Everything that was run until a plan kept in fact what it kept by the tables, and under which limits."""

@@ -114,6 +114,9 @@ def scaled(alone: float, chosen_alone: float, chosen_in_place: float) -> float:
 def corrected(tables: Tables, found: InPlace) -> Tables:
     """Tables in which all times are those in place: measured there, or scaled like another variant of the same task.
 
+    That is one of the same routine in the same type, if any was run: types differ in what they move, and thus in what
+    a network's memory adds to them.
+
     Args:
         tables: what was measured alone.
         found: what was measured in place.
@@ -122,7 +125,7 @@ def corrected(tables: Tables, found: InPlace) -> Tables:
     for key in tables.variants:
         if pairs := _pairs(tables, found, key):
             measured[key] = {
-                name: _moved(each, found.layers.get((key, name)), tables.seconds(key, name), pairs)
+                name: _moved(each, found.layers.get((key, name)), tables.seconds(key, name), _alike(name, pairs))
                 for name, each in tables.measured[key].items()
             }
     ratios = [found.adapts[kind] / alone for kind, alone in tables.adapts.items() if alone and kind in found.adapts]
@@ -131,10 +134,16 @@ def corrected(tables: Tables, found: InPlace) -> Tables:
     return replace(tables, measured=measured, adapts=adapts)
 
 
-def _pairs(tables: Tables, found: InPlace, key: str) -> list[tuple[float, float]]:
+def _pairs(tables: Tables, found: InPlace, key: str) -> dict[str, tuple[float, float]]:
     """Times alone and in place of the variants of a task that were run in place."""
     alone = {name: tables.seconds(key, name) for task, name in found.layers if task == key}
-    return [(taken, found.layers[key, name]) for name, taken in alone.items() if taken is not None]
+    return {name: (taken, found.layers[key, name]) for name, taken in alone.items() if taken is not None}
+
+
+def _alike(name: str, pairs: Mapping[str, tuple[float, float]]) -> list[tuple[float, float]]:
+    """Of these variants those that differ only in parameters, or all if none does."""
+    routine, _, _ = name.partition("{")
+    return [pair for other, pair in pairs.items() if other.partition("{")[0] == routine] or [*pairs.values()]
 
 
 def _moved(

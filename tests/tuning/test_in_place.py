@@ -77,6 +77,14 @@ def test_the_variant_that_ran_gets_its_time_and_others_of_its_task_its_ratio() -
     assert found.measured["a"]["slow"].packed_bytes == 7
 
 
+def test_a_variant_is_scaled_like_one_of_its_own_routine_if_there_is_one() -> None:
+    names = ("cpu:f32/direct{unroll=1}", "cpu:f32/direct{unroll=2}", "cpu:i8/tiles{lines=1}", "cpu:i8/window")
+    results = {"a": {name: measured(name, 1e-4) for name in names}}
+    alone = Tables({"a": tuple(map(Named, names))}, results)  # type: ignore[arg-type]
+    found = corrected(alone, InPlace({("a", names[0]): 1.5e-4, ("a", "cpu:i8/tiles{lines=1}"): 2.5e-4}))
+    assert [found.seconds("a", name) for name in names] == pytest.approx([1.5e-4, 1.5e-4, 2.5e-4, 2e-4])
+
+
 def test_conversions_that_did_not_run_are_scaled_like_those_that_did() -> None:
     found = corrected(tables(), InPlace({}, {ADAPT: 2e-5}))
     assert found.adapts == {ADAPT: pytest.approx(2e-5), OTHER: pytest.approx(6e-5)}

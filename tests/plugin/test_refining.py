@@ -1,0 +1,129 @@
+"""Selecting again by times in place, with a profiler that says what a test says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+import pytest
+
+from sartor.config import Precision
+from sartor.profiling import Profiled, Profiler
+from sartor.recipe import Recipe
+from sartor.refining import Refiner
+from sartor.tuning.in_place import InPlace
+from sartor.tuning.measurement import Measurement
+from sartor.tuning.selection.limits import UNLIMITED
+from tests.plugin.selecting_fakes import FakeTuner, FrontOf, by_type, measurement, selector, tables_of, type_of, types
+
+UNIT = 1e-4
+
+
+@dataclass
+class FakeProfiler:
+    """Runs nothing: a network takes the sum of its layers, and something for using several types.
+
+    Attributes:
+        seconds: by task and descriptor, in place.
+        mixing: what a network of several types takes besides.
+        ran: all that were run, in that order.
+    """
+
+    seconds: Callable[[str, str], float]
+    mixing: float = 0.0
+    ran: list[Recipe] = field(default_factory=list)
+    build_seconds: float | None = None
+
+    def run(self, recipes: Sequence[Recipe]) -> None:
+        self.ran.extend(each for each in recipes if not any(each.is_same_as(other) for other in self.ran))
+
+    def run_of(self, recipe: Recipe) -> Measurement | None:
+        if not any(recipe.is_same_as(each) for each in self.ran):
+            return None
+        return measurement("net", sum(self.in_place(recipe, 0.0).layers.values()) + self._mixing(recipe))
+
+    def profile(self, recipes: Sequence[Recipe]) -> Profiled:
+        self.run(recipes)
+        runs = [(run.time, recipe) for recipe in recipes if (run := self.run_of(recipe)) is not None]
+        seconds, best = min(runs, key=lambda pair: pair[0])
+        return Profiled(best, seconds, error=None, baseline=None)
+
+    def verify(self, recipe: Recipe) -> bool:
+        return True
+
+    def in_place(self, recipe: Recipe, seconds: float) -> InPlace:
+        chosen = [(each.task.key, recipe.variants[each.name].descriptor) for each in recipe.graph.layers]
+        return InPlace({each: self.seconds(*each) for each in chosen})
+
+    def _mixing(self, recipe: Recipe) -> float:
+        return self.mixing * (len(types(recipe)) - 1)
+
+
+def refined(
+    front_of: FrontOf, alone: Callable[[str, str], float], profiler: FakeProfiler, *narrow: str
+) -> tuple[set[str], FakeProfiler]:
+    """The types of the plan that is shipped."""
+    precision = Precision.MIXED if narrow else Precision.F32
+    select = selector(front_of("residual"), FakeTuner(), precision)
+    recipes, tables = select.select(tables_of(select.front, alone, *narrow), UNLIMITED)
+    found = Refiner(select.config, cast(Profiler, profiler), select).refine(tables, recipes[:1])
+    assert found.plan.measured == found.profiled.seconds
+    return types(found.recipe), profiler
+
+
+def first_task(front_of: FrontOf) -> str:
+    return front_of("residual").graph.layers[0].task.key
+
+
+def test_a_plan_that_takes_what_was_predicted_is_shipped(front_of: FrontOf) -> None:
+    alone = by_type(f32=2 * UNIT, bf16=UNIT)
+    shipped, profiler = refined(front_of, alone, FakeProfiler(alone), "bf16")
+    assert shipped == {"bf16"}
+    assert len(profiler.ran) == 1
+
+
+def slow_in_place(front_of: FrontOf) -> tuple[Callable[[str, str], float], Callable[[str, str], float]]:
+    """Times alone and in place where bf16 is fast in one routine of each layer only, and not in the first in place."""
+    front, slow = front_of("residual"), first_task(front_of)
+    variants = tables_of(front, by_type(f32=1.0, bf16=1.0), "bf16").variants
+    fast = {key: min(each.descriptor for each in found if each.dtype == "bf16") for key, found in variants.items()}
+
+    def alone(key: str, descriptor: str) -> float:
+        return UNIT * (1.0 if descriptor == fast[key] else by_type(f32=1.5, bf16=3.0)(key, descriptor))
+
+    def in_place(key: str, descriptor: str) -> float:
+        return 10 * UNIT if (key, descriptor) == (slow, fast[slow]) else alone(key, descriptor)
+
+    return alone, in_place
+
+
+def test_a_layer_that_is_slow_in_place_gets_another_routine(front_of: FrontOf) -> None:
+    alone, in_place = slow_in_place(front_of)
+    shipped, profiler = refined(front_of, alone, FakeProfiler(in_place), "bf16")
+    assert types(profiler.ran[0]) == {"bf16"}
+    assert shipped == {"f32", "bf16"}
+
+
+def test_plans_in_one_type_are_selected_by_times_in_place_too(front_of: FrontOf) -> None:
+    alone, in_place = slow_in_place(front_of)
+    shipped, profiler = refined(front_of, alone, FakeProfiler(in_place, mixing=5 * UNIT), "bf16")
+    assert [types(each) for each in profiler.ran[:3]] == [{"bf16"}, {"f32", "bf16"}, {"f32"}]
+    assert shipped == {"f32"}
+
+
+def test_what_was_run_and_lost_informs_the_next_selection(front_of: FrontOf) -> None:
+    """Of two plans of which each has one slow layer the mixture of their fast ones is found."""
+    slow = first_task(front_of)
+
+    def in_place(key: str, descriptor: str) -> float:
+        return UNIT * (4 if (key == slow) == (type_of(descriptor) == "bf16") else 1)
+
+    alone = by_type(f32=3 * UNIT, bf16=UNIT, f16=1.01 * UNIT)
+    select = selector(front_of("residual"), FakeTuner(), Precision.MIXED)
+    tables = tables_of(select.front, alone, "bf16", "f16")
+    first, tables = select.select(tables, UNLIMITED)
+    profiler = FakeProfiler(in_place)
+    found = Refiner(select.config, cast(Profiler, profiler), select).refine(tables, first[:1])
+    assert types(found.recipe) == {"bf16", "f16"}
+    assert found.plan.predicted == pytest.approx(found.profiled.seconds, rel=0.1)
