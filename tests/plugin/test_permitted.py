@@ -141,14 +141,20 @@ def test_other_quantised_models_are_not_offered_what_is_for_those(front_of_model
     assert not any("whole" in each.descriptor for variants in found for each in variants)
 
 
+@pytest.mark.parametrize("routine", ["tiles", "dots"])
 @pytest.mark.parametrize("kind", ["int8", "uint8"])
-def test_a_network_in_8_bits_is_within_a_step(kind: str, front_of_model: FrontOfModel, tmp_path: Path) -> None:
+def test_a_network_in_8_bits_is_within_a_step(
+    kind: str, routine: str, front_of_model: FrontOfModel, tmp_path: Path
+) -> None:
     front = front_of_model(network(kind))
     names = [each.name for each in _multiplying(front)]
-    host = CompileConfig(threads=1, jobs=1, pins=tuple(Pin(each, "cpu:i8/*.tiles{*") for each in names))
+    host = CompileConfig(threads=1, jobs=1, pins=tuple(Pin(each, f"cpu:i8/*.{routine}{{*") for each in names))
     candidates = find_candidates(front, host, everything=False)
-    if not all(any("i8/" in each for each in _descriptors(candidates, layer)) for layer in _multiplying(front)):
-        pytest.skip("this CPU has no matrix unit for whole numbers")
+    offered = [
+        any(f".{routine}{{" in each for each in _descriptors(candidates, layer)) for layer in _multiplying(front)
+    ]
+    if not all(offered):
+        pytest.skip(f"this CPU multiplies no whole numbers by {routine}")
     recipe = guessed_recipe(front, candidates.variants, host)
     with WorkerPool(1) as pool:
         (built,) = Builder(front, pool, tmp_path, host, silent).build([recipe])
