@@ -54,17 +54,22 @@ def applicable(task: Task) -> Convolution | Rejected:
     return convolution
 
 
-def promising_tiles(convolution: Convolution) -> list[OutputTile] | Rejected:
-    """Output tiles worth trying, best guess first, or why there is none."""
-    costs = {tile: _cost(convolution, tile) for tile in _tiles(convolution)}
+def promising_tiles(convolution: Convolution, most_points: int = MOST_POINTS) -> list[OutputTile] | Rejected:
+    """Output tiles worth trying, best guess first, or why there is none.
+
+    Args:
+        convolution: the layer's.
+        most_points: pixels of the image along a side of a tile, at most.
+    """
+    costs = {tile: _cost(convolution, tile) for tile in _tiles(convolution, most_points)}
     direct = _direct_cost(convolution)
     good = sorted((tile for tile, cost in costs.items() if cost < _WORTH_TRYING * direct), key=costs.__getitem__)
     return good or Rejected("too few pixels for so many channels: larger filters would cost more than they save")
 
 
-def _tiles(convolution: Convolution) -> Iterator[OutputTile]:
+def _tiles(convolution: Convolution, most_points: int) -> Iterator[OutputTile]:
     height, width = (
-        range(2, MOST_POINTS - kernel + 2) if kernel > 1 else range(1, 2) for kernel in convolution.filter.shape[2:]
+        range(2, most_points - kernel + 2) if kernel > 1 else range(1, 2) for kernel in convolution.filter.shape[2:]
     )
     for rows, columns in product(height, width):
         if rows == columns or 1 in (rows, columns):

@@ -62,6 +62,9 @@ def permits(front: Front, config: CompileConfig) -> Permits:
             return False
         if QUANTISED in config.precision.types:
             return True
+        if variant.dtype == QUANTISED and "winograd" in variant.descriptor:
+            # What it makes of whole numbers is rounded to bf16.
+            return False
         return all(is_exact(name, each) for name, each in zip(layer.weights, code.packings, strict=True))
 
     return may_run

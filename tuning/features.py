@@ -16,7 +16,8 @@ from sartor.codegen.task_facts import read_facts
 
 _DESCRIPTOR = re.compile(r"(?:\w+:)?(\w+)/\w+\.(\w+?)(_blocked)?(?:\{(.*)\})?")
 _KINDS = ("convolution", "depthwise", "contraction", "pooling", "fused")
-_FAMILIES = ("stock", "direct", "product", "window", "fused_winograd", "tiled", "separable", "tiles")
+_FAMILIES = ("stock", "direct", "product", "window", "fused_winograd", "tiled", "separable", "tiles", "dots")
+_WINOGRAD = "fused_winograd"
 _CONVERTING = ("tiles_of_bf16", "tiles_to_f32")
 _NARROW_TYPES = ("bf16", "f16", "i8")
 _SIZES = (
@@ -47,8 +48,9 @@ _TILE_SIZES = ("lines", "tiles", "pixels", "vectors", "depth")
 _LEAST_TILE_CYCLES = 9
 _FILTER_TILE_CYCLES, _PIXEL_TILE_CYCLES, _FAR_PIXEL_TILE_CYCLES = 20, 10, 20
 _COPIED_BYTES = 1 << 20
-# Dot products of two numbers of bf16 start every other cycle, those of four whole numbers every cycle.
-_DOTS_PER_PRODUCT = {"i8": 4}
+# Numbers that an instruction multiplies in the place of one. Those of bf16 start every other cycle on some CPUs, but
+# these have a matrix unit.
+_DOTS_PER_PRODUCT = {"bf16": 2, "i8": 4}
 _BYTES = {"bf16": 2, "f16": 2, "i8": 1}
 _FLOAT_BYTES = 4
 _STORE_CYCLES = 4
@@ -118,7 +120,10 @@ def analytic_cycles(facts: str, variant: Described) -> float | None:
     if variant.family.startswith("dots"):
         cycles = _direct_cycles(sizes, variant.parameters) / _DOTS_PER_PRODUCT.get(variant.dtype, 1)
         return max(cycles, _reading_cycles(sizes, variant.dtype))
-    return _winograd_cycles(sizes, variant.parameters) if variant.family == "fused_winograd" else None
+    if not variant.family.startswith(_WINOGRAD):
+        return None
+    group = 1 if variant.family == _WINOGRAD else _DOTS_PER_PRODUCT["bf16"]
+    return _winograd_cycles(sizes, variant.parameters, group)
 
 
 def analytic_seconds(facts: str, descriptor: str) -> float:
@@ -128,7 +133,7 @@ def analytic_seconds(facts: str, descriptor: str) -> float:
         ValueError: if ``facts`` are none.
     """
     cycles = analytic_cycles(facts, variant := Described.of(descriptor))
-    slower = 1.0 if variant.family in _FAMILIES[1:] else _STOCK_SLOWER
+    slower = 1.0 if cycles is not None or variant.family in _FAMILIES[1:] else _STOCK_SLOWER
     return slower * (ideal_seconds(facts) if cycles is None else cycles / _HERTZ)
 
 
@@ -145,7 +150,7 @@ def features(facts: str, descriptor: str) -> list[float]:
     moved = sizes["read"] + sizes["weights"] + sizes["written"]
     return [
         float(_KINDS.index(kind)) if kind in _KINDS else -1.0,
-        *(float(variant.family == each) for each in _FAMILIES),
+        *(float(variant.family.startswith(each)) for each in _FAMILIES),
         *(float(variant.dtype == each) for each in _NARROW_TYPES),
         float(variant.blocked),
         *(_log(sizes[each]) for each in _SIZES),
@@ -199,13 +204,13 @@ def _tile_cycles(sizes: Mapping[str, int], given: Mapping[str, int]) -> float:
     return (products + rows * columns * vectors * _STORE_CYCLES) * sizes["batch"]
 
 
-def _winograd_cycles(sizes: Mapping[str, int], given: Mapping[str, int]) -> float:
+def _winograd_cycles(sizes: Mapping[str, int], given: Mapping[str, int], group: int) -> float:
     height, width = max(1, given.get("height", 1)), max(1, given.get("width", 1))
     numbers = (height + sizes["kernel_height"] - 1) * (width + sizes["kernel_width"] - 1)
     tiles = -(-sizes["rows"] // height) * -(-sizes["columns"] // width)
     depth, vectors = max(1, sizes["depth"] // sizes["taps"]), -(-sizes["channels"] // _LANES)
     register = Shape(1, *(max(1, given.get(each, 1)) for each in ("columns", "vectors", "unroll")))
-    products = register.cycles(1, tiles, vectors, _LINE_CYCLES) * depth * numbers
+    products = register.cycles(1, tiles, vectors, _LINE_CYCLES) * depth / group * numbers
     transforms = _TRANSFORM * tiles * numbers * (depth / _LANES + vectors)
     return (products + transforms) * sizes["batch"]
 

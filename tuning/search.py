@@ -72,14 +72,14 @@ class SearchSettings:
 
 
 # What compiling a variant takes, relative to a kernel that is no Winograd kernel.
-_COMPILING = {"fused_winograd": 3.0, "stock": 1.5}
+_COMPILING = {"fused_winograd": 3.0, "fused_winograd_dots": 3.0, "stock": 1.5}
 # Weights that are packed and put on the device, for a variant and what it is timed beside, in the time that a short
 # kernel takes to compile.
 _PACKED_BYTES = 20e6
 # A form that is this much slower than another is not looked into: converting costs less.
 _FAR = 1.1
 # Families whose kernels multiply narrower numbers, of which fewer networks are known.
-_NARROW = ("tiles", "dots")
+_NARROW = ("tiles", "dots", "fused_winograd_dots")
 # The analytic model is not wrong by so much.
 _FAR_SLOWER = 2.0
 

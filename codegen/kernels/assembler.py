@@ -105,23 +105,35 @@ class Assembler(ControlFlow):
         return self._real(memory, self.load_as_stored(memory, offset, count, present))
 
     def load_as_stored(self, memory: ir.Value, offset: Index, count: int, present: Condition = True) -> ir.Value:
-        """The same in the memory's own element type."""
+        """The same in the memory's own element type, with what stands for zero there."""
         element = ir.MemRefType(memory.type).element_type
         kind = self.vector_type(element)
         if count == self.lanes and present is True:
             return vector.load(kind, memory, [self.value(offset)])
-        zero = self.splat(_zero(element))
+        if memory in self._scales:
+            zero = vector.broadcast(kind, self._scales[memory].number)
+        else:
+            zero = self.splat(_zero(element))
         return vector.maskedload(kind, memory, [self.value(offset)], self._mask(count, present), zero)
 
     def load_floats(self, memory: ir.Value, offset: Index) -> ir.Value:
-        """A vector of f32 that lies among bytes."""
-        raw = ir.VectorType.get([self.lanes * _FLOAT_BYTES], ir.MemRefType(memory.type).element_type)
-        return vector.bitcast(self.vector_type(ir.F32Type.get()), vector.load(raw, memory, [self.value(offset)]))
+        """A vector of f32 that lies among numbers of another type."""
+        loaded = vector.load(self._register_of(memory), memory, [self.value(offset)])
+        return vector.bitcast(self.vector_type(ir.F32Type.get()), loaded)
+
+    def store_floats(self, stored: ir.Value, memory: ir.Value, offset: Index) -> None:
+        """Write a vector of f32 among numbers of another type."""
+        vector.store(vector.bitcast(self._register_of(memory), stored), memory, [self.value(offset)])
+
+    def _register_of(self, memory: ir.Value) -> ir.VectorType:
+        """As many numbers of a memory as a register holds."""
+        element = ir.MemRefType(memory.type).element_type
+        return ir.VectorType.get([self.lanes * _FLOAT_BYTES * 8 // element.width], element)
 
     def copy(self, source: tuple[ir.Value, Index], target: tuple[ir.Value, Index], count: int) -> None:
         """Copy so many elements, as they are stored, between memories of one type: memory and offset of each."""
         element = ir.MemRefType(source[0].type).element_type
-        wide = ir.VectorType.get([self.lanes * _FLOAT_BYTES * 8 // element.width], element)
+        wide = self._register_of(source[0])
         size = wide.shape[0]
 
         def every(offset: Index) -> None:

@@ -12,8 +12,11 @@ from dataclasses import dataclass
 
 from sartor.codegen.kernels.access import Access, ImageStrides
 from sartor.codegen.kernels.epilogue import Epilogue
+from sartor.codegen.kernels.factors import SINGLES, Factors
 from sartor.codegen.kernels.tiles import Axis
 from sartor.codegen.kernels.tiling import Sizes
+
+_FLOAT_BYTES = 4
 
 
 @dataclass(frozen=True)
@@ -57,11 +60,13 @@ class Winograd:
         rows: windows along H.
         columns: windows along W.
         image: strides of the image.
-        memories: positions of image and filters among the buffers; filters are ``[panel, n * n, IC, panel size]``.
+        memories: positions of image and filters among the buffers; filters are
+            ``[panel, n * n, steps, panel size, group]``.
         result: where results go.
         epilogue: what surrounds the root.
         lanes: elements of a vector.
         tiling: sizes of tiles.
+        factors: how encoded tiles and filters are multiplied; the workspace is of their element type.
     """
 
     batches: int
@@ -75,6 +80,27 @@ class Winograd:
     epilogue: Epilogue
     lanes: int
     tiling: WinogradTiling
+    factors: Factors = SINGLES
+
+    @property
+    def steps(self) -> int:
+        """Groups of input channels that are multiplied at once."""
+        return -(-self.depth // self.factors.group)
+
+    @property
+    def filters(self) -> int:
+        """Elements of a panel of filters of one product."""
+        return self.steps * self.step
+
+    @property
+    def step(self) -> int:
+        """Elements of a panel of filters that are multiplied in one step."""
+        return self.panel * self.factors.group
+
+    @property
+    def float_size(self) -> int:
+        """Elements of the workspace that a float takes."""
+        return _FLOAT_BYTES // self.factors.bytes
 
     @property
     def height(self) -> int:
@@ -123,9 +149,10 @@ class Winograd:
 
     @property
     def row(self) -> int:
-        """Elements of the workspace per encoded tile; one vector more than needed, so that rows of a power of two do
+        """Elements of the workspace per encoded tile; one register more than needed, so that rows of a power of two do
         not all fall on the same lines of the cache."""
-        return (-(-self.depth // self.lanes) + 1) * self.lanes
+        register = self.lanes * self.float_size
+        return (-(-self.depth // register) + 1) * register
 
     @property
     def encoded(self) -> int:
@@ -135,4 +162,9 @@ class Winograd:
     @property
     def workspace(self) -> int:
         """Elements of the workspace of one workgroup."""
-        return self.encoded + self.points * self.tiling.block * self.panel
+        return self.encoded + self.points * self.product
+
+    @property
+    def product(self) -> int:
+        """Elements of the workspace that hold one product."""
+        return self.tiling.block * self.panel * self.float_size

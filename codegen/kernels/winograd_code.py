@@ -83,13 +83,13 @@ class _Writer:
     def _multiply(self, panel: Index, tiles: Index) -> None:
         """The n^2 products of encoded tiles by a panel of filters."""
         of, asm, tiling = self._of, self._asm, self._of.tiling
-        filters = asm.mul(panel, of.points * of.depth * of.panel)
+        filters = asm.mul(panel, of.points * of.filters)
 
         def product(index: Index, carried: list[ir.Value]) -> list[ir.Value]:
             def rows(row: Index, inner: list[ir.Value]) -> list[ir.Value]:
                 left = asm.add(self._encoded, asm.mul(index, tiling.block * of.row), asm.mul(row, of.row))
-                right = asm.add(filters, asm.mul(index, of.depth * of.panel))
-                target = asm.add(self._products, asm.mul(index, tiling.block * of.panel), asm.mul(row, of.panel))
+                right = asm.add(filters, asm.mul(index, of.filters))
+                target = asm.add(self._products, asm.mul(index, of.product), asm.mul(row, of.panel * of.float_size))
                 self._register_tile(left, right, target, self._ahead(right, row))
                 return inner
 
@@ -104,9 +104,9 @@ class _Writer:
         tiles = tiling.block // tiling.columns
         if tiles > _MOST_TILES:
             return None
-        share = -(-of.panel // tiles)
+        share = -(-of.step // tiles)
         number = asm.divide(row, tiling.columns)[0]
-        return Ahead(asm.add(filters, of.depth * of.panel, asm.mul(number, of.depth * share)), share)
+        return Ahead(asm.add(filters, of.filters, asm.mul(number, of.steps * share)), share)
 
     def _register_tile(self, left: Index, right: Index, target: Index, ahead: Ahead | None) -> None:
         of, asm, tiling = self._of, self._asm, self._of.tiling
@@ -117,23 +117,25 @@ class _Writer:
             Right(
                 self._memories[of.memories[1]],
                 right,
-                of.panel,
-                [(each * of.lanes, of.lanes) for each in range(tiling.vectors)],
+                of.step,
+                [(each * of.lanes * of.factors.group, of.lanes) for each in range(tiling.vectors)],
                 ahead,
             ),
-            of.depth,
+            of.steps,
             tiling.unroll,
             [zero] * (tiling.columns * tiling.vectors),
+            of.factors,
         )
         for spot, total in enumerate(totals):
             row, each = divmod(spot, tiling.vectors)
-            asm.store(total, self._space, asm.add(target, row * of.panel + each * of.lanes), of.lanes)
+            place = (row * of.panel + each * of.lanes) * of.float_size
+            asm.store_floats(total, self._space, asm.add(target, place))
 
     def _decode(self, panel: Index, first: Index, end: Index) -> None:
         of, asm = self._of, self._asm
 
         def every(tile: Index, carried: list[ir.Value]) -> list[ir.Value]:
-            place = asm.add(self._products, asm.mul(asm.sub(tile, first), of.panel))
+            place = asm.add(self._products, asm.mul(asm.sub(tile, first), of.panel * of.float_size))
             self._decoder.write(self._group[2], tile, panel, place)
             return carried
 

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 
 from sartor.codegen.convolution import Convolution
 from sartor.codegen.kernels.convolution import convolution_operands
+from sartor.codegen.kernels.factors import SINGLES, DotElement, Dots
 from sartor.codegen.kernels.image_layer import ImageLayer
 from sartor.codegen.kernels.tilings import Shape, register_shapes
 from sartor.codegen.kernels.winograd import Winograd, WinogradTiling
 from sartor.codegen.layer import TensorType
 from sartor.codegen.machine import Machine
-from sartor.codegen.packing import PadTo, Reshape, Transpose, WinogradFilter
+from sartor.codegen.packing import PadTo, Reshape, Round, Step, Transpose, WinogradFilter
 from sartor.codegen.winograd_tiles import OutputTile
 
 _RESIDENT_BYTES = 1 << 20
@@ -24,8 +25,11 @@ _MANY_GROUPS = 8
 _FLOAT_BYTES = 4
 
 
-def winograd_form(layer: ImageLayer, convolution: Convolution, tiling: WinogradTiling) -> Winograd:
-    """The layer's kernel; its filters are transformed and packed into panels.
+def winograd_form(
+    layer: ImageLayer, convolution: Convolution, tiling: WinogradTiling, element: DotElement | None = None
+) -> Winograd:
+    """The layer's kernel; its filters are transformed and packed into panels, and where an ``element`` is multiplied
+    in groups, rounded to it.
 
     Raises:
         ValueError: if the layer has no such form.
@@ -34,12 +38,16 @@ def winograd_form(layer: ImageLayer, convolution: Convolution, tiling: WinogradT
     depth, panel = convolution.filter.shape[1], tiling.vectors * layer.lanes
     tile = OutputTile(tiling.height, tiling.width)
     panels, count = -(-channels // panel), tile.points(convolution)
-    packing = (
+    group = 1 if element is None else element.group
+    steps = -(-depth // group)
+    rounding: tuple[Step, ...] = () if element is None else (Round(element.dtype),)
+    packing: tuple[Step, ...] = (
         WinogradFilter((tiling.height, tiling.width)),
         Reshape((count, depth, channels)),
-        PadTo((count, depth, panels * panel)),
-        Reshape((count, depth, panels, panel)),
-        Transpose((2, 0, 1, 3)),
+        PadTo((count, steps * group, panels * panel)),
+        Reshape((count, steps, group, panels, panel)),
+        Transpose((3, 0, 1, 4, 2)),
+        *rounding,
     )
     read = convolution_operands(layer, convolution, packing)
     rows, columns = read.axes
@@ -55,17 +63,19 @@ def winograd_form(layer: ImageLayer, convolution: Convolution, tiling: WinogradT
         epilogue=layer.epilogue,
         lanes=layer.lanes,
         tiling=tiling,
+        factors=SINGLES if element is None else Dots(element),
     )
 
 
 def workspace_type(form: Winograd) -> TensorType:
     """Memory for all workgroups."""
     x, y, z = form.groups
-    return TensorType((x * y * z * form.workspace,), "f32")
+    dtype = form.factors.element.dtype if isinstance(form.factors, Dots) else "f32"
+    return TensorType((x * y * z * form.workspace,), dtype)
 
 
 def winograd_tilings(
-    convolution: Convolution, tile: OutputTile, machine: Machine, *, is_best: bool
+    convolution: Convolution, tile: OutputTile, machine: Machine, *, is_best: bool, group: int = 1
 ) -> list[WinogradTiling]:
     """Tilings worth trying for an output tile, best guess first: encoded tiles and products stay in the cache.
 
@@ -74,9 +84,10 @@ def winograd_tilings(
         tile: pixels of the result in a tile.
         machine: what it runs on.
         is_best: whether the output tile is the most promising one, of which more is tried: these kernels are long.
+        group: input channels that are multiplied at once, and take a float's room.
     """
     batches, channels, *_ = convolution.result.shape
-    depth, lanes = convolution.filter.shape[1], machine.lanes
+    depth, lanes = -(-convolution.filter.shape[1] // group), machine.lanes
     tiles, vectors = tile.count(convolution) // batches, -(-channels // lanes)
     first, *others = register_shapes(1, tiles, vectors, depth, machine)
     work = _Work(tile, tile.points(convolution), tiles, depth, vectors, lanes)
@@ -96,7 +107,7 @@ class _Work:
         tile: pixels of the result in a tile.
         points: pixels of the image in a tile.
         tiles: of the result.
-        depth: input channels.
+        depth: input channels, or groups of them.
         vectors: of output channels.
         lanes: elements of a vector.
     """

@@ -120,7 +120,7 @@ class Decoder:
         top, left = asm.mul(row, of.tiling.height), asm.mul(column, of.tiling.width)
         vector = asm.mul(panel, of.tiling.vectors)
         for each in range(of.tiling.vectors):
-            found = self._decoded(asm.add(source, each * of.lanes))
+            found = self._decoded(asm.add(source, each * of.lanes * of.float_size))
             self._vector((batch, top, left), asm.add(vector, each), found)
 
     def _vector(self, at: tuple[Index, Index, Index], vector: Index, found: Grid) -> None:
@@ -137,11 +137,7 @@ class Decoder:
         columns = []
         for column in range(of.width):
             products = [
-                asm.load(
-                    self._memories[-1],
-                    asm.add(source, (row * of.width + column) * of.tiling.block * of.panel),
-                    of.lanes,
-                )
+                asm.load_floats(self._memories[-1], asm.add(source, (row * of.width + column) * of.product))
                 for row in range(of.height)
             ]
             columns.append(transform(asm, self._rows, products))

@@ -87,6 +87,12 @@ class _Tracer(Assembler):
         self.load(memory, offset, count, present)
         return self.splat(ir.FloatAttr.get(ir.MemRefType(memory.type).element_type, 1.0))
 
+    def load_floats(self, memory: ir.Value, offset: Index) -> ir.Value:
+        return self.load(memory, offset, self._register_of(memory).shape[0])
+
+    def store_floats(self, stored: ir.Value, memory: ir.Value, offset: Index) -> None:
+        self.store(stored, memory, offset, self._register_of(memory).shape[0])
+
     def broadcast(self, memory: ir.Value, offset: Index) -> ir.Value:
         return self.load(memory, offset, 1)
 

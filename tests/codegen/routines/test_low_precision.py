@@ -75,11 +75,13 @@ def _rounded(array: Array) -> Array:
 
 
 def _variants(layer: Layer, target: Target, *, thorough: bool = False) -> dict[str, Implementation]:
-    """Candidate 0 and what the routines over bf16 offer."""
+    """Candidate 0 and what the routines over bf16 offer, but for one that rounds more than once."""
     stock = STOCK.build(layer.task, {}, target)
     assert isinstance(stock, Implementation)
     found = {"stock": stock}
     for routine in LOW_PRECISION["bf16"]:
+        if routine.name == "fused_winograd_dots":
+            continue
         variants = [each for each in variants_of(routine, layer.task, target) if isinstance(each, Variant)]
         kept = variants if thorough else variants[:1]
         found |= {each.descriptor: each.implementation for each in kept}

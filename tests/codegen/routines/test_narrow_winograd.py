@@ -1,0 +1,144 @@
+"""Winograd's method with images in bf16: in f32 as good as candidate 0, and in products of bf16 as good as it can be.
+
+Of small whole numbers, and filters that are multiples of four, tiles of 4x4 pixels are encoded without rounding, so
+that results are exact. Other numbers and tiles are rounded, and the transforms make more of that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from sartor.codegen.kernels.factors import BFLOAT_DOTS
+from sartor.codegen.layer import Layer
+from sartor.codegen.machine import machine_of
+from sartor.codegen.routine import Implementation, Rejected, Variant, variants_of
+from sartor.codegen.routines import ROUTINES
+from sartor.codegen.routines.fused_winograd import FusedWinograd
+from sartor.codegen.target import Target
+from sartor.runtime.signature import Array
+from sartor.tuning.calibration.quantised_range import QuantisedRange
+from tests.codegen.routines.harness import Subject, layers, load, run
+from tests.codegen.routines.kernel_cases import kernel_model
+from tests.codegen.routines.narrow import rounded, rounded_subject, run_stored, wrong
+
+Found = Mapping[str, tuple[Layer, Mapping[str, Array]]]
+
+HOST = Target.create("cpu", "host")
+STOCK = ROUTINES[0]
+IN_FLOATS = FusedWinograd(storage="bf16")
+IN_DOTS = FusedWinograd("fused_winograd_dots", storage="bf16", element=BFLOAT_DOTS)
+IN_DOTS_OF_8 = replace(IN_DOTS, storage="i8")
+CASES = ("wide_padding", "batch3", "images3", "by_image", "one_row", "one_pixel3x3", "filter2x2", "filter1x7")
+EXACT = ("wide_padding", "batch3", "images3", "one_row", "one_pixel3x3")
+SIZES = {"height": 2, "width": 2, "columns": 3, "vectors": 2, "block": 6, "groups": 2, "panels": 1, "unroll": 2}
+# Off by so much of the largest result with tiles of 5x5 pixels of the image, by an experiment with random numbers 2%.
+MOST = 4e-2
+
+needs_dots = pytest.mark.skipif(
+    BFLOAT_DOTS.refusal(machine_of(HOST, "f32")) is not None, reason="this CPU has no AVX512_BF16"
+)
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
+    models = {"kernels": kernel_model}
+    return {layer.name: (layer, weights) for layer, weights in layers(tmp_path_factory.mktemp("winograd"), models)}
+
+
+def _stock(layer: Layer, target: Target) -> Implementation:
+    built = STOCK.build(layer.task, {}, target)
+    assert isinstance(built, Implementation)
+    return built
+
+
+def _built(routine: FusedWinograd, layer: Layer, target: Target) -> Implementation:
+    built = routine.build(layer.task, dict(SIZES), target)
+    assert isinstance(built, Implementation), (layer.name, built)
+    return built
+
+
+def test_in_floats_results_are_rounded_once(found: Found) -> None:
+    subjects = {
+        name: rounded_subject(
+            Subject(
+                *found[name], {"stock": _stock(found[name][0], HOST), "own": _built(IN_FLOATS, found[name][0], HOST)}
+            ),
+            "bf16",
+        )
+        for name in EXACT
+    }
+    program = load(subjects, HOST)
+    assert {name: wrong(program, each, "bf16") for name, each in subjects.items()} == {name: {} for name in subjects}
+
+
+@needs_dots
+def test_whole_numbers_are_multiplied_exactly(found: Found) -> None:
+    random = np.random.default_rng(3)
+    subjects = {}
+    for name in EXACT:
+        layer, weights = found[name]
+        whole = {key: 4 * random.integers(-2, 3, each.shape).astype(each.dtype) for key, each in weights.items()}
+        subjects[name] = Subject(layer, whole, {"stock": _stock(layer, HOST), "own": _built(IN_DOTS, layer, HOST)})
+    program = load(subjects, HOST)
+    for name, each in subjects.items():
+        inputs = [random.integers(-2, 3, tensor.shape).astype(np.float32) for tensor in each.task.inputs]
+        expected = run(program, each, "stock", inputs)
+        assert np.abs(expected).max() > 50
+        np.testing.assert_array_equal(run(program, each, "own", inputs), rounded(expected, "bf16"), err_msg=name)
+
+
+@needs_dots
+def test_quantised_images_are_what_they_stand_for(found: Found) -> None:
+    """Padding is zero whatever the zero point, and results are within half a step."""
+    random = np.random.default_rng(4)
+    subjects = {}
+    for name in EXACT:
+        layer, weights = found[name]
+        whole = {key: 4 * random.integers(-2, 3, each.shape).astype(each.dtype) for key, each in weights.items()}
+        subjects[name] = Subject(layer, whole, {"stock": _stock(layer, HOST), "own": _built(IN_DOTS_OF_8, layer, HOST)})
+    program = load(subjects, HOST)
+    for name, each in subjects.items():
+        inputs = [random.integers(-2, 3, tensor.shape).astype(np.float32) for tensor in each.task.inputs]
+        expected = run(program, each, "stock", inputs)
+        ranges: dict[int | None, QuantisedRange] = {
+            index: QuantisedRange(1.0, 5 + index, "int8") for index in range(len(inputs))
+        }
+        ranges[None] = QuantisedRange.of(float(expected.min()), float(expected.max()))
+        found_there = run_stored(program, each, "own", inputs, ranges)
+        np.testing.assert_allclose(found_there, expected, rtol=0, atol=0.501 * ranges[None].scale, err_msg=name)
+
+
+@needs_dots
+def test_other_numbers_are_rounded_and_no_more(found: Found) -> None:
+    target = replace(HOST, withheld=("amx-bf16",))
+    subjects = {}
+    for name in CASES:
+        layer, weights = found[name]
+        variants = [each for each in variants_of(IN_DOTS, layer.task, target) if isinstance(each, Variant)]
+        named = {each.descriptor: each.implementation for each in variants}
+        subjects[name] = Subject(layer, weights, {"stock": _stock(layer, target), **named})
+    assert sum(len(each.implementations) > 1 for each in subjects.values()) > 2
+    program = load(subjects, target)
+    for name, each in subjects.items():
+        inputs = [rounded(array, "bf16") for array in each.inputs()]
+        expected = run(program, each, "stock", inputs)
+        for key in each.implementations:
+            off = np.abs(run(program, each, key, inputs) - expected).max() / np.abs(expected).max()
+            assert off < MOST, (name, key)
+
+
+@pytest.mark.parametrize(
+    ("cpu", "routine", "reason"),
+    [
+        ("sapphirerapids", IN_DOTS, "the matrix unit multiplies faster than this saves"),
+        ("cascadelake", IN_DOTS, "the CPU has no avx512bf16"),
+    ],
+)
+def test_it_is_offered_where_it_pays(found: Found, cpu: str, routine: FusedWinograd, reason: str) -> None:
+    layer, _ = found["images3"]
+    assert routine.parameters(layer.task, Target.create("cpu", cpu)) == Rejected(reason)
+    assert not isinstance(routine.parameters(layer.task, Target.create("cpu", "cooperlake")), Rejected)
