@@ -69,6 +69,16 @@ def test_the_block_of_tiles_that_loads_least_is_tried_whatever_was_learned() -> 
     assert tiles[-1] in VariantSearch([wanted], learned).first({})["large"]
 
 
+def test_winograds_form_in_groups_is_tried_beside_the_direct_one_whatever_was_learned() -> None:
+    register = "columns=11,unroll=2,vectors=2"
+    direct = f"cpu:bf16/conv2d.dots{{{register},lines=1,panel_groups=1,row_groups=8}}"
+    sizes = "block=110,groups=1,height={},panels=1,width={}"
+    winograd = [f"cpu:bf16/conv2d.fused_winograd_dots{{{register},{sizes.format(each, each)}}}" for each in (2, 3)]
+    subject = Searched("a", facts(256, 56, 3), (STOCK, direct, *winograd), 1)
+    picked = VariantSearch([subject], samples(*OTHERS), SearchSettings(first=0)).first({})["a"]
+    assert set(picked) == {STOCK, direct, winograd[1]}
+
+
 def test_what_is_known_is_not_measured_again() -> None:
     search = VariantSearch(list(TASKS.values()))
     known = measured(TASKS, search.first({}))
