@@ -8,6 +8,7 @@ round spreads over routines and layouts, which is what random samples would be f
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -78,8 +79,10 @@ _COMPILING = {"fused_winograd": 3.0, "fused_winograd_dots": 3.0, "stock": 1.5}
 _PACKED_BYTES = 20e6
 # A form that is this much slower than another is not looked into: converting costs less.
 _FAR = 1.1
+# The family whose results err by more than a rounding: a budget may want another one.
+_INEXACT = "fused_winograd_dots"
 # Families whose kernels multiply narrower numbers, of which fewer networks are known.
-_NARROW = ("tiles", "dots", "fused_winograd_dots")
+_NARROW = ("tiles", "dots", _INEXACT)
 # The analytic model is not wrong by so much.
 _FAR_SLOWER = 2.0
 
@@ -184,11 +187,13 @@ def _groups(names: Sequence[str], key: Callable[[Described], object]) -> list[li
 
 
 def _leaders(facts: str, names: Sequence[str]) -> Iterator[str]:
-    """The best of each routine by the analytic model; none of those that it takes to be far slower than another."""
+    """The best of each routine by the analytic model; none of those that it takes to be far slower than another, unless
+    that one is less exact."""
     cycles = {name: analytic_cycles(facts, Described.of(name)) or 0.0 for name in names}
     leaders = [min(listed, key=lambda name: cycles[name]) for listed in _groups(names, lambda each: each.family)]
-    least = min((cycles[name] for name in leaders if cycles[name]), default=0.0)
-    return (name for name in leaders if cycles[name] <= _FAR_SLOWER * least or not cycles[name])
+    exact = [cycles[name] for name in leaders if cycles[name] and Described.of(name).family != _INEXACT]
+    least = min(exact, default=math.inf)
+    return (name for name in leaders if cycles[name] <= _FAR_SLOWER * least)
 
 
 def _cost(variant: Described, facts: str) -> float:

@@ -1,4 +1,4 @@
-"""Fetching what blocks of tiles will read into the second-level cache, so that memory is never waited for.
+"""Fetching filters into the second-level cache before blocks of tiles read them, so that they wait for memory less.
 
 Each block of a panel fetches its part of the next panel's filters: line after line, and as evenly as possible, since
 lines on their way from memory take the place of those that go from the second-level cache to the first. What is read
