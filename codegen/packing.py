@@ -142,12 +142,18 @@ class Quantise:
 
 @dataclass(frozen=True)
 class WinogradFilter:
-    """``[OC, IC, KH, KW]`` to ``[NH, NW, IC, OC]``, n of both dimensions, for output tiles of so many pixels."""
+    """``[OC, IC, KH, KW]`` to ``[NH, NW, IC, OC]``, n of both dimensions, for output tiles of so many pixels.
+
+    Attributes:
+        output_tile: pixels along H and W.
+        rounded: whether a narrower type follows.
+    """
 
     output_tile: tuple[int, int]
+    rounded: bool = False
 
     def apply(self, array: np.ndarray) -> np.ndarray:
-        return transform_filter(array, self.output_tile).astype(array.dtype)
+        return transform_filter(array, self.output_tile, rounded=self.rounded).astype(array.dtype)
 
     def type_of(self, tensor: TensorType) -> TensorType:
         channels, depth, *kernel = tensor.shape

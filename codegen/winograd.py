@@ -17,8 +17,14 @@ KERNEL = 3
 
 # More would need larger numbers, whose powers cost precision.
 _POINTS = ("0", "1", "-1", "2", "-2", "1/2", "-1/2")
+# Of what is rounded to few bits after it was transformed, results are off by less than half of what they are with 2
+# and -2 (Barabasz et al., Error Analysis and Improving the Accuracy of Winograd Convolution, 2020); but rows of points
+# p and -p share sums.
+_POINTS_OF_ROUNDED = ("0", "1", "-1", "2", "-1/2")
 MOST_POINTS = len(_POINTS) + 1
 """The largest n."""
+MOST_POINTS_OF_ROUNDED = len(_POINTS_OF_ROUNDED) + 1
+"""The largest n where what was transformed is rounded to a narrower type."""
 
 Matrix = tuple[tuple[Fraction, ...], ...]
 
@@ -38,7 +44,7 @@ class Transforms:
     result: Matrix
 
 
-def transforms(output_tile: int, kernel: int = KERNEL) -> Transforms:
+def transforms(output_tile: int, kernel: int = KERNEL, *, rounded: bool = False) -> Transforms:
     """Toom and Cook's construction on small points (Blahut, 2010, section 5.2).
 
     Signs are such that no row of B^T begins with a negative number, which makes F(6 x 6, 3 x 3) the one that IREE's
@@ -47,14 +53,16 @@ def transforms(output_tile: int, kernel: int = KERNEL) -> Transforms:
     Args:
         output_tile: m.
         kernel: r.
+        rounded: whether transformed images and filters are rounded to a narrower type.
 
     Raises:
         ValueError: if more points would be needed than there are.
     """
     size = output_tile + kernel - 1
-    if not 0 < size <= MOST_POINTS or min(output_tile, kernel) < 1:
-        raise ValueError(f"F({output_tile}, {kernel}) does not have 1 to {MOST_POINTS} points")
-    points = [Fraction(point) for point in _POINTS[: size - 1]]
+    chosen = _POINTS_OF_ROUNDED if rounded else _POINTS
+    if not 0 < size <= len(chosen) + 1 or min(output_tile, kernel) < 1:
+        raise ValueError(f"F({output_tile}, {kernel}) does not have 1 to {len(chosen) + 1} points")
+    points = [Fraction(point) for point in chosen[: size - 1]]
     image, filters = [], []
     for point in points:
         others = [other for other in points if other != point]
@@ -87,12 +95,13 @@ def _padded(values: tuple[Fraction, ...], size: int) -> tuple[Fraction, ...]:
     return values + (Fraction(0),) * (size - len(values))
 
 
-def transform_filter(weights: np.ndarray, output_tile: tuple[int, int]) -> np.ndarray:
+def transform_filter(weights: np.ndarray, output_tile: tuple[int, int], *, rounded: bool = False) -> np.ndarray:
     """G w G^T of every filter, in double precision.
 
     Args:
         weights: ``[OC, IC, KH, KW]``.
         output_tile: output pixels of a tile along H and W.
+        rounded: whether the result will be rounded to a narrower type.
 
     Returns:
         ``[NH, NW, IC, OC]``, n of both dimensions.
@@ -102,7 +111,7 @@ def transform_filter(weights: np.ndarray, output_tile: tuple[int, int]) -> np.nd
     """
     channels, depth, *kernel = weights.shape
     rows, columns = (
-        np.array([[float(value) for value in row] for row in transforms(tile, taps).filter])
+        np.array([[float(value) for value in row] for row in transforms(tile, taps, rounded=rounded).filter])
         for tile, taps in zip(output_tile, kernel, strict=True)
     )
     # As one product of matrices this takes a fifth of the time of two sums over taps.

@@ -15,6 +15,7 @@ from sartor.codegen.kernels.epilogue import Epilogue
 from sartor.codegen.kernels.factors import SINGLES, Factors
 from sartor.codegen.kernels.tiles import Axis
 from sartor.codegen.kernels.tiling import Sizes
+from sartor.codegen.winograd import Transforms, transforms
 
 _FLOAT_BYTES = 4
 
@@ -81,6 +82,14 @@ class Winograd:
     lanes: int
     tiling: WinogradTiling
     factors: Factors = SINGLES
+
+    @property
+    def transforms(self) -> tuple[Transforms, Transforms]:
+        """Along H and W."""
+        rounded = self.factors.group > 1
+        sizes = ((self.tiling.height, self.rows.kernel), (self.tiling.width, self.columns.kernel))
+        rows, columns = (transforms(tile, kernel, rounded=rounded) for tile, kernel in sizes)
+        return rows, columns
 
     @property
     def steps(self) -> int:

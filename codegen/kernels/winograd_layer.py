@@ -42,7 +42,7 @@ def winograd_form(
     steps = -(-depth // group)
     rounding: tuple[Step, ...] = () if element is None else (Round(element.dtype),)
     packing: tuple[Step, ...] = (
-        WinogradFilter((tiling.height, tiling.width)),
+        WinogradFilter((tiling.height, tiling.width), rounded=element is not None),
         Reshape((count, depth, channels)),
         PadTo((count, steps * group, panels * panel)),
         Reshape((count, steps, group, panels, panel)),

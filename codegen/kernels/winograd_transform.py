@@ -14,7 +14,6 @@ from sartor.codegen.kernels.epilogue import Place, Spot
 from sartor.codegen.kernels.index_arithmetic import Condition, Index
 from sartor.codegen.kernels.matrix import transform
 from sartor.codegen.kernels.winograd import Winograd
-from sartor.codegen.winograd import transforms
 
 Grid = list[list[ir.Value]]
 
@@ -27,8 +26,7 @@ class Encoder:
         self._asm = asm
         self._image = memories[of.memories[0]]
         self._space = memories[-1]
-        self._rows = transforms(of.tiling.height, of.rows.kernel).image
-        self._columns = transforms(of.tiling.width, of.columns.kernel).image
+        self._rows, self._columns = (each.image for each in of.transforms)
 
     def write(self, batch: Index, tile: Index, target: Index) -> None:
         """Encode all channels of a tile.
@@ -103,8 +101,7 @@ class Decoder:
         self._of = of
         self._asm = asm
         self._memories = memories
-        self._rows = transforms(of.tiling.height, of.rows.kernel).result
-        self._columns = transforms(of.tiling.width, of.columns.kernel).result
+        self._rows, self._columns = (each.result for each in of.transforms)
 
     def write(self, batch: Index, tile: Index, panel: Index, source: Index) -> None:
         """Decode a panel of channels of a tile.

@@ -16,13 +16,10 @@ from sartor.codegen.kernels.winograd_layer import winograd_form, winograd_tiling
 from sartor.codegen.layer import Task, TensorType
 from sartor.codegen.machine import Machine
 from sartor.codegen.routine import Parameters, Rejected
-from sartor.codegen.winograd import MOST_POINTS
+from sartor.codegen.winograd import MOST_POINTS, MOST_POINTS_OF_ROUNDED
 from sartor.codegen.winograd_tiles import applicable, promising_tiles
 
 _MOST_CHOICES = 2
-# Numbers of larger tiles lose too much in bf16: for 3x3 filters results are off by 0.4% of the largest with tiles of
-# 4x4 pixels of the image, by 2% with 5x5, and by 6% with 6x6; directly computed by 0.2%.
-_MOST_ROUNDED_POINTS = 5
 
 
 @dataclass(frozen=True)
@@ -49,7 +46,7 @@ class FusedWinograd(ImageRoutine[Convolution]):
         refusal = self._refusal(machine)
         if refusal is not None:
             return refusal
-        tiles = promising_tiles(subject, MOST_POINTS if self.element is None else _MOST_ROUNDED_POINTS)
+        tiles = promising_tiles(subject, MOST_POINTS if self.element is None else MOST_POINTS_OF_ROUNDED)
         if isinstance(tiles, Rejected):
             return tiles
         group = 1 if self.element is None else self.element.group

@@ -6,8 +6,10 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from ml_dtypes import bfloat16
 
 from sartor.codegen.winograd import KERNEL, Matrix, transform_filter, transforms
+from sartor.codegen.winograd import MOST_POINTS_OF_ROUNDED as MOST_ROUNDED
 
 # m and r of every dimension with at most eight points.
 SIZES = [(tile, kernel) for kernel in range(1, 8) for tile in range(1, 10 - kernel)]
@@ -17,9 +19,12 @@ def times(matrix: Matrix, vector: list[Fraction]) -> list[Fraction]:
     return [sum((a * b for a, b in zip(row, vector, strict=True)), Fraction(0)) for row in matrix]
 
 
-@pytest.mark.parametrize(("output_tile", "kernel"), SIZES)
-def test_filtering_is_exact(output_tile: int, kernel: int) -> None:
-    matrices = transforms(output_tile, kernel)
+@pytest.mark.parametrize(
+    ("output_tile", "kernel", "rounded"),
+    [(*size, rounded) for size in SIZES for rounded in (False, True) if not rounded or sum(size) <= MOST_ROUNDED + 1],
+)
+def test_filtering_is_exact(output_tile: int, kernel: int, rounded: bool) -> None:
+    matrices = transforms(output_tile, kernel, rounded=rounded)
     data = [Fraction(7 * index % 11 - 5) for index in range(output_tile + kernel - 1)]
     taps = [Fraction(5 * index % 7 - 2) for index in range(1, kernel + 1)]
     spectrum = [a * b for a, b in zip(times(matrices.filter, taps), times(matrices.image, data), strict=True)]
@@ -40,6 +45,25 @@ def test_a_plane_is_filtered_with_the_transformed_filter(tile: tuple[int, int], 
     result = np.einsum("ia,abo,jb->oij", out[0], product, out[1])
     windows = np.lib.stride_tricks.sliding_window_view(image, kernel, axis=(1, 2))
     assert np.allclose(result, np.einsum("cijyx,ocyx->oij", windows, weights), atol=1e-10)
+
+
+def test_what_is_rounded_gets_points_that_lose_less() -> None:
+    random = np.random.default_rng(1)
+    tiles, weights = random.standard_normal((64, 32, 6, 6)), random.standard_normal((8, 32, 3, 3))
+    windows = np.lib.stride_tricks.sliding_window_view(tiles, (3, 3), axis=(2, 3))
+    expected = np.einsum("bcijyx,ocyx->boij", windows, weights)
+
+    def rounded(array: np.ndarray) -> np.ndarray:
+        return array.astype(bfloat16).astype(np.float64)
+
+    def error(*, is_chosen: bool) -> float:
+        found = transforms(4, rounded=is_chosen)
+        down, out = (np.array(each, dtype=np.float64) for each in (found.image, found.result))
+        encoded = rounded(np.einsum("ai,bcij,dj->bcad", down, tiles, down))
+        product = np.einsum("bcad,adco->boad", encoded, rounded(transform_filter(weights, (4, 4), rounded=is_chosen)))
+        return float(np.linalg.norm(np.einsum("ia,boad,jd->boij", out, product, out) - expected))
+
+    assert error(is_chosen=True) < 0.8 * error(is_chosen=False)
 
 
 def test_the_filter_is_transformed_in_double_precision() -> None:
@@ -68,3 +92,8 @@ def test_the_largest_tile_has_the_filter_matrix_of_iree() -> None:
 def test_more_points_than_there_are(output_tile: int, kernel: int) -> None:
     with pytest.raises(ValueError, match=r"does not have 1 to 8 points"):
         transforms(output_tile, kernel)
+
+
+def test_more_points_than_there_are_for_what_is_rounded() -> None:
+    with pytest.raises(ValueError, match=r"F\(5, 3\) does not have 1 to 6 points"):
+        transforms(5, rounded=True)

@@ -35,7 +35,7 @@ IN_DOTS_OF_8 = replace(IN_DOTS, storage="i8")
 CASES = ("wide_padding", "batch3", "images3", "by_image", "one_row", "one_pixel3x3", "filter2x2", "filter1x7")
 EXACT = ("wide_padding", "batch3", "images3", "one_row", "one_pixel3x3")
 SIZES = {"height": 2, "width": 2, "columns": 3, "vectors": 2, "block": 6, "groups": 2, "panels": 1, "unroll": 2}
-# Off by so much of the largest result with tiles of 5x5 pixels of the image, by an experiment with random numbers 2%.
+# Off by so much of the largest result with tiles of 6x6 pixels of the image, by an experiment with random numbers 2%.
 MOST = 4e-2
 
 needs_dots = pytest.mark.skipif(
