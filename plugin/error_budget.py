@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sartor.codegen.layer import Layer, LayerKind
@@ -20,7 +20,7 @@ from sartor.permitted import narrower_type
 from sartor.recipe import Recipe
 from sartor.rounding import BF16, F16, I8
 from sartor.sensitivities import Pair, Sensitivities
-from sartor.tuning.error_sum import joined, moved
+from sartor.tuning.error_sum import grown, joined, moved
 from sartor.tuning.selection.limits import Limits, Quantity
 from sartor.tuning.tables import Tables
 
@@ -82,11 +82,13 @@ def assess(tables: Tables, sensitivities: Sensitivities) -> tuple[Tables, ErrorB
     # Sorted by how fine the types are, so that the coarsest of a layer's stays.
     narrowest = dict(sorted(pairs, key=lambda pair: (_NARROW.index(pair[1]), pair)))
     error = sensitivities.together(narrowest)
-    free = error <= _SAFE * config.allowed_error
+    most = _SAFE * config.allowed_error
+    free = error <= most
     _LOG.info("all layers in the narrowest types together err by %.2g, %g is allowed", error, config.allowed_error)
     rounding = sensitivities.contributions(pairs, roughly=free)
-    tables = replace(tables, rounding=_with_children(graph, _with_fusions(graph, rounding)))
-    return tables, ErrorBudget(config, lambda each: _simulated(each, sensitivities), is_free=free)
+    known = replace(tables, rounding=_with_children(graph, _with_fusions(graph, rounding)))
+    free = free and grown(error, config.error_measure, _most_growth(graph, known, narrowest)) <= most
+    return known, ErrorBudget(config, lambda each: _simulated(each, known, sensitivities), is_free=free)
 
 
 def _with_fusions(graph: LayerGraph, rounding: Mapping[Pair, float]) -> dict[Pair, float]:
@@ -113,10 +115,33 @@ def _with_children(graph: LayerGraph, rounding: Mapping[Pair, float]) -> dict[Pa
     return found
 
 
-def _simulated(recipe: Recipe, sensitivities: Sensitivities) -> float:
+def _simulated(recipe: Recipe, tables: Tables, sensitivities: Sensitivities) -> float:
+    """Rounding what layers read and write, and as much more as their variants err alone."""
+    config = sensitivities.config
     assigned = assignment_of(recipe, sensitivities.front.graph)
-    allowed = sensitivities.config.precision.types
-    return sensitivities.together({name: dtype for name, dtype in assigned.items() if dtype in allowed})
+    error = sensitivities.together({name: dtype for name, dtype in assigned.items() if dtype in config.precision.types})
+    rounded, computed = [], []
+    for layer in recipe.graph.layers:
+        variant = recipe.variants[layer.name]
+        rounded.append(tables.rounding.get((layer.name, variant.dtype), 0.0))
+        computed.append(rounded[-1] * tables.excess(layer.task.key, variant))
+    return grown(error, config.error_measure, _growth(rounded, computed))
+
+
+def _most_growth(graph: LayerGraph, tables: Tables, narrowest: Mapping[str, str]) -> float:
+    """How many times as much as by rounding alone, in the narrowest types, the variants of all layers may err."""
+    rounded, computed = [], []
+    for layer in graph.layers:
+        known = {dtype: tables.rounding.get((layer.name, dtype), 0.0) for dtype in _NARROW}
+        rounded.append(known.get(narrowest.get(layer.name, ""), 0.0))
+        computed.append(max(each * tables.most_excess(layer.task.key, dtype) for dtype, each in known.items()))
+    return max(_growth(rounded, computed), 1.0)
+
+
+def _growth(rounded: Sequence[float], computed: Sequence[float]) -> float:
+    """How many times as much as by some errors of layers the outputs err by others."""
+    plain = joined(rounded)
+    return joined(computed) / plain if plain else 1.0
 
 
 @dataclass(frozen=True)

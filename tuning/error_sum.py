@@ -43,5 +43,14 @@ def layer_error(measure: ErrorMeasure, measured: float) -> float:
 
 def moved(addends: float, measure: ErrorMeasure, ratio: float) -> float:
     """The sum at which the measured error is ``ratio`` times what it is at a sum of ``addends``."""
-    order = 2 if measure.kind is MeasureKind.COSINE else 1
-    return float(addends * ratio ** (2 / order))
+    return float(addends * ratio ** (2 / _order(measure)))
+
+
+def grown(measured: float, measure: ErrorMeasure, ratio: float) -> float:
+    """The measured error where the relative one is ``ratio`` times as large."""
+    return float(measured * ratio ** _order(measure))
+
+
+def _order(measure: ErrorMeasure) -> int:
+    """Of the measure in small relative errors."""
+    return 2 if measure.kind is MeasureKind.COSINE else 1

@@ -160,7 +160,7 @@ class _Builder:
     def _usable(self, layer: Layer) -> list[tuple[Variant, Measurement]]:
         """What works, and leaves numbers to work with."""
         usable = self._tables.usable(layer.task.key)
-        return [pair for pair in usable if math.isfinite(self._tables.error(layer.name, *pair))]
+        return [pair for pair in usable if math.isfinite(self._tables.error(layer, *pair))]
 
     def _fused_choices(self) -> dict[str, list[Choice]]:
         """What fused kernels are for each of their members."""
@@ -191,7 +191,7 @@ class _Builder:
                 latency=self._tables.seconds(key, variant.descriptor) or 0.0,
                 cold=measurement.packed_bytes / loading if loading else 0.0,
                 memory=own,
-                error=addend(self._tables.error(layer.name, variant, measurement)),
+                error=addend(self._tables.error(layer, variant, measurement)),
             ),
             scratch=self._tables.scratch.get((key, variant.descriptor), 0),
             shared=shared,

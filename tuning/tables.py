@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from sartor.codegen.layer import Layer
 from sartor.codegen.routine import Variant
 from sartor.codegen.task_facts import task_facts
 from sartor.dialect_passes.form_layers import LayerGraph
@@ -14,6 +15,11 @@ from sartor.tuning.unit import AdaptKind, Unit
 # Until an adapt is measured it is taken for faster than the device can move its bytes, so that no plan is missed for
 # an estimate that was too high. Bytes per second, read and write together.
 _OPTIMISTIC_BANDWIDTH = {"cpu": 400e9, "vulkan": 4e12, "cuda": 2e13}
+
+# Of what Winograd's method encodes, before it is multiplied.
+_ROUNDS_BETWEEN = "winograd_dots"
+# Of bf16, which that is rounded to.
+_ROUNDOFF = 2.0**-8
 
 
 @dataclass(frozen=True)
@@ -48,9 +54,26 @@ class Tables:
             if variant.descriptor in found and found[variant.descriptor].status is Status.OK
         ]
 
-    def error(self, layer: str, variant: Variant, measurement: Measurement) -> float:
+    def error(self, layer: Layer, variant: Variant, measurement: Measurement) -> float:
         """What a variant makes the outputs err by, as far as it is known: else what it errs by alone."""
-        return self.rounding.get((layer, variant.dtype), measurement.error or 0.0)
+        rounding = self.rounding.get((layer.name, variant.dtype))
+        return measurement.error or 0.0 if rounding is None else rounding * self.excess(layer.task.key, variant)
+
+    def excess(self, key: str, variant: Variant) -> float:
+        """How many times as much as by rounding what a layer reads and writes a variant makes its results err.
+
+        That is known of variants that round on the way besides, by what they and the others of their type err by alone.
+        """
+        if _ROUNDS_BETWEEN not in variant.descriptor:
+            return 1.0
+        alike = [(other, each.error) for other, each in self.usable(key) if other.dtype == variant.dtype and each.error]
+        own = [error for other, error in alike if other.descriptor == variant.descriptor]
+        others = [error for other, error in alike if _ROUNDS_BETWEEN not in other.descriptor]
+        return max(1.0, max(own, default=0.0) / max(others, default=_ROUNDOFF))
+
+    def most_excess(self, key: str, dtype: str) -> float:
+        """The largest excess of the variants in a type that are usable."""
+        return max((self.excess(key, each) for each, _ in self.usable(key) if each.dtype == dtype), default=1.0)
 
     def seconds(self, key: str, descriptor: str) -> float | None:
         """Time of a variant, corrected for the drift of the machine between runs."""

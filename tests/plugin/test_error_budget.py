@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
+import onnx
 import pytest
 
+from sartor.codegen.routine import Variant
+from sartor.codegen.routines import routines_for
+from sartor.codegen.target import Target
 from sartor.config import CompileConfig, Precision
+from sartor.dialect_passes.annotate import annotate
 from sartor.dialect_passes.form_layers import LayerGraph
-from sartor.error_budget import ErrorBudget
+from sartor.error_budget import ErrorBudget, assess
 from sartor.errors import InfeasibleError
+from sartor.front_job import Front, run_front
 from sartor.recipe import Recipe
+from sartor.sensitivities import Pair, Sensitivities
 from sartor.tuning.error_measures import ErrorMeasure
 from sartor.tuning.plan import Plan
 from sartor.tuning.selection.limits import UNLIMITED, Limits, Quantity
 from sartor.tuning.tables import Tables
+from tests.codegen.routines.layer_cases import Cases
+from tests.plugin.selecting_fakes import measurement
 
 PLAN = Plan(
     model_sha256="0",
@@ -129,3 +139,69 @@ def test_errors_that_no_sum_explains_end() -> None:
     solver = Solver()
     assert select(budget(lambda needed: 1.0), solver) == solver.least
     assert len(solver.bounds) <= 8
+
+
+@dataclass(frozen=True)
+class FakeSensitivities:
+    """Says that rounding, of any layers, makes the outputs err by the same."""
+
+    config: CompileConfig
+    front: Front
+    error: float
+
+    def together(self, assignment: Mapping[str, str]) -> float:
+        return self.error if assignment else 0.0
+
+    def contributions(self, pairs: Collection[Pair], *, roughly: bool = False) -> dict[Pair, float]:
+        return dict.fromkeys(pairs, self.error)
+
+
+def _is_winograd(variant: Variant) -> bool:
+    return "winograd_dots" in variant.descriptor
+
+
+@pytest.fixture(scope="module")
+def convolution(tmp_path_factory: pytest.TempPathFactory) -> tuple[Front, Tables]:
+    """A network that is one layer, which errs ten times as much if Winograd's method rounds to bf16 on the way."""
+    path, cases = tmp_path_factory.mktemp("budget") / "convolution.onnx", Cases()
+    cases.convolution("alone", (1, 64, 28, 28), 64)
+    onnx.save(cases.model(), path)
+    front = run_front(Path(path), {}, None)
+    assert isinstance(front, Front)
+    variants = annotate(front.graph, routines_for(["bf16"]), Target.create("cpu", "cooperlake")).variants
+    measured = {
+        key: {
+            each.descriptor: replace(measurement(each.descriptor, 1e-4), error=0.02 if _is_winograd(each) else 0.002)
+            for each in listed
+        }
+        for key, listed in variants.items()
+    }
+    return front, Tables(variants, measured)
+
+
+@pytest.mark.parametrize(("measure", "expected"), [("relative", 0.04), ("cosine", 0.4)])
+def test_what_rounds_on_the_way_counts_for_more(
+    measure: str, expected: float, convolution: tuple[Front, Tables]
+) -> None:
+    front, tables = convolution
+    config = CompileConfig(precision=Precision.BF16, max_error=0.01, error_measure=ErrorMeasure.parse(measure))
+    known, found = assess(tables, cast(Sensitivities, FakeSensitivities(config, front, 0.004)))
+    assert found is not None
+    (layer,) = front.graph.layers
+    narrow = [pair for pair in known.usable(layer.task.key) if pair[0].dtype == "bf16"]
+    assert {_is_winograd(variant) for variant, _ in narrow} == {True, False}
+    for variant, measured in narrow:
+        assert known.error(layer, variant, measured) == pytest.approx(0.04 if _is_winograd(variant) else 0.004)
+        simulated = found.simulate(Recipe(PLAN, front.graph, {layer.name: variant}, {}))
+        assert simulated == pytest.approx(expected if _is_winograd(variant) else 0.004)
+
+
+@pytest.mark.parametrize(("allowed", "is_free"), [(0.002, False), (0.02, False), (0.05, True)])
+def test_any_plan_may_run_only_if_the_least_exact_one_may(
+    allowed: float, is_free: bool, convolution: tuple[Front, Tables]
+) -> None:
+    front, tables = convolution
+    config = CompileConfig(precision=Precision.BF16, max_error=allowed)
+    _, found = assess(tables, cast(Sensitivities, FakeSensitivities(config, front, 0.004)))
+    assert found is not None
+    assert found.is_free == is_free
