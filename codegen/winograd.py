@@ -15,10 +15,13 @@ import numpy as np
 KERNEL = 3
 """Taps along a side of the filters for which there are dispatches besides our own kernels."""
 
+ROUNDED_FORM = "fused_winograd_dots"
+"""The name of the routine that rounds what was transformed, and so errs more than by rounding what a layer reads."""
+
 # More would need larger numbers, whose powers cost precision.
 _POINTS = ("0", "1", "-1", "2", "-2", "1/2", "-1/2")
-# Of what is rounded to few bits after it was transformed, results are off by less than half of what they are with 2
-# and -2 (Barabasz et al., Error Analysis and Improving the Accuracy of Winograd Convolution, 2020); but rows of points
+# Of what is rounded to few bits after it was transformed, the largest error is less than half of what it is with 2 and
+# -2 (Barabasz et al., Error Analysis and Improving the Accuracy of Winograd Convolution, 2020); but rows of points
 # p and -p share sums.
 _POINTS_OF_ROUNDED = ("0", "1", "-1", "2", "-1/2")
 MOST_POINTS = len(_POINTS) + 1

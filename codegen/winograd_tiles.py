@@ -62,6 +62,8 @@ def promising_tiles(convolution: Convolution, most_points: int = MOST_POINTS) ->
         most_points: pixels of the image along a side of a tile, at most.
     """
     costs = {tile: _cost(convolution, tile) for tile in _tiles(convolution, most_points)}
+    if not costs:
+        return Rejected(f"tiles of {most_points} pixels a side are too small for its filters")
     direct = _direct_cost(convolution)
     good = sorted((tile for tile, cost in costs.items() if cost < _WORTH_TRYING * direct), key=costs.__getitem__)
     return good or Rejected("too few pixels for so many channels: larger filters would cost more than they save")

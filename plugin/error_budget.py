@@ -124,17 +124,21 @@ def _simulated(recipe: Recipe, tables: Tables, sensitivities: Sensitivities) -> 
     for layer in recipe.graph.layers:
         variant = recipe.variants[layer.name]
         rounded.append(tables.rounding.get((layer.name, variant.dtype), 0.0))
-        computed.append(rounded[-1] * tables.excess(layer.task.key, variant))
+        computed.append(tables.contribution(layer, variant) or 0.0)
     return grown(error, config.error_measure, _growth(rounded, computed))
 
 
 def _most_growth(graph: LayerGraph, tables: Tables, narrowest: Mapping[str, str]) -> float:
     """How many times as much as by rounding alone, in the narrowest types, the variants of all layers may err."""
+    keys = {layer.name: [layer.task.key] for layer in graph.layers}
+    for members, unit in _units(graph):
+        for name in members:
+            keys[name].append(unit.task.key)
     rounded, computed = [], []
-    for layer in graph.layers:
-        known = {dtype: tables.rounding.get((layer.name, dtype), 0.0) for dtype in _NARROW}
-        rounded.append(known.get(narrowest.get(layer.name, ""), 0.0))
-        computed.append(max(each * tables.most_excess(layer.task.key, dtype) for dtype, each in known.items()))
+    for name, own in keys.items():
+        known = {dtype: tables.rounding.get((name, dtype), 0.0) for dtype in _NARROW}
+        rounded.append(known.get(narrowest.get(name, ""), 0.0))
+        computed.append(max(each * tables.most_excess(key, dtype) for dtype, each in known.items() for key in own))
     return max(_growth(rounded, computed), 1.0)
 
 

@@ -272,7 +272,7 @@ def choose(tables: Tables, selector: PlanSelector, profiler: Profiler) -> tuple[
     try:
         recipes, tables = selector.select(tables, config.limits)
         if not selector.tuner.is_late:
-            single, tables = single_precision_plans(selector, tables, recipes)
+            single, tables = single_precision_plans(selector, tables, recipes, config.limits)
             recipes = [*recipes, *single]
     except LimitError as error:
         if not profiler.counts_memory:

@@ -126,7 +126,7 @@ def timed_plan(recipe: Recipe, tables: Tables) -> Plan:
             in_place=None,
             operations=operation_count(layer.task),
             dtype=recipe.variants[layer.name].dtype,
-            error=tables.rounding.get((layer.name, recipe.variants[layer.name].dtype)),
+            error=tables.contribution(layer, recipe.variants[layer.name]),
             saved=_saved(layer, recipe.variants[layer.name], tables),
         )
         for layer in recipe.graph.layers

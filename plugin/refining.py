@@ -99,13 +99,13 @@ class Refiner:
             selected = [each for each in selected if self._is_worthwhile(each, tried, profiled, placed)]
             if not selected or not self._has_time():
                 break
-            newest = selected[0]
             tried.extend(selected)
             profiled = self.profiler.profile(tried)
+            newest = next(filter(self._ran, selected), selected[0])
         return self._told(profiled, tables, found)
 
     def _selected(self, tables: Tables, found: InPlace, limits: Limits) -> tuple[list[Recipe], Tables]:
-        """The best plan by times in place, and that of each single type which comes near.
+        """The best plan by times in place, and if there is time enough, that of each single type which comes near.
 
         Conversions that it took were measured alone, as all in the tables that come back.
 
@@ -113,7 +113,9 @@ class Refiner:
             InfeasibleError: if no plan keeps to the limits.
         """
         (best, *_), placed = self.selector.select(corrected(tables, found), limits)
-        single, placed = single_precision_plans(self.selector, placed, [best])
+        single: list[Recipe] = []
+        if not self.budget.is_bounded:
+            single, placed = single_precision_plans(self.selector, placed, [best], limits)
         return [best, *single], replace(tables, adapts={**placed.adapts, **tables.adapts})
 
     def _keeping_limits(self, tables: Tables, recipes: Sequence[Recipe]) -> tuple[list[Recipe], Tables, Limits]:

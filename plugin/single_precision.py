@@ -17,6 +17,7 @@ from sartor.config import Precision
 from sartor.errors import InfeasibleError
 from sartor.recipe import Recipe
 from sartor.selecting import PlanSelector
+from sartor.tuning.selection.limits import Limits
 from sartor.tuning.tables import Tables
 
 _LOG = logging.getLogger(__name__)
@@ -25,7 +26,7 @@ _NEAR = 1.2
 
 
 def single_precision_plans(
-    selector: PlanSelector, tables: Tables, mixed: Sequence[Recipe]
+    selector: PlanSelector, tables: Tables, mixed: Sequence[Recipe], limits: Limits
 ) -> tuple[list[Recipe], Tables]:
     """The best plan in f32 and in each single type besides it that comes near the best mixture.
 
@@ -33,6 +34,7 @@ def single_precision_plans(
         selector: selects in all types.
         tables: costs.
         mixed: what it selected, best first.
+        limits: that plans must keep to; what is allowed to err is learned anew in each type.
 
     Returns:
         Plans that are not among ``mixed``, and the tables with what was measured for them.
@@ -40,7 +42,7 @@ def single_precision_plans(
     found: list[Recipe] = []
     for precision in _within(selector.config.precision):
         try:
-            (best, *_), tables = _in_one(selector, precision).select(tables, selector.config.limits)
+            (best, *_), tables = _in_one(selector, precision).select(tables, replace(limits, error=None))
         except InfeasibleError as error:
             _LOG.info("there is no plan in %s: %s", precision, error)
             continue

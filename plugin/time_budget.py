@@ -37,6 +37,11 @@ class TimeBudget:
     end: float = math.inf
     seconds: float = math.inf
 
+    @property
+    def is_bounded(self) -> bool:
+        """Whether there is a budget at all."""
+        return math.isfinite(self.end)
+
     @staticmethod
     def of(seconds: float | None) -> TimeBudget:
         """A budget that begins now; None is none."""

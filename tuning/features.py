@@ -49,7 +49,7 @@ _LEAST_TILE_CYCLES = 9
 _FILTER_TILE_CYCLES, _PIXEL_TILE_CYCLES, _FAR_PIXEL_TILE_CYCLES = 20, 10, 20
 _COPIED_BYTES = 1 << 20
 # Numbers that an instruction multiplies in the place of one. Those of bf16 start every other cycle on some CPUs, but
-# these have a matrix unit.
+# these mostly have a matrix unit.
 _DOTS_PER_PRODUCT = {"bf16": 2, "i8": 4}
 _BYTES = {"bf16": 2, "f16": 2, "i8": 1}
 _FLOAT_BYTES = 4

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from sartor.codegen.layer import Layer
 from sartor.codegen.routine import Variant
 from sartor.codegen.task_facts import task_facts
+from sartor.codegen.winograd import ROUNDED_FORM
 from sartor.dialect_passes.form_layers import LayerGraph
 from sartor.tuning.measurement import Measurement, Status
 from sartor.tuning.unit import AdaptKind, Unit
@@ -16,10 +17,10 @@ from sartor.tuning.unit import AdaptKind, Unit
 # an estimate that was too high. Bytes per second, read and write together.
 _OPTIMISTIC_BANDWIDTH = {"cpu": 400e9, "vulkan": 4e12, "cuda": 2e13}
 
-# Of what Winograd's method encodes, before it is multiplied.
-_ROUNDS_BETWEEN = "winograd_dots"
-# Of bf16, which that is rounded to.
+# Of bf16.
 _ROUNDOFF = 2.0**-8
+# Of what was not measured: what it is for the largest tiles, docs/kernels.md.
+_MOST_EXCESS = 10.0
 
 
 @dataclass(frozen=True)
@@ -56,20 +57,25 @@ class Tables:
 
     def error(self, layer: Layer, variant: Variant, measurement: Measurement) -> float:
         """What a variant makes the outputs err by, as far as it is known: else what it errs by alone."""
+        known = self.contribution(layer, variant)
+        return measurement.error or 0.0 if known is None else known
+
+    def contribution(self, layer: Layer, variant: Variant) -> float | None:
+        """What a variant in a narrower type makes the outputs err by; None if that is not known."""
         rounding = self.rounding.get((layer.name, variant.dtype))
-        return measurement.error or 0.0 if rounding is None else rounding * self.excess(layer.task.key, variant)
+        return None if rounding is None else rounding * self.excess(layer.task.key, variant)
 
     def excess(self, key: str, variant: Variant) -> float:
         """How many times as much as by rounding what a layer reads and writes a variant makes its results err.
 
         That is known of variants that round on the way besides, by what they and the others of their type err by alone.
         """
-        if _ROUNDS_BETWEEN not in variant.descriptor:
+        if ROUNDED_FORM not in variant.descriptor:
             return 1.0
         alike = [(other, each.error) for other, each in self.usable(key) if other.dtype == variant.dtype and each.error]
         own = [error for other, error in alike if other.descriptor == variant.descriptor]
-        others = [error for other, error in alike if _ROUNDS_BETWEEN not in other.descriptor]
-        return max(1.0, max(own, default=0.0) / max(others, default=_ROUNDOFF))
+        others = [error for other, error in alike if ROUNDED_FORM not in other.descriptor]
+        return max(1.0, own[0] / max(others, default=_ROUNDOFF)) if own else _MOST_EXCESS
 
     def most_excess(self, key: str, dtype: str) -> float:
         """The largest excess of the variants in a type that are usable."""

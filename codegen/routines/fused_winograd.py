@@ -20,6 +20,7 @@ from sartor.codegen.winograd import MOST_POINTS, MOST_POINTS_OF_ROUNDED
 from sartor.codegen.winograd_tiles import applicable, promising_tiles
 
 _MOST_CHOICES = 2
+_MASKS_NARROW = "avx512bw"
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,10 @@ class FusedWinograd(ImageRoutine[Convolution]):
         """Why the routine is not offered for what the CPU has, None if it is."""
         if self.storage is not None and machine.refusal(BFLOAT.feature) is None:
             return Rejected("the matrix unit multiplies faster than this saves")
-        return None if self.element is None else self.element.refusal(machine)
+        if self.element is not None:
+            return self.element.refusal(machine)
+        # Without it LLVM loads pixels at the edge of an image one by one where they are narrow.
+        return None if self.storage is None else machine.refusal(_MASKS_NARROW)
 
     def code(
         self, images: ImageLayer, subject: Convolution, parameters: Parameters

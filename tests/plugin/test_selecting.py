@@ -45,7 +45,7 @@ def test_plans_in_one_type_compete_where_they_come_near(front_of: FrontOf) -> No
     found = selector(front, FakeTuner(), Precision.MIXED)
     mixed, tables = found.select(tables_of(front, seconds, "bf16", "f16"), UNLIMITED)
     assert types(mixed[0]) == {"bf16"}
-    assert single_precision_plans(found, tables, mixed)[0] == []
+    assert single_precision_plans(found, tables, mixed, UNLIMITED)[0] == []
 
 
 def test_the_mixture_is_not_all_that_is_run(front_of: FrontOf) -> None:
@@ -59,5 +59,5 @@ def test_the_mixture_is_not_all_that_is_run(front_of: FrontOf) -> None:
     found = selector(front, FakeTuner(), Precision.MIXED)
     mixed, tables = found.select(tables_of(front, seconds, "bf16", "f16"), UNLIMITED)
     assert types(mixed[0]) == {"bf16", "f16"}
-    single, _ = single_precision_plans(found, tables, mixed)
+    single, _ = single_precision_plans(found, tables, mixed, UNLIMITED)
     assert [types(one) for one in single] == [{"bf16"}, {"f16"}]
