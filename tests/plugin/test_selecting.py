@@ -9,7 +9,7 @@ import pytest
 from sartor.config import Precision
 from sartor.recipe import Recipe
 from sartor.single_precision import single_precision_plans
-from sartor.tuning.selection.limits import UNLIMITED
+from sartor.tuning.selection.limits import UNLIMITED, Limits, Quantity
 from tests.plugin.selecting_fakes import FakeTuner, FrontOf, by_type, selector, tables_of, types
 
 FAST, SLOW = 1e-4, 1e-3
@@ -61,3 +61,13 @@ def test_the_mixture_is_not_all_that_is_run(front_of: FrontOf) -> None:
     assert types(mixed[0]) == {"bf16", "f16"}
     single, _ = single_precision_plans(found, tables, mixed, UNLIMITED)
     assert [types(one) for one in single] == [{"bf16"}, {"f16"}]
+
+
+def test_plans_in_one_type_keep_to_the_limits_that_were_tightened(front_of: FrontOf) -> None:
+    found = selector(front_of("residual"), FakeTuner(), Precision.MIXED)
+    seconds = by_type(f32=1.0, bf16=0.9, f16=0.95)
+    mixed, tables = found.select(tables_of(found.front, seconds, "bf16", "f16"), UNLIMITED)
+    free, _ = single_precision_plans(found, tables, mixed, UNLIMITED)
+    assert free
+    least = min(each.needed[Quantity.MEMORY] for each in found.smallest(tables)[0])
+    assert single_precision_plans(found, tables, mixed, Limits(memory=least / 2))[0] == []
