@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -130,7 +131,7 @@ def _simulated(recipe: Recipe, tables: Tables, sensitivities: Sensitivities) -> 
 
 def _most_growth(graph: LayerGraph, tables: Tables, narrowest: Mapping[str, str]) -> float:
     """How many times as much as by rounding alone, in the narrowest types, the variants of all layers may err."""
-    keys = {layer.name: [layer.task.key] for layer in graph.layers}
+    keys: defaultdict[str, list[str]] = defaultdict(list)
     for members, unit in _units(graph):
         for name in members:
             keys[name].append(unit.task.key)

@@ -61,6 +61,22 @@ def _built(routine: FusedWinograd, layer: Layer, target: Target) -> Implementati
     return built
 
 
+def _whole_subjects(found: Found, routine: FusedWinograd) -> dict[str, Subject]:
+    """Layers whose filters are encoded without rounding."""
+    random = np.random.default_rng(3)
+    subjects = {}
+    for name in EXACT:
+        layer, weights = found[name]
+        whole = {key: 4 * random.integers(-2, 3, each.shape).astype(each.dtype) for key, each in weights.items()}
+        subjects[name] = Subject(layer, whole, {"stock": _stock(layer, HOST), "own": _built(routine, layer, HOST)})
+    return subjects
+
+
+def _whole_inputs(subject: Subject) -> list[Array]:
+    random = np.random.default_rng(4)
+    return [random.integers(-2, 3, each.shape).astype(np.float32) for each in subject.task.inputs]
+
+
 def test_in_floats_results_are_rounded_once(found: Found) -> None:
     subjects = {
         name: rounded_subject(
@@ -77,15 +93,10 @@ def test_in_floats_results_are_rounded_once(found: Found) -> None:
 
 @needs_dots
 def test_whole_numbers_are_multiplied_exactly(found: Found) -> None:
-    random = np.random.default_rng(3)
-    subjects = {}
-    for name in EXACT:
-        layer, weights = found[name]
-        whole = {key: 4 * random.integers(-2, 3, each.shape).astype(each.dtype) for key, each in weights.items()}
-        subjects[name] = Subject(layer, whole, {"stock": _stock(layer, HOST), "own": _built(IN_DOTS, layer, HOST)})
+    subjects = _whole_subjects(found, IN_DOTS)
     program = load(subjects, HOST)
     for name, each in subjects.items():
-        inputs = [random.integers(-2, 3, tensor.shape).astype(np.float32) for tensor in each.task.inputs]
+        inputs = _whole_inputs(each)
         expected = run(program, each, "stock", inputs)
         assert np.abs(expected).max() > 50
         np.testing.assert_array_equal(run(program, each, "own", inputs), rounded(expected, "bf16"), err_msg=name)
@@ -94,15 +105,10 @@ def test_whole_numbers_are_multiplied_exactly(found: Found) -> None:
 @needs_dots
 def test_quantised_images_are_what_they_stand_for(found: Found) -> None:
     """Padding is zero whatever the zero point, and results are within half a step."""
-    random = np.random.default_rng(4)
-    subjects = {}
-    for name in EXACT:
-        layer, weights = found[name]
-        whole = {key: 4 * random.integers(-2, 3, each.shape).astype(each.dtype) for key, each in weights.items()}
-        subjects[name] = Subject(layer, whole, {"stock": _stock(layer, HOST), "own": _built(IN_DOTS_OF_8, layer, HOST)})
+    subjects = _whole_subjects(found, IN_DOTS_OF_8)
     program = load(subjects, HOST)
     for name, each in subjects.items():
-        inputs = [random.integers(-2, 3, tensor.shape).astype(np.float32) for tensor in each.task.inputs]
+        inputs = _whole_inputs(each)
         expected = run(program, each, "stock", inputs)
         ranges: dict[int | None, QuantisedRange] = {
             index: QuantisedRange(1.0, 5 + index, "int8") for index in range(len(inputs))
