@@ -15,8 +15,8 @@ import numpy as np
 KERNEL = 3
 """Taps along a side of the filters for which there are dispatches besides our own kernels."""
 
-ROUNDED_FORM = "fused_winograd_dots"
-"""The name of the routine that rounds what was transformed, and so errs more than by rounding what a layer reads."""
+ROUNDED_FORMS = ("fused_winograd_dots", "fused_winograd_bytes")
+"""The names of the routines that round what was transformed, and so err more than by rounding what a layer reads."""
 
 # More would need larger numbers, whose powers cost precision.
 _POINTS = ("0", "1", "-1", "2", "-2", "1/2", "-1/2")
@@ -28,6 +28,8 @@ MOST_POINTS = len(_POINTS) + 1
 """The largest n."""
 MOST_POINTS_OF_ROUNDED = len(_POINTS_OF_ROUNDED) + 1
 """The largest n where what was transformed is rounded to a narrower type."""
+MOST_POINTS_OF_WHOLE = 4
+"""The largest n where tiles of whole numbers are only added and subtracted: with the points 0, 1 and -1."""
 
 Matrix = tuple[tuple[Fraction, ...], ...]
 
@@ -45,6 +47,11 @@ class Transforms:
     image: Matrix
     filter: Matrix
     result: Matrix
+
+
+def rounds_form(descriptor: str) -> bool:
+    """Whether a variant is of one of ``ROUNDED_FORMS``."""
+    return any(each in descriptor for each in ROUNDED_FORMS)
 
 
 def transforms(output_tile: int, kernel: int = KERNEL, *, rounded: bool = False) -> Transforms:

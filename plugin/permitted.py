@@ -10,7 +10,7 @@ from sartor.codegen.layouts import QUANTISED
 from sartor.codegen.packing import Packing
 from sartor.codegen.routine import Routine, Storing, Variant, dtype_of
 from sartor.codegen.routines import LOW_PRECISION, WHOLE_NUMBERS, routines_for
-from sartor.codegen.winograd import ROUNDED_FORM
+from sartor.codegen.winograd import rounds_form
 from sartor.config import CompileConfig
 from sartor.dialect_passes.annotate import Candidates
 from sartor.dialect_passes.form_layers import LayerGraph
@@ -63,8 +63,8 @@ def permits(front: Front, config: CompileConfig) -> Permits:
             return False
         if QUANTISED in config.precision.types:
             return True
-        if variant.dtype == QUANTISED and ROUNDED_FORM in variant.descriptor:
-            # What it makes of whole numbers is rounded to bf16.
+        if variant.dtype == QUANTISED and rounds_form(variant.descriptor):
+            # What it makes of whole numbers is rounded.
             return False
         return all(is_exact(name, each) for name, each in zip(layer.weights, code.packings, strict=True))
 

@@ -51,6 +51,7 @@ _COPIED_BYTES = 1 << 20
 # Numbers that an instruction multiplies in the place of one. Those of bf16 start every other cycle on some CPUs, but
 # these mostly have a matrix unit.
 _DOTS_PER_PRODUCT = {"bf16": 2, "i8": 4}
+_WINOGRAD_GROUPS = {"fused_winograd_dots": _DOTS_PER_PRODUCT["bf16"], "fused_winograd_bytes": _DOTS_PER_PRODUCT["i8"]}
 _BYTES = {"bf16": 2, "f16": 2, "i8": 1}
 _FLOAT_BYTES = 4
 _STORE_CYCLES = 4
@@ -122,7 +123,7 @@ def analytic_cycles(facts: str, variant: Described) -> float | None:
         return max(cycles, _reading_cycles(sizes, variant.dtype))
     if not variant.family.startswith(_WINOGRAD):
         return None
-    group = 1 if variant.family == _WINOGRAD else _DOTS_PER_PRODUCT["bf16"]
+    group = _WINOGRAD_GROUPS.get(variant.family, 1)
     return _winograd_cycles(sizes, variant.parameters, group)
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from sartor.codegen.winograd import ROUNDED_FORM
+from sartor.codegen.winograd import ROUNDED_FORMS
 from sartor.tuning.cost_model import CostModel, Sample
 from sartor.tuning.features import Described, analytic_cycles, weight_bytes
 
@@ -74,14 +74,14 @@ class SearchSettings:
 
 
 # What compiling a variant takes, relative to a kernel that is no Winograd kernel.
-_COMPILING = {"fused_winograd": 3.0, ROUNDED_FORM: 3.0, "stock": 1.5}
+_COMPILING = {"fused_winograd": 3.0, **dict.fromkeys(ROUNDED_FORMS, 3.0), "stock": 1.5}
 # Weights that are packed and put on the device, for a variant and what it is timed beside, in the time that a short
 # kernel takes to compile.
 _PACKED_BYTES = 20e6
 # A form that is this much slower than another is not looked into: converting costs less.
 _FAR = 1.1
 # Families whose kernels multiply narrower numbers, of which fewer networks are known.
-_NARROW = ("tiles", "dots", ROUNDED_FORM)
+_NARROW = ("tiles", "dots", *ROUNDED_FORMS)
 # The analytic model is not wrong by so much.
 _FAR_SLOWER = 2.0
 
@@ -190,7 +190,7 @@ def _leaders(facts: str, names: Sequence[str]) -> Iterator[str]:
     that one is less exact."""
     cycles = {name: analytic_cycles(facts, Described.of(name)) or 0.0 for name in names}
     leaders = [min(listed, key=lambda name: cycles[name]) for listed in _groups(names, lambda each: each.family)]
-    exact = [cycles[name] for name in leaders if cycles[name] and Described.of(name).family != ROUNDED_FORM]
+    exact = [cycles[name] for name in leaders if cycles[name] and Described.of(name).family not in ROUNDED_FORMS]
     least = min(exact, default=math.inf)
     return (name for name in leaders if cycles[name] <= _FAR_SLOWER * least)
 

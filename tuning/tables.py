@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from sartor.codegen.layer import Layer
 from sartor.codegen.routine import Variant
 from sartor.codegen.task_facts import task_facts
-from sartor.codegen.winograd import ROUNDED_FORM
+from sartor.codegen.winograd import rounds_form
 from sartor.dialect_passes.form_layers import LayerGraph
 from sartor.tuning.measurement import Measurement, Status
 from sartor.tuning.unit import AdaptKind, Unit
@@ -70,11 +70,11 @@ class Tables:
 
         That is known of variants that round on the way besides, by what they and the others of their type err by alone.
         """
-        if ROUNDED_FORM not in variant.descriptor:
+        if not rounds_form(variant.descriptor):
             return 1.0
         alike = [(other, each.error) for other, each in self.usable(key) if other.dtype == variant.dtype and each.error]
         own = [error for other, error in alike if other.descriptor == variant.descriptor]
-        others = [error for other, error in alike if ROUNDED_FORM not in other.descriptor]
+        others = [error for other, error in alike if not rounds_form(other.descriptor)]
         return max(1.0, own[0] / max(others, default=_ROUNDOFF)) if own else _MOST_EXCESS
 
     def most_excess(self, key: str, dtype: str) -> float:

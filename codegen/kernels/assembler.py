@@ -104,26 +104,40 @@ class Assembler(ControlFlow):
         """
         return self._real(memory, self.load_as_stored(memory, offset, count, present))
 
-    def load_as_stored(self, memory: ir.Value, offset: Index, count: int, present: Condition = True) -> ir.Value:
-        """The same in the memory's own element type, with what stands for zero there."""
+    def load_as_stored(
+        self, memory: ir.Value, offset: Index, count: int, present: Condition = True, size: int | None = None
+    ) -> ir.Value:
+        """The same in the memory's own element type, with what stands for zero there; a vector of ``lanes`` elements,
+        or of ``size``."""
         element = ir.MemRefType(memory.type).element_type
-        kind = self.vector_type(element)
-        if count == self.lanes and present is True:
+        size = size or self.lanes
+        kind = ir.VectorType.get([size], element)
+        if count == size and present is True:
             return vector.load(kind, memory, [self.value(offset)])
         if memory in self._scales:
             zero = vector.broadcast(kind, self._scales[memory].number)
         else:
-            zero = self.splat(_zero(element))
-        return vector.maskedload(kind, memory, [self.value(offset)], self._mask(count, present), zero)
+            zero = arith.constant(kind, ir.DenseElementsAttr.get_splat(kind, _zero(element)))
+        return vector.maskedload(kind, memory, [self.value(offset)], self._mask(count, present, size), zero)
 
     def load_floats(self, memory: ir.Value, offset: Index) -> ir.Value:
         """A vector of f32 that lies among numbers of another type."""
-        loaded = vector.load(self._register_of(memory), memory, [self.value(offset)])
-        return vector.bitcast(self.vector_type(ir.F32Type.get()), loaded)
+        return self.load_words(memory, offset, self.vector_type(ir.F32Type.get()))
 
     def store_floats(self, stored: ir.Value, memory: ir.Value, offset: Index) -> None:
-        """Write a vector of f32 among numbers of another type."""
-        vector.store(vector.bitcast(self._register_of(memory), stored), memory, [self.value(offset)])
+        """Write a vector of f32, or of as many bytes, among numbers of another type."""
+        self.store_words(stored, memory, offset)
+
+    def load_words(self, memory: ir.Value, offset: Index, kind: ir.VectorType) -> ir.Value:
+        """A vector of another element type than the numbers that it lies among."""
+        return vector.bitcast(kind, vector.load(_as_stored(kind, memory), memory, [self.value(offset)]))
+
+    def store_words(self, stored: ir.Value, memory: ir.Value, offset: Index) -> None:
+        """Write such a vector, or a scalar."""
+        if not isinstance(stored.type, ir.VectorType):
+            stored = vector.broadcast(ir.VectorType.get([1], stored.type), stored)
+        kind = _as_stored(ir.VectorType(stored.type), memory)
+        vector.store(vector.bitcast(kind, stored), memory, [self.value(offset)])
 
     def _register_of(self, memory: ir.Value) -> ir.VectorType:
         """As many numbers of a memory as a register holds."""
@@ -214,12 +228,13 @@ class Assembler(ControlFlow):
         bits = arith.bitcast(self.vector_type(ir.IntegerType.get_signless(32)), arith.addf(found, large))
         return arith.trunci(self.vector_type(ir.IntegerType.get_signless(8)), bits)
 
-    def _mask(self, count: int, present: Condition = True) -> ir.Value:
-        kind = self.vector_type(ir.IntegerType.get_signless(1))
+    def _mask(self, count: int, present: Condition = True, size: int | None = None) -> ir.Value:
+        size = size or self.lanes
+        kind = ir.VectorType.get([size], ir.IntegerType.get_signless(1))
         if isinstance(present, bool):
             return vector.create_mask(kind, [self.value(count if present else 0)])
         every = vector.broadcast(kind, present)
-        if count == self.lanes:
+        if count == size:
             return every
         return arith.andi(every, vector.create_mask(kind, [self.value(count)]))
 
@@ -247,6 +262,12 @@ class Assembler(ControlFlow):
         """A vector that repeats one element of memory."""
         scalar = memref.load(memory, [self.value(offset)])
         return self._real(memory, vector.broadcast(self.vector_type(scalar.type), scalar))
+
+
+def _as_stored(kind: ir.VectorType, memory: ir.Value) -> ir.VectorType:
+    """As many numbers of a memory as take the bits of a vector."""
+    element = ir.MemRefType(memory.type).element_type
+    return ir.VectorType.get([kind.shape[0] * kind.element_type.width // element.width], element)
 
 
 def _bit() -> ir.Type:

@@ -11,8 +11,8 @@ from sartor.codegen.layer import TensorType
 from sartor.codegen.packing import PadTo, Quantise, Reshape, Round, Step, Transpose
 
 _FLOAT_BYTES = 4
-# Of the products of a number without a sign and a weight, what a sum of 32 bits holds for certain.
-_MOST_PRODUCTS = (1 << 31) // (255 * 127)
+MOST_PRODUCTS = (1 << 31) // (255 * 127)
+"""Of a number without a sign and a weight, as many as a sum of 32 bits holds for certain."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def _checked(depth: int, taps: int, channels: int, panel: int, element: DotEleme
     """Panels and groups of input channels."""
     if depth < element.group:
         raise ValueError(f"it has fewer input channels than the {element.group} that are multiplied at once")
-    if element.is_quantised and depth * taps > _MOST_PRODUCTS:
+    if element.is_quantised and depth * taps > MOST_PRODUCTS:
         raise ValueError(f"sums of {depth * taps} products may exceed 32 bits")
     return -(-channels // panel), -(-depth // element.group)
 

@@ -140,10 +140,12 @@ class Dots:
         element: what is multiplied.
         skipped: numbers at the beginning of a group of the image that are left out, and do not lie before the others in
             the filters.
+        has_sign: whether whole numbers of the image come with their sign.
     """
 
     element: DotElement
     skipped: int = 0
+    has_sign: bool = True
 
     @property
     def group(self) -> int:
@@ -163,7 +165,7 @@ class Dots:
             )
             numbers = arith.shrui(numbers, arith.constant(numbers.type, bits))
         repeated = vector.broadcast(asm.vector_type(word), numbers)
-        if self.element.is_quantised:
+        if self.element.is_quantised and self.has_sign:
             repeated = arith.xori(repeated, asm.splat(ir.IntegerAttr.get(word, _TOP_BITS)))
         return vector.bitcast(self._groups(asm, memory), repeated)
 

@@ -12,7 +12,7 @@ Row = tuple[Fraction, ...]
 
 
 def transform(asm: Assembler, matrix: Sequence[Row], vectors: Sequence[ir.Value]) -> list[ir.Value]:
-    """``matrix`` times the column of ``vectors``.
+    """``matrix`` times the column of ``vectors``: floats, or whole numbers if only 1 and -1 are in the matrix.
 
     Two rows that differ only in the signs of some columns, as those of points p and -p do, share their sums.
     """
@@ -27,8 +27,8 @@ def transform(asm: Assembler, matrix: Sequence[Row], vectors: Sequence[ir.Value]
         even = tuple((one + other) / 2 for one, other in zip(row, matrix[partner], strict=True))
         odd = tuple((one - other) / 2 for one, other in zip(row, matrix[partner], strict=True))
         common, differing = _combination(asm, even, vectors), _combination(asm, odd, vectors)
-        results[index] = arith.addf(common, differing)
-        results[partner] = arith.subf(common, differing)
+        results[index] = _sum(common, differing)
+        results[partner] = _difference(common, differing)
     return [results[index] for index in range(len(matrix))]
 
 
@@ -53,12 +53,24 @@ def _combination(asm: Assembler, row: Row, vectors: Sequence[ir.Value]) -> ir.Va
         total = arith.mulf(total, _splat(asm, first, total))
     for coefficient, each in rest:
         if coefficient == 1:
-            total = arith.addf(total, each)
+            total = _sum(total, each)
         elif coefficient == -1:
-            total = arith.subf(total, each)
+            total = _difference(total, each)
         else:
             total = vector.fma(each, _splat(asm, coefficient, each), total)
     return total
+
+
+def _sum(one: ir.Value, other: ir.Value) -> ir.Value:
+    return arith.addi(one, other) if _is_whole(one) else arith.addf(one, other)
+
+
+def _difference(one: ir.Value, other: ir.Value) -> ir.Value:
+    return arith.subi(one, other) if _is_whole(one) else arith.subf(one, other)
+
+
+def _is_whole(value: ir.Value) -> bool:
+    return isinstance(ir.VectorType(value.type).element_type, ir.IntegerType)
 
 
 def _splat(asm: Assembler, value: Fraction, like: ir.Value) -> ir.Value:

@@ -12,12 +12,13 @@ from dataclasses import dataclass
 
 from sartor.codegen.kernels.access import Access, ImageStrides
 from sartor.codegen.kernels.epilogue import Epilogue
-from sartor.codegen.kernels.factors import SINGLES, Factors
+from sartor.codegen.kernels.factors import SINGLES, Dots, Factors
 from sartor.codegen.kernels.tiles import Axis
 from sartor.codegen.kernels.tiling import Sizes
 from sartor.codegen.winograd import Transforms, transforms
 
 _FLOAT_BYTES = 4
+_SHORT_BYTES = 2
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,8 @@ class Winograd:
         columns: windows along W.
         image: strides of the image.
         memories: positions of image and filters among the buffers; filters are
-            ``[panel, n * n, steps, panel size, group]``.
+            ``[panel, n * n, steps, panel size, group]``. Whole numbers of a panel are followed by their scales and
+            sums, both f32 ``[n * n, panel size]``.
         result: where results go.
         epilogue: what surrounds the root.
         lanes: elements of a vector.
@@ -92,6 +94,11 @@ class Winograd:
         return rows, columns
 
     @property
+    def is_whole(self) -> bool:
+        """Whether tiles are encoded in whole numbers, as the image is stored."""
+        return isinstance(self.factors, Dots) and self.factors.element.is_quantised
+
+    @property
     def steps(self) -> int:
         """Groups of input channels that are multiplied at once."""
         return -(-self.depth // self.factors.group)
@@ -100,6 +107,11 @@ class Winograd:
     def filters(self) -> int:
         """Elements of a panel of filters of one product."""
         return self.steps * self.step
+
+    @property
+    def panel_elements(self) -> int:
+        """Elements of a panel of filters, with what follows it."""
+        return self.points * (self.filters + (2 * self.panel * self.float_size if self.is_whole else 0))
 
     @property
     def step(self) -> int:
@@ -160,8 +172,7 @@ class Winograd:
     def row(self) -> int:
         """Elements of the workspace per encoded tile; one register more than needed, so that rows of a power of two do
         not all fall on the same lines of the cache."""
-        register = self.lanes * self.float_size
-        return (-(-self.depth // register) + 1) * register
+        return (-(-self.depth // self._register) + 1) * self._register
 
     @property
     def encoded(self) -> int:
@@ -169,9 +180,44 @@ class Winograd:
         return self.points * self.tiling.block * self.row
 
     @property
+    def scales(self) -> int:
+        """Where the workspace has the scales of encoded tiles, if they are whole numbers: f32, a row for each tile."""
+        return self.encoded + self.points * self.product
+
+    @property
+    def scale_row(self) -> int:
+        """Elements of the workspace that the scales of a tile take."""
+        return -(-self.points // self.lanes) * self._register
+
+    @property
+    def shorts(self) -> int:
+        """Where the workspace has one tile in 16 bits, ``[n * n, channel]``, before it is scaled to 8."""
+        return self.scales + self.tiling.block * self.scale_row
+
+    @property
+    def short_row(self) -> int:
+        """Elements of the workspace per point of it."""
+        return (-(-_SHORT_BYTES * self.depth // self._register) + 1) * self._register
+
+    @property
+    def largest(self) -> int:
+        """Where the workspace has the largest of its numbers, a register for each point."""
+        return self.shorts + self.points * self.short_row
+
+    @property
+    def multipliers(self) -> int:
+        """Where the workspace has what these numbers are multiplied by, 16 bits for each point."""
+        return self.largest + self.points * self._register
+
+    @property
     def workspace(self) -> int:
         """Elements of the workspace of one workgroup."""
-        return self.encoded + self.points * self.product
+        return self.multipliers + self.scale_row if self.is_whole else self.scales
+
+    @property
+    def _register(self) -> int:
+        """Elements of the workspace that fill a register."""
+        return self.lanes * self.float_size
 
     @property
     def product(self) -> int:

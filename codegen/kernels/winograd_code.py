@@ -11,6 +11,7 @@ from sartor.codegen.kernels.index_arithmetic import Index
 from sartor.codegen.kernels.microkernel import Ahead, Left, Right, multiply_add
 from sartor.codegen.kernels.winograd import Winograd
 from sartor.codegen.kernels.winograd_transform import Decoder, Encoder
+from sartor.codegen.kernels.winograd_whole import WholeDecoder, WholeEncoder, whole_starts
 
 _MOST_TILES = 8
 
@@ -46,10 +47,10 @@ class _Writer:
         self._group = group
         self._space = memories[-1]
         number = asm.add(group[0], asm.mul(group[1], of.groups[0]), asm.mul(group[2], of.groups[0] * of.groups[1]))
-        self._encoded = asm.mul(number, of.workspace)
-        self._products = asm.add(self._encoded, of.encoded)
-        self._encoder = Encoder(of, asm, memories)
-        self._decoder = Decoder(of, asm, memories)
+        self._start = asm.mul(number, of.workspace)
+        encoder, decoder = (WholeEncoder, WholeDecoder) if of.is_whole else (Encoder, Decoder)
+        self._encoder = encoder(of, asm, memories, self._start)
+        self._decoder = decoder(of, asm, memories, self._start)
 
     def write(self) -> None:
         """Blocks of tiles, one after the other."""
@@ -66,8 +67,7 @@ class _Writer:
         of, asm = self._of, self._asm
 
         def encode(tile: Index, carried: list[ir.Value]) -> list[ir.Value]:
-            place = asm.add(self._encoded, asm.mul(asm.sub(tile, first), of.row))
-            self._encoder.write(self._group[2], tile, place)
+            self._encoder.write(self._group[2], tile, asm.sub(tile, first))
             return carried
 
         asm.loop(first, end, 1, [], encode)
@@ -83,20 +83,23 @@ class _Writer:
     def _multiply(self, panel: Index, tiles: Index) -> None:
         """The n^2 products of encoded tiles by a panel of filters."""
         of, asm, tiling = self._of, self._asm, self._of.tiling
-        filters = asm.mul(panel, of.points * of.filters)
+        filters = asm.mul(panel, of.panel_elements)
 
-        def product(index: Index, carried: list[ir.Value]) -> list[ir.Value]:
+        def multiply(index: Index, carried: list[ir.Value]) -> list[ir.Value]:
+            starts = self._starts(panel, index)
+
             def rows(row: Index, inner: list[ir.Value]) -> list[ir.Value]:
-                left = asm.add(self._encoded, asm.mul(index, tiling.block * of.row), asm.mul(row, of.row))
+                left = asm.add(self._start, asm.mul(index, tiling.block * of.row), asm.mul(row, of.row))
                 right = asm.add(filters, asm.mul(index, of.filters))
-                target = asm.add(self._products, asm.mul(index, of.product), asm.mul(row, of.panel * of.float_size))
-                self._register_tile(left, right, target, self._ahead(right, row))
+                product = asm.add(asm.mul(index, of.product), asm.mul(row, of.panel * of.float_size))
+                target = asm.add(self._start, of.encoded, product)
+                self._register_tile((left, right, target), starts, self._ahead(right, row))
                 return inner
 
             asm.loop(0, tiles, tiling.columns, [], rows)
             return carried
 
-        asm.loop(0, of.points, 1, [], product)
+        asm.loop(0, of.points, 1, [], multiply)
 
     def _ahead(self, filters: Index, row: Index) -> Ahead | None:
         """What the register tiles of one product fetch of the next one's filters while they compute."""
@@ -108,9 +111,16 @@ class _Writer:
         number = asm.divide(row, tiling.columns)[0]
         return Ahead(asm.add(filters, of.filters, asm.mul(number, of.steps * share)), share)
 
-    def _register_tile(self, left: Index, right: Index, target: Index, ahead: Ahead | None) -> None:
+    def _starts(self, panel: Index, point: Index) -> list[ir.Value]:
+        """What sums of each vector of a panel start from."""
+        of, asm, vectors = self._of, self._asm, self._of.tiling.vectors
+        if of.is_whole:
+            return whole_starts(of, asm, self._memories[of.memories[1]], panel, point)
+        return [asm.splat(ir.FloatAttr.get(ir.F32Type.get(), 0.0))] * vectors
+
+    def _register_tile(self, places: tuple[Index, Index, Index], starts: list[ir.Value], ahead: Ahead | None) -> None:
         of, asm, tiling = self._of, self._asm, self._of.tiling
-        zero = asm.splat(ir.FloatAttr.get(ir.F32Type.get(), 0.0))
+        left, right, target = places
         totals = multiply_add(
             asm,
             Left(self._space, left, {row: row * of.row for row in range(tiling.columns)}),
@@ -123,7 +133,7 @@ class _Writer:
             ),
             of.steps,
             tiling.unroll,
-            [zero] * (tiling.columns * tiling.vectors),
+            starts * tiling.columns,
             of.factors,
         )
         for spot, total in enumerate(totals):
@@ -132,11 +142,10 @@ class _Writer:
             asm.store_floats(total, self._space, asm.add(target, place))
 
     def _decode(self, panel: Index, first: Index, end: Index) -> None:
-        of, asm = self._of, self._asm
+        asm = self._asm
 
         def every(tile: Index, carried: list[ir.Value]) -> list[ir.Value]:
-            place = asm.add(self._products, asm.mul(asm.sub(tile, first), of.panel * of.float_size))
-            self._decoder.write(self._group[2], tile, panel, place)
+            self._decoder.write(self._group[2], tile, panel, asm.sub(tile, first))
             return carried
 
         asm.loop(first, end, 1, [], every)

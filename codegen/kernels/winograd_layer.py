@@ -6,13 +6,14 @@ from dataclasses import dataclass
 
 from sartor.codegen.convolution import Convolution
 from sartor.codegen.kernels.convolution import convolution_operands
+from sartor.codegen.kernels.dot_packing import MOST_PRODUCTS
 from sartor.codegen.kernels.factors import SINGLES, DotElement, Dots
 from sartor.codegen.kernels.image_layer import ImageLayer
 from sartor.codegen.kernels.tilings import Shape, register_shapes
 from sartor.codegen.kernels.winograd import Winograd, WinogradTiling
 from sartor.codegen.layer import TensorType
 from sartor.codegen.machine import Machine
-from sartor.codegen.packing import PadTo, Reshape, Round, Step, Transpose, WinogradFilter
+from sartor.codegen.packing import PadTo, Quantise, Reshape, Round, Step, Transpose, WinogradFilter
 from sartor.codegen.winograd_tiles import OutputTile
 
 _RESIDENT_BYTES = 1 << 20
@@ -37,18 +38,7 @@ def winograd_form(
     batches, channels, *_ = convolution.result.shape
     depth, panel = convolution.filter.shape[1], tiling.vectors * layer.lanes
     tile = OutputTile(tiling.height, tiling.width)
-    panels, count = -(-channels // panel), tile.points(convolution)
-    group = 1 if element is None else element.group
-    steps = -(-depth // group)
-    rounding: tuple[Step, ...] = () if element is None else (Round(element.dtype),)
-    packing: tuple[Step, ...] = (
-        WinogradFilter((tiling.height, tiling.width), rounded=element is not None),
-        Reshape((count, depth, channels)),
-        PadTo((count, steps * group, panels * panel)),
-        Reshape((count, steps, group, panels, panel)),
-        Transpose((3, 0, 1, 4, 2)),
-        *rounding,
-    )
+    packing = _packing(convolution, tile, panel, element)
     read = convolution_operands(layer, convolution, packing)
     rows, columns = read.axes
     return Winograd(
@@ -63,7 +53,45 @@ def winograd_form(
         epilogue=layer.epilogue,
         lanes=layer.lanes,
         tiling=tiling,
-        factors=SINGLES if element is None else Dots(element),
+        factors=SINGLES if element is None else Dots(element, has_sign=False),
+    )
+
+
+def _packing(convolution: Convolution, tile: OutputTile, panel: int, element: DotElement | None) -> tuple[Step, ...]:
+    """From ``[OC, IC, KH, KW]`` to ``[panel, point, IC / group, channel, group]``, filled up with zeros.
+
+    Raises:
+        ValueError: if there are too many products of whole numbers for a sum.
+    """
+    channels, depth = convolution.filter.shape[:2]
+    panels, points = -(-channels // panel), tile.points(convolution)
+    group = 1 if element is None else element.group
+    steps = -(-depth // group)
+    sizes = (tile.height, tile.width)
+    if element is not None and element.is_quantised:
+        if depth > MOST_PRODUCTS:
+            raise ValueError(f"sums of {depth} products may exceed 32 bits")
+        packed = (
+            PadTo((steps * group, panels * points * panel)),
+            Reshape((steps, group, panels, points, panel)),
+            Transpose((2, 3, 0, 4, 1)),
+        )
+        return (
+            WinogradFilter(sizes),
+            Reshape((points, depth, channels)),
+            PadTo((points, depth, panels * panel)),
+            Reshape((points, depth, panels, panel)),
+            Transpose((1, 2, 0, 3)),
+            Reshape((depth, panels * points * panel)),
+            Quantise(1, points * panel, packed),
+        )
+    return (
+        WinogradFilter(sizes, rounded=element is not None),
+        Reshape((points, depth, channels)),
+        PadTo((points, steps * group, panels * panel)),
+        Reshape((points, steps, group, panels, panel)),
+        Transpose((3, 0, 1, 4, 2)),
+        *(() if element is None else (Round(element.dtype),)),
     )
 
 

@@ -19,23 +19,34 @@ Grid = list[list[ir.Value]]
 
 
 class Encoder:
-    """B^T d B of a tile of the image."""
+    """B^T d B of a tile of the image.
 
-    def __init__(self, of: Winograd, asm: Assembler, memories: Sequence[ir.Value]) -> None:
+    Args:
+        of: the convolution.
+        asm: where the code goes.
+        memories: all buffers; the last is the workspace.
+        start: of the workgroup's part of it.
+    """
+
+    def __init__(self, of: Winograd, asm: Assembler, memories: Sequence[ir.Value], start: Index) -> None:
         self._of = of
         self._asm = asm
+        self._start = start
         self._image = memories[of.memories[0]]
         self._space = memories[-1]
         self._rows, self._columns = (each.image for each in of.transforms)
 
-    def write(self, batch: Index, tile: Index, target: Index) -> None:
+    def write(self, batch: Index, tile: Index, number: Index) -> None:
         """Encode all channels of a tile.
 
         Args:
             batch: of which image.
             tile: its number, row by row.
-            target: where its first number goes.
+            number: its number in the block.
         """
+        self._encode(batch, tile, self._asm.add(self._start, self._asm.mul(number, self._of.row)))
+
+    def _encode(self, batch: Index, tile: Index, target: Index) -> None:
         of, asm = self._of, self._asm
         row, column = asm.divide(tile, of.across)
         top = asm.add(asm.mul(row, of.tiling.height), -of.rows.padding)
@@ -60,27 +71,41 @@ class Encoder:
         columns = [asm.within(asm.add(left, each), of.columns.input) for each in range(of.width)]
         return [[asm.all_of(row, column) for column in columns] for row in rows]
 
+    @property
+    def _lanes(self) -> int:
+        """Channels of a vector."""
+        return self._of.lanes
+
+    @property
+    def _step(self) -> int:
+        """Elements of the workspace that a vector takes."""
+        return self._of.lanes
+
+    @property
+    def _point(self) -> int:
+        """Elements of the workspace from the numbers of one point to those of the next."""
+        return self._of.tiling.block * self._of.row
+
     def _channels(self, image: Index, target: Index, present: list[list[Condition]] | None) -> None:
-        of, asm = self._of, self._asm
-        whole, rest = divmod(of.depth, of.lanes)
-        stride = vector_stride(of.image, of.lanes)
+        of, asm, lanes = self._of, self._asm, self._lanes
+        whole, rest = divmod(of.depth, lanes)
+        stride = vector_stride(of.image, lanes)
 
         def every(index: Index, carried: list[ir.Value]) -> list[ir.Value]:
             start = asm.add(image, asm.mul(index, stride))
-            self._vector(start, asm.add(target, asm.mul(index, of.lanes)), present, of.lanes)
+            self._vector(start, asm.add(target, asm.mul(index, self._step)), present, lanes)
             return carried
 
         asm.loop(0, whole, 1, [], every)
         if rest:
-            self._vector(asm.add(image, whole * stride), asm.add(target, whole * of.lanes), present, rest)
+            self._vector(asm.add(image, whole * stride), asm.add(target, whole * self._step), present, rest)
 
     def _vector(self, image: Index, target: Index, present: list[list[Condition]] | None, count: int) -> None:
         of, asm = self._of, self._asm
         columns = []
         for column in range(of.width):
             pixels = [
-                asm.load(
-                    self._image,
+                self._pixel(
                     asm.add(image, row * of.image.row + column * of.image.column),
                     count,
                     True if present is None else present[row][column],
@@ -90,34 +115,41 @@ class Encoder:
             columns.append(transform(asm, self._rows, pixels))
         for row in range(of.height):
             for column, value in enumerate(transform(asm, self._columns, [each[row] for each in columns])):
-                place = (row * of.width + column) * of.tiling.block * of.row
-                asm.store(value, self._space, asm.add(target, place), of.lanes)
+                point = row * of.width + column
+                self._store(value, asm.add(target, point * self._point), point)
+
+    def _pixel(self, offset: Index, count: int, present: Condition) -> ir.Value:
+        return self._asm.load(self._image, offset, count, present)
+
+    def _store(self, value: ir.Value, offset: Index, point: int) -> None:
+        self._asm.store(value, self._space, offset, self._of.lanes)
 
 
 class Decoder:
-    """A^T M A of a tile of products, then what follows the root."""
+    """A^T M A of a tile of products, then what follows the root; arguments as for ``Encoder``."""
 
-    def __init__(self, of: Winograd, asm: Assembler, memories: Sequence[ir.Value]) -> None:
+    def __init__(self, of: Winograd, asm: Assembler, memories: Sequence[ir.Value], start: Index) -> None:
         self._of = of
         self._asm = asm
+        self._start = start
         self._memories = memories
         self._rows, self._columns = (each.result for each in of.transforms)
 
-    def write(self, batch: Index, tile: Index, panel: Index, source: Index) -> None:
+    def write(self, batch: Index, tile: Index, panel: Index, number: Index) -> None:
         """Decode a panel of channels of a tile.
 
         Args:
             batch: of which image.
             tile: its number, row by row.
             panel: of channels.
-            source: where its first product lies.
+            number: the tile's number in the block.
         """
         of, asm = self._of, self._asm
         row, column = asm.divide(tile, of.across)
         top, left = asm.mul(row, of.tiling.height), asm.mul(column, of.tiling.width)
         vector = asm.mul(panel, of.tiling.vectors)
         for each in range(of.tiling.vectors):
-            found = self._decoded(asm.add(source, each * of.lanes * of.float_size))
+            found = self._decoded(panel, each, number)
             self._vector((batch, top, left), asm.add(vector, each), found)
 
     def _vector(self, at: tuple[Index, Index, Index], vector: Index, found: Grid) -> None:
@@ -129,16 +161,20 @@ class Decoder:
         if rest:
             asm.when(asm.equal(vector, whole), lambda: self._pixels(at, vector, found, rest))
 
-    def _decoded(self, source: Index) -> Grid:
+    def _decoded(self, panel: Index, vector: int, number: Index) -> Grid:
         of, asm = self._of, self._asm
         columns = []
         for column in range(of.width):
-            products = [
-                asm.load_floats(self._memories[-1], asm.add(source, (row * of.width + column) * of.product))
-                for row in range(of.height)
-            ]
+            points = [row * of.width + column for row in range(of.height)]
+            products = [self._product((panel, vector), number, each) for each in points]
             columns.append(transform(asm, self._rows, products))
         return [transform(asm, self._columns, [each[row] for each in columns]) for row in range(of.tiling.height)]
+
+    def _product(self, filters: tuple[Index, int], number: Index, point: int) -> ir.Value:
+        """A product of a tile of the block by a vector of a panel."""
+        of, asm = self._of, self._asm
+        row = asm.add(asm.mul(number, of.panel * of.float_size), filters[1] * of.lanes * of.float_size)
+        return asm.load_floats(self._memories[-1], asm.add(self._start, row, of.encoded + point * of.product))
 
     def _pixels(self, at: tuple[Index, Index, Index], vector: Index, found: Grid, count: int) -> None:
         of, asm, tiling = self._of, self._asm, self._of.tiling
@@ -175,6 +211,9 @@ class Decoder:
 
     def _store(self, place: Place, spot: Spot, value: ir.Value) -> None:
         of, asm = self._of, self._asm
-        total = asm.sum_of(of.epilogue.start(asm, self._memories, place, spot), value)
+        total = self._total(of.epilogue.start(asm, self._memories, place, spot), value)
         result = of.epilogue.finish(asm, self._memories, place, spot, total)
         asm.store(result, self._memories[of.result.memory], place.offset(asm, of.result, spot), spot.channels)
+
+    def _total(self, start: ir.Value, value: ir.Value) -> ir.Value:
+        return self._asm.sum_of(start, value)

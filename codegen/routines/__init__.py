@@ -29,7 +29,6 @@ from sartor.codegen.routines.transposed import Transposed
 from sartor.codegen.routines.whole_numbers import WholeFactor, WholeResult
 from sartor.codegen.routines.window import SlidingWindow
 from sartor.codegen.routines.winograd import Winograd
-from sartor.codegen.winograd import ROUNDED_FORM
 
 KERNELS: tuple[Routine, ...] = (
     Direct(),
@@ -69,7 +68,7 @@ _BFLOAT: tuple[Routine, ...] = (
     TileProduct(),
     Direct("dots", storage="bf16", element=BFLOAT_DOTS),
     Product("dots", storage="bf16", element=BFLOAT_DOTS),
-    FusedWinograd(ROUNDED_FORM, storage="bf16", element=BFLOAT_DOTS),
+    FusedWinograd("fused_winograd_dots", storage="bf16", element=BFLOAT_DOTS),
     FusedWinograd(storage="bf16"),
     Direct(storage="bf16"),
     Product(storage="bf16"),
@@ -88,7 +87,8 @@ _INTEGER: tuple[Routine, ...] = (
     Direct("dots", storage="i8", element=INTEGER_DOTS),
     Product("dots", storage="i8", element=INTEGER_DOTS),
     Product("dots_to_f32", storage="i8", element=INTEGER_DOTS, output="f32"),
-    FusedWinograd(ROUNDED_FORM, storage="i8", element=BFLOAT_DOTS),
+    FusedWinograd("fused_winograd_dots", storage="i8", element=BFLOAT_DOTS),
+    FusedWinograd("fused_winograd_bytes", storage="i8", element=INTEGER_DOTS),
     Direct(storage="i8"),
     Product(storage="i8"),
     SlidingWindow(storage="i8"),

@@ -16,7 +16,7 @@ from sartor.codegen.kernels.winograd_layer import winograd_form, winograd_tiling
 from sartor.codegen.layer import Task, TensorType
 from sartor.codegen.machine import Machine
 from sartor.codegen.routine import Parameters, Rejected
-from sartor.codegen.winograd import MOST_POINTS, MOST_POINTS_OF_ROUNDED
+from sartor.codegen.winograd import MOST_POINTS, MOST_POINTS_OF_ROUNDED, MOST_POINTS_OF_WHOLE
 from sartor.codegen.winograd_tiles import applicable, promising_tiles
 
 _MOST_CHOICES = 2
@@ -31,7 +31,8 @@ class FusedWinograd(ImageRoutine[Convolution]):
     ``block``, tiles taken at a time; ``groups`` and ``panels`` of workgroups; ``unroll``.
 
     Attributes:
-        element: what encoded tiles and filters are rounded to and multiplied in groups as; None for f32.
+        element: what encoded tiles and filters are rounded to and multiplied in groups as; None for f32. Tiles of
+            whole numbers are encoded in whole numbers.
     """
 
     name: str = "fused_winograd"
@@ -47,7 +48,7 @@ class FusedWinograd(ImageRoutine[Convolution]):
         refusal = self._refusal(machine)
         if refusal is not None:
             return refusal
-        tiles = promising_tiles(subject, MOST_POINTS if self.element is None else MOST_POINTS_OF_ROUNDED)
+        tiles = promising_tiles(subject, self._most_points)
         if isinstance(tiles, Rejected):
             return tiles
         group = 1 if self.element is None else self.element.group
@@ -57,14 +58,21 @@ class FusedWinograd(ImageRoutine[Convolution]):
             for each in winograd_tilings(subject, tile, machine, is_best=rank == 0, group=group)
         ]
 
+    @property
+    def _most_points(self) -> int:
+        if self.element is None:
+            return MOST_POINTS
+        return MOST_POINTS_OF_WHOLE if self.element.is_quantised else MOST_POINTS_OF_ROUNDED
+
     def _refusal(self, machine: Machine) -> Rejected | None:
         """Why the routine is not offered for what the CPU has, None if it is."""
         if self.storage is not None and machine.refusal(BFLOAT.feature) is None:
             return Rejected("the matrix unit multiplies faster than this saves")
-        if self.element is not None:
+        if self.element is not None and not self.element.is_quantised:
             return self.element.refusal(machine)
         # Without it LLVM loads pixels at the edge of an image one by one where they are narrow.
-        return None if self.storage is None else machine.refusal(_MASKS_NARROW)
+        refused = None if self.storage is None else machine.refusal(_MASKS_NARROW)
+        return refused if self.element is None else refused or self.element.refusal(machine)
 
     def code(
         self, images: ImageLayer, subject: Convolution, parameters: Parameters

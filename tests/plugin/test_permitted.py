@@ -12,12 +12,11 @@ import pytest
 from onnx import ModelProto
 
 from sartor.building import Builder
-from sartor.codegen.kernels.factors import BFLOAT_DOTS
+from sartor.codegen.kernels.factors import BFLOAT_DOTS, INTEGER_DOTS, DotElement
 from sartor.codegen.layer import Layer
 from sartor.codegen.routine import Implementation, Variant
 from sartor.codegen.routines.fused_winograd import FusedWinograd
 from sartor.codegen.target import Target
-from sartor.codegen.winograd import ROUNDED_FORM
 from sartor.config import CompileConfig, Precision
 from sartor.dialect_passes.annotate import Candidates
 from sartor.front_job import Front, Refusal, run_front
@@ -137,15 +136,19 @@ def test_sums_of_whole_numbers_are_not_rounded_on_the_way(front_of_model: FrontO
             assert all(each.startswith("cpu:f32/") or each.endswith("_to_whole") for each in permitted(name)), name
 
 
-def test_whole_numbers_are_not_encoded_in_bf16_unless_8_bits_are_asked_for(front_of_model: FrontOfModel) -> None:
+@pytest.mark.parametrize("element", [BFLOAT_DOTS, INTEGER_DOTS])
+def test_whole_numbers_are_not_rounded_on_the_way_unless_8_bits_are_asked_for(
+    element: DotElement, front_of_model: FrontOfModel
+) -> None:
     front = front_of_model(network())
     config = replace(CONFIG, target=Target.create("cpu", "cooperlake"))
     layer = next(each for each in _multiplying(front) if each.name == "conv2")
-    routine = FusedWinograd(ROUNDED_FORM, storage="i8", element=BFLOAT_DOTS)
+    name = "fused_winograd_dots" if element is BFLOAT_DOTS else "fused_winograd_bytes"
+    routine = FusedWinograd(name, storage="i8", element=element)
     sizes = {"height": 2, "width": 2, "columns": 3, "vectors": 1, "block": 6, "groups": 2, "panels": 1, "unroll": 2}
     code = routine.build(layer.task, {**sizes}, config.target)
     assert isinstance(code, Implementation)
-    variant = Variant(f"cpu:i8/conv2d.{ROUNDED_FORM}", "cpu", "i8", code)
+    variant = Variant(f"cpu:i8/conv2d.{name}", "cpu", "i8", code)
     assert permits(front, replace(config, precision=Precision.INT8))(layer, variant)
     assert not permits(front, config)(layer, variant)
 

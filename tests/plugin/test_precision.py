@@ -182,6 +182,7 @@ def test_routines_are_listed_with_their_type_and_what_they_need() -> None:
         ("bf16", "dots"): "avx512bf16",
         ("bf16", "fused_winograd_dots"): "avx512bf16",
         ("i8", "fused_winograd_dots"): "avx512bf16",
+        ("i8", "fused_winograd_bytes"): "avx512vnni or avxvnni",
         ("i8", "tiles"): "amx-int8",
         ("bf16", "tiles_of_bf16"): "amx-bf16",
         ("i8", "tiles_to_f32"): "amx-int8",

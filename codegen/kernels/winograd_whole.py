@@ -1,0 +1,155 @@
+"""Winograd's method in whole numbers: tiles of 8 bits are encoded in 16, scaled to 8 again, and multiplied so.
+
+With the points 0, 1 and -1 tiles are encoded by sums and differences alone, exactly. Each point of a tile then gets a
+scale of its own, by the largest of its numbers in all channels, as sums are over these: it need not be known beforehand
+(LANCE has one for all tiles: Li et al., Efficient Low-Precision Quantized Winograd Convolution, 2020). Filters have a
+scale for every point and channel. The first factor of the products has no sign, so 128 is added to it; sums start from
+what that makes of the filters' sums.
+"""
+
+from __future__ import annotations
+
+from sartor.codegen.iree_compiler import arith, ir, llvm, vector
+from sartor.codegen.kernels.assembler import Assembler
+from sartor.codegen.kernels.index_arithmetic import Condition, Index
+from sartor.codegen.kernels.winograd import Winograd
+from sartor.codegen.kernels.winograd_transform import Decoder, Encoder
+
+_BYTE, _SHORT, _WORD = 8, 16, 32
+_SIGN = 1 << (_BYTE - 1)
+_SCALES, _SUMS = range(2)
+# Rounds a product of numbers of 16 bits that is divided by this.
+_ROUNDED_PRODUCT = {16: "llvm.x86.avx512.pmul.hr.sw.512", 8: "llvm.x86.avx2.pmul.hr.sw"}
+_DIVISOR = 1 << (_SHORT - 1)
+_MOST = _SIGN - 1
+_SHORT_BYTES = 2
+_REAL = ir.F32Type.get
+
+
+class WholeEncoder(Encoder):
+    """B^T d B of a tile of whole numbers, scaled to 8 bits without a sign."""
+
+    def write(self, batch: Index, tile: Index, number: Index) -> None:
+        of, asm = self._of, self._asm
+        for point in range(of.points):
+            self._keep(self._splat(0), self._place_of_largest(point))
+        self._encode(batch, tile, asm.add(self._start, of.shorts))
+        self._choose(asm.add(self._start, of.scales, asm.mul(number, of.scale_row)))
+        target = asm.add(self._start, asm.mul(number, of.row))
+        asm.repeat(0, of.points, 1, lambda point: self._scaled(point, asm.add(target, asm.mul(point, self._run))))
+
+    @property
+    def _lanes(self) -> int:
+        return 2 * self._of.lanes
+
+    @property
+    def _step(self) -> int:
+        return _SHORT_BYTES * self._lanes
+
+    @property
+    def _point(self) -> int:
+        return self._of.short_row
+
+    @property
+    def _run(self) -> int:
+        """Elements of the workspace that encoded tiles of one point take."""
+        return self._of.tiling.block * self._of.row
+
+    def _pixel(self, offset: Index, count: int, present: Condition) -> ir.Value:
+        """Without the zero point, so that padding is zero."""
+        asm = self._asm
+        stored = asm.load_as_stored(self._image, offset, count, present, self._lanes)
+        zero = vector.broadcast(stored.type, asm.scale_of(self._image).number)
+        return arith.subi(*(arith.extsi(self._vectors_of(_SHORT), each) for each in (stored, zero)))
+
+    def _store(self, value: ir.Value, offset: Index, point: int) -> None:
+        self._keep(value, offset)
+        size = arith.maxsi(value, arith.subi(self._splat(0), value))
+        place = self._place_of_largest(point)
+        self._keep(arith.maxsi(self._kept(place), size), place)
+
+    def _choose(self, scales: Index) -> None:
+        """What numbers of each point are multiplied by, 16 bits before the point, and what the results stand for."""
+        of, asm = self._of, self._asm
+        short, size = ir.IntegerType.get_signless(_SHORT), of.lanes * of.float_size
+        for point in range(of.points):
+            largest = vector.reduction(short, vector.CombiningKind.MAXSI, self._kept(self._place_of_largest(point)))
+            asm.store_words(largest, self._space, asm.add(self._start, of.multipliers + point * _SHORT_BYTES))
+        kind, real = ir.VectorType.get([of.lanes], short), asm.vector_type(_REAL())
+        most, unit, inverse, one = (
+            asm.splat(ir.FloatAttr.get(_REAL(), each))
+            for each in (float(_MOST * _DIVISOR), float(_DIVISOR - 1), 1 / _MOST, 1.0)
+        )
+        for index in range(-(-of.points // of.lanes)):
+            place = asm.add(self._start, of.multipliers + index * size // 2)
+            largest = arith.sitofp(real, asm.load_words(self._space, place, kind))
+            asm.store_words(arith.fptosi(kind, arith.minimumf(arith.divf(most, largest), unit)), self._space, place)
+            scale = arith.maximumf(arith.mulf(largest, inverse), one)
+            asm.store_floats(scale, self._space, asm.add(scales, index * size))
+
+    def _scaled(self, point: Index, target: Index) -> None:
+        of, asm = self._of, self._asm
+        source = asm.add(self._start, of.shorts, asm.mul(point, of.short_row))
+        place = asm.add(self._start, of.multipliers, asm.mul(point, _SHORT_BYTES))
+        one = asm.load_words(self._space, place, ir.VectorType.get([1], ir.IntegerType.get_signless(_SHORT)))
+        factor = vector.broadcast(self._vectors_of(_SHORT), one)
+
+        def every(index: Index) -> None:
+            kind, name = factor.type, _ROUNDED_PRODUCT[of.lanes]
+            value = self._kept(asm.add(source, asm.mul(index, self._step)))
+            value = llvm.call_intrinsic(kind, name, [value, factor], [], [])
+            value = arith.trunci(self._vectors_of(_BYTE), arith.xori(value, self._splat(_SIGN)))
+            vector.store(value, self._space, [asm.value(asm.add(target, asm.mul(index, self._lanes)))])
+
+        asm.repeat(0, -(-of.depth // self._lanes), 1, every)
+
+    def _place_of_largest(self, point: Index) -> Index:
+        of, asm = self._of, self._asm
+        return asm.add(self._start, of.largest, asm.mul(point, of.lanes * of.float_size))
+
+    def _keep(self, value: ir.Value, place: Index) -> None:
+        self._asm.store_floats(value, self._space, place)
+
+    def _kept(self, place: Index) -> ir.Value:
+        return vector.bitcast(self._vectors_of(_SHORT), self._asm.load_floats(self._space, place))
+
+    def _vectors_of(self, bits: int) -> ir.VectorType:
+        return ir.VectorType.get([self._lanes], ir.IntegerType.get_signless(bits))
+
+    def _splat(self, number: int) -> ir.Value:
+        kind = self._vectors_of(_SHORT)
+        return arith.constant(kind, ir.DenseElementsAttr.get_splat(kind, ir.IntegerAttr.get(kind.element_type, number)))
+
+
+class WholeDecoder(Decoder):
+    """A^T M A of a tile of sums of whole numbers, which scales of tiles, filters and the image make real."""
+
+    def _product(self, filters: tuple[Index, int], number: Index, point: int) -> ir.Value:
+        of, asm = self._of, self._asm
+        loaded = super()._product(filters, number, point)
+        words = arith.bitcast(asm.vector_type(ir.IntegerType.get_signless(_WORD)), loaded)
+        place = asm.add(self._start, asm.mul(number, of.scale_row), of.scales + point * of.float_size)
+        of_tile = asm.load_words(self._memories[-1], place, ir.VectorType.get([1], _REAL()))
+        of_filters = asm.load_floats(self._memories[of.memories[1]], _table(of, asm, _SCALES, filters, point))
+        scales = arith.mulf(of_filters, vector.broadcast(loaded.type, of_tile))
+        return arith.mulf(arith.sitofp(loaded.type, words), scales)
+
+    def _total(self, start: ir.Value, value: ir.Value) -> ir.Value:
+        return vector.fma(value, self._asm.scale_of(self._memories[self._of.memories[0]]).step, start)
+
+
+def whole_starts(of: Winograd, asm: Assembler, filters: ir.Value, panel: Index, point: Index) -> list[ir.Value]:
+    """What sums of products start from, a vector of 32-bit whole numbers for each of a panel's."""
+    word = ir.IntegerType.get_signless(_WORD)
+    less = asm.splat(ir.IntegerAttr.get(word, -_SIGN))
+    places = [_table(of, asm, _SUMS, (panel, each), point) for each in range(of.tiling.vectors)]
+    sums = [arith.fptosi(less.type, asm.load_floats(filters, place)) for place in places]
+    return [arith.muli(each, less) for each in sums]
+
+
+def _table(of: Winograd, asm: Assembler, table: int, filters: tuple[Index, int], point: Index) -> Index:
+    """Where the scales or the sums of a vector of a panel lie."""
+    panel, number = filters
+    row = of.panel * of.float_size
+    begin = of.points * (of.filters + table * row) + number * of.lanes * of.float_size
+    return asm.add(asm.mul(panel, of.panel_elements), asm.mul(point, row), begin)
