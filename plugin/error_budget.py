@@ -9,24 +9,23 @@ from __future__ import annotations
 
 import logging
 import math
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
-from sartor.codegen.layer import Layer, LayerKind
+from sartor.codegen.layer import LayerKind
 from sartor.config import CompileConfig
 from sartor.dialect_passes.form_layers import LayerGraph
 from sartor.errors import InfeasibleError
 from sartor.permitted import narrower_type
 from sartor.recipe import Recipe
-from sartor.rounding import BF16, F16, I8
 from sartor.sensitivities import Pair, Sensitivities
+from sartor.simulating import NARROW, learned, most_growth, simulated, units_of
 from sartor.tuning.error_sum import grown, joined, moved
 from sartor.tuning.selection.limits import Limits, Quantity
 from sartor.tuning.tables import Tables
 
 _LOG = logging.getLogger(__name__)
-_NARROW = (F16, BF16, I8)
 _MULTIPLYING = (LayerKind.CONVOLUTION, LayerKind.DEPTHWISE, LayerKind.CONTRACTION)
 _ROUNDS = 8
 # Shares of what is allowed: a simulated error above the first may be too much when the plan runs, one below the second
@@ -41,30 +40,10 @@ Selected = tuple[list[Recipe], Tables]
 def narrow_pairs(graph: LayerGraph, tables: Tables) -> set[Pair]:
     """All layers with the narrower types that some usable variant computes them in, alone or in a fused kernel."""
     pairs: set[Pair] = set()
-    for members, layer in _units(graph):
+    for members, layer in units_of(graph):
         types = {narrower_type(variant, layer) for variant, _ in tables.usable(layer.task.key)}
         pairs |= {(name, dtype) for name in members for dtype in types if dtype is not None}
     return pairs
-
-
-def _units(graph: LayerGraph) -> list[tuple[tuple[str, ...], Layer]]:
-    """Everything that one kernel computes, with the names of the layers of the network that it is part of."""
-    return [
-        *(((each.name,), each) for each in graph.layers),
-        *((each.members, each.layer) for each in graph.fusions),
-        *(((net.layer,), child) for net in graph.childnets for child in net.graph.all_layers()),
-    ]
-
-
-def assignment_of(recipe: Recipe, graph: LayerGraph) -> dict[str, str]:
-    """What a split network's layers are rounded to, by the names in the graph before fusion.
-
-    A layer that is made of children is rounded to the coarsest of their types.
-    """
-    names = {layer.name: members for members, layer in _units(graph)}
-    types = [(names[each.name], narrower_type(recipe.variants[each.name], each)) for each in recipe.graph.layers]
-    found = [(name, dtype) for members, dtype in types if dtype for name in members]
-    return dict(sorted(found, key=lambda pair: _NARROW.index(pair[1])))
 
 
 def assess(tables: Tables, sensitivities: Sensitivities) -> tuple[Tables, ErrorBudget | None]:
@@ -81,22 +60,22 @@ def assess(tables: Tables, sensitivities: Sensitivities) -> tuple[Tables, ErrorB
     if not pairs:
         return tables, None
     # Sorted by how fine the types are, so that the coarsest of a layer's stays.
-    narrowest = dict(sorted(pairs, key=lambda pair: (_NARROW.index(pair[1]), pair)))
+    narrowest = dict(sorted(pairs, key=lambda pair: (NARROW.index(pair[1]), pair)))
     error = sensitivities.together(narrowest)
     most = _SAFE * config.allowed_error
     free = error <= most
     _LOG.info("all layers in the narrowest types together err by %.2g, %g is allowed", error, config.allowed_error)
     rounding = sensitivities.contributions(pairs, roughly=free)
     known = replace(tables, rounding=_with_children(graph, _with_fusions(graph, rounding)))
-    free = free and grown(error, config.error_measure, _most_growth(graph, known, narrowest)) <= most
-    return known, ErrorBudget(config, lambda each: _simulated(each, known, sensitivities), is_free=free)
+    free = free and grown(error, config.error_measure, most_growth(graph, known, narrowest)) <= most
+    return known, ErrorBudget(config, partial(simulated, sensitivities), is_free=free)
 
 
 def _with_fusions(graph: LayerGraph, rounding: Mapping[Pair, float]) -> dict[Pair, float]:
     """Contributions also of fused layers: members err independently."""
     found = dict(rounding)
     for fusion in graph.fusions:
-        for dtype in _NARROW:
+        for dtype in NARROW:
             errors = [rounding[name, dtype] for name in fusion.members if (name, dtype) in rounding]
             if errors:
                 found[fusion.layer.name, dtype] = joined(errors)
@@ -108,45 +87,12 @@ def _with_children(graph: LayerGraph, rounding: Mapping[Pair, float]) -> dict[Pa
     found = dict(rounding)
     for net in graph.childnets:
         multiplying = [each.name for each in net.graph.layers if each.task.kind in _MULTIPLYING]
-        for dtype in _NARROW:
+        for dtype in NARROW:
             if (net.layer, dtype) in rounding:
                 share = rounding[net.layer, dtype] / math.sqrt(len(multiplying))
                 own = {(each.name, dtype): share * (each.name in multiplying) for each in net.graph.layers}
                 found |= _with_children(net.graph, _with_fusions(net.graph, own))
     return found
-
-
-def _simulated(recipe: Recipe, tables: Tables, sensitivities: Sensitivities) -> float:
-    """Rounding what layers read and write, and as much more as their variants err alone."""
-    config = sensitivities.config
-    assigned = assignment_of(recipe, sensitivities.front.graph)
-    error = sensitivities.together({name: dtype for name, dtype in assigned.items() if dtype in config.precision.types})
-    rounded, computed = [], []
-    for layer in recipe.graph.layers:
-        variant = recipe.variants[layer.name]
-        rounded.append(tables.rounding.get((layer.name, variant.dtype), 0.0))
-        computed.append(tables.contribution(layer, variant) or 0.0)
-    return grown(error, config.error_measure, _growth(rounded, computed))
-
-
-def _most_growth(graph: LayerGraph, tables: Tables, narrowest: Mapping[str, str]) -> float:
-    """How many times as much as by rounding alone, in the narrowest types, the variants of all layers may err."""
-    keys: defaultdict[str, list[str]] = defaultdict(list)
-    for members, unit in _units(graph):
-        for name in members:
-            keys[name].append(unit.task.key)
-    rounded, computed = [], []
-    for name, own in keys.items():
-        known = {dtype: tables.rounding.get((name, dtype), 0.0) for dtype in _NARROW}
-        rounded.append(known.get(narrowest.get(name, ""), 0.0))
-        computed.append(max(each * tables.most_excess(key, dtype) for dtype, each in known.items() for key in own))
-    return max(_growth(rounded, computed), 1.0)
-
-
-def _growth(rounded: Sequence[float], computed: Sequence[float]) -> float:
-    """How many times as much as by some errors of layers the outputs err by others."""
-    plain = joined(rounded)
-    return joined(computed) / plain if plain else 1.0
 
 
 @dataclass(frozen=True)
@@ -198,7 +144,7 @@ class ErrorBudget:
     """
 
     config: CompileConfig
-    simulate: Callable[[Recipe], float]
+    simulate: Callable[[Recipe, Tables], float]
     is_free: bool = False
     _bound: float | None = None
 
@@ -219,6 +165,17 @@ class ErrorBudget:
         """The sum that plans may have if errors grow with it as that of one plan says, which errs by too much."""
         ratio = _AIM * self.config.allowed_error / error
         return moved(recipe.needed[Quantity.ERROR], self.config.error_measure, ratio)
+
+    def learned(self, tables: Tables, recipe: Recipe, measured: float) -> Tables:
+        """The tables with what a plan that errs by ``measured`` shows; the same if it shows nothing, or all may run."""
+        if self.is_free:
+            return tables
+        found = learned(tables, recipe, self.simulate(recipe, tables), measured, self.config.error_measure)
+        if found is not tables:
+            # Sums of other tables.
+            self._bound = None
+            _LOG.info("a plan errs by %.2g: %g of what variants err alone reaches the outputs", measured, found.passed)
+        return found
 
     def select(
         self,
@@ -250,7 +207,7 @@ class ErrorBudget:
                 if bracket.bad is None:
                     raise
                 break
-            tried = self._tried(recipes[0], bound)
+            tried = self._tried(recipes[0], tables, bound)
             if self.allows(tried.error):
                 bracket.good, best = tried, _faster(recipes, best)
             else:
@@ -262,9 +219,9 @@ class ErrorBudget:
             self._bound = bracket.good.bound
         return (best, tables) if best else most_exact(tables)
 
-    def _tried(self, recipe: Recipe, bound: float | None) -> _Tried:
+    def _tried(self, recipe: Recipe, tables: Tables, bound: float | None) -> _Tried:
         """What a plan that was selected under ``bound`` errs by."""
-        tried = _Tried(bound, recipe.needed[Quantity.ERROR], self.simulate(recipe))
+        tried = _Tried(bound, recipe.needed[Quantity.ERROR], self.simulate(recipe, tables))
         _LOG.info("a plan within %s errs by %.2g in simulation", bound, tried.error)
         return tried
 

@@ -15,6 +15,7 @@ from sartor.error_budget import ErrorBudget
 from sartor.errors import InfeasibleError
 from sartor.recipe import Recipe
 from sartor.tuning.selection.limits import Limits, Quantity
+from sartor.tuning.tables import Tables
 
 _LOG = logging.getLogger(__name__)
 _ROUNDS = 4
@@ -27,12 +28,17 @@ Judged = list[tuple[Recipe, float]]
 
 
 def front_within(
-    budget: ErrorBudget, limits: Limits, quantities: tuple[Quantity, Quantity], find: Callable[[Limits], Found]
+    budget: ErrorBudget,
+    tables: Tables,
+    limits: Limits,
+    quantities: tuple[Quantity, Quantity],
+    find: Callable[[Limits], Found],
 ) -> tuple[Judged, bool]:
     """The plans that keep to the budget and are not dominated by others that do, and whether there are no others.
 
     Args:
         budget: simulates plans.
+        tables: by which.
         limits: what they must keep to besides.
         quantities: that are traded for each other.
         find: the front within limits.
@@ -49,7 +55,7 @@ def front_within(
             if not done:
                 raise
             break
-        judged = [(each, budget.simulate(each)) for each in recipes]
+        judged = [(each, budget.simulate(each, tables)) for each in recipes]
         beyond = [pair for pair in judged if not budget.allows(pair[1])]
         kept += [pair for pair in judged if budget.allows(pair[1])]
         complete = complete and is_all and not beyond

@@ -114,7 +114,9 @@ class Refiner:
         """
         (best, *_), placed = self.selector.select(corrected(tables, found), limits)
         single: list[Recipe] = []
-        if not self.budget.is_bounded:
+        if self.budget.is_bounded:
+            _LOG.info("the time budget leaves plans in one type as they were selected first")
+        else:
             single, placed = single_precision_plans(self.selector, placed, [best], limits)
         return [best, *single], replace(tables, adapts={**placed.adapts, **tables.adapts})
 
@@ -125,22 +127,34 @@ class Refiner:
             self.profiler.run(tried)
             self.profiler.verify(newest)
             tighter = tightened(limits, newest, self.profiler.run_of(newest), self.config)
-            if tighter is None:
+            known = self._learned(tables, newest) if tighter is None else tables
+            if tighter is None and known is tables:
                 break
-            try:
-                selected, tables = self.selector.select(tables, tighter)
-            except InfeasibleError:
-                selected = self._last_resort(tables, tighter)
+            selected, tables = self._within(known, tighter or limits)
             if not selected:
                 break
             newest = selected[0]
             if any(newest.is_same_as(each) for each in tried):
                 break
-            _LOG.info("selected again under tighter limits: %s", dict(tighter.bounds))
+            _LOG.info("selected again, what was run being known, under limits of %s", dict((tighter or limits).bounds))
             tried.append(newest)
-            limits = tighter
+            limits = tighter or limits
         self.profiler.run(tried)
         return tried, tables, limits
+
+    def _within(self, tables: Tables, limits: Limits) -> tuple[list[Recipe], Tables]:
+        """Plans within limits, or the last resort."""
+        try:
+            return self.selector.select(tables, limits)
+        except InfeasibleError:
+            return self._last_resort(tables, limits), tables
+
+    def _learned(self, tables: Tables, recipe: Recipe) -> Tables:
+        """The tables with what a plan that keeps to the limits shows of errors; the same if it shows nothing."""
+        run, budget = self.profiler.run_of(recipe), self.selector.budget
+        if budget is None or run is None or run.error is None or recipe.plan.unsplit or not self._has_time():
+            return tables
+        return budget.learned(tables, recipe, run.error)
 
     def _last_resort(self, tables: Tables, tighter: Limits) -> list[Recipe]:
         """No plan is tighter by the tables: what is left is the one that is smallest, or most exact, by them."""

@@ -114,7 +114,7 @@ class PlanSelector:
         if self.budget is None:
             recipes, complete = find(self.config.limits)
             return [(each, None) for each in recipes], complete
-        judged, complete = front_within(self.budget, self.config.limits, quantities, find)
+        judged, complete = front_within(self.budget, tables, self.config.limits, quantities, find)
         return [*judged], complete
 
     def _front_within(

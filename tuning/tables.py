@@ -36,6 +36,8 @@ class Tables:
         loading: bytes per second that are read from a file for the first time; None if not measured.
         rounding: relative error of the network's outputs if one layer computes in a narrower type, by the layer's name
             and the type.
+        passed: share of what variants err alone beside that which reaches the outputs: all of it, until a network that
+            was run shows less.
     """
 
     variants: Mapping[str, tuple[Variant, ...]]
@@ -45,6 +47,7 @@ class Tables:
     scratch: Mapping[tuple[str, str], int] = field(default_factory=dict)
     loading: float | None = None
     rounding: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    passed: float = 1.0
 
     def usable(self, key: str) -> list[tuple[Variant, Measurement]]:
         """Variants of a task that compiled, ran and were right."""
@@ -66,7 +69,11 @@ class Tables:
         return None if rounding is None else rounding * self.excess(layer.task.key, variant)
 
     def excess(self, key: str, variant: Variant) -> float:
-        """How many times as much as by rounding what a layer reads and writes a variant makes its results err.
+        """How many times as much as by rounding what a layer reads and writes a variant makes the outputs err."""
+        return 1 + self.passed * (self._excess_alone(key, variant) - 1)
+
+    def _excess_alone(self, key: str, variant: Variant) -> float:
+        """How many times as much it makes its results err.
 
         That is known of variants that round on the way besides, by what they and the others of their type err by alone.
         """

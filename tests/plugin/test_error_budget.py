@@ -82,7 +82,7 @@ class Solver:
 
 def budget(simulate: Callable[[float], float], **settings: Any) -> ErrorBudget:
     config = CompileConfig(precision=Precision.BF16, max_error=ALLOWED, **settings)
-    return ErrorBudget(config, lambda recipe: simulate(recipe.needed[Quantity.ERROR]))
+    return ErrorBudget(config, lambda recipe, tables: simulate(recipe.needed[Quantity.ERROR]))
 
 
 def select(found: ErrorBudget, solver: Solver, limits: Limits = UNLIMITED) -> float:
@@ -192,7 +192,7 @@ def test_what_rounds_on_the_way_counts_for_more(
     assert {_is_winograd(variant) for variant, _ in narrow} == {True, False}
     for variant, measured in narrow:
         assert known.error(layer, variant, measured) == pytest.approx(0.04 if _is_winograd(variant) else 0.004)
-        simulated = found.simulate(Recipe(PLAN, front.graph, {layer.name: variant}, {}))
+        simulated = found.simulate(Recipe(PLAN, front.graph, {layer.name: variant}, {}), known)
         assert simulated == pytest.approx(expected if _is_winograd(variant) else 0.004)
 
 
@@ -205,3 +205,33 @@ def test_any_plan_may_run_only_if_the_least_exact_one_may(
     _, found = assess(tables, cast(Sensitivities, FakeSensitivities(config, front, 0.004)))
     assert found is not None
     assert found.is_free == is_free
+
+
+def _learned(convolution: tuple[Front, Tables], is_winograd: bool, measured: float, allowed: float = 0.01) -> float:
+    """What share reaches the outputs by a plan of one layer that was to err by 0.04, or by 0.004 if it is exact."""
+    front, tables = convolution
+    config = CompileConfig(precision=Precision.BF16, max_error=allowed)
+    known, found = assess(tables, cast(Sensitivities, FakeSensitivities(config, front, 0.004)))
+    assert found is not None
+    (layer,) = front.graph.layers
+    variants = [each for each, _ in known.usable(layer.task.key) if each.dtype == "bf16"]
+    chosen = next(each for each in variants if _is_winograd(each) == is_winograd)
+    recipe = Recipe(PLAN, front.graph, {layer.name: chosen}, {})
+    after = found.learned(known, recipe, measured)
+    assert measured <= found.simulate(recipe, after) or after is known
+    return after.passed
+
+
+def test_a_plan_that_runs_shows_what_share_of_its_variants_errors_counts(convolution: tuple[Front, Tables]) -> None:
+    assert _learned(convolution, True, 0.012) == pytest.approx(0.3)
+    assert _learned(convolution, True, 0.003) == 0.0
+
+
+def test_a_plan_that_errs_as_expected_shows_nothing(convolution: tuple[Front, Tables]) -> None:
+    assert _learned(convolution, True, 0.039) == 1.0
+    assert _learned(convolution, True, 0.07) == 1.0
+    assert _learned(convolution, False, 0.001) == 1.0
+
+
+def test_where_every_plan_may_run_nothing_is_learned(convolution: tuple[Front, Tables]) -> None:
+    assert _learned(convolution, True, 0.012, allowed=0.05) == 1.0

@@ -43,7 +43,7 @@ def _recipe(seconds: float, size: float, needed: float) -> Recipe:
 def _budget(factor: float, *, is_free: bool = False) -> ErrorBudget:
     """Plans err by so many times what the model of errors says."""
     config = CompileConfig(precision=Precision.BF16, max_error=ALLOWED)
-    return ErrorBudget(config, lambda recipe: factor * recipe.needed[Quantity.ERROR] ** 0.5, is_free=is_free)
+    return ErrorBudget(config, lambda recipe, tables: factor * recipe.needed[Quantity.ERROR] ** 0.5, is_free=is_free)
 
 
 # From fast and small to slow, large and exact, and one that is dominated unless others are left out.
@@ -51,9 +51,9 @@ PLANS = [(1.0, 90.0, 1e-4), (2.0, 60.0, 9e-5), (3.0, 50.0, 2e-5), (3.5, 70.0, 1e
 
 
 def _seconds(budget: ErrorBudget, tracer: Tracer) -> tuple[list[float], bool]:
-    found, complete = front_within(budget, UNLIMITED, TRADED, tracer.find)
+    found, complete = front_within(budget, TABLES, UNLIMITED, TRADED, tracer.find)
     assert all(error <= ALLOWED for _, error in found)
-    assert [error for _, error in found] == [budget.simulate(each) for each, _ in found]
+    assert [error for _, error in found] == [budget.simulate(each, TABLES) for each, _ in found]
     return [each.needed[Quantity.LATENCY] for each, _ in found], complete
 
 
@@ -76,14 +76,14 @@ def test_what_kept_to_the_budget_before_others_did_not_is_on_the_front() -> None
     """The sum of one is more than what would have been enough for the other."""
     plans = [(1.0, 90.0, 1e-4), (2.0, 60.0, 9e-5)]
     config = CompileConfig(precision=Precision.BF16, max_error=ALLOWED)
-    budget = ErrorBudget(config, lambda recipe: 1.5e-2 if recipe.needed[Quantity.LATENCY] == 1.0 else 5e-3)
+    budget = ErrorBudget(config, lambda recipe, tables: 1.5e-2 if recipe.needed[Quantity.LATENCY] == 1.0 else 5e-3)
     assert _seconds(budget, Tracer(plans)) == ([2.0], False)
 
 
 def test_where_nothing_keeps_it_there_is_no_front() -> None:
     assert _seconds(_budget(100.0), Tracer(PLANS[:2])) == ([], False)
     with pytest.raises(InfeasibleError):
-        front_within(_budget(1.0), UNLIMITED, TRADED, Tracer([]).find)
+        front_within(_budget(1.0), TABLES, UNLIMITED, TRADED, Tracer([]).find)
 
 
 def test_what_selection_learned_is_where_the_front_begins() -> None:

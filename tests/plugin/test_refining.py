@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 import pytest
 
 from sartor.config import Precision
+from sartor.error_budget import ErrorBudget, Selected
 from sartor.profiling import Profiled, Profiler
 from sartor.recipe import Recipe
 from sartor.refining import Refiner
+from sartor.time_budget import TimeBudget
 from sartor.tuning.in_place import InPlace
 from sartor.tuning.measurement import Measurement
-from sartor.tuning.selection.limits import UNLIMITED
+from sartor.tuning.selection.limits import UNLIMITED, Limits
+from sartor.tuning.tables import Tables
 from tests.plugin.selecting_fakes import FakeTuner, FrontOf, by_type, measurement, selector, tables_of, type_of, types
 
 UNIT = 1e-4
+
+Within = Callable[[Tables, Limits], Selected]
 
 
 @dataclass
@@ -28,11 +33,13 @@ class FakeProfiler:
         seconds: by task and descriptor, in place.
         mixing: what a network of several types takes besides.
         ran: all that were run, in that order.
+        error: of every network.
     """
 
     seconds: Callable[[str, str], float]
     mixing: float = 0.0
     ran: list[Recipe] = field(default_factory=list)
+    error: float | None = None
     build_seconds: float | None = None
 
     def run(self, recipes: Sequence[Recipe]) -> None:
@@ -41,7 +48,8 @@ class FakeProfiler:
     def run_of(self, recipe: Recipe) -> Measurement | None:
         if not any(recipe.is_same_as(each) for each in self.ran):
             return None
-        return measurement("net", sum(self.in_place(recipe, 0.0).layers.values()) + self._mixing(recipe))
+        seconds = sum(self.in_place(recipe, 0.0).layers.values()) + self._mixing(recipe)
+        return replace(measurement("net", seconds), error=self.error)
 
     def profile(self, recipes: Sequence[Recipe]) -> Profiled:
         self.run(recipes)
@@ -127,3 +135,51 @@ def test_what_was_run_and_lost_informs_the_next_selection(front_of: FrontOf) -> 
     found = Refiner(select.config, cast(Profiler, profiler), select).refine(tables, first[:1])
     assert types(found.recipe) == {"bf16", "f16"}
     assert found.plan.predicted == pytest.approx(found.profiled.seconds, rel=0.1)
+
+
+@dataclass
+class LearningBudget:
+    """Lets nothing narrow run until a plan that ran has shown that not all of an error reaches the outputs."""
+
+    told: list[float] = field(default_factory=list)
+
+    def anew(self) -> LearningBudget:
+        return self
+
+    def select(self, tables: Tables, limits: Limits, within: Within, most_exact: object) -> Selected:
+        if tables.passed < 1:
+            return within(tables, limits)
+        exact = {
+            key: {name: each for name, each in found.items() if type_of(name) == "f32"}
+            for key, found in tables.measured.items()
+        }
+        recipes, _ = within(replace(tables, measured=exact), limits)
+        return recipes, tables
+
+    def learned(self, tables: Tables, recipe: Recipe, measured: float) -> Tables:
+        self.told.append(measured)
+        return replace(tables, passed=0.5) if tables.passed == 1 else tables
+
+
+def test_a_plan_that_errs_less_than_expected_makes_way_for_a_faster_one(front_of: FrontOf) -> None:
+    alone, budget = by_type(f32=2 * UNIT, bf16=UNIT), LearningBudget()
+    select = selector(front_of("residual"), FakeTuner(), Precision.BF16)
+    select = replace(select, budget=cast(ErrorBudget, budget))
+    recipes, tables = select.select(tables_of(select.front, alone, "bf16"), UNLIMITED)
+    assert types(recipes[0]) == {"f32"}
+    profiler = FakeProfiler(alone, error=1e-3)
+    found = Refiner(select.config, cast(Profiler, profiler), select).refine(tables, recipes[:1])
+    assert budget.told[0] == 1e-3
+    assert types(found.recipe) == {"bf16"}
+    assert found.tables.passed == 0.5
+
+
+def test_with_no_time_left_nothing_is_learned(front_of: FrontOf) -> None:
+    alone, budget = by_type(f32=2 * UNIT, bf16=UNIT), LearningBudget()
+    select = selector(front_of("residual"), FakeTuner(), Precision.BF16)
+    select = replace(select, budget=cast(ErrorBudget, budget))
+    recipes, tables = select.select(tables_of(select.front, alone, "bf16"), UNLIMITED)
+    profiler = FakeProfiler(alone, error=1e-3)
+    over = TimeBudget(1e-9)
+    found = Refiner(select.config, cast(Profiler, profiler), select, over).refine(tables, recipes[:1])
+    assert (types(found.recipe), budget.told) == ({"f32"}, [])
