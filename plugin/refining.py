@@ -126,19 +126,22 @@ class Refiner:
         for _ in range(_LIMIT_ROUNDS):
             self.profiler.run(tried)
             self.profiler.verify(newest)
-            tighter = tightened(limits, newest, self.profiler.run_of(newest), self.config)
-            known = self._learned(tables, newest) if tighter is None else tables
-            if tighter is None and known is tables:
+            run = self.profiler.run_of(newest)
+            tighter = tightened(limits, newest, run, self.config)
+            known = self._learned(tables, newest)
+            were_hopeful = run is not None and run.status is Status.WRONG_RESULT and known.passed > tables.passed
+            if tighter is None and known.passed >= tables.passed:
+                tables = known
                 break
-            selected, tables = self._within(known, tighter or limits)
-            if not selected:
+            for each in [*([limits] if were_hopeful else []), tighter or limits]:
+                selected, tables = self._within(known, each)
+                if selected and not any(selected[0].is_same_as(other) for other in tried):
+                    break
+            else:
                 break
-            newest = selected[0]
-            if any(newest.is_same_as(each) for each in tried):
-                break
-            _LOG.info("selected again, what was run being known, under limits of %s", dict((tighter or limits).bounds))
+            _LOG.info("selected again, what was run being known, under limits of %s", dict(each.bounds))
+            newest, limits = selected[0], each
             tried.append(newest)
-            limits = tighter or limits
         self.profiler.run(tried)
         return tried, tables, limits
 
@@ -150,7 +153,7 @@ class Refiner:
             return self._last_resort(tables, limits), tables
 
     def _learned(self, tables: Tables, recipe: Recipe) -> Tables:
-        """The tables with what a plan that keeps to the limits shows of errors; the same if it shows nothing."""
+        """The tables with what a plan shows of errors; the same if it shows nothing."""
         run, budget = self.profiler.run_of(recipe), self.selector.budget
         if budget is None or run is None or run.error is None or recipe.plan.unsplit or not self._has_time():
             return tables

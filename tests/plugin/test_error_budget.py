@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from sartor.errors import InfeasibleError
 from sartor.front_job import Front, run_front
 from sartor.recipe import Recipe
 from sartor.sensitivities import Pair, Sensitivities
+from sartor.simulating import EXPECTED
 from sartor.tuning.error_measures import ErrorMeasure
 from sartor.tuning.plan import Plan
 from sartor.tuning.selection.limits import UNLIMITED, Limits, Quantity
@@ -104,8 +106,8 @@ def test_the_budget_is_kept_and_used_whatever_the_model_of_errors(factor: float,
         return float(factor * ALLOWED * (needed / solver.most) ** exponent)
 
     solver = Solver()
-    assert 0.7 * ALLOWED <= simulate(select(budget(simulate), solver)) <= ALLOWED
-    assert len(solver.bounds) <= 5
+    assert 0.8 * ALLOWED <= simulate(select(budget(simulate), solver)) <= ALLOWED
+    assert len(solver.bounds) <= 6
 
 
 def test_one_correction_is_enough_where_the_model_holds() -> None:
@@ -191,8 +193,9 @@ def test_what_rounds_on_the_way_counts_for_more(
     narrow = [pair for pair in known.usable(layer.task.key) if pair[0].dtype == "bf16"]
     assert {_is_winograd(variant) for variant, _ in narrow} == {True, False}
     for variant, measured in narrow:
-        assert known.error(layer, variant, measured) == pytest.approx(0.04 if _is_winograd(variant) else 0.004)
-        simulated = found.simulate(Recipe(PLAN, front.graph, {layer.name: variant}, {}), known)
+        everything = replace(known, passed=1.0)
+        assert everything.error(layer, variant, measured) == pytest.approx(0.04 if _is_winograd(variant) else 0.004)
+        simulated = found.simulate(Recipe(PLAN, front.graph, {layer.name: variant}, {}), everything)
         assert simulated == pytest.approx(expected if _is_winograd(variant) else 0.004)
 
 
@@ -207,31 +210,33 @@ def test_any_plan_may_run_only_if_the_least_exact_one_may(
     assert found.is_free == is_free
 
 
-def _learned(convolution: tuple[Front, Tables], is_winograd: bool, measured: float, allowed: float = 0.01) -> float:
-    """What share reaches the outputs by a plan of one layer that was to err by 0.04, or by 0.004 if it is exact."""
+def _learned(
+    convolution: tuple[Front, Tables], measured: float, allowed: float = 0.01, *, is_winograd: bool = True
+) -> float:
+    """What share reaches the outputs by a plan of a layer that errs by 0.004 times 1 to 10, or once if it is exact."""
     front, tables = convolution
     config = CompileConfig(precision=Precision.BF16, max_error=allowed)
     known, found = assess(tables, cast(Sensitivities, FakeSensitivities(config, front, 0.004)))
     assert found is not None
+    assert known.passed == EXPECTED
     (layer,) = front.graph.layers
     variants = [each for each, _ in known.usable(layer.task.key) if each.dtype == "bf16"]
     chosen = next(each for each in variants if _is_winograd(each) == is_winograd)
     recipe = Recipe(PLAN, front.graph, {layer.name: chosen}, {})
-    after = found.learned(known, recipe, measured)
-    assert measured <= found.simulate(recipe, after) or after is known
-    return after.passed
+    return found.learned(known, recipe, measured).passed
 
 
 def test_a_plan_that_runs_shows_what_share_of_its_variants_errors_counts(convolution: tuple[Front, Tables]) -> None:
-    assert _learned(convolution, True, 0.012) == pytest.approx(0.3)
-    assert _learned(convolution, True, 0.003) == 0.0
+    assert _learned(convolution, 0.013) == pytest.approx(0.3)
+    assert _learned(convolution, 0.003) == 0.0
+    assert _learned(convolution, 0.07) == 1.0
+    assert _learned(convolution, math.inf) == 1.0
 
 
-def test_a_plan_that_errs_as_expected_shows_nothing(convolution: tuple[Front, Tables]) -> None:
-    assert _learned(convolution, True, 0.039) == 1.0
-    assert _learned(convolution, True, 0.07) == 1.0
-    assert _learned(convolution, False, 0.001) == 1.0
+def test_a_plan_that_rounds_nothing_on_the_way_shows_nothing(convolution: tuple[Front, Tables]) -> None:
+    assert _learned(convolution, 0.001, is_winograd=False) == EXPECTED
+    assert _learned(convolution, 0.07, is_winograd=False) == EXPECTED
 
 
 def test_where_every_plan_may_run_nothing_is_learned(convolution: tuple[Front, Tables]) -> None:
-    assert _learned(convolution, True, 0.012, allowed=0.05) == 1.0
+    assert _learned(convolution, 0.013, allowed=0.05) == EXPECTED

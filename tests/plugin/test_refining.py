@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
@@ -15,7 +16,7 @@ from sartor.recipe import Recipe
 from sartor.refining import Refiner
 from sartor.time_budget import TimeBudget
 from sartor.tuning.in_place import InPlace
-from sartor.tuning.measurement import Measurement
+from sartor.tuning.measurement import Measurement, Status
 from sartor.tuning.selection.limits import UNLIMITED, Limits
 from sartor.tuning.tables import Tables
 from tests.plugin.selecting_fakes import FakeTuner, FrontOf, by_type, measurement, selector, tables_of, type_of, types
@@ -34,12 +35,14 @@ class FakeProfiler:
         mixing: what a network of several types takes besides.
         ran: all that were run, in that order.
         error: of every network.
+        allowed: networks that err by more are wrong.
     """
 
     seconds: Callable[[str, str], float]
     mixing: float = 0.0
     ran: list[Recipe] = field(default_factory=list)
-    error: float | None = None
+    error: Callable[[Recipe], float] | None = None
+    allowed: float = math.inf
     build_seconds: float | None = None
 
     def run(self, recipes: Sequence[Recipe]) -> None:
@@ -49,11 +52,16 @@ class FakeProfiler:
         if not any(recipe.is_same_as(each) for each in self.ran):
             return None
         seconds = sum(self.in_place(recipe, 0.0).layers.values()) + self._mixing(recipe)
-        return replace(measurement("net", seconds), error=self.error)
+        if self.error is None:
+            return measurement("net", seconds)
+        error = self.error(recipe)
+        status = Status.OK if error <= self.allowed else Status.WRONG_RESULT
+        return replace(measurement("net", seconds), error=error, status=status)
 
     def profile(self, recipes: Sequence[Recipe]) -> Profiled:
         self.run(recipes)
-        runs = [(run.time, recipe) for recipe in recipes if (run := self.run_of(recipe)) is not None]
+        found = [(self.run_of(recipe), recipe) for recipe in recipes]
+        runs = [(run.time, recipe) for run, recipe in found if run is not None and run.status is Status.OK]
         seconds, best = min(runs, key=lambda pair: pair[0])
         return Profiled(best, seconds, error=None, baseline=None)
 
@@ -139,8 +147,14 @@ def test_what_was_run_and_lost_informs_the_next_selection(front_of: FrontOf) -> 
 
 @dataclass
 class LearningBudget:
-    """Lets nothing narrow run until a plan that ran has shown that not all of an error reaches the outputs."""
+    """Lets nothing narrow run if all of an error is expected to reach the outputs.
 
+    Attributes:
+        shown: what share does, as the first plan shows.
+        told: errors of plans that ran.
+    """
+
+    shown: float = 0.5
     told: list[float] = field(default_factory=list)
 
     def anew(self) -> LearningBudget:
@@ -158,7 +172,7 @@ class LearningBudget:
 
     def learned(self, tables: Tables, recipe: Recipe, measured: float) -> Tables:
         self.told.append(measured)
-        return replace(tables, passed=0.5) if tables.passed == 1 else tables
+        return replace(tables, passed=self.shown) if len(self.told) == 1 else tables
 
 
 def test_a_plan_that_errs_less_than_expected_makes_way_for_a_faster_one(front_of: FrontOf) -> None:
@@ -167,7 +181,7 @@ def test_a_plan_that_errs_less_than_expected_makes_way_for_a_faster_one(front_of
     select = replace(select, budget=cast(ErrorBudget, budget))
     recipes, tables = select.select(tables_of(select.front, alone, "bf16"), UNLIMITED)
     assert types(recipes[0]) == {"f32"}
-    profiler = FakeProfiler(alone, error=1e-3)
+    profiler = FakeProfiler(alone, error=lambda recipe: 1e-3)
     found = Refiner(select.config, cast(Profiler, profiler), select).refine(tables, recipes[:1])
     assert budget.told[0] == 1e-3
     assert types(found.recipe) == {"bf16"}
@@ -179,7 +193,28 @@ def test_with_no_time_left_nothing_is_learned(front_of: FrontOf) -> None:
     select = selector(front_of("residual"), FakeTuner(), Precision.BF16)
     select = replace(select, budget=cast(ErrorBudget, budget))
     recipes, tables = select.select(tables_of(select.front, alone, "bf16"), UNLIMITED)
-    profiler = FakeProfiler(alone, error=1e-3)
+    profiler = FakeProfiler(alone, error=lambda recipe: 1e-3)
     over = TimeBudget(1e-9)
     found = Refiner(select.config, cast(Profiler, profiler), select, over).refine(tables, recipes[:1])
     assert (types(found.recipe), budget.told) == ({"f32"}, [])
+
+
+@pytest.mark.parametrize("shown", [1.0, 0.5])
+def test_a_plan_that_errs_more_than_hoped_makes_way_for_a_more_exact_one(front_of: FrontOf, shown: float) -> None:
+    """As is known of what reaches the outputs then, or under tighter limits if that does not explain it."""
+    alone, budget = by_type(f32=2 * UNIT, bf16=UNIT), LearningBudget(shown)
+    select = selector(front_of("residual"), FakeTuner(), Precision.BF16)
+    select = replace(select, budget=cast(ErrorBudget, budget))
+    tables = tables_of(select.front, alone, "bf16")
+    rounding = {(each.name, "bf16"): 1e-3 for each in select.front.graph.layers}
+    recipes, tables = select.select(replace(tables, rounding=rounding, passed=0.2), UNLIMITED)
+    assert types(recipes[0]) == {"bf16"}
+
+    def error(recipe: Recipe) -> float:
+        return 0.012 if types(recipe) == {"bf16"} else 0.0
+
+    profiler = FakeProfiler(alone, error=error, allowed=0.01)
+    found = Refiner(select.config, cast(Profiler, profiler), select).refine(tables, recipes[:1])
+    assert budget.told[0] == 0.012
+    assert types(found.recipe) == ({"f32"} if shown == 1.0 else {"f32", "bf16"})
+    assert len(profiler.ran) > 1

@@ -83,7 +83,9 @@ class _Tracer(Assembler):
             self._trace.touch(self._trace.reads, memory, offset, count)
         return self._some
 
-    def load_as_stored(self, memory: ir.Value, offset: Index, count: int, present: Condition = True) -> ir.Value:
+    def load_as_stored(
+        self, memory: ir.Value, offset: Index, count: int, present: Condition = True, size: int | None = None
+    ) -> ir.Value:
         self.load(memory, offset, count, present)
         return self.splat(ir.FloatAttr.get(ir.MemRefType(memory.type).element_type, 1.0))
 
