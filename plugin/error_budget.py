@@ -67,9 +67,9 @@ def assess(tables: Tables, sensitivities: Sensitivities) -> tuple[Tables, ErrorB
     _LOG.info("all layers in the narrowest types together err by %.2g, %g is allowed", error, config.allowed_error)
     rounding = sensitivities.contributions(pairs, roughly=free)
     known = replace(tables, rounding=_with_children(graph, _with_fusions(graph, rounding)))
-    # Where nothing will be simulated, all that variants err alone counts.
     free = free and grown(error, config.error_measure, most_growth(graph, known, narrowest)) <= most
-    expected = replace(known, passed=EXPECTED)
+    # Where every plan may run, none is asked what it shows, and all that variants err alone counts.
+    expected = known if free else replace(known, passed=EXPECTED)
     return expected, ErrorBudget(config, partial(simulated, sensitivities), is_free=free)
 
 
@@ -141,7 +141,7 @@ class ErrorBudget:
 
     Attributes:
         config: says what is allowed.
-        simulate: the error of a plan.
+        simulate: the error of a plan by some tables.
         is_free: whether every plan keeps to it, as all layers in their narrowest types together do.
     """
 
@@ -169,7 +169,11 @@ class ErrorBudget:
         return moved(recipe.needed[Quantity.ERROR], self.config.error_measure, ratio)
 
     def learned(self, tables: Tables, recipe: Recipe, measured: float) -> Tables:
-        """The tables with what a plan that errs by ``measured`` shows; the same if it shows nothing, or all may run."""
+        """The tables with what a plan that errs by ``measured`` shows; the same if it shows nothing, or all may run.
+
+        Raises:
+            UsageError, CompileError: as ``Sensitivities.together``.
+        """
         if self.is_free:
             return tables
         found = learned(tables, recipe, self.simulate(recipe, tables), measured, self.config.error_measure)

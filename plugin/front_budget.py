@@ -38,7 +38,7 @@ def front_within(
 
     Args:
         budget: simulates plans.
-        tables: by which.
+        tables: by which it does.
         limits: what they must keep to besides.
         quantities: that are traded for each other.
         find: the front within limits.

@@ -82,7 +82,7 @@ class Refiner:
             LimitError: if those that are right take too much memory, or none is as exact as the user wants.
         """
         tried, tables, limits = self._keeping_limits(tables, recipes)
-        newest = tried[-1] if len(tried) > len(recipes) else recipes[0]
+        newest = next(filter(self._ran, reversed(tried[len(recipes) :])), recipes[0])
         found = InPlace()
         profiled = self.profiler.profile(tried)
         # Memory is what it is, alone or in place.
@@ -121,29 +121,57 @@ class Refiner:
         return [best, *single], replace(tables, adapts={**placed.adapts, **tables.adapts})
 
     def _keeping_limits(self, tables: Tables, recipes: Sequence[Recipe]) -> tuple[list[Recipe], Tables, Limits]:
-        """Everything that was run until a plan kept in fact what it kept by the tables, and under which limits."""
+        """Everything that was run until a plan kept in fact what it kept by the tables, and under which limits.
+
+        A plan that shows that less of what its variants err alone counts than was expected may be followed by a faster.
+        """
         tried, newest, limits = list(recipes), recipes[0], self.config.limits
         for _ in range(_LIMIT_ROUNDS):
             self.profiler.run(tried)
             self.profiler.verify(newest)
-            run = self.profiler.run_of(newest)
-            tighter = tightened(limits, newest, run, self.config)
-            known = self._learned(tables, newest)
-            were_hopeful = run is not None and run.status is Status.WRONG_RESULT and known.passed > tables.passed
-            if tighter is None and known.passed >= tables.passed:
-                tables = known
+            before, tables = tables, self._learned(tables, newest)
+            if tables.passed != before.passed:
+                # It was of other sums.
+                limits = replace(limits, error=self.config.limits.error)
+            again, tables = self._again(before, tables, newest, limits)
+            if again is None or any(again[0].is_same_as(each) for each in tried):
                 break
-            for each in [*([limits] if were_hopeful else []), tighter or limits]:
-                selected, tables = self._within(known, each)
-                if selected and not any(selected[0].is_same_as(other) for other in tried):
-                    break
-            else:
-                break
-            _LOG.info("selected again, what was run being known, under limits of %s", dict(each.bounds))
-            newest, limits = selected[0], each
+            newest, limits = again
+            _LOG.info("selected again, what was run being known, under limits of %s", dict(limits.bounds))
             tried.append(newest)
         self.profiler.run(tried)
         return tried, tables, limits
+
+    def _again(
+        self, before: Tables, tables: Tables, newest: Recipe, limits: Limits
+    ) -> tuple[tuple[Recipe, Limits] | None, Tables]:
+        """A plan to run after one that breaks limits, or shows that faster ones keep to them; and under which.
+
+        Args:
+            before: by which it was selected.
+            tables: with what it showed.
+            newest: the plan.
+            limits: that count by these tables.
+        """
+        run = self.profiler.run_of(newest)
+        is_wrong = run is not None and run.status is Status.WRONG_RESULT
+        tighter = tightened(limits, newest, run, self.config)
+        if tables.passed != before.passed and (is_wrong or tables.passed < before.passed):
+            bounds = replace(tighter or limits, error=limits.error)
+            selected, tables = self._within(tables, bounds)
+            if not (is_wrong and selected and selected[0].is_same_as(newest)):
+                is_better = selected and (is_wrong or tighter or self._is_faster(selected[0], newest, tables))
+                return ((selected[0], bounds) if is_better else None), tables
+            # What it showed does not rule it out; these are its sums by what it showed.
+            newest, tighter = selected[0], tightened(bounds, selected[0], run, self.config)
+        if tighter is None:
+            return None, tables
+        selected, tables = self._within(tables, tighter)
+        return ((selected[0], tighter) if selected else None), tables
+
+    def _is_faster(self, recipe: Recipe, other: Recipe, tables: Tables) -> bool:
+        """Whether a plan promises to be faster than another by the same tables."""
+        return self._promise(recipe, tables) < _WORTHWHILE * self._promise(other, tables)
 
     def _within(self, tables: Tables, limits: Limits) -> tuple[list[Recipe], Tables]:
         """Plans within limits, or the last resort."""
@@ -197,7 +225,7 @@ class Refiner:
         """Whether a plan is new, and promises to be faster than the best so far by the same tables."""
         if any(recipe.is_same_as(each) for each in tried):
             return False
-        return self._promise(recipe, tables) < _WORTHWHILE * self._promise(profiled.recipe, tables)
+        return self._is_faster(recipe, profiled.recipe, tables)
 
     def _promise(self, recipe: Recipe, tables: Tables) -> float:
         """Seconds of an inference, of the first if that is what counts."""

@@ -7,6 +7,7 @@ is run; until then it is what it was for VGG-16.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -17,7 +18,7 @@ from sartor.permitted import narrower_type
 from sartor.recipe import Recipe
 from sartor.rounding import BF16, F16, I8
 from sartor.sensitivities import Sensitivities
-from sartor.tuning.error_measures import ErrorMeasure
+from sartor.tuning.error_measures import ErrorMeasure, MeasureKind
 from sartor.tuning.error_sum import grown, joined
 from sartor.tuning.tables import Tables
 
@@ -30,6 +31,7 @@ EXPECTED = 0.2
 _STEPS = 20
 # A plan that errs by less of it tells nothing about what variants err besides.
 _TELLING = 1.05
+_TELLING_MEASURES = (MeasureKind.RELATIVE, MeasureKind.COSINE)
 # What a plan errs by on other samples, or with other variants of the same kind.
 _MARGIN = 1.05
 
@@ -67,7 +69,10 @@ def simulated(sensitivities: Sensitivities, recipe: Recipe, tables: Tables) -> f
 
 
 def learned(tables: Tables, recipe: Recipe, error: float, measured: float, measure: ErrorMeasure) -> Tables:
-    """The tables with the share of what variants err besides that explains what a plan errs by; the same if none does.
+    """The tables with the share of what variants err besides that explains what a plan errs by; all, if not all does.
+
+    They stay as they are if the plan's variants err by nothing besides, or its errors are none, or of a measure that is
+    blind to small ones.
 
     Args:
         tables: by which the plan was selected.
@@ -76,6 +81,8 @@ def learned(tables: Tables, recipe: Recipe, error: float, measured: float, measu
         measured: what it errs by.
         measure: of both.
     """
+    if not (error > 0 and 0 < measured < math.inf and measure.kind in _TELLING_MEASURES):
+        return tables
     before = _growth_of(recipe, tables)
     least, most = (_growth_of(recipe, replace(tables, passed=each)) for each in (0.0, 1.0))
     if most < _TELLING * least:
@@ -85,16 +92,6 @@ def learned(tables: Tables, recipe: Recipe, error: float, measured: float, measu
         if grown(error, measure, _growth_of(recipe, changed) / before) >= _MARGIN * measured:
             return changed
     return replace(tables, passed=1.0)
-
-
-def _growth_of(recipe: Recipe, tables: Tables) -> float:
-    """How many times as much as by rounding alone a plan errs."""
-    rounded, computed = [], []
-    for layer in recipe.graph.layers:
-        variant = recipe.variants[layer.name]
-        rounded.append(tables.rounding.get((layer.name, variant.dtype), 0.0))
-        computed.append(tables.contribution(layer, variant) or 0.0)
-    return _growth(rounded, computed)
 
 
 def most_growth(graph: LayerGraph, tables: Tables, narrowest: Mapping[str, str]) -> float:
@@ -109,6 +106,16 @@ def most_growth(graph: LayerGraph, tables: Tables, narrowest: Mapping[str, str])
         rounded.append(known.get(narrowest.get(name, ""), 0.0))
         computed.append(max(each * tables.most_excess(key, dtype) for dtype, each in known.items() for key in own))
     return max(_growth(rounded, computed), 1.0)
+
+
+def _growth_of(recipe: Recipe, tables: Tables) -> float:
+    """How many times as much as by rounding alone a plan errs."""
+    rounded, computed = [], []
+    for layer in recipe.graph.layers:
+        variant = recipe.variants[layer.name]
+        rounded.append(tables.rounding.get((layer.name, variant.dtype), 0.0))
+        computed.append(tables.contribution(layer, variant) or 0.0)
+    return _growth(rounded, computed)
 
 
 def _growth(rounded: Sequence[float], computed: Sequence[float]) -> float:

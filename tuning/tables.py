@@ -36,8 +36,7 @@ class Tables:
         loading: bytes per second that are read from a file for the first time; None if not measured.
         rounding: relative error of the network's outputs if one layer computes in a narrower type, by the layer's name
             and the type.
-        passed: share of what variants err alone beside that which reaches the outputs: all of it, until a network that
-            was run shows less.
+        passed: share of what variants err alone beside that which reaches the outputs.
     """
 
     variants: Mapping[str, tuple[Variant, ...]]

@@ -117,7 +117,8 @@ class Assembler(ControlFlow):
         if memory in self._scales:
             zero = vector.broadcast(kind, self._scales[memory].number)
         else:
-            zero = arith.constant(kind, ir.DenseElementsAttr.get_splat(kind, _zero(element)))
+            attribute = ir.DenseElementsAttr.get_splat(kind, _zero(element))
+            zero = self.splat(_zero(element)) if size == self.lanes else arith.constant(kind, attribute)
         return vector.maskedload(kind, memory, [self.value(offset)], self._mask(count, present, size), zero)
 
     def load_floats(self, memory: ir.Value, offset: Index) -> ir.Value:
@@ -125,7 +126,7 @@ class Assembler(ControlFlow):
         return self.load_words(memory, offset, self.vector_type(ir.F32Type.get()))
 
     def store_floats(self, stored: ir.Value, memory: ir.Value, offset: Index) -> None:
-        """Write a vector of f32, or of as many bytes, among numbers of another type."""
+        """Write a vector of f32 among numbers of another type."""
         self.store_words(stored, memory, offset)
 
     def load_words(self, memory: ir.Value, offset: Index, kind: ir.VectorType) -> ir.Value:
@@ -133,7 +134,7 @@ class Assembler(ControlFlow):
         return vector.bitcast(kind, vector.load(_as_stored(kind, memory), memory, [self.value(offset)]))
 
     def store_words(self, stored: ir.Value, memory: ir.Value, offset: Index) -> None:
-        """Write such a vector, or a scalar."""
+        """Write such a vector, or a scalar, among these."""
         if not isinstance(stored.type, ir.VectorType):
             stored = vector.broadcast(ir.VectorType.get([1], stored.type), stored)
         kind = _as_stored(ir.VectorType(stored.type), memory)

@@ -18,7 +18,8 @@ from sartor.codegen.kernels.tiling import Sizes
 from sartor.codegen.winograd import Transforms, transforms
 
 _FLOAT_BYTES = 4
-_SHORT_BYTES = 2
+SHORT_BYTES = 2
+"""Of an encoded whole number before it is scaled."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ class Winograd:
     @property
     def transforms(self) -> tuple[Transforms, Transforms]:
         """Along H and W."""
-        rounded = self.factors.group > 1
+        rounded = self.factors.group > 1 and not self.is_whole
         sizes = ((self.tiling.height, self.rows.kernel), (self.tiling.width, self.columns.kernel))
         rows, columns = (transforms(tile, kernel, rounded=rounded) for tile, kernel in sizes)
         return rows, columns
@@ -197,7 +198,7 @@ class Winograd:
     @property
     def short_row(self) -> int:
         """Elements of the workspace per point of it."""
-        return (-(-_SHORT_BYTES * self.depth // self._register) + 1) * self._register
+        return (-(-SHORT_BYTES * self.depth // self._register) + 1) * self._register
 
     @property
     def largest(self) -> int:

@@ -139,7 +139,7 @@ class _Writer:
         for spot, total in enumerate(totals):
             row, each = divmod(spot, tiling.vectors)
             place = (row * of.panel + each * of.lanes) * of.float_size
-            asm.store_floats(total, self._space, asm.add(target, place))
+            asm.store_words(total, self._space, asm.add(target, place))
 
     def _decode(self, panel: Index, first: Index, end: Index) -> None:
         asm = self._asm

@@ -14,6 +14,7 @@ from sartor.codegen.kernels.winograd import Winograd, WinogradTiling
 from sartor.codegen.layer import TensorType
 from sartor.codegen.machine import Machine
 from sartor.codegen.packing import PadTo, Quantise, Reshape, Round, Step, Transpose, WinogradFilter
+from sartor.codegen.winograd import MOST_POINTS_OF_WHOLE
 from sartor.codegen.winograd_tiles import OutputTile
 
 _RESIDENT_BYTES = 1 << 20
@@ -24,6 +25,7 @@ _STREAMED_BYTES = 1 << 22
 _LEAST_GROUPS = 2
 _MANY_GROUPS = 8
 _FLOAT_BYTES = 4
+_LANES_OF_512 = 16
 
 
 def winograd_form(
@@ -38,7 +40,12 @@ def winograd_form(
     batches, channels, *_ = convolution.result.shape
     depth, panel = convolution.filter.shape[1], tiling.vectors * layer.lanes
     tile = OutputTile(tiling.height, tiling.width)
-    packing = _packing(convolution, tile, panel, element)
+    if element is not None and element.is_quantised:
+        if layer.lanes != _LANES_OF_512:
+            raise ValueError("whole numbers are encoded in vectors of 64 bytes")
+        packing = _whole_packing(convolution, tile, panel, element.group)
+    else:
+        packing = _packing(convolution, tile, panel, element)
     read = convolution_operands(layer, convolution, packing)
     rows, columns = read.axes
     return Winograd(
@@ -58,40 +65,47 @@ def winograd_form(
 
 
 def _packing(convolution: Convolution, tile: OutputTile, panel: int, element: DotElement | None) -> tuple[Step, ...]:
-    """From ``[OC, IC, KH, KW]`` to ``[panel, point, IC / group, channel, group]``, filled up with zeros.
-
-    Raises:
-        ValueError: if there are too many products of whole numbers for a sum.
-    """
+    """From ``[OC, IC, KH, KW]`` to ``[panel, point, IC / group, channel, group]``, filled up with zeros."""
     channels, depth = convolution.filter.shape[:2]
     panels, points = -(-channels // panel), tile.points(convolution)
     group = 1 if element is None else element.group
     steps = -(-depth // group)
-    sizes = (tile.height, tile.width)
-    if element is not None and element.is_quantised:
-        if depth > MOST_PRODUCTS:
-            raise ValueError(f"sums of {depth} products may exceed 32 bits")
-        packed = (
-            PadTo((steps * group, panels * points * panel)),
-            Reshape((steps, group, panels, points, panel)),
-            Transpose((2, 3, 0, 4, 1)),
-        )
-        return (
-            WinogradFilter(sizes),
-            Reshape((points, depth, channels)),
-            PadTo((points, depth, panels * panel)),
-            Reshape((points, depth, panels, panel)),
-            Transpose((1, 2, 0, 3)),
-            Reshape((depth, panels * points * panel)),
-            Quantise(1, points * panel, packed),
-        )
     return (
-        WinogradFilter(sizes, rounded=element is not None),
+        WinogradFilter((tile.height, tile.width), rounded=element is not None),
         Reshape((points, depth, channels)),
         PadTo((points, steps * group, panels * panel)),
         Reshape((points, steps, group, panels, panel)),
         Transpose((3, 0, 1, 4, 2)),
         *(() if element is None else (Round(element.dtype),)),
+    )
+
+
+def _whole_packing(convolution: Convolution, tile: OutputTile, panel: int, group: int) -> tuple[Step, ...]:
+    """The same in 8 bits, with a scale for each point and channel.
+
+    Raises:
+        ValueError: if tiles are encoded by more than sums and differences, or there are too many products for a sum.
+    """
+    channels, depth, *taps = convolution.filter.shape
+    sides = [size + each - 1 for size, each in zip((tile.height, tile.width), taps, strict=True)]
+    if max(sides) > MOST_POINTS_OF_WHOLE:
+        raise ValueError(f"tiles of {sides[0]}x{sides[1]} pixels are encoded by more than sums and differences")
+    if depth > MOST_PRODUCTS:
+        raise ValueError(f"sums of {depth} products may exceed 32 bits")
+    panels, points, steps = -(-channels // panel), tile.points(convolution), -(-depth // group)
+    packed = (
+        PadTo((steps * group, panels * points * panel)),
+        Reshape((steps, group, panels, points, panel)),
+        Transpose((2, 3, 0, 4, 1)),
+    )
+    return (
+        WinogradFilter((tile.height, tile.width)),
+        Reshape((points, depth, channels)),
+        PadTo((points, depth, panels * panel)),
+        Reshape((points, depth, panels, panel)),
+        Transpose((1, 2, 0, 3)),
+        Reshape((depth, panels * points * panel)),
+        Quantise(1, points * panel, packed),
     )
 
 

@@ -12,17 +12,16 @@ from __future__ import annotations
 from sartor.codegen.iree_compiler import arith, ir, llvm, vector
 from sartor.codegen.kernels.assembler import Assembler
 from sartor.codegen.kernels.index_arithmetic import Condition, Index
-from sartor.codegen.kernels.winograd import Winograd
+from sartor.codegen.kernels.winograd import SHORT_BYTES, Winograd
 from sartor.codegen.kernels.winograd_transform import Decoder, Encoder
 
 _BYTE, _SHORT, _WORD = 8, 16, 32
 _SIGN = 1 << (_BYTE - 1)
 _SCALES, _SUMS = range(2)
-# Rounds a product of numbers of 16 bits that is divided by this.
-_ROUNDED_PRODUCT = {16: "llvm.x86.avx512.pmul.hr.sw.512", 8: "llvm.x86.avx2.pmul.hr.sw"}
+# Factors of 16 bits are fractions of this, by which their product with numbers of 16 bits is divided, and rounded.
 _DIVISOR = 1 << (_SHORT - 1)
+_PRODUCT = "llvm.x86.avx512.pmul.hr.sw.512"
 _MOST = _SIGN - 1
-_SHORT_BYTES = 2
 _REAL = ir.F32Type.get
 
 
@@ -44,7 +43,7 @@ class WholeEncoder(Encoder):
 
     @property
     def _step(self) -> int:
-        return _SHORT_BYTES * self._lanes
+        return SHORT_BYTES * self._lanes
 
     @property
     def _point(self) -> int:
@@ -69,12 +68,12 @@ class WholeEncoder(Encoder):
         self._keep(arith.maxsi(self._kept(place), size), place)
 
     def _choose(self, scales: Index) -> None:
-        """What numbers of each point are multiplied by, 16 bits before the point, and what the results stand for."""
+        """What numbers of each point are multiplied by, as fractions of 16 bits, and what the results stand for."""
         of, asm = self._of, self._asm
         short, size = ir.IntegerType.get_signless(_SHORT), of.lanes * of.float_size
         for point in range(of.points):
             largest = vector.reduction(short, vector.CombiningKind.MAXSI, self._kept(self._place_of_largest(point)))
-            asm.store_words(largest, self._space, asm.add(self._start, of.multipliers + point * _SHORT_BYTES))
+            asm.store_words(largest, self._space, asm.add(self._start, of.multipliers + point * SHORT_BYTES))
         kind, real = ir.VectorType.get([of.lanes], short), asm.vector_type(_REAL())
         most, unit, inverse, one = (
             asm.splat(ir.FloatAttr.get(_REAL(), each))
@@ -90,16 +89,15 @@ class WholeEncoder(Encoder):
     def _scaled(self, point: Index, target: Index) -> None:
         of, asm = self._of, self._asm
         source = asm.add(self._start, of.shorts, asm.mul(point, of.short_row))
-        place = asm.add(self._start, of.multipliers, asm.mul(point, _SHORT_BYTES))
+        place = asm.add(self._start, of.multipliers, asm.mul(point, SHORT_BYTES))
         one = asm.load_words(self._space, place, ir.VectorType.get([1], ir.IntegerType.get_signless(_SHORT)))
         factor = vector.broadcast(self._vectors_of(_SHORT), one)
 
         def every(index: Index) -> None:
-            kind, name = factor.type, _ROUNDED_PRODUCT[of.lanes]
             value = self._kept(asm.add(source, asm.mul(index, self._step)))
-            value = llvm.call_intrinsic(kind, name, [value, factor], [], [])
+            value = llvm.call_intrinsic(factor.type, _PRODUCT, [value, factor], [], [])
             value = arith.trunci(self._vectors_of(_BYTE), arith.xori(value, self._splat(_SIGN)))
-            vector.store(value, self._space, [asm.value(asm.add(target, asm.mul(index, self._lanes)))])
+            asm.store_all(value, self._space, asm.add(target, asm.mul(index, self._lanes)), self._lanes)
 
         asm.repeat(0, -(-of.depth // self._lanes), 1, every)
 
@@ -108,10 +106,10 @@ class WholeEncoder(Encoder):
         return asm.add(self._start, of.largest, asm.mul(point, of.lanes * of.float_size))
 
     def _keep(self, value: ir.Value, place: Index) -> None:
-        self._asm.store_floats(value, self._space, place)
+        self._asm.store_words(value, self._space, place)
 
     def _kept(self, place: Index) -> ir.Value:
-        return vector.bitcast(self._vectors_of(_SHORT), self._asm.load_floats(self._space, place))
+        return self._asm.load_words(self._space, place, self._vectors_of(_SHORT))
 
     def _vectors_of(self, bits: int) -> ir.VectorType:
         return ir.VectorType.get([self._lanes], ir.IntegerType.get_signless(bits))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sartor.codegen.convolution import Convolution
-from sartor.codegen.kernels.factors import DotElement
+from sartor.codegen.kernels.factors import BFLOAT_DOTS, DotElement
 from sartor.codegen.kernels.image_layer import ImageLayer
 from sartor.codegen.kernels.image_routine import ImageRoutine
 from sartor.codegen.kernels.kernel_layer import KernelCode
@@ -68,11 +68,11 @@ class FusedWinograd(ImageRoutine[Convolution]):
         """Why the routine is not offered for what the CPU has, None if it is."""
         if self.storage is not None and machine.refusal(BFLOAT.feature) is None:
             return Rejected("the matrix unit multiplies faster than this saves")
-        if self.element is not None and not self.element.is_quantised:
-            return self.element.refusal(machine)
+        refused = None if self.element is None else self.element.refusal(machine)
+        if refused is not None or self.storage is None or self.element == BFLOAT_DOTS:
+            return refused
         # Without it LLVM loads pixels at the edge of an image one by one where they are narrow.
-        refused = None if self.storage is None else machine.refusal(_MASKS_NARROW)
-        return refused if self.element is None else refused or self.element.refusal(machine)
+        return machine.refusal(_MASKS_NARROW)
 
     def code(
         self, images: ImageLayer, subject: Convolution, parameters: Parameters

@@ -211,14 +211,20 @@ def test_any_plan_may_run_only_if_the_least_exact_one_may(
 
 
 def _learned(
-    convolution: tuple[Front, Tables], measured: float, allowed: float = 0.01, *, is_winograd: bool = True
+    convolution: tuple[Front, Tables],
+    measured: float,
+    allowed: float = 0.01,
+    *,
+    is_winograd: bool = True,
+    measure: str = "relative",
 ) -> float:
     """What share reaches the outputs by a plan of a layer that errs by 0.004 times 1 to 10, or once if it is exact."""
     front, tables = convolution
-    config = CompileConfig(precision=Precision.BF16, max_error=allowed)
+    kind = ErrorMeasure.parse(measure)
+    config = CompileConfig(precision=Precision.BF16, max_error=allowed, error_measure=kind)
     known, found = assess(tables, cast(Sensitivities, FakeSensitivities(config, front, 0.004)))
     assert found is not None
-    assert known.passed == EXPECTED
+    assert known.passed == (1.0 if found.is_free else EXPECTED)
     (layer,) = front.graph.layers
     variants = [each for each, _ in known.usable(layer.task.key) if each.dtype == "bf16"]
     chosen = next(each for each in variants if _is_winograd(each) == is_winograd)
@@ -230,7 +236,19 @@ def test_a_plan_that_runs_shows_what_share_of_its_variants_errors_counts(convolu
     assert _learned(convolution, 0.013) == pytest.approx(0.3)
     assert _learned(convolution, 0.003) == 0.0
     assert _learned(convolution, 0.07) == 1.0
-    assert _learned(convolution, math.inf) == 1.0
+
+
+@pytest.mark.parametrize("measured", [0.0, math.inf, math.nan])
+def test_errors_that_say_nothing_show_nothing(convolution: tuple[Front, Tables], measured: float) -> None:
+    assert _learned(convolution, measured) == EXPECTED
+
+
+def test_measures_that_are_blind_to_small_errors_show_nothing(convolution: tuple[Front, Tables]) -> None:
+    assert _learned(convolution, 0.5, measure="top1") == EXPECTED
+
+
+def test_the_cosine_distance_grows_by_the_square(convolution: tuple[Front, Tables]) -> None:
+    assert _learned(convolution, 0.004 * 3.2**2, measure="cosine") == pytest.approx(0.3)
 
 
 def test_a_plan_that_rounds_nothing_on_the_way_shows_nothing(convolution: tuple[Front, Tables]) -> None:
@@ -239,4 +257,4 @@ def test_a_plan_that_rounds_nothing_on_the_way_shows_nothing(convolution: tuple[
 
 
 def test_where_every_plan_may_run_nothing_is_learned(convolution: tuple[Front, Tables]) -> None:
-    assert _learned(convolution, 0.013, allowed=0.05) == EXPECTED
+    assert _learned(convolution, 0.013, allowed=0.05) == 1.0

@@ -34,6 +34,7 @@ class FakeProfiler:
         seconds: by task and descriptor, in place.
         mixing: what a network of several types takes besides.
         ran: all that were run, in that order.
+        timed: all whose layers were timed in place.
         error: of every network.
         allowed: networks that err by more are wrong.
     """
@@ -41,6 +42,7 @@ class FakeProfiler:
     seconds: Callable[[str, str], float]
     mixing: float = 0.0
     ran: list[Recipe] = field(default_factory=list)
+    timed: list[Recipe] = field(default_factory=list)
     error: Callable[[Recipe], float] | None = None
     allowed: float = math.inf
     build_seconds: float | None = None
@@ -51,7 +53,7 @@ class FakeProfiler:
     def run_of(self, recipe: Recipe) -> Measurement | None:
         if not any(recipe.is_same_as(each) for each in self.ran):
             return None
-        seconds = sum(self.in_place(recipe, 0.0).layers.values()) + self._mixing(recipe)
+        seconds = sum(self._in_place(recipe).layers.values()) + self._mixing(recipe)
         if self.error is None:
             return measurement("net", seconds)
         error = self.error(recipe)
@@ -69,6 +71,10 @@ class FakeProfiler:
         return True
 
     def in_place(self, recipe: Recipe, seconds: float) -> InPlace:
+        self.timed.append(recipe)
+        return self._in_place(recipe)
+
+    def _in_place(self, recipe: Recipe) -> InPlace:
         chosen = [(each.task.key, recipe.variants[each.name].descriptor) for each in recipe.graph.layers]
         return InPlace({each: self.seconds(*each) for each in chosen})
 
@@ -218,3 +224,16 @@ def test_a_plan_that_errs_more_than_hoped_makes_way_for_a_more_exact_one(front_o
     assert budget.told[0] == 0.012
     assert types(found.recipe) == ({"f32"} if shown == 1.0 else {"f32", "bf16"})
     assert len(profiler.ran) > 1
+
+
+def test_a_faster_plan_that_errs_too_much_leaves_the_first_to_be_refined(front_of: FrontOf) -> None:
+    alone, budget = by_type(f32=2 * UNIT, bf16=UNIT), LearningBudget()
+    select = selector(front_of("residual"), FakeTuner(), Precision.BF16)
+    select = replace(select, budget=cast(ErrorBudget, budget))
+    recipes, tables = select.select(tables_of(select.front, alone, "bf16"), UNLIMITED)
+    profiler = FakeProfiler(alone, error=lambda recipe: 0.1 if "bf16" in types(recipe) else 0.0, allowed=0.01)
+    found = Refiner(select.config, cast(Profiler, profiler), select).refine(tables, recipes[:1])
+    assert [types(each) for each in profiler.ran[:2]] == [{"f32"}, {"bf16"}]
+    assert types(found.recipe) == {"f32"}
+    # While it is refined, and in the end.
+    assert sum(each.is_same_as(recipes[0]) for each in profiler.timed) > 1

@@ -89,11 +89,11 @@ class _Tracer(Assembler):
         self.load(memory, offset, count, present)
         return self.splat(ir.FloatAttr.get(ir.MemRefType(memory.type).element_type, 1.0))
 
-    def load_floats(self, memory: ir.Value, offset: Index) -> ir.Value:
-        return self.load(memory, offset, self._register_of(memory).shape[0])
+    def load_words(self, memory: ir.Value, offset: Index, kind: ir.VectorType) -> ir.Value:
+        return self.load(memory, offset, _elements(kind, memory))
 
-    def store_floats(self, stored: ir.Value, memory: ir.Value, offset: Index) -> None:
-        self.store(stored, memory, offset, self._register_of(memory).shape[0])
+    def store_words(self, stored: ir.Value, memory: ir.Value, offset: Index) -> None:
+        self.store(stored, memory, offset, _elements(ir.VectorType(stored.type), memory))
 
     def broadcast(self, memory: ir.Value, offset: Index) -> ir.Value:
         return self.load(memory, offset, 1)
@@ -200,3 +200,9 @@ def traces(layer: KernelLayer) -> Iterator[tuple[Group, Trace]]:
                 buffers = [cast(ir.Value, _Buffer.of(index, each)) for index, each in enumerate(tensors)]
                 layer.write(_Tracer(block, kernel.lanes, trace), buffers, group)
         yield group, trace
+
+
+def _elements(kind: ir.VectorType, memory: ir.Value) -> int:
+    """Elements of a memory that take the bits of a vector."""
+    bits = kind.shape[0] * kind.element_type.width
+    return int(bits // ir.MemRefType(memory.type).element_type.width)

@@ -204,3 +204,15 @@ def test_tiles_of_more_than_sums_and_differences_are_not_encoded_in_bytes(found:
     assert {(each["height"], each["width"]) for each in offered} == {(2, 2)}
     refused = IN_BYTES.parameters(found["filter1x7"][0].task, target)
     assert refused == Rejected("tiles of 4 pixels a side are too small for its filters")
+
+
+@pytest.mark.parametrize(
+    ("cpu", "size", "reason"),
+    [
+        ("cascadelake", 3, "tiles of 5x5 pixels are encoded by more than sums and differences"),
+        ("alderlake", 2, "whole numbers are encoded in vectors of 64 bytes"),
+    ],
+)
+def test_other_kernels_over_bytes_are_refused(found: Found, cpu: str, size: int, reason: str) -> None:
+    sizes = {**SIZES, "height": size, "width": size}
+    assert IN_BYTES.build(found["wide"][0].task, sizes, Target.create("cpu", cpu)) == Rejected(reason)
