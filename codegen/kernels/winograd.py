@@ -201,14 +201,9 @@ class Winograd:
         return (-(-SHORT_BYTES * self.depth // self._register) + 1) * self._register
 
     @property
-    def largest(self) -> int:
-        """Where the workspace has the largest of its numbers, a register for each point."""
-        return self.shorts + self.points * self.short_row
-
-    @property
     def multipliers(self) -> int:
         """Where the workspace has what these numbers are multiplied by, 16 bits for each point."""
-        return self.largest + self.points * self._register
+        return self.shorts + self.points * self.short_row
 
     @property
     def workspace(self) -> int:

@@ -48,7 +48,6 @@ def test_every_part_holds_whole_vectors(depth: int, kernel: int) -> None:
         "products": (form.encoded, form.points * TILING.block * form.panel * WORD),
         "scales": (form.scales, TILING.block * form.scale_row),
         "shorts": (form.shorts, form.points * form.short_row),
-        "largest": (form.largest, form.points * REGISTER),
         "multipliers": (form.multipliers, form.points * SHORT_BYTES),
     }
     parts = sorted(sizes.values())
