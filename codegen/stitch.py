@@ -23,6 +23,9 @@ from sartor.codegen.target import Target
 ENTRY = "main_graph"
 MANIFEST_KEY = "sartor.manifest"
 PARAMETER_SCOPE = "model"
+# Inlined into the entry function, weights are looked up by each inference, and where memory that holds the file cannot
+# be used as it is, read again.
+_LOADED_ONCE = "inlining_policy = #util.inline.never"
 _FENCES = ("%wait: !hal.fence", "%signal: !hal.fence")
 
 
@@ -175,7 +178,8 @@ class _Writer:
         parameter = self._parameters[name, packing] = f"p{len(self._parameters)}"
         self.parameters[parameter] = array
         self._declarations.append(
-            f'util.global private @{parameter} = #flow.parameter.named<"{PARAMETER_SCOPE}"::"{parameter}"> : {tensor}'
+            f"util.global private @{parameter} <{_LOADED_ONCE}> = "
+            f'#flow.parameter.named<"{PARAMETER_SCOPE}"::"{parameter}"> : {tensor}'
         )
         self._body.lines.append(f"%{parameter} = util.global.load immutable @{parameter} : {tensor}")
         return parameter

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +15,7 @@ from sartor.codegen.iree_compiler import ir
 from sartor.codegen.layer import LayerKind, Task
 from sartor.codegen.routine import Implementation, Variant, dtype_of
 from sartor.codegen.routines.stock import Stock
-from sartor.codegen.stitch import _quoted
+from sartor.codegen.stitch import ENTRY, _quoted
 from sartor.codegen.target import Target
 from sartor.config import CompileConfig
 from sartor.front_job import Front
@@ -117,6 +119,24 @@ def test_weights_may_lie_beside_the_module(front_of: FrontOf, model_file: ModelF
     assert files.weights is not None
     assert files.weights.stat().st_size > sum(each.nbytes for each in front.weights.values())
     check(front, model_file("residual"), files.module)
+
+
+@pytest.mark.parametrize("is_inside", [True, False])
+def test_weights_are_loaded_once_and_not_by_each_inference(
+    front_of: FrontOf, tmp_path: Path, *, is_inside: bool
+) -> None:
+    """Where memory that holds the file cannot be used as it is, on a GPU for example, each would copy them."""
+    front = front_of("residual")
+    files = NetFiles(tmp_path / "net.vmfb", None if is_inside else tmp_path / "weights.irpa")
+    build(front, split(front, "nhwc"), files, parameters={} if is_inside else {"model": "weights.irpa"})
+    tool = Path(sys.executable).parent / "iree-dump-module"
+    command = [str(tool), "--output=disassembly", str(files.module)]
+    shown = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
+    start = shown.index(f"vm.func @{ENTRY}$async")
+    entry, beginning = shown[start : shown.index("vm.func @", start + 1)], shown[shown.rindex("vm.func @__init") :]
+    load = "@hal.allocator.import" if is_inside else "@io_parameters."
+    assert load in beginning
+    assert load not in entry
 
 
 def test_a_manifest_survives_whatever_is_in_it(front_of: FrontOf, tmp_path: Path) -> None:
