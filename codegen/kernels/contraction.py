@@ -15,7 +15,7 @@ from sartor.codegen.kernels.factors import SINGLES, Factors
 from sartor.codegen.kernels.index_arithmetic import Index
 from sartor.codegen.kernels.microkernel import Ahead, Left, Right, multiply_add
 from sartor.codegen.kernels.nest import Accumulate, NestCode, Starts, Tile, kernel_rows
-from sartor.codegen.kernels.tiles import Segment
+from sartor.codegen.kernels.tiles import Segment, before_another, tile_runs
 from sartor.codegen.kernels.whole_sums import WholeSums
 
 # Filters of less than this stay in the second-level cache or come quickly enough.
@@ -84,6 +84,19 @@ class Contraction(NestCode):
         image = replace(self.image, row=columns * self.image.column)
         return replace(self, nest=self.nest.joined(columns), image=image)
 
+    def check(self) -> None:
+        """See that pixels of fewer channels than are multiplied at once can be read.
+
+        Raises:
+            ValueError: if not.
+        """
+        if self.depth < self.factors.group:
+            columns = self.nest.columns
+            for run in tile_runs(columns, self.nest.tiling.columns):
+                for segment in run.segments:
+                    for tap in range(segment.first, segment.end):
+                        before_another(columns, run, segment, tap)
+
     def accumulation(self, asm: Assembler, memories: Sequence[ir.Value]) -> Accumulate:
         """Emits what a tile adds up."""
         return _TileWriter(self, asm, memories).accumulate
@@ -150,6 +163,8 @@ class _TileWriter:
         of, asm, segment = self._of, self._asm, run.segment
         step, taps = of.nest.columns.dilation * of.image.column, segment.end - segment.first
         groups, rest = divmod(of.depth, of.factors.group)
+        if not groups:
+            return self._few_channels(run, image, filters, totals)
         adjacent = of.image.blocks == of.image.block and not rest
         if taps == 1 or (adjacent and step == of.depth and of.filters.column == groups * of.filters.depth):
             start = asm.add(image, segment.first * step)
@@ -162,6 +177,23 @@ class _TileWriter:
             return self._channels(run, start, begin, of.depth, carried)
 
         return asm.loop(segment.first, segment.end, 1, totals, every)
+
+    def _few_channels(self, run: _Run, image: Index, filters: Index, totals: list[ir.Value]) -> list[ir.Value]:
+        """Taps of fewer channels than are multiplied at once: beside them the filters are zero."""
+        of, asm, segment = self._of, self._asm, run.segment
+        missing = of.factors.group - of.depth
+        for tap in range(segment.first, segment.end):
+            start = asm.add(image, tap * of.nest.columns.dilation * of.image.column)
+            begin = asm.add(filters, tap * of.filters.column)
+            followed = before_another(of.nest.columns, run.tile.run, segment, tap)
+            last = tuple(each for each in segment.pixels if each not in followed)
+            # A group goes on in the next pixel, or begins in the one before: elsewhere may be no memory.
+            for pixels, skipped in ((followed, 0), (last, missing)):
+                if pixels:
+                    left, right = self._operands(run, asm.add(start, -skipped), begin, pixels)
+                    factors = of.factors.without(skipped)
+                    totals = multiply_add(asm, left, right, 1, 1, totals, factors)
+        return totals
 
     def _channels(self, run: _Run, image: Index, filters: Index, count: int, totals: list[ir.Value]) -> list[ir.Value]:
         """Input channels, block by block."""
@@ -178,13 +210,22 @@ class _TileWriter:
 
     def _adjacent(self, run: _Run, image: Index, filters: Index, count: int, totals: list[ir.Value]) -> list[ir.Value]:
         """Adjacent input channels."""
+        of, asm = self._of, self._asm
+        left, right = self._operands(run, image, filters, run.segment.pixels)
+        unroll, group = of.nest.tiling.unroll, of.factors.group
+        totals = multiply_add(asm, left, right, count // group, unroll, totals, of.factors)
+        if count % group == 0:
+            return totals
+        # The last numbers are read with some before them, as what follows may be no memory.
+        left = replace(left, start=asm.add(image, count - group))
+        right = replace(right, start=asm.add(right.start, count // group * right.step), ahead=None)
+        return multiply_add(asm, left, right, 1, 1, totals, of.factors.without(group - count % group))
+
+    def _operands(self, run: _Run, image: Index, filters: Index, columns: tuple[int, ...]) -> tuple[Left, Right]:
+        """What is multiplied for some columns of a tile, from offsets in the image and in a panel's filters on."""
         of, asm, lanes, panel = self._of, self._asm, self._of.nest.lanes, run.tile.panel
         line, step = of.nest.rows.stride * of.image.row, of.nest.columns.stride * of.image.column
-        pixels = {
-            run.tile.pixel(each, pixel): each * line + pixel * step
-            for each in run.lines
-            for pixel in run.segment.pixels
-        }
+        pixels = {run.tile.pixel(each, pixel): each * line + pixel * step for each in run.lines for pixel in columns}
         vectors = [
             (each * of.filters.vector, lanes if of.filters.padded else panel.count(each, lanes))
             for each in range(panel.vectors)
@@ -194,14 +235,7 @@ class _TileWriter:
             step = asm.divide(filters, of.filters.depth)[0]
             ahead = Ahead(asm.add(ahead.start, asm.mul(step, ahead.step)), ahead.step)
         right = Right(self._filters, asm.add(run.panel, filters), of.filters.depth, vectors, ahead)
-        left, unroll, group = Left(self._image, image, pixels), of.nest.tiling.unroll, of.factors.group
-        totals = multiply_add(asm, left, right, count // group, unroll, totals, of.factors)
-        if count % group == 0:
-            return totals
-        # The last numbers are read with some before them, as what follows may be no memory.
-        left = replace(left, start=asm.add(image, count - group))
-        right = replace(right, start=asm.add(right.start, count // group * right.step), ahead=None)
-        return multiply_add(asm, left, right, 1, 1, totals, of.factors.without(group - count % group))
+        return Left(self._image, image, pixels), right
 
     def _ahead(self, tile: Tile, panel: Index) -> Ahead | None:
         """What a tile fetches of the next panel while it computes: each an even share, or memory could not keep up."""

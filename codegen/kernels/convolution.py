@@ -111,10 +111,11 @@ def convolution_contraction(
         contraction = rowwise_contraction(layer, convolution, tiling)
     else:
         contraction = _dot_contraction(layer, convolution, tiling, element)
-    if not joins(convolution):
-        return contraction
-    _, _, height, width = convolution.result.shape
-    return contraction.joined(chunk(height * width, tiling.columns))
+    if joins(convolution):
+        _, _, height, width = convolution.result.shape
+        contraction = contraction.joined(chunk(height * width, tiling.columns))
+    contraction.check()
+    return contraction
 
 
 def rowwise_contraction(layer: ImageLayer, convolution: Convolution, tiling: Tiling) -> Contraction:

@@ -34,10 +34,10 @@ def pack_dots(filters: TensorType, panel: int, lanes: int, element: DotElement) 
     """``[OC, IC, KH, KW]`` to ``[panel, KH, KW, IC / group, channel, group]``, filled up with zeros.
 
     Raises:
-        ValueError: if there are fewer input channels than a group, or too many products for a sum.
+        ValueError: if most of a group would be zeros, or there are too many products for a sum.
     """
     channels, depth, height, width = filters.shape
-    panels, groups = _checked(depth, height * width, channels, panel, element)
+    panels, groups = _checked(depth, height * width, channels, panel, element, element.group // 2 + 1)
     steps = (
         PadTo((panels * panel, groups * element.group, height, width)),
         Reshape((panels, panel, groups, element.group, height, width)),
@@ -54,7 +54,7 @@ def pack_dot_matrix(matrix: TensorType, panel: int, lanes: int, element: DotElem
         ValueError: if K is less than a group, or there are too many products for a sum.
     """
     depth, channels = matrix.shape
-    panels, groups = _checked(depth, 1, channels, panel, element)
+    panels, groups = _checked(depth, 1, channels, panel, element, element.group)
     steps = (
         PadTo((groups * element.group, panels * panel)),
         Reshape((groups, element.group, panels, panel)),
@@ -64,10 +64,10 @@ def pack_dot_matrix(matrix: TensorType, panel: int, lanes: int, element: DotElem
     return _packed(packing, groups, (1, 1), panel, lanes, element, (1, False))
 
 
-def _checked(depth: int, taps: int, channels: int, panel: int, element: DotElement) -> tuple[int, int]:
-    """Panels and groups of input channels."""
-    if depth < element.group:
-        raise ValueError(f"it has fewer input channels than the {element.group} that are multiplied at once")
+def _checked(depth: int, taps: int, channels: int, panel: int, element: DotElement, least: int) -> tuple[int, int]:
+    """Panels and groups of input channels, of which there have to be so many at least."""
+    if depth < least:
+        raise ValueError(f"it has {depth} input channels, too few to multiply {element.group} at once")
     if element.is_quantised and depth * taps > MOST_PRODUCTS:
         raise ValueError(f"sums of {depth * taps} products may exceed 32 bits")
     return -(-channels // panel), -(-depth // element.group)

@@ -32,7 +32,11 @@ class Axis:
 
     def hits(self, position: int, tap: int) -> bool:
         """Whether a tap of the window at a position of the result lies on the image."""
-        return 0 <= position * self.stride + tap * self.dilation - self.padding < self.input
+        return 0 <= self.pixel(position, tap) < self.input
+
+    def pixel(self, position: int, tap: int) -> int:
+        """Which pixel a tap of the window at a position of the result reads."""
+        return position * self.stride + tap * self.dilation - self.padding
 
     @property
     def is_padded(self) -> bool:
@@ -61,6 +65,18 @@ class TileRun:
     @property
     def end(self) -> int:
         return self.start + self.width * self.count
+
+
+def before_another(axis: Axis, run: TileRun, segment: Segment, tap: int) -> tuple[int, ...]:
+    """The pixels of tiles that a tap reads before the last pixel of a row of the image, in all tiles of a run.
+
+    Raises:
+        ValueError: if another one is the first of a row, in some tile.
+    """
+    found = tuple(each for each in segment.pixels if axis.pixel(run.end - run.width + each, tap) + 1 < axis.input)
+    if any(axis.pixel(run.start + each, tap) == 0 for each in set(segment.pixels) - set(found)):
+        raise ValueError("a pixel of the tile has none beside it in its row")
+    return found
 
 
 def tile_runs(axis: Axis, width: int) -> tuple[TileRun, ...]:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sartor.codegen.kernels.tiles import Axis, tile_runs
+from sartor.codegen.kernels.tiles import Axis, Segment, TileRun, before_another, tile_runs
 
 
 @st.composite
@@ -82,3 +82,25 @@ def test_equal_tiles_share_their_code(axis: Axis, width: int, expected: list[tup
 
 def test_a_tile_in_the_padding_touches_nothing() -> None:
     assert [bool(run.segments) for run in tile_runs(Axis(3, 41, 3, 1, 1, 20), 14)] == [False, True, False]
+
+
+@given(axes(), st.integers(1, 40))
+def test_a_pixel_of_few_channels_is_read_with_one_beside_it(axis: Axis, width: int) -> None:
+    for run in tile_runs(axis, width):
+        for segment in run.segments:
+            for tap in range(segment.first, segment.end):
+                _check_neighbours(axis, run, segment, tap)
+
+
+def _check_neighbours(axis: Axis, run: TileRun, segment: Segment, tap: int) -> None:
+    read = {
+        each: {axis.pixel(start + each, tap) for start in range(run.start, run.end, run.width)}
+        for each in segment.pixels
+    }
+    try:
+        followed = before_another(axis, run, segment, tap)
+    except ValueError:
+        assert any({0, axis.input - 1} <= pixels for pixels in read.values())
+        return
+    assert all(axis.input - 1 not in read[each] for each in followed)
+    assert all(0 not in read[each] for each in set(segment.pixels) - set(followed))

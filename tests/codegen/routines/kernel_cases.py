@@ -48,6 +48,7 @@ def add_channels(cases: Cases) -> None:
     cases.convolution("padded_rows1x1", (2, 16, 5, 6), 24, (1, 1), pads=[1, 0, 1, 0], residual=True)
     for channels in (1, 3, 5):
         cases.convolution(f"channels{channels}", (1, channels, 9, 8), 24)
+    cases.convolution("channels3_stride2", (2, 3, 11, 15), 40, (5, 7), pads=[2, 3, 2, 3], stride=2)
 
 
 def add_operands(cases: Cases) -> None:
