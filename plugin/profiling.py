@@ -30,8 +30,8 @@ from sartor.tuning.store import Store
 from sartor.tuning.unit import digest, source_hash
 
 _UNSPLIT = "unsplit"
-# Twice as slow is more than networks differ from run to run.
-_FAR_BEHIND = 2.0
+# That much slower is more than networks differ from run to run.
+_FAR_BEHIND = 1.4
 _THAT_RAN = " that was run"
 # Outputs that are further off have nothing to do with what is right, whatever their layers are rounded to.
 _MOST_ROUNDED = 0.5
@@ -145,25 +145,36 @@ class Profiler:
             return run
         return replace(run, status=verified.status, error=verified.error, message=verified.message)
 
-    def in_place(self, recipe: Recipe, seconds: float) -> InPlace:
-        """What the layers of a split network take in it, each alone among IREE's dispatches.
+    def in_place(self, recipes: Sequence[Recipe], passes: int) -> InPlace:
+        """What the layers of split networks take in them, each alone among IREE's dispatches.
+
+        Networks are timed in turn, all if one of them was not before: times of different runs do not compare.
 
         Args:
-            recipe: of the network.
-            seconds: of one inference.
+            recipes: of networks that ran.
+            passes: how often each network is loaded anew.
 
         Raises:
-            CompileError: if the network does not compile.
-            DeviceError: if it does not run.
+            CompileError: if a network does not compile.
+            DeviceError: if one does not run.
         """
-        symbols = Symbols.of(recipe.graph, recipe.variants, self._config.target.device)
-        key = _part(self._key(recipe), "in-place")
-        known = self._store.get_many([key]).get(key)
-        if known is None:
-            (built,) = self._builder.build([recipe])
-            known = Measurement(key, Status.OK, symbols.seconds(self._runner.dispatches(built, seconds)))
-            self._store.put(known)
-        return symbols.in_place(known.samples)
+        symbols = [Symbols.of(each.graph, each.variants, self._config.target.device) for each in recipes]
+        keys = [_part(self._key(each), "in-place") for each in recipes]
+        known = dict(self._store.get_many(keys))
+        if not all(key in known for key in keys):
+            builds = zip(self._builder.build(recipes), map(self._seconds, recipes), strict=True)
+            found = self._runner.dispatches([*builds], passes)
+            for key, each, taken in zip(keys, symbols, found, strict=True):
+                known[key] = Measurement(key, Status.OK, each.seconds(taken))
+            self._store.put_many(known.values())
+        return InPlace.mean([each.in_place(known[key].samples) for key, each in zip(keys, symbols, strict=True)])
+
+    def _seconds(self, recipe: Recipe) -> float:
+        """Of one inference of a network that ran."""
+        run = self.run_of(recipe)
+        if run is None:
+            raise ValueError("a network is timed in place before it ran")
+        return run.time
 
     def _key(self, recipe: Recipe) -> MeasurementKey:
         """Under what a whole network is stored: its code, and what it was checked by."""

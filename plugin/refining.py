@@ -27,8 +27,10 @@ from sartor.tuning.selection.limits import Limits, Quantity
 from sartor.tuning.tables import Tables
 
 _LOG = logging.getLogger(__name__)
-_ROUNDS = 2
+_ROUNDS = 5
 _LIMIT_ROUNDS = 4
+# Times in place are medians of so many processes.
+_PASSES = 3
 # A plan must promise to be this much faster to be worth compiling and running.
 _WORTHWHILE = 0.99
 # Layers of plans that take this much longer than the best are hardly worth mixing with it.
@@ -89,7 +91,7 @@ class Refiner:
         for _ in range(0 if self.config.objective is Objective.MEMORY else _ROUNDS):
             if profiled.recipe.plan.unsplit or not self._ran(newest):
                 break
-            found |= self._all_in_place(newest, tried, profiled.seconds)
+            found |= self._in_place(self._near(newest, tried, profiled.seconds))
             try:
                 selected, tables = self._selected(tables, found, limits)
             except InfeasibleError:
@@ -197,22 +199,17 @@ class Refiner:
         run = self.profiler.run_of(recipe)
         return run is not None and run.status is Status.OK
 
-    def _all_in_place(self, newest: Recipe, tried: Sequence[Recipe], seconds: float) -> InPlace:
-        """What layers take in a plan, and in those that came near the best: they may use other variants."""
-        found = InPlace()
-        for recipe in tried:
-            run = self.profiler.run_of(recipe)
-            if recipe is newest or recipe.plan.unsplit or run is None or run.status is not Status.OK:
-                continue
-            if run.time < _NEAR * seconds:
-                found |= self._in_place(recipe, run.time)
-        return found | self._in_place(newest, seconds)
+    def _near(self, newest: Recipe, tried: Sequence[Recipe], seconds: float) -> list[Recipe]:
+        """A plan, and those that came near the best: they may use other variants."""
+        split = [each for each in tried if not each.plan.unsplit and each is not newest]
+        runs = [(each, run) for each in split if (run := self.profiler.run_of(each)) and run.status is Status.OK]
+        return [newest, *(each for each, run in runs if run.time < _NEAR * seconds)]
 
-    def _in_place(self, recipe: Recipe, seconds: float) -> InPlace:
+    def _in_place(self, recipes: Sequence[Recipe]) -> InPlace:
         if not self.budget.allows_timing_in_place(self.selector.front):
             return InPlace()
         try:
-            return self.profiler.in_place(recipe, seconds)
+            return self.profiler.in_place(recipes, 1 if self.budget.is_bounded else _PASSES)
         except DeviceError as error:
             _LOG.warning("layers were not timed in place: %s", error)
             return InPlace()
@@ -237,7 +234,7 @@ class Refiner:
     def _told(self, profiled: Profiled, tables: Tables, found: InPlace) -> Refined:
         recipe = profiled.recipe
         if not recipe.plan.unsplit:
-            found |= self._in_place(recipe, profiled.seconds)
+            found |= self._in_place([recipe])
             if abs((recipe.plan.predicted or 0.0) / profiled.seconds - 1) > _CLOSE and self._has_time():
                 # The module carries the prediction, which should hold: it is built again.
                 recipe = replace(recipe, plan=timed_plan(recipe, corrected(tables, found)))

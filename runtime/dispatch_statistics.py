@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,9 +15,12 @@ import numpy as np
 from sartor.errors import DeviceError
 from sartor.runtime.device import device_settings, tool_device
 from sartor.runtime.iree_runtime import benchmark_rows
+from sartor.runtime.module import wants_huge_pages
 from sartor.runtime.signature import Array
 
 _UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
+# The GNU C library asks for huge pages then, wherever it asks the system for memory.
+_HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 _ELEMENT_TYPES = {"bool": "i1", "bfloat16": "bf16"}
 
 
@@ -57,6 +62,7 @@ def dispatch_statistics(
         DeviceError: if the tool fails, for example because the device cannot report dispatches.
     """
     settings = device_settings(device, threads)
+    huge = device == "cpu" and wants_huge_pages(path)
     with tempfile.TemporaryDirectory() as folder:
         arguments = [_write_input(array, Path(folder) / f"{i}.bin") for i, array in enumerate(inputs)]
         flags = {
@@ -64,11 +70,12 @@ def dispatch_statistics(
             "parameters": [f"{scope}={file}" for scope, file in sorted((parameters or {}).items())],
             "benchmark_min_time": [f"{iterations}x"],
             "dispatch_statistics": ["true"],
-            # As a session loads them: otherwise the tool would first read hundreds of MB of weights.
-            "module_mode": ["mmap"],
+            # As a session loads them.
+            "module_mode": ["preload" if huge else "mmap"],
             **{name: [value] for name, _, value in (flag[2:].partition("=") for flag in settings.flags)},
         }
-        rows = benchmark_rows(path, entry, arguments, flags, timeout)
+        with _inherited(_HUGE_PAGES if huge else {}):
+            rows = benchmark_rows(path, entry, arguments, flags, timeout)
     seconds = [_seconds(row) for row in rows]
     dispatches = [
         Dispatch(str(row["name"]).partition("/")[2], int(float(str(row["calls"]))), duration)
@@ -78,6 +85,18 @@ def dispatch_statistics(
     if not dispatches:
         raise DeviceError(f"IREE's benchmark tool reported no dispatches for '{entry}' on '{settings}'")
     return DispatchStatistics(seconds[0], tuple(sorted(dispatches, key=lambda item: -item.seconds)))
+
+
+@contextmanager
+def _inherited(variables: Mapping[str, str]) -> Iterator[None]:
+    """Variables that processes which are started meanwhile have, unless the user has set them."""
+    added = {name: value for name, value in variables.items() if name not in os.environ}
+    os.environ.update(added)
+    try:
+        yield
+    finally:
+        for name in added:
+            del os.environ[name]
 
 
 def _write_input(array: Array, file: Path) -> str:

@@ -62,7 +62,7 @@ def _content(path: Path, label: str, *, huge_pages: bool) -> mmap.mmap:
     try:
         with open(path, "rb") as file:
             size = os.fstat(file.fileno()).st_size
-            if huge_pages and size > _REACH_BYTES and has_huge_pages():
+            if huge_pages and _gains_by_huge_pages(size):
                 # There may be too little memory, where a mapped file needs none.
                 with suppress(OSError):
                     return _read(file, size)
@@ -72,6 +72,15 @@ def _content(path: Path, label: str, *, huge_pages: bool) -> mmap.mmap:
         raise UsageError(f"{label} cannot be read: {error.strerror}") from None
     except ValueError:
         raise UsageError(f"{label} is empty, but a .vmfb was expected") from None
+
+
+def wants_huge_pages(path: Path) -> bool:
+    """Whether a file is large enough to be read into huge pages, and the system has them."""
+    return path.is_file() and _gains_by_huge_pages(path.stat().st_size)
+
+
+def _gains_by_huge_pages(size: int) -> bool:
+    return size > _REACH_BYTES and has_huge_pages()
 
 
 @functools.cache

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from statistics import mean, median
+from typing import TypeVar
 
 import numpy as np
 
@@ -22,6 +24,7 @@ from sartor.tuning.measurement import Measurement
 from sartor.tuning.tables import Tables
 from sartor.tuning.unit import AdaptKind, symbol_of
 
+_Piece = TypeVar("_Piece")
 # What takes less alone is not scaled: two times of a few microseconds do not make a ratio.
 _SCALED_SECONDS = 1e-5
 # Stands for a piece without a dispatch of its own; no dispatch takes so little.
@@ -43,6 +46,11 @@ class InPlace:
 
     def __or__(self, later: InPlace) -> InPlace:
         return InPlace({**self.layers, **later.layers}, {**self.adapts, **later.adapts})
+
+    @staticmethod
+    def mean(found: Sequence[InPlace]) -> InPlace:
+        """What pieces take on average of the networks that have them, which were timed in turn."""
+        return InPlace(_means(each.layers for each in found), _means(each.adapts for each in found))
 
 
 @dataclass(frozen=True)
@@ -72,14 +80,14 @@ class Symbols:
         """All symbols in a fixed order, in which their times are stored."""
         return tuple(sorted((*self.layers, *self.adapts)))
 
-    def seconds(self, dispatches: Iterable[Dispatch]) -> tuple[float, ...]:
-        """Seconds of one call of each symbol, in the order of ``names``, or ``UNKNOWN``.
+    def seconds(self, passes: Iterable[Iterable[Dispatch]]) -> tuple[float, ...]:
+        """Seconds of one call of each symbol in the median of some passes, in the order of ``names``, or ``UNKNOWN``.
 
         IREE keeps one of several dispatches with the same code, so a piece may have none under its own name, and
         another more calls than it has.
         """
-        total = call_seconds(dispatches)
-        return tuple(total.get(name, UNKNOWN) for name in self.names)
+        totals = [call_seconds(each) for each in passes]
+        return tuple(median(total.get(name, UNKNOWN) for total in totals) for name in self.names)
 
     def in_place(self, seconds: Sequence[float]) -> InPlace:
         """Times in the order of ``names``, told apart."""
@@ -88,6 +96,14 @@ class Symbols:
             {what: found[symbol] for symbol, what in self.layers.items() if symbol in found},
             {kind: found[symbol] for symbol, kind in self.adapts.items() if symbol in found},
         )
+
+
+def _means(found: Iterable[Mapping[_Piece, float]]) -> dict[_Piece, float]:
+    samples: defaultdict[_Piece, list[float]] = defaultdict(list)
+    for each in found:
+        for piece, seconds in each.items():
+            samples[piece].append(seconds)
+    return {piece: mean(taken) for piece, taken in samples.items()}
 
 
 def call_seconds(dispatches: Iterable[Dispatch]) -> dict[str, float]:

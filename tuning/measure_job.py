@@ -37,6 +37,7 @@ class MeasureSettings:
         rounds: samples of a variant that may win.
         seconds: no further round begins after this time, once there are a few.
         hopeless: a variant this many times slower than the best is dropped after two rounds.
+        block: runs of one after another, after one that is not timed; a sample is their median. 0 is one run alone.
     """
 
     device: str
@@ -45,6 +46,7 @@ class MeasureSettings:
     rounds: int = 12
     seconds: float = 1.0
     hopeless: float = 1.6
+    block: int = 0
 
 
 @dataclass(frozen=True)

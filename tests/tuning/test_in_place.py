@@ -49,7 +49,7 @@ def test_times_are_of_one_call() -> None:
         Dispatch("sb_dispatch_0", 1, 1e-4),
         Dispatch("sb_dispatch_1", 1, 2e-4),
     ]
-    found = SYMBOLS.in_place(SYMBOLS.seconds(dispatches))
+    found = SYMBOLS.in_place(SYMBOLS.seconds([dispatches]))
     assert found.layers == {("task a", "fast"): pytest.approx(2e-4), ("task b", "only"): pytest.approx(3e-4)}
     assert found.adapts == {}
 
@@ -60,12 +60,12 @@ def test_calls_that_write_over_an_activation_are_calls_of_the_same_variant() -> 
         Dispatch("sa_over_kernel", 2, 3e-4),
         Dispatch("sb_over_kernel", 1, 1e-4),
     ]
-    assert SYMBOLS.seconds(dispatches) == pytest.approx((2e-4, 1e-4, UNKNOWN))
+    assert SYMBOLS.seconds([dispatches]) == pytest.approx((2e-4, 1e-4, UNKNOWN))
 
 
 def test_a_piece_without_a_dispatch_of_its_own_is_unknown() -> None:
     assert SYMBOLS.names == ("sa", "sb", "sc")
-    assert SYMBOLS.seconds([Dispatch("sc_dispatch_0", 2, 6e-6)]) == pytest.approx((UNKNOWN, UNKNOWN, 3e-6))
+    assert SYMBOLS.seconds([[Dispatch("sc_dispatch_0", 2, 6e-6)]]) == pytest.approx((UNKNOWN, UNKNOWN, 3e-6))
 
 
 def test_the_variant_that_ran_gets_its_time_and_others_of_its_task_its_ratio() -> None:
@@ -88,6 +88,16 @@ def test_a_variant_is_scaled_like_one_of_its_own_routine_if_there_is_one() -> No
 def test_conversions_that_did_not_run_are_scaled_like_those_that_did() -> None:
     found = corrected(tables(), InPlace({}, {ADAPT: 2e-5}))
     assert found.adapts == {ADAPT: pytest.approx(2e-5), OTHER: pytest.approx(6e-5)}
+
+
+def test_of_several_passes_the_median_counts() -> None:
+    passes = [[Dispatch("sa_kernel", 2, seconds)] for seconds in (6e-4, 2e-4, 4e-4)]
+    assert SYMBOLS.seconds(passes) == pytest.approx((2e-4, UNKNOWN, UNKNOWN))
+
+
+def test_of_networks_that_were_timed_in_turn_the_mean_counts() -> None:
+    one, other = InPlace({("a", "x"): 1.0}, {ADAPT: 1.0}), InPlace({("a", "x"): 3.0, ("b", "y"): 2.0})
+    assert InPlace.mean([one, other]) == InPlace({("a", "x"): 2.0, ("b", "y"): 2.0}, {ADAPT: 1.0})
 
 
 def test_later_times_replace_earlier_ones() -> None:
