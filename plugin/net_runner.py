@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import logging
 import math
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -13,7 +14,7 @@ from onnx import ModelProto
 
 from sartor.building import Build, Builder
 from sartor.codegen.stitch import ENTRY, PARAMETER_SCOPE
-from sartor.errors import CompileError, UnsupportedModelError
+from sartor.errors import CompileError, DeviceError, UnsupportedModelError
 from sartor.runtime.dispatch_statistics import Dispatch, dispatch_statistics
 from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.sample_sets import SampleSet
@@ -41,6 +42,10 @@ _STATISTICS_SECONDS = 0.3
 _LEAST_RUNS, _MOST_RUNS = 3, 50
 # Placed in memory anew the same network takes up to a tenth more or less.
 _PASSES, _ROUNDS, _BLOCK = 3, 6, 4
+# What is further off in one process is no better in others.
+_NEAR = 1.15
+# A pass that takes longer is not repeated.
+_LONG_SECONDS = 60.0
 
 
 class NetRunner:
@@ -123,9 +128,23 @@ class NetRunner:
         Raises:
             CompileError: if the worker dies.
         """
-        has_choice = sum(not each.recipe.plan.unsplit for each in builds) > 1 and not self._is_slow
-        passes = [self._run("profile_nets", "profiling plans", builds) for _ in range(_PASSES if has_choice else 1)]
-        return {each: NetRun.joined([runs[each] for runs in passes]) for each in passes[0]}
+        started = time.monotonic()
+        runs = {build: [run] for build, run in self._run("profile_nets", "profiling plans", builds).items()}
+        near = self._near(builds, {build: run for build, (run,) in runs.items()})
+        if len(near) > 1 and time.monotonic() - started < _LONG_SECONDS:
+            for _ in range(self.passes - 1):
+                # What the last process has freed lies where it lay before.
+                self._builder.pool.close()
+                for build, run in self._run("time_nets", "profiling plans", near).items():
+                    runs[build].append(run)
+        return {build: NetRun.joined(found) for build, found in runs.items()}
+
+    @staticmethod
+    def _near(builds: Sequence[Build], runs: Mapping[int, NetRun]) -> list[Build]:
+        """Those that may be the best."""
+        right = [each for each in builds if runs[id(each)].status is Status.OK]
+        best = min((runs[id(each)].seconds for each in right), default=0.0)
+        return [each for each in right if runs[id(each)].seconds <= _NEAR * best]
 
     def first(self, builds: Sequence[Build]) -> dict[int, tuple[float, ...]]:
         """Seconds of loading each build from its file and of its first inference; samples by identity of the build.
@@ -149,28 +168,39 @@ class NetRunner:
             raise CompileError(f"the module is not right: {run.message}; {ALLOW_MORE}")
         return run.error
 
-    def dispatches(self, builds: Sequence[tuple[Build, float]], passes: int) -> list[list[tuple[Dispatch, ...]]]:
+    @property
+    def passes(self) -> int:
+        """In how many processes what is compared is timed."""
+        return 1 if self._is_slow or self._config.time_budget is not None else _PASSES
+
+    def dispatches(self, builds: Sequence[tuple[Build, float]]) -> dict[int, list[tuple[Dispatch, ...]]]:
         """How long each dispatch of some builds takes, in runs of the whole networks; one pass of all after the other.
 
         Args:
             builds: what to run, and the seconds of one inference, by which follows how many there are.
-            passes: processes that each of them is loaded in.
 
         Returns:
-            Each build's passes.
+            The passes of those that run, by identity of the build.
 
         Raises:
-            DeviceError: if a build does not run, or the device reports no dispatches.
+            DeviceError: if none runs, or the device reports no dispatches.
         """
-        found: list[list[tuple[Dispatch, ...]]] = [[] for _ in builds]
-        for number in range(passes):
-            self._builder.progress("timing layers in place", number, passes)
-            for (build, seconds), each in zip(builds, found, strict=True):
-                each.append(self._dispatches(build, seconds, passes))
-        self._builder.progress("timing layers in place", passes, passes)
+        found: dict[int, list[tuple[Dispatch, ...]]] = {id(build): [] for build, _ in builds}
+        for number in range(self.passes):
+            self._builder.progress("timing layers in place", number, self.passes)
+            for build, seconds in builds:
+                if id(build) in found:
+                    try:
+                        found[id(build)].append(self._dispatches(build, seconds))
+                    except DeviceError as error:
+                        _LOG.warning("the layers of a plan were not timed in place: %s", error)
+                        del found[id(build)]
+        self._builder.progress("timing layers in place", self.passes, self.passes)
+        if not found:
+            raise DeviceError("no plan reports how long its dispatches take")
         return found
 
-    def _dispatches(self, build: Build, seconds: float, passes: int) -> tuple[Dispatch, ...]:
+    def _dispatches(self, build: Build, seconds: float) -> tuple[Dispatch, ...]:
         names = [each.name for each in self._front.graph.inputs]
         files, device = build.files, self._config.target.device
         return dispatch_statistics(
@@ -180,7 +210,7 @@ class NetRunner:
             device=device,
             threads=self._config.threads if device == "cpu" else None,
             parameters={} if files.weights is None else {PARAMETER_SCOPE: files.weights},
-            iterations=min(max(int(_STATISTICS_SECONDS / (passes * seconds)), _LEAST_RUNS), _MOST_RUNS),
+            iterations=min(max(int(_STATISTICS_SECONDS / (self.passes * seconds)), _LEAST_RUNS), _MOST_RUNS),
         ).dispatches
 
     def _run(self, function: str, step: str, builds: Sequence[Build]) -> dict[int, Any]:

@@ -145,29 +145,38 @@ class Profiler:
             return run
         return replace(run, status=verified.status, error=verified.error, message=verified.message)
 
-    def in_place(self, recipes: Sequence[Recipe], passes: int) -> InPlace:
+    def in_place(self, recipes: Sequence[Recipe]) -> InPlace:
         """What the layers of split networks take in them, each alone among IREE's dispatches.
 
-        Networks are timed in turn, all if one of them was not before: times of different runs do not compare.
+        Networks are timed in turn, and anew beside others: times of different runs do not compare. Those that fail are
+        left out.
 
         Args:
             recipes: of networks that ran.
-            passes: how often each network is loaded anew.
 
         Raises:
-            CompileError: if a network does not compile.
-            DeviceError: if one does not run.
+            CompileError: if no network compiles.
+            DeviceError: if none runs.
         """
-        symbols = [Symbols.of(each.graph, each.variants, self._config.target.device) for each in recipes]
-        keys = [_part(self._key(each), "in-place") for each in recipes]
-        known = dict(self._store.get_many(keys))
-        if not all(key in known for key in keys):
-            builds = zip(self._builder.build(recipes), map(self._seconds, recipes), strict=True)
-            found = self._runner.dispatches([*builds], passes)
-            for key, each, taken in zip(keys, symbols, found, strict=True):
-                known[key] = Measurement(key, Status.OK, each.seconds(taken))
+        symbols = {id(each): Symbols.of(each.graph, each.variants, self._config.target.device) for each in recipes}
+        keys = self._in_place_keys(recipes)
+        known = dict(self._store.get_many(keys.values()))
+        if not known:
+            builds = [(each, self._seconds(each.recipe)) for each in self._builder.build(recipes)]
+            found = self._runner.dispatches(builds)
+            for build, _ in builds:
+                if id(build) in found:
+                    recipe = id(build.recipe)
+                    taken = symbols[recipe].seconds(found[id(build)])
+                    known[keys[recipe]] = Measurement(keys[recipe], Status.OK, taken)
             self._store.put_many(known.values())
-        return InPlace.mean([each.in_place(known[key].samples) for key, each in zip(keys, symbols, strict=True)])
+        return InPlace.mean([symbols[each].in_place(known[key].samples) for each, key in keys.items() if key in known])
+
+    def _in_place_keys(self, recipes: Sequence[Recipe]) -> dict[int, MeasurementKey]:
+        """Under what times of networks that are timed in turn are stored, by identity of the recipe."""
+        keys = {id(each): self._key(each) for each in recipes}
+        run = digest(str(self._runner.passes), *sorted(each.variant for each in keys.values()))
+        return {recipe: _part(key, f"in-place:{run}") for recipe, key in keys.items()}
 
     def _seconds(self, recipe: Recipe) -> float:
         """Of one inference of a network that ran."""
@@ -202,7 +211,7 @@ class Profiler:
         return run.status is not Status.OK or run.packed_bytes > 0 or not wanted
 
     def _measure(self, recipes: Sequence[Recipe]) -> None:
-        """Run all of them in one interleaved run."""
+        """Run all of them in turn."""
         self._runner.begin()
         builds = self._builder.build(recipes)
         runs = self._runner.profile(builds)

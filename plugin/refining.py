@@ -29,8 +29,6 @@ from sartor.tuning.tables import Tables
 _LOG = logging.getLogger(__name__)
 _ROUNDS = 5
 _LIMIT_ROUNDS = 4
-# Times in place are medians of so many processes.
-_PASSES = 3
 # A plan must promise to be this much faster to be worth compiling and running.
 _WORTHWHILE = 0.99
 # Layers of plans that take this much longer than the best are hardly worth mixing with it.
@@ -200,7 +198,9 @@ class Refiner:
         return run is not None and run.status is Status.OK
 
     def _near(self, newest: Recipe, tried: Sequence[Recipe], seconds: float) -> list[Recipe]:
-        """A plan, and those that came near the best: they may use other variants."""
+        """A plan, and if there is time enough those that came near the best: they may use other variants."""
+        if self.budget.is_bounded:
+            return [newest]
         split = [each for each in tried if not each.plan.unsplit and each is not newest]
         runs = [(each, run) for each in split if (run := self.profiler.run_of(each)) and run.status is Status.OK]
         return [newest, *(each for each, run in runs if run.time < _NEAR * seconds)]
@@ -209,7 +209,7 @@ class Refiner:
         if not self.budget.allows_timing_in_place(self.selector.front):
             return InPlace()
         try:
-            return self.profiler.in_place(recipes, 1 if self.budget.is_bounded else _PASSES)
+            return self.profiler.in_place(recipes)
         except DeviceError as error:
             _LOG.warning("layers were not timed in place: %s", error)
             return InPlace()
@@ -234,7 +234,8 @@ class Refiner:
     def _told(self, profiled: Profiled, tables: Tables, found: InPlace) -> Refined:
         recipe = profiled.recipe
         if not recipe.plan.unsplit:
-            found |= self._in_place([recipe])
+            if not all(each in found.layers for each in _pieces(recipe)):
+                found |= self._in_place([recipe])
             if abs((recipe.plan.predicted or 0.0) / profiled.seconds - 1) > _CLOSE and self._has_time():
                 # The module carries the prediction, which should hold: it is built again.
                 recipe = replace(recipe, plan=timed_plan(recipe, corrected(tables, found)))
@@ -246,3 +247,8 @@ class Refiner:
             first=profiled.first,
         )
         return Refined(recipe, profiled, placed_plan(plan, found), corrected(tables, found))
+
+
+def _pieces(recipe: Recipe) -> list[tuple[str, str]]:
+    """Task and variant of each layer."""
+    return [(each.task.key, recipe.variants[each.name].descriptor) for each in recipe.graph.layers]

@@ -96,7 +96,7 @@ def _inherited(variables: Mapping[str, str]) -> Iterator[None]:
         yield
     finally:
         for name in added:
-            del os.environ[name]
+            os.environ.pop(name, None)
 
 
 def _write_input(array: Array, file: Path) -> str:

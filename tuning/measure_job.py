@@ -37,7 +37,8 @@ class MeasureSettings:
         rounds: samples of a variant that may win.
         seconds: no further round begins after this time, once there are a few.
         hopeless: a variant this many times slower than the best is dropped after two rounds.
-        block: runs of one after another, after one that is not timed; a sample is their median. 0 is one run alone.
+        block: runs of a whole network after another, after one that is not timed; a sample is their median. 0 is one
+            run alone, as variants of a layer are always timed.
     """
 
     device: str

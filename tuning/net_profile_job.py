@@ -33,7 +33,7 @@ class NetRun:
 
     Attributes:
         status: OK, WRONG_RESULT or CRASHED.
-        samples: seconds of each inference.
+        samples: seconds of an inference, or the medians of blocks of them.
         error: relative error against the reference.
         message: why it failed.
         memory: bytes of weights, activations, inputs and outputs; None if nobody counts them.
@@ -52,9 +52,10 @@ class NetRun:
 
     @staticmethod
     def joined(runs: Sequence[NetRun]) -> NetRun:
-        """One network run several times: what failed once has failed."""
+        """One network in several processes: what failed once has failed, else the process in the middle counts."""
         failed = next((each for each in runs if each.status is not Status.OK), None)
-        return failed or replace(runs[0], samples=tuple(sample for each in runs for sample in each.samples))
+        middle = sorted(runs, key=lambda each: each.seconds)[len(runs) // 2] if failed is None else failed
+        return failed or replace(runs[0], samples=middle.samples)
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ def profile_nets(
     example: Example,
     settings: MeasureSettings,
 ) -> list[NetRun]:
-    """Worker side: run compiled networks on the same inputs, check each, and time them in turn.
+    """Worker side: as ``time_nets``, with the memory that networks on a CPU take.
 
     Args:
         nets: files; all take and give the same values.
@@ -96,10 +97,7 @@ def profile_nets(
         example: inputs and what is right.
         settings: device, threads, rounds; ``max_error`` is the whole network's.
     """
-    checked = _load_all(nets, values, example, settings)
-    sessions = {index: session for index, (session, _) in enumerate(checked) if session is not None}
-    samples = _time_in_turn(sessions, example.feeds, settings)
-    runs = [replace(run, samples=samples.get(index, ())) for index, (_, run) in enumerate(checked)]
+    runs = time_nets(nets, values, example, settings)
     if settings.device != "cpu":
         return runs
     signature = net_signature(values)
@@ -107,6 +105,22 @@ def profile_nets(
         replace(run, memory=_memory(net, signature, example)) if run.status is Status.OK else run
         for net, run in zip(nets, runs, strict=True)
     ]
+
+
+def time_nets(
+    nets: Sequence[NetFiles],
+    values: tuple[tuple[NetworkValue, ...], tuple[NetworkValue, ...]],
+    example: Example,
+    settings: MeasureSettings,
+) -> list[NetRun]:
+    """Worker side: run compiled networks on the same inputs, check each, and time them in turn.
+
+    Arguments are those of ``profile_nets``.
+    """
+    checked = _load_all(nets, values, example, settings)
+    sessions = {index: session for index, (session, _) in enumerate(checked) if session is not None}
+    samples = _time_in_turn(sessions, example.feeds, settings)
+    return [replace(run, samples=samples.get(index, ())) for index, (_, run) in enumerate(checked)]
 
 
 def _memory(net: NetFiles, signature: Signature, example: Example) -> int | None:
@@ -190,19 +204,20 @@ def _time_in_turn(
     What a network reads lies in the caches as its own runs leave it in a block, as in a program that does nothing else.
     """
     turns = {path: _Turns(session, feeds) for path, session in sessions.items()}
-    active = [*turns.values()]
+    active, started = [*turns.values()], time.perf_counter()
     for each in active * _TRIALS:
-        each.try_once()
+        each.run(0)
     best = min((min(each.samples) for each in active), default=0.0)
     active = [each for each in active if min(each.samples) <= settings.hopeless * best]
-    started = time.perf_counter()
-    for each in active if settings.block else ():
+    expected = (settings.block + 1) * sum(min(each.samples) for each in active)
+    block = settings.block if expected < settings.seconds else 0
+    for each in active if block else ():
         each.samples.clear()
-    for done in range(settings.rounds - (0 if settings.block else _TRIALS)):
-        if done and time.perf_counter() - started > settings.seconds:
+    for done in range(settings.rounds - (0 if block else _TRIALS)):
+        if time.perf_counter() - started > settings.seconds and (done or not block):
             break
         for each in reversed(active) if done % 2 else active:
-            each.run(settings.block)
+            each.run(block)
     return {path: tuple(each.samples) for path, each in turns.items()}
 
 
@@ -213,9 +228,6 @@ class _Turns:
         self._session = session
         self._arrays = {name: session.to_device(array) for name, array in feeds.items()}
         self.samples: list[float] = []
-
-    def try_once(self) -> None:
-        self.samples.append(self._seconds())
 
     def run(self, block: int) -> None:
         """A sample of some runs after one that is not timed, or of one."""

@@ -34,7 +34,7 @@ def pack_dots(filters: TensorType, panel: int, lanes: int, element: DotElement) 
     """``[OC, IC, KH, KW]`` to ``[panel, KH, KW, IC / group, channel, group]``, filled up with zeros.
 
     Raises:
-        ValueError: if most of a group would be zeros, or there are too many products for a sum.
+        ValueError: if half of a group or more would be zeros, or there are too many products for a sum.
     """
     channels, depth, height, width = filters.shape
     panels, groups = _checked(depth, height * width, channels, panel, element, element.group // 2 + 1)

@@ -122,13 +122,15 @@ def test_weights_may_lie_beside_the_module(front_of: FrontOf, model_file: ModelF
 
 
 @pytest.mark.parametrize("is_inside", [True, False])
+@pytest.mark.parametrize("is_split", [True, False])
 def test_weights_are_loaded_once_and_not_by_each_inference(
-    front_of: FrontOf, tmp_path: Path, *, is_inside: bool
+    front_of: FrontOf, tmp_path: Path, *, is_inside: bool, is_split: bool
 ) -> None:
     """Where memory that holds the file cannot be used as it is, on a GPU for example, each would copy them."""
     front = front_of("residual")
     files = NetFiles(tmp_path / "net.vmfb", None if is_inside else tmp_path / "weights.irpa")
-    build(front, split(front, "nhwc"), files, parameters={} if is_inside else {"model": "weights.irpa"})
+    net = split(front, "nhwc") if is_split else WholeNet(front.whole)
+    build(front, net, files, parameters={} if is_inside else {"model": "weights.irpa"})
     tool = Path(sys.executable).parent / "iree-dump-module"
     command = [str(tool), "--output=disassembly", str(files.module)]
     shown = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout

@@ -70,7 +70,7 @@ class FakeProfiler:
     def verify(self, recipe: Recipe) -> bool:
         return True
 
-    def in_place(self, recipes: Sequence[Recipe], passes: int) -> InPlace:
+    def in_place(self, recipes: Sequence[Recipe]) -> InPlace:
         self.timed.extend(recipes)
         return InPlace.mean([self._in_place(each) for each in recipes])
 
@@ -235,5 +235,4 @@ def test_a_faster_plan_that_errs_too_much_leaves_the_first_to_be_refined(front_o
     found = Refiner(select.config, cast(Profiler, profiler), select).refine(tables, recipes[:1])
     assert [types(each) for each in profiler.ran[:2]] == [{"f32"}, {"bf16"}]
     assert types(found.recipe) == {"f32"}
-    # While it is refined, and in the end.
-    assert sum(each.is_same_as(recipes[0]) for each in profiler.timed) > 1
+    assert any(each.is_same_as(recipes[0]) for each in profiler.timed)

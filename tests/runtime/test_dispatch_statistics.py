@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import ml_dtypes
@@ -7,7 +8,10 @@ import numpy as np
 import pytest
 
 from sartor.errors import DeviceError
+from sartor.runtime import dispatch_statistics as dispatch_statistics_module
+from sartor.runtime import module
 from sartor.runtime.dispatch_statistics import dispatch_statistics
+from sartor.runtime.iree_runtime import benchmark_rows
 from sartor.runtime.signature import Array
 
 
@@ -22,6 +26,30 @@ def test_dispatches_are_reported(model: Path, feeds: dict[str, Array], threads: 
         assert 0 < dispatch.seconds < 1
     times = [dispatch.seconds for dispatch in statistics.dispatches]
     assert times == sorted(times, reverse=True)
+
+
+def test_what_a_session_reads_into_huge_pages_the_tool_does_too(
+    model: Path, feeds: dict[str, Array], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_REACH_BYTES", 0)
+    monkeypatch.setattr(module, "has_huge_pages", lambda: True)
+    assert module.wants_huge_pages(model)
+    assert not module.wants_huge_pages(model.with_suffix(".none"))
+    seen: list[tuple[object, str | None]] = []
+    original = benchmark_rows
+
+    def spy(path: Path, entry: str, inputs: object, flags: dict[str, object], timeout: float) -> object:
+        seen.append((flags["module_mode"], os.environ.get("GLIBC_TUNABLES")))
+        return original(path, entry, inputs, flags, timeout)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(dispatch_statistics_module, "benchmark_rows", spy)
+    monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
+    for own in (None, "glibc.malloc.check=0"):
+        if own:
+            monkeypatch.setenv("GLIBC_TUNABLES", own)
+        assert dispatch_statistics(model, "main_graph", list(feeds.values()), threads=1, iterations=2).dispatches
+        assert os.environ.get("GLIBC_TUNABLES") == own
+    assert seen == [(["preload"], "glibc.malloc.hugetlb=1"), (["preload"], "glibc.malloc.check=0")]
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ candidate 0 computes of the same numbers, but for their last rounding."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
@@ -18,6 +19,7 @@ from sartor.codegen.target import Target
 from sartor.runtime.signature import Array
 from tests.codegen.routines.harness import Subject, layers, load
 from tests.codegen.routines.kernel_cases import EXTREME, kernel_model
+from tests.codegen.routines.layer_cases import Cases
 from tests.codegen.routines.narrow import rounded_subject, wrong
 
 Found = Mapping[str, tuple[Layer, Mapping[str, Array]]]
@@ -149,6 +151,29 @@ def test_too_few_channels_are_left_to_others(found: Found) -> None:
         "it has 1 input channels, too few to multiply 4 at once"
     )
     assert not isinstance(Direct(storage="i8").parameters(task, target), Rejected)
+
+
+def test_pixels_of_three_channels_need_one_beside_them(tmp_path: Path) -> None:
+    cases = Cases()
+    cases.convolution("alone", (1, 3, 5, 7), 24, (1, 1))
+    cases.convolution("apart", (2, 3, 9, 11), 24, dilation=2)
+    (alone, weights), (apart, others) = layers(tmp_path, {"few": cases.model})
+    target, tiling = Target.create("cpu", "cascadelake"), EXTREME["images3"]["direct"]
+    assert _dots("i8").build(alone.task, tiling[0], target) == Rejected(
+        "a pixel of the tile has none beside it in its row"
+    )
+    if not _has_dots(HOST, "i8"):
+        pytest.skip("this CPU has no VNNI")
+    subjects = {}
+    for layer, given in ((alone, weights), (apart, others)):
+        found = _variants(layer, HOST, "i8")
+        for number in (1, 2, 4):
+            built = _dots("i8").build(layer.task, tiling[number], HOST)
+            assert isinstance(built, Implementation), built
+            found[f"extreme{number}"] = built
+        subjects[layer.name] = rounded_subject(Subject(layer, given, found), "i8")
+    program = load(subjects, HOST)
+    assert {name: wrong(program, each, "i8") for name, each in subjects.items()} == {"alone": {}, "apart": {}}
 
 
 def test_fewer_sizes_are_tried_beside_the_matrix_unit(found: Found) -> None:
