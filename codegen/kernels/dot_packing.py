@@ -11,6 +11,8 @@ from sartor.codegen.layer import TensorType
 from sartor.codegen.packing import PadTo, Quantise, Reshape, Round, Step, Transpose
 
 _FLOAT_BYTES = 4
+# First layers by small filters mostly write; what rounding their filters costs, the whole network errs by.
+_FEWEST_PRODUCTS = 64
 MOST_PRODUCTS = (1 << 31) // (255 * 127)
 """Of a number without a sign and a weight, as many as a sum of 32 bits holds for certain."""
 
@@ -34,9 +36,12 @@ def pack_dots(filters: TensorType, panel: int, lanes: int, element: DotElement) 
     """``[OC, IC, KH, KW]`` to ``[panel, KH, KW, IC / group, channel, group]``, filled up with zeros.
 
     Raises:
-        ValueError: if half of a group or more would be zeros, or there are too many products for a sum.
+        ValueError: if half of a group or more would be zeros, a short sum would hardly gain by it, or there are too
+            many products for a sum.
     """
     channels, depth, height, width = filters.shape
+    if depth < element.group and depth * height * width < _FEWEST_PRODUCTS:
+        raise ValueError(f"a result has {depth * height * width} products, too few to round filters for")
     panels, groups = _checked(depth, height * width, channels, panel, element, element.group // 2 + 1)
     steps = (
         PadTo((panels * panel, groups * element.group, height, width)),
