@@ -54,8 +54,11 @@ class NetRun:
     def joined(runs: Sequence[NetRun]) -> NetRun:
         """One network in several processes: what failed once has failed, else the process in the middle counts."""
         failed = next((each for each in runs if each.status is not Status.OK), None)
-        middle = sorted(runs, key=lambda each: each.seconds)[len(runs) // 2] if failed is None else failed
-        return failed or replace(runs[0], samples=middle.samples)
+        if failed is not None:
+            return failed
+        middle = sorted(runs, key=lambda each: each.seconds)[len(runs) // 2]
+        # Only the first process counts memory.
+        return replace(runs[0], samples=middle.samples)
 
 
 @dataclass(frozen=True)
