@@ -89,7 +89,8 @@ def test_failures_say_why(measured: dict[str, Measurement]) -> None:
 
 def test_the_rest_is_measured_against_candidate_0(measured: dict[str, Measurement]) -> None:
     assert measured["stock"].baseline_samples == ()
-    assert len(measured["other"].baseline_samples) >= 3
+    # A disturbed machine may make candidate 0 look hopeless, which costs it the rounds after the second.
+    assert len(measured["other"].baseline_samples) >= 2
     assert measured["other"].error == 0
     assert measured["other"].packed_bytes == TENSOR.bytes
 
