@@ -18,9 +18,10 @@ $(VENV)/.installed: pyproject.toml
 demo: $(VENV)/.installed
 	$(BIN)/python -m benchmarks.demo
 
+# By files, for what the tests of one share is made once.
 test: $(VENV)/.installed
 	.ci/vulkan
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .
