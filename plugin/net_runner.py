@@ -23,7 +23,7 @@ from sartor.tolerance import tolerance
 from sartor.tuning.error_measures import MeasureKind
 from sartor.tuning.measure_job import MeasureSettings
 from sartor.tuning.measurement import Status
-from sartor.tuning.net_profile_job import Example, NetRun
+from sartor.tuning.net_profile_job import Example, NetRun, NetTrial
 from sartor.tuning.workers import JobStatus
 from sartor.verify_job import Check, Verified
 from sartor.worker_calls import call
@@ -218,13 +218,9 @@ class NetRunner:
 
     def _run(self, function: str, step: str, builds: Sequence[Build]) -> dict[int, Any]:
         self._builder.progress(step, 0, len(builds))
-        job = {
-            "nets": [each.files for each in builds],
-            "values": (self._front.graph.inputs, self._front.graph.outputs),
-            "example": self._example.result(),
-            "settings": self._settings(),
-        }
-        jobs = [("nets", job)]
+        values = (self._front.graph.inputs, self._front.graph.outputs)
+        trial = NetTrial([each.files for each in builds], values, self._example.result(), self._settings())
+        jobs = [("nets", {"trial": trial})]
         (result,) = self._builder.pool.map_unordered(f"{_JOBS}:{function}", jobs, _TIMEOUT, quiet=True)
         if result.status is not JobStatus.OK:
             raise CompileError(f"{step} ended as {result.status.value}: {result.message}")

@@ -76,53 +76,45 @@ class Example:
     floors: Sequence[float]
 
 
-def check_nets(
-    nets: Sequence[NetFiles],
-    values: tuple[tuple[NetworkValue, ...], tuple[NetworkValue, ...]],
-    example: Example,
-    settings: MeasureSettings,
-) -> list[NetRun]:
-    """Worker side: as ``profile_nets``, but one inference each, which is not timed."""
-    return [run for _, run in _load_all(nets, values, example, settings)]
+@dataclass(frozen=True)
+class NetTrial:
+    """Networks to compare.
 
-
-def profile_nets(
-    nets: Sequence[NetFiles],
-    values: tuple[tuple[NetworkValue, ...], tuple[NetworkValue, ...]],
-    example: Example,
-    settings: MeasureSettings,
-) -> list[NetRun]:
-    """Worker side: as ``time_nets``, with the memory that networks on a CPU take.
-
-    Args:
+    Attributes:
         nets: files; all take and give the same values.
         values: network inputs and outputs.
         example: inputs and what is right.
         settings: device, threads, rounds; ``max_error`` is the whole network's.
     """
-    runs = time_nets(nets, values, example, settings)
-    if settings.device != "cpu":
+
+    nets: Sequence[NetFiles]
+    values: tuple[tuple[NetworkValue, ...], tuple[NetworkValue, ...]]
+    example: Example
+    settings: MeasureSettings
+
+
+def check_nets(trial: NetTrial) -> list[NetRun]:
+    """Worker side: as ``profile_nets``, but one inference each, which is not timed."""
+    return [run for _, run in _load_all(trial)]
+
+
+def profile_nets(trial: NetTrial) -> list[NetRun]:
+    """Worker side: as ``time_nets``, with the memory that networks on a CPU take."""
+    runs = time_nets(trial)
+    if trial.settings.device != "cpu":
         return runs
-    signature = net_signature(values)
+    signature = net_signature(trial.values)
     return [
-        replace(run, memory=_memory(net, signature, example)) if run.status is Status.OK else run
-        for net, run in zip(nets, runs, strict=True)
+        replace(run, memory=_memory(net, signature, trial.example)) if run.status is Status.OK else run
+        for net, run in zip(trial.nets, runs, strict=True)
     ]
 
 
-def time_nets(
-    nets: Sequence[NetFiles],
-    values: tuple[tuple[NetworkValue, ...], tuple[NetworkValue, ...]],
-    example: Example,
-    settings: MeasureSettings,
-) -> list[NetRun]:
-    """Worker side: run compiled networks on the same inputs, check each, and time them in turn.
-
-    Arguments are those of ``profile_nets``.
-    """
-    checked = _load_all(nets, values, example, settings)
+def time_nets(trial: NetTrial) -> list[NetRun]:
+    """Worker side: run compiled networks on the same inputs, check each, and time them in turn."""
+    checked = _load_all(trial)
     sessions = {index: session for index, (session, _) in enumerate(checked) if session is not None}
-    samples = _time_in_turn(sessions, example.feeds, settings)
+    samples = _time_in_turn(sessions, trial.example.feeds, trial.settings)
     return [replace(run, samples=samples.get(index, ())) for index, (_, run) in enumerate(checked)]
 
 
@@ -134,12 +126,7 @@ def _memory(net: NetFiles, signature: Signature, example: Example) -> int | None
     return found.peak + (net.weight_bytes if found.loaded < net.weight_bytes else 0)
 
 
-def time_first(
-    nets: Sequence[NetFiles],
-    values: tuple[tuple[NetworkValue, ...], tuple[NetworkValue, ...]],
-    example: Example,
-    settings: MeasureSettings,
-) -> list[tuple[float, ...]]:
+def time_first(trial: NetTrial) -> list[tuple[float, ...]]:
     """Worker side: seconds from opening each network's file, which is not in memory, to the end of one inference.
 
     The device is open and the runtime is loaded: they cost every network the same. Empty where the system cannot
@@ -148,15 +135,15 @@ def time_first(
     Raises:
         DeviceError: if a network does not run.
     """
-    device = _device(settings)
-    samples: list[list[float]] = [[] for _ in nets]
-    for index in [*range(len(nets))] * _FIRST_ROUNDS:
-        net = nets[index]
+    device = _device(trial.settings)
+    samples: list[list[float]] = [[] for _ in trial.nets]
+    for index in [*range(len(trial.nets))] * _FIRST_ROUNDS:
+        net = trial.nets[index]
         if not all(forget(path) for path in (net.module, net.weights) if path is not None):
             continue
         begin = time.perf_counter()
-        with _mapped(net, device, values) as session:
-            session.run(None, dict(example.feeds))
+        with _mapped(net, device, trial.values) as session:
+            session.run(None, dict(trial.example.feeds))
             samples[index].append(time.perf_counter() - begin)
     return [tuple(taken) for taken in samples]
 
@@ -173,14 +160,9 @@ def _device(settings: MeasureSettings) -> NativeDevice:
     return open_device(settings.device, settings.threads if settings.device == "cpu" else None)
 
 
-def _load_all(
-    nets: Sequence[NetFiles],
-    values: tuple[tuple[NetworkValue, ...], tuple[NetworkValue, ...]],
-    example: Example,
-    settings: MeasureSettings,
-) -> list[tuple[Session | None, NetRun]]:
-    device, signature = _device(settings), net_signature(values)
-    return [_check(net, device, signature, example, settings.max_error) for net in nets]
+def _load_all(trial: NetTrial) -> list[tuple[Session | None, NetRun]]:
+    device, signature = _device(trial.settings), net_signature(trial.values)
+    return [_check(net, device, signature, trial.example, trial.settings.max_error) for net in trial.nets]
 
 
 def _check(
