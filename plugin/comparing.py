@@ -10,7 +10,7 @@ from pathlib import Path
 from onnx import ModelProto
 
 from sartor.codegen.target import Target
-from sartor.config import CompileConfig
+from sartor.config import DEFAULT_MAX_ERROR, CompileConfig
 from sartor.errors import UsageError
 from sartor.front_job import Front
 from sartor.layer_errors import LayerComparison, Workshop
@@ -20,7 +20,8 @@ from sartor.onnx_model.graph import GraphEditor
 from sartor.pipeline import find_candidates, load_front, open_workers
 from sartor.probe_job import prepared_model
 from sartor.progress import Progress, silent
-from sartor.recipe import recipe_of_plan
+from sartor.ranging import quantised_by
+from sartor.recipe import precision_of, recipe_of_plan
 from sartor.runtime.manifest import Manifest
 from sartor.runtime.signature import Array, Signature
 from sartor.tuning.plan import Plan
@@ -43,6 +44,22 @@ def layered_manifest(module: Path) -> Manifest:
             "compile the model with --pin '*=*', which keeps it split into layers, and compare that"
         )
     return manifest
+
+
+def usual_error(module: Path) -> float:
+    """What a module may err by unless the user says otherwise: as much as is usual with what it computes in.
+
+    Raises:
+        UsageError: if the file is missing or no IREE module.
+    """
+    manifest = module_manifest(module)
+    if manifest is None:
+        return DEFAULT_MAX_ERROR
+    try:
+        return precision_of(_plan(manifest, module)).usual_error
+    except UsageError:
+        # Of another version: its outputs can be compared all the same.
+        return DEFAULT_MAX_ERROR
 
 
 def _plan(manifest: Manifest, module: Path) -> Plan:
@@ -81,6 +98,7 @@ def open_comparison(
     with open_workers(config) as pool, tempfile.TemporaryDirectory(prefix="sartor-") as directory:
         front = load_front(model, config, pool, progress, Path(directory))
         _check_same(front, plan, module)
+        front = quantised_by(plan.ranges, front)
         recipe = recipe_of_plan(plan, front, find_candidates(front, config).variants, config)
         shop = Workshop(pool, Path(directory), config, device or kind, threads, progress)
         tensors = layer_tensors(prepared_model(front.prepared), recipe.graph)

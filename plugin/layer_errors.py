@@ -240,8 +240,9 @@ class LayerComparison:
         )
 
     def _run(self, probe: Probe, directory: Path) -> dict[str, float]:
-        shop = self.workshop
-        front = replace(self.front, graph=probe.graph)
+        shop, known = self.workshop, self.front.ranges
+        ranges = {own: known[ref] for own, ref in probe.stands_for.items() if ref in known}
+        front = replace(self.front, graph=probe.graph, ranges={**known, **ranges})
         recipe = replace(self.recipe, graph=probe.graph, variants=probe.variants)
         (built,) = Builder(front, shop.pool, directory, shop.config, silent).build([recipe])
         job = {

@@ -38,7 +38,7 @@ from sartor.net_runner import NetRunner
 from sartor.permitted import permitted_candidates, permitted_routines
 from sartor.profiling import Profiler
 from sartor.progress import Progress, silent
-from sartor.ranging import ranges_of, with_children
+from sartor.ranging import quantised_by, with_children
 from sartor.recipe import Recipe, guessed_recipe, precision_of, recipe_of_plan, unsplit_recipe
 from sartor.refining import Refiner
 from sartor.sample_sets import sample_set
@@ -134,7 +134,7 @@ def replay_plan(model: Path, plan: Plan, output: Path, config: CompileConfig, pr
     config = replace(config, threads=plan.threads, precision=precision_of(plan))
     with _workspace(config) as (pool, directory):
         front = load_front(model, config, pool, progress, directory)
-        front = replace(front, ranges=with_children(front.graph, {**ranges_of(plan.ranges), **front.ranges}))
+        front = quantised_by(plan.ranges, front)
         samples = sample_set(front, config)
         recipe = recipe_of_plan(plan, front, find_candidates(front, config).variants, config)
         builder = Builder(front, pool, directory, config, progress)

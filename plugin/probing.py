@@ -28,6 +28,7 @@ class Probe:
         expected: ONNX tensor that an output should be, by the output's name.
         in_place: outputs that a layer computes in the network, by the layer's name.
         alone: outputs that it computes from what is right.
+        stands_for: values of the network, by those of the probe that are read or written in their place.
     """
 
     graph: LayerGraph
@@ -36,6 +37,7 @@ class Probe:
     expected: Mapping[str, str]
     in_place: Mapping[str, tuple[str, ...]]
     alone: Mapping[str, tuple[str, ...]]
+    stands_for: Mapping[ValueRef, ValueRef]
 
 
 def make_probe(
@@ -64,7 +66,7 @@ def make_probe(
     chosen = {each.name: variants[each.name] for each in kept}
     chosen |= {copy.name: variants[name] for name, copy in copies.items()}
     probe = LayerGraph((*kept, *copies.values()), tuple(writer.inputs), tuple(writer.outputs))
-    return Probe(probe, chosen, writer.fed, writer.expected, watched, fed)
+    return Probe(probe, chosen, writer.fed, writer.expected, watched, fed, writer.stands_for)
 
 
 def needed_layers(graph: LayerGraph, names: Sequence[str]) -> frozenset[str]:
@@ -85,6 +87,7 @@ class _Writer:
     outputs: list[NetworkValue] = field(default_factory=list)
     fed: dict[str, str] = field(default_factory=dict)
     expected: dict[str, str] = field(default_factory=dict)
+    stands_for: dict[ValueRef, ValueRef] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.inputs = list(self.graph.inputs)
@@ -106,7 +109,10 @@ class _Writer:
         """A copy that reads inputs of its own instead of other layers' results."""
         tensors = self.tensors[layer.name].inputs
         refs = [self._right(ref, tensor) for ref, tensor in zip(layer.inputs, tensors, strict=True)]
-        return replace(layer, name=fresh_name(f"{layer.name} alone", self._names), inputs=tuple(refs))
+        copy = replace(layer, name=fresh_name(f"{layer.name} alone", self._names), inputs=tuple(refs))
+        for index in range(len(layer.task.results)):
+            self.stands_for[ValueRef(copy.name, index)] = ValueRef(layer.name, index)
+        return copy
 
     def _right(self, ref: ValueRef, tensor: str | None) -> ValueRef:
         """An input that is fed with what a layer's result should be."""
@@ -119,4 +125,5 @@ class _Writer:
             self._known[ref] = ValueRef(None, len(self.inputs))
             self.inputs.append(NetworkValue(name, kind, kind.numpy_dtype.name))
             self.fed[name] = tensor
+            self.stands_for[self._known[ref]] = ref
         return self._known[ref]

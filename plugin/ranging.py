@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from sartor.codegen.layer import Layer, ValueRef
 from sartor.dialect_passes.form_layers import LayerGraph
+from sartor.front_job import Front
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 
 
@@ -40,6 +42,11 @@ def with_children(graph: LayerGraph, ranges: Mapping[ValueRef, QuantisedRange]) 
             inside |= {ValueRef(fusion.layer.name, 0): inside[last]} if last in inside else {}
         found |= {ref: each for ref, each in with_children(net.graph, inside).items() if ref.source is not None}
     return found
+
+
+def quantised_by(named: Mapping[str, tuple[float, int]], front: Front) -> Front:
+    """The model with what ``named_ranges`` wrote for a plan, beside ranges of its own."""
+    return replace(front, ranges=with_children(front.graph, {**ranges_of(named), **front.ranges}))
 
 
 class Values:

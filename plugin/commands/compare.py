@@ -20,8 +20,7 @@ from sartor.commands.options import (
     check_error_bound,
     existing_file,
 )
-from sartor.comparing import bound_shapes, layered_manifest, open_comparison
-from sartor.config import DEFAULT_MAX_ERROR
+from sartor.comparing import bound_shapes, layered_manifest, open_comparison, usual_error
 from sartor.errors import SartorError
 from sartor.feeds import make_feeds, read_archive
 from sartor.layer_errors import FirstBeyond, LayerComparison, LayerError
@@ -46,8 +45,12 @@ def compare(
         Path | None, typer.Option(metavar="FILE.npz", help="One array per input. (default: random values)")
     ] = None,
     max_error: Annotated[
-        float, typer.Option(help="Relative error allowed, if the model's own types do not round off more.")
-    ] = DEFAULT_MAX_ERROR,
+        float | None,
+        typer.Option(
+            help="Relative error allowed, if the model's own types do not round off more. "
+            "(default: 0.01 for a module in lower precision, else 0.001)"
+        ),
+    ] = None,
     layers: Annotated[
         bool, typer.Option("--layers", help="Show how far every layer is off, in the network and alone.")
     ] = False,
@@ -59,12 +62,12 @@ def compare(
     json: JsonOption = False,
 ) -> None:
     """Compare a module's outputs with ONNX Runtime's; exit code 1 if they differ too much."""
-    check_error_bound(max_error)
+    bound = usual_error(module) if max_error is None else check_error_bound(max_error)
     if layers or bisect is not None:
         layered_manifest(module)
     signature = module_signature(module)
     model = load_model(existing_file(vs))
-    allowed = tolerance(model, max_error)
+    allowed = tolerance(model, bound)
     feeds = make_feeds(signature.inputs, {}) if inputs is None else read_archive(inputs)
     with Session(module, device=device, threads=threads) as session:
         outputs = session.run(None, feeds)

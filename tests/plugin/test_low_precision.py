@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from sartor.front_job import Front, run_front
 from sartor.pipeline import compile_model, find_candidates, replay_plan
 from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.runtime.session import Session
+from sartor.tuning.calibration.methods import CalibrationMethod
 from sartor.tuning.error_measures import ErrorMeasure, MeasureKind
 from sartor.tuning.pin import Pin
 from sartor.tuning.plan import Plan
@@ -32,10 +35,11 @@ STEP = "measuring what rounding does"
 # What layers are computed in, by their names.
 TYPES = {
     Precision.BF16: {"*": "bf16"},
+    Precision.F16: {"*": "f16"},
     Precision.INT8: {"*": "i8"},
     Precision.MIXED: {"conv*": "i8", "[!c]*": "bf16"},
 }
-BUDGETS = {Precision.BF16: 1e-2, Precision.INT8: 1e-1, Precision.MIXED: 1e-1}
+BUDGETS = {Precision.BF16: 1e-2, Precision.F16: 2e-3, Precision.INT8: 1e-1, Precision.MIXED: 1e-1}
 MOST_LOST = 0.005
 
 
@@ -55,6 +59,12 @@ class Trained:
     def compiled_accuracy(self, module: Path) -> float:
         with Session(module, threads=1) as session:
             return self.accuracy(lambda feeds: session.run(None, feeds))
+
+    def image(self, folder: Path) -> Path:
+        """A file with one image that the network was not trained on."""
+        path = folder / "image.npz"
+        np.savez(path, image=self.tested.images[:1])
+        return path
 
     def narrow(self, precision: Precision, **settings: Any) -> CompileConfig:
         """Each layer in one type: which of two times is less is not left to the machine."""
@@ -94,10 +104,55 @@ def test_the_plan_says_what_each_layer_gives_up_for_what(digits: Trained, tmp_pa
     assert sum(each.error or 0 for each in artifact.plan.layers) > (artifact.error or 0)
     shown = call("sartor", "inspect", module)
     assert all(column in shown.stdout for column in ("type", "saves ms", "bf16"))
-    options = ["--vs", digits.model, "--threads", 1, "--layers", "--max-error", 1e-1, "--json"]
+    # What the module may err by without a word is what is usual in bf16.
+    options = ["--vs", digits.model, "--inputs", digits.image(tmp_path), "--threads", 1, "--layers", "--json"]
     layers = parsed(call("sartor", "compare", module, *options))["layers"]
     assert [each["contribution"] for each in layers] == [each.error for each in artifact.plan.layers]
     assert all(each["saved_ms"] is not None for each in layers)
+
+
+def test_layers_in_8_bits_are_compared_each_with_its_own_ranges(digits: Trained, tmp_path: Path) -> None:
+    module = tmp_path / "net.vmfb"
+    compile_model(digits.model, module, digits.narrow(Precision.INT8, max_error=BUDGETS[Precision.INT8]))
+    options = ["--vs", digits.model, "--inputs", digits.image(tmp_path), "--threads", 1, "--max-error", 1e-1, "--json"]
+    found = parsed(call("sartor", "compare", module, *options, "--layers", "--bisect", 1e-6))
+    errors = [(each["relative_error"], each["error_alone"]) for each in found["layers"]]
+    assert len(errors) == len(found["layers"]) > 4
+    assert all(0 < each < 1e-1 for pair in errors for each in pair)
+    assert found["bisection"]["first"]["layer"] == found["layers"][0]["layer"]
+
+
+def test_a_chain_in_8_bits_stays_in_8_bits(digits: Trained, tmp_path: Path) -> None:
+    config = digits.narrow(Precision.INT8, max_error=BUDGETS[Precision.INT8])
+    plan = compile_model(digits.model, tmp_path / "net.vmfb", config).plan
+    layers = {each.layer for each in plan.layers}
+    between = [each for each in plan.adapts if {each.producer, each.consumer} <= layers]
+    assert all(form.startswith("cpu:i8@") for each in between for form in (each.source, each.target))
+    assert len(between) < len(plan.layers) - 1
+
+
+@pytest.mark.parametrize("method", [CalibrationMethod.PERCENTILE, CalibrationMethod.MSE, CalibrationMethod.ENTROPY])
+def test_other_ranges_are_verified_anew(digits: Trained, method: CalibrationMethod, tmp_path: Path) -> None:
+    """The same code by other ranges is another module."""
+    config = digits.narrow(Precision.INT8, max_error=BUDGETS[Precision.INT8])
+    before = compile_model(digits.model, tmp_path / "before.vmfb", config)
+    artifact = compile_model(digits.model, tmp_path / "net.vmfb", replace(config, calibration_method=method))
+    assert artifact.plan.ranges != before.plan.ranges
+    assert artifact.error is not None
+    assert artifact.error != before.error
+    assert artifact.error <= BUDGETS[Precision.INT8]
+
+
+def test_stock_tools_run_a_module_in_8_bits(digits: Trained, tmp_path: Path) -> None:
+    module, image = tmp_path / "net.vmfb", digits.tested.images[:1]
+    compile_model(digits.model, module, digits.narrow(Precision.INT8, max_error=BUDGETS[Precision.INT8]))
+    with Session(module, threads=1) as session:
+        (expected,) = session.run(None, {"image": image})
+    np.save(tmp_path / "x.npy", image)
+    files = [f"--module={module}", f"--input=@{tmp_path / 'x.npy'}", f"--output=@{tmp_path / 'y.npy'}"]
+    tool = [str(Path(sys.executable).parent / "iree-run-module"), "--device=local-task", "--function=main_graph"]
+    subprocess.run([*tool, *files], check=True, capture_output=True, timeout=60)
+    np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), expected)
 
 
 def test_what_was_found_out_once_is_not_found_out_again(digits: Trained, tmp_path: Path) -> None:
@@ -184,6 +239,7 @@ def test_nothing_narrower_is_even_asked_for_in_f32(digits: Trained) -> None:
         (["--calibration", "absent.npz"], "--calibration 'absent.npz' is not there"),
         (["--error-measure", "beauty"], "'beauty' is no error measure"),
         (["--plan", "p.json", "--calibration-method", "mse"], "--calibration-method"),
+        (["--precision", "bf16", "--calibration-method", "mse"], "give --precision int8 or mixed"),
     ],
 )
 def test_nonsense_is_refused_before_any_work(digits: Trained, tmp_path: Path, options: list[str], said: str) -> None:
