@@ -189,11 +189,13 @@ class Profiler:
         """Under what a whole network is stored: its code, and what it was checked by."""
         codes = [source_hash(each.implementation) for _, each in sorted(recipe.variants.items())]
         codes = codes or [hashlib.sha256(self._front.whole).hexdigest()]
+        # Of the same code: ranges are parameters.
+        ranges = [f"{value} {form}" for value, form in sorted(recipe.plan.ranges.items())]
         name = _UNSPLIT if recipe.plan.unsplit else f"plan:{digest(*codes)}"
         return MeasurementKey(
             task=f"net:{self._front.sha256[:16]}",
             variant=name,
-            source=digest(*codes, self._runner.criterion, NET_VERSION),
+            source=digest(*codes, *ranges, self._runner.criterion, NET_VERSION),
             hardware=host().key,
             threads=self._config.threads,
             runtime=runtime_key(),

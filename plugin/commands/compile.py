@@ -110,7 +110,7 @@ def compile_to_vmfb(
         max_error=read_max_error(max_error),
         error_measure=read_error_measure(error_measure),
         calibration=read_calibration(calibration),
-        calibration_method=read_calibration_method(calibration_method),
+        calibration_method=read_calibration_method(calibration_method, read_precision(precision)),
         objective=read_objective(objective),
         memory_limit=read_memory_limit(memory_limit),
         pareto=read_pareto(pareto),

@@ -11,6 +11,7 @@ from sartor.commands.options import check_error_bound
 from sartor.commands.quantities import read_size
 from sartor.config import DEFAULT_MAX_ERROR, LOW_PRECISION_MAX_ERROR, Precision
 from sartor.errors import UsageError
+from sartor.rounding import I8
 from sartor.tuning.calibration.methods import CalibrationMethod
 from sartor.tuning.cost import Objective
 from sartor.tuning.error_measures import RELATIVE, ErrorMeasure
@@ -24,14 +25,15 @@ PrecisionOption = Annotated[
 MaxErrorOption = Annotated[
     float | None,
     typer.Option(
-        help="Error allowed against ONNX Runtime, by the --error-measure. "
+        help="Error allowed against ONNX Runtime, by the --error-measure; models in f16 or 8 bits may have the "
+        "relative error that their own types round off. "
         f"(default: {DEFAULT_MAX_ERROR:g}, with a --precision below f32 {LOW_PRECISION_MAX_ERROR:g})"
     ),
 ]
 CalibrationOption = Annotated[
     Path | None,
     typer.Option(
-        metavar="FILE.npz|DIR",
+        metavar="FILE.npz|FILE.npy|DIR",
         help="Samples on which errors are measured: one array per input, with a sample axis. (default: random values)",
     ),
 ]
@@ -104,8 +106,17 @@ def read_calibration(path: Path | None) -> Path | None:
     return path
 
 
-def read_calibration_method(text: str | None) -> CalibrationMethod:
-    """The method, the range of all values if none is named."""
+def read_calibration_method(text: str | None, precision: Precision) -> CalibrationMethod:
+    """The method, the range of all values if none is named.
+
+    Raises:
+        UsageError: if one is named and the precision has no 8 bits.
+    """
+    if text is not None and I8 not in precision.types:
+        raise UsageError(
+            f"--calibration-method {text} finds ranges for 8 bits, which --precision {precision} does not use; "
+            "give --precision int8 or mixed"
+        )
     return CalibrationMethod(text or CalibrationMethod.MIN_MAX)
 
 
