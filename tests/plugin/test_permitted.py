@@ -25,7 +25,7 @@ from sartor.permitted import permits
 from sartor.pipeline import compile_model, find_candidates, replay_plan
 from sartor.progress import silent
 from sartor.recipe import guessed_recipe
-from sartor.runtime.reference import OnnxRuntimeReference
+from sartor.runtime.reference import OnnxRuntimeReference, relative_error
 from sartor.runtime.session import Session
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 from sartor.tuning.pin import Pin
@@ -183,6 +183,26 @@ def test_a_network_in_8_bits_is_within_a_step(
         found = session.run(None, front.samples)[0]
     assert len(np.unique(expected)) > 5
     assert np.abs(found - expected).max() <= 1.01 * STEP
+
+
+@pytest.mark.parametrize(
+    ("name", "shapes"),
+    [("micro_kws_m_static_qdq", {"serving_default_input:0": (1, 1960)}), ("micro_kws_m_static_qoperator", {})],
+)
+def test_a_real_quantised_model_runs_in_8_bits(
+    name: str, shapes: dict[str, tuple[int, ...]], model_folder: Path, tmp_path: Path
+) -> None:
+    front = run_front(model_folder / f"{name}.onnx", shapes, None)
+    assert isinstance(front, Front)
+    names = [each.name for each in front.graph.layers if each.task.kind == "convolution"]
+    host = CompileConfig(threads=1, jobs=1, pins=tuple(Pin(each, "cpu:i8/*") for each in names))
+    recipe = guessed_recipe(front, find_candidates(front, host, everything=False).variants, host)
+    assert len(names) == 3
+    with WorkerPool(1) as pool:
+        (built,) = Builder(front, pool, tmp_path, host, silent).build([recipe])
+    reference = OnnxRuntimeReference(front.path, threads=1)
+    with Session(built.files.module, threads=1) as session:
+        assert relative_error(session.run(None, front.samples), reference(front.samples)) < 5e-2
 
 
 def test_a_dynamic_network_in_8_bits_is_onnx_runtimes(front_of_model: FrontOfModel, tmp_path: Path) -> None:
