@@ -198,7 +198,16 @@ def _show_front(
         print(f"{network}: allowed {allowed:g}, error {error:.2g}, {milliseconds:.3f} ms")
     if plot is not None:
         axes = Axes(f"{network}: time by error", "relative error", "milliseconds", log_x=True)
-        plot_lines({axes: [Line("fastest plan", sorted(points))]}, plot)
+        plot_lines({axes: [Line("fastest plan", _undominated(points))]}, plot)
+
+
+def _undominated(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Those than which none is both more exact and faster, by error: a larger budget may be used worse."""
+    kept: list[tuple[float, float]] = []
+    for error, milliseconds in sorted(points):
+        if not kept or milliseconds < kept[-1][1]:
+            kept.append((error, milliseconds))
+    return kept
 
 
 def _model(name: str, directory: Path) -> Path:
