@@ -19,6 +19,7 @@ from sartor.runtime.device_array import from_view, upload
 from sartor.runtime.iree_runtime import Program
 from sartor.runtime.module import open_module
 from sartor.runtime.signature import TensorSpec
+from sartor.tuning.calibration.quantised_range import QuantisedRange
 
 HOST = Target.create("cpu")
 LAYOUTS = ("nchw", "nhwc", "nchw8c", "nchw16c")
@@ -47,7 +48,17 @@ CROSSED = [
     for before, after in (("bf16", "f16"), ("f16", "bf16"))
     for source, target in (("nhwc", "nhwc"), ("nchw", "nhwc"))
 ]
-ALL = [*CASES, *ROUNDED, *NARROW, *CROSSED]
+QUANTISED = [
+    *(((2, 32, 5, 3), source, target) for source, target in (("nchw", "i8@nhwc"), ("i8@nhwc", "nchw"))),
+    *(((2, 32, 5, 3), source, target) for source, target in (("nhwc", "i8@nhwc"), ("i8@nhwc", "nchw8c"))),
+    *(((2, 32, 5, 3), source, target) for source, target in (("bf16@nchw", "i8@nhwc"), ("i8@nhwc", "bf16@nhwc"))),
+    *(((2, 32, 5, 3), source, target) for source, target in (("f16@nhwc", "i8@nhwc"), ("i8@nhwc", "i8@nchw"))),
+    *(((1, 19, 5, 3), source, target) for source, target in (("nchw", "i8@nhwc"), ("i8@nhwc", "nchw"))),
+    *((shape, *forms) for shape in ((), (37,)) for forms in (("nd", "i8@nd"), ("i8@nd", "nd"))),
+]
+ALL = [*CASES, *ROUNDED, *NARROW, *CROSSED, *QUANTISED]
+# By a power of two and an even number, so that ties are ties on the device too.
+RANGE = QuantisedRange(2.0**-4, 8, "int8")
 
 
 def symbol(case: Case) -> str:
@@ -97,10 +108,33 @@ def test_an_adapt_rounds_to_nearest_and_widens_exactly(case: Case, program: Prog
     np.testing.assert_array_equal(result, expected.astype(np.float32))
 
 
+@pytest.mark.parametrize("case", QUANTISED, ids=symbol)
+def test_an_adapt_quantises_by_the_range_of_its_tensor(case: Case, program: Program) -> None:
+    """To the nearest step, ties to even, and numbers beyond the range to its ends."""
+    logical, source, target = tensor(case), *case[1:]
+    # Of eight bits, which bf16 has, too.
+    steps = np.random.default_rng(0).integers(-255, 256, logical.elements)
+    steps = np.where(np.arange(logical.elements) % 2, steps, steps / 2)
+    values = (steps * RANGE.scale).astype(np.float32).reshape(logical.shape)
+    result = converted(program, case, in_form(logical, source, values))
+    real = RANGE.round(values).astype(np.float32) if source.startswith("i8@") else values
+    np.testing.assert_array_equal(result, in_form(logical, target, real))
+
+
+def in_form(logical: TensorType, form: str, values: np.ndarray) -> np.ndarray:
+    """How real numbers lie in memory."""
+    if not form.startswith("i8@"):
+        return form_packing(logical, form).apply(values)
+    return RANGE.quantise(form_packing(logical, form.removeprefix("i8@")).apply(values))
+
+
 def converted(program: Program, case: Case, before: np.ndarray) -> np.ndarray:
     """What the device makes of an array that lies in memory in the case's first form."""
     after = physical_type(tensor(case), case[2])
-    (view,) = program.invoke(EXPORT_PREFIX + symbol(case), [upload(before, program.device).view])
+    ranges = [RANGE.numbers] * len(adapt(tensor(case), *case[1:]).ranges)
+    (view,) = program.invoke(
+        EXPORT_PREFIX + symbol(case), [upload(each, program.device).view for each in (before, *ranges)]
+    )
     spec = TensorSpec("result", after.numpy_dtype.name, after.shape)
     return from_view(view, program.device, spec).to_host()
 
