@@ -17,10 +17,18 @@ from sartor.codegen.layer import LayerKind
 from sartor.config import CompileConfig
 from sartor.dialect_passes.form_layers import LayerGraph
 from sartor.errors import InfeasibleError
-from sartor.permitted import narrower_type
 from sartor.recipe import Recipe
 from sartor.sensitivities import Pair, Sensitivities
-from sartor.simulating import EXPECTED, NARROW, learned, most_growth, simulated, units_of
+from sartor.simulating import (
+    EXPECTED,
+    NARROW,
+    is_allowed,
+    learned,
+    most_growth,
+    rounded_as,
+    simulated,
+    units_of,
+)
 from sartor.tuning.error_sum import grown, joined, moved
 from sartor.tuning.selection.limits import Limits, Quantity
 from sartor.tuning.tables import Tables
@@ -41,7 +49,7 @@ def narrow_pairs(graph: LayerGraph, tables: Tables) -> set[Pair]:
     """All layers with the narrower types that some usable variant computes them in, alone or in a fused kernel."""
     pairs: set[Pair] = set()
     for members, layer in units_of(graph):
-        types = {narrower_type(variant, layer) for variant, _ in tables.usable(layer.task.key)}
+        types = {rounded_as(variant, layer) for variant, _ in tables.usable(layer.task.key)}
         pairs |= {(name, dtype) for name in members for dtype in types if dtype is not None}
     return pairs
 
@@ -56,7 +64,7 @@ def assess(tables: Tables, sensitivities: Sensitivities) -> tuple[Tables, ErrorB
         CompileError: if a worker dies.
     """
     config, graph = sensitivities.config, sensitivities.front.graph
-    pairs = {pair for pair in narrow_pairs(graph, tables) if pair[1] in config.precision.types}
+    pairs = {pair for pair in narrow_pairs(graph, tables) if is_allowed(pair[1], config.precision)}
     if not pairs:
         return tables, None
     # Sorted by how fine the types are, so that the coarsest of a layer's stays.

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
+from sartor.codegen.roundings import STORED
 from sartor.onnx_model.graph import Array, GraphEditor, attributes
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 
@@ -24,7 +25,7 @@ class Rounder:
 
     Attributes:
         editor: the model's graph.
-        dtype: ``bf16``, ``f16`` or ``i8``.
+        dtype: ``bf16``, ``f16``, ``i8`` or ``STORED``.
         ranges: the 8-bit form of activations, by tensor.
         prefix: of all names that are made up.
     """
@@ -38,14 +39,16 @@ class Rounder:
 
     def activation(self, tensor: str, value: str) -> str:
         """Round ``value``, which is what ``tensor`` holds; returns the name of the rounded value."""
-        if self.dtype == I8:
+        if self.dtype in (I8, STORED):
             form = self.ranges[tensor]
             scale, zero = np.float32(form.scale), np.asarray(form.zero_point, form.dtype)
             return self._as_float32(tensor, value, lambda name: self._quantised(name, scale, zero))
         return self._as_float32(tensor, value, self._cast)
 
     def weight(self, tensor: str, axis: int) -> str:
-        """Round a constant, to 8 bits symmetrically with a scale for each index of ``axis``."""
+        """Round a constant, to 8 bits symmetrically with a scale for each index of ``axis``; ``STORED`` leaves it."""
+        if self.dtype == STORED:
+            return tensor
         if self.dtype == I8:
             scales = channel_scales(self.editor.constant(tensor), axis)
             zeros = np.zeros(scales.shape, np.int8)

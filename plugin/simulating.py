@@ -13,6 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from sartor.codegen.layer import Layer
+from sartor.codegen.roundings import STORED, rounding_of
+from sartor.codegen.routine import Variant
+from sartor.config import Precision
 from sartor.dialect_passes.form_layers import LayerGraph
 from sartor.permitted import narrower_type
 from sartor.recipe import Recipe
@@ -22,7 +25,7 @@ from sartor.tuning.error_measures import ErrorMeasure, MeasureKind
 from sartor.tuning.error_sum import grown, joined
 from sartor.tuning.tables import Tables
 
-NARROW = (F16, BF16, I8)
+NARROW = (F16, BF16, STORED, I8)
 """From the finest to the coarsest."""
 
 EXPECTED = 0.2
@@ -45,13 +48,23 @@ def units_of(graph: LayerGraph) -> list[tuple[tuple[str, ...], Layer]]:
     ]
 
 
+def rounded_as(variant: Variant, layer: Layer) -> str | None:
+    """What a variant rounds a layer to, of ``NARROW``; None if it keeps to the layer's own type."""
+    return None if narrower_type(variant, layer) is None else rounding_of(variant)
+
+
+def is_allowed(rounding: str, precision: Precision) -> bool:
+    """Whether the user allows what a layer is rounded to."""
+    return (I8 if rounding == STORED else rounding) in precision.types
+
+
 def assignment_of(recipe: Recipe, graph: LayerGraph) -> dict[str, str]:
     """What a split network's layers are rounded to, by the names in the graph before fusion.
 
     A layer that is made of children is rounded to the coarsest of their types.
     """
     names = {layer.name: members for members, layer in units_of(graph)}
-    types = [(names[each.name], narrower_type(recipe.variants[each.name], each)) for each in recipe.graph.layers]
+    types = [(names[each.name], rounded_as(recipe.variants[each.name], each)) for each in recipe.graph.layers]
     found = [(name, dtype) for members, dtype in types if dtype for name in members]
     return dict(sorted(found, key=lambda pair: NARROW.index(pair[1])))
 
@@ -64,7 +77,8 @@ def simulated(sensitivities: Sensitivities, recipe: Recipe, tables: Tables) -> f
     """
     config = sensitivities.config
     assigned = assignment_of(recipe, sensitivities.front.graph)
-    error = sensitivities.together({name: dtype for name, dtype in assigned.items() if dtype in config.precision.types})
+    allowed = {name: dtype for name, dtype in assigned.items() if is_allowed(dtype, config.precision)}
+    error = sensitivities.together(allowed)
     return grown(error, config.error_measure, _growth_of(recipe, tables))
 
 
@@ -113,7 +127,7 @@ def _growth_of(recipe: Recipe, tables: Tables) -> float:
     rounded, computed = [], []
     for layer in recipe.graph.layers:
         variant = recipe.variants[layer.name]
-        rounded.append(tables.rounding.get((layer.name, variant.dtype), 0.0))
+        rounded.append(tables.rounded(layer, variant) or 0.0)
         computed.append(tables.contribution(layer, variant) or 0.0)
     return _growth(rounded, computed)
 

@@ -13,13 +13,14 @@ from dataclasses import dataclass
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
+from sartor.codegen.roundings import STORED
 from sartor.layer_tensors import LayerTensors
 from sartor.onnx_model.graph import GraphEditor
 from sartor.onnx_model.walk import subgraphs
 from sartor.rounding import BF16, F16, I8, Rounder, holds_reals, rounded_weights
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 
-_CODES = {BF16: 1, F16: 2, I8: 3}
+_CODES = {BF16: 1, F16: 2, I8: 3, STORED: 4}
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Switchable:
 
     Attributes:
         layers: with all their values in the model, no value twice.
-        dtypes: for each layer, of ``bf16``, ``f16`` and ``i8``.
+        dtypes: for each layer, of ``bf16``, ``f16``, ``i8`` and, where filters are rounded for that, ``STORED``.
         ranges: the 8-bit form of activations, by tensor.
     """
 
@@ -45,7 +46,8 @@ class Switchable:
     ) -> Switchable:
         """Those of the layers that can be switched, by what the model says of their values.
 
-        Results need names, and some value must be real; for ``i8`` all real inputs and results need ranges.
+        Results need names, and some value must be real; for ``i8`` all real inputs and results need ranges. Layers with
+        filters can be stored in ``i8``, too.
         """
         editor = GraphEditor(model.graph)
         nodes = {node.name: node for node in model.graph.node}
@@ -54,8 +56,9 @@ class Switchable:
         for layer in layers:
             reals = _reals((*layer.inputs, *layer.results), editor)
             if reals and _is_plain(layer, nodes) and taken.isdisjoint(layer.results):
-                known = reals <= ranges.keys()
-                found[layer] = tuple(dtype for dtype in dtypes if dtype != I8 or known)
+                possible = [dtype for dtype in dtypes if dtype != I8 or reals <= ranges.keys()]
+                has_filters = any(rounded_weights(nodes[name], editor) for name in layer.nodes)
+                found[layer] = (*possible, *([STORED] if I8 in possible and has_filters else []))
                 taken.update(layer.results)
         return Switchable(tuple(found), tuple(found.values()), tuple(sorted(ranges.items(), key=_first)))
 
@@ -66,7 +69,14 @@ class Switchable:
 
     def codes(self, assignment: Mapping[str, str]) -> np.ndarray:
         """What to pass as the model's further input for layers to compute in the types they are assigned by name."""
-        return np.array([_CODES.get(assignment.get(layer.layer, ""), 0) for layer in self.layers], np.int64)
+        found = zip(self.layers, self.dtypes, strict=True)
+        return np.array([_code(assignment.get(layer.layer, ""), dtypes) for layer, dtypes in found], np.int64)
+
+
+def _code(dtype: str, dtypes: Sequence[str]) -> int:
+    """What a layer without filters stores in 8 bits is in 8 bits."""
+    chosen = I8 if dtype == STORED and STORED not in dtypes else dtype
+    return _CODES[chosen] if chosen in dtypes else 0
 
 
 def _first(item: tuple[str, QuantisedRange]) -> str:

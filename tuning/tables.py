@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from sartor.codegen.layer import Layer
+from sartor.codegen.roundings import rounding_of
 from sartor.codegen.routine import Variant
 from sartor.codegen.task_facts import task_facts
 from sartor.codegen.winograd import rounds_form
@@ -35,7 +36,7 @@ class Tables:
         scratch: bytes that variants need while they run, by task key and descriptor; of others nothing is known.
         loading: bytes per second that are read from a file for the first time; None if not measured.
         rounding: relative error of the network's outputs if one layer computes in a narrower type, by the layer's name
-            and the type.
+            and what is rounded, as ``rounding_of`` says.
         passed: share of what variants err alone beside that which reaches the outputs.
     """
 
@@ -64,8 +65,12 @@ class Tables:
 
     def contribution(self, layer: Layer, variant: Variant) -> float | None:
         """What a variant in a narrower type makes the outputs err by; None if that is not known."""
-        rounding = self.rounding.get((layer.name, variant.dtype))
+        rounding = self.rounded(layer, variant)
         return None if rounding is None else rounding * self.excess(layer.task.key, variant)
+
+    def rounded(self, layer: Layer, variant: Variant) -> float | None:
+        """The same by what a layer reads and writes alone, and by its filters if they are rounded as well."""
+        return self.rounding.get((layer.name, rounding_of(variant)), self.rounding.get((layer.name, variant.dtype)))
 
     def excess(self, key: str, variant: Variant) -> float:
         """How many times as much as by rounding what a layer reads and writes a variant makes the outputs err."""
@@ -78,7 +83,8 @@ class Tables:
         """
         if not rounds_form(variant.descriptor):
             return 1.0
-        alike = [(other, each.error) for other, each in self.usable(key) if other.dtype == variant.dtype and each.error]
+        usable, rounding = self.usable(key), rounding_of(variant)
+        alike = [(other, each.error) for other, each in usable if rounding_of(other) == rounding and each.error]
         own = [error for other, error in alike if other.descriptor == variant.descriptor]
         others = [error for other, error in alike if not rounds_form(other.descriptor)]
         return max(1.0, own[0] / max(others, default=_ROUNDOFF)) if own else _MOST_EXCESS

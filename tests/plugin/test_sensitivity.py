@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from onnx import ModelProto, TensorProto
 
+from sartor.codegen.roundings import STORED
 from sartor.errors import UsageError
 from sartor.front_job import Front, Refusal, run_front
 from sartor.layer_tensors import LayerTensors, layer_tensors
@@ -27,6 +28,7 @@ from sartor.tuning.workers import WorkerPool
 from tests.tiny_models import Builder
 
 DTYPES = ("bf16", "f16", "i8")
+ROUNDINGS = (*DTYPES, STORED)
 RANDOM = np.random.default_rng(5)
 
 
@@ -60,14 +62,14 @@ def _model() -> ModelProto:
 
 
 def _round(dtype: str, tensor: str, values: Array) -> Array:
-    if dtype == "i8":
+    if dtype in ("i8", STORED):
         return np.asarray(RANGES[tensor].round(values).astype(np.float32))
     return np.asarray(values.astype(ml_dtypes.bfloat16 if dtype == "bf16" else np.float16).astype(np.float32))
 
 
 def _round_weight(dtype: str, values: Array) -> Array:
     if dtype != "i8":
-        return _round(dtype, "", values)
+        return values if dtype == STORED else _round(dtype, "", values)
     scales = np.abs(values).max(axis=0) / 127
     return np.asarray(np.rint(values / scales) * scales)
 
@@ -97,7 +99,8 @@ def trial(pool: WorkerPool) -> RoundingTrial:
 
 
 ASSIGNMENTS: list[dict[str, str]] = [
-    *({layer.layer: dtype} for layer in LAYERS for dtype in DTYPES),
+    *({layer.layer: dtype} for layer in LAYERS for dtype in ROUNDINGS),
+    {"one": STORED, "two": "i8"},
     {"one": "i8", "two": "bf16"},
     {"one": "i8", "two": "i8"},
     {},
@@ -113,7 +116,8 @@ def test_a_switched_model_computes_what_numpy_does(assignment: dict[str, str]) -
     for x in X:
         (found,) = reference({"x": x, precision: switchable.codes(assignment)})
         # What lies between two numbers may be rounded either way, as the outputs are not quite exact.
-        near, step = {"bf16": (2**-7, 0), "f16": (2**-10, 0), "i8": (0, 2**-2)}.get(assignment.get("two", ""), (0, 0))
+        steps = {"bf16": (2**-7, 0), "f16": (2**-10, 0), "i8": (0, 2**-2), STORED: (0, 2**-2)}
+        near, step = steps.get(assignment.get("two", ""), (0, 0))
         np.testing.assert_allclose(found, _expected(x, assignment), rtol=1e-6 + near, atol=1e-5 + step)
         if assignment:
             assert not np.array_equal(found, _expected(x, {}))
@@ -121,13 +125,30 @@ def test_a_switched_model_computes_what_numpy_does(assignment: dict[str, str]) -
 
 def test_contributions_are_the_errors_of_single_layers(trial: RoundingTrial) -> None:
     found = trial.contributions()
-    assert set(found) == {(layer, dtype) for layer in ("one", "two") for dtype in DTYPES}
+    assert set(found) == {(layer, dtype) for layer in ("one", "two") for dtype in ROUNDINGS}
     for (layer, dtype), errors in found.items():
         expected = [relative_error([_expected(x, {layer: dtype})], [_expected(x, {})]) for x in X]
         assert errors.samples == pytest.approx(expected, rel=0.3)
         assert errors.largest == max(errors.samples)
         assert errors.mean == pytest.approx(np.mean(errors.samples))
     assert found["one", "f16"].largest < found["one", "bf16"].largest < found["one", "i8"].largest
+
+
+def test_filters_stay_what_they_are_where_8_bits_are_only_stored(pool: WorkerPool) -> None:
+    """All but one weight of a channel are nothing beside it in 8 bits, and that one is multiplied by zero."""
+    b = Builder()
+    weight = np.full((8, 5), 0.25, np.float32)
+    weight[0] = 100
+    b.op("MatMul", "y", "x", b.constant(weight))
+    model = b.model([("x", (4, 8))], [("y", (4, 5))])
+    infer_shapes(model)
+    x = np.abs(X[0]) * (np.arange(8) > 0)
+    ranges = {"x": QuantisedRange(2**-6, -128, "int8"), "y": QuantisedRange(2**-5, -128, "int8")}
+    layers = [LayerTensors("y", ("x",), ("y",), ("y",))]
+    samples = HeldSamples(({"x": x.astype(np.float32)},))
+    found = RoundingTrial(model.SerializeToString(), layers, ("i8",), ranges, samples, pool).contributions()
+    assert found["y", "i8"].largest == pytest.approx(1.0)
+    assert found["y", STORED].largest < 0.02
 
 
 def test_layers_may_be_rounded_together(trial: RoundingTrial) -> None:
@@ -174,9 +195,19 @@ def test_layers_without_names_or_ranges_are_left_out() -> None:
     nameless = LayerTensors("nameless", ("x",), (None,), ())
     found = Switchable.of(_model(), [nameless, *LAYERS], DTYPES, {"x": RANGES["x"], "hidden": RANGES["hidden"]})
     assert found.pairs == [
-        *(("one", dtype) for dtype in DTYPES),
+        *(("one", dtype) for dtype in ROUNDINGS),
         *(("two", dtype) for dtype in DTYPES if dtype != "i8"),
     ]
+
+
+def test_what_has_no_filters_stores_8_bits_as_it_computes_in_them() -> None:
+    b = Builder()
+    b.op("Relu", "y", "x")
+    model = b.model([("x", (4, 5))], [("y", (4, 5))])
+    infer_shapes(model)
+    found = Switchable.of(model, [LayerTensors("y", ("x",), ("y",), ("y",))], DTYPES, RANGES)
+    assert found.pairs == [("y", dtype) for dtype in DTYPES]
+    assert found.codes({"y": STORED}) == found.codes({"y": "i8"}) != found.codes({})
 
 
 def test_errors_of_the_users_measure_reach_the_user(trial: RoundingTrial, pool: WorkerPool, tmp_path: Path) -> None:

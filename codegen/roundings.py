@@ -1,0 +1,23 @@
+"""What variants round: the types of what a layer reads and writes, and whether its filters are rounded with them."""
+
+from __future__ import annotations
+
+from sartor.codegen.layouts import QUANTISED
+from sartor.codegen.packing import Quantise
+from sartor.codegen.routine import Variant
+from sartor.codegen.winograd import rounds_form
+
+STORED = "i8-stored"
+"""8 bits in memory only: filters stay what they are."""
+
+
+def rounding_of(variant: Variant) -> str:
+    """What is simulated for a variant: its type, or ``STORED`` if that is 8 bits and does not count for its filters.
+
+    What Winograd's method makes of filters is rounded, if not to 8 bits, and counts as if it were.
+    """
+    if variant.dtype != QUANTISED or rounds_form(variant.descriptor):
+        return variant.dtype
+    packings = variant.implementation.packings
+    rounds_filters = any(isinstance(step, Quantise) for packing in packings for step in packing.steps)
+    return STORED if packings and not rounds_filters else QUANTISED

@@ -1,0 +1,28 @@
+"""What variants of a layer in 8 bits count for."""
+
+from __future__ import annotations
+
+import pytest
+
+from sartor.codegen.packing import Packing, Quantise, Round, Step
+from sartor.codegen.roundings import STORED, rounding_of
+from sartor.codegen.routine import Implementation, Variant
+
+
+def variant(descriptor: str, dtype: str, *packings: tuple[Step, ...]) -> Variant:
+    return Variant(descriptor, "cpu", dtype, Implementation("", ("nhwc",), "nhwc", tuple(map(Packing, packings))))
+
+
+@pytest.mark.parametrize(
+    ("found", "rounding"),
+    [
+        (variant("cpu:i8/conv2d.dots{}", "i8", (Quantise(0, 16, ()),), ()), "i8"),
+        (variant("cpu:i8/conv2d.direct{}", "i8", (), ()), STORED),
+        (variant("cpu:i8/pool.window{}", "i8"), "i8"),
+        (variant("cpu:i8/conv2d.fused_winograd_dots{}", "i8", (Round("bf16"),)), "i8"),
+        (variant("cpu:bf16/conv2d.direct{}", "bf16", ()), "bf16"),
+        (variant("cpu:f32/conv2d.direct{}", "f32", ()), "f32"),
+    ],
+)
+def test_filters_that_stay_what_they_are_do_not_count(found: Variant, rounding: str) -> None:
+    assert rounding_of(found) == rounding
