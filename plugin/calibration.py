@@ -65,6 +65,12 @@ def calibrate(
     wanted = tuple(each for each in config.precision.types if each in LOW_PRECISION) if dtypes is None else dtypes
     if not wanted:
         return Calibration(samples)
+    if I8 in wanted and config.calibration is None:
+        _LOG.warning(
+            "ranges for 8 bits are those of %d samples of random values, others are clipped; "
+            "give samples of what the network will see with --calibration",
+            len(samples),
+        )
     tensors = layer_tensors(prepared_model(front.prepared), front.graph)
     forms = _forms(front, config, samples, tensors, pool, progress) if I8 in wanted else {}
     return Calibration(samples, tuple(wanted), tensors, forms, graph_ranges(front.graph, tensors, forms))

@@ -42,6 +42,19 @@ def test_f32_needs_nothing_but_the_sample_it_always_had(
     assert not list(config.database.parent.iterdir())
 
 
+@pytest.mark.parametrize(("precision", "warns"), [(Precision.BF16, False), (Precision.INT8, True)])
+def test_ranges_of_random_values_come_with_a_warning(
+    precision: Precision,
+    warns: bool,
+    front_of: FrontOf,
+    config: CompileConfig,
+    pool: WorkerPool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    calibrate(front_of("residual"), replace(config, precision=precision), pool)
+    assert any("--calibration" in each.message for each in caplog.records) == warns
+
+
 def test_drawn_samples_are_different_and_begin_with_the_front_ends(front_of: FrontOf, config: CompileConfig) -> None:
     front = front_of("residual")
     found = sample_set(front, replace(config, precision=Precision.BF16))
