@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import pytest
@@ -19,7 +20,9 @@ from sartor.tuning.workers import WorkerPool
 from tests.tuning.bad_steps import AbortWhileCompiling, AbortWhileMeasuring
 
 TENSOR = TensorType((16,), "f32")
-SETTINGS = TuneSettings(Target.create("cpu"), MeasureSettings("cpu", 1, 1e-3, rounds=3, seconds=0.2))
+# Nothing is hopeless: on a disturbed machine candidate 0 might look so, and be timed in fewer rounds.
+MEASURE = MeasureSettings("cpu", 1, 1e-3, rounds=3, seconds=0.2, hopeless=math.inf)
+SETTINGS = TuneSettings(Target.create("cpu"), MEASURE)
 GOOD = ("stock", "other")
 BODY = """util.func public @layer(%arg0: tensor<16xf32>, %arg1: tensor<16xf32>) -> tensor<16xf32> {{
   %empty = tensor.empty() : tensor<16xf32>
@@ -89,8 +92,7 @@ def test_failures_say_why(measured: dict[str, Measurement]) -> None:
 
 def test_the_rest_is_measured_against_candidate_0(measured: dict[str, Measurement]) -> None:
     assert measured["stock"].baseline_samples == ()
-    # A disturbed machine may make candidate 0 look hopeless, which costs it the rounds after the second.
-    assert len(measured["other"].baseline_samples) >= 2
+    assert len(measured["other"].baseline_samples) >= 3
     assert measured["other"].error == 0
     assert measured["other"].packed_bytes == TENSOR.bytes
 
