@@ -12,9 +12,9 @@ STORED = "i8-stored"
 
 
 def rounding_of(variant: Variant) -> str:
-    """What is simulated for a variant: its type, or ``STORED`` if that is 8 bits and does not count for its filters.
+    """What is simulated for a variant: its type, or ``STORED`` if that is 8 bits and its filters are not.
 
-    What Winograd's method makes of filters is rounded, if not to 8 bits, and counts as if it were.
+    What Winograd's method makes of filters is rounded, to 8 bits or not, and counts as if it were to 8 bits.
     """
     if variant.dtype != QUANTISED or rounds_form(variant.descriptor):
         return variant.dtype

@@ -189,7 +189,7 @@ class Profiler:
         """Under what a whole network is stored: its code, and what it was checked by."""
         codes = [source_hash(each.implementation) for _, each in sorted(recipe.variants.items())]
         codes = codes or [hashlib.sha256(self._front.whole).hexdigest()]
-        # Of the same code: ranges are parameters.
+        # Parameters of the code, which alone does not say what a network computes.
         ranges = [f"{value} {form}" for value, form in sorted(recipe.plan.ranges.items())]
         name = _UNSPLIT if recipe.plan.unsplit else f"plan:{digest(*codes)}"
         return MeasurementKey(

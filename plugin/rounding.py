@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
-from sartor.codegen.roundings import STORED
+from sartor.codegen.variant_rounding import STORED
 from sartor.onnx_model.graph import Array, GraphEditor, attributes
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 

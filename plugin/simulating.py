@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from sartor.codegen.layer import Layer
-from sartor.codegen.roundings import STORED, rounding_of
 from sartor.codegen.routine import Variant
+from sartor.codegen.variant_rounding import STORED, rounding_of
 from sartor.config import Precision
 from sartor.dialect_passes.form_layers import LayerGraph
 from sartor.permitted import narrower_type

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
-from sartor.codegen.roundings import STORED
+from sartor.codegen.variant_rounding import STORED
 from sartor.layer_tensors import LayerTensors
 from sartor.onnx_model.graph import GraphEditor
 from sartor.onnx_model.walk import subgraphs

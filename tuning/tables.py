@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from sartor.codegen.layer import Layer
-from sartor.codegen.roundings import rounding_of
 from sartor.codegen.routine import Variant
 from sartor.codegen.task_facts import task_facts
+from sartor.codegen.variant_rounding import rounding_of
 from sartor.codegen.winograd import rounds_form
 from sartor.dialect_passes.form_layers import LayerGraph
 from sartor.tuning.measurement import Measurement, Status

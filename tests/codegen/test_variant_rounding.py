@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from sartor.codegen.packing import Packing, Quantise, Round, Step
-from sartor.codegen.roundings import STORED, rounding_of
 from sartor.codegen.routine import Implementation, Variant
+from sartor.codegen.variant_rounding import STORED, rounding_of
 
 
 def variant(descriptor: str, dtype: str, *packings: tuple[Step, ...]) -> Variant:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from onnx import ModelProto, TensorProto
 
-from sartor.codegen.roundings import STORED
+from sartor.codegen.variant_rounding import STORED
 from sartor.errors import UsageError
 from sartor.front_job import Front, Refusal, run_front
 from sartor.layer_tensors import LayerTensors, layer_tensors
