@@ -8,13 +8,15 @@ import os
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 
+from sartor.codegen.source_digest import source_digest
 from sartor.tuning.unit import digest
 
 _LOG = logging.getLogger(__name__)
 _SUFFIX = ".calibration"
+# What is found out follows from what these do.
+_JOBS = ("sartor.front_job", "sartor.observing_job", "sartor.sensitivity_job")
 
 Numbers = dict[str, tuple[float, ...]]
 """Numbers by what they are of."""
@@ -52,4 +54,4 @@ class Findings:
             _LOG.warning("'%s' cannot be written (%s): what was calibrated is not kept", path, error.strerror)
 
     def _path(self, key: tuple[str, ...]) -> Path:
-        return self.directory / f"{digest(version('sartor'), *key)}.json"
+        return self.directory / f"{digest(source_digest(*_JOBS), *key)}.json"

@@ -36,7 +36,7 @@ class MeasurementKey:
     Attributes:
         task: stable hash of the layer's computation, the values of its weights excluded.
         variant: descriptor of the routine and its parameters, ``cpu:f32/conv2d.nhwc{tile=4}``.
-        source: hash of what the variant emits: its MLIR and the version of its packing.
+        source: hash of what the variant emits, and of the source that takes part in emitting it.
         hardware: ``Hardware.key`` of the machine.
         threads: number of threads the variant ran on.
         runtime: versions of the compiler, the runtime and the protocol, as ``runtime_key`` gives them.

@@ -10,7 +10,7 @@ from sartor.tuning.features import Described, analytic_seconds, ideal_seconds
 from sartor.tuning.measurement import Measurement, Status
 from sartor.tuning.search import Picks, Searched, SearchSettings, VariantSearch
 from sartor.tuning.tuner import Tuner
-from sartor.tuning.unit import Unit, digest, source_hash
+from sartor.tuning.unit import Unit, digest
 
 SEARCHED = ":searched"
 """Ends the descriptor under which it is stored that the search of a task came to its end."""
@@ -97,7 +97,8 @@ class SearchRun:
         """What is stored when a task's search came to its end, under a key that changes with its candidates."""
         first = unit.variants[0]
         key = self.tuner.key(unit, first.descriptor)
-        source = digest(*(f"{each.descriptor} {source_hash(each.implementation)}" for each in unit.variants))
+        sources = (self.tuner.key(unit, each.descriptor).source for each in unit.variants)
+        source = digest(*(f"{each.descriptor} {code}" for each, code in zip(unit.variants, sources, strict=True)))
         return Measurement(replace(key, variant=f"{first.descriptor}{SEARCHED}", source=source), Status.OK, (1.0,))
 
     def guessed(self, known: Measured) -> Measured:

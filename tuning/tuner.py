@@ -8,15 +8,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from sartor.codegen.source_digest import source_digest
 from sartor.codegen.target import Target
 from sartor.errors import CompileError
 from sartor.runtime.device import physical_cores
-from sartor.tuning.compile_job import CompiledUnit
+from sartor.tuning.compile_job import CompiledUnit, compile_unit
 from sartor.tuning.hardware import host
 from sartor.tuning.measure_job import MeasureSettings, VariantSamples
 from sartor.tuning.measurement import Measurement, MeasurementKey, Status, runtime_key
 from sartor.tuning.store import Store
-from sartor.tuning.unit import PROBE, Unit, source_hash
+from sartor.tuning.unit import PROBE, Unit, digest, source_hash
 from sartor.tuning.workers import JobResult, JobStatus, WorkerPool
 
 _COMPILE = "sartor.tuning.compile_job:compile_unit"
@@ -84,7 +85,7 @@ class Tuner:
         return MeasurementKey(
             task=unit.key,
             variant=descriptor,
-            source=source_hash(variant.implementation),
+            source=digest(source_hash(variant.implementation), source_digest(compile_unit.__module__)),
             hardware=host().key,
             threads=self._settings.measure.threads,
             runtime=runtime_key(),

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import functools
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Protocol, Self, runtime_checkable
 
 from sartor.codegen.draft import Draft
 from sartor.codegen.iree_compiler import ir
@@ -18,6 +15,7 @@ from sartor.codegen.layer import Task, TensorType
 from sartor.codegen.layouts import RANGE, physical_type, quantised
 from sartor.codegen.packing import Packing
 from sartor.codegen.routine import Implementation, Parameters, Rejected
+from sartor.codegen.source_digest import source_digest
 from sartor.codegen.target import Target
 
 _KERNEL = "kernel"
@@ -150,18 +148,33 @@ class KernelRoutine(Protocol):
 
 @dataclass(frozen=True)
 class DeferredKernel:
-    """What it takes to write a kernel; ``overwrites`` if its result is written over an activation."""
+    """What it takes to write a kernel.
+
+    Attributes:
+        routine: writes it.
+        task: what it computes.
+        parameters: of the routine.
+        target: what it is written for.
+        sources: digest of the routine's source and of what that imports.
+        overwrites: whether its result is written over an activation.
+    """
 
     routine: KernelRoutine
     task: Task
     parameters: tuple[tuple[str, tuple[int, ...] | int], ...]
     target: Target
+    sources: str
     overwrites: bool = False
+
+    @classmethod
+    def of(cls, routine: KernelRoutine, task: Task, parameters: Parameters, target: Target) -> Self:
+        """The kernel that a routine writes, by its source as it is now."""
+        return cls(routine, task, tuple(parameters.items()), target, source_digest(type(routine).__module__))
 
     @property
     def identity(self) -> str:
-        """Everything that the code follows from, this package's source included."""
-        kernel = f"{_sources()} {self.routine} {self.task.key} {self.parameters} {self.target.key}"
+        """Everything that the code follows from, the source of the routine included."""
+        kernel = f"{self.sources} {self.routine} {self.task.key} {self.parameters} {self.target.key}"
         return f"{kernel} overwriting" if self.overwrites else kernel
 
     def layer(self) -> KernelLayer:
@@ -216,15 +229,8 @@ def build_kernel(
         layer = routine.layer(task, parameters, target)
     except ValueError as error:
         return Rejected(str(error))
-    kernel = DeferredKernel(routine, task, tuple(parameters.items()), target)
+    kernel = DeferredKernel.of(routine, task, parameters, target)
     found, over = layer.overwriting, None
     if found is not None and found.tied is not None:
         over = OverwritingKernel(found.tied, replace(kernel, overwrites=True))
     return Implementation(layer.body, layer.inputs, layer.output, layer.packings, kernel, layer.needs, over)
-
-
-@functools.cache
-def _sources() -> str:
-    """Hash of this package: what its kernels measured before a change of its code does not count after it."""
-    files = sorted(Path(__file__).parent.glob("*.py"))
-    return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:16]

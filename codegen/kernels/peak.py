@@ -164,7 +164,7 @@ class Ceiling:
         """The kernel as something to measure."""
         task, parameters = self.task, asdict(self.code)
         layer = self.layer(task, parameters, target)
-        kernel = DeferredKernel(self, task, tuple(parameters.items()), target)
+        kernel = DeferredKernel.of(self, task, parameters, target)
         implementation = Implementation(layer.body, layer.inputs, layer.output, (), kernel)
         return Variant(describe(self, task, parameters, target), target.device, dtype_of(task), implementation)
 

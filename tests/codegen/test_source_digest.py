@@ -1,0 +1,114 @@
+"""What is stored is worth nothing after any of the source that it follows from has changed."""
+
+from __future__ import annotations
+
+import ast
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sartor import profiling
+from sartor.codegen.routines import ROUTINES
+from sartor.codegen.source_digest import digest_of_sources, import_closure, locate, source_digest
+from sartor.tuning import compile_job
+
+Locate = Callable[[str], Path | None]
+EMITTING = (compile_job.__name__,)
+NETS = profiling._JOBS
+
+
+def change_a_constant(path: Path) -> None:
+    """Change the first number or text in a file that is no docstring; where there is none, add one."""
+    source = path.read_text(encoding="utf-8")
+    tree = ast.parse(source)
+    shown = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    inside = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in ast.walk(node)}
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Constant) or id(node) in shown | inside or node.lineno != node.end_lineno:
+            continue
+        if type(node.value) not in (int, str):
+            continue
+        other = node.value + 1 if isinstance(node.value, int) else node.value + "x"
+        lines = source.splitlines(keepends=True)
+        line = lines[node.lineno - 1].encode()
+        changed = line[: node.col_offset] + repr(other).encode() + line[node.end_col_offset :]
+        lines[node.lineno - 1] = changed.decode()
+        path.write_text("".join(lines), encoding="utf-8")
+        return
+    path.write_text(source + "\nADDED = 1\n", encoding="utf-8")
+
+
+@pytest.fixture
+def located(tmp_path: Path) -> Locate:
+    """Files of the package as copies that can be changed."""
+
+    def find(name: str) -> Path | None:
+        origin = locate(name)
+        if origin is None:
+            return None
+        copy = tmp_path / f"{name}.py"
+        if not copy.exists():
+            shutil.copyfile(origin, copy)
+        return copy
+
+    return find
+
+
+@pytest.mark.parametrize("roots", [EMITTING, NETS], ids=["variants", "networks"])
+def test_a_constant_in_any_module_changes_the_key(roots: tuple[str, ...], located: Locate) -> None:
+    before = digest_of_sources(roots, located)
+    assert digest_of_sources(roots, located) == before
+    for name, path in import_closure(roots, located).items():
+        kept = path.read_bytes()
+        change_a_constant(path)
+        assert digest_of_sources(roots, located) != before, name
+        path.write_bytes(kept)
+    assert digest_of_sources(roots, located) == before
+
+
+@pytest.mark.parametrize(
+    "module",
+    ["packing", "stitch", "overwriting", "winograd", "winograd_tiles", "adapt", "dispatches", "kernels.winograd_code"],
+)
+def test_what_networks_are_made_by_takes_part(module: str) -> None:
+    assert f"sartor.codegen.{module}" in import_closure(NETS, locate) | import_closure(
+        tuple(type(each).__module__ for each in ROUTINES), locate
+    )
+
+
+def test_how_networks_are_run_and_judged_takes_part() -> None:
+    found = import_closure(NETS, locate)
+    assert {"sartor.runtime.session", "sartor.runtime.reference", "sartor.tuning.error_measures"} <= found.keys()
+
+
+def test_each_routine_has_its_own_source_and_not_that_of_others() -> None:
+    closures = {name: import_closure((name,), locate) for name in {type(each).__module__ for each in ROUTINES}}
+    for name, found in closures.items():
+        assert "sartor.codegen.routines" not in found, f"{name} imports the list of all routines"
+        assert "sartor.codegen.packing" in found
+    digests = {source_digest(name) for name in closures}
+    assert len(digests) == len(closures)
+
+
+def test_what_only_type_checkers_import_does_not_count(tmp_path: Path) -> None:
+    sources = {
+        "sartor": "",
+        "sartor.a": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import sartor.b\n",
+        "sartor.b": "",
+        "sartor.c": "def late() -> None:\n    from sartor.b import x\n",
+    }
+    for name, source in sources.items():
+        (tmp_path / f"{name}.py").write_text(source, encoding="utf-8")
+
+    def find(name: str) -> Path | None:
+        return tmp_path / f"{name}.py" if name in sources else None
+
+    assert import_closure(("sartor.a",), find).keys() == {"sartor.a"}
+    assert import_closure(("sartor.c",), find).keys() == {"sartor.c", "sartor.b"}
+
+
+def test_a_module_that_does_not_exist_is_a_mistake() -> None:
+    with pytest.raises(ValueError, match="there is no module"):
+        source_digest("sartor.codegen.absent")
