@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -92,19 +94,61 @@ def publish(source: Path, target: Path) -> None:
     Raises:
         UsageError: if it cannot be written; what was there before is still there.
     """
-    temporary: str | None = None
+    with staged(source, target) as copy:
+        copy.publish()
+
+
+@dataclass(frozen=True)
+class StagedFile:
+    """A finished file in the folder where it belongs, not yet under its name.
+
+    Attributes:
+        path: where it is.
+        target: where it belongs.
+    """
+
+    path: Path
+    target: Path
+
+    def publish(self) -> None:
+        """Give it its name.
+
+        Raises:
+            UsageError: if that is not possible; what was there before is still there.
+        """
+        with _writing(self.target):
+            os.replace(self.path, self.target)
+
+
+@contextmanager
+def staged(source: Path, target: Path) -> Iterator[StagedFile]:
+    """A copy of a file beside ``target``, which is gone at the end if it was not published.
+
+    What is checked on the copy holds for the file that the user gets: publishing only renames it.
+
+    Raises:
+        UsageError: if it cannot be written.
+    """
+    copy: StagedFile | None = None
     try:
-        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=".sartor-")
-        os.close(handle)
-        shutil.copyfile(source, temporary)
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, target)
-        temporary = None
+        with _writing(target):
+            handle, name = tempfile.mkstemp(dir=target.parent, prefix=".sartor-", suffix=target.suffix)
+            copy = StagedFile(Path(name), target)
+            os.close(handle)
+            shutil.copyfile(source, name)
+            os.chmod(name, 0o666 & ~_umask())
+        yield copy
+    finally:
+        if copy is not None:
+            copy.path.unlink(missing_ok=True)
+
+
+@contextmanager
+def _writing(target: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise UsageError(f"'{target}' cannot be written: {error.strerror}") from None
-    finally:
-        if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)
 
 
 def _umask() -> int:

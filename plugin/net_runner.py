@@ -14,12 +14,12 @@ from onnx import ModelProto
 
 from sartor.building import Build, Builder
 from sartor.codegen.stitch import ENTRY, PARAMETER_SCOPE
+from sartor.error_bound import MOST_ROUNDED, ErrorBound
 from sartor.errors import CompileError, DeviceError, UnsupportedModelError
 from sartor.runtime.dispatch_statistics import Dispatch, dispatch_statistics
 from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.sample_sets import SampleSet
 from sartor.sigmoid_outputs import output_floors
-from sartor.tolerance import tolerance
 from sartor.tuning.error_measures import MeasureKind
 from sartor.tuning.measure_job import MeasureSettings
 from sartor.tuning.measurement import Status
@@ -28,7 +28,6 @@ from sartor.tuning.workers import JobStatus
 from sartor.verify_job import Check, Verified
 from sartor.worker_calls import call
 
-ALLOW_MORE = "--max-error allows more, if that is acceptable"
 _LOG = logging.getLogger(__name__)
 _JOBS = "sartor.tuning.net_profile_job"
 _VERIFY = "sartor.verify_job:verify"
@@ -37,6 +36,7 @@ MOST_VERIFIED = 100
 """A module's error is measured on the first so many samples."""
 
 _VERIFY_SECONDS = 10.0
+_ATTEMPTS = 2
 # With the profiler on a run takes three times as long, and there are two passes.
 _STATISTICS_SECONDS = 0.3
 _LEAST_RUNS, _MOST_RUNS = 3, 50
@@ -59,28 +59,28 @@ class NetRunner:
     Args:
         builder: made the builds.
         samples: what to run them on.
+        bound: what counts as right.
     """
 
-    def __init__(self, builder: Builder, samples: SampleSet) -> None:
+    def __init__(self, builder: Builder, samples: SampleSet, bound: ErrorBound) -> None:
         self._builder = builder
         self._front = builder.front
         self._config = builder.config
         self._samples = samples
-        self._measure = builder.config.error_measure
+        self._bound = bound
+        self._measure = bound.measure
         self._is_relative = self._measure.kind is MeasureKind.RELATIVE
-        model = ModelProto.FromString(builder.front.skeleton)
-        # What the model's own types round off is known as a relative error only.
-        allowed = builder.config.allowed_error
-        if self._is_relative:
-            allowed = tolerance(model, allowed, is_quantised=builder.front.is_quantised)
-        self._allowed = allowed
-        self._floors = output_floors(model)
+        self._floors = output_floors(ModelProto.FromString(builder.front.skeleton))
+
+    @property
+    def bound(self) -> ErrorBound:
+        """What counts as right."""
+        return self._bound
 
     @property
     def criterion(self) -> str:
-        """What counts as right; a stored result means something under the same one only."""
-        plain = f"{self._allowed} {self._floors}"
-        return f"{plain} {self._measure.identity} {self._samples.digest}" if self.verifies else plain
+        """What errors are measured by, and on what: a stored error means something with the same only."""
+        return f"{self._measure.identity} {self._samples.digest}"
 
     @property
     def verifies(self) -> bool:
@@ -93,10 +93,30 @@ class NetRunner:
         return min(len(self._samples), MOST_VERIFIED)
 
     def verify(self, build: Build) -> NetRun:
-        """The error on all samples, or on the first ``MOST_VERIFIED``; times are those of single inferences.
+        """The error on all samples, or on the first ``MOST_VERIFIED``, not yet judged; times are those of single
+        inferences.
+
+        A worker that dies gets a second chance, as it may have been killed from outside.
 
         Raises:
             UsageError: if the samples cannot be read, or the user's measure fails on them.
+        """
+        message = ""
+        for _ in range(_ATTEMPTS):
+            try:
+                return self._verified(build)
+            except DeviceError as error:
+                return NetRun(Status.CRASHED, message=str(error))
+            except CompileError as error:
+                message = str(error)
+        return NetRun(Status.CRASHED, message=message)
+
+    def _verified(self, build: Build) -> NetRun:
+        """The run of a module on all samples.
+
+        Raises:
+            DeviceError: if the module does not run.
+            UsageError: as ``verify``.
             CompileError: if the worker dies.
         """
         count, step = self.verified_count, "verifying the module"
@@ -111,11 +131,7 @@ class NetRunner:
             job = {"check": check, "start": done, "seconds": _VERIFY_SECONDS}
             found += call(self._builder.pool, _VERIFY, job, step, _TIMEOUT)
         self._builder.progress(step, count, count)
-        error = self._measure.of_samples(found.errors)
-        if error <= self._allowed:
-            return NetRun(Status.OK, found.seconds, error)
-        said = f"{self._measure} error {error:.2g} against ONNX Runtime on {count} samples"
-        return NetRun(Status.WRONG_RESULT, error=error, message=f"{said}, allowed is {self._allowed:.2g}")
+        return NetRun(Status.OK, found.seconds, self._measure.of_samples(found.errors))
 
     def begin(self) -> None:
         """Let ONNX Runtime load the model: best while the first builds are compiled."""
@@ -142,12 +158,15 @@ class NetRunner:
                     runs[build].append(run)
         return {build: NetRun.joined(found) for build, found in runs.items()}
 
-    @staticmethod
-    def _near(builds: Sequence[Build], runs: Mapping[int, NetRun]) -> list[Build]:
+    def _near(self, builds: Sequence[Build], runs: Mapping[int, NetRun]) -> list[Build]:
         """Those that may be the best."""
-        right = [each for each in builds if runs[id(each)].status is Status.OK]
+        right = [each for each in builds if self._may_be_right(runs[id(each)])]
         best = min((runs[id(each)].seconds for each in right), default=0.0)
         return [each for each in right if runs[id(each)].seconds <= _NEAR * best]
+
+    def _may_be_right(self, run: NetRun) -> bool:
+        """Whether a run is right, as far as one sample tells."""
+        return (run if self.verifies else self._bound.judged(run)).status is Status.OK
 
     def first(self, builds: Sequence[Build]) -> dict[int, tuple[float, ...]]:
         """Seconds of loading each build from its file and of its first inference; samples by identity of the build.
@@ -156,20 +175,6 @@ class NetRunner:
             CompileError: if the worker dies.
         """
         return dict(self._run("time_first", "timing first inferences", builds))
-
-    def check(self, build: Build) -> float | None:
-        """The error against ONNX Runtime.
-
-        Raises:
-            CompileError: if it is larger than allowed, or the module does not run.
-            UsageError: as ``verify``.
-        """
-        run: NetRun = self._run("check_nets", "checking the module", [build])[id(build)]
-        if run.status is Status.OK and self.verifies:
-            run = self.verify(build)
-        if run.status is not Status.OK:
-            raise CompileError(f"the module is not right: {run.message}; {ALLOW_MORE}")
-        return run.error
 
     @property
     def passes(self) -> int:
@@ -253,7 +258,8 @@ class NetRunner:
         return MeasureSettings(
             device=self._config.target.device,
             threads=self._config.threads,
-            max_error=math.inf if self.verifies else self._allowed,
+            # A network that another compilation may take is timed; one that is beyond all bounds is not.
+            max_error=math.inf if self.verifies else max(self._bound.allowed, MOST_ROUNDED),
             rounds=2 if self._is_slow else _ROUNDS,
             seconds=30.0 if self._is_slow else 4.0,
             block=0 if self._is_slow else _BLOCK,

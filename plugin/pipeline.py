@@ -10,7 +10,8 @@ assess           find out what rounding layers does to the outputs, if that is a
 choose           solve for the best plans, of all types and of single ones, measuring the adapts they need
 build            compile the best plans, and the stock model, whole
 profile          check them against ONNX Runtime, time them
-refine           select again by what layers took in place; the best correct network is shipped
+refine           select again by what layers took in place
+publish          run the very file of the best beside ONNX Runtime; if it is wrong, the next best
 """
 
 from __future__ import annotations
@@ -24,13 +25,14 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from sartor.artifact import Artifact, check_writable, publish
-from sartor.building import Build, Builder
+from sartor.artifact import Artifact, check_writable
+from sartor.building import Builder
 from sartor.calibration import calibrate
 from sartor.codegen.routines import FUSED_ROUTINES, LOW_PRECISION, routines_for
 from sartor.config import DEFAULT_MAX_ERROR, CompileConfig
 from sartor.dialect_passes.annotate import Candidates, annotate, annotated_module, never
 from sartor.dialect_passes.dump import Dumper
+from sartor.error_bound import ErrorBound
 from sartor.error_budget import assess
 from sartor.errors import CompileError, InfeasibleError, UsageError
 from sartor.front_job import Front, Refusal
@@ -38,9 +40,10 @@ from sartor.net_runner import NetRunner
 from sartor.permitted import permitted_candidates, permitted_routines
 from sartor.profiling import Profiler
 from sartor.progress import Progress, silent
+from sartor.publishing import Publisher, publish_unchecked
 from sartor.ranging import quantised_by, with_children
 from sartor.recipe import Recipe, guessed_recipe, precision_of, recipe_of_plan, unsplit_recipe
-from sartor.refining import Refiner
+from sartor.refining import Refined, Refiner
 from sartor.sample_sets import sample_set
 from sartor.selecting import PlanSelector
 from sartor.sensitivities import Sensitivities
@@ -50,6 +53,7 @@ from sartor.time_budget import TimeBudget
 from sartor.tuning.ceilings import peak_operations
 from sartor.tuning.error_measures import RELATIVE
 from sartor.tuning.measure_job import MeasureSettings
+from sartor.tuning.measurement import Status
 from sartor.tuning.plan import Plan
 from sartor.tuning.search import Search
 from sartor.tuning.search_run import Measured, SearchRun
@@ -97,10 +101,11 @@ def compile_model(model: Path, output: Path, config: CompileConfig, progress: Pr
         profiler = Profiler(store, builder, calibration.samples)
         selector = PlanSelector(front, tuner, config, progress, error_budget)
         recipes, tables = choose(tables, selector, profiler)
-        refined = Refiner(config, profiler, selector, budget).refine(tables, recipes)
-        best = builder.build([refined.recipe])[0]
-        pareto = selector.pareto(refined.tables)
-        shipped = _ship(best, refined.plan, refined.profiled.error, output, config)
+        refiner = Refiner(config, profiler, selector, budget)
+        refined = refiner.refine(tables, recipes)
+        pareto = selector.pareto(refined.placed)
+        refined, error = publish_best(refined, refiner, Publisher(builder, profiler.runner, output))
+        shipped = _artifact(refined.plan, error, output, config)
         return replace(shipped, pareto=pareto, samples=profiler.sample_count)
 
 
@@ -117,8 +122,8 @@ def _compile_only(
     _LOG.warning("this machine does not run %s code: compiled, but neither tuned nor checked", config.target)
     guessed = config.pins or config.target.device == "cpu"
     recipe = guessed_recipe(front, candidates.variants, config) if guessed else unsplit_recipe(front, config)
-    (built,) = Builder(front, pool, directory, config, progress).build([recipe])
-    return _ship(built, recipe.plan, None, output, config)
+    publish_unchecked(recipe, Builder(front, pool, directory, config, progress), output)
+    return _artifact(recipe.plan, None, output, config)
 
 
 def replay_plan(model: Path, plan: Plan, output: Path, config: CompileConfig, progress: Progress = silent) -> Artifact:
@@ -129,6 +134,7 @@ def replay_plan(model: Path, plan: Plan, output: Path, config: CompileConfig, pr
     Raises:
         UsageError: if the plan was made for another model, target or version.
         CompileError: if the module's outputs are not ONNX Runtime's.
+        LimitError: if they are not as exact as the user wants.
     """
     check_writable(output)
     config = replace(config, threads=plan.threads, precision=precision_of(plan))
@@ -138,18 +144,15 @@ def replay_plan(model: Path, plan: Plan, output: Path, config: CompileConfig, pr
         samples = sample_set(front, config)
         recipe = recipe_of_plan(plan, front, find_candidates(front, config).variants, config)
         builder = Builder(front, pool, directory, config, progress)
-        (built,) = builder.build([recipe])
-        runner = NetRunner(builder, samples)
-        shipped = _ship(built, plan, _checked(built, runner, config), output, config)
-        return replace(shipped, samples=runner.verified_count)
-
-
-def _checked(built: Build, runner: NetRunner, config: CompileConfig) -> float | None:
-    """The module's error against ONNX Runtime, None where it does not run."""
-    if runs_here(config.target):
-        return runner.check(built)
-    _LOG.warning("this machine does not run %s code: compiled, but not checked", config.target)
-    return None
+        if not runs_here(config.target):
+            _LOG.warning("this machine does not run %s code: compiled, but not checked", config.target)
+            publish_unchecked(recipe, builder, output)
+            return _artifact(plan, None, output, config)
+        runner = NetRunner(builder, samples, ErrorBound.of(front, config))
+        run = Publisher(builder, runner, output).publish(recipe)
+        if run.status is not Status.OK:
+            raise runner.bound.refusal([run])
+        return replace(_artifact(plan, run.error, output, config), samples=runner.verified_count)
 
 
 @contextmanager
@@ -287,10 +290,24 @@ def choose(tables: Tables, selector: PlanSelector, profiler: Profiler) -> tuple[
     return [*recipes, *unsplit], tables
 
 
-def _ship(built: Build, plan: Plan, error: float | None, output: Path, config: CompileConfig) -> Artifact:
-    """Weights first: a module is never there without them."""
-    if built.files.weights is not None and config.external_weights is not None:
-        publish(built.files.weights, config.external_weights)
-    publish(built.files.module, output)
+def publish_best(refined: Refined, refiner: Refiner, publisher: Publisher) -> tuple[Refined, float | None]:
+    """Publish the best network whose very file is right, and say which it is and by what it errs.
+
+    What the store says of another is replaced by what its file showed.
+
+    Raises:
+        CompileError: if none is right.
+        LimitError: if those that are right take too much memory, or none is as exact as the user wants.
+    """
+    while True:
+        run = publisher.publish(refined.recipe)
+        if run.status is Status.OK:
+            return refined, run.error
+        _LOG.warning("the best plan is not what it was measured as (%s); the next best is built", run.message)
+        refiner.profiler.contradict(refined.recipe, run)
+        refined = refiner.next_best(refined)
+
+
+def _artifact(plan: Plan, error: float | None, output: Path, config: CompileConfig) -> Artifact:
     size = output.stat().st_size
     return Artifact(output, plan, error, size, config.external_weights, measure=config.error_measure)

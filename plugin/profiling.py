@@ -13,17 +13,19 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from sartor import front_job, verify_job
 from sartor.building import Builder
-from sartor.config import DEFAULT_MAX_ERROR, Precision
-from sartor.errors import CompileError
-from sartor.net_runner import ALLOW_MORE, NetRunner
+from sartor.codegen.source_digest import source_digest
+from sartor.error_bound import ErrorBound
+from sartor.net_runner import NetRunner
 from sartor.recipe import Recipe
 from sartor.sample_sets import SampleSet
+from sartor.tuning import net_build_job, net_profile_job
 from sartor.tuning.cost import Objective
 from sartor.tuning.hardware import host
 from sartor.tuning.in_place import InPlace, Symbols
 from sartor.tuning.measurement import Measurement, MeasurementKey, Status, runtime_key
-from sartor.tuning.net_profile_job import NET_VERSION, NetRun
+from sartor.tuning.net_profile_job import NetRun
 from sartor.tuning.selection.infeasible import LimitError, amount, unmet
 from sartor.tuning.selection.limits import Quantity
 from sartor.tuning.store import Store
@@ -33,8 +35,8 @@ _UNSPLIT = "unsplit"
 # That much slower is more than networks differ from run to run.
 _FAR_BEHIND = 1.4
 _THAT_RAN = " that was run"
-# Outputs that are further off have nothing to do with what is right, whatever their layers are rounded to.
-_MOST_ROUNDED = 0.5
+# What the time and the error of a whole network follow from: its layers, how they are put together, run and compared.
+_JOBS = (front_job.__name__, net_build_job.__name__, net_profile_job.__name__, verify_job.__name__)
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,13 @@ class Profiler:
         self._builder = builder
         self._front = builder.front
         self._config = builder.config
-        self._runner = NetRunner(builder, samples)
+        self._bound = ErrorBound.of(builder.front, builder.config)
+        self._runner = NetRunner(builder, samples, self._bound)
+
+    @property
+    def runner(self) -> NetRunner:
+        """What runs networks on the samples."""
+        return self._runner
 
     @property
     def counts_memory(self) -> bool:
@@ -137,13 +145,20 @@ class Profiler:
         return own.time > _FAR_BEHIND * min(run.time for run in runs if run is not None and run.status is Status.OK)
 
     def run_of(self, recipe: Recipe) -> Measurement | None:
-        """How a recipe ran, if it did; its error is that on all samples, if it was verified."""
+        """How a recipe ran, if it did, judged by this compilation's bound; its error is that on all samples, if it was
+        verified."""
         key, verified_key = self._key(recipe), self._verified_key(recipe)
         found = self._store.get_many([key, verified_key])
         run, verified = found.get(key), found.get(verified_key)
-        if run is None or verified is None or run.status is not Status.OK:
+        if run is None or (self._runner.verifies and verified is None):
             return run
-        return replace(run, status=verified.status, error=verified.error, message=verified.message)
+        if verified is not None and run.status is Status.OK:
+            run = replace(run, status=verified.status, error=verified.error, message=verified.message)
+        return self._bound.stored(run)
+
+    def contradict(self, recipe: Recipe, run: NetRun) -> None:
+        """Replace what the store says of a recipe by a later run that went wrong."""
+        self._store.put(Measurement(self._key(recipe), run.status, error=run.error, message=run.message))
 
     def in_place(self, recipes: Sequence[Recipe]) -> InPlace:
         """What the layers of split networks take in them, each alone among IREE's dispatches.
@@ -195,7 +210,7 @@ class Profiler:
         return MeasurementKey(
             task=f"net:{self._front.sha256[:16]}",
             variant=name,
-            source=digest(*codes, *ranges, self._runner.criterion, NET_VERSION),
+            source=digest(*codes, *ranges, self._runner.criterion, source_digest(*_JOBS)),
             hardware=host().key,
             threads=self._config.threads,
             runtime=runtime_key(),
@@ -249,7 +264,7 @@ class Profiler:
         runs = {id(recipe): run for recipe in recipes if (run := self.run_of(recipe)) is not None}
         correct = [(recipe, run) for recipe in recipes if (run := runs.get(id(recipe))) and run.status is Status.OK]
         if not correct:
-            raise self._nothing_right(list(runs.values()))
+            raise self._bound.refusal(list(runs.values()))
         kept = [(recipe, run) for recipe, run in correct if self._keeps_limits(recipe, run)]
         if not kept:
             raise self._too_large([run for _, run in correct])
@@ -279,17 +294,6 @@ class Profiler:
             message = f"the memory limit of {amount(Quantity.MEMORY, float(limit))} cannot be met by any plan"
             return LimitError(f"{message}, and what the unsplit model takes is not known on this device", {})
         return LimitError(unmet(Quantity.MEMORY, limit, least, _THAT_RAN), {Quantity.MEMORY: least})
-
-    def _nothing_right(self, runs: Sequence[Measurement]) -> CompileError | LimitError:
-        """A network as exact as its precision lets it be is not wrong: the user wants more than that."""
-        allowed = self._config.allowed_error
-        most = DEFAULT_MAX_ERROR if self._config.precision is Precision.F32 else _MOST_ROUNDED
-        errors = [run.error for run in runs if run.status is Status.WRONG_RESULT and run.error is not None]
-        if errors and allowed < min(errors) <= most:
-            least = min(errors)
-            return LimitError(unmet(Quantity.ERROR, allowed, least, _THAT_RAN), {Quantity.ERROR: least})
-        messages = [run.message for run in runs]
-        return CompileError(f"no plan is right: {messages[0] if messages else 'none ran'}; {ALLOW_MORE}")
 
 
 def _part(key: MeasurementKey, name: str) -> MeasurementKey:

@@ -45,13 +45,22 @@ class Refined:
         recipe: what to build.
         profiled: how it ran.
         plan: with all that is known.
-        tables: times in place.
+        tables: what was measured alone.
+        found: what was measured in place.
+        tried: all recipes that were run.
     """
 
     recipe: Recipe
     profiled: Profiled
     plan: Plan
     tables: Tables
+    found: InPlace
+    tried: tuple[Recipe, ...]
+
+    @property
+    def placed(self) -> Tables:
+        """Times in place."""
+        return corrected(self.tables, self.found)
 
 
 @dataclass
@@ -102,7 +111,17 @@ class Refiner:
             tried.extend(selected)
             profiled = self.profiler.profile(tried)
             newest = next(filter(self._ran, selected), selected[0])
-        return self._told(profiled, tables, found)
+        return self._told(profiled, tables, found, tried)
+
+    def next_best(self, refined: Refined) -> Refined:
+        """What is best of the networks that were run, after the best turned out wrong.
+
+        Raises:
+            CompileError: if none is right.
+            LimitError: as ``refine``.
+        """
+        profiled = self.profiler.profile(refined.tried)
+        return self._told(profiled, refined.tables, refined.found, refined.tried)
 
     def _selected(self, tables: Tables, found: InPlace, limits: Limits) -> tuple[list[Recipe], Tables]:
         """The best plan by times in place, and if there is time enough, that of each single type which comes near.
@@ -231,7 +250,7 @@ class Refiner:
             return warm
         return warm + recipe.needed[Quantity.COLD] - recipe.needed[Quantity.LATENCY]
 
-    def _told(self, profiled: Profiled, tables: Tables, found: InPlace) -> Refined:
+    def _told(self, profiled: Profiled, tables: Tables, found: InPlace, tried: Sequence[Recipe]) -> Refined:
         recipe = profiled.recipe
         if not recipe.plan.unsplit:
             if not all(each in found.layers for each in _pieces(recipe)):
@@ -246,7 +265,7 @@ class Refiner:
             memory=profiled.memory,
             first=profiled.first,
         )
-        return Refined(recipe, profiled, placed_plan(plan, found), corrected(tables, found))
+        return Refined(recipe, profiled, placed_plan(plan, found), tables, found, tuple(tried))
 
 
 def _pieces(recipe: Recipe) -> list[tuple[str, str]]:

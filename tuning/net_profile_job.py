@@ -21,8 +21,6 @@ from sartor.tuning.measurement import Status, typical_time
 from sartor.tuning.net_build_job import NetFiles
 from sartor.tuning.net_signature import net_signature
 
-NET_VERSION = "3: results over residuals, weights in huge pages, loaded once"
-"""How networks are put together and loaded: times of other versions do not compare."""
 _FIRST_ROUNDS = 5
 _TRIALS = 2
 
@@ -91,11 +89,6 @@ class NetTrial:
     values: tuple[tuple[NetworkValue, ...], tuple[NetworkValue, ...]]
     example: Example
     settings: MeasureSettings
-
-
-def check_nets(trial: NetTrial) -> list[NetRun]:
-    """Worker side: as ``profile_nets``, but one inference each, which is not timed."""
-    return [run for _, run in _load_all(trial)]
 
 
 def profile_nets(trial: NetTrial) -> list[NetRun]:

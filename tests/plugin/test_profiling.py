@@ -34,6 +34,7 @@ class FakeRunner:
     fails: list[Build] = field(default_factory=list)
     passes: int = 3
     criterion: str = ""
+    verifies: bool = False
     asked: list[int] = field(default_factory=list)
 
     def dispatches(self, builds: Sequence[tuple[Build, float]]) -> dict[int, list[list[Dispatch]]]:
