@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from sartor.codegen.integer_ranges import integer_ranges
 from sartor.codegen.layer import Layer
 from sartor.codegen.routine import Variant
 from sartor.codegen.task_facts import task_facts
@@ -116,7 +117,12 @@ def adapt_seconds(kind: AdaptKind, tables: Tables) -> float:
 def tuned_units(graph: LayerGraph, variants: Mapping[str, tuple[Variant, ...]]) -> list[Unit]:
     """All tasks of the graph with their candidates, as units to measure; none for what only stock code would fuse."""
     return [
-        Unit(task.key, task.inputs, task.weights, task.results, variants[key], task_facts(task))
+        Unit(
+            *(task.key, task.inputs, task.weights, task.results),
+            variants=variants[key],
+            facts=task_facts(task),
+            integers=integer_ranges(task),
+        )
         for key, task in graph.tasks().items()
         if not task.stages or len(variants[key]) > 1
     ]

@@ -30,6 +30,7 @@ class Unit:
         results: ONNX types of the results.
         variants: candidate 0 first.
         facts: of the task, as ``task_facts`` writes them; empty for what is no layer.
+        integers: which the activations, then the weights, may hold, as ``integer_ranges`` gives them; empty if any.
     """
 
     key: str
@@ -38,6 +39,7 @@ class Unit:
     results: tuple[TensorType, ...]
     variants: tuple[Variant, ...]
     facts: str = ""
+    integers: tuple[range | None, ...] = ()
 
 
 @dataclass(frozen=True, order=True)

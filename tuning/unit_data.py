@@ -6,8 +6,11 @@ cache. Activations are not: there the layer before has just written them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
+from sartor.codegen.integer_ranges import PLAIN
 from sartor.codegen.layer import TensorType
 from sartor.codegen.packing import Packing
 from sartor.codegen.routine import Implementation
@@ -26,13 +29,21 @@ _PERIOD = 4_000_037
 
 
 class UnitData:
-    """Random activations and weights of a unit, in ONNX layout, and weights packed as variants ask for them."""
+    """Random activations and weights of a unit, in ONNX layout, and weights packed as variants ask for them.
 
-    def __init__(self, unit: Unit) -> None:
+    Args:
+        unit: what is measured.
+        weights: of a layer, in place of random ones.
+    """
+
+    def __init__(self, unit: Unit, weights: Sequence[Array] | None = None) -> None:
         random = np.random.default_rng(0)
-        self.inputs = [_random(each, random) for each in unit.inputs]
+        activations = len(unit.inputs)
+        allowed = unit.integers or (None,) * (activations + len(unit.weights))
+        self.inputs = _all_random(unit.inputs, allowed[:activations], random)
         scale = max((each.elements for each in unit.weights), default=1) ** -0.25
-        self.weights = [_random(each, random, scale) for each in unit.weights]
+        drawn = _all_random(unit.weights, allowed[activations:], random, scale) if weights is None else weights
+        self.weights = list(drawn)
         self._packed: dict[tuple[Packing, ...], list[Array]] = {}
         self._large: dict[tuple[Packing, ...], list[DeviceArray]] = {}
         self.results: list[Array] = []
@@ -73,15 +84,17 @@ def _range(*arrays: Array) -> QuantisedRange:
     return QuantisedRange.of(low, high)
 
 
-def _random(tensor: TensorType, random: np.random.Generator, scale: float = 1.0) -> Array:
-    """Plausible values; floating-point ones are multiplied by ``scale``."""
+def _all_random(
+    tensors: Sequence[TensorType], allowed: Sequence[range | None], random: np.random.Generator, scale: float = 1.0
+) -> list[Array]:
+    return [_random(each, numbers, random, scale) for each, numbers in zip(tensors, allowed, strict=True)]
+
+
+def _random(tensor: TensorType, allowed: range | None, random: np.random.Generator, scale: float) -> Array:
+    """Plausible values: integers that are allowed, and floating-point numbers multiplied by ``scale``."""
     dtype = tensor.numpy_dtype
-    if dtype.kind == "f":
+    if dtype.kind not in "biu":
         drawn = random.standard_normal(min(tensor.elements, _PERIOD), np.float32).astype(dtype)
         return np.resize((drawn * scale).astype(dtype), tensor.shape)
-    if dtype.kind == "b":
-        return random.integers(0, 2, tensor.shape).astype(bool)
-    if tensor.dtype in ("i64", "i32"):
-        # Likely indices into something: zero is the one that always exists.
-        return np.zeros(tensor.shape, dtype)
-    return random.integers(0, 64, tensor.shape).astype(dtype)
+    numbers = allowed or range(2 if dtype.kind == "b" else PLAIN)
+    return random.integers(numbers.start, numbers.stop, tensor.shape).astype(dtype)
