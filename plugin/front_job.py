@@ -61,6 +61,7 @@ class Front:
         node_count: nodes of the prepared model.
         ranges: of values that may be quantised: those of a quantised model, and others if that was asked for.
         is_quantised: whether the model came with ranges.
+        names: ONNX's names of values of the graph, as far as they have one.
     """
 
     path: Path
@@ -74,6 +75,7 @@ class Front:
     node_count: int
     ranges: Mapping[ValueRef, QuantisedRange] = field(default_factory=dict)
     is_quantised: bool = False
+    names: Mapping[ValueRef, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -135,6 +137,7 @@ def _front(
     kept: Mapping[str, np.ndarray] = {name: array for name, array in weights.items() if name in used}
     if directory is not None:
         kept = StoredArrays.write(directory / "weights.bin", kept)
+    names = dict(value_names(prepared.model, graph))
     saved, sha256 = saving.result()
     return Front(
         path=path,
@@ -146,8 +149,9 @@ def _front(
         sha256=sha256,
         samples=samples,
         node_count=len(prepared.model.graph.node),
-        ranges={ref: named[name] for ref, name in value_names(prepared.model, graph) if name in named},
+        ranges={ref: named[name] for ref, name in names.items() if name in named},
         is_quantised=bool(named),
+        names=names,
     )
 
 

@@ -19,12 +19,13 @@ from __future__ import annotations
 import logging
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from sartor.arbiters import LayerArbiters
 from sartor.artifact import Artifact, check_writable
 from sartor.building import Builder
 from sartor.calibration import calibrate
@@ -51,6 +52,7 @@ from sartor.single_precision import single_precision_plans
 from sartor.target_check import check_target, runs_here
 from sartor.time_budget import TimeBudget
 from sartor.tuning.ceilings import peak_operations
+from sartor.tuning.checking import Arbiter
 from sartor.tuning.error_measures import RELATIVE
 from sartor.tuning.measure_job import MeasureSettings
 from sartor.tuning.measurement import Status
@@ -94,7 +96,8 @@ def compile_model(model: Path, output: Path, config: CompileConfig, progress: Pr
         candidates = find_candidates(front, config, everything=False)
         if not runs_here(config.target):
             return _compile_only(front, candidates, pool, directory, output, config, progress)
-        tuner = make_tuner(store, pool, config, progress, directory, budget.tuning_deadline(front))
+        deadline = budget.tuning_deadline(front)
+        tuner = make_tuner(store, pool, config, progress, directory, deadline, LayerArbiters(front))
         tables = weigh(tune(front, candidates, tuner, config), store, pool, output.parent, config)
         tables, error_budget = assess(tables, Sensitivities(front, calibration, config, pool, progress))
         builder = Builder(front, pool, directory, config, progress)
@@ -219,8 +222,9 @@ def make_tuner(
     progress: Progress,
     directory: Path | None = None,
     deadline: float | None = None,
+    arbiter: Callable[[Unit], Arbiter | None] = lambda _: None,
 ) -> Tuner:
-    """The tuner for this target, with limits that suit its speed; ``directory`` and ``deadline`` are ``Tuner``'s."""
+    """The tuner for this target, with limits that suit its speed; what follows ``progress`` is as for ``Tuner``."""
     slow = config.target.device == "vulkan"
     measure = MeasureSettings(
         device=config.target.device,
@@ -231,7 +235,7 @@ def make_tuner(
         seconds=4.0 if slow else 1.0,
     )
     settings = TuneSettings(config.target, measure, 120.0, 300.0 if slow else 60.0, deadline)
-    return Tuner(store, pool, settings, progress, directory)
+    return Tuner(store, pool, settings, progress, directory, arbiter)
 
 
 def tune(front: Front, candidates: Candidates, tuner: Tuner, config: CompileConfig) -> Tables:

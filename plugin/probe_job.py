@@ -44,7 +44,7 @@ def probe_errors(
         manifest = session.manifest
         specs = {each.name: each for each in manifest.inputs} if manifest else {}
         given = {
-            name: _passed(right[tensor], specs[name].numpy_dtype, specs[name].shape) for name, tensor in fed.items()
+            name: passed(right[tensor], specs[name].numpy_dtype, specs[name].shape) for name, tensor in fed.items()
         }
         values = session.run(list(expected), {**feeds, **given})
     return {name: tensor_error(value, right[expected[name]]) for name, value in zip(expected, values, strict=True)}
@@ -91,11 +91,11 @@ def tensor_error(value: Array, right: Array) -> float:
     The shape may be another, if the elements follow each other in the same order; 0 where there are none.
     """
     if right.dtype.kind in _INTEGERS:
-        return tensor_error(_passed(value, right.dtype, right.shape).astype(np.float64), right.astype(np.float64))
+        return tensor_error(passed(value, right.dtype, right.shape).astype(np.float64), right.astype(np.float64))
     return output_error(value.reshape(right.shape), right)
 
 
-def _passed(array: Array, dtype: np.dtype[np.generic], shape: tuple[int | None, ...]) -> Array:
+def passed(array: Array, dtype: np.dtype[np.generic], shape: tuple[int | None, ...]) -> Array:
     """The elements as the other side calls them: integers of IREE have no sign, and reals may be narrower."""
     raw = array.dtype.kind in "iu" and dtype.kind in "iu" and array.dtype.itemsize == dtype.itemsize
     return (array.view(dtype) if raw else array.astype(dtype)).reshape([size or 0 for size in shape])

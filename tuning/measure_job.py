@@ -1,4 +1,4 @@
-"""Worker side: run the variants of one unit, compare them with candidate 0, and time them in turn.
+"""Worker side: run the variants of one unit, find out which are right, and time those in turn.
 
 Variants that cannot win any more are dropped after two rounds.
 """
@@ -14,12 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
-from sartor.errors import DeviceError
 from sartor.runtime.device import open_device
 from sartor.runtime.iree_runtime import NativeDevice, Program
 from sartor.runtime.module import open_module
-from sartor.runtime.reference import relative_error
-from sartor.runtime.signature import Array
+from sartor.tuning.checking import Arbiter, Checker
 from sartor.tuning.measurement import Status
 from sartor.tuning.unit import PROBE, Unit
 from sartor.tuning.unit_data import UnitData
@@ -33,7 +31,7 @@ class MeasureSettings:
     Attributes:
         device: as ``open_device`` takes it.
         threads: CPU workers.
-        max_error: largest relative error against candidate 0.
+        max_error: largest relative error against candidate 0, or what stands in for it.
         rounds: samples of a variant that may win.
         seconds: no further round begins after this time, once there are a few.
         hopeless: a variant this many times slower than the best is dropped after two rounds.
@@ -61,9 +59,6 @@ class VariantSamples:
     message: str = ""
     packed_bytes: int = 0
 
-
-ROUNDING = {"f16": 5e-3, "bf16": 3e-2, "i8": 1e-1}
-"""What rounding to a type may make of a layer's largest result; what a network may lose is measured on the network."""
 
 _SURE_ROUNDS = 2
 _LEAST_ROUNDS = 4
@@ -93,7 +88,11 @@ def _call_overhead(probe: Path, name: str, threads: int) -> float:
 
 
 def measure_unit(
-    unit: Unit, modules: Mapping[str, Path], settings: MeasureSettings, probe: Path
+    unit: Unit,
+    modules: Mapping[str, Path],
+    settings: MeasureSettings,
+    probe: Path,
+    arbiter: Arbiter | None = None,
 ) -> dict[str, VariantSamples]:
     """Check and time the compiled variants of a unit; results by descriptor.
 
@@ -102,38 +101,22 @@ def measure_unit(
         modules: descriptor to the file that runs the variant.
         settings: how to measure.
         probe: the compiled ``PROBE``, which shows what a call costs that does next to nothing.
+        arbiter: knows what is right where candidate 0 is missing or variants differ from it.
     """
     overhead = _call_overhead(probe, settings.device, settings.threads)
     device = _device(settings.device, settings.threads)
     programs = {path: Program(open_module(path).native, path.name, device, {}) for path in set(modules.values())}
-    data = UnitData(unit)
-    runners: dict[str, VariantRunner] = {}
-    results: dict[str, VariantSamples] = {}
-    reference: list[Array] | None = None
-    for variant in unit.variants:
-        if variant.descriptor not in modules:
-            continue
-        try:
-            runner = VariantRunner(unit, variant, programs[modules[variant.descriptor]], device, data)
-            outputs = runner.outputs()
-        except DeviceError as error:
-            results[variant.descriptor] = VariantSamples(Status.CRASHED, message=str(error))
-            continue
-        reference = reference or outputs
-        data.results = reference
-        error_value = relative_error(outputs, reference)
-        if error_value > max(settings.max_error, ROUNDING.get(variant.dtype, 0.0)):
-            message = f"relative error {error_value:.2g} against {unit.variants[0].descriptor}"
-            results[variant.descriptor] = VariantSamples(Status.WRONG_RESULT, error=error_value, message=message)
-            continue
-        runner.error = error_value
-        runner.warm_up()
-        runners[variant.descriptor] = runner
-    return results | _timed(runners, unit.variants[0].descriptor, settings, overhead)
+    available = {name: programs[path] for name, path in modules.items()}
+    checked = Checker(unit, available, device, settings.max_error).check(arbiter)
+    failed = {
+        name: VariantSamples(each.status, error=each.error, message=each.message)
+        for name, each in checked.failures.items()
+    }
+    return failed | _timed(checked.runners, unit.variants[0].descriptor, settings, overhead)
 
 
 def _timed(
-    runners: dict[str, VariantRunner], baseline: str, settings: MeasureSettings, overhead: float
+    runners: Mapping[str, VariantRunner], baseline: str, settings: MeasureSettings, overhead: float
 ) -> dict[str, VariantSamples]:
     runs = {name: functools.partial(each.timed, overhead) for name, each in runners.items()}
     samples = time_in_turn(runs, baseline, settings)

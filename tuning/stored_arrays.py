@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,10 @@ class StoredArrays(Mapping[str, np.ndarray]):
                 places[name] = _Place(file.tell(), array.dtype, stored.shape, order)
                 file.write(stored.reshape(-1).view(np.uint8).data)
         return StoredArrays(path, places)
+
+    def only(self, names: Iterable[str]) -> StoredArrays:
+        """Some of the arrays, in the same file."""
+        return StoredArrays(self.path, {name: self._places[name] for name in names})
 
     def __getitem__(self, name: str) -> np.ndarray:
         place = self._places[name]

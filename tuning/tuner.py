@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -12,6 +13,7 @@ from sartor.codegen.source_digest import source_digest
 from sartor.codegen.target import Target
 from sartor.errors import CompileError
 from sartor.runtime.device import physical_cores
+from sartor.tuning.checking import Arbiter
 from sartor.tuning.compile_job import CompiledUnit, compile_unit
 from sartor.tuning.hardware import host
 from sartor.tuning.measure_job import MeasureSettings, VariantSamples
@@ -20,6 +22,7 @@ from sartor.tuning.store import Store
 from sartor.tuning.unit import PROBE, Unit, digest, source_hash
 from sartor.tuning.workers import JobResult, JobStatus, WorkerPool
 
+_LOG = logging.getLogger(__name__)
 _COMPILE = "sartor.tuning.compile_job:compile_unit"
 _MEASURE = "sartor.tuning.measure_job:measure_unit"
 # With a deadline so many units at a time are compiled and measured: what is compiled and not measured is worth nothing.
@@ -60,6 +63,7 @@ class Tuner:
         progress: told about every unit.
         directory: where compiled units are kept, so that they can be measured again beside others; None if they are
             not.
+        arbiter: what knows the results of a unit without IREE; None for none.
     """
 
     def __init__(
@@ -69,13 +73,17 @@ class Tuner:
         settings: TuneSettings,
         progress: Progress,
         directory: Path | None = None,
+        arbiter: Callable[[Unit], Arbiter | None] = lambda _: None,
     ) -> None:
         self._store = store
         self._pool = pool
         self._settings = settings
         self._progress = progress
         self._directory = directory
+        self._arbiter = arbiter
         self._modules: dict[tuple[str, str], Path] = {}
+        # What failed, and candidates 0 that are wrong: nothing else is compiled, run or compared beside them.
+        self._unfit: set[tuple[str, str]] = set()
         self._cut_off = False
         self._probe_path: Path | None = None
 
@@ -147,14 +155,32 @@ class Tuner:
         return (unit.key, descriptor) in self._modules
 
     def _measure(self, units: list[Unit], directory: Path) -> None:
-        """Unit by unit; where a whole unit crashed or hung, variant by variant, to see which is to blame."""
+        """Unit by unit; where a whole unit crashed or hung, variant by variant, to see which is to blame.
+
+        In pairs no variant can outvote candidate 0, and without it nothing vouches for any: then all that run are
+        measured together once more.
+        """
         failed = self._attempt(units, directory)
         for unit, result in failed:
             if len(unit.variants) == 1:
                 self._blame(unit, result)
-        apart = [part for unit, _ in failed if len(unit.variants) > 1 for part in _apart(unit)]
-        for unit, result in self._attempt(apart, directory):
-            self._blame(unit, result)
+        apart = {unit.key: unit for unit, _ in failed if len(unit.variants) > 1}.values()
+        for parts in ([_alone(unit) for unit in apart], [pair for unit in apart for pair in _pairs(unit)]):
+            for unit, result in self._attempt(parts, directory):
+                self._blame(unit, result)
+        self._attempt([self._running(unit) for unit in apart if self._is_doubtful(unit)], directory)
+
+    def _is_doubtful(self, unit: Unit) -> bool:
+        """Whether candidate 0 is missing, or anything differs from it."""
+        found = self.known([unit])[unit.key]
+        first = found.get(unit.variants[0].descriptor)
+        differs = any(each.status is Status.WRONG_RESULT for each in found.values())
+        return differs or first is None or first.status is not Status.OK
+
+    def _running(self, unit: Unit) -> Unit:
+        """Candidate 0, and all other variants that run."""
+        first, *others = unit.variants
+        return replace(unit, variants=(first, *(each for each in others if self._runs(unit, each.descriptor))))
 
     def _attempt(self, units: list[Unit], directory: Path) -> list[tuple[Unit, JobResult]]:
         """Compile and measure; returns the units that took their worker with them."""
@@ -184,34 +210,41 @@ class Tuner:
 
     def _compile(self, units: Sequence[Unit], directory: Path) -> Iterator[tuple[Unit, JobResult]]:
         """What is not compiled yet; without a deadline the largest first, so that workers end together."""
-        wanted = [left for unit in units if (left := self._without_compiled(unit)).variants]
+        wanted = [(unit, left) for unit in units if (left := self._without_known(unit)).variants]
         if self._settings.deadline is None:
-            wanted.sort(key=lambda unit: -len(unit.variants))
+            wanted.sort(key=lambda pair: -len(pair[1].variants))
         target, deadline = self._settings.target, self._settings.deadline
         if deadline is not None:
             # What is compiled should be measured too.
             deadline -= _MEASURING_SECONDS * len(wanted)
         jobs = [
-            (str(index), {"unit": unit, "target": target, "directory": directory}) for index, unit in enumerate(wanted)
+            (str(index), {"unit": left, "target": target, "directory": directory})
+            for index, (_, left) in enumerate(wanted)
         ]
         done = 0
         for result in self._pool.map_unordered(_COMPILE, jobs, self._settings.compile_timeout, deadline=deadline):
             done += 1
-            yield wanted[int(result.job_id)], result
+            yield wanted[int(result.job_id)][0], result
         self._cut_off |= done < len(jobs)
 
-    def _without_compiled(self, unit: Unit) -> Unit:
-        left = tuple(each for each in unit.variants if not self.has_compiled(unit, each.descriptor))
-        return replace(unit, variants=left)
+    def _without_known(self, unit: Unit) -> Unit:
+        """What is not compiled, nor known to fail."""
+        names = [each.descriptor for each in unit.variants]
+        known = {name for name in names if self.has_compiled(unit, name) or (unit.key, name) in self._unfit}
+        return replace(unit, variants=tuple(each for each in unit.variants if each.descriptor not in known))
+
+    def _runs(self, unit: Unit, descriptor: str) -> bool:
+        return self.has_compiled(unit, descriptor) and (unit.key, descriptor) not in self._unfit
 
     def _is_ready(self, unit: Unit) -> bool:
-        return any((unit.key, each.descriptor) in self._modules for each in unit.variants)
+        return any(self._runs(unit, each.descriptor) for each in unit.variants)
 
     def _measuring(self, unit: Unit, directory: Path) -> dict[str, object]:
         """The job that measures what is compiled of a unit."""
-        names = [each.descriptor for each in unit.variants if (unit.key, each.descriptor) in self._modules]
+        names = [each.descriptor for each in unit.variants if self._runs(unit, each.descriptor)]
         modules = {name: self._modules[unit.key, name] for name in names}
-        return {"unit": unit, "modules": modules, "settings": self._settings.measure, "probe": self._probe(directory)}
+        job = {"unit": unit, "modules": modules, "settings": self._settings.measure, "probe": self._probe(directory)}
+        return {**job, "arbiter": self._arbiter(unit)}
 
     def _probe(self, directory: Path) -> Path:
         """The compiled probe.
@@ -233,11 +266,22 @@ class Tuner:
             self._put(unit, descriptor, VariantSamples(Status.COMPILE_FAILED, message=message))
 
     def _blame(self, unit: Unit, result: JobResult) -> None:
-        """The last variant of a unit failed: it alone if the unit is candidate 0 by itself."""
+        """The last variant of a unit failed, whether it was measured alone or beside candidate 0."""
         status = Status.CRASHED if result.status is JobStatus.FAILED else Status(result.status.value)
         self._put(unit, unit.variants[-1].descriptor, VariantSamples(status, message=result.message))
 
+    def _set_aside(self, unit: Unit, descriptor: str, samples: VariantSamples) -> None:
+        """Do without a variant from now on; a candidate 0 that fails is IREE's own mistake, which is told."""
+        known, arbiter = len(self._unfit), self._arbiter(unit)
+        self._unfit.add((unit.key, descriptor))
+        if arbiter is not None and descriptor == unit.variants[0].descriptor and len(self._unfit) > known:
+            reason = samples.message.partition("\n")[0]
+            _LOG.warning("stock IREE fails on layer '%s' (%s): %s", arbiter.layer, samples.status, reason)
+
     def _put(self, unit: Unit, descriptor: str, samples: VariantSamples) -> None:
+        is_first = descriptor == unit.variants[0].descriptor
+        if samples.status is not Status.OK and (is_first or samples.status is not Status.WRONG_RESULT):
+            self._set_aside(unit, descriptor, samples)
         self._store.put(
             Measurement(
                 key=self.key(unit, descriptor),
@@ -252,10 +296,15 @@ class Tuner:
         )
 
 
-def _apart(unit: Unit) -> list[Unit]:
-    """Candidate 0 alone, then each other variant beside it."""
+def _alone(unit: Unit) -> Unit:
+    """Candidate 0 by itself."""
+    return replace(unit, variants=unit.variants[:1])
+
+
+def _pairs(unit: Unit) -> list[Unit]:
+    """Each other variant beside candidate 0."""
     first, *others = unit.variants
-    return [replace(unit, variants=(first,)), *(replace(unit, variants=(first, each)) for each in others)]
+    return [replace(unit, variants=(first, each)) for each in others]
 
 
 def default_threads() -> int:
