@@ -6,7 +6,7 @@ does not matter. The model is read only once variants are in dispute.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -89,19 +89,17 @@ def cut_out(model: ModelProto, inputs: Sequence[str], outputs: Sequence[str]) ->
         else:
             raise UnsupportedModelError(f"'{outputs[0]}' depends on '{name}', which is no input of its layer")
     computing = {node.name for node in needed.values()}
-    _keep(model.graph, [node for node in editor.nodes if node.name in computing], constants)
-    model.graph.input.extend(_described(editor, inputs))
-    model.graph.output.extend(_described(editor, outputs))
-
-
-def _keep(graph: GraphProto, nodes: Sequence[NodeProto], constants: Collection[str]) -> None:
-    kept, tensors = GraphProto(node=nodes), [each for each in graph.initializer if each.name in constants]
-    for field in (graph.node, graph.input, graph.output):
-        del field[:]
-    graph.node.extend(kept.node)
-    others = GraphProto(initializer=tensors)
-    del graph.initializer[:]
-    graph.initializer.extend(others.initializer)
+    cut = GraphProto(
+        name=model.graph.name,
+        node=(node for node in editor.nodes if node.name in computing),
+        initializer=(each for each in model.graph.initializer if each.name in constants),
+        input=_described(editor, inputs),
+        output=_described(editor, outputs),
+    )
+    for node in cut.node:
+        # A node of several outputs may compute an input as well, which is given.
+        node.output[:] = [editor.fresh(name) if name in inputs else name for name in node.output]
+    model.graph.CopyFrom(cut)
 
 
 def _described(editor: GraphEditor, names: Sequence[str]) -> list[ValueInfoProto]:
