@@ -53,9 +53,23 @@ class SearchRun:
                 break
         else:
             self._measure(picks, known)
+        self.tuner.measure_anew(self._compared_with_the_wrong(open_units))
         if not self.tuner.is_late:
             self.tuner.store.put_many(self._end(unit) for unit in open_units)
         return self.tuner.known(self.units)
+
+    def _compared_with_the_wrong(self, units: Sequence[Unit]) -> list[Unit]:
+        """What was right beside a candidate 0 that came out wrong in a later round; it may be as wrong."""
+        known = self.tuner.known(units)
+        found: list[Unit] = []
+        for unit in units:
+            first, *others = unit.variants
+            judged = known[unit.key].get(first.descriptor)
+            if judged is not None and judged.status is Status.WRONG_RESULT:
+                compiled = [each for each in others if self.tuner.has_compiled(unit, each.descriptor)]
+                right = [each for each in compiled if each.descriptor in _ok(known[unit.key])]
+                found += [replace(unit, variants=(first, *right))] if right else []
+        return found
 
     def _is_open(self, unit: Unit, known: Measured) -> bool:
         if len(known[unit.key]) == len(unit.variants):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from sartor.codegen.target import Target
 from sartor.tuning.compile_job import CompiledUnit
 from sartor.tuning.measure_job import MeasureSettings, VariantSamples
 from sartor.tuning.measurement import Status
+from sartor.tuning.search import SearchSettings
 from sartor.tuning.search_run import SEARCHED, SearchRun
 from sartor.tuning.store import Store
 from sartor.tuning.store_tasks import task_results
@@ -142,3 +144,33 @@ def test_what_other_tasks_took_makes_better_guesses(store: Store, tmp_path: Path
 def test_what_was_measured_is_not_guessed(store: Store, tmp_path: Path) -> None:
     found = run(store, RulePool(), tmp_path)
     assert found.guessed(found.measured()) == {}
+
+
+class TurningPool(RulePool):
+    """Candidates 0 are found to be wrong in the second round of their task."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.measured: dict[str, list[tuple[str, ...]]] = defaultdict(list)
+
+    def _answer(self, function: str, what: Unit) -> object:
+        answer = super()._answer(function, what)
+        if isinstance(answer, dict):
+            self.measured[what.key].append(tuple(answer))
+            if len(self.measured[what.key]) > 1:
+                answer[STOCK] = VariantSamples(Status.WRONG_RESULT, message="candidate 0 is wrong")
+        return answer
+
+
+def test_what_was_right_beside_a_wrong_candidate_0_is_measured_again(store: Store, tmp_path: Path) -> None:
+    others = Tuner(store, RulePool(), SETTINGS, lambda *_: None, tmp_path)
+    others.measure([replace(each, key=f"other {each.key}") for each in UNITS])
+    pool = TurningPool()
+    eager = SearchSettings(share=2.0, gain=0.0, optimism=0.1)
+    found = replace(run(store, pool, tmp_path), settings=eager).measured()
+    turned = [key for key, listed in found.items() if listed[STOCK].status is Status.WRONG_RESULT]
+    assert turned, "there was no second round"
+    for key in turned:
+        first, *_, last = pool.measured[key]
+        assert set(first) <= set(last) == set(found[key])
+    assert all(len(rounds) == 1 for key, rounds in pool.measured.items() if key not in turned)
