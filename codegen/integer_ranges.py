@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from sartor.codegen.iree_compiler import ir, shared_context
 from sartor.codegen.layer import Task
 from sartor.codegen.operations import body_of, defining_op, loop_sizes, nested
-from sartor.codegen.spans import Span, computed, union, unknown
+from sartor.codegen.spans import Span, computed, union, unknown, width
 
 PLAIN = 64
 """So many integers are drawn from, from 0 up, where they index nothing."""
@@ -21,6 +21,7 @@ _INDEX_TYPES = ("i64", "i32")
 _INTEGER_TYPES = ("i64", "i32", "i16", "i8", "i1")
 _MOVING = ("tensor.cast", "tensor.collapse_shape", "tensor.expand_shape", "tensor.extract", "tensor.extract_slice")
 _JOINING = ("tensor.concat", "tensor.insert_slice")
+_SHIFTING = ("arith.shli", "arith.shrsi", "arith.shrui")
 _DIVIDING = ("arith.divsi", "arith.divui", "arith.floordivsi", "arith.ceildivsi", "arith.remsi", "arith.remui")
 
 
@@ -95,7 +96,7 @@ class _Walk:
 
     Attributes:
         spans: by value.
-        broken: arguments that may make the layer read outside of a tensor, divide by 0, or fail a check.
+        broken: arguments that may make the layer read outside of a tensor, divide by 0, shift too far, or fail a check.
         extents: size of the largest dimension that an argument indexes.
     """
 
@@ -113,6 +114,8 @@ class _Walk:
             self._within(self._of(index), size)
         if op.name in _DIVIDING:
             self._check(given[1], given[1].within(1, 2**63))
+        elif op.name in _SHIFTING:
+            self._check(given[1], given[1].within(0, width(op.results[0]) - 1))
         elif op.name == "cf.assert":
             self._check(given[0], given[0].within(1, 1))
         for value, span in zip(op.results, self._results(op, given), strict=True):

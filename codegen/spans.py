@@ -90,7 +90,7 @@ def _same(_: ir.Operation, given: Bounds) -> Bounds | None:
 
 
 def _sign_extended(op: ir.Operation, given: Bounds) -> Bounds | None:
-    return (-given[1], -given[0]) if _width(op.operands[0]) == 1 else given
+    return (-given[1], -given[0]) if width(op.operands[0]) == 1 else given
 
 
 def _zero_extended(_: ir.Operation, given: Bounds) -> Bounds | None:
@@ -98,13 +98,14 @@ def _zero_extended(_: ir.Operation, given: Bounds) -> Bounds | None:
 
 
 def _truncated(op: ir.Operation, given: Bounds) -> Bounds | None:
-    width = _width(op.results[0])
-    most = 1 if width == 1 else 2 ** (width - 1) - 1
+    bits = width(op.results[0])
+    most = 1 if bits == 1 else 2 ** (bits - 1) - 1
     return given if given[0] >= 0 and given[1] <= most else None
 
 
-def _width(value: ir.Value) -> int:
-    return int(ir.IntegerType(value.type).width)
+def width(value: ir.Value) -> int:
+    """Bits of an integer; 64 of an index."""
+    return int(value.type.width) if isinstance(value.type, ir.IntegerType) else 64
 
 
 def _compared(op: ir.Operation, left: Bounds, right: Bounds) -> Bounds | None:

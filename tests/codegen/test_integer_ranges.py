@@ -156,6 +156,23 @@ def test_clipped_indices_are_drawn_from_all_that_is_indexed() -> None:
     assert integer_ranges(task) == (range(7), None)
 
 
-def test_a_task_of_reals_has_no_ranges(front_of: FrontOf) -> None:
+def test_bits_are_not_shifted_out() -> None:
+    body = """util.func public @layer(%a: tensor<4xi32>, %by: tensor<4xi32>) -> tensor<4xi32> {
+      %empty = tensor.empty() : tensor<4xi32>
+      %out = linalg.generic {iterator_types = ["parallel"], indexing_maps = [affine_map<(d0) -> (d0)>,
+          affine_map<(d0) -> (d0)>, affine_map<(d0) -> (d0)>]}
+          ins(%a, %by : tensor<4xi32>, tensor<4xi32>) outs(%empty : tensor<4xi32>) {
+      ^bb0(%x: i32, %y: i32, %c: i32):
+        %r = arith.shli %x, %y : i32
+        linalg.yield %r : i32
+      } -> tensor<4xi32>
+      util.return %out : tensor<4xi32>
+    }"""
+    whole = TensorType((4,), "i32")
+    task = Task("shift", LayerKind.FIXED, body, (whole, whole), (), (whole,))
+    assert integer_ranges(task) == (PLAIN_RANGE, range(32))
+
+
+def test_a_task_of_reals_has_no_ranges() -> None:
     real = TensorType((4,), "f32")
     assert integer_ranges(Task("reals", LayerKind.FIXED, "not read", (real,), (real,), (real,))) == ()
