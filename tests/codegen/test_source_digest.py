@@ -28,9 +28,13 @@ def change_a_constant(path: Path) -> None:
     for node in ast.walk(tree):
         if not isinstance(node, ast.Constant) or id(node) in shown | inside or node.lineno != node.end_lineno:
             continue
-        if type(node.value) not in (int, str):
+        other: int | str
+        if isinstance(node.value, int):
+            other = node.value + 1
+        elif isinstance(node.value, str):
+            other = node.value + "x"
+        else:
             continue
-        other = node.value + 1 if isinstance(node.value, int) else node.value + "x"
         lines = source.splitlines(keepends=True)
         line = lines[node.lineno - 1].encode()
         changed = line[: node.col_offset] + repr(other).encode() + line[node.end_col_offset :]

@@ -145,8 +145,8 @@ def copied_package(folder: Path) -> Path:
         if not (tree / "plugin" / each).exists():
             shutil.copytree(origin.parent, tree / each, ignore=shutil.ignore_patterns("__pycache__"))
             (package / each).symlink_to(f"../../{each}")
-    for each in sorted((tree / "plugin").iterdir()):
-        (package / each.name).symlink_to(f"../../plugin/{each.name}")
+    for path in sorted((tree / "plugin").iterdir()):
+        (package / path.name).symlink_to(f"../../plugin/{path.name}")
     return tree
 
 
