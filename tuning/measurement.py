@@ -19,7 +19,7 @@ PROTOCOL_VERSION = 5
 
 
 class Status(StrEnum):
-    """How measuring a variant ended."""
+    """How measuring a variant ended; ``JobStatus`` says more of those that it has too."""
 
     OK = "ok"
     COMPILE_FAILED = "compile_failed"
@@ -27,6 +27,15 @@ class Status(StrEnum):
     TIMEOUT = "timeout"
     OUT_OF_MEMORY = "out_of_memory"
     WRONG_RESULT = "wrong_result"
+    KILLED = "killed"
+    STARVED = "starved"
+    MEMORY_SHORT = "memory_short"
+    DISK_FULL = "disk_full"
+
+    @property
+    def is_transient(self) -> bool:
+        """Whether the failure says nothing about the variant, but about what went on around it."""
+        return self in (Status.KILLED, Status.STARVED, Status.MEMORY_SHORT, Status.DISK_FULL)
 
 
 @dataclass(frozen=True, order=True)

@@ -15,16 +15,18 @@ import os
 import pickle
 import resource
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
-from multiprocessing.connection import Connection
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from sartor.errors import SartorError
+from sartor.tuning.channel import receive_frame, send_frame
+from sartor.tuning.disturbances import is_disk_full
 from sartor.tuning.worker_protocol import JOB_BEGINS, OUT_OF_MEMORY_SIGN, JobStatus, Reply, Request, Setup
 
 _PR_SET_PDEATHSIG = 1
@@ -45,15 +47,17 @@ class _Caught(AbstractContextManager["_Caught"]):
         if not isinstance(error, Exception):
             return False
         self.message = _one_line(error)
-        starved = isinstance(error, MemoryError) or OUT_OF_MEMORY_SIGN.search(self.message)
-        self.status = JobStatus.OUT_OF_MEMORY if starved else JobStatus.FAILED
+        if isinstance(error, MemoryError) or OUT_OF_MEMORY_SIGN.search(self.message):
+            self.status = JobStatus.OUT_OF_MEMORY
+        else:
+            self.status = JobStatus.DISK_FULL if is_disk_full(error) else JobStatus.FAILED
         return True
 
 
 class _Server:
     """Serves one connection; remembers what the process held before its first job."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         self._held = 0
         self._inherited_affinity = self._affinity = _affinity()
@@ -71,7 +75,7 @@ class _Server:
         self._reply(b"", caught, 0.0)
         return caught.status is JobStatus.OK
 
-    def answer(self, message: bytes) -> None:
+    def answer(self, message: bytearray) -> None:
         """Run the job in ``message`` and send how it ended."""
         result = b""
         caught = _Caught()
@@ -92,9 +96,10 @@ class _Server:
         self._reply(result, caught, end - begin)
 
     def _reply(self, result: bytes, caught: _Caught, seconds: float) -> None:
-        self._connection.send_bytes(result)
+        send_frame(self._connection, result)
         growth = _data_bytes() - self._held - len(result)
-        self._connection.send(Reply(caught.status, caught.message, seconds, growth))
+        reply = Reply(caught.status, caught.message, seconds, growth)
+        send_frame(self._connection, pickle.dumps(reply, pickle.HIGHEST_PROTOCOL))
 
     def _pin(self, processors: frozenset[int] | None) -> None:
         """Bind every thread to ``processors``, those that libraries started long ago too."""
@@ -110,13 +115,13 @@ class _Server:
 def main() -> None:
     """Serve one job after the other from the connection whose descriptor is the first argument."""
     _detach()
-    connection = Connection(int(sys.argv[1]))
-    os.set_inheritable(connection.fileno(), False)
+    connection = socket.socket(fileno=int(sys.argv[1]))
+    connection.set_inheritable(False)
     server = _Server(connection)
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):
-        serving = server.start(connection.recv())
+        serving = server.start(pickle.loads(receive_frame(connection)))
         while serving:
-            server.answer(connection.recv_bytes())
+            server.answer(receive_frame(connection))
 
 
 def _detach() -> None:

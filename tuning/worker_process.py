@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -12,14 +13,23 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing.connection import Pipe
 from typing import IO, Any
 
 from sartor.errors import SartorError
+from sartor.tuning.channel import Channel, OversizedFrameError
+from sartor.tuning.disturbances import DISK_FULL_SIGN, Usage, is_memory_promised, is_stopped, oom_kills
 from sartor.tuning.worker_protocol import JOB_BEGINS, OUT_OF_MEMORY_SIGN, JobStatus, Reply, Request, Setup
 
 _TAIL_BYTES = 8000
+# What a function returned, and how it ended.
+_REPLY_FRAMES = 2
 _DEATH_SECONDS = 5.0
+# A worker that stays stopped longer was not stopped in order to go on.
+_STOPPED_SECONDS = 5.0
+_OWN_SIGNALS = {
+    getattr(signal, name)
+    for name in ("SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGPIPE", "SIGSEGV", "SIGSYS", "SIGTRAP", "SIGXCPU")
+}
 
 
 @dataclass(frozen=True)
@@ -28,7 +38,8 @@ class JobResult:
 
     Attributes:
         job_id: as given with the job.
-        status: FAILED if the function raised, CRASHED if it took its process with it, or what its name says.
+        status: FAILED if the function raised, CRASHED if it took its process with it, or what its name says. If it
+            ``is_transient``, the job is not to blame and may be tried again.
         value: what the function returned, None unless OK.
         message: one line on what went wrong, empty if OK; if the process died, the last it printed follows.
         seconds: how long the function ran.
@@ -45,7 +56,8 @@ class WorkerProcess:
     """One worker: starting, then idle or busy with one job. Its process group dies with it."""
 
     def __init__(self, setup: Setup, env: Mapping[str, str], start_timeout: float) -> None:
-        self.connection, remote = Pipe()
+        own, remote = socket.socketpair()
+        self.channel = Channel(own)
         with remote:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-u", "-m", "sartor.tuning.worker", str(remote.fileno())],
@@ -57,13 +69,20 @@ class WorkerProcess:
                 process_group=0,
             )
         self._output = _Tail(self._process.stdout)
+        self._frames: list[bytearray] = []
+        self._limit = setup.memory_limit
         self._job_id: str | None = None
         self._started = False
-        self._begin = time.monotonic()
-        self._timeout = start_timeout
+        self._stopped_since: float | None = None
         self.growth = 0
-        with suppress(BrokenPipeError):
-            self.connection.send(setup)
+        self._begin_anew(start_timeout)
+        self.channel.send(setup)
+
+    def _begin_anew(self, timeout: float) -> None:
+        self._timeout = timeout
+        self._begin = time.monotonic()
+        self._oom_kills = oom_kills()
+        self._usage = Usage.of_process(self._process.pid)
 
     @property
     def starting(self) -> bool:
@@ -82,59 +101,97 @@ class WorkerProcess:
 
     @property
     def alive(self) -> bool:
-        """Whether the process still runs."""
-        return self._process.poll() is None
+        """Whether the process still runs, and is not stopped."""
+        return self._process.poll() is None and not is_stopped(self._process.pid)
 
     @property
     def seconds_left(self) -> float:
         """Seconds until what it does has taken too long."""
         return self._begin + self._timeout - time.monotonic()
 
+    def postpone(self, seconds: float) -> None:
+        """Give it more time, because nobody would have heard it for so long."""
+        self._begin += seconds
+
     def assign(self, job_id: str, request: Request, timeout: float) -> None:
         """Give the idle worker a job that may take ``timeout`` seconds."""
         self._job_id = job_id
-        self._timeout = timeout
-        self._begin = time.monotonic()
-        # A worker that dies now is found out when its answer is read, and the job is to blame.
-        with suppress(BrokenPipeError, ConnectionResetError):
-            self.connection.send(request)
+        self._begin_anew(timeout)
+        self.channel.send(request)
 
     def receive(self) -> JobResult | None:
-        """Read what the worker has to say; None if it has started. A worker that died is no longer ``alive``.
+        """Read what the worker has said; None if it is not yet all, or says that the worker has started.
+
+        A worker that died is no longer ``alive``.
 
         Raises:
             SartorError: the worker could not start.
         """
         try:
-            payload = self.connection.recv_bytes()
-            reply: Reply = self.connection.recv()
+            self._frames += self.channel.read()
+        except OversizedFrameError as error:
+            self.kill()
+            return self._ended(JobStatus.CRASHED, f"the process announced a message of {error}", self._seconds)
         except (EOFError, OSError):
             return self._ended(*self._cause_of_death())
+        if len(self._frames) < _REPLY_FRAMES:
+            return None
+        payload, described = self._frames[:_REPLY_FRAMES]
+        del self._frames[:_REPLY_FRAMES]
+        return self._answered(payload, pickle.loads(described))
+
+    def _answered(self, payload: bytearray, reply: Reply) -> JobResult | None:
         if not self._started and reply.status is JobStatus.OK:
             self._started = True
             return None
         self.growth = reply.growth
         value = pickle.loads(payload) if reply.status is JobStatus.OK else None
-        return self._ended(reply.status, reply.message, reply.seconds, value)
+        return self._ended(self._memory_status(reply.status), reply.message, reply.seconds, value)
 
-    def expire(self) -> JobResult:
-        """Kill the worker because its time is over.
+    def _memory_status(self, status: JobStatus) -> JobStatus:
+        """Whether memory that was refused was refused by the job's limit, or by the system because of others."""
+        short = status is JobStatus.OUT_OF_MEMORY and is_memory_promised(self._limit)
+        return JobStatus.MEMORY_SHORT if short else status
+
+    def overdue(self) -> JobResult | None:
+        """Kill the worker if its time is over, or if somebody stopped it; None if it may go on.
 
         Raises:
             SartorError: it was still starting.
         """
+        if self.seconds_left <= 0:
+            status = self._timeout_status()
+            self.kill()
+            message = f"still running after {self._timeout:g} s, killed{self._printed()}"
+            return self._ended(status, message, self._seconds)
+        if not is_stopped(self._process.pid):
+            self._stopped_since = None
+            return None
+        self._stopped_since = self._stopped_since or time.monotonic()
+        if time.monotonic() - self._stopped_since < _STOPPED_SECONDS:
+            return None
         self.kill()
-        message = f"still running after {self._timeout:g} s, killed{self._printed()}"
-        return self._ended(JobStatus.TIMEOUT, message, time.monotonic() - self._begin)
+        return self._ended(JobStatus.KILLED, "the process was stopped from outside", self._seconds)
+
+    def _timeout_status(self) -> JobStatus:
+        if is_stopped(self._process.pid):
+            return JobStatus.KILLED
+        now = Usage.of_group(self._process.pid)
+        known = now is not None and self._usage is not None
+        return JobStatus.STARVED if known and now.was_starved(self._usage) else JobStatus.TIMEOUT
+
+    @property
+    def _seconds(self) -> float:
+        return time.monotonic() - self._begin
 
     def kill(self) -> None:
         """End the worker and every process it started, at once; a second time does nothing."""
-        if self.connection.closed:
+        if self.channel.closed:
             return
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
-        self.connection.close()
+        self.channel.close()
         self._output.finish()
 
     def _ended(self, status: JobStatus, message: str, seconds: float, value: Any = None) -> JobResult:
@@ -144,21 +201,33 @@ class WorkerProcess:
         return JobResult(job_id, status, value, message, seconds)
 
     def _cause_of_death(self) -> tuple[JobStatus, str, float]:
-        seconds = time.monotonic() - self._begin
+        seconds = self._seconds
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_DEATH_SECONDS)
         self.kill()
-        printed = self._printed()
-        code = self._process.returncode
-        # The pool's own kills do not come by here: a SIGKILL is the kernel's, for memory.
-        if code == -signal.SIGKILL or OUT_OF_MEMORY_SIGN.search(printed):
-            return JobStatus.OUT_OF_MEMORY, f"the process ran out of memory{printed}", seconds
-        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with status {code}"
-        return JobStatus.CRASHED, f"the process {how}{printed}", seconds
+        printed, code = self._printed(), self._process.returncode
+        # The pool's own kills do not come by here, and the limit on memory makes allocations fail.
+        if code == -signal.SIGKILL and oom_kills() > self._oom_kills:
+            return JobStatus.MEMORY_SHORT, f"the kernel killed the process for want of memory{printed}", seconds
+        if code < 0 and -code not in _OWN_SIGNALS:
+            return JobStatus.KILLED, f"the process was killed from outside by {_name(-code)}{printed}", seconds
+        if OUT_OF_MEMORY_SIGN.search(printed):
+            status = self._memory_status(JobStatus.OUT_OF_MEMORY)
+            return status, f"the process ran out of memory{printed}", seconds
+        how = f"was killed by {_name(-code)}" if code < 0 else f"exited with status {code}"
+        status = JobStatus.DISK_FULL if DISK_FULL_SIGN.search(printed) else JobStatus.CRASHED
+        return status, f"the process {how}{printed}", seconds
 
     def _printed(self) -> str:
         text = self._output.text().strip()
         return f"; its last output:\n{text}" if text else ""
+
+
+def _name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 class _Tail:

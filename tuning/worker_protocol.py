@@ -26,6 +26,19 @@ class JobStatus(StrEnum):
     CRASHED = "crashed"
     TIMEOUT = "timeout"
     OUT_OF_MEMORY = "out_of_memory"
+    KILLED = "killed"
+    STARVED = "starved"
+    MEMORY_SHORT = "memory_short"
+    DISK_FULL = "disk_full"
+
+    @property
+    def is_transient(self) -> bool:
+        """Whether the job failed of what surrounded it, so that it may well succeed when that is over.
+
+        It was killed or stopped from outside, had to leave the processor to others until its time was over, or the
+        machine had no memory or no room on the disk.
+        """
+        return self in (JobStatus.KILLED, JobStatus.STARVED, JobStatus.MEMORY_SHORT, JobStatus.DISK_FULL)
 
 
 @dataclass(frozen=True)
@@ -57,7 +70,7 @@ class Reply:
     """The answer to the setup and to every job; a message with the pickled result precedes it.
 
     Attributes:
-        status: OK, FAILED or OUT_OF_MEMORY; a worker that ended otherwise cannot answer.
+        status: OK, FAILED, OUT_OF_MEMORY or DISK_FULL; a worker that ended otherwise cannot answer.
         message: the exception in one line, empty if OK.
         seconds: how long the function ran.
         growth: bytes that jobs left allocated beyond what the started worker held.

@@ -12,9 +12,9 @@ import sys
 import time
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from multiprocessing.connection import wait
 from typing import Any, Self
 
+from sartor.tuning.channel import wait
 from sartor.tuning.worker_process import JobResult, WorkerProcess
 from sartor.tuning.worker_protocol import JobStatus, Request, Setup
 
@@ -23,6 +23,10 @@ __all__ = ["Job", "JobResult", "JobStatus", "WorkerPool"]
 Job = tuple[str, Mapping[str, Any]]
 _Requests = Iterator[tuple[str, Request]]
 _Backlog = deque[tuple[str, Request]]
+# So often it is looked whether a silent worker was stopped; jobs that measure are done before.
+_HEARTBEAT = 5.0
+# Who wakes up later than that was stopped, and did not hear what workers had to say.
+_LATE = 1.0
 
 
 class WorkerPool:
@@ -155,12 +159,16 @@ class WorkerPool:
 
 def _collect(active: list[WorkerProcess], deadline: float) -> list[JobResult]:
     """Wait until a worker speaks, dies or takes too long, or the deadline; return the jobs that have ended."""
-    patience = max(0.0, min(deadline - time.monotonic(), *(worker.seconds_left for worker in active)))
-    speaking = wait([worker.connection for worker in active], patience)
+    begin = time.monotonic()
+    patience = max(0.0, min(deadline - begin, _HEARTBEAT, *(worker.seconds_left for worker in active)))
+    speaking = wait([worker.channel for worker in active], patience)
+    late = time.monotonic() - begin - patience
     results = []
     for worker in active:
-        if worker.connection in speaking:
-            results.append(worker.receive())
-        elif worker.seconds_left <= 0:
-            results.append(worker.expire())
+        if late > _LATE:
+            worker.postpone(late)
+        result = worker.receive() if worker.channel in speaking else None
+        if result is None and not worker.idle:
+            result = worker.overdue()
+        results.append(result)
     return [result for result in results if result is not None]

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,15 @@ import numpy as np
 import pytest
 
 from sartor.errors import SartorError
+from sartor.tuning.channel import Channel, wait
+from sartor.tuning.disturbances import Usage, is_stopped
 from sartor.tuning.measurement import Status
 from sartor.tuning.workers import Job, JobResult, JobStatus, WorkerPool
 
 HERE = Path(__file__).parent
 MIB = 1 << 20
 LIMIT = 128 * MIB
+_HOG = "import os\nos.sched_setaffinity(0, {one})\nwhile True: pass"
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits and process death are tested on Linux")
 
@@ -76,6 +80,17 @@ def test_every_job_gives_one_result(pool: WorkerPool) -> None:
 
 def test_statuses_of_jobs_are_statuses_of_measurements_but_for_failing() -> None:
     assert {status.value for status in JobStatus} - {status.value for status in Status} == {"failed"}
+    transient = {status.value for status in JobStatus if status.is_transient}
+    assert (
+        transient
+        == {status.value for status in Status if status.is_transient}
+        == {
+            "killed",
+            "starved",
+            "memory_short",
+            "disk_full",
+        }
+    )
 
 
 def test_no_jobs_give_no_results(pool: WorkerPool) -> None:
@@ -186,7 +201,127 @@ def test_memory_is_limited_per_job(pool: WorkerPool) -> None:
 
 def test_running_out_of_memory_in_native_code_is_told_from_a_crash(pool: WorkerPool) -> None:
     assert run(pool, "crash", saying="what():  std::bad_alloc").status is JobStatus.OUT_OF_MEMORY
-    assert run(pool, "die_of", name="SIGKILL").status is JobStatus.OUT_OF_MEMORY
+
+
+@pytest.mark.parametrize("name", ["SIGKILL", "SIGTERM", "SIGHUP"])
+def test_what_is_killed_from_outside_has_not_crashed(pool: WorkerPool, name: str) -> None:
+    result = run(pool, "die_of", name=name)
+    assert (result.status, result.status.is_transient) == (JobStatus.KILLED, True)
+    assert name in result.message
+
+
+def test_what_the_kernel_kills_for_memory_was_short_of_it(pool: WorkerPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = itertools.count()
+    monkeypatch.setattr("sartor.tuning.worker_process.oom_kills", lambda: next(counts))
+    result = run(pool, "die_of", name="SIGKILL")
+    assert (result.status, result.status.is_transient) == (JobStatus.MEMORY_SHORT, True)
+
+
+def test_memory_that_the_system_has_promised_to_others_is_not_the_jobs_fault(
+    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sartor.tuning.worker_process.is_memory_promised", lambda limit: limit == LIMIT)
+    assert run(pool, "allocate", size=2 * LIMIT).status is JobStatus.MEMORY_SHORT
+
+
+@pytest.mark.parametrize("job", ["fill_disk", "fill_disk_within", "fill_disk_by_message"])
+def test_a_full_disk_is_told_from_a_failure(pool: WorkerPool, job: str) -> None:
+    result = run(pool, job)
+    assert (result.status, result.status.is_transient) == (JobStatus.DISK_FULL, True)
+    assert "No space left on device" in result.message
+
+
+def test_a_full_disk_is_told_from_a_crash(pool: WorkerPool) -> None:
+    crash = run(pool, "crash", saying="LLVM ERROR: IO failure on output stream: No space left on device")
+    assert crash.status is JobStatus.DISK_FULL
+
+
+def test_a_worker_that_stops_within_a_message_is_ended(pool: WorkerPool) -> None:
+    begin = time.monotonic()
+    result = run(pool, "stop_within_answer", timeout=2.0)
+    assert (result.status, result.value) == (JobStatus.KILLED, None)
+    assert time.monotonic() - begin < 10
+    assert run(pool, "add", left=1, right=2).value == 3
+
+
+def test_a_worker_that_hangs_within_a_message_is_ended(pool: WorkerPool) -> None:
+    begin = time.monotonic()
+    assert run(pool, "hang_within_answer", timeout=1.0).status is JobStatus.TIMEOUT
+    assert time.monotonic() - begin < 10
+
+
+def test_an_endless_message_is_not_believed(pool: WorkerPool) -> None:
+    result = run(pool, "announce_endless_answer")
+    assert result.status is JobStatus.CRASHED
+    assert str(1 << 62) in result.message
+    assert run(pool, "add", left=1, right=2).value == 3
+
+
+def test_a_stopped_worker_is_ended_long_before_its_time_is_over(
+    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sartor.tuning.workers._HEARTBEAT", 0.1)
+    monkeypatch.setattr("sartor.tuning.worker_process._STOPPED_SECONDS", 0.3)
+    result = run(pool, "die_of", timeout=60, name="SIGSTOP")
+    assert result.status is JobStatus.KILLED
+    assert "stopped" in result.message
+
+
+def test_a_stopped_worker_gets_no_job() -> None:
+    with WorkerPool(1) as pool:
+        pid = run(pool, "process").value
+        os.kill(pid, signal.SIGSTOP)
+        while not is_stopped(pid):
+            time.sleep(0.01)
+        large = np.zeros(4 * MIB, np.uint8)
+        assert run(pool, "double", data=large, timeout=20).status is JobStatus.OK
+        assert gone(pid)
+
+
+def test_a_large_job_for_a_worker_that_does_not_read_it_holds_up_nobody() -> None:
+    with WorkerPool(1) as pool:
+        run(pool, "close_ears")
+        time.sleep(0.5)
+        result = run(pool, "double", data=np.zeros(4 * MIB, np.uint8), timeout=1.0)
+        assert result.status is JobStatus.TIMEOUT
+
+
+def test_who_slept_through_an_answer_hears_it_later(pool: WorkerPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the parent had been stopped while the answer came, which is longer than what the system keeps."""
+    waits = itertools.count()
+
+    def oversleep(channels: Sequence[Channel], seconds: float) -> list[Channel]:
+        if next(waits) == 0:
+            time.sleep(4.0)
+        return wait(channels, 0.1)
+
+    run(pool, "add", left=1, right=2)
+    monkeypatch.setattr("sartor.tuning.workers._HEARTBEAT", 0.1)
+    monkeypatch.setattr("sartor.tuning.workers.wait", oversleep)
+    data = np.ones(8 * MIB, np.uint8)
+    assert run(pool, "double", timeout=2.0, data=data).status is JobStatus.OK
+
+
+def test_a_job_that_others_keep_from_computing_is_starved(pool: WorkerPool) -> None:
+    """Both on one processor, the other much more urgent than the job."""
+    one = frozenset([min(os.sched_getaffinity(0))])
+    jobs: list[Job] = [("job", {"niceness": 19})]
+    hogs = [subprocess.Popen([sys.executable, "-c", _HOG.format(one=set(one))]) for _ in range(2)]
+    try:
+        (result,) = pool.map_unordered("worker_jobs:compute_for_ever", jobs, 2.0, affinity=one)
+    finally:
+        for hog in hogs:
+            hog.kill()
+            hog.wait()
+    assert result.status is JobStatus.STARVED
+
+
+def test_usage_tells_whose_fault_waiting_is() -> None:
+    start = Usage(moment=0.0, computed=1.0, waited=0.0, others=10.0)
+    assert Usage(10.0, 2.0, 9.0, 19.0).was_starved(start)
+    assert not Usage(10.0, 11.0, 0.0, 10.0).was_starved(start), "it computed all the time"
+    assert not Usage(10.0, 1.0, 0.1, 20.0).was_starved(start), "it slept while others computed"
+    assert not Usage(10.0, 3.0, 30.0, 10.0).was_starved(start), "its threads waited for each other"
 
 
 def test_mapped_files_do_not_count_as_memory(pool: WorkerPool, tmp_path: Path) -> None:

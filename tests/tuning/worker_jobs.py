@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import mmap
 import os
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -112,6 +115,57 @@ def read_mapped(path: str) -> int:
 
 def double(data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
     return data * np.uint8(2)
+
+
+def fill_disk() -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def fill_disk_within() -> None:
+    try:
+        fill_disk()
+    except OSError as error:
+        raise ValueError(f"cannot go on: {error}") from error
+
+
+def fill_disk_by_message() -> None:
+    raise CompileError("error: IO failure on output stream: No space left on device")
+
+
+def _pool() -> socket.socket:
+    """The connection to the pool, whose number is the program's argument."""
+    return socket.socket(fileno=os.dup(int(sys.orig_argv[-1])))
+
+
+def stop_within_answer() -> None:
+    _pool().sendall(struct.pack(">Q", 1000) + b"half")
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def hang_within_answer() -> None:
+    _pool().sendall(struct.pack(">Q", 1000) + b"half")
+    time.sleep(60)
+
+
+def announce_endless_answer() -> None:
+    _pool().sendall(struct.pack(">Q", 1 << 62))
+    time.sleep(60)
+
+
+def close_ears() -> None:
+    """From the next job on read nothing."""
+    threading.Thread(target=_stop_main_thread, daemon=True).start()
+
+
+def _stop_main_thread() -> None:
+    time.sleep(0.2)
+    ctypes.PyDLL(None).sleep(60)
+
+
+def compute_for_ever(niceness: int) -> None:
+    os.nice(niceness)
+    while True:
+        pass
 
 
 def fail() -> None:
