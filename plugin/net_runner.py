@@ -7,7 +7,6 @@ import logging
 import math
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from onnx import ModelProto
@@ -15,9 +14,9 @@ from onnx import ModelProto
 from sartor.building import Build, Builder
 from sartor.codegen.stitch import ENTRY, PARAMETER_SCOPE
 from sartor.error_bound import MOST_ROUNDED, ErrorBound
-from sartor.errors import CompileError, DeviceError, UnsupportedModelError
+from sartor.errors import CompileError, DeviceError
+from sartor.reference_job import run_reference
 from sartor.runtime.dispatch_statistics import Dispatch, dispatch_statistics
-from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.sample_sets import SampleSet
 from sartor.sigmoid_outputs import output_floors
 from sartor.tuning.error_measures import MeasureKind
@@ -134,7 +133,7 @@ class NetRunner:
         return NetRun(Status.OK, found.seconds, self._measure.of_samples(found.errors))
 
     def begin(self) -> None:
-        """Let ONNX Runtime load the model: best while the first builds are compiled."""
+        """Find what is right, while no worker is busy or measures."""
         _ = self._example
 
     def profile(self, builds: Sequence[Build]) -> dict[int, NetRun]:
@@ -224,7 +223,7 @@ class NetRunner:
     def _run(self, function: str, step: str, builds: Sequence[Build]) -> dict[int, Any]:
         self._builder.progress(step, 0, len(builds))
         values = (self._front.graph.inputs, self._front.graph.outputs)
-        trial = NetTrial([each.files for each in builds], values, self._example.result(), self._settings())
+        trial = NetTrial([each.files for each in builds], values, self._example, self._settings())
         jobs = [("nets", {"trial": trial})]
         (result,) = self._builder.pool.map_unordered(f"{_JOBS}:{function}", jobs, _TIMEOUT, quiet=True)
         if result.status is not JobStatus.OK:
@@ -232,22 +231,14 @@ class NetRunner:
         return {id(built): run for built, run in zip(builds, result.value, strict=True)}
 
     @functools.cached_property
-    def _example(self) -> Future[Example]:
-        """Made by a thread once, however many builds are compared with it."""
-        executor = ThreadPoolExecutor(1)
-        found = executor.submit(self._reference)
-        executor.shutdown(wait=False)
-        return found
-
-    def _reference(self) -> Example:
-        """What ONNX Runtime makes of the user's own file, before anything was rewritten."""
-        feeds = self._samples.first
-        try:
-            runtime = OnnxRuntimeReference(self._front.path, threads=self._config.threads)
-        except UnsupportedModelError as error:
-            _LOG.warning("%s: %s; checked against the prepared model instead", self._front.path.name, error)
-            runtime = OnnxRuntimeReference(self._front.prepared, threads=self._config.threads)
-        return Example(feeds, runtime(feeds), self._floors)
+    def _example(self) -> Example:
+        """What ONNX Runtime makes of the user's own file, before anything was rewritten; made once for all builds."""
+        feeds, models = self._samples.first, (self._front.path, self._front.prepared)
+        self._builder.progress("running ONNX Runtime", 0, 1)
+        found = run_reference(self._builder.pool, models, feeds, self._config.threads)
+        for reason in found.refused:
+            _LOG.warning("%s: %s; checked against the prepared model instead", self._front.path.name, reason)
+        return Example(feeds, list(found.arrays.values()), self._floors)
 
     @property
     def _is_slow(self) -> bool:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sartor.codegen.layer import NetworkValue
-from sartor.errors import SartorError, UnsupportedModelError
+from sartor.errors import SartorError
 from sartor.front_job import Refusal
+from sartor.reference_job import first_loaded
 from sartor.runtime.device import open_device
-from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.runtime.session import Session
 from sartor.samples import SampleSource
 from sartor.tuning.error_measures import ErrorMeasure
@@ -71,7 +71,7 @@ def verify(check: Check, start: int, seconds: float) -> Verified | Refusal:
 
 
 def _verify(check: Check, start: int, deadline: float) -> Verified:
-    reference = _reference(check)
+    reference = first_loaded(check.models, check.threads)
     device = open_device(check.device, check.threads if check.device == "cpu" else None)
     files, signature = check.files, net_signature(check.values)
     found = Verified()
@@ -86,14 +86,3 @@ def _verify(check: Check, start: int, deadline: float) -> Verified:
             if start + len(found.errors) == check.count or time.monotonic() >= deadline:
                 break
     return found
-
-
-def _reference(check: Check) -> OnnxRuntimeReference:
-    """ONNX Runtime on the first of the models that it loads."""
-    *others, last = check.models
-    for model in others:
-        try:
-            return OnnxRuntimeReference(model, threads=check.threads)
-        except UnsupportedModelError:
-            continue
-    return OnnxRuntimeReference(last, threads=check.threads)

@@ -69,6 +69,17 @@ class WorkerPool:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def beside(self) -> WorkerPool:
+        """A pool of one worker with the same settings, for a job that others should notice nothing of."""
+        setup = self._setup
+        return WorkerPool(
+            1,
+            initializer=setup.initializer,
+            memory_limit=setup.memory_limit,
+            env=self._env,
+            start_timeout=self._start_timeout,
+        )
+
     def close(self) -> None:
         """Kill all workers; a later job would start new ones."""
         self._discard(self._workers)
