@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from sartor.errors import UsageError
 from sartor.tuning.error_measures import RELATIVE, ErrorMeasure
 from sartor.tuning.plan import Plan
 from sartor.tuning.selection.limits import Amounts, Quantity
+from sartor.workspace import partial_file
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def check_writable(path: Path) -> None:
     if path.is_dir():
         raise UsageError(f"'{path}' is a directory, name a file for the output")
     try:
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".sartor-"):
+        with partial_file(path.parent):
             pass
     except OSError as error:
         raise UsageError(f"'{path}' cannot be written: {error.strerror}") from None
@@ -129,18 +129,12 @@ def staged(source: Path, target: Path) -> Iterator[StagedFile]:
     Raises:
         UsageError: if it cannot be written.
     """
-    copy: StagedFile | None = None
-    try:
+    with ExitStack() as stack:
         with _writing(target):
-            handle, name = tempfile.mkstemp(dir=target.parent, prefix=".sartor-", suffix=target.suffix)
-            copy = StagedFile(Path(name), target)
-            os.close(handle)
-            shutil.copyfile(source, name)
-            os.chmod(name, 0o666 & ~_umask())
-        yield copy
-    finally:
-        if copy is not None:
-            copy.path.unlink(missing_ok=True)
+            path = stack.enter_context(partial_file(target.parent, target.suffix))
+            shutil.copyfile(source, path)
+            os.chmod(path, 0o666 & ~_umask())
+        yield StagedFile(path, target)
 
 
 @contextmanager

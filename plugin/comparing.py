@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +16,7 @@ from sartor.layer_errors import LayerComparison, Workshop
 from sartor.layer_tensors import layer_tensors
 from sartor.module_facts import module_manifest
 from sartor.onnx_model.graph import GraphEditor
-from sartor.pipeline import find_candidates, load_front, open_workers
+from sartor.pipeline import find_candidates, load_front, open_workspace
 from sartor.probe_job import prepared_model
 from sartor.progress import Progress, silent
 from sartor.ranging import quantised_by
@@ -95,12 +94,12 @@ def open_comparison(
     plan = _plan(manifest, module)
     kind, _, architecture = plan.target.partition(":")
     config = CompileConfig(target=Target.create(kind, architecture), threads=plan.threads, shapes=shapes)
-    with open_workers(config) as pool, tempfile.TemporaryDirectory(prefix="sartor-") as directory:
-        front = load_front(model, config, pool, progress, Path(directory))
+    with open_workspace(config) as (pool, directory):
+        front = load_front(model, config, pool, progress, directory)
         _check_same(front, plan, module)
         front = quantised_by(plan.ranges, front)
         recipe = recipe_of_plan(plan, front, find_candidates(front, config).variants, config)
-        shop = Workshop(pool, Path(directory), config, device or kind, threads, progress)
+        shop = Workshop(pool, directory, config, device or kind, threads, progress)
         tensors = layer_tensors(prepared_model(front.prepared), recipe.graph)
         yield LayerComparison(front, recipe, tensors, feeds, shop)
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import logging
 import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from sartor.codegen.source_digest import source_digest
 from sartor.tuning.unit import digest
+from sartor.workspace import partial_file
 
 _LOG = logging.getLogger(__name__)
 _SUFFIX = ".calibration"
@@ -46,10 +46,9 @@ class Findings:
         path, known = self._path(key), self.get(*key)
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
-            handle, temporary = tempfile.mkstemp(dir=self.directory, prefix=".sartor-")
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                json.dump({**known, **found}, file)
-            os.replace(temporary, path)
+            with partial_file(self.directory) as partial:
+                partial.write_text(json.dumps({**known, **found}), encoding="utf-8")
+                os.replace(partial, path)
         except OSError as error:
             _LOG.warning("'%s' cannot be written (%s): what was calibrated is not kept", path, error.strerror)
 

@@ -13,10 +13,11 @@ from onnx import ModelProto
 
 from sartor.building import Build, Builder
 from sartor.codegen.stitch import ENTRY, PARAMETER_SCOPE
+from sartor.dispatch_job import dispatches_in_worker
 from sartor.error_bound import MOST_ROUNDED, ErrorBound
 from sartor.errors import CompileError, DeviceError
 from sartor.reference_job import run_reference
-from sartor.runtime.dispatch_statistics import Dispatch, dispatch_statistics
+from sartor.runtime.dispatch_statistics import Dispatch
 from sartor.sample_sets import SampleSet
 from sartor.sigmoid_outputs import output_floors
 from sartor.tuning.error_measures import MeasureKind
@@ -210,15 +211,16 @@ class NetRunner:
     def _dispatches(self, build: Build, seconds: float) -> tuple[Dispatch, ...]:
         names = [each.name for each in self._front.graph.inputs]
         files, device = build.files, self._config.target.device
-        return dispatch_statistics(
-            files.module,
-            ENTRY,
-            [self._front.samples[name] for name in names],
-            device=device,
-            threads=self._config.threads if device == "cpu" else None,
-            parameters={} if files.weights is None else {PARAMETER_SCOPE: files.weights},
-            iterations=min(max(int(_STATISTICS_SECONDS / (self.passes * seconds)), _LEAST_RUNS), _MOST_RUNS),
-        ).dispatches
+        arguments = {
+            "path": files.module,
+            "entry": ENTRY,
+            "inputs": [self._front.samples[name] for name in names],
+            "device": device,
+            "threads": self._config.threads if device == "cpu" else None,
+            "parameters": {} if files.weights is None else {PARAMETER_SCOPE: files.weights},
+            "iterations": min(max(int(_STATISTICS_SECONDS / (self.passes * seconds)), _LEAST_RUNS), _MOST_RUNS),
+        }
+        return dispatches_in_worker(self._builder.pool, arguments).dispatches
 
     def _run(self, function: str, step: str, builds: Sequence[Build]) -> dict[int, Any]:
         self._builder.progress(step, 0, len(builds))

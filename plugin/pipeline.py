@@ -17,7 +17,6 @@ publish          run the very file of the best beside ONNX Runtime; if it is wro
 from __future__ import annotations
 
 import logging
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -68,6 +67,7 @@ from sartor.tuning.tuner import Tuner, TuneSettings
 from sartor.tuning.unit import Unit
 from sartor.tuning.workers import JobStatus, WorkerPool
 from sartor.weighing import weigh
+from sartor.workspace import workspace
 
 _LOG = logging.getLogger(__name__)
 _FRONT = "sartor.front_job:run_front"
@@ -89,7 +89,7 @@ def compile_model(model: Path, output: Path, config: CompileConfig, progress: Pr
     """
     check_writable(output)
     budget = TimeBudget.of(config.time_budget)
-    with _workspace(config) as (pool, directory), Store.open(config.database) as store:
+    with open_workspace(config) as (pool, directory), Store.open(config.database) as store:
         front = load_front(model, config, pool, progress, directory)
         calibration = calibrate(front, config, pool, progress)
         front = replace(front, ranges=with_children(front.graph, {**calibration.ranges.values, **front.ranges}))
@@ -141,7 +141,7 @@ def replay_plan(model: Path, plan: Plan, output: Path, config: CompileConfig, pr
     """
     check_writable(output)
     config = replace(config, threads=plan.threads, precision=precision_of(plan))
-    with _workspace(config) as (pool, directory):
+    with open_workspace(config) as (pool, directory):
         front = load_front(model, config, pool, progress, directory)
         front = quantised_by(plan.ranges, front)
         samples = sample_set(front, config)
@@ -165,16 +165,23 @@ def open_workers(config: CompileConfig) -> Iterator[WorkerPool]:
     Raises:
         UsageError: if it does not know the target.
     """
-    with WorkerPool(config.jobs, memory_limit=_MEMORY_LIMIT) as pool:
-        check_target(config.target, pool)
+    with open_workspace(config) as (pool, _):
         yield pool
 
 
 @contextmanager
-def _workspace(config: CompileConfig) -> Iterator[tuple[WorkerPool, Path]]:
-    """Workers, and a directory for what they compile; both gone at the end."""
-    with open_workers(config) as pool, tempfile.TemporaryDirectory(prefix="sartor-") as directory:
-        yield pool, Path(directory)
+def open_workspace(config: CompileConfig) -> Iterator[tuple[WorkerPool, Path]]:
+    """Workers, and a directory for what they compile; both gone at the end, with all temporary files of the workers.
+
+    Raises:
+        UsageError: as ``open_workers``.
+    """
+    with workspace() as directory:
+        temporary = directory / "tmp"
+        temporary.mkdir()
+        with WorkerPool(config.jobs, memory_limit=_MEMORY_LIMIT, env={"TMPDIR": str(temporary)}) as pool:
+            check_target(config.target, pool)
+            yield pool, directory
 
 
 def load_front(

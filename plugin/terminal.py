@@ -18,6 +18,7 @@ from rich.table import Table
 from sartor.errors import INTERRUPTED, SartorError
 from sartor.messages import say
 from sartor.progress import Progress
+from sartor.signals import Interrupted
 
 _OTHER_ERROR = 1
 _PIPED_WIDTH = 160
@@ -36,6 +37,8 @@ def run_app(app: typer.Typer) -> None:
         _exit_with(_sentence(error), _OTHER_ERROR)
     except KeyboardInterrupt:
         _exit_with("interrupted", INTERRUPTED)
+    except Interrupted as interrupt:
+        _exit_with("interrupted", interrupt.exit_code)
 
 
 def _never_fail_to_encode() -> None:
@@ -57,7 +60,7 @@ def _sentence(error: OSError) -> str:
 
 @contextmanager
 def tuning_progress() -> Iterator[Progress]:
-    """Show progress on stderr: bars on a terminal, a line per step elsewhere. Ctrl-C ends the command."""
+    """Show progress on stderr: bars on a terminal, a line per step elsewhere. Ctrl-C, TERM and HUP end the command."""
     console = _console(sys.stderr)
     try:
         if console.is_terminal:
@@ -65,9 +68,9 @@ def tuning_progress() -> Iterator[Progress]:
                 yield _on_bars(bars)
         else:
             yield _as_lines()
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Interrupted) as interrupt:
         say("interrupted; what was measured is kept")
-        raise typer.Exit(INTERRUPTED) from None
+        raise typer.Exit(interrupt.exit_code if isinstance(interrupt, Interrupted) else INTERRUPTED) from None
 
 
 def _bars(console: Console) -> Bars:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 from sartor.errors import CompileError
 from sartor.front_job import Refusal
 from sartor.tuning.workers import JobStatus, WorkerPool
+from sartor.workspace import workspace
 
 
 def call(pool: WorkerPool, function: str, arguments: Mapping[str, Any], step: str, timeout: float) -> Any:
@@ -34,7 +34,7 @@ def as_file(prepared: bytes | Path) -> Iterator[Path]:
     if isinstance(prepared, Path):
         yield prepared
         return
-    with tempfile.TemporaryDirectory(prefix="sartor-") as directory:
-        path = Path(directory, "prepared.onnx")
+    with workspace() as directory:
+        path = directory / "prepared.onnx"
         path.write_bytes(prepared)
         yield path

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from sartor.runtime.device import device_settings, tool_device
 from sartor.runtime.iree_runtime import benchmark_rows
 from sartor.runtime.module import wants_huge_pages
 from sartor.runtime.signature import Array
+from sartor.workspace import workspace
 
 _UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
 # The GNU C library asks for huge pages then, wherever it asks the system for memory.
@@ -63,8 +63,8 @@ def dispatch_statistics(
     """
     settings = device_settings(device, threads)
     huge = device == "cpu" and wants_huge_pages(path)
-    with tempfile.TemporaryDirectory() as folder:
-        arguments = [_write_input(array, Path(folder) / f"{i}.bin") for i, array in enumerate(inputs)]
+    with workspace() as folder:
+        arguments = [_write_input(array, folder / f"{i}.bin") for i, array in enumerate(inputs)]
         flags = {
             "device": [tool_device(settings)],
             "parameters": [f"{scope}={file}" for scope, file in sorted((parameters or {}).items())],

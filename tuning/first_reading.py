@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import mmap
 import os
-import tempfile
 import time
 from pathlib import Path
 
@@ -18,6 +17,7 @@ import numpy as np
 from sartor.tuning.hardware import host
 from sartor.tuning.measurement import Measurement, MeasurementKey, Status, runtime_key
 from sartor.tuning.store import Store
+from sartor.workspace import partial_file
 
 _BYTES = 64 << 20
 _ROUNDS = 5
@@ -56,12 +56,11 @@ def forget(path: Path) -> bool:
 
 def _samples(folder: Path) -> tuple[float, ...]:
     """Seconds of touching every page of a file that was dropped from memory."""
-    with tempfile.NamedTemporaryFile(dir=folder, prefix=".sartor-") as file:
-        path = Path(file.name)
+    with partial_file(folder) as path:
         block = os.urandom(1 << 20)
-        for _ in range(_BYTES // len(block)):
-            file.write(block)
-        file.flush()
+        with path.open("wb") as file:
+            for _ in range(_BYTES // len(block)):
+                file.write(block)
         return tuple(_touch(path) for _ in range(_ROUNDS) if forget(path))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -21,6 +20,7 @@ from sartor.tuning.measurement import Measurement, MeasurementKey, Status, runti
 from sartor.tuning.store import Store
 from sartor.tuning.unit import PROBE, Unit, digest, source_hash
 from sartor.tuning.workers import JobResult, JobStatus, WorkerPool
+from sartor.workspace import workspace
 
 _LOG = logging.getLogger(__name__)
 _COMPILE = "sartor.tuning.compile_job:compile_unit"
@@ -135,8 +135,8 @@ class Tuner:
         if self._directory is not None:
             self._measure(units, self._directory)
             return
-        with tempfile.TemporaryDirectory(prefix="sartor-") as directory:
-            self._measure(units, Path(directory))
+        with workspace() as directory:
+            self._measure(units, directory)
             self._modules.clear()
 
     @property

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import tempfile
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,6 +19,7 @@ from sartor.terminal import show_json, show_table
 from sartor.tuning.store import Store
 from sartor.tuning.store_export import is_export, write_export
 from sartor.tuning.store_merge import Merged
+from sartor.workspace import workspace
 
 _LOG = logging.getLogger(__name__)
 
@@ -32,8 +32,8 @@ def export_measurements(
 ) -> None:
     """Write measurements as text, one a line, to be imported elsewhere or kept in git."""
     _check_target(file)
-    with tempfile.TemporaryDirectory(prefix="sartor-") as folder:
-        whole = Path(folder) / "export"
+    with workspace() as folder:
+        whole = folder / "export"
         with Store.open_to_read(existing_database(tuning_db)) as store, whole.open("w", encoding="ascii") as text:
             written = write_export(text, store.measurements(here_only=here))
         publish(whole, file)
