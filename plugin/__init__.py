@@ -8,6 +8,7 @@ Names are loaded when they are first used (PEP 562): worker processes import thi
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = ["Artifact", "CompileConfig", "Objective", "Quantity", "Session", "__version__", "compile"]
+
+# ONNX Runtime's own packages report about models to Microsoft and write to the temporary folder, unless they are told
+# not to before they are loaded, here and in workers. Who sets the variable decides.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 _HOME = {
     "Artifact": "sartor.artifact",

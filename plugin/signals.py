@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 
 from sartor.messages import say
@@ -41,22 +42,36 @@ def exit_code(number: int) -> int:
     return 128 + number
 
 
-def end_at_once_when_asked() -> None:
-    """While modules are loaded: an exception would have to pass through libraries, and some would swallow it."""
-    _install(_end)
+@contextmanager
+def ending_at_once() -> Iterator[None]:
+    """End the process when it is asked to, for the time while modules are loaded.
+
+    An exception would have to pass through libraries, and some would swallow it.
+    """
+    with _handling(_end):
+        yield
 
 
-def unwind_when_asked() -> None:
-    """From now on raise ``Interrupted``; who asks again, and a moment later, does not want to wait."""
+@contextmanager
+def unwinding() -> Iterator[None]:
+    """Raise ``Interrupted`` when the process is asked to end; who asks again a moment later does not want to wait."""
     _first.clear()
-    _install(_unwind)
+    with _handling(_unwind):
+        yield
 
 
-def _install(handler: Callable[[int, FrameType | None], None]) -> None:
+@contextmanager
+def _handling(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
     """What somebody else handles, or the caller wants ignored (``nohup``), stays as it is."""
-    for number in _ASKING:
-        if signal.getsignal(number) in (*_DEFAULTS, _end):
-            signal.signal(number, handler)
+    before = {number: signal.getsignal(number) for number in _ASKING}
+    replaced = {number: each for number, each in before.items() if each in _DEFAULTS}
+    for number in replaced:
+        signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        for number, each in replaced.items():
+            signal.signal(number, each)
 
 
 def _end(number: int, frame: FrameType | None) -> None:

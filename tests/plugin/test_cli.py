@@ -315,6 +315,14 @@ def test_importing_sartor_loads_nothing_heavy() -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"
 
 
+def test_onnx_runtime_reports_nothing(tmp_path: Path) -> None:
+    """What it would report by has a file in the temporary folder."""
+    environment = {name: value for name, value in os.environ.items() if name != "ORT_DISABLE_TELEMETRY"}
+    code = "import sartor.runtime.reference"
+    subprocess.run([sys.executable, "-c", code], env={**environment, "TMPDIR": str(tmp_path)}, check=True)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_public_names_are_there() -> None:
     assert sartor.CompileConfig(threads=1).threads == 1
     assert all(getattr(sartor, name) is not None for name in sartor.__all__)

@@ -1,0 +1,162 @@
+"""Compilations that are disturbed: what they leave behind, and what the next one makes of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.plugin.calling import program
+
+ModelFile = Callable[[str], Path]
+MODEL = "residual"
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A place for one compilation: its model, temporary folder, database and output."""
+
+    model: Path
+    root: Path
+
+    @property
+    def temporary(self) -> Path:
+        return self.root / "tmp"
+
+    @property
+    def output(self) -> Path:
+        return self.root / "out" / "model.vmfb"
+
+    @property
+    def command(self) -> list[str]:
+        files = ["-o", self.output, "--tuning-db", self.root / "t.db", "--save-plan", self.root / "plan.json"]
+        return program("compile-to-vmfb", self.model, *files, "--threads", 1, "--search", "full")
+
+    def start(self) -> subprocess.Popen[str]:
+        environment = {**os.environ, "TMPDIR": str(self.temporary)}
+        return subprocess.Popen(self.command, stderr=subprocess.PIPE, text=True, env=environment)
+
+    def compile(self) -> str:
+        """Compile undisturbed; what was said."""
+        with self.start() as process:
+            _, said = process.communicate(timeout=300)
+        assert process.returncode == 0, said
+        return said
+
+    def left(self) -> list[Path]:
+        """What is there that should not be."""
+        parts = self.output.parent.glob(".sartor*")
+        return [*self.temporary.iterdir(), *parts]
+
+
+@pytest.fixture
+def bench(model_file: ModelFile, tmp_path: Path) -> Bench:
+    made = Bench(model_file(MODEL), tmp_path)
+    made.temporary.mkdir()
+    made.output.parent.mkdir()
+    return made
+
+
+def until(process: subprocess.Popen[str], step: str) -> None:
+    """Wait until the command says that it does something."""
+    assert process.stderr is not None
+    said = ""
+    while not said.startswith(step):
+        said = process.stderr.readline()
+        assert said, "the command ended before it came that far"
+
+
+def workers_of(process: subprocess.Popen[str]) -> list[int]:
+    """The processes that a process has started and that still run."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                state, parent = (entry / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()[:2]
+            except OSError:
+                continue
+            if int(parent) == process.pid and state != "Z":
+                found.append(int(entry.name))
+    return found
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def until_gone(pids: list[int]) -> None:
+    deadline = time.monotonic() + 5
+    while any(map(is_alive, pids)):
+        assert time.monotonic() < deadline, "workers outlive the command"
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize(
+    ("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)], ids=lambda each: str(each)
+)
+def test_who_is_asked_to_end_leaves_nothing(bench: Bench, sent: signal.Signals, code: int) -> None:
+    with bench.start() as process:
+        until(process, "compiling")
+        time.sleep(0.5)
+        workers = workers_of(process)
+        assert workers
+        assert list(bench.temporary.iterdir())
+        process.send_signal(sent)
+        _, said = process.communicate(timeout=20)
+    assert process.returncode == code
+    assert said.splitlines()[-1] == "interrupted; what was measured is kept"
+    assert "Traceback" not in said
+    until_gone(workers)
+    assert bench.left() == []
+    assert not bench.output.exists()
+
+
+def test_who_is_asked_twice_at_once_still_cleans_up(bench: Bench) -> None:
+    """Terminals, and programs that pass signals on, may say the same thing twice."""
+    with bench.start() as process:
+        until(process, "compiling")
+        for _ in range(3):
+            process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=20)
+    assert process.returncode == 143
+    assert bench.left() == []
+
+
+def test_what_the_caller_wants_ignored_is_ignored(bench: Bench) -> None:
+    """As ``nohup`` does."""
+    bench_process = subprocess.Popen(
+        ["sh", "-c", 'trap "" HUP; exec "$@"', "sh", *bench.command],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TMPDIR": str(bench.temporary)},
+    )
+    with bench_process as process:
+        until(process, "compiling")
+        process.send_signal(signal.SIGHUP)
+        time.sleep(0.5)
+        assert process.poll() is None
+        process.terminate()
+        process.communicate(timeout=20)
+    assert process.returncode == 143
+
+
+def test_what_a_killed_compilation_left_is_removed_by_the_next(bench: Bench) -> None:
+    with bench.start() as process:
+        until(process, "compiling")
+        time.sleep(0.5)
+        workers = workers_of(process)
+        process.kill()
+    until_gone(workers)
+    assert bench.left(), "nothing can be removed before there is a process that does it"
+    bench.compile()
+    assert bench.left() == []
+    assert bench.output.exists()
