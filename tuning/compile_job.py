@@ -12,6 +12,7 @@ from sartor.codegen.routine import Variant
 from sartor.codegen.stitch import Piece
 from sartor.codegen.target import Target
 from sartor.errors import CompileError
+from sartor.tuning.disturbances import is_disk_full
 from sartor.tuning.unit import Unit, digest, may_be_short, symbol_of
 
 
@@ -35,11 +36,16 @@ def compile_unit(unit: Unit, target: Target, directory: Path) -> CompiledUnit:
         unit: what to compile.
         target: for what.
         directory: where the modules are written.
+
+    Raises:
+        CompileError: if the disk is full, of which no variant is to blame.
     """
     try:
         path = _compile(unit, unit.variants, target, directory / f"{_stem(unit)}.vmfb")
         return CompiledUnit(dict.fromkeys((each.descriptor for each in unit.variants), path), {})
     except CompileError as error:
+        if is_disk_full(error):
+            raise
         if len(unit.variants) == 1:
             return CompiledUnit({}, {unit.variants[0].descriptor: str(error)})
     return _compile_apart(unit, target, directory)
@@ -53,6 +59,8 @@ def _compile_apart(unit: Unit, target: Target, directory: Path) -> CompiledUnit:
             path = directory / f"{_stem(unit)}.{index}.vmfb"
             modules[variant.descriptor] = _compile(unit, (variant,), target, path)
         except CompileError as error:
+            if is_disk_full(error):
+                raise
             failures[variant.descriptor] = str(error)
     return CompiledUnit(modules, failures)
 

@@ -11,6 +11,10 @@ from enum import StrEnum
 from importlib import metadata
 from statistics import quantiles
 
+from sartor.tuning.disturbances import DISK_FULL_SIGN
+from sartor.tuning.worker_protocol import OUT_OF_MEMORY_SIGN
+
+_DEATH_BY_MEMORY = "the process ran out of memory"
 MESSAGE_LIMIT = 4000
 """Characters kept of a failure's message."""
 
@@ -99,6 +103,18 @@ class Measurement:
         if self.error is not None and not self.error >= 0:
             raise ValueError(f"relative error of {self.key.variant} is {self.error}, not a number from 0 up")
         object.__setattr__(self, "message", shorten(_storable(self.message), MESSAGE_LIMIT))
+
+    @property
+    def is_transient(self) -> bool:
+        """Whether it is a failure that says nothing about what was measured.
+
+        Older versions had no statuses for that: a full disk was a crash there, and a process that was killed had run
+        out of memory.
+        """
+        if self.status is Status.OUT_OF_MEMORY:
+            return self.message.startswith(_DEATH_BY_MEMORY) and not OUT_OF_MEMORY_SIGN.search(self.message)
+        may_be_disk = self.status in (Status.CRASHED, Status.COMPILE_FAILED)
+        return self.status.is_transient or (may_be_disk and DISK_FULL_SIGN.search(self.message) is not None)
 
     @property
     def time(self) -> float:

@@ -55,7 +55,10 @@ class SearchRun:
             self._measure(picks, known)
         self.tuner.measure_anew(self._compared_with_the_wrong(open_units))
         if not self.tuner.is_late:
-            self.tuner.store.put_many(self._end(unit) for unit in open_units)
+            known = self.tuner.known(self.units)
+            # What was disturbed is found out by the next compilation.
+            ended = [unit for unit in open_units if not any(each.is_transient for each in known[unit.key].values())]
+            self.tuner.store.put_many(self._end(unit) for unit in ended)
         return self.tuner.known(self.units)
 
     def _compared_with_the_wrong(self, units: Sequence[Unit]) -> list[Unit]:

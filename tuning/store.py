@@ -41,6 +41,7 @@ class Store:
     def __init__(self, connection: sqlite3.Connection, name: str, persistent: bool) -> None:
         self._connection = connection
         self._name = name
+        self._transient: dict[MeasurementKey, Measurement] = {}
         self.persistent = persistent
         """Whether what is put outlives the process."""
 
@@ -123,10 +124,14 @@ class Store:
             self._connection.close()
 
     def get(self, key: MeasurementKey) -> Measurement | None:
-        """The latest measurement of ``key``, or None."""
+        """The latest measurement of ``key``, or None.
+
+        A failure that is transient counts if it is all there is, and was put here: who opens the store next tries anew.
+        """
         with explained(self._name):
             row = self._connection.execute(SELECT_ONE, astuple(key)).fetchone()
-        return None if row is None else self._measurement(row)
+        found = None if row is None else self._measurement(row)
+        return self._transient.get(key) if found is None or found.is_transient else found
 
     def get_many(self, keys: Iterable[MeasurementKey]) -> Mapping[MeasurementKey, Measurement]:
         """The latest measurement of each of ``keys`` that has one, in the order of ``keys``."""
@@ -142,20 +147,25 @@ class Store:
                 yield self._measurement(row)
 
     def put(self, measurement: Measurement) -> None:
-        """Store ``measurement`` durably, in place of an earlier one with the same key."""
+        """Store ``measurement`` durably, in place of an earlier one with the same key, unless it is transient."""
         self.put_many([measurement])
 
     def put_many(self, measurements: Iterable[Measurement]) -> None:
-        """Store all of ``measurements`` in one transaction: all of them or, on an error, none."""
-        rows = [to_row(measurement) for measurement in measurements]
+        """Store all of ``measurements`` in one transaction: all of them or, on an error, none.
+
+        Those that are transient are only remembered until the store is closed.
+        """
+        listed = list(measurements)
+        self._transient |= {each.key: each for each in listed if each.is_transient}
+        rows = [to_row(each) for each in listed if not each.is_transient]
         with self._transaction():
             self._connection.executemany(INSERT_OR_REPLACE, rows)
 
     def merge(self, paths: Sequence[Path]) -> tuple[Merged, ...]:
         """Take in the measurements of other databases and exports, all of them or, on an error, none.
 
-        Of two with the same key the newer stays, so merging again, or in another order, changes nothing. Rows that
-        are no measurements are skipped and counted.
+        Of two with the same key the newer stays, and of a time-out or want of memory and anything else the latter,
+        so merging again, or in another order, changes nothing. Rows that are no measurements are skipped and counted.
 
         Raises:
             UsageError: as ``store_merge.merge``.

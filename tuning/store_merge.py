@@ -14,7 +14,7 @@ from pathlib import Path
 
 from sartor.errors import UsageError
 from sartor.tuning import store_errors, store_file, store_schema
-from sartor.tuning.measurement import Measurement
+from sartor.tuning.measurement import Measurement, Status
 from sartor.tuning.store_errors import explained
 from sartor.tuning.store_export import read_export
 from sartor.tuning.store_rows import COLUMNS, INSERT, KEY_COLUMNS, SELECT, VALUE_COLUMNS, Row, to_row, unpack
@@ -24,10 +24,13 @@ LARGEST_FILE = 1 << 30
 """Bytes of a file that may be imported."""
 
 _LONGEST_VALUE = 4 << 20
+# Before there were statuses for them, busy machines and kills from outside had these.
+_WEAK = ", ".join(f"'{status.value}'" for status in (Status.TIMEOUT, Status.OUT_OF_MEMORY))
+_RANK = f"({{0}}.status NOT IN ({_WEAK}), {{0}}.created)"
 _UPSERT = (
     f"{INSERT} ON CONFLICT ({', '.join(KEY_COLUMNS)}) DO UPDATE SET "
     f"{', '.join(f'{column} = excluded.{column}' for column in VALUE_COLUMNS)} "
-    "WHERE excluded.created > measurements.created"
+    f"WHERE {_RANK.format('excluded')} > {_RANK.format('measurements')}"
 )
 _COUNT = "SELECT count(*) FROM measurements"
 
@@ -40,7 +43,8 @@ class Merged:
         path: the file.
         added: not known before.
         replaced: older ones of the same key.
-        unchanged: the database has one that is as new or newer.
+        unchanged: the database has one that is as new or newer, or says more; or they say nothing, being transient
+            failures.
         skipped: rows that are no measurements.
         first_skipped: the first of them, or None.
     """
@@ -80,7 +84,8 @@ class _Checked:
                 self.first_skipped = self.first_skipped or each
             else:
                 self.accepted += 1
-                yield to_row(each)
+                if not each.is_transient:
+                    yield to_row(each)
 
 
 def _merge_one(connection: sqlite3.Connection, path: Path, now: float) -> Merged:

@@ -1,11 +1,13 @@
-"""Deleting from the tuning database what is old, of elsewhere, or too much."""
+"""Deleting from the tuning database what is old, of elsewhere, ended in some way, or is too much."""
 
 from __future__ import annotations
 
+import itertools
 import sqlite3
 from dataclasses import dataclass
 
 from sartor.tuning import store_file
+from sartor.tuning.measurement import Status
 from sartor.tuning.store_rows import CONTENT_BYTES, KEY_COLUMNS
 
 _KEY = ", ".join(KEY_COLUMNS)
@@ -29,6 +31,7 @@ class Pruning:
         created_before: seconds since the epoch, or None.
         hardware_other_than: a ``Hardware.key``, or None.
         runtime_other_than: a ``runtime_key``, or None.
+        statuses: how measurements ended; none for any.
         max_bytes: size of the file to get below, or None. An empty database is a few KiB and stays.
 
     Raises:
@@ -38,6 +41,7 @@ class Pruning:
     created_before: float | None = None
     hardware_other_than: str | None = None
     runtime_other_than: str | None = None
+    statuses: tuple[Status, ...] = ()
     max_bytes: int | None = None
 
     def __post_init__(self) -> None:
@@ -45,14 +49,18 @@ class Pruning:
             raise ValueError("pruning needs a condition")
 
     @property
-    def conditions(self) -> dict[str, float | str]:
+    def conditions(self) -> dict[str, tuple[float | str, ...]]:
         """SQL conditions and their values."""
         every = {
             "created < ?": self.created_before,
             "hardware != ?": self.hardware_other_than,
             "runtime != ?": self.runtime_other_than,
         }
-        return {sql: value for sql, value in every.items() if value is not None}
+        found: dict[str, tuple[float | str, ...]] = {sql: (each,) for sql, each in every.items() if each is not None}
+        if self.statuses:
+            marks = ", ".join("?" * len(self.statuses))
+            found[f"status IN ({marks})"] = tuple(each.value for each in self.statuses)
+        return found
 
 
 def prune(connection: sqlite3.Connection, pruning: Pruning) -> int:
@@ -71,10 +79,10 @@ def size_bytes(connection: sqlite3.Connection) -> int:
     return int(pages * page_size)
 
 
-def _delete(connection: sqlite3.Connection, conditions: dict[str, float | str]) -> int:
+def _delete(connection: sqlite3.Connection, conditions: dict[str, tuple[float | str, ...]]) -> int:
     with store_file.transaction(connection):
         sql = f"DELETE FROM measurements WHERE {' AND '.join(conditions)}"
-        return connection.execute(sql, tuple(conditions.values())).rowcount
+        return connection.execute(sql, tuple(itertools.chain(*conditions.values()))).rowcount
 
 
 def _delete_oldest(connection: sqlite3.Connection, max_bytes: int) -> int:

@@ -176,9 +176,9 @@ class WorkerProcess:
     def _timeout_status(self) -> JobStatus:
         if is_stopped(self._process.pid):
             return JobStatus.KILLED
-        now = Usage.of_group(self._process.pid)
-        known = now is not None and self._usage is not None
-        return JobStatus.STARVED if known and now.was_starved(self._usage) else JobStatus.TIMEOUT
+        before, now = self._usage, Usage.of_group(self._process.pid)
+        starved = before is not None and now is not None and now.was_starved(before)
+        return JobStatus.STARVED if starved else JobStatus.TIMEOUT
 
     @property
     def _seconds(self) -> float:

@@ -7,18 +7,23 @@ that, and the next job finds a fresh process. Pipes, process groups and resource
 from __future__ import annotations
 
 import itertools
+import logging
 import math
 import sys
+import tempfile
 import time
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Self
 
+from sartor.errors import SartorError
 from sartor.tuning.channel import wait
 from sartor.tuning.worker_process import JobResult, WorkerProcess
 from sartor.tuning.worker_protocol import JobStatus, Request, Setup
 
 __all__ = ["Job", "JobResult", "JobStatus", "WorkerPool"]
+
+_LOG = logging.getLogger(__name__)
 
 Job = tuple[str, Mapping[str, Any]]
 _Requests = Iterator[tuple[str, Request]]
@@ -61,6 +66,7 @@ class WorkerPool:
         self._env = dict(env or {})
         self._start_timeout = start_timeout
         self._workers: list[WorkerProcess] = []
+        self._assigned: dict[str, Request] = {}
         self._mapping = False
 
     def __enter__(self) -> Self:
@@ -100,9 +106,11 @@ class WorkerPool:
         and results cross the process border by pickle. Closing the iterator early, or an exception while it
         runs (Ctrl-C), kills the jobs that run.
 
+        A job that was disturbed (``JobStatus.is_transient``) runs again when the others are through, once and alone.
+
         Args:
             function: what to call.
-            jobs: what to call it with.
+            jobs: what to call it with; ids differ.
             timeout: seconds that one job may take, the start of its process excluded.
             quiet: for measuring. One job runs at a time, in the same process as the one before if that lives;
                 meanwhile no other worker does anything, and the caller does not either, since the next job
@@ -112,7 +120,7 @@ class WorkerPool:
                 have no result.
 
         Raises:
-            SartorError: a worker process could not start.
+            SartorError: a worker process could not start, or there was twice no room on the disk for a job.
             RuntimeError: another map on this pool has not ended.
         """
         if self._mapping:
@@ -127,9 +135,31 @@ class WorkerPool:
         finally:
             if not finished:
                 self._discard([worker for worker in self._workers if not worker.idle])
+            self._assigned.clear()
             self._mapping = False
 
     def _run(self, requests: _Requests, timeout: float, quiet: bool, deadline: float) -> Iterator[JobResult]:
+        disturbed: list[tuple[str, Request]] = []
+        for result, request in self._run_once(requests, timeout, quiet, deadline):
+            if result.status.is_transient:
+                _LOG.warning("a worker was disturbed (%s), what it did is tried again", _first_line(result))
+                disturbed.append((result.job_id, request))
+            else:
+                yield result
+        for job in disturbed:
+            for result, _ in self._run_once(iter([job]), timeout, True, deadline):
+                if result.status is JobStatus.DISK_FULL:
+                    raise SartorError(f"no room on the disk: {_first_line(result)}; {self._where_room_is_needed()}")
+                yield result
+
+    def _where_room_is_needed(self) -> str:
+        folder = self._env.get("TMPDIR", tempfile.gettempdir())
+        return f"make some where '{folder}' is, or set TMPDIR to a folder elsewhere"
+
+    def _run_once(
+        self, requests: _Requests, timeout: float, quiet: bool, deadline: float
+    ) -> Iterator[tuple[JobResult, Request]]:
+        """Results with what was asked for."""
         backlog: _Backlog = deque()
         while True:
             if time.monotonic() >= deadline:
@@ -141,7 +171,8 @@ class WorkerPool:
             results = _collect([worker for worker in self._workers if not worker.idle], deadline)
             if not quiet and time.monotonic() < deadline:
                 self._dispatch(requests, backlog, timeout, quiet)
-            yield from results
+            for result in results:
+                yield result, self._assigned.pop(result.job_id)
 
     def _dispatch(self, requests: _Requests, backlog: _Backlog, timeout: float, quiet: bool) -> None:
         """Give jobs to idle workers, and start as many more as the backlog needs."""
@@ -152,7 +183,9 @@ class WorkerPool:
         if quiet and len(idle) < len(self._workers):
             return
         for worker in idle[: len(backlog)]:
-            worker.assign(*backlog.popleft(), timeout)
+            job_id, request = backlog.popleft()
+            self._assigned[job_id] = request
+            worker.assign(job_id, request, timeout)
         starting = sum(worker.starting for worker in self._workers)
         for _ in range(min(limit - len(self._workers), len(backlog) - starting)):
             self._workers.append(WorkerProcess(self._setup, self._env, self._start_timeout))
@@ -166,6 +199,10 @@ class WorkerPool:
         for worker in workers:
             worker.kill()
         self._workers = [worker for worker in self._workers if worker not in workers]
+
+
+def _first_line(result: JobResult) -> str:
+    return f"{result.status.value}: {result.message.partition(chr(10))[0]}"
 
 
 def _collect(active: list[WorkerProcess], deadline: float) -> list[JobResult]:

@@ -16,10 +16,13 @@ from sartor.commands.quantities import read_age, read_size, show_size
 from sartor.errors import UsageError
 from sartor.terminal import show_json, show_table
 from sartor.tuning.hardware import host
-from sartor.tuning.measurement import runtime_key
+from sartor.tuning.measurement import Status, runtime_key
 from sartor.tuning.store import Store
 from sartor.tuning.store_prune import Pruning
 from sartor.tuning.store_summary import SummaryRow
+
+# Failures that are transient are never stored.
+_STATUSES = tuple(status.value for status in Status if not status.is_transient)
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,10 @@ def prune(
     other_versions: Annotated[
         bool, typer.Option("--other-versions", help="Delete what other versions of IREE measured.")
     ] = False,
+    status: Annotated[
+        list[str] | None,
+        typer.Option(metavar="STATUS", help=f"Delete what ended so, repeatable: {', '.join(_STATUSES)}."),
+    ] = None,
     max_size: Annotated[
         str | None, typer.Option(metavar="SIZE", help="Then delete the oldest until the file is smaller: 100MiB.")
     ] = None,
@@ -47,7 +54,7 @@ def prune(
     json: JsonOption = False,
 ) -> None:
     """Delete measurements that meet all conditions given, and shrink the file."""
-    pruning = _pruning(older_than, other_machines, other_versions, max_size)
+    pruning = _pruning(older_than, other_machines, other_versions, status or [], max_size)
     database = existing_database(tuning_db)
     if dry_run:
         with Store.open_to_read(database) as store, store.scratch_copy() as copy:
@@ -58,17 +65,27 @@ def prune(
     (_show_json if json else _show)(database, pruned, dry_run)
 
 
-def _pruning(older_than: str | None, other_machines: bool, other_versions: bool, max_size: str | None) -> Pruning:
-    if older_than is None and max_size is None and not (other_machines or other_versions):
+def _pruning(
+    older_than: str | None, other_machines: bool, other_versions: bool, statuses: list[str], max_size: str | None
+) -> Pruning:
+    if older_than is None and max_size is None and not (other_machines or other_versions or statuses):
         raise UsageError(
-            "say what to delete: --older-than 90d, --max-size 100MiB, --other-machines or --other-versions"
+            "say what to delete: --older-than 90d, --max-size 100MiB, --status timeout, --other-machines or "
+            "--other-versions"
         )
     return Pruning(
         created_before=None if older_than is None else time.time() - read_age("--older-than", older_than),
         hardware_other_than=host().key if other_machines else None,
         runtime_other_than=runtime_key() if other_versions else None,
+        statuses=tuple(map(_read_status, dict.fromkeys(statuses))),
         max_bytes=None if max_size is None else read_size("--max-size", max_size),
     )
+
+
+def _read_status(text: str) -> Status:
+    if text not in _STATUSES:
+        raise UsageError(f"--status '{text}' is none, expected one of {', '.join(_STATUSES)}")
+    return Status(text)
 
 
 def _prune(store: Store, pruning: Pruning) -> _Pruned:

@@ -58,6 +58,9 @@ def test_a_dry_run_says_exactly_what_would_go(database: Path) -> None:
         (["--other-versions"], 199),
         (["--other-machines", "--older-than", "190d"], 10),
         (["--max-size", "1GiB"], 0),
+        (["--status", "ok"], 200),
+        (["--status", "timeout", "--status", "crashed"], 0),
+        (["--status", "timeout", "--status", "ok", "--older-than", "150d"], 50),
         (["--max-size", "0 B"], 200),
     ],
 )
@@ -87,6 +90,7 @@ def test_what_goes_is_told_by_machine(database: Path) -> None:
         (["--older-than", "90"], "--older-than '90' cannot be read"),
         (["--older-than", "90y"], "'90y'"),
         (["--older-than", "-1d"], "'-1d'"),
+        (["--status", "late"], "late"),
         (["--max-size", "100"], "100MiB"),
         (["--max-size", "1e3MiB"], "'1e3MiB'"),
         (["--max-size", "9" * 400 + "GiB"], "--max-size"),

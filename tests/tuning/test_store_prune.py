@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from sartor.tuning.measurement import Status
 from sartor.tuning.store import Store
 from sartor.tuning.store_prune import Pruning
 from tests.tuning.store_samples import FAILURE, KEY, MEASUREMENT, keyed
@@ -33,6 +34,17 @@ def test_what_meets_all_conditions_goes(store: Store) -> None:
     assert store.prune(Pruning(runtime_other_than="runtime 1")) == 1
     assert store.prune(Pruning(created_before=1500.0)) == 1
     assert list(store.get_many([KEY, FAILURE.key, other.key, stale.key])) == [FAILURE.key]
+
+
+def test_statuses_are_one_condition_among_others(store: Store) -> None:
+    crashed = keyed(FAILURE, hardware="other")
+    timeout = replace(keyed(FAILURE, runtime="runtime 0"), status=Status.TIMEOUT)
+    store.put_many([MEASUREMENT, FAILURE, crashed, timeout])
+    assert FAILURE.status not in (Status.OK, Status.TIMEOUT)
+    assert store.prune(Pruning(statuses=(FAILURE.status, Status.TIMEOUT), hardware_other_than="machine")) == 1
+    assert store.prune(Pruning(statuses=(Status.WRONG_RESULT,))) == (FAILURE.status is Status.WRONG_RESULT)
+    assert store.prune(Pruning(statuses=(FAILURE.status, Status.TIMEOUT))) == 2
+    assert list(store.get_many([KEY, FAILURE.key, crashed.key, timeout.key])) == [KEY]
 
 
 def test_pruning_without_a_condition_is_a_mistake() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -11,13 +12,14 @@ from sartor.codegen.layer import TensorType
 from sartor.codegen.packing import Packing, Step
 from sartor.codegen.routine import Implementation, Variant
 from sartor.codegen.target import Target
+from sartor.errors import SartorError
 from sartor.tuning.measure_job import MeasureSettings
 from sartor.tuning.measurement import Measurement, Status
 from sartor.tuning.store import Store
 from sartor.tuning.tuner import Tuner, TuneSettings
 from sartor.tuning.unit import Unit
 from sartor.tuning.workers import WorkerPool
-from tests.tuning.bad_steps import AbortWhileCompiling, AbortWhileMeasuring
+from tests.tuning.bad_steps import AbortWhileCompiling, AbortWhileMeasuring, FullWhileCompiling, KilledWhileMeasuring
 
 TENSOR = TensorType((16,), "f32")
 # Nothing is hopeless: on a disturbed machine candidate 0 might look so, and be timed in fewer rounds.
@@ -115,3 +117,40 @@ def test_a_broken_candidate_0_is_blamed_alone(store: Store, pool: WorkerPool) ->
     broken = unit(variant("stock", ADD, AbortWhileCompiling()), key="broken")
     found = Tuner(store, pool, SETTINGS, lambda *_: None).measure([broken])
     assert found["broken"]["stock"].status is Status.CRASHED
+
+
+def tuned(path: Path, pool: WorkerPool, *variants: Variant) -> dict[str, Measurement]:
+    """What a compilation with the database at ``path`` finds out."""
+    with Store.open(path) as store:
+        return Tuner(store, pool, SETTINGS, lambda *_: None).measure([unit(*variants)])["task"]
+
+
+@pytest.mark.parametrize("step", [KilledWhileMeasuring, FullWhileCompiling])
+def test_what_was_disturbed_is_tried_again_in_the_same_compilation(
+    tmp_path: Path, pool: WorkerPool, step: type[KilledWhileMeasuring | FullWhileCompiling]
+) -> None:
+    disturbed = variant("other", ADD.replace("%out", "%sum"), step(str(tmp_path / "marker"), once=True))
+    found = tuned(tmp_path / "t.db", pool, variant("stock", ADD), disturbed)
+    assert {name: each.status for name, each in found.items()} == {"stock": Status.OK, "other": Status.OK}
+
+
+def test_what_was_disturbed_twice_is_tried_again_by_the_next_compilation(tmp_path: Path, pool: WorkerPool) -> None:
+    marker = tmp_path / "marker"
+    stock = variant("stock", ADD)
+    disturbed = variant("other", ADD.replace("%out", "%sum"), KilledWhileMeasuring(str(marker), once=False))
+    found = tuned(tmp_path / "t.db", pool, stock, disturbed)
+    assert {name: each.status for name, each in found.items()} == {"stock": Status.OK, "other": Status.KILLED}
+    marker.touch()
+    found = tuned(tmp_path / "t.db", pool, stock, disturbed)
+    assert {name: each.status for name, each in found.items()} == {"stock": Status.OK, "other": Status.OK}
+
+
+def test_a_disk_that_stays_full_ends_the_compilation_and_is_no_verdict(tmp_path: Path, pool: WorkerPool) -> None:
+    marker = tmp_path / "marker"
+    stock = variant("stock", ADD)
+    disturbed = variant("other", ADD.replace("%out", "%sum"), FullWhileCompiling(str(marker), once=False))
+    with pytest.raises(SartorError, match="no room on the disk"):
+        tuned(tmp_path / "t.db", pool, stock, disturbed)
+    marker.touch()
+    found = tuned(tmp_path / "t.db", pool, stock, disturbed)
+    assert {name: each.status for name, each in found.items()} == {"stock": Status.OK, "other": Status.OK}

@@ -224,16 +224,35 @@ def test_memory_that_the_system_has_promised_to_others_is_not_the_jobs_fault(
     assert run(pool, "allocate", size=2 * LIMIT).status is JobStatus.MEMORY_SHORT
 
 
-@pytest.mark.parametrize("job", ["fill_disk", "fill_disk_within", "fill_disk_by_message"])
-def test_a_full_disk_is_told_from_a_failure(pool: WorkerPool, job: str) -> None:
-    result = run(pool, job)
-    assert (result.status, result.status.is_transient) == (JobStatus.DISK_FULL, True)
-    assert "No space left on device" in result.message
+@pytest.mark.parametrize("job", ["fill_disk", "fill_disk_within", "fill_disk_by_message", "fill_disk_and_crash"])
+def test_a_full_disk_is_nobodys_failure(job: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    room = f"no room on the disk: disk_full: .*make some where '{tmp_path}' is, or set TMPDIR"
+    with WorkerPool(1, env={"TMPDIR": str(tmp_path)}) as pool, pytest.raises(SartorError, match=room):
+        run(pool, job)
+    assert "disturbed (disk_full" in caplog.text
+    assert "No space left on device" in caplog.text or job == "fill_disk_and_crash"
 
 
-def test_a_full_disk_is_told_from_a_crash(pool: WorkerPool) -> None:
-    crash = run(pool, "crash", saying="LLVM ERROR: IO failure on output stream: No space left on device")
-    assert crash.status is JobStatus.DISK_FULL
+@pytest.mark.parametrize("how", ["fill_disk", "die_of_kill", "die_of_stop"])
+def test_what_was_disturbed_runs_again_once_and_alone(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sartor.tuning.workers._HEARTBEAT", 0.1)
+    monkeypatch.setattr("sartor.tuning.worker_process._STOPPED_SECONDS", 0.2)
+    marker = str(tmp_path / "marker")
+    others = [(str(i), {"marker": "", "how": "", "seconds": 0.1}) for i in range(6)]
+    jobs: list[Job] = [("bad", {"marker": marker, "how": how, "seconds": 0.0}), *others]
+    with WorkerPool(2) as pool:
+        results = list(pool.map_unordered("worker_jobs:fail_first", jobs, 20))
+    assert {each.status for each in results} == {JobStatus.OK}
+    assert sorted(each.job_id for each in results) == sorted(each for each, _ in jobs)
+    assert results[-1].job_id == "bad"
+    assert results[-1].value[0] >= max(each.value[1] for each in results[:-1]), "others had ended"
+
+
+def test_who_fails_by_himself_does_not_run_again(pool: WorkerPool, tmp_path: Path) -> None:
+    marker = tmp_path / "marker"
+    assert run(pool, "fail_first", marker=str(marker), how="fail", seconds=0.0).status is JobStatus.FAILED
 
 
 def test_a_worker_that_stops_within_a_message_is_ended(pool: WorkerPool) -> None:

@@ -132,6 +132,28 @@ def fill_disk_by_message() -> None:
     raise CompileError("error: IO failure on output stream: No space left on device")
 
 
+def fill_disk_and_crash() -> None:
+    crash("LLVM ERROR: IO failure on output stream: No space left on device")
+
+
+def die_of_kill() -> None:
+    die_of("SIGKILL")
+
+
+def die_of_stop() -> None:
+    die_of("SIGSTOP")
+
+
+def fail_first(marker: str, how: str, seconds: float) -> tuple[float, float]:
+    """Fail in some way unless that has been done; when it began and ended."""
+    begin = time.monotonic()
+    time.sleep(seconds)
+    if marker and not Path(marker).exists():
+        Path(marker).touch()
+        globals()[how]()
+    return begin, time.monotonic()
+
+
 def _pool() -> socket.socket:
     """The connection to the pool, whose number is the program's argument."""
     return socket.socket(fileno=os.dup(int(sys.orig_argv[-1])))
