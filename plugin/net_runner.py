@@ -240,7 +240,7 @@ class NetRunner:
         found = run_reference(self._builder.pool, models, feeds, self._config.threads)
         for reason in found.refused:
             _LOG.warning("%s: %s; checked against the prepared model instead", self._front.path.name, reason)
-        return Example(feeds, list(found.arrays.values()), self._floors)
+        return Example(feeds, found.arrays, self._floors)
 
     @property
     def _is_slow(self) -> bool:

@@ -67,12 +67,11 @@ from sartor.tuning.tuner import Tuner, TuneSettings
 from sartor.tuning.unit import Unit
 from sartor.tuning.workers import JobStatus, WorkerPool
 from sartor.weighing import weigh
-from sartor.workspace import workspace
+from sartor.worker_calls import open_pool
 
 _LOG = logging.getLogger(__name__)
 _FRONT = "sartor.front_job:run_front"
 _TIMEOUT = 900.0
-_MEMORY_LIMIT = 12 << 30
 
 
 def compile_model(model: Path, output: Path, config: CompileConfig, progress: Progress = silent) -> Artifact:
@@ -176,12 +175,9 @@ def open_workspace(config: CompileConfig) -> Iterator[tuple[WorkerPool, Path]]:
     Raises:
         UsageError: as ``open_workers``.
     """
-    with workspace() as directory:
-        temporary = directory / "tmp"
-        temporary.mkdir()
-        with WorkerPool(config.jobs, memory_limit=_MEMORY_LIMIT, env={"TMPDIR": str(temporary)}) as pool:
-            check_target(config.target, pool)
-            yield pool, directory
+    with open_pool(config.jobs) as (pool, directory):
+        check_target(config.target, pool)
+        yield pool, directory
 
 
 def load_front(

@@ -23,11 +23,11 @@ class ReferenceOutputs:
     """What ONNX Runtime computed.
 
     Attributes:
-        arrays: the outputs by name, in the model's order.
+        arrays: the outputs in the model's order.
         refused: why the models before the one that ran were not loaded, one sentence each.
     """
 
-    arrays: Mapping[str, Array]
+    arrays: tuple[Array, ...]
     refused: tuple[str, ...] = ()
 
 
@@ -58,7 +58,7 @@ def reference_outputs(
         outputs = reference(feeds)
     except SartorError as error:
         return Refusal(error)
-    return ReferenceOutputs(dict(zip(reference.output_names, outputs, strict=True)), tuple(refused))
+    return ReferenceOutputs(tuple(outputs), tuple(refused))
 
 
 def first_loaded(

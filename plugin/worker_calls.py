@@ -12,6 +12,8 @@ from sartor.front_job import Refusal
 from sartor.tuning.workers import JobStatus, WorkerPool
 from sartor.workspace import workspace
 
+_MEMORY_LIMIT = 12 << 30
+
 
 def call(pool: WorkerPool, function: str, arguments: Mapping[str, Any], step: str, timeout: float) -> Any:
     """What ``function`` (``package.module:name``) returns in a worker.
@@ -26,6 +28,16 @@ def call(pool: WorkerPool, function: str, arguments: Mapping[str, Any], step: st
     if isinstance(result.value, Refusal):
         raise result.value.error
     return result.value
+
+
+@contextmanager
+def open_pool(count: int) -> Iterator[tuple[WorkerPool, Path]]:
+    """Workers that cannot eat the machine, and a directory; both gone at the end, with what workers wrote to theirs."""
+    with workspace() as directory:
+        temporary = directory / "tmp"
+        temporary.mkdir()
+        with WorkerPool(count, memory_limit=_MEMORY_LIMIT, env={"TMPDIR": str(temporary)}) as pool:
+            yield pool, directory
 
 
 @contextmanager

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from sartor.bench_job import PEERS, SELF, BenchRuns, time_in_worker
 from sartor.commands.in_place_table import Row, in_place_json, in_place_rows, show_in_place
 from sartor.commands.options import (
     DeviceOption,
@@ -20,25 +21,19 @@ from sartor.commands.options import (
     read_threads,
 )
 from sartor.commands.peak_table import bench_machine
+from sartor.dispatch_job import dispatches_in_worker
 from sartor.errors import UsageError
 from sartor.feeds import make_feeds
 from sartor.module_facts import module_manifest, module_signature, module_weights
-from sartor.runtime.benchmark import Ratio, Samples, time_interleaved, time_ratio
-from sartor.runtime.dispatch_statistics import DispatchStatistics, dispatch_statistics
-from sartor.runtime.reference import OnnxRuntimeReference, OpenVinoReference
-from sartor.runtime.session import Session
+from sartor.runtime.benchmark import Ratio, Samples, time_ratio
+from sartor.runtime.dispatch_statistics import DispatchStatistics
 from sartor.runtime.signature import Array
 from sartor.terminal import milliseconds, show_json, show_table
 from sartor.tuning.plan import Plan
+from sartor.worker_calls import open_pool
 
-_SELF = "sartor"
-_PEERS: dict[str, Callable[..., Callable[[Mapping[str, Array]], list[Array]]]] = {
-    "onnxruntime": OnnxRuntimeReference,
-    "openvino": OpenVinoReference,
-}
 _DEFAULT_PEER = "onnxruntime"
 _DEFAULT_ROUNDS = 20
-_DEFAULT_SECONDS = 2.0
 
 
 def bench(
@@ -46,7 +41,7 @@ def bench(
     vs: Annotated[Path | None, typer.Option(metavar="MODEL.onnx", help="The model for other runtimes.")] = None,
     peers: Annotated[
         str | None,
-        typer.Option(help=f"Runtimes to compare with: {','.join(_PEERS)}. (default: {_DEFAULT_PEER})"),
+        typer.Option(help=f"Runtimes to compare with: {','.join(PEERS)}. (default: {_DEFAULT_PEER})"),
     ] = None,
     input: InputOption = None,
     threads: ThreadsOption = None,
@@ -80,12 +75,12 @@ def bench(
     workers = read_threads(threads) if kind == "cpu" else None
     signature = module_signature(module)
     feeds = make_feeds(signature.inputs, read_sources(input))
-    with Session(module, device=kind, threads=workers) as session:
-        runs: dict[str, Callable[[], object]] = {_SELF: lambda: session.run(None, feeds)}
-        runs |= {name: _peer(name, vs, threads, feeds) for name in names if vs}
-        samples = _time(runs, rounds)
+    count = _DEFAULT_ROUNDS if rounds is None else rounds
+    samples = time_in_worker(
+        BenchRuns(module, kind, workers, vs, names, read_threads(threads), feeds, count, exactly=rounds is not None)
+    )
     statistics = _statistics(module, feeds, kind, workers) if dispatches else None
-    speedups = {name: time_ratio(samples[name], samples[_SELF]) for name in names}
+    speedups = {name: time_ratio(samples[name], samples[SELF]) for name in names}
     rows = in_place_rows(statistics, Plan.from_json(manifest.plan, f"'{module}'")) if statistics and manifest else []
     (_show_json if json else _show_tables)(samples, speedups, statistics, rows)
 
@@ -108,30 +103,21 @@ def _statistics(module: Path, feeds: Mapping[str, Array], kind: str, workers: in
     signature = module_signature(module)
     arrays = [feeds[spec.name] for spec in signature.inputs]
     weights = module_weights(module, module_manifest(module))
-    return dispatch_statistics(module, signature.entry, arrays, device=kind, threads=workers, parameters=weights)
+    settings = {"device": kind, "threads": workers, "parameters": weights}
+    with open_pool(1) as (pool, _):
+        return dispatches_in_worker(pool, {"path": module, "entry": signature.entry, "inputs": arrays, **settings})
 
 
-def _peer_names(vs: Path | None, peers: str | None) -> list[str]:
+def _peer_names(vs: Path | None, peers: str | None) -> tuple[str, ...]:
     if vs is None:
         if peers is not None:
             raise UsageError("--peers needs the ONNX model they run; name it with --vs")
-        return []
+        return ()
     existing_file(vs)
-    names = list(dict.fromkeys((peers or _DEFAULT_PEER).split(",")))
-    if unknown := [name for name in names if name not in _PEERS]:
-        raise UsageError(f"'{unknown[0]}' is no peer, choose among {', '.join(_PEERS)}")
+    names = tuple(dict.fromkeys((peers or _DEFAULT_PEER).split(",")))
+    if unknown := [name for name in names if name not in PEERS]:
+        raise UsageError(f"'{unknown[0]}' is no peer, choose among {', '.join(PEERS)}")
     return names
-
-
-def _peer(name: str, model: Path, threads: int | None, feeds: Mapping[str, Array]) -> Callable[[], object]:
-    reference = _PEERS[name](model, threads=read_threads(threads))
-    return lambda: reference(feeds)
-
-
-def _time(runs: Mapping[str, Callable[[], object]], rounds: int | None) -> dict[str, Samples]:
-    if rounds is not None:
-        return time_interleaved(runs, min_rounds=rounds, min_seconds=0.0)
-    return time_interleaved(runs, min_rounds=_DEFAULT_ROUNDS, min_seconds=_DEFAULT_SECONDS)
 
 
 def _show_json(
@@ -164,7 +150,7 @@ def _show_tables(
         [name, milliseconds(each.median), milliseconds(each.minimum), _speedup(speedups.get(name))]
         for name, each in samples.items()
     ]
-    rounds = len(samples[_SELF].seconds)
+    rounds = len(samples[SELF].seconds)
     columns = ("runtime", "median ms", "minimum ms", "Sartor is faster by (95% interval)")
     show_table(f"one inference, {rounds} rounds", columns, rows, right=(1, 2, 3))
     if statistics is not None:

@@ -26,12 +26,14 @@ from sartor.feeds import make_feeds, read_archive
 from sartor.layer_errors import FirstBeyond, LayerComparison, LayerError
 from sartor.module_facts import module_signature
 from sartor.onnx_model.load import load_model
-from sartor.runtime.reference import OnnxRuntimeReference, output_error
+from sartor.reference_job import run_reference
+from sartor.runtime.reference import output_error
 from sartor.runtime.session import Session
 from sartor.runtime.signature import Array
 from sartor.sigmoid_outputs import output_floors
 from sartor.terminal import show_json, show_table, tuning_progress
 from sartor.tolerance import tolerance
+from sartor.worker_calls import open_pool
 
 
 class DifferentResultError(SartorError):
@@ -72,7 +74,9 @@ def compare(
     with Session(module, device=device, threads=threads) as session:
         outputs = session.run(None, feeds)
     named = dict(zip((spec.name for spec in signature.outputs), outputs, strict=True))
-    errors = _output_errors(named, OnnxRuntimeReference(vs)(feeds), model)
+    with open_pool(1) as (pool, _):
+        right = run_reference(pool, (vs,), feeds, threads=None).arrays
+    errors = _output_errors(named, right, model)
     inside = _Inside()
     if layers or bisect is not None:
         shapes = bound_shapes(model, signature)
