@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from sartor.tuning.measurement import MeasurementKey, Status
+from sartor.tuning.store import Store
 from tests.plugin.calling import program
 
 ModelFile = Callable[[str], Path]
@@ -34,8 +36,12 @@ class Bench:
         return self.root / "out" / "model.vmfb"
 
     @property
+    def database(self) -> Path:
+        return self.root / "t.db"
+
+    @property
     def command(self) -> list[str]:
-        files = ["-o", self.output, "--tuning-db", self.root / "t.db", "--save-plan", self.root / "plan.json"]
+        files = ["-o", self.output, "--tuning-db", self.database]
         return program("compile-to-vmfb", self.model, *files, "--threads", 1, "--search", "full")
 
     def start(self) -> subprocess.Popen[str]:
@@ -49,18 +55,43 @@ class Bench:
         assert process.returncode == 0, said
         return said
 
+    def verdicts(self) -> dict[tuple[str, str], Status]:
+        """What the database says of every variant of every layer: what plans are selected from, times aside."""
+        with Store.open(self.database) as store:
+            found = {each.key: each.status for each in store.measurements()}
+        return {(key.task, key.variant): status for key, status in found.items() if not _follows_from_times(key)}
+
     def left(self) -> list[Path]:
         """What is there that should not be."""
         parts = self.output.parent.glob(".sartor*")
         return [*self.temporary.iterdir(), *parts]
 
 
+def _follows_from_times(key: MeasurementKey) -> bool:
+    """Whether it depends on times what is measured: whole networks, and conversions on their edges."""
+    return key.task.startswith("net:") or "/adapt." in key.variant
+
+
+def made_bench(model: Path, root: Path) -> Bench:
+    bench = Bench(model, root)
+    bench.temporary.mkdir()
+    bench.output.parent.mkdir()
+    return bench
+
+
 @pytest.fixture
 def bench(model_file: ModelFile, tmp_path: Path) -> Bench:
-    made = Bench(model_file(MODEL), tmp_path)
-    made.temporary.mkdir()
-    made.output.parent.mkdir()
-    return made
+    return made_bench(model_file(MODEL), tmp_path)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(model_file: ModelFile, tmp_path_factory: pytest.TempPathFactory) -> Bench:
+    """A compilation that nothing happened to."""
+    bench = made_bench(model_file(MODEL), tmp_path_factory.mktemp("undisturbed"))
+    bench.compile()
+    assert bench.left() == []
+    assert Status.OK in bench.verdicts().values()
+    return bench
 
 
 def until(process: subprocess.Popen[str], step: str) -> None:
@@ -149,7 +180,7 @@ def test_what_the_caller_wants_ignored_is_ignored(bench: Bench) -> None:
     assert process.returncode == 143
 
 
-def test_what_a_killed_compilation_left_is_removed_by_the_next(bench: Bench) -> None:
+def test_what_a_killed_compilation_left_is_removed_by_the_next(bench: Bench, undisturbed: Bench) -> None:
     with bench.start() as process:
         until(process, "compiling")
         time.sleep(0.5)
@@ -160,3 +191,55 @@ def test_what_a_killed_compilation_left_is_removed_by_the_next(bench: Bench) -> 
     bench.compile()
     assert bench.left() == []
     assert bench.output.exists()
+    assert bench.verdicts() == undisturbed.verdicts()
+
+
+@pytest.mark.parametrize(
+    ("sent", "step"), [(signal.SIGKILL, "compiling ("), (signal.SIGSTOP, "measuring")], ids=["killed", "stopped"]
+)
+def test_disturbed_workers_disturb_no_verdict(
+    bench: Bench, undisturbed: Bench, sent: signal.Signals, step: str
+) -> None:
+    with bench.start() as process:
+        until(process, step)
+        time.sleep(0.3)
+        for pid in workers_of(process):
+            os.kill(pid, sent)
+        _, said = process.communicate(timeout=300)
+    assert process.returncode == 0, said
+    assert "what it did is tried again" in said
+    assert bench.left() == []
+    assert bench.verdicts() == undisturbed.verdicts()
+
+
+# Too little for the import, and for what variants are compiled to.
+@pytest.mark.parametrize("kibibytes", [24, 160])
+def test_a_full_temporary_folder_is_said_and_leaves_no_verdict(
+    bench: Bench, undisturbed: Bench, kibibytes: int
+) -> None:
+    script = 'mount -t tmpfs -o size="$1"k none "$TMPDIR" || exit 77; shift; "$@"; code=$?; ls -A "$TMPDIR"; exit $code'
+    result = subprocess.run(
+        ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script, "sh", str(kibibytes), *bench.command],
+        env={**os.environ, "TMPDIR": str(bench.temporary)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    if result.returncode == 77 or "unshare failed" in result.stderr:
+        pytest.skip(f"file systems cannot be mounted here: {result.stderr.strip()}")
+    assert result.returncode == 1, result.stderr
+    assert "No space left on device" in result.stderr or "no room on the disk" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert result.stdout == "", "something is left in the temporary folder"
+    assert not bench.output.exists()
+    bench.compile()
+    assert bench.left() == []
+    assert bench.verdicts() == undisturbed.verdicts()
+
+
+def test_two_compilations_share_a_database(bench: Bench, undisturbed: Bench) -> None:
+    with bench.start() as first, bench.start() as second:
+        said = [each.communicate(timeout=300)[1] for each in (first, second)]
+    assert (first.returncode, second.returncode) == (0, 0), said
+    assert bench.left() == []
+    assert bench.verdicts() == undisturbed.verdicts()
