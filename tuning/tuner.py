@@ -274,7 +274,8 @@ class Tuner:
         """Do without a variant from now on; a candidate 0 that fails is IREE's own mistake, which is told."""
         known, arbiter = len(self._unfit), self._arbiter(unit)
         self._unfit.add((unit.key, descriptor))
-        if arbiter is not None and descriptor == unit.variants[0].descriptor and len(self._unfit) > known:
+        is_news = len(self._unfit) > known and not samples.status.is_transient
+        if arbiter is not None and descriptor == unit.variants[0].descriptor and is_news:
             reason = samples.message.partition("\n")[0]
             _LOG.warning("stock IREE fails on layer '%s' (%s): %s", arbiter.layer, samples.status, reason)
 
