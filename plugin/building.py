@@ -8,11 +8,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from sartor.config import CompileConfig
-from sartor.errors import CompileError
+from sartor.errors import CompileError, DisturbedError
 from sartor.front_job import Front
 from sartor.progress import Progress
 from sartor.recipe import Recipe
+from sartor.tuning.measurement import Status
 from sartor.tuning.net_build_job import NetFiles, SplitNet, WholeNet
+from sartor.tuning.net_profile_job import NetRun
 from sartor.tuning.workers import JobStatus, WorkerPool
 
 _BUILD = "sartor.tuning.net_build_job:build_net"
@@ -45,7 +47,7 @@ class Builder:
     config: CompileConfig
     progress: Progress
     _done: list[Build] = field(default_factory=list)
-    _failed: list[tuple[Recipe, str]] = field(default_factory=list)
+    _failed: list[tuple[Recipe, NetRun]] = field(default_factory=list)
     _numbers: Iterator[int] = field(default_factory=itertools.count)
     _seconds: list[float] = field(default_factory=list)
 
@@ -54,12 +56,16 @@ class Builder:
 
         Raises:
             CompileError: if none does.
+            DisturbedError: if that may be none of their own doing.
         """
         missing = [recipe for recipe in recipes if self._find(recipe) is None]
         self._compile(missing)
         found = [built for recipe in recipes if (built := self._find(recipe)) is not None]
         if not found:
-            raise CompileError(f"no plan compiles: {self.failure(recipes[0])}")
+            failures = [self.failure(recipe) for recipe in recipes]
+            if any(each.status.is_transient for each in failures):
+                raise DisturbedError(f"compiling was disturbed: {failures[0].message}; try again")
+            raise CompileError(f"no plan compiles: {failures[0].message}")
         return found
 
     @property
@@ -67,9 +73,10 @@ class Builder:
         """What the longest build so far took; None if there was none."""
         return max(self._seconds, default=None)
 
-    def failure(self, recipe: Recipe) -> str:
-        """Why a recipe did not compile."""
-        return next((message for each, message in self._failed if each is recipe), "it was not compiled")
+    def failure(self, recipe: Recipe) -> NetRun:
+        """Why a recipe did not compile when that was tried last."""
+        runs = (run for each, run in reversed(self._failed) if each is recipe)
+        return next(runs, NetRun(Status.COMPILE_FAILED, message="it was not compiled"))
 
     def _find(self, recipe: Recipe) -> Build | None:
         return next((each for each in self._done if each.recipe is recipe), None)
@@ -86,7 +93,8 @@ class Builder:
                 built = replace(files[result.job_id], weight_bytes=result.value)
                 self._done.append(Build(builds[result.job_id], built))
             else:
-                self._failed.append((builds[result.job_id], result.message))
+                status = Status(result.status.value) if result.status.is_transient else Status.COMPILE_FAILED
+                self._failed.append((builds[result.job_id], NetRun(status, message=result.message)))
 
     def _files(self, name: str) -> NetFiles:
         external = self.config.external_weights is not None

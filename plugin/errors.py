@@ -30,6 +30,10 @@ class CompileError(SartorError):
     exit_code = 4
 
 
+class DisturbedError(CompileError):
+    """A worker was killed, stopped or starved from outside: that says nothing of what it worked on."""
+
+
 class InfeasibleError(SartorError):
     """No plan meets the constraints."""
 

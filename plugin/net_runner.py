@@ -15,7 +15,7 @@ from sartor.building import Build, Builder
 from sartor.codegen.stitch import ENTRY, PARAMETER_SCOPE
 from sartor.dispatch_job import dispatches_in_worker
 from sartor.error_bound import MOST_ROUNDED, ErrorBound
-from sartor.errors import CompileError, DeviceError
+from sartor.errors import CompileError, DeviceError, DisturbedError
 from sartor.reference_job import run_reference
 from sartor.runtime.dispatch_statistics import Dispatch
 from sartor.sample_sets import SampleSet
@@ -36,7 +36,6 @@ MOST_VERIFIED = 100
 """A module's error is measured on the first so many samples."""
 
 _VERIFY_SECONDS = 10.0
-_ATTEMPTS = 2
 # With the profiler on a run takes three times as long, and there are two passes.
 _STATISTICS_SECONDS = 0.3
 _LEAST_RUNS, _MOST_RUNS = 3, 50
@@ -96,20 +95,16 @@ class NetRunner:
         """The error on all samples, or on the first ``MOST_VERIFIED``, not yet judged; times are those of single
         inferences.
 
-        A worker that dies gets a second chance, as it may have been killed from outside.
-
         Raises:
             UsageError: if the samples cannot be read, or the user's measure fails on them.
+            DisturbedError: if the worker was disturbed, so that nothing is known.
         """
-        message = ""
-        for _ in range(_ATTEMPTS):
-            try:
-                return self._verified(build)
-            except DeviceError as error:
-                return NetRun(Status.CRASHED, message=str(error))
-            except CompileError as error:
-                message = str(error)
-        return NetRun(Status.CRASHED, message=message)
+        try:
+            return self._verified(build)
+        except DisturbedError:
+            raise
+        except (CompileError, DeviceError) as error:
+            return NetRun(Status.CRASHED, message=str(error))
 
     def _verified(self, build: Build) -> NetRun:
         """The run of a module on all samples.

@@ -234,7 +234,7 @@ class Profiler:
         runs = self._runner.profile(builds)
         for recipe in recipes:
             built = next((each for each in builds if each.recipe is recipe), None)
-            run = runs[id(built)] if built else NetRun(Status.COMPILE_FAILED, message=self._builder.failure(recipe))
+            run = runs[id(built)] if built else self._builder.failure(recipe)
             self._store.put(
                 Measurement(
                     self._key(recipe),

@@ -14,7 +14,7 @@ from pathlib import Path
 from sartor.artifact import StagedFile, staged
 from sartor.building import Builder
 from sartor.config import CompileConfig
-from sartor.errors import CompileError
+from sartor.errors import CompileError, DisturbedError
 from sartor.net_runner import NetRunner
 from sartor.recipe import Recipe
 from sartor.tuning.measurement import Status
@@ -44,9 +44,12 @@ class Publisher:
 
         Raises:
             UsageError: if the files cannot be written, or the user's samples or measure fail.
+            DisturbedError: if a worker was disturbed, so that nothing is known.
         """
         try:
             (build,) = self.builder.build([recipe])
+        except DisturbedError:
+            raise
         except CompileError as error:
             return NetRun(Status.COMPILE_FAILED, message=str(error))
         with _staged(build.files, self.output, self.builder.config) as (files, copies):

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sartor.errors import CompileError
+from sartor.errors import CompileError, DisturbedError
 from sartor.front_job import Refusal
 from sartor.tuning.workers import JobStatus, WorkerPool
 from sartor.workspace import workspace
@@ -21,8 +21,11 @@ def call(pool: WorkerPool, function: str, arguments: Mapping[str, Any], step: st
     Raises:
         SartorError: that it returned as a refusal.
         CompileError: if it did not return; ``step`` says what was being done.
+        DisturbedError: if that was none of its own doing.
     """
     (result,) = pool.map_unordered(function, [(step, arguments)], timeout)
+    if result.status.is_transient:
+        raise DisturbedError(f"{step} was disturbed ({result.status.value}): {result.message}; try again")
     if result.status is not JobStatus.OK:
         raise CompileError(f"{step} ended as {result.status.value}: {result.message}")
     if isinstance(result.value, Refusal):

@@ -216,7 +216,12 @@ class Checker:
         return _Ran(runner, runner.outputs())
 
     def _allowed(self, variant: Variant) -> float:
-        return max(self.max_error, ROUNDING.get(variant.dtype, 0.0))
+        return allowed_error(variant, self.max_error)
+
+
+def allowed_error(variant: Variant, max_error: float) -> float:
+    """How far a variant's results may be from the right ones, where ``max_error`` is allowed without rounding."""
+    return max(max_error, ROUNDING.get(variant.dtype, 0.0))
 
 
 def _error(outputs: Sequence[Array], reference: Sequence[Array]) -> float:

@@ -18,7 +18,7 @@ _DEATH_BY_MEMORY = "the process ran out of memory"
 MESSAGE_LIMIT = 4000
 """Characters kept of a failure's message."""
 
-PROTOCOL_VERSION = 5
+PROTOCOL_VERSION = 6
 """Version of how variants are measured; raising it makes older measurements no longer match."""
 
 

@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from sartor.codegen.routine import Variant
 from sartor.codegen.source_digest import source_digest
 from sartor.codegen.target import Target
 from sartor.errors import CompileError
 from sartor.runtime.device import physical_cores
-from sartor.tuning.checking import Arbiter
+from sartor.tuning.checking import Arbiter, allowed_error
 from sartor.tuning.compile_job import CompiledUnit, compile_unit
 from sartor.tuning.hardware import host
 from sartor.tuning.measure_job import MeasureSettings, VariantSamples
@@ -101,17 +102,32 @@ class Tuner:
         )
 
     def known(self, units: Iterable[Unit]) -> dict[str, dict[str, Measurement]]:
-        """Stored measurements, by unit key and descriptor."""
+        """Stored measurements, by unit key and descriptor, judged by what may differ in this compilation."""
         listed = list(units)
         keys = {
-            (unit.key, each.descriptor): self.key(unit, each.descriptor) for unit in listed for each in unit.variants
+            (unit.key, each.descriptor): (each, self.key(unit, each.descriptor))
+            for unit in listed
+            for each in unit.variants
         }
-        found = self._store.get_many(keys.values())
+        found = self._store.get_many(key for _, key in keys.values())
         known: dict[str, dict[str, Measurement]] = {unit.key: {} for unit in listed}
-        for (unit_key, descriptor), key in keys.items():
-            if key in found:
-                known[unit_key][descriptor] = found[key]
+        for (unit_key, descriptor), (variant, key) in keys.items():
+            judged = self._judged(variant, found[key]) if key in found else None
+            if judged is not None:
+                known[unit_key][descriptor] = judged
         return known
+
+    def _judged(self, variant: Variant, found: Measurement) -> Measurement | None:
+        """A stored measurement with its status by this compilation's bound; None if it has no time but may be right."""
+        if found.error is None or found.status not in (Status.OK, Status.WRONG_RESULT):
+            return found
+        allowed = allowed_error(variant, self._settings.measure.max_error)
+        if found.error <= allowed:
+            return found if found.status is Status.OK else None
+        if found.status is Status.WRONG_RESULT:
+            return found
+        message = f"relative error {found.error:.2g}, allowed is {allowed:.2g}"
+        return replace(found, status=Status.WRONG_RESULT, message=message)
 
     def measure(self, units: Iterable[Unit]) -> dict[str, dict[str, Measurement]]:
         """Measure whatever is missing; then everything is known, failures included, unless the deadline passes."""

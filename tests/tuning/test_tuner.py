@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -154,3 +155,18 @@ def test_a_disk_that_stays_full_ends_the_compilation_and_is_no_verdict(tmp_path:
     marker.touch()
     found = tuned(tmp_path / "t.db", pool, stock, disturbed)
     assert {name: each.status for name, each in found.items()} == {"stock": Status.OK, "other": Status.OK}
+
+
+def test_stored_errors_are_judged_by_what_each_compilation_allows(
+    store: Store, pool: WorkerPool, measured: dict[str, Measurement]
+) -> None:
+    error = measured["wrong"].error
+    assert error is not None
+    lenient = replace(SETTINGS, measure=replace(MEASURE, max_error=2 * error))
+    tuner = Tuner(store, pool, lenient, lambda *_: None)
+    assert "wrong" not in tuner.known([UNIT])[UNIT.key], "it has no time, and may be taken"
+    apart = unit(UNIT.variants[0], UNIT.variants[2])
+    assert tuner.measure([apart])[UNIT.key]["wrong"].status is Status.OK
+    strict = Tuner(store, IdlePool(1), SETTINGS, lambda *_: None).measure([apart])[UNIT.key]["wrong"]
+    assert strict.status is Status.WRONG_RESULT
+    assert "allowed is 0.001" in strict.message
