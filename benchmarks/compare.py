@@ -28,7 +28,7 @@ from sartor.onnx_model.load import load_model
 from sartor.pipeline import compile_model
 from sartor.progress import Progress, silent
 from sartor.runtime.benchmark import time_interleaved, time_ratio
-from sartor.runtime.reference import relative_error
+from sartor.runtime.output_error import relative_error
 from sartor.tuning.hardware import host
 
 OURS = "sartor"

@@ -16,7 +16,8 @@ from benchmarks.zoo import sample_inputs
 from sartor.errors import SartorError
 from sartor.onnx_model.load import load_model
 from sartor.runtime.benchmark import time_interleaved
-from sartor.runtime.reference import OnnxRuntimeReference, OpenVinoReference, relative_error
+from sartor.runtime.output_error import relative_error
+from sartor.runtime.reference import OnnxRuntimeReference, OpenVinoReference
 from sartor.runtime.signature import Array
 
 BLOCK = 0.25

@@ -33,7 +33,8 @@ from sartor.config import CompileConfig, Precision
 from sartor.onnx_model.load import load_model
 from sartor.pipeline import compile_model
 from sartor.runtime.benchmark import time_interleaved
-from sartor.runtime.reference import OnnxRuntimeReference, relative_error
+from sartor.runtime.output_error import relative_error
+from sartor.runtime.reference import OnnxRuntimeReference
 
 TABLE_NETWORKS = ("vgg16", "resnet50", "mobilenet_v2", "mobilenet_v3")
 _UNTUNED = "untuned f32"

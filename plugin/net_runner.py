@@ -9,17 +9,15 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from onnx import ModelProto
-
 from sartor.building import Build, Builder
 from sartor.codegen.stitch import ENTRY, PARAMETER_SCOPE
+from sartor.config import Precision
 from sartor.dispatch_job import dispatches_in_worker
 from sartor.error_bound import MOST_ROUNDED, ErrorBound
 from sartor.errors import CompileError, DeviceError, DisturbedError
 from sartor.reference_job import run_reference
 from sartor.runtime.dispatch_statistics import Dispatch
 from sartor.sample_sets import SampleSet
-from sartor.sigmoid_outputs import output_floors
 from sartor.tuning.error_measures import MeasureKind
 from sartor.tuning.measure_job import MeasureSettings
 from sartor.tuning.measurement import Status
@@ -69,7 +67,8 @@ class NetRunner:
         self._bound = bound
         self._measure = bound.measure
         self._is_relative = self._measure.kind is MeasureKind.RELATIVE
-        self._floors = output_floors(ModelProto.FromString(builder.front.skeleton))
+        # How coarse slices of outputs are looked at.
+        self._narrow = builder.config.precision is not Precision.F32
 
     @property
     def bound(self) -> ErrorBound:
@@ -79,7 +78,7 @@ class NetRunner:
     @property
     def criterion(self) -> str:
         """What errors are measured by, and on what: a stored error means something with the same only."""
-        return f"{self._measure.identity} {self._samples.digest}"
+        return f"{self._measure.identity} {self._narrow} {self._samples.digest}"
 
     @property
     def verifies(self) -> bool:
@@ -119,7 +118,7 @@ class NetRunner:
         values = (self._front.graph.inputs, self._front.graph.outputs)
         device, threads = self._config.target.device, self._config.threads
         source = self._samples.source
-        check = Check(build.files, values, models, source, count, self._measure, self._floors, device, threads)
+        check = Check(build.files, values, models, source, count, self._measure, self._narrow, device, threads)
         found = Verified()
         while (done := len(found.errors)) < count:
             self._builder.progress(step, done, count)
@@ -232,10 +231,10 @@ class NetRunner:
         """What ONNX Runtime makes of the user's own file, before anything was rewritten; made once for all builds."""
         feeds, models = self._samples.first, (self._front.path, self._front.prepared)
         self._builder.progress("running ONNX Runtime", 0, 1)
-        found = run_reference(self._builder.pool, models, feeds, self._config.threads)
+        found = run_reference(self._builder.pool, models, models[-1], feeds, self._config.threads, narrow=self._narrow)
         for reason in found.refused:
             _LOG.warning("%s: %s; checked against the prepared model instead", self._front.path.name, reason)
-        return Example(feeds, found.arrays, self._floors)
+        return Example(feeds, found.arrays, found.scales)
 
     @property
     def _is_slow(self) -> bool:

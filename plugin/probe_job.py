@@ -10,7 +10,8 @@ from onnx import ModelProto, ValueInfoProto
 
 from sartor.onnx_model.graph import GraphEditor
 from sartor.onnx_model.rewrites.drop_unused import drop_unused
-from sartor.runtime.reference import OnnxRuntimeReference, output_error
+from sartor.runtime.output_error import output_error
+from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.runtime.session import Session
 from sartor.runtime.signature import Array
 from sartor.tuning.net_build_job import NetFiles

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from sartor.errors import SartorError, UnsupportedModelError
+from sartor.errors import SartorError
+from sartor.expecting import Expectation
 from sartor.front_job import Refusal
-from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.runtime.signature import Array
 from sartor.tuning.workers import WorkerPool
 from sartor.worker_calls import call
@@ -24,17 +25,27 @@ class ReferenceOutputs:
 
     Attributes:
         arrays: the outputs in the model's order.
+        scales: for each output, by element, what a difference is divided by (``scales_of``).
         refused: why the models before the one that ran were not loaded, one sentence each.
     """
 
     arrays: tuple[Array, ...]
+    scales: tuple[Array, ...]
     refused: tuple[str, ...] = ()
 
 
 def run_reference(
-    pool: WorkerPool, models: Sequence[Path | bytes], feeds: Mapping[str, Array], threads: int | None
+    pool: WorkerPool,
+    models: Sequence[Path | bytes],
+    prepared: Path | bytes,
+    feeds: Mapping[str, Array],
+    threads: int | None,
+    *,
+    narrow: bool,
 ) -> ReferenceOutputs:
     """Run ONNX Runtime on the first of ``models`` that it loads, in a process that serves for nothing else.
+
+    ``prepared`` and ``narrow`` are as for ``Expectation``.
 
     Raises:
         UnsupportedModelError: if it loads none of them.
@@ -42,38 +53,29 @@ def run_reference(
         CompileError: if it crashes, hangs or takes too much memory.
     """
     # Absolute, as workers need not be where the command was called.
-    job = {"models": [each if isinstance(each, bytes) else each.resolve() for each in models]}
+    job: dict[str, Any] = {"models": [_absolute(each) for each in models], "prepared": _absolute(prepared)}
+    job |= {"feeds": feeds, "threads": threads, "narrow": narrow}
     with pool.beside() as single:
-        found: ReferenceOutputs = call(single, _JOB, {**job, "feeds": feeds, "threads": threads}, _STEP, _TIMEOUT)
+        found: ReferenceOutputs = call(single, _JOB, job, _STEP, _TIMEOUT)
     return found
 
 
+def _absolute(model: Path | bytes) -> Path | bytes:
+    return model if isinstance(model, bytes) else model.resolve()
+
+
 def reference_outputs(
-    models: Sequence[Path | bytes], feeds: Mapping[str, Array], threads: int | None
+    models: Sequence[Path | bytes],
+    prepared: Path | bytes,
+    feeds: Mapping[str, Array],
+    threads: int | None,
+    *,
+    narrow: bool,
 ) -> ReferenceOutputs | Refusal:
     """Worker side of ``run_reference``."""
-    refused: list[str] = []
     try:
-        reference = first_loaded(models, threads, refused)
-        outputs = reference(feeds)
+        expectation = Expectation(models, prepared, threads=threads, narrow=narrow)
+        expected = expectation(feeds)
     except SartorError as error:
         return Refusal(error)
-    return ReferenceOutputs(tuple(outputs), tuple(refused))
-
-
-def first_loaded(
-    models: Sequence[Path | bytes], threads: int | None, refused: list[str] | None = None
-) -> OnnxRuntimeReference:
-    """ONNX Runtime on the first of the models that it loads; ``refused`` collects why others were not.
-
-    Raises:
-        UnsupportedModelError: if it loads none of them.
-    """
-    *others, last = models
-    for model in others:
-        try:
-            return OnnxRuntimeReference(model, threads=threads)
-        except UnsupportedModelError as error:
-            if refused is not None:
-                refused.append(str(error))
-    return OnnxRuntimeReference(last, threads=threads)
+    return ReferenceOutputs(tuple(expected.outputs), tuple(expected.scales), tuple(expectation.refused))

@@ -11,6 +11,7 @@ from pathlib import Path
 from onnx import ModelProto
 
 from sartor.errors import SartorError
+from sartor.expecting import Disturbed
 from sartor.front_job import Refusal
 from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.samples import SampleSource
@@ -61,15 +62,16 @@ def errors_from(experiment: Experiment, start: int, seconds: float) -> list[floa
 
 
 def _errors_from(experiment: Experiment, start: int, deadline: float) -> list[float]:
-    run, precision = _session(experiment.prepared, experiment.switchable, experiment.threads)
+    run, precision, disturbed = _session(experiment.prepared, experiment.switchable, experiment.threads)
     switchable, assignments = experiment.switchable, experiment.assignments
     sample, first = divmod(start, len(assignments))
     errors: list[float] = []
     for feeds in experiment.samples.since(sample):
         expected = run({**feeds, precision: switchable.codes({})})
+        scales = disturbed.scales(expected, disturbed(feeds))
         for assignment in assignments[first:]:
             outputs = run({**feeds, precision: switchable.codes(assignment)})
-            errors.append(experiment.measure.of_sample(outputs, expected))
+            errors.append(experiment.measure.of_sample(outputs, expected, scales))
             if time.monotonic() >= deadline:
                 return errors
         if start + len(errors) == experiment.runs:
@@ -80,7 +82,10 @@ def _errors_from(experiment: Experiment, start: int, deadline: float) -> list[fl
 
 # The calls of one experiment follow one another in one worker. What it holds is given back with the last of them.
 @lru_cache(maxsize=1)
-def _session(prepared: Path, switchable: Switchable, threads: int | None) -> tuple[OnnxRuntimeReference, str]:
+def _session(
+    prepared: Path, switchable: Switchable, threads: int | None
+) -> tuple[OnnxRuntimeReference, str, Disturbed]:
     model = ModelProto.FromString(prepared.read_bytes())
+    disturbed = Disturbed(model, threads=threads, narrow=True)
     precision = add_switches(model, switchable)
-    return OnnxRuntimeReference(model.SerializeToString(), threads=threads), precision
+    return OnnxRuntimeReference(model.SerializeToString(), threads=threads), precision, disturbed

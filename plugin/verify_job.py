@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from sartor.codegen.layer import NetworkValue
 from sartor.errors import SartorError
+from sartor.expecting import Expectation
 from sartor.front_job import Refusal
-from sartor.reference_job import first_loaded
 from sartor.runtime.device import open_device
 from sartor.runtime.session import Session
 from sartor.samples import SampleSource
@@ -26,22 +25,22 @@ class Check:
     Attributes:
         files: the compiled network.
         values: network inputs and outputs.
-        models: the user's file, and what stands for it where ONNX Runtime does not load that.
+        models: the user's file, and the prepared model, which stands for it where ONNX Runtime does not load that.
         samples: what to run both on.
         count: how many of the samples to take.
         measure: of the outputs' error.
-        floors: by output, the absolute difference below which ONNX Runtime says nothing.
+        narrow: whether the network rounds to less than the model's own types.
         device: as for ``open_device``.
         threads: as for ``open_device``.
     """
 
     files: NetFiles
     values: tuple[tuple[NetworkValue, ...], tuple[NetworkValue, ...]]
-    models: tuple[Path | bytes, ...]
+    models: tuple[Path, Path | bytes]
     samples: SampleSource
     count: int
     measure: ErrorMeasure
-    floors: Sequence[float]
+    narrow: bool
     device: str
     threads: int
 
@@ -71,18 +70,19 @@ def verify(check: Check, start: int, seconds: float) -> Verified | Refusal:
 
 
 def _verify(check: Check, start: int, deadline: float) -> Verified:
-    reference = first_loaded(check.models, check.threads)
+    expectation = Expectation(check.models, check.models[-1], threads=check.threads, narrow=check.narrow)
     device = open_device(check.device, check.threads if check.device == "cpu" else None)
     files, signature = check.files, net_signature(check.values)
     found = Verified()
     session = Session(files.module, device=device, signature=signature, parameters=files.parameters, huge_pages=False)
     with session:
         for feeds in check.samples.since(start):
-            expected = reference(feeds)
+            expected = expectation(feeds)
             begin = time.perf_counter()
             outputs = session.run(None, dict(feeds))
             taken = time.perf_counter() - begin
-            found += Verified((check.measure.of_sample(outputs, expected, check.floors),), (taken,))
+            error = check.measure.of_sample(outputs, expected.outputs, expected.scales)
+            found += Verified((error,), (taken,))
             if start + len(found.errors) == check.count or time.monotonic() >= deadline:
                 break
     return found

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +25,6 @@ _ORT_ERRORS = (
     ort_errors.RuntimeException,
 )
 _ORT_ERROR_ONLY = 3
-_EXACT_KINDS = "biuOSU"
-
-FloatArray = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
 
 class OnnxRuntimeReference:
@@ -124,46 +120,3 @@ def _openvino_config(threads: int | None, precision: str) -> dict[str, str]:
 
 def _first_line(error: BaseException) -> str:
     return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
-
-
-def relative_error(
-    outputs: Sequence[Array], reference: Sequence[Array], *, integer_mismatch: float = 0.0, floors: Sequence[float] = ()
-) -> float:
-    """The largest ``output_error``; another number of outputs is an infinite error. No ``floors`` are zeros."""
-    if len(outputs) != len(reference):
-        return math.inf
-    triples = zip(outputs, reference, floors or [0.0] * len(outputs), strict=True)
-    errors = (
-        output_error(output, right, integer_mismatch=integer_mismatch, floor=floor) for output, right, floor in triples
-    )
-    return max(errors, default=0.0)
-
-
-def output_error(output: Array, reference: Array, *, integer_mismatch: float = 0.0, floor: float = 0.0) -> float:
-    """The largest difference of one output, divided by the reference's largest finite magnitude.
-
-    Where the reference is zero throughout, the difference itself. NaN or an infinity in the same places
-    counts as equal; anywhere else, as another shape, it is an infinite error. Integers, booleans and strings
-    are right (0) if at most the fraction ``integer_mismatch`` of them differs, otherwise infinitely wrong.
-
-    A largest difference up to ``floor`` is one that the reference itself may be off by, however small its
-    values; it is divided by 1 if they are all smaller.
-    """
-    if output.shape != reference.shape:
-        return math.inf
-    if reference.dtype.kind in _EXACT_KINDS:
-        differing = np.count_nonzero(output != reference)
-        return 0.0 if differing <= integer_mismatch * reference.size else math.inf
-    return _float_error(output.astype(np.float64), reference.astype(np.float64), floor)
-
-
-def _float_error(output: FloatArray, reference: FloatArray, floor: float) -> float:
-    finite = np.isfinite(reference)
-    same_special = (output == reference) | (np.isnan(output) & np.isnan(reference))
-    if not np.all(np.where(finite, np.isfinite(output), same_special)):
-        return math.inf
-    if not finite.any():
-        return 0.0
-    difference = float(np.max(np.abs(output[finite] - reference[finite])))
-    largest = float(np.max(np.abs(reference[finite]))) or 1.0
-    return difference / (max(largest, 1.0) if difference <= floor else largest)

@@ -17,7 +17,7 @@ import numpy as np
 from sartor.codegen.routine import Variant
 from sartor.errors import DeviceError
 from sartor.runtime.iree_runtime import NativeDevice, Program
-from sartor.runtime.reference import relative_error
+from sartor.runtime.output_error import LAYER, largest_error, output_scale, relative_error
 from sartor.runtime.signature import Array
 from sartor.tuning.measurement import Status
 from sartor.tuning.unit import Unit
@@ -27,6 +27,7 @@ from sartor.tuning.variant_runner import VariantRunner
 ROUNDING = {"f16": 5e-3, "bf16": 3e-2, "i8": 1e-1}
 """What rounding to a type may make of a layer's largest result; what a network may lose is measured on the network."""
 
+_ON_A_GRID = "i8"
 # Share of 8-bit results that may be one step off ONNX Runtime's: it sums in another order, and rounds other ties.
 _TIES = 0.01
 
@@ -175,7 +176,11 @@ class Checker:
                 outputs = self._run(variant, data).outputs
             except DeviceError:
                 continue
-            near = (each for each in parties if _error(outputs, each.outputs) <= self._allowed(variant))
+            near = (
+                each
+                for each in parties
+                if variant_error(outputs, each.outputs, variant.dtype) <= self._allowed(variant)
+            )
             party = next(near, None)
             if party is None:
                 parties.append(party := _Agreeing(outputs))
@@ -193,6 +198,7 @@ class Checker:
     ) -> Checked:
         """Every variant compared with what is called ``name``; those that ``ran`` already do not run again."""
         data.results = reference
+        scales = layer_scales(reference)
         runners: dict[str, VariantRunner] = {}
         failures: dict[str, Failure] = {}
         for variant in self._variants:
@@ -201,7 +207,7 @@ class Checker:
             except DeviceError as error:
                 failures[variant.descriptor] = Failure(Status.CRASHED, str(error))
                 continue
-            error_value = _error(_without_ties(tried.outputs, reference, ties), reference)
+            error_value = variant_error(_without_ties(tried.outputs, reference, ties), reference, variant.dtype, scales)
             if error_value <= self._allowed(variant):
                 tried.runner.error = error_value
                 runners[variant.descriptor] = tried.runner
@@ -224,9 +230,25 @@ def allowed_error(variant: Variant, max_error: float) -> float:
     return max(max_error, ROUNDING.get(variant.dtype, 0.0))
 
 
-def _error(outputs: Sequence[Array], reference: Sequence[Array]) -> float:
-    """How far a variant's results are from what they are compared with."""
-    return relative_error(outputs, reference)
+def layer_scales(reference: Sequence[Array]) -> list[Array]:
+    """What differences from the right results of a layer are divided by."""
+    return [output_scale(each, lenience=LAYER) for each in reference]
+
+
+def variant_error(
+    outputs: Sequence[Array], reference: Sequence[Array], dtype: str, scales: Sequence[Array] = ()
+) -> float:
+    """How far a variant's results are from what they are compared with.
+
+    Args:
+        outputs: of the variant.
+        reference: what is right.
+        dtype: of the variant; results in 8 bits are on one grid, so that they are as inexact in all slices.
+        scales: of the reference, if they are known.
+    """
+    if dtype == _ON_A_GRID and len(outputs) == len(reference):
+        return max((largest_error(*pair) for pair in zip(outputs, reference, strict=True)), default=0.0)
+    return relative_error(outputs, reference, scales=scales or layer_scales(reference))
 
 
 def _is_wrong(failure: Failure | None) -> bool:

@@ -15,13 +15,17 @@ from typing import Any
 import numpy as np
 
 from sartor.errors import UsageError
-from sartor.runtime.reference import relative_error
+from sartor.runtime.output_error import FloatArray, output_scale, relative_error, scaled_differences
 from sartor.runtime.signature import Array
 
-Measure = Callable[[Sequence[Array], Sequence[Array]], float]
-"""From a sample's outputs and the expected ones, in the model's order, to an error."""
+Measure = Callable[[Array, Array, Array | None], float]
+"""From an output, the expected one and its scale to an error."""
 
 _SEPARATOR = ":"
+_VERSION = 2
+# A value off by so much of its scale decides otherwise, where no larger value beside it says what is decided.
+_OTHER_DECISION = 0.1
+_EXACT_KINDS = "biu"
 
 
 class MeasureKind(StrEnum):
@@ -79,23 +83,30 @@ class ErrorMeasure:
             UsageError: if that file is gone.
         """
         if self.path is None:
-            return self.kind.value
+            return f"{self.kind.value} {_VERSION}"
         try:
             return f"{self} {hashlib.sha256(self.path.read_bytes()).hexdigest()}"
         except OSError as error:
             raise UsageError(f"'{self.path}' cannot be read: {error.strerror}") from None
 
-    def of_sample(self, outputs: Sequence[Array], expected: Sequence[Array], floors: Sequence[float] = ()) -> float:
-        """The error of one sample's outputs, 0 if they are as expected; ``floors`` as for ``relative_error``.
+    def of_sample(self, outputs: Sequence[Array], expected: Sequence[Array], scales: Sequence[Array] = ()) -> float:
+        """The error of one sample's outputs, 0 if they are as expected; that of the worst output.
+
+        Args:
+            outputs: of the module.
+            expected: what is right.
+            scales: as by ``scales_of``; none are those without noise.
 
         Raises:
             UsageError: if the user's function fails, or returns no number.
         """
         if self.kind is MeasureKind.USER:
             return _call(self, outputs, expected)
-        if self.kind is MeasureKind.RELATIVE:
-            return relative_error(outputs, expected, floors=floors)
-        return _MEASURES[self.kind](outputs, expected)
+        if len(outputs) != len(expected):
+            return math.inf
+        known: Sequence[Array | None] = scales or [None] * len(outputs)
+        measure = _MEASURES[self.kind]
+        return max((measure(*each) for each in zip(outputs, expected, known, strict=True)), default=0.0)
 
     def of_samples(self, errors: Sequence[float]) -> float:
         """The error of several samples: the largest, or the mean of what top-1 or the user's function gave."""
@@ -104,55 +115,62 @@ class ErrorMeasure:
         return math.fsum(errors) / len(errors) if self.kind in _AVERAGED else max(errors)
 
 
-def cosine_distance(outputs: Sequence[Array], expected: Sequence[Array]) -> float:
-    """One minus the cosine of the angle between an output and the expected one as vectors; the largest of all outputs.
+def cosine_distance(output: Array, expected: Array, scale: Array | None = None) -> float:
+    """How far an output is from the expected one as a vector, in direction and length.
 
-    Two zero vectors are equal (0), one is as far as can be without pointing backwards (1). Another shape, or a
-    value that is not finite, is infinitely far.
+    With lengths a and b and the angle t between them it is 1 - 2 a b cos(t) / (a^2 + b^2), that is |x - y|^2 / (|x|^2
+    + |y|^2): 1 - cos(t) for vectors of one length, as small as that for a small error along the vector, 1 if one
+    vector is next to nothing beside the other. Values are divided by their scales first. Two zero vectors are equal
+    (0). Another shape, or a value that is finite in one of them only, is infinitely far.
     """
-    if len(outputs) != len(expected):
-        return math.inf
-    return max((_cosine(*pair) for pair in zip(outputs, expected, strict=True)), default=0.0)
-
-
-def _cosine(output: Array, expected: Array) -> float:
     if output.shape != expected.shape:
         return math.inf
-    one, other = (array.astype(np.float64).reshape(-1) for array in (output, expected))
-    if not (np.isfinite(one).all() and np.isfinite(other).all()):
-        return math.inf
-    # Scaled to 1, so that squares of very large or small values do not leave the range of float64.
-    lengths = [float(np.max(np.abs(each), initial=0.0)) for each in (one, other)]
-    if 0.0 in lengths:
-        return float(lengths[0] != lengths[1])
-    one, other = one / lengths[0], other / lengths[1]
-    cosine = float(one @ other) / math.sqrt(float(one @ one) * float(other @ other))
-    return max(0.0, 1.0 - cosine)
+    if expected.dtype.kind in _EXACT_KINDS:
+        output, expected = output.astype(np.float64), expected.astype(np.float64)
+    scale = output_scale(expected) if scale is None else scale
+    with np.errstate(over="ignore", invalid="ignore"):
+        apart = scaled_differences(output, expected, scale)
+        own, right = (np.abs(np.nan_to_num(each.astype(np.float64)) / scale) for each in (output, expected))
+    if np.isinf(apart).any() or not apart.any():
+        return math.inf if np.isinf(apart).any() else 0.0
+    finite = np.isfinite(expected.astype(np.float64))
+    # Scaled to 1, so that squares do not leave the range of float64.
+    largest = max(float(np.max(each[finite], initial=0.0)) for each in (own, right))
+    total = _squares(own[finite] / largest) + _squares(right[finite] / largest)
+    return _squares(apart[finite] / largest) / total
 
 
-def top1_disagreement(outputs: Sequence[Array], expected: Sequence[Array]) -> float:
-    """The share of rows along the last axis whose largest element is at another place; the largest of all outputs.
+def _squares(values: FloatArray) -> float:
+    flat = values.reshape(-1)
+    return float(flat @ flat)
 
-    Of integers, which may be classes already, the share that differs. Another shape, or NaN, agrees with nothing.
+
+def top1_disagreement(output: Array, expected: Array, scale: Array | None = None) -> float:
+    """The share of rows whose largest element is at another place, along the last axis that has more than one element.
+
+    The first axis of several is that of a batch and never meant. An output without such an axis, [N, 1], has no
+    classes: of these the share of elements counts that are off by more than a tenth of their scale. Of integers, which
+    may be classes already, the share that differs. Another shape, or NaN, agrees with nothing.
     """
-    if len(outputs) != len(expected):
-        return 1.0
-    return max((_disagreement(*pair) for pair in zip(outputs, expected, strict=True)), default=0.0)
-
-
-def _disagreement(output: Array, expected: Array) -> float:
     if output.shape != expected.shape:
         return 1.0
     if expected.size == 0:
         return 0.0
-    if expected.dtype.kind in "biu":
+    if expected.dtype.kind in _EXACT_KINDS:
         return float(np.mean(output != expected))
-    one, other = (np.atleast_1d(array) for array in (output, expected))
-    differs = np.argmax(one, axis=-1) != np.argmax(other, axis=-1)
-    return float(np.mean(differs | np.isnan(one).any(axis=-1)))
+    axes = [axis for axis, size in enumerate(expected.shape) if size > 1 and (axis or expected.ndim == 1)]
+    if not axes:
+        return float(np.mean(scaled_differences(output, expected, scale) > _OTHER_DECISION))
+    differs = np.argmax(output, axis=axes[-1]) != np.argmax(expected, axis=axes[-1])
+    return float(np.mean(differs | np.isnan(output).any(axis=axes[-1])))
+
+
+def _relative(output: Array, expected: Array, scale: Array | None) -> float:
+    return relative_error([output], [expected], scales=[] if scale is None else [scale])
 
 
 _MEASURES: dict[MeasureKind, Measure] = {
+    MeasureKind.RELATIVE: _relative,
     MeasureKind.COSINE: cosine_distance,
     MeasureKind.TOP1: top1_disagreement,
 }

@@ -12,7 +12,7 @@ from sartor.errors import DeviceError
 from sartor.runtime.device import open_device
 from sartor.runtime.iree_runtime import NativeDevice
 from sartor.runtime.memory import allocated_bytes
-from sartor.runtime.reference import relative_error
+from sartor.runtime.output_error import relative_error
 from sartor.runtime.session import Session
 from sartor.runtime.signature import Array, Signature
 from sartor.tuning.first_reading import forget
@@ -66,12 +66,12 @@ class Example:
     Attributes:
         feeds: one array per input.
         outputs: the right outputs in order.
-        floors: by output, the absolute difference below which the right one says nothing.
+        scales: for each output, by element, what a difference is divided by.
     """
 
     feeds: Mapping[str, Array]
     outputs: Sequence[Array]
-    floors: Sequence[float]
+    scales: Sequence[Array]
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ def _check(
         outputs = session.run(None, dict(example.feeds))
     except DeviceError as failure:
         return None, NetRun(Status.CRASHED, message=str(failure))
-    error = relative_error(outputs, example.outputs, floors=example.floors)
+    error = relative_error(outputs, example.outputs, scales=example.scales)
     if error > max_error:
         message = f"relative error {error:.2g} against ONNX Runtime, allowed is {max_error:.2g}"
         return None, NetRun(Status.WRONG_RESULT, error=error, message=message)

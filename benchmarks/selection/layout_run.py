@@ -26,7 +26,8 @@ from sartor.pipeline import find_candidates, load_front, make_tuner, open_worker
 from sartor.progress import Progress, silent
 from sartor.recipe import Recipe
 from sartor.runtime.benchmark import time_interleaved
-from sartor.runtime.reference import OnnxRuntimeReference, relative_error
+from sartor.runtime.output_error import relative_error
+from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.selecting import PlanSelector
 from sartor.tuning.measurement import Measurement, MeasurementKey, Status
 from sartor.tuning.selection.limits import UNLIMITED

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,16 +21,16 @@ from sartor.commands.options import (
     existing_file,
 )
 from sartor.comparing import bound_shapes, layered_manifest, open_comparison, usual_error
+from sartor.config import DEFAULT_MAX_ERROR
 from sartor.errors import SartorError
 from sartor.feeds import make_feeds, read_archive
 from sartor.layer_errors import FirstBeyond, LayerComparison, LayerError
 from sartor.module_facts import module_signature
 from sartor.onnx_model.load import load_model
-from sartor.reference_job import run_reference
-from sartor.runtime.reference import output_error
+from sartor.reference_job import ReferenceOutputs, run_reference
+from sartor.runtime.output_error import output_error
 from sartor.runtime.session import Session
 from sartor.runtime.signature import Array
-from sartor.sigmoid_outputs import output_floors
 from sartor.terminal import show_json, show_table, tuning_progress
 from sartor.tolerance import tolerance
 from sartor.worker_calls import open_pool
@@ -74,8 +74,9 @@ def compare(
     with Session(module, device=device, threads=threads) as session:
         outputs = session.run(None, feeds)
     named = dict(zip((spec.name for spec in signature.outputs), outputs, strict=True))
+    narrow = usual_error(module) > DEFAULT_MAX_ERROR
     with open_pool(1) as (pool, _):
-        right = run_reference(pool, (vs,), feeds, threads=None).arrays
+        right = run_reference(pool, (vs,), vs, feeds, threads=None, narrow=narrow)
     errors = _output_errors(named, right, model)
     inside = _Inside()
     if layers or bisect is not None:
@@ -108,13 +109,12 @@ def _look_inside(comparison: LayerComparison, layers: bool, bound: float | None)
     return _Inside(table) if bound is None else _Inside(table, bound, comparison.bisect(bound))
 
 
-def _output_errors(outputs: Mapping[str, Array], right: Sequence[Array], model: ModelProto) -> dict[str, float]:
+def _output_errors(outputs: Mapping[str, Array], right: ReferenceOutputs, model: ModelProto) -> dict[str, float]:
     """Errors by name; an output that the model does not have is infinitely wrong."""
     names = [each.name for each in model.graph.output]
-    expected = dict(zip(names, right, strict=True))
-    floors = dict(zip(names, output_floors(model), strict=True))
+    expected = dict(zip(names, zip(right.arrays, right.scales, strict=True), strict=True))
     return {
-        name: output_error(output, expected[name], floor=floors[name]) if name in expected else math.inf
+        name: output_error(output, expected[name][0], scale=expected[name][1]) if name in expected else math.inf
         for name, output in outputs.items()
     }
 

@@ -22,7 +22,8 @@ from sartor.front_job import Front
 from sartor.recipe import unsplit_recipe
 from sartor.runtime.manifest import Manifest, find_manifest
 from sartor.runtime.module import open_module
-from sartor.runtime.reference import OnnxRuntimeReference, relative_error
+from sartor.runtime.output_error import relative_error
+from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.runtime.session import Session
 from sartor.tuning.net_build_job import NetFiles, SplitNet, WholeNet, build_net
 from tests.tiny_models import MODELS

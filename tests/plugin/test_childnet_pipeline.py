@@ -14,7 +14,8 @@ from sartor.config import CompileConfig, Precision
 from sartor.errors import UsageError
 from sartor.front_job import Front, run_front
 from sartor.pipeline import compile_model, replay_plan
-from sartor.runtime.reference import OnnxRuntimeReference, relative_error
+from sartor.runtime.output_error import relative_error
+from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.runtime.session import Session
 from sartor.tuning.pin import Pin
 from sartor.tuning.plan import Plan

@@ -14,7 +14,8 @@ from sartor.codegen.layer import Layer, LayerKind, TensorType
 from sartor.front_job import Front, Refusal, evaluate, run_front
 from sartor.layer_tensors import LayerTensors, layer_tensors
 from sartor.observing_job import show_only
-from sartor.runtime.reference import OnnxRuntimeReference, output_error
+from sartor.runtime.output_error import output_error
+from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.runtime.signature import Array
 from tests.tiny_models import Builder
 

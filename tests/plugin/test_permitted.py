@@ -25,7 +25,8 @@ from sartor.permitted import permits
 from sartor.pipeline import compile_model, find_candidates, replay_plan
 from sartor.progress import silent
 from sartor.recipe import guessed_recipe
-from sartor.runtime.reference import OnnxRuntimeReference, relative_error
+from sartor.runtime.output_error import relative_error
+from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.runtime.session import Session
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 from sartor.tuning.pin import Pin

@@ -22,7 +22,8 @@ from sartor.front_job import Front
 from sartor.pipeline import find_candidates, replay_plan
 from sartor.runtime import tiles
 from sartor.runtime.manifest import read_manifest
-from sartor.runtime.reference import OnnxRuntimeReference, relative_error
+from sartor.runtime.output_error import relative_error
+from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.runtime.session import Session
 from sartor.runtime.tiles import unusable
 from sartor.tuning.plan import Plan

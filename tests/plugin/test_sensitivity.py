@@ -16,7 +16,8 @@ from sartor.front_job import Front, Refusal, run_front
 from sartor.layer_tensors import LayerTensors, layer_tensors
 from sartor.onnx_model.infer import infer_shapes
 from sartor.onnx_model.sampling import sample_inputs
-from sartor.runtime.reference import OnnxRuntimeReference, relative_error
+from sartor.runtime.output_error import relative_error
+from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.runtime.signature import Array
 from sartor.samples import HeldSamples
 from sartor.sensitivity import RoundingTrial

@@ -11,7 +11,8 @@ import pytest
 from onnx import TensorProto, helper
 
 from sartor.errors import UnsupportedModelError, UsageError
-from sartor.runtime.reference import OnnxRuntimeReference, OpenVinoReference, output_error, relative_error
+from sartor.runtime.output_error import output_error, relative_error
+from sartor.runtime.reference import OnnxRuntimeReference, OpenVinoReference
 from sartor.runtime.signature import Array
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
