@@ -250,7 +250,7 @@ class _Population:
         noise = self.moved.max(axis=reduced, keepdims=True)
         count = np.count_nonzero(self.members, axis=reduced, keepdims=True)
         with np.errstate(divide="ignore"):
-            octaves = np.log2(self.magnitudes.max()) - np.log2(largest)
+            octaves = np.log2(whole) - np.log2(largest)
         unlikely = count * np.where(largest > 0, octaves, 0.0) >= _RARE_BITS + np.log2(largest.size)
         least = ratio * noise * _doubt(count, largest.size, self.draws)
         separate = (largest > 0) & ((noise > 0) | unlikely)

@@ -127,22 +127,26 @@ def cosine_distance(output: Array, expected: Array, scale: Array | None = None) 
         return math.inf
     if expected.dtype.kind in _EXACT_KINDS:
         output, expected = output.astype(np.float64), expected.astype(np.float64)
-    scale = output_scale(expected) if scale is None else scale
-    with np.errstate(over="ignore", invalid="ignore"):
-        apart = scaled_differences(output, expected, scale)
-        own, right = (np.abs(np.nan_to_num(each.astype(np.float64)) / scale) for each in (output, expected))
+    apart = scaled_differences(output, expected, np.ones(()))
+    finite = np.isfinite(expected.astype(np.float64))
     if np.isinf(apart).any() or not apart.any():
         return math.inf if np.isinf(apart).any() else 0.0
-    finite = np.isfinite(expected.astype(np.float64))
+    with np.errstate(over="ignore"):
+        scaled = [each[finite].astype(np.float64) / _scale(expected, scale)[finite] for each in (output, expected)]
     # Scaled to 1, so that squares do not leave the range of float64.
-    largest = max(float(np.max(each[finite], initial=0.0)) for each in (own, right))
-    total = _squares(own[finite] / largest) + _squares(right[finite] / largest)
-    return _squares(apart[finite] / largest) / total
+    largest = max(float(np.max(np.abs(each), initial=0.0)) for each in scaled)
+    if math.isinf(largest):
+        return 1.0
+    own, right = (each / largest for each in scaled)
+    return _squares(own - right) / (_squares(own) + _squares(right))
+
+
+def _scale(expected: Array, scale: Array | None) -> Array:
+    return output_scale(expected) if scale is None else np.broadcast_to(scale, expected.shape)
 
 
 def _squares(values: FloatArray) -> float:
-    flat = values.reshape(-1)
-    return float(flat @ flat)
+    return float(values @ values)
 
 
 def top1_disagreement(output: Array, expected: Array, scale: Array | None = None) -> float:
@@ -150,7 +154,7 @@ def top1_disagreement(output: Array, expected: Array, scale: Array | None = None
 
     The first axis of several is that of a batch and never meant. An output without such an axis, [N, 1], has no
     classes: of these the share of elements counts that are off by more than a tenth of their scale. Of integers, which
-    may be classes already, the share that differs. Another shape, or NaN, agrees with nothing.
+    may be classes already, the share that differs. Another shape, or NaN in other places, agrees with nothing.
     """
     if output.shape != expected.shape:
         return 1.0
@@ -161,8 +165,10 @@ def top1_disagreement(output: Array, expected: Array, scale: Array | None = None
     axes = [axis for axis, size in enumerate(expected.shape) if size > 1 and (axis or expected.ndim == 1)]
     if not axes:
         return float(np.mean(scaled_differences(output, expected, scale) > _OTHER_DECISION))
-    differs = np.argmax(output, axis=axes[-1]) != np.argmax(expected, axis=axes[-1])
-    return float(np.mean(differs | np.isnan(output).any(axis=axes[-1])))
+    missing = np.isnan(output) != np.isnan(expected)
+    own, right = (np.where(np.isnan(each), -np.inf, each) for each in (output, expected))
+    differs = np.argmax(own, axis=axes[-1]) != np.argmax(right, axis=axes[-1])
+    return float(np.mean(differs | missing.any(axis=axes[-1])))
 
 
 def _relative(output: Array, expected: Array, scale: Array | None) -> float:

@@ -54,7 +54,7 @@ def disturb(model: ModelProto, seed: int) -> None:
 
     ONNX Runtime's own Sigmoid has no correct digit below 1e-7 (docs/accuracy.md).
     """
-    _expand_sigmoid(model)
+    expand_sigmoid(model)
     names = {node.input[index] for node in model.graph.node for index in _multiplied(node)}
     random = np.random.default_rng(seed)
     for tensor in model.graph.initializer:
@@ -89,8 +89,8 @@ def _changed(array: Array, random: np.random.Generator, least: float) -> Array:
     return changed
 
 
-def _expand_sigmoid(model: ModelProto) -> None:
-    """Write every Sigmoid as 1 / (1 + exp(-x)), whose relative error is that of exp."""
+def expand_sigmoid(model: ModelProto) -> None:
+    """Write every Sigmoid as 1 / (1 + exp(-x)), in place; its relative error is that of exp."""
     editor = GraphEditor(model.graph)
 
     def expanded(node: NodeProto) -> list[NodeProto] | None:

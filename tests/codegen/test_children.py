@@ -22,6 +22,7 @@ from sartor.dialect_passes.annotate import annotate
 from sartor.dialect_passes.split_layers import apply_choices
 from sartor.front_job import Front, run_front
 from sartor.recipe import unsplit_recipe
+from sartor.runtime.output_error import scales_of
 from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.tuning.measure_job import MeasureSettings
 from sartor.tuning.measurement import Status
@@ -51,7 +52,7 @@ def _check(front: Front, model: Path, names: set[str], layout: str, folder: Path
     files = NetFiles(folder / "net.vmfb", None)
     build_net(SplitNet(graph, chosen), front.weights, CPU, _manifest(front), files)
     outputs = OnnxRuntimeReference(model, threads=1)(front.samples)
-    example = Example(front.samples, outputs, [0.0] * len(outputs))
+    example = Example(front.samples, outputs, scales_of(outputs))
     settings = MeasureSettings("cpu", 1, 1e-4, rounds=1)
     (run,) = time_nets(NetTrial([files], (graph.inputs, graph.outputs), example, settings))
     assert run.status is Status.OK, run.message

@@ -42,23 +42,58 @@ def test_relative_is_of_the_worst_output() -> None:
 
 
 def test_cosine_distance() -> None:
-    x, y = np.array([3.0, 0.0]), np.array([0.0, 4.0])
-    assert cosine_distance([x], [y]) == pytest.approx(1.0)
-    assert cosine_distance([-x], [x]) == pytest.approx(2.0)
-    assert cosine_distance([x], [x + y]) == pytest.approx(1 - 3 / 5)
-    assert cosine_distance([1e200 * x], [1e-200 * x]) == pytest.approx(0.0)
-    assert cosine_distance([0 * x], [0 * x]) == 0.0
-    assert cosine_distance([0 * x], [x]) == 1.0
-    assert cosine_distance([np.array([np.nan, 1.0])], [x]) == math.inf
+    x, y = np.array([3.0, 0.0]), np.array([0.0, 3.0])
+    assert cosine_distance(y, x) == pytest.approx(1.0)
+    assert cosine_distance(-x, x) == pytest.approx(2.0)
+    assert cosine_distance(x, x + y) == pytest.approx(1 / 3)
+    assert cosine_distance(0 * x, 0 * x) == 0.0
+    assert cosine_distance(0 * x, x) == 1.0
+    assert cosine_distance(np.array([np.nan, 1.0]), x) == math.inf
+
+
+def test_cosine_distance_sees_scale() -> None:
+    x = np.array([3.0, -4.0, 5.0, 2.0])
+    assert cosine_distance(1000 * x, x) == pytest.approx(1.0, abs=0.01)
+    assert cosine_distance(x / 1000, x) == pytest.approx(1.0, abs=0.01)
+    assert cosine_distance(1e200 * x, 1e-200 * x) == pytest.approx(1.0)
+    assert cosine_distance(1.01 * x, x) == pytest.approx(0.01**2 / 2, rel=0.02)
+
+
+def test_cosine_distance_looks_past_what_is_not_finite_and_at_integers() -> None:
+    x = np.array([3.0, np.nan, 4.0, -np.inf])
+    assert cosine_distance(x, x) == 0.0
+    assert cosine_distance(np.where(np.isfinite(x), 0.0, x), x) == 1.0
+    assert cosine_distance(np.array([1, 2]), np.array([1, 2])) == 0.0
+    assert cosine_distance(np.array([0, 5]), np.array([5, 0])) == pytest.approx(1.0)
 
 
 def test_top1_is_the_share_of_rows_that_disagree() -> None:
     swapped = ROWS[:, [1, 0, 2]]
-    assert top1_disagreement([np.vstack([ROWS[:1], swapped[1:]])], [ROWS]) == 0.5
-    assert top1_disagreement([swapped], [ROWS]) == 1.0
-    assert top1_disagreement([ROWS * 3 + 1], [ROWS]) == 0.0
-    assert top1_disagreement([np.full_like(ROWS, np.nan)], [ROWS]) == 1.0
-    assert top1_disagreement([np.array([1, 2, 3, 4])], [np.array([1, 2, 3, 5])]) == 0.25
+    assert top1_disagreement(np.vstack([ROWS[:1], swapped[1:]]), ROWS) == 0.5
+    assert top1_disagreement(swapped, ROWS) == 1.0
+    assert top1_disagreement(ROWS * 3 + 1, ROWS) == 0.0
+    assert top1_disagreement(np.full_like(ROWS, np.nan), ROWS) == 1.0
+    assert top1_disagreement(np.array([1, 2, 3, 4]), np.array([1, 2, 3, 5])) == 0.25
+
+
+def test_top1_passes_over_axes_of_one_element() -> None:
+    images = ROWS.reshape(2, 3, 1, 1)
+    assert top1_disagreement(images, images) == 0.0
+    assert top1_disagreement(images[:, ::-1], images) == 0.5
+    assert top1_disagreement(ROWS[0, ::-1] * [1, 1, 20], ROWS[0]) == 1.0
+
+
+def test_top1_of_one_column_is_the_share_of_elements_that_are_far_off() -> None:
+    column = np.linspace(-1, 1, 10)[:, None]
+    assert top1_disagreement(column * 1.05, column) == 0.0
+    assert top1_disagreement(np.where(column > 0.5, 0, column), column) == pytest.approx(0.3)
+    assert top1_disagreement(-column, column) == 1.0
+
+
+def test_top1_compares_what_is_a_number() -> None:
+    holes = np.where(ROWS.max() == ROWS, np.nan, ROWS)
+    assert top1_disagreement(holes, holes) == 0.0
+    assert top1_disagreement(ROWS, holes) == 0.5
 
 
 def test_samples_are_averaged_where_that_means_something() -> None:

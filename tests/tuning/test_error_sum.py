@@ -24,7 +24,7 @@ def test_independent_errors_add_like_a_random_walk() -> None:
 def test_a_cosine_stands_for_a_relative_error() -> None:
     right = np.array([3.0, 4.0])
     off = right + np.array([4.0, -3.0]) * 1e-3
-    assert layer_error(COSINE, cosine_distance([off], [right])) == pytest.approx(1e-3, rel=1e-3)
+    assert layer_error(COSINE, cosine_distance(off, right)) == pytest.approx(1e-3, rel=1e-3)
     assert layer_error(RELATIVE, 1e-3) == 1e-3
     assert math.isinf(layer_error(COSINE, math.inf))
 
