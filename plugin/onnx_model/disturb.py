@@ -14,6 +14,7 @@ import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
 
 from sartor.onnx_model.graph import Array, GraphEditor
+from sartor.onnx_model.infer import infer_shapes
 from sartor.onnx_model.tensor_data import to_array
 from sartor.onnx_model.walk import nodes
 
@@ -91,6 +92,9 @@ def _changed(array: Array, random: np.random.Generator, least: float) -> Array:
 
 def expand_sigmoid(model: ModelProto) -> None:
     """Write every Sigmoid as 1 / (1 + exp(-x)), in place; its relative error is that of exp."""
+    if not any(each.op_type == "Sigmoid" for each in model.graph.node):
+        return
+    infer_shapes(model)
     editor = GraphEditor(model.graph)
 
     def expanded(node: NodeProto) -> list[NodeProto] | None:
