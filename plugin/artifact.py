@@ -61,6 +61,7 @@ class Artifact:
         pareto: the front, if one was asked for.
         measure: of the error.
         samples: on how many it was measured.
+        unchecked: outputs that say nothing on these, so that their error means nothing.
     """
 
     path: Path
@@ -71,6 +72,7 @@ class Artifact:
     pareto: PlanFront | None = None
     measure: ErrorMeasure = RELATIVE
     samples: int = 1
+    unchecked: tuple[str, ...] = ()
 
 
 def check_writable(path: Path) -> None:

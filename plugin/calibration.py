@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sartor.calibrating import calibrate as observed_ranges
 from sartor.codegen.layer import ValueRef
@@ -23,8 +23,11 @@ from sartor.tuning.calibration.methods import OBSERVERS
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 from sartor.tuning.calibration.ranges import Ranges
 from sartor.tuning.workers import WorkerPool
+from sartor.worker_calls import call
 
 _LOG = logging.getLogger(__name__)
+_UNCHECKED = "sartor.sample_choice:unchecked_outputs"
+_TIMEOUT = 900.0
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,7 @@ def calibrate(
         UsageError: if the samples do not fit the model, or cannot be read.
         CompileError: if the worker dies.
     """
-    samples = sample_set(front, config)
+    samples = _checked(sample_set(front, config), front, config, pool)
     if len(samples) > MOST_VERIFIED:
         _LOG.warning("errors are measured on the first %d of %d samples", MOST_VERIFIED, len(samples))
     wanted = tuple(each for each in config.precision.types if each in LOW_PRECISION) if dtypes is None else dtypes
@@ -74,6 +77,20 @@ def calibrate(
     tensors = layer_tensors(prepared_model(front.prepared), front.graph)
     forms = _forms(front, config, samples, tensors, pool, progress) if I8 in wanted else {}
     return Calibration(samples, tuple(wanted), tensors, forms, graph_ranges(front.graph, tensors, forms))
+
+
+def _checked(samples: SampleSet, front: Front, config: CompileConfig, pool: WorkerPool) -> SampleSet:
+    """The samples with what cannot be checked on them; of drawn ones the front end knows."""
+    if config.calibration is not None:
+        job = {"prepared": front.prepared, "source": samples.source}
+        samples = replace(samples, unchecked=call(pool, _UNCHECKED, job, "running the model on samples", _TIMEOUT))
+    for name in samples.unchecked:
+        _LOG.warning(
+            "output '%s' is not checked: on all samples it is constant, saturated or no number; "
+            "give samples of what the network will see with --calibration",
+            name,
+        )
+    return samples
 
 
 def _forms(

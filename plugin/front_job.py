@@ -29,13 +29,14 @@ from sartor.onnx_model.load import load_model
 from sartor.onnx_model.prepare import prepare
 from sartor.onnx_model.prepared import TensorInfo
 from sartor.onnx_model.quantised_values import take_out_quantisation
-from sartor.onnx_model.sampling import sample_inputs
+from sartor.onnx_model.sampling import USUAL, Style, sample_inputs
 from sartor.onnx_model.simplify import SimplifyProcess, simplify
 from sartor.runtime.device import open_device
 from sartor.runtime.device_array import from_view, upload
 from sartor.runtime.iree_runtime import Program
 from sartor.runtime.module import open_module
 from sartor.runtime.signature import Array, TensorSpec
+from sartor.sample_choice import choose_styles
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 from sartor.tuning.stored_arrays import StoredArrays
 
@@ -62,6 +63,8 @@ class Front:
         ranges: of values that may be quantised: those of a quantised model, and others if that was asked for.
         is_quantised: whether the model came with ranges.
         names: ONNX's names of values of the graph, as far as they have one.
+        styles: how samples are drawn; the first is that of ``samples``.
+        unchecked: outputs that say nothing on such samples.
     """
 
     path: Path
@@ -76,6 +79,8 @@ class Front:
     ranges: Mapping[ValueRef, QuantisedRange] = field(default_factory=dict)
     is_quantised: bool = False
     names: Mapping[ValueRef, str] = field(default_factory=dict)
+    styles: tuple[Style, ...] = (USUAL,)
+    unchecked: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -118,7 +123,7 @@ def _front(
 ) -> Front:
     with SimplifyProcess() as process:
         prepared = prepare(load_model(path), shapes, partial(simplify, process=process))
-    samples = sample_inputs(prepared.model, _SAMPLE_SEED)
+    samples, asked = sample_inputs(prepared.model, _SAMPLE_SEED), without_weights(prepared.model)
     named = take_out_quantisation(prepared.model)
     saving = saver.submit(_saved, serialised(prepared.model), directory)
     imported = import_model(prepared.model)
@@ -139,6 +144,9 @@ def _front(
         kept = StoredArrays.write(directory / "weights.bin", kept)
     names = dict(value_names(prepared.model, graph))
     saved, sha256 = saving.result()
+    chosen = choose_styles(asked, saved)
+    if chosen.styles[0] != USUAL:
+        samples = sample_inputs(asked, _SAMPLE_SEED, chosen.styles[0])
     return Front(
         path=path,
         graph=graph,
@@ -152,6 +160,8 @@ def _front(
         ranges={ref: named[name] for ref, name in names.items() if name in named},
         is_quantised=bool(named),
         names=names,
+        styles=chosen.styles,
+        unchecked=chosen.unchecked,
     )
 
 

@@ -108,7 +108,8 @@ def compile_model(model: Path, output: Path, config: CompileConfig, progress: Pr
         pareto = selector.pareto(refined.placed)
         refined, error = publish_best(refined, refiner, Publisher(builder, profiler.runner, output))
         shipped = _artifact(refined.plan, error, output, config)
-        return replace(shipped, pareto=pareto, samples=profiler.sample_count)
+        unchecked = calibration.samples.unchecked
+        return replace(shipped, pareto=pareto, samples=profiler.sample_count, unchecked=unchecked)
 
 
 def _compile_only(
@@ -154,7 +155,8 @@ def replay_plan(model: Path, plan: Plan, output: Path, config: CompileConfig, pr
         run = Publisher(builder, runner, output).publish(recipe)
         if run.status is not Status.OK:
             raise runner.bound.refusal([run])
-        return replace(_artifact(plan, run.error, output, config), samples=runner.verified_count)
+        shipped = _artifact(plan, run.error, output, config)
+        return replace(shipped, samples=runner.verified_count, unchecked=samples.unchecked)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sartor.config import CompileConfig, Precision
 from sartor.front_job import Front
-from sartor.onnx_model.sampling import sample_inputs
+from sartor.onnx_model.sampling import USUAL, Style, sample_inputs
 from sartor.probe_job import prepared_model
 from sartor.runtime.signature import Array
 from sartor.samples import HeldSamples, Samples, SampleSource
@@ -18,15 +18,24 @@ from sartor.tuning.net_signature import value_spec
 DRAWN = 8
 """How many samples are drawn for a lower precision where the user gives none."""
 
+# Of each style, where one is not enough.
+_EACH = 2
 _BLOCK = 1 << 20
 
 
 @dataclass(frozen=True)
 class DrawnSamples:
-    """Random inputs of a model, drawn where they are used."""
+    """Random inputs of a model, drawn where they are used.
+
+    Attributes:
+        prepared: the model.
+        count: how many.
+        styles: in which they are drawn, in turn.
+    """
 
     prepared: Path | bytes
     count: int
+    styles: tuple[Style, ...] = (USUAL,)
 
     def __len__(self) -> int:
         return self.count
@@ -34,8 +43,9 @@ class DrawnSamples:
     def since(self, start: int) -> Iterator[Mapping[str, Array]]:
         """The samples from number ``start`` on; the first is the front end's."""
         model = prepared_model(self.prepared)
-        for seed in range(start, self.count):
-            yield sample_inputs(model, seed)
+        for number in range(start, self.count):
+            seed, style = divmod(number, len(self.styles))
+            yield sample_inputs(model, seed, self.styles[style])
 
 
 @dataclass(frozen=True)
@@ -46,10 +56,12 @@ class SampleSet:
         source: where they come from.
         digest: what is found out with them holds for samples of the same digest; empty for what every compilation of
             the model has.
+        unchecked: outputs that cannot be checked on them, as they are constant or no numbers.
     """
 
     source: SampleSource
     digest: str
+    unchecked: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.source)
@@ -73,9 +85,14 @@ def sample_set(front: Front, config: CompileConfig) -> SampleSet:
     if config.calibration is not None:
         source = Samples.open(config.calibration, list(map(value_spec, front.graph.inputs)))
         return SampleSet(source, _digest(config.calibration))
-    if config.precision is Precision.F32:
-        return SampleSet(HeldSamples((front.samples,)), "")
-    return SampleSet(DrawnSamples(front.prepared, DRAWN), f"{DRAWN} drawn")
+    styles, unchecked = front.styles, front.unchecked
+    named = "" if styles == (USUAL,) else f" {styles}"
+    if config.precision is not Precision.F32:
+        return SampleSet(DrawnSamples(front.prepared, DRAWN, styles), f"{DRAWN} drawn{named}", unchecked)
+    if len(styles) == 1:
+        return SampleSet(HeldSamples((front.samples,)), named, unchecked)
+    count = _EACH * len(styles)
+    return SampleSet(DrawnSamples(front.prepared, count, styles), f"{count} drawn{named}", unchecked)
 
 
 def _digest(path: Path) -> str:

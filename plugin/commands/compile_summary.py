@@ -54,6 +54,7 @@ def summary(artifact: Artifact) -> dict[str, Any]:
         "relative_error": artifact.error if artifact.measure == RELATIVE else None,
         "error_measure": str(artifact.measure),
         "samples": artifact.samples,
+        "unchecked_outputs": list(artifact.unchecked),
         "pareto": front_json(artifact.pareto),
     }
 
@@ -91,6 +92,7 @@ def _facts(artifact: Artifact) -> list[tuple[str, str]]:
         ("memory", "" if plan.memory is None else show_size(plan.memory)),
         (f"{artifact.measure} error to ONNX Runtime", optional(artifact.error, "{:.2g}".format)),
         ("measured on samples", str(artifact.samples) if artifact.samples > 1 else ""),
+        ("not checked", "\n".join(artifact.unchecked)),
         ("file size", f"{artifact.size / 2**20:.2f} MiB"),
         ("weights", "" if artifact.weights is None else str(artifact.weights)),
     ]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
 
 import numpy as np
 from onnx import ModelProto, NodeProto, helper
@@ -22,12 +24,54 @@ _INDEXING = ("Gather", "GatherElements")
 _ONE_IN_TEN = 0.1
 
 
-def sample_inputs(model: ModelProto, seed: int) -> dict[str, Array]:
+class Indices(Enum):
+    """What integers are, within their bounds."""
+
+    RANDOM = "random"
+    ONES = "ones"
+    RISING = "rising"
+
+
+@dataclass(frozen=True)
+class Style:
+    """A way to draw inputs.
+
+    Attributes:
+        deviation: of normal floats.
+        limits: of uniform floats, instead.
+        indices: what integers are; with ones booleans are all true.
+    """
+
+    deviation: float = 1.0
+    limits: tuple[float, float] | None = None
+    indices: Indices = Indices.RANDOM
+
+    def floats(self, random: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        """Floats in this style."""
+        if self.limits is not None:
+            return random.uniform(*self.limits, shape)
+        return random.standard_normal(shape) * self.deviation
+
+
+USUAL = Style()
+"""What models are run on unless some output says nothing then."""
+
+OTHERS = (
+    Style(limits=(0.0, 1.0), indices=Indices.ONES),
+    Style(limits=(0.0, 255.0), indices=Indices.RISING),
+    Style(deviation=0.1, indices=Indices.RISING),
+    Style(deviation=10.0, indices=Indices.ONES),
+    Style(deviation=0.01),
+    Style(deviation=100.0),
+)
+
+
+def sample_inputs(model: ModelProto, seed: int, style: Style = USUAL) -> dict[str, Array]:
     """Random inputs by name, the same for the same seed.
 
     Floats are standard normal, or uniform over the representable range where they are quantised first. Integers stay
     inside the tables they index and the constants they are compared with; without such a bound they are 0 or 1, 8-bit
-    ones anything. Booleans are mostly true, as masks are.
+    ones anything. Booleans are mostly true, as masks are. Other styles than the usual one say what differs.
 
     Raises:
         UsageError: an input has a dimension that is not bound.
@@ -42,24 +86,37 @@ def sample_inputs(model: ModelProto, seed: int) -> dict[str, Array]:
             raise UsageError(f"input '{value.name}' has a free dimension; bind it with --shape {value.name}=...")
         dtype = helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
         random = np.random.default_rng([seed, zlib.crc32(value.name.encode())])
-        samples[value.name] = _sample(random, editor, value.name, shape, dtype)
+        samples[value.name] = _sample(random, editor, value.name, shape, dtype, style)
     return samples
 
 
 def _sample(
-    random: np.random.Generator, editor: GraphEditor, name: str, shape: tuple[int, ...], dtype: np.dtype[np.generic]
+    random: np.random.Generator,
+    editor: GraphEditor,
+    name: str,
+    shape: tuple[int, ...],
+    dtype: np.dtype[np.generic],
+    style: Style,
 ) -> Array:
     if dtype == np.bool_:
-        return random.random(shape) >= _ONE_IN_TEN
+        return random.random(shape) >= (0.0 if style.indices is Indices.ONES else _ONE_IN_TEN)
     if not np.issubdtype(dtype, np.integer):
         low, high = _quantised_range(editor, name)
-        if low < high:
+        if low < high and style == USUAL:
             return random.uniform(low, high, shape).astype(dtype)
-        return random.standard_normal(shape).astype(dtype)
+        return style.floats(random, shape).astype(dtype)
     if dtype.itemsize == 1:
         limits = np.iinfo(np.dtype(dtype.str))
         return random.integers(limits.min, limits.max, shape, dtype=np.dtype(dtype.str), endpoint=True)
-    return random.integers(0, _index_bound(editor, name), shape).astype(dtype)
+    return _indices(random, _index_bound(editor, name), shape, style.indices).astype(dtype)
+
+
+def _indices(random: np.random.Generator, bound: int, shape: tuple[int, ...], kind: Indices) -> Array:
+    if kind is Indices.ONES:
+        return np.full(shape, min(1, bound - 1))
+    if kind is Indices.RISING:
+        return np.broadcast_to(np.arange(shape[-1] if shape else 1) % bound, shape or (1,)).reshape(shape)
+    return random.integers(0, bound, shape)
 
 
 def _readers(editor: GraphEditor, name: str) -> Iterator[tuple[NodeProto, str]]:
