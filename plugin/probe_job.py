@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 from onnx import ModelProto, ValueInfoProto
 
+from sartor.expecting import Disturbed
 from sartor.onnx_model.graph import GraphEditor
 from sartor.onnx_model.rewrites.drop_unused import drop_unused
 from sartor.runtime.output_error import output_error
@@ -39,7 +40,9 @@ def probe_errors(
         device: as for ``Session``.
         threads: as for ``Session``.
     """
-    right = reference_tensors(prepared_model(prepared), {*fed.values(), *expected.values()}, feeds)
+    model = prepared_model(prepared)
+    right = reference_tensors(model, {*fed.values(), *expected.values()}, feeds)
+    scales = _scales(model, right, feeds)
     session = Session(files.module, device=device, threads=threads, parameters=files.parameters, huge_pages=False)
     with session:
         manifest = session.manifest
@@ -48,7 +51,18 @@ def probe_errors(
             name: passed(right[tensor], specs[name].numpy_dtype, specs[name].shape) for name, tensor in fed.items()
         }
         values = session.run(list(expected), {**feeds, **given})
-    return {name: tensor_error(value, right[expected[name]]) for name, value in zip(expected, values, strict=True)}
+    pairs = zip(expected.items(), values, strict=True)
+    return {name: tensor_error(value, right[tensor], scales.get(tensor)) for (name, tensor), value in pairs}
+
+
+def _scales(model: ModelProto, right: Mapping[str, Array], feeds: Mapping[str, Array]) -> dict[str, Array]:
+    """Scales of real tensors that are the model's outputs, as coarse as they are for lower precision."""
+    names = [each.name for each in model.graph.output if each.name in right]
+    if len(names) < len(model.graph.output):
+        return {}
+    disturbed, values = Disturbed(model, narrow=True), [right[name] for name in names]
+    found = zip(names, values, disturbed.scales(values, disturbed(feeds)), strict=True)
+    return {name: scale for name, value, scale in found if value.dtype.kind not in _INTEGERS}
 
 
 def prepared_model(prepared: Path | bytes) -> ModelProto:
@@ -86,14 +100,15 @@ def reference_tensors(
     return found | dict(zip(wanted, values, strict=True))
 
 
-def tensor_error(value: Array, right: Array) -> float:
+def tensor_error(value: Array, right: Array, scale: Array | None = None) -> float:
     """Relative error of a value inside a network: integers are numbers like others there, they may stand for reals.
 
-    The shape may be another, if the elements follow each other in the same order; 0 where there are none.
+    The shape may be another, if the elements follow each other in the same order; 0 where there are none. ``scale`` is
+    that of ``right``, by default without noise.
     """
     if right.dtype.kind in _INTEGERS:
         return tensor_error(passed(value, right.dtype, right.shape).astype(np.float64), right.astype(np.float64))
-    return output_error(value.reshape(right.shape), right)
+    return output_error(value.reshape(right.shape), right, scale=scale)
 
 
 def passed(array: Array, dtype: np.dtype[np.generic], shape: tuple[int | None, ...]) -> Array:

@@ -58,6 +58,10 @@ QUANTISED = Lenience(0.0, 2.0**6)
 """For quantised models, whose noise is that of single steps."""
 
 
+LAYER = Lenience(0.0, 0.0, 2.0**-6)
+"""For layers alone, whose noise is not known: a channel that ReLU lets through in one place is what is left of more."""
+
+
 @dataclass(frozen=True)
 class Noise:
     """What rounding moves outputs by.
@@ -103,7 +107,7 @@ def output_scale(reference: Array, noise: Array | None = None, draws: int = 1, l
         whole = part.whole(lenience)
         if ratio is None and not part.is_mask:
             ratio = min(lenience.part, whole / part.noise if part.noise else math.inf)
-        scales = np.where(inside, part.scales(whole, ratio or 0.0), scales)
+        scales = np.where(inside, part.scales(whole, ratio or 0.0, lenience.least), scales)
     return scales
 
 
@@ -227,17 +231,18 @@ class _Population:
         doubt = float(_doubt(np.array(np.count_nonzero(self.members)), 1, self.draws))
         return max(largest, lenience.whole * noise, (self.ratio or 0.0) * noise * doubt)
 
-    def scales(self, whole: float, ratio: float) -> FloatArray:
+    def scales(self, whole: float, ratio: float, share: float) -> FloatArray:
         """The least of the scales of all slices that an element lies in.
 
         Args:
             whole: the scale of all together.
             ratio: how many times its noise the scale of a slice is at least.
+            share: of ``whole`` that it is at least.
         """
         found = np.full(self.magnitudes.shape, whole)
         for kept in _kept_axes(self.magnitudes.shape):
             np.minimum(found, self._slices(kept, whole, ratio), out=found)
-        return found
+        return np.maximum(found, share * whole)
 
     def _slices(self, kept: tuple[int, ...], whole: float, ratio: float) -> FloatArray:
         """The scales of slices, one for each index along the kept axes, in a shape that broadcasts.

@@ -8,9 +8,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from sartor.runtime.output_error import scales_of
 from sartor.runtime.signature import Array
-from sartor.tuning.measure_job import ROUNDING, variant_error
+from sartor.tuning.checking import ROUNDING, layer_scales, variant_error
 
 F32 = 1e-3
 RANDOM = np.random.default_rng(0)
@@ -28,7 +27,7 @@ RIGHT = _layer(X, W)
 
 
 def _error(output: Array, dtype: str = "f32") -> float:
-    return variant_error([output], [RIGHT], scales_of([RIGHT]), dtype)
+    return variant_error([output], [RIGHT], dtype, layer_scales([RIGHT]))
 
 
 @pytest.mark.parametrize("channel", range(16))
@@ -57,4 +56,4 @@ def test_results_in_8_bits_are_on_one_grid() -> None:
     rounded = (np.rint(RIGHT / step) * step).astype(np.float32)
     assert _error(rounded, "i8") < ROUNDING["i8"]
     assert _error(rounded) > F32
-    assert variant_error([], [RIGHT], scales_of([RIGHT]), "i8") == math.inf
+    assert variant_error([], [RIGHT], "i8") == math.inf
