@@ -20,7 +20,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from sartor.codegen.source_digest import locate
-from sartor.runtime.reference import OnnxRuntimeReference, relative_error
+from sartor.runtime.output_error import relative_error
+from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.runtime.session import Session
 
 _COMPILE = "from sartor.cli import compile_main; compile_main()"

@@ -18,7 +18,8 @@ from sartor.config import CompileConfig
 from sartor.errors import CompileError
 from sartor.pipeline import compile_model, replay_plan
 from sartor.recipe import Recipe
-from sartor.runtime.reference import OnnxRuntimeReference, relative_error
+from sartor.runtime.output_error import relative_error
+from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.runtime.session import Session
 from sartor.tuning.measurement import Status
 from sartor.tuning.net_build_job import NetFiles
