@@ -242,7 +242,8 @@ class _Population:
         found = np.full(self.magnitudes.shape, whole)
         for kept in _kept_axes(self.magnitudes.shape):
             np.minimum(found, self._slices(kept, whole, ratio), out=found)
-        return np.maximum(found, share * whole)
+        np.maximum(found, share * whole, out=found)
+        return found
 
     def _slices(self, kept: tuple[int, ...], whole: float, ratio: float) -> FloatArray:
         """The scales of slices, one for each index along the kept axes, in a shape that broadcasts.

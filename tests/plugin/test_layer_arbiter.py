@@ -16,7 +16,7 @@ from sartor.codegen.layer import Layer
 from sartor.errors import UnsupportedModelError
 from sartor.front_job import Front, evaluate, run_front
 from sartor.layer_arbiter import LayerArbiter, cut_out
-from sartor.runtime.reference import output_error
+from sartor.runtime.output_error import output_error
 from sartor.tuning.unit import Unit
 from sartor.tuning.unit_data import UnitData
 from tests.tiny_models import MODELS, Builder
