@@ -31,7 +31,19 @@ def channel_scales(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         likely = open_ones[_are_whole(sample[open_ones], largest[open_ones], count)]
         steps[likely[_are_whole(rows[likely], largest[likely], count)]] = count
     is_exact = steps > 0
-    return (largest / np.where(is_exact, steps, _MOST)).astype(np.float32), is_exact
+    scales = (largest / np.where(is_exact, steps, _MOST)).astype(np.float32)
+    scales[is_exact] = _reproducing(rows[is_exact], scales[is_exact])
+    return scales, is_exact
+
+
+def _reproducing(rows: np.ndarray, scales: np.ndarray) -> np.ndarray:
+    """Of the scale of each channel and its neighbours in single precision the one whose products with whole numbers are
+    the weights: the largest weight was rounded, and so its quotient may be next to the scale that it was made by."""
+    numbers = np.rint(rows / scales[:, None]).astype(np.float32)
+    near = [scales, *(np.nextafter(scales, np.float32(end)) for end in (0, np.inf))]
+    wrong = [np.count_nonzero(numbers * each[:, None] != rows, axis=1) for each in near]
+    found: np.ndarray = np.take_along_axis(np.stack(near), np.argmin(wrong, axis=0)[None], axis=0)[0]
+    return found
 
 
 def _are_whole(rows: np.ndarray, largest: np.ndarray, count: int) -> np.ndarray:

@@ -69,6 +69,7 @@ class Implementation:
         kernel: what the body dispatches, written when it is needed; a body that has one is no longer lowered.
         needs: extensions of the CPU that the operating system has to grant, in LLVM's words.
         overwriting: the same with its result written over an activation; None where it has to lie elsewhere.
+        step: scale that the range of the result has to have; None where any will do.
     """
 
     body: str
@@ -78,6 +79,7 @@ class Implementation:
     kernel: KernelSource | None = None
     needs: tuple[str, ...] = ()
     overwriting: Overwriting | None = None
+    step: float | None = None
 
     @property
     def ranges(self) -> tuple[int | None, ...]:

@@ -15,7 +15,7 @@ from sartor.findings import Findings
 from sartor.front_job import Front
 from sartor.layer_tensors import LayerTensors, layer_tensors
 from sartor.net_runner import MOST_VERIFIED
-from sartor.probe_job import prepared_model
+from sartor.onnx_model.prepared import prepared_model
 from sartor.progress import Progress, silent
 from sartor.rounding import I8
 from sartor.sample_sets import SampleSet, sample_set

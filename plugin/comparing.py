@@ -16,8 +16,8 @@ from sartor.layer_errors import LayerComparison, Workshop
 from sartor.layer_tensors import layer_tensors
 from sartor.module_facts import module_manifest
 from sartor.onnx_model.graph import GraphEditor
+from sartor.onnx_model.prepared import prepared_model
 from sartor.pipeline import find_candidates, load_front, open_workspace
-from sartor.probe_job import prepared_model
 from sartor.progress import Progress, silent
 from sartor.ranging import quantised_by
 from sartor.recipe import precision_of, recipe_of_plan

@@ -51,7 +51,7 @@ class ErrorBound:
         # What the model's own types round off is known as a relative error only.
         if config.error_measure.kind is MeasureKind.RELATIVE:
             skeleton = ModelProto.FromString(front.skeleton)
-            usual = tolerance(skeleton, usual, is_quantised=front.is_quantised)
+            usual = tolerance(skeleton, usual, front.tie_spread)
         most = usual if config.precision is Precision.F32 else MOST_ROUNDED
         return cls(config.error_measure, usual if config.max_error is None else config.max_error, most)
 

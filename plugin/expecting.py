@@ -12,6 +12,7 @@ from onnx import ModelProto
 
 from sartor.errors import UnsupportedModelError, UsageError
 from sartor.onnx_model.disturb import disturb, disturbed_feeds, is_half, is_quantising
+from sartor.onnx_model.prepared import prepared_model
 from sartor.runtime.output_error import FULL, HALF, NARROW, QUANTISED, Lenience, Noise, scales_of
 from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.runtime.signature import Array
@@ -102,7 +103,7 @@ class Expectation:
         self.refused: list[str] = []
         self._reference = _first_loaded(models, threads, self.refused)
         self._disturbed = Disturbed(prepared, threads=threads, narrow=narrow)
-        self._sigmoids = sigmoid_outputs(_parsed(prepared))
+        self._sigmoids = sigmoid_outputs(prepared if isinstance(prepared, ModelProto) else prepared_model(prepared))
 
     def __call__(self, feeds: Mapping[str, Array]) -> Expected:
         """What is right for some inputs.
@@ -149,14 +150,7 @@ def _largest_change(right: Array, runs: Sequence[Array]) -> Array:
 
 def _copied(prepared: ModelProto | Path | bytes) -> ModelProto:
     if not isinstance(prepared, ModelProto):
-        return _parsed(prepared)
+        return prepared_model(prepared)
     copy = ModelProto()
     copy.CopyFrom(prepared)
     return copy
-
-
-def _parsed(prepared: ModelProto | Path | bytes) -> ModelProto:
-    if isinstance(prepared, ModelProto):
-        return prepared
-    model: ModelProto = ModelProto.FromString(prepared if isinstance(prepared, bytes) else prepared.read_bytes())
-    return model

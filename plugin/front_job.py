@@ -22,6 +22,7 @@ from sartor.dialect_passes.fuse_layers import find_fusions
 from sartor.dialect_passes.split_layers import find_childnets
 from sartor.errors import SartorError, UnsupportedModelError
 from sartor.layer_tensors import value_names
+from sartor.near_ties import rounds, tie_spread
 from sartor.onnx_import import import_model
 from sartor.onnx_model.held_data import holding, serialised
 from sartor.onnx_model.infer import without_weights
@@ -65,6 +66,7 @@ class Front:
         names: ONNX's names of values of the graph, as far as they have one.
         styles: how samples are drawn; the first is that of ``samples``.
         unchecked: outputs that say nothing on such samples.
+        tie_spread: relative error that numbers next to a tie make in a model that rounds to whole numbers.
     """
 
     path: Path
@@ -81,6 +83,7 @@ class Front:
     names: Mapping[ValueRef, str] = field(default_factory=dict)
     styles: tuple[Style, ...] = (USUAL,)
     unchecked: tuple[str, ...] = ()
+    tie_spread: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -122,7 +125,10 @@ def _front(
     saver: Executor,
 ) -> Front:
     with SimplifyProcess() as process:
-        prepared = prepare(load_model(path), shapes, partial(simplify, process=process))
+        loaded = load_model(path)
+        prepared = prepare(loaded, shapes, partial(simplify, process=process))
+    is_rounding = rounds(loaded)
+    del loaded
     samples, asked = sample_inputs(prepared.model, _SAMPLE_SEED), without_weights(prepared.model)
     named = take_out_quantisation(prepared.model)
     saving = saver.submit(_saved, serialised(prepared.model), directory)
@@ -147,6 +153,7 @@ def _front(
     chosen = choose_styles(asked, saved)
     if chosen.styles[0] != USUAL:
         samples = sample_inputs(asked, _SAMPLE_SEED, chosen.styles[0])
+    spread = tie_spread(path, saved) if is_rounding else 0.0
     return Front(
         path=path,
         graph=graph,
@@ -162,6 +169,7 @@ def _front(
         names=names,
         styles=chosen.styles,
         unchecked=chosen.unchecked,
+        tie_spread=spread,
     )
 
 

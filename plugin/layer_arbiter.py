@@ -17,8 +17,9 @@ from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto, helper
 from sartor.codegen.layer import TensorType
 from sartor.errors import UnsupportedModelError, UsageError
 from sartor.onnx_model.graph import GraphEditor
+from sartor.onnx_model.prepared import prepared_model
 from sartor.onnx_model.walk import names_read
-from sartor.probe_job import passed, prepared_model
+from sartor.probe_job import passed
 from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.runtime.signature import Array
 from sartor.tuning.stored_arrays import StoredArrays

@@ -8,6 +8,7 @@ from dataclasses import replace
 from sartor.codegen.layer import Layer, ValueRef
 from sartor.codegen.layouts import QUANTISED
 from sartor.codegen.packing import Packing
+from sartor.codegen.rounded_result import rounds
 from sartor.codegen.routine import Routine, Storing, Variant, dtype_of
 from sartor.codegen.routines import LOW_PRECISION, WHOLE_NUMBERS, routines_for
 from sartor.codegen.winograd import rounds_form
@@ -61,10 +62,15 @@ def permits(front: Front, config: CompileConfig) -> Permits:
         written = {front.ranges.get(each) for each in values.written(layer)} if None in code.ranges else set()
         if None in written or len(written) > 1 or not keeps_whole(layer, variant):
             return False
+        if code.step is not None and any(each is not None and each.scale != code.step for each in written):
+            return False
         if QUANTISED in config.precision.types:
             return True
         if variant.dtype == QUANTISED and rounds_form(variant.descriptor):
             # What it makes of whole numbers is rounded.
+            return False
+        if front.is_quantised and "winograd" in variant.descriptor and rounds(layer.task):
+            # It is a thousand times further from what the layer rounds, and would move that many more numbers.
             return False
         return all(is_exact(name, each) for name, each in zip(layer.weights, code.packings, strict=True))
 

@@ -10,6 +10,7 @@ from onnx import ModelProto, ValueInfoProto
 
 from sartor.expecting import Disturbed
 from sartor.onnx_model.graph import GraphEditor
+from sartor.onnx_model.prepared import prepared_model
 from sartor.onnx_model.rewrites.drop_unused import drop_unused
 from sartor.runtime.output_error import output_error
 from sartor.runtime.reference import OnnxRuntimeReference
@@ -63,12 +64,6 @@ def _scales(model: ModelProto, right: Mapping[str, Array], feeds: Mapping[str, A
     disturbed, values = Disturbed(model, narrow=True), [right[name] for name in names]
     found = zip(names, values, disturbed.scales(values, disturbed(feeds)), strict=True)
     return {name: scale for name, value, scale in found if value.dtype.kind not in _INTEGERS}
-
-
-def prepared_model(prepared: Path | bytes) -> ModelProto:
-    """The prepared model that a front end stored."""
-    model: ModelProto = ModelProto.FromString(prepared if isinstance(prepared, bytes) else prepared.read_bytes())
-    return model
 
 
 def reference_tensors(

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from sartor.config import CompileConfig, Precision
 from sartor.front_job import Front
+from sartor.onnx_model.prepared import prepared_model
 from sartor.onnx_model.sampling import USUAL, Style, sample_inputs
-from sartor.probe_job import prepared_model
 from sartor.runtime.signature import Array
 from sartor.samples import HeldSamples, Samples, SampleSource
 from sartor.tuning.net_signature import value_spec

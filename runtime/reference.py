@@ -30,8 +30,8 @@ _ORT_ERROR_ONLY = 3
 class OnnxRuntimeReference:
     """ONNX Runtime's CPU provider as a callable from feeds to outputs."""
 
-    def __init__(self, model: Path | bytes, *, threads: int | None = None) -> None:
-        """Load a model, all optimisations on; ``threads`` defaults to ONNX Runtime's choice.
+    def __init__(self, model: Path | bytes, *, threads: int | None = None, optimises: bool = True) -> None:
+        """Load a model, all optimisations on or off; ``threads`` defaults to ONNX Runtime's choice.
 
         Raises:
             UsageError: if ``threads`` is below 1.
@@ -40,7 +40,7 @@ class OnnxRuntimeReference:
         source = model if isinstance(model, bytes) else str(model)
         try:
             self._session = onnxruntime.InferenceSession(
-                source, _session_options(threads), providers=["CPUExecutionProvider"]
+                source, _session_options(threads, optimises=optimises), providers=["CPUExecutionProvider"]
             )
         except _ORT_ERRORS as error:
             raise UnsupportedModelError(f"ONNX Runtime cannot load the model: {_first_line(error)}") from None
@@ -59,13 +59,15 @@ class OnnxRuntimeReference:
             raise UsageError(f"ONNX Runtime cannot run the model: {_first_line(error)}") from None
 
 
-def _session_options(threads: int | None) -> Any:
+def _session_options(threads: int | None, *, optimises: bool = True) -> Any:
     if threads is not None and threads < 1:
         raise UsageError(f"ONNX Runtime needs at least 1 thread, but {threads} were asked for")
     options = onnxruntime.SessionOptions()
     options.log_severity_level = _ORT_ERROR_ONLY
     options.intra_op_num_threads = threads or 0
     options.inter_op_num_threads = 1
+    if not optimises:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     # Workers may spin within a run, as they do by default, but not on into the time of whoever runs next.
     options.add_session_config_entry("session.force_spinning_stop", "1")
     return options

@@ -20,6 +20,7 @@ from sartor.runtime.iree_runtime import NativeDevice, Program
 from sartor.runtime.output_error import LAYER, largest_error, output_scale, relative_error
 from sartor.runtime.signature import Array
 from sartor.tuning.measurement import Status
+from sartor.tuning.near_ties import without_near_ties
 from sartor.tuning.unit import Unit
 from sartor.tuning.unit_data import UnitData
 from sartor.tuning.variant_runner import VariantRunner
@@ -176,11 +177,7 @@ class Checker:
                 outputs = self._run(variant, data).outputs
             except DeviceError:
                 continue
-            near = (
-                each
-                for each in parties
-                if variant_error(outputs, each.outputs, variant.dtype) <= self._allowed(variant)
-            )
+            near = (each for each in parties if self._error(variant, outputs, each.outputs) <= self._allowed(variant))
             party = next(near, None)
             if party is None:
                 parties.append(party := _Agreeing(outputs))
@@ -207,7 +204,7 @@ class Checker:
             except DeviceError as error:
                 failures[variant.descriptor] = Failure(Status.CRASHED, str(error))
                 continue
-            error_value = variant_error(_without_ties(tried.outputs, reference, ties), reference, variant.dtype, scales)
+            error_value = self._error(variant, _without_ties(tried.outputs, reference, ties), reference, scales)
             if error_value <= self._allowed(variant):
                 tried.runner.error = error_value
                 runners[variant.descriptor] = tried.runner
@@ -220,6 +217,13 @@ class Checker:
     def _run(self, variant: Variant, data: UnitData) -> _Ran:
         runner = VariantRunner(self.unit, variant, self.programs[variant.descriptor], self.device, data)
         return _Ran(runner, runner.outputs())
+
+    def _error(
+        self, variant: Variant, outputs: Sequence[Array], reference: Sequence[Array], scales: Sequence[Array] = ()
+    ) -> float:
+        """How far a variant's results are from what they are compared with, but for numbers next to a tie."""
+        moved = without_near_ties(outputs, reference, self.unit.step, is_narrow=variant.dtype in ROUNDING)
+        return variant_error(moved, reference, variant.dtype, scales)
 
     def _allowed(self, variant: Variant) -> float:
         return allowed_error(variant, self.max_error)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from sartor.codegen.integer_ranges import integer_ranges
 from sartor.codegen.layer import Layer
+from sartor.codegen.rounded_result import steps_of
 from sartor.codegen.routine import Variant
 from sartor.codegen.task_facts import task_facts
 from sartor.codegen.variant_rounding import rounding_of
@@ -122,6 +123,7 @@ def tuned_units(graph: LayerGraph, variants: Mapping[str, tuple[Variant, ...]]) 
             variants=variants[key],
             facts=task_facts(task),
             integers=integer_ranges(task),
+            step=sum(steps_of(task)),
         )
         for key, task in graph.tasks().items()
         if not task.stages or len(variants[key]) > 1

@@ -31,6 +31,7 @@ class Unit:
         variants: candidate 0 first.
         facts: of the task, as ``task_facts`` writes them; empty for what is no layer.
         integers: which the activations, then the weights, may hold, as ``integer_ranges`` gives them; empty if any.
+        step: what a number next to a tie may move the results by; 0 where nothing is rounded.
     """
 
     key: str
@@ -40,6 +41,7 @@ class Unit:
     variants: tuple[Variant, ...]
     facts: str = ""
     integers: tuple[range | None, ...] = ()
+    step: float = 0.0
 
 
 @dataclass(frozen=True, order=True)

@@ -52,7 +52,8 @@ class UnitData:
         """Of everything that code asks for; the result's is that of candidate 0, or of an adapt's own input."""
         results = self.results or self.inputs
         return {
-            each: _range(*(results if each is None else self.inputs[each : each + 1])) for each in implementation.ranges
+            each: _range(*self.inputs[each : each + 1]) if each is not None else _result_range(results, implementation)
+            for each in implementation.ranges
         }
 
     def copies(self, packings: tuple[Packing, ...], device: NativeDevice) -> list[list[DeviceArray]]:
@@ -74,6 +75,15 @@ class UnitData:
 
     def _pack(self, packings: tuple[Packing, ...]) -> list[Array]:
         return [each.apply(array) for each, array in zip(packings, self.weights, strict=True)]
+
+
+def _result_range(results: list[Array], implementation: Implementation) -> QuantisedRange:
+    """By the step that the code takes for granted, if there is one: of such results no two are 256 steps apart."""
+    if implementation.step is None:
+        return _range(*results)
+    least = min(float(each.min(initial=0.0)) for each in results)
+    zero = -128 - round(least / implementation.step)
+    return QuantisedRange(implementation.step, min(max(zero, -128), 127), "int8")
 
 
 def _range(*arrays: Array) -> QuantisedRange:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from sartor.codegen.iree_compiler import arith, ir, llvm, memref, vector
 from sartor.codegen.kernels.control_flow import ControlFlow
 from sartor.codegen.kernels.index_arithmetic import Condition, Index
+from sartor.codegen.kernels.rounded_numbers import Known
 
 # Locality of LLVM's prefetch: 3 is the first level, 0 none.
 _SECOND_LEVEL = 2
@@ -22,14 +23,14 @@ _NARROW = (ir.BF16Type, ir.F16Type)
 
 
 class Scale(NamedTuple):
-    """What quantised numbers stand for, each in a vector: ``number * step + origin``, or ``real * inverse + zero``;
-    ``number`` alone is what is stored for zero."""
+    """What quantised numbers stand for, each in a vector: ``(number - zero) * step``, or ``real * inverse + zero``;
+    ``number`` alone is what is stored for zero. ``known`` is the step, if it is known beforehand."""
 
     step: ir.Value
-    origin: ir.Value
     inverse: ir.Value
     zero: ir.Value
     number: ir.Value
+    known: float | None
 
 
 class Assembler(ControlFlow):
@@ -40,6 +41,9 @@ class Assembler(ControlFlow):
         lanes: elements of a vector.
         features: extensions of the CPU's instruction set, in LLVM's words.
         is_rough: whether results are stored in so few bits that functions need not be right to more.
+
+    Attributes:
+        known: what is known of vectors.
     """
 
     def __init__(
@@ -48,6 +52,7 @@ class Assembler(ControlFlow):
         super().__init__(entry)
         self.lanes = lanes
         self.is_rough = is_rough
+        self.known = Known()
         self._features = features
         self._splats: dict[tuple[str, str], ir.Value] = {}
         self._scales: dict[ir.Value, Scale] = {}
@@ -62,12 +67,12 @@ class Assembler(ControlFlow):
         with ir.InsertionPoint.at_block_begin(self._entry):
             return arith.constant(kind, value)
 
-    def quantise(self, memory: ir.Value, numbers: ir.Value) -> None:
+    def quantise(self, memory: ir.Value, numbers: ir.Value, known: float | None = None) -> None:
         """Say what the numbers in ``memory`` stand for: scale, zero point and inverse of the scale, as they lie in
-        ``numbers``."""
+        ``numbers``; the scale may be ``known`` beforehand."""
         step, zero, inverse = (self.broadcast(numbers, index) for index in range(3))
         number = arith.fptosi(ir.IntegerType.get_signless(8), memref.load(numbers, [self.value(1)]))
-        self._scales[memory] = Scale(step, arith.negf(arith.mulf(zero, step)), inverse, zero, number)
+        self._scales[memory] = Scale(step, inverse, zero, number, known)
 
     def scale_of(self, memory: ir.Value) -> Scale:
         """What ``quantise`` said.
@@ -84,6 +89,8 @@ class Assembler(ControlFlow):
             kind = self.vector_type(attribute.type)
             with ir.InsertionPoint.at_block_begin(self._entry):
                 self._splats[key] = arith.constant(kind, ir.DenseElementsAttr.get_splat(kind, attribute))
+            if isinstance(attribute.type, ir.F32Type):
+                self.known.constants[self._splats[key]] = float(ir.FloatAttr(attribute).value)
         return self._splats[key]
 
     def vector_type(self, element: ir.Type) -> ir.VectorType:
@@ -184,11 +191,21 @@ class Assembler(ControlFlow):
         """Arithmetic is done in f32, whatever numbers are stored as."""
         kind = self.vector_type(ir.F32Type.get())
         if memory in self._scales:
-            numbers = arith.sitofp(kind, arith.extsi(self.vector_type(ir.IntegerType.get_signless(32)), value))
-            return vector.fma(numbers, self._scales[memory].step, self._scales[memory].origin)
+            return self.kept_rounded(arith.mulf(self.centred(memory, value), self._scales[memory].step))
         if isinstance(ir.VectorType(value.type).element_type, _NARROW):
             return arith.extf(kind, value)
         return value
+
+    def kept_rounded(self, product: ir.Value) -> ir.Value:
+        """A product of f32 that LLVM does not fuse with a sum: averages of whole numbers times a scale lie on ties,
+        where the last digit decides."""
+        fenced: ir.Value = llvm.call_intrinsic(product.type, "llvm.arithmetic.fence", [product], [], [])
+        return fenced
+
+    def centred(self, memory: ir.Value, value: ir.Value) -> ir.Value:
+        """Numbers of a quantised memory less what is stored for zero, in f32."""
+        words = arith.extsi(self.vector_type(ir.IntegerType.get_signless(32)), value)
+        return arith.subf(arith.sitofp(self.vector_type(ir.F32Type.get()), words), self._scales[memory].zero)
 
     def store(self, stored: ir.Value, memory: ir.Value, offset: Index, count: int) -> None:
         """Write the first ``count`` elements of a vector from ``offset`` on, rounded to what the memory holds."""
@@ -221,13 +238,20 @@ class Assembler(ControlFlow):
         return arith.truncf(kind, value)
 
     def _numbers(self, value: ir.Value, scale: Scale) -> ir.Value:
-        """Reals as quantised numbers, the nearest that there are: added to a large number, they are its last bits."""
-        real = ir.F32Type.get()
+        """Reals as quantised numbers, the nearest that there are: added to a large number, they are its last bits.
+
+        Of multiples that a pair has made, the whole numbers are at hand.
+        """
+        real, byte = ir.F32Type.get(), self.vector_type(ir.IntegerType.get_signless(8))
+        multiple = self.known.multiples.get(value)
+        if multiple is not None and self.known.constants[multiple.factor] == scale.known:
+            words = arith.fptosi(self.vector_type(ir.IntegerType.get_signless(32)), multiple.number)
+            return arith.addi(arith.trunci(byte, words), vector.broadcast(byte, scale.number))
         low, high, large = (self.splat(ir.FloatAttr.get(real, each)) for each in (*_LIMITS, _LARGE))
         found = vector.fma(value, scale.inverse, scale.zero)
         found = arith.minimumf(arith.maximumf(found, low), high)
         bits = arith.bitcast(self.vector_type(ir.IntegerType.get_signless(32)), arith.addf(found, large))
-        return arith.trunci(self.vector_type(ir.IntegerType.get_signless(8)), bits)
+        return arith.trunci(byte, bits)
 
     def _mask(self, count: int, present: Condition = True, size: int | None = None) -> ir.Value:
         size = size or self.lanes

@@ -133,9 +133,9 @@ class _TileWriter:
         of, asm = self._of, self._asm
         if of.meaning is None:
             return self._sums(tile, starts())
-        nothing = asm.splat(ir.IntegerAttr.get(ir.IntegerType.get_signless(32), 0))
-        sums = self._sums(tile, [nothing] * len(tile.spots(of.nest.lanes)))
-        return of.meaning.reals(asm, of.nest, (self._image, self._filters), tile, sums, starts())
+        memories = (self._image, self._filters)
+        sums = self._sums(tile, of.meaning.starts(asm, of.nest, memories, tile))
+        return of.meaning.reals(asm, of.nest, memories, tile, sums, starts())
 
     def _sums(self, tile: Tile, totals: list[ir.Value]) -> list[ir.Value]:
         of, asm, place = self._of, self._asm, tile.place

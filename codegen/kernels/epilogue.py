@@ -15,6 +15,7 @@ from sartor.codegen.iree_compiler import ir
 from sartor.codegen.kernels.access import Access
 from sartor.codegen.kernels.assembler import Assembler
 from sartor.codegen.kernels.index_arithmetic import Index
+from sartor.codegen.kernels.rounded_numbers import note
 from sartor.codegen.kernels.special_functions import erf, exp, quotient
 from sartor.codegen.operations import body_of, defining_op, indexing_maps
 
@@ -250,4 +251,6 @@ def _on_vectors(asm: Assembler, op: ir.Operation, operands: list[ir.Value]) -> i
         return _OWN[op.name](asm, *operands)
     attributes = {name: op.attributes[name] for name in op.attributes}
     kinds = [asm.vector_type(each.type) for each in op.results]
-    return ir.Operation.create(op.name, results=kinds, operands=operands, attributes=attributes).results[0]
+    result = ir.Operation.create(op.name, results=kinds, operands=operands, attributes=attributes).results[0]
+    note(asm, op.name, result, operands)
+    return result

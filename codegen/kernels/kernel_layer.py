@@ -14,6 +14,7 @@ from sartor.codegen.kernels.index_arithmetic import Index
 from sartor.codegen.layer import Task, TensorType
 from sartor.codegen.layouts import RANGE, physical_type, quantised
 from sartor.codegen.packing import Packing
+from sartor.codegen.rounded_result import step_of
 from sartor.codegen.routine import Implementation, Parameters, Rejected
 from sartor.codegen.source_digest import source_digest
 from sartor.codegen.target import Target
@@ -105,13 +106,21 @@ class KernelLayer:
         """Positions of what is quantised among the activations and, after them, the result."""
         return quantised((*self.inputs, self.output))
 
+    @property
+    def step(self) -> float | None:
+        """What the layer rounds its result to multiples of, if that is stored in 8 bits: the scale of its range."""
+        return step_of(self.task) if len(self.inputs) in self._quantised else None
+
     def write(self, asm: Assembler, memories: Sequence[ir.Value], group: tuple[Index, Index, Index]) -> None:
         """Emit one workgroup's code, over the buffers that the code knows: activations, weights, results."""
         given = len(self.inputs) + len(self.packings)
         ranges = memories[given : given + len(self._quantised)]
         rest = [*memories[:given], *memories[given + len(ranges) :]]
         for position, numbers in zip(self._quantised, ranges, strict=True):
-            asm.quantise(rest[position if position < len(self.inputs) else given], numbers)
+            if position < len(self.inputs):
+                asm.quantise(rest[position], numbers)
+            else:
+                asm.quantise(rest[given], numbers, self.step)
         self.code.write(asm, rest, group)
 
     @property
@@ -218,7 +227,8 @@ class OverwritingKernel:
             ValueError: if there is none.
         """
         layer = self.kernel.layer()
-        return Implementation(layer.body, layer.inputs, layer.output, layer.packings, self.kernel, layer.needs)
+        parts = layer.body, layer.inputs, layer.output, layer.packings
+        return Implementation(*parts, self.kernel, layer.needs, step=layer.step)
 
 
 def build_kernel(
@@ -233,4 +243,5 @@ def build_kernel(
     found, over = layer.overwriting, None
     if found is not None and found.tied is not None:
         over = OverwritingKernel(found.tied, replace(kernel, overwrites=True))
-    return Implementation(layer.body, layer.inputs, layer.output, layer.packings, kernel, layer.needs, over)
+    parts = layer.body, layer.inputs, layer.output, layer.packings
+    return Implementation(*parts, kernel, layer.needs, over, layer.step)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from sartor.codegen.iree_compiler import arith, ir, llvm, vector
 from sartor.codegen.kernels.assembler import Assembler
+from sartor.codegen.kernels.rounded_numbers import divided
 
 # erf(x) = x P(x^2) / Q(x^2) for |x| <= 4, beyond which it is one to f32. Fitted to relative error by iteratively
 # reweighted least squares (Sanathanan and Koerner, 1963) on Chebyshev nodes; 5e-7 at most in f32, lowest power first.
@@ -89,8 +90,11 @@ def exp(asm: Assembler, argument: ir.Value) -> ir.Value:
 
 
 def quotient(asm: Assembler, dividend: ir.Value, divisor: ir.Value) -> ir.Value:
-    """The quotient of two vectors of f32; where results are rough, by a reciprocal of 14 bits if the CPU has one, as a
-    division of 16 numbers keeps its port busy for as many cycles."""
+    """The quotient of two vectors of f32, by a constant without a division; where results are rough, by a reciprocal of
+    14 bits if the CPU has one, as a division of 16 numbers keeps its port busy for as many cycles."""
+    known = divided(asm, dividend, divisor)
+    if known is not None:
+        return known
     if not (asm.is_rough and asm.lanes == _LANES_OF_512 and asm.has("avx512f")):
         return arith.divf(dividend, divisor)
     every = asm.integer(-1, _LANES_OF_512)

@@ -7,17 +7,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from sartor.codegen.iree_compiler import arith, ir, vector
+from sartor.codegen.iree_compiler import arith, ir
 from sartor.codegen.kernels.assembler import Assembler
 from sartor.codegen.kernels.epilogue import Place, Spot
 from sartor.codegen.kernels.index_arithmetic import Condition, Index
 from sartor.codegen.kernels.matrix_unit import ROWS
 from sartor.codegen.kernels.nest import Panel
+from sartor.codegen.kernels.rounded_numbers import scaled
 
 if TYPE_CHECKING:
     from sartor.codegen.kernels.tile_contraction import TileContraction
 
 _FLOAT_BYTES = 4
+_WORD = 32
 # Vectors of 16 numbers, stored in two bytes each, in a line of the cache.
 _VECTORS_OF_LINE = 2
 
@@ -42,7 +44,7 @@ class Block:
 
 
 class Weight(NamedTuple):
-    """What a whole sum stands for: ``sum * factor + shift``, each in a vector of channels."""
+    """What a whole sum stands for: ``(sum + shift) * factor``, each in a vector of channels."""
 
     factor: ir.Value
     shift: ir.Value
@@ -120,12 +122,13 @@ class TileFinish:
         of, asm = self._of, self._asm
         filters, scale = self._memories[of.memories[1]], asm.scale_of(self._memories[of.memories[0]])
         start = asm.add(asm.mul(panel.index, of.panel), of.numbers)
-        found = []
+        words = asm.vector_type(ir.IntegerType.get_signless(_WORD))
+        shift, found = arith.fptosi(words, arith.negf(scale.zero)), []
         for each in range(panel.vectors):
             here = asm.add(start, each * of.lanes * _FLOAT_BYTES)
             step = asm.load_floats(filters, here)
             total = asm.load_floats(filters, asm.add(here, of.tiling.vectors * of.lanes * _FLOAT_BYTES))
-            found.append(Weight(arith.mulf(step, scale.step), arith.mulf(arith.mulf(step, total), scale.origin)))
+            found.append(Weight(arith.mulf(step, scale.step), arith.muli(arith.fptosi(words, total), shift)))
         return found
 
     def _totals(
@@ -140,8 +143,8 @@ class TileFinish:
             if weights is None:
                 found.append(asm.sum_of(total, start))
                 continue
-            whole = arith.sitofp(asm.vector_type(ir.F32Type.get()), total)
-            found.append(vector.fma(whole, weights[each].factor, asm.sum_of(weights[each].shift, start)))
+            whole = arith.sitofp(asm.vector_type(ir.F32Type.get()), arith.addi(total, weights[each].shift))
+            found.append(scaled(asm, whole, start, weights[each].factor))
         return found
 
     def _results(self, place: Place, totals: Sequence[ir.Value], counts: Sequence[int]) -> list[ir.Value]:

@@ -12,14 +12,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from sartor.codegen.iree_compiler import arith, ir, vector
+from sartor.codegen.iree_compiler import arith, ir
 from sartor.codegen.kernels.assembler import Assembler
 from sartor.codegen.kernels.index_arithmetic import Index
 from sartor.codegen.kernels.nest import Nest, Tile, touching_rows
+from sartor.codegen.kernels.rounded_numbers import scaled
 from sartor.codegen.kernels.tiles import TileRun
 
 _FLOAT_BYTES = 4
 _UNSIGNED = 128.0
+_WORD = 32
 
 
 class _Range(NamedTuple):
@@ -43,6 +45,26 @@ class WholeSums:
     panel: int
     taps: tuple[int, int] | None
 
+    def starts(self, asm: Assembler, nest: Nest, memories: tuple[ir.Value, ir.Value], tile: Tile) -> list[ir.Value]:
+        """Emit what the sums of a tile start from, so that what the image's numbers have too much is taken off.
+
+        Args:
+            asm: where the code goes.
+            nest: whose tile it is.
+            memories: the image and the filters.
+            tile: which tile.
+        """
+        words = asm.vector_type(ir.IntegerType.get_signless(_WORD))
+        unsigned = asm.splat(ir.FloatAttr.get(ir.F32Type.get(), -_UNSIGNED))
+        shift = arith.fptosi(words, arith.subf(unsigned, asm.scale_of(memories[0]).zero))
+        nothing = asm.splat(ir.IntegerAttr.get(words.element_type, 0))
+        table = _Table(self, asm, nest, memories[1], tile)
+        found = []
+        for spot in tile.spots(nest.lanes):
+            weight = table.sum(spot.line, spot.column, spot.vector)
+            found.append(nothing if weight is None else arith.muli(arith.fptosi(words, weight), shift))
+        return found
+
     def reals(
         self,
         asm: Assembler,
@@ -52,7 +74,7 @@ class WholeSums:
         sums: Sequence[ir.Value],
         starts: Sequence[ir.Value],
     ) -> list[ir.Value]:
-        """Emit what the sums of a tile stand for, added to what they start from.
+        """Emit what the sums of a tile stand for, added to what they start from in reals.
 
         Args:
             asm: where the code goes.
@@ -62,18 +84,13 @@ class WholeSums:
             sums: of whole numbers.
             starts: vectors of f32.
         """
-        scale = asm.scale_of(memories[0])
-        shift = vector.fma(scale.step, asm.splat(ir.FloatAttr.get(ir.F32Type.get(), -_UNSIGNED)), scale.origin)
-        table = _Table(self, asm, nest, memories[1], tile)
-        factors = [table.scale(each) for each in range(tile.panel.vectors)]
-        steps = [arith.mulf(each, scale.step) for each in factors]
-        shifts = [arith.mulf(each, shift) for each in factors]
+        table, step = _Table(self, asm, nest, memories[1], tile), asm.scale_of(memories[0]).step
+        factors = [arith.mulf(table.scale(each), step) for each in range(tile.panel.vectors)]
         found = []
         for spot, total, start in zip(tile.spots(nest.lanes), sums, starts, strict=True):
-            whole = arith.sitofp(start.type, total)
-            weight = table.sum(spot.line, spot.column, spot.vector)
-            value = start if weight is None else vector.fma(weight, shifts[spot.vector], start)
-            found.append(vector.fma(whole, steps[spot.vector], value))
+            # Pixels that start from the same share what is computed of it.
+            first = starts[spot.vector] if nest.epilogue.starts_alike else start
+            found.append(scaled(asm, arith.sitofp(start.type, total), first, factors[spot.vector]))
         return found
 
 

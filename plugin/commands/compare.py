@@ -26,13 +26,16 @@ from sartor.errors import SartorError
 from sartor.feeds import make_feeds, read_archive
 from sartor.layer_errors import FirstBeyond, LayerComparison, LayerError
 from sartor.module_facts import module_signature
+from sartor.near_ties import rounds
 from sartor.onnx_model.load import load_model
 from sartor.reference_job import ReferenceOutputs, run_reference
 from sartor.runtime.output_error import output_error
 from sartor.runtime.session import Session
-from sartor.runtime.signature import Array
+from sartor.runtime.signature import Array, Signature
+from sartor.spread_job import spread_in_worker
 from sartor.terminal import show_json, show_table, tuning_progress
 from sartor.tolerance import tolerance
+from sartor.tuning.workers import WorkerPool
 from sartor.worker_calls import open_pool
 
 
@@ -49,8 +52,8 @@ def compare(
     max_error: Annotated[
         float | None,
         typer.Option(
-            help="Relative error allowed, if the model's own types do not round off more. "
-            "(default: 0.01 for a module in lower precision, else 0.001)"
+            help="Relative error allowed. (default: 0.01 for a module in lower precision, else 0.001; more if the "
+            "model's own types round off more)"
         ),
     ] = None,
     layers: Annotated[
@@ -64,19 +67,18 @@ def compare(
     json: JsonOption = False,
 ) -> None:
     """Compare a module's outputs with ONNX Runtime's; exit code 1 if they differ too much."""
-    bound = usual_error(module) if max_error is None else check_error_bound(max_error)
+    usual = usual_error(module)
     if layers or bisect is not None:
         layered_manifest(module)
     signature = module_signature(module)
     model = load_model(existing_file(vs))
-    allowed = tolerance(model, bound)
     feeds = make_feeds(signature.inputs, {}) if inputs is None else read_archive(inputs)
     with Session(module, device=device, threads=threads) as session:
         outputs = session.run(None, feeds)
     named = dict(zip((spec.name for spec in signature.outputs), outputs, strict=True))
-    narrow = usual_error(module) > DEFAULT_MAX_ERROR
     with open_pool(1) as (pool, _):
-        right = run_reference(pool, (vs,), vs, feeds, threads=None, narrow=narrow)
+        right = run_reference(pool, (vs,), vs, feeds, threads=None, narrow=usual > DEFAULT_MAX_ERROR)
+        allowed = check_error_bound(max_error) if max_error is not None else _usual(usual, vs, model, signature, pool)
     errors = _output_errors(named, right, model)
     inside = _Inside()
     if layers or bisect is not None:
@@ -93,6 +95,14 @@ def compare(
         raise DifferentResultError(
             f"output '{worst}' has the relative error {errors[worst]:.2g}, {allowed:g} is allowed for this model"
         )
+
+
+def _usual(usual: float, file: Path, model: ModelProto, signature: Signature, pool: WorkerPool) -> float:
+    """What a module may err by that was compiled from a model in its own precision, or in a lower one."""
+    spread = 0.0
+    if rounds(model):
+        spread = spread_in_worker(pool, file, bound_shapes(model, signature))
+    return tolerance(model, usual, spread)
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,11 @@ def is_half(model: ModelProto) -> bool:
 
 def is_quantising(model: ModelProto) -> bool:
     """Whether values are rounded to 8 bits on the way."""
-    return any(node.op_type in _QUANTISING for node in nodes(model))
+    made = {name: node.op_type for node in model.graph.node for name in node.output}
+    return any(
+        node.op_type in _QUANTISING or (node.op_type == "Round" and made.get(node.input[0]) == "Div")
+        for node in nodes(model)
+    )
 
 
 def disturb(model: ModelProto, seed: int) -> None:

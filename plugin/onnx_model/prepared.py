@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -40,3 +41,9 @@ class PreparedModel:
     inputs: tuple[TensorInfo, ...]
     outputs: tuple[TensorInfo, ...]
     changes: tuple[Change, ...]
+
+
+def prepared_model(prepared: Path | bytes) -> ModelProto:
+    """The prepared model that a front end stored."""
+    model: ModelProto = ModelProto.FromString(prepared if isinstance(prepared, bytes) else prepared.read_bytes())
+    return model

@@ -1,9 +1,9 @@
 """Quantised models as float models whose values have known ranges.
 
-A pair of QuantizeLinear and DequantizeLinear says where in 8 bits a tensor lies. It becomes what it does besides
-rounding, a Clip to the numbers that can be represented, and the tensor's range is kept beside the model: code that
-stores the tensor in 8 bits by this range rounds as the pair does. Dequantised weights become float constants, from
-which packing finds the same whole numbers again.
+A pair of QuantizeLinear and DequantizeLinear says where in 8 bits a tensor lies. It becomes what ONNX defines it to
+compute, in floats: ``scale * clip(round(x / scale))``. The tensor's range is kept beside the model: its values are
+multiples of the scale, so that storing them in 8 bits by this range loses nothing. Dequantised weights become float
+constants, from which packing finds the same whole numbers again.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ _QUANTISED = frozenset({"ConvInteger", "DequantizeLinear", "MatMulInteger", "Qua
 _KEEPING = MOVING | {"Relu"}
 # Results lie between the smallest and the largest element of the operand.
 _AVERAGING = frozenset({"AveragePool", "GlobalAveragePool", "ReduceMean"})
+# Of a step: what is not as far beyond a range is rounded to its end.
+_LESS_THAN_HALF = 0.49
 _BOUNDS: Mapping[str, tuple[float, float]] = {
     "Relu": (0.0, np.inf),
     "Sigmoid": (0.0, 1.0),
@@ -95,7 +97,7 @@ class _Pairs:
             return []
         pair = self._pair(node)
         if pair is not None:
-            return self._clipped(node, pair)
+            return self._rounded(node, pair)
         if dequantises(node) and (own := fixed_range(node, self._editor)) is not None:
             self._ranges[node.output[0]] = own
         elif node.op_type in _KEEPING and not node.domain:
@@ -110,19 +112,17 @@ class _Pairs:
         same = all(dequantises(each) and fixed_range(each, self._editor) == own for each in readers)
         return own if readers and same else None
 
-    def _clipped(self, node: NodeProto, own: QuantisedRange) -> list[NodeProto]:
-        """What takes a pair's place."""
+    def _rounded(self, node: NodeProto, own: QuantisedRange) -> list[NodeProto]:
+        """What takes a pair's place; of numbers that are rounded to its range already nothing."""
         editor, results = self._editor, [each.output[0] for each in self._editor.consumers(node.output[0])]
         self._gone.update(results)
         given = [name for name in results if editor.is_output(name)]
         source = self._name(node.input[0])
-        if not given and (self._ranges.get(source) == own or self._is_within(node.input[0], own)):
-            self._ranges[source] = own
+        if not given and self._ranges.get(source) == own:
             self._renamed.update((name, source) for name in results)
             return []
         emit, target = Emitter(editor, node), given[0] if given else results[0]
-        low, high = (emit.like(each, node.input[0], "limit") for each in own.limits)
-        emit("Clip", node.input[0], low, high, output=target)
+        self._emit(emit, own, target)
         self._ranges[target] = own
         for name in results:
             if name != target and editor.is_output(name):
@@ -131,19 +131,38 @@ class _Pairs:
                 self._renamed[name] = target
         return emit.nodes
 
+    def _emit(self, emit: Emitter, own: QuantisedRange, target: str) -> None:
+        """Nodes that compute what a pair does. Its scale divides, as ONNX has it: to multiply by the reciprocal would
+        move what is next to a tie."""
+        source = emit.node.input[0]
+        scale = emit.like(own.scale, source, "scale")
+        number = emit("Round", emit("Div", self._unclipped(source, own), scale), part="round")
+        if not self._is_within(source, own):
+            low, high = (emit.like(each, source, "limit") for each in own.steps)
+            number = emit("Clip", number, low, high, part="saturate")
+        emit("Mul", number, scale, part="scale", output=target)
+
+    def _unclipped(self, source: str, own: QuantisedRange) -> str:
+        """What a Relu is of that a pair reads alone and repeats: a range that begins at zero."""
+        node = self._editor.producer(source)
+        is_repeated = node is not None and node.op_type == "Relu" and own.steps[0] == 0
+        if node is None or not is_repeated or self._editor.only_consumer(source) is None:
+            return source
+        return self._name(node.input[0])
+
     def _name(self, name: str) -> str:
         while name in self._renamed:
             name = self._renamed[name]
         return name
 
     def _is_within(self, name: str, own: QuantisedRange) -> bool:
-        """Whether only rounding is left of a pair, and nobody reads what is not rounded."""
+        """Whether saturation changes nothing."""
         node = self._editor.producer(name)
-        if node is None or self._editor.only_consumer(name) is None:
+        if node is None:
             return False
         low, high = self._bounds(node)
-        half = own.scale / 2
-        return low >= own.limits[0] - half and high <= own.limits[1] + half
+        beyond = _LESS_THAN_HALF * own.scale
+        return low >= own.limits[0] - beyond and high <= own.limits[1] + beyond
 
     def _bounds(self, node: NodeProto) -> tuple[float, float]:
         """Between what a node's results lie."""

@@ -27,6 +27,13 @@ def test_numbers_are_found_again(least: int, most: int) -> None:
     assert np.array_equal(found, numbers.reshape(24, -1))
 
 
+def test_scales_are_found_to_the_last_digit() -> None:
+    numbers, _ = _weights(-127, 127, (64, 27), seed=7)
+    numbers[:, 0] = 127
+    scales = np.random.default_rng(8).uniform(1e-4, 3e-2, 64).astype(np.float32)
+    assert np.array_equal(channel_scales((numbers * scales[:, None].astype(np.float64)).astype(np.float32))[0], scales)
+
+
 def test_other_weights_get_as_many_steps_below_zero_as_above() -> None:
     rows = np.random.default_rng(0).standard_normal((5, 200)).astype(np.float32)
     scales, is_exact = channel_scales(rows)

@@ -18,8 +18,8 @@ from sartor.errors import CompileError
 from sartor.front_job import Front
 from sartor.layer_errors import LayerComparison, LayerError, Workshop, nearest_before
 from sartor.layer_tensors import layer_tensors
+from sartor.onnx_model.prepared import prepared_model
 from sartor.pipeline import find_candidates
-from sartor.probe_job import prepared_model
 from sartor.probing import make_probe, needed_layers
 from sartor.recipe import Recipe, guessed_recipe, recipe_of_plan
 from sartor.tuning.workers import WorkerPool

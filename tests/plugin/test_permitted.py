@@ -25,7 +25,6 @@ from sartor.permitted import permits
 from sartor.pipeline import compile_model, find_candidates, replay_plan
 from sartor.progress import silent
 from sartor.recipe import guessed_recipe
-from sartor.runtime.output_error import relative_error
 from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.runtime.session import Session
 from sartor.tuning.calibration.quantised_range import QuantisedRange
@@ -201,9 +200,12 @@ def test_a_real_quantised_model_runs_in_8_bits(
     assert len(names) == 3
     with WorkerPool(1) as pool:
         (built,) = Builder(front, pool, tmp_path, host, silent).build([recipe])
-    reference = OnnxRuntimeReference(front.path, threads=1)
+    # Softmax is a step off where ONNX Runtime looks it up in a table.
+    reference = OnnxRuntimeReference(front.path, threads=1, optimises=False)
     with Session(built.files.module, threads=1) as session:
-        assert relative_error(session.run(None, front.samples), reference(front.samples)) < 5e-2
+        for seed in range(20):
+            feeds = sample_inputs(ModelProto.FromString(front.skeleton), seed)
+            np.testing.assert_array_equal(session.run(None, feeds)[0], reference(feeds)[0])
 
 
 def test_a_dynamic_network_in_8_bits_is_onnx_runtimes(front_of_model: FrontOfModel, tmp_path: Path) -> None:

@@ -56,8 +56,14 @@ class QuantisedRange:
     @property
     def limits(self) -> tuple[float, float]:
         """The smallest and largest real number that can be represented."""
+        least, most = self.steps
+        return least * self.scale, most * self.scale
+
+    @property
+    def steps(self) -> tuple[int, int]:
+        """The same in steps of the scale."""
         least, most = _LIMITS[self.dtype]
-        return (least - self.zero_point) * self.scale, (most - self.zero_point) * self.scale
+        return least - self.zero_point, most - self.zero_point
 
     @property
     def numbers(self) -> Array:

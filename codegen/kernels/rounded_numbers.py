@@ -1,0 +1,116 @@
+"""Arithmetic on what is quantised: what is known of vectors spares divisions and conversions, and changes no result.
+
+A pair of QuantizeLinear and DequantizeLinear is ``scale * clip(round(x / scale))``. Where x is a sum of whole numbers
+times a factor, the factor is divided instead, as ONNX Runtime's integer operators do. Where the result is stored in 8
+bits, the whole number is stored that the scale multiplies.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from sartor.codegen.iree_compiler import arith, ir, vector
+from sartor.codegen.iree_compiler import math as functions
+
+if TYPE_CHECKING:
+    from sartor.codegen.kernels.assembler import Assembler
+
+# Beyond these exponents a quotient's remainder may be subnormal, or the reciprocal infinite.
+_MOST_EXPONENT = 60
+_POWER_OF_TWO = 0.5
+# What single precision makes of a whole number by a product and a quotient is less far from it, relative to it.
+_DEVIATION = 2.0**-21
+
+
+class Scaled(NamedTuple):
+    """What a vector is the product of."""
+
+    number: ir.Value
+    factor: ir.Value
+
+
+@dataclass
+class Known:
+    """What is known of vectors of f32, by the vector.
+
+    Attributes:
+        constants: number that all elements are.
+        whole: those of whole numbers.
+        scaled: numbers and what they are multiplied by.
+        multiples: whole numbers and the constant that they are multiplied by.
+    """
+
+    constants: dict[ir.Value, float] = field(default_factory=dict)
+    whole: set[ir.Value] = field(default_factory=set)
+    scaled: dict[ir.Value, Scaled] = field(default_factory=dict)
+    multiples: dict[ir.Value, Scaled] = field(default_factory=dict)
+
+    def is_whole(self, value: ir.Value) -> bool:
+        """Whether all elements are whole numbers."""
+        return value in self.whole or (value in self.constants and self.constants[value].is_integer())
+
+
+def scaled(asm: Assembler, sums: ir.Value, start: ir.Value, factor: ir.Value) -> ir.Value:
+    """``sums * factor + start``, computed as ``(sums + start / factor) * factor``.
+
+    Where the start is a bias of whole numbers by the same factor it is that number again, as exact as the sums are.
+
+    Args:
+        asm: where code goes.
+        sums: whole numbers.
+        start: in the unit of the result.
+        factor: positive.
+    """
+    number = sums
+    if asm.known.constants.get(start) != 0.0:
+        number = arith.addf(sums, in_units(asm, start, factor))
+    found = arith.mulf(number, factor)
+    asm.known.scaled[found] = Scaled(number, factor)
+    return found
+
+
+def in_units(asm: Assembler, start: ir.Value, factor: ir.Value) -> ir.Value:
+    """A start divided by a factor, and the nearest whole number where it is one but for rounding."""
+    quotient = arith.divf(start, factor)
+    nearest = functions.roundeven(quotient)
+    distance = functions.absf(arith.subf(quotient, nearest))
+    allowed = arith.mulf(functions.absf(quotient), _splat(asm, _DEVIATION))
+    return arith.select(arith.cmpf(arith.CmpFPredicate.OLE, distance, allowed), nearest, quotient)
+
+
+def divided(asm: Assembler, dividend: ir.Value, divisor: ir.Value) -> ir.Value | None:
+    """The quotient by a constant without a division, None if there is no way.
+
+    A product by the reciprocal is corrected by its remainder, which gives the nearest number (Markstein, Computation of
+    elementary functions on the IBM RISC System/6000 processor, 1990, theorem 8.4); infinities have no remainder.
+    """
+    known, number = asm.known, asm.known.constants.get(divisor)
+    if number is None or number <= 0.0 or abs(math.frexp(number)[1]) > _MOST_EXPONENT:
+        return None
+    if dividend in known.scaled:
+        of = known.scaled[dividend]
+        return arith.mulf(of.number, divided(asm, of.factor, divisor))
+    reciprocal = _splat(asm, 1.0 / number)
+    first = arith.mulf(dividend, reciprocal)
+    if math.frexp(number)[0] == _POWER_OF_TWO:
+        return first
+    rest = vector.fma(arith.negf(first), divisor, dividend)
+    exact = vector.fma(rest, reciprocal, first)
+    return arith.select(arith.cmpf(arith.CmpFPredicate.UNO, exact, exact), first, exact)
+
+
+def note(asm: Assembler, name: str, result: ir.Value, operands: list[ir.Value]) -> None:
+    """Keep what is known of the result of an op on vectors."""
+    known = asm.known
+    if name == "math.roundeven" or (name == "arith.select" and all(known.is_whole(each) for each in operands[1:])):
+        known.whole.add(result)
+    elif name == "arith.mulf":
+        number, factor = operands
+        if number in known.whole and factor in known.constants:
+            known.multiples[result] = Scaled(number, factor)
+
+
+def _splat(asm: Assembler, value: float) -> ir.Value:
+    return asm.splat(ir.FloatAttr.get(ir.F32Type.get(), value))

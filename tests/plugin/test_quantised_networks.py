@@ -1,0 +1,165 @@
+"""Quantised networks as onnxruntime's tools write them: the same bits as ONNX Runtime, in floats and in integers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import ModelProto, helper
+
+from sartor.building import Builder
+from sartor.config import CompileConfig
+from sartor.front_job import Front, run_front
+from sartor.near_ties import tie_spread
+from sartor.onnx_model.quantised_values import take_out_quantisation
+from sartor.pipeline import find_candidates
+from sartor.progress import silent
+from sartor.recipe import Recipe, guessed_recipe
+from sartor.runtime.reference import OnnxRuntimeReference
+from sartor.runtime.session import Session
+from sartor.tuning.pin import Pin
+from sartor.tuning.workers import WorkerPool
+from tests.plugin.onnx_model.builders import FLOAT, Array, model, node, run
+from tests.plugin.onnx_model.conftest import Prepare, prepare_quickly  # noqa: F401 a fixture
+from tests.plugin.quantised_networks import CONVOLUTIONS, POOLINGS, Form, dynamic, forms, image, quantised
+
+SEEDS = range(100, 116)
+# In steps. Sums of up to 72 products in another order differ by less.
+NEAR = 2.0**-12
+BY_CHANNEL = Form("qdq", "int8", "int8", by_channel=True, symmetric=False, reduced=True)
+BY_TENSOR = Form("qoperator", "uint8", "int8", by_channel=False, symmetric=False, reduced=True)
+INTEGER = dict.fromkeys((*CONVOLUTIONS, *POOLINGS, "product"), "cpu:i8/*")
+
+
+def _prepared(path: Path, prepare: Prepare) -> ModelProto:
+    prepared = prepare(onnx.load(path)).model
+    take_out_quantisation(prepared)
+    return prepared
+
+
+def _ties(prepared: ModelProto, feeds: dict[str, Array]) -> int:
+    """How many numbers are next to a tie when they are rounded."""
+    shown = ModelProto()
+    shown.CopyFrom(prepared)
+    rounded = [each.input[0] for each in shown.graph.node if each.op_type == "Round"]
+    assert rounded
+    shown.graph.output.extend(helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in rounded)
+    values = run(shown, feeds)
+    quotients = np.concatenate([values[name].ravel().astype(np.float64) for name in rounded])
+    return int(np.count_nonzero(np.abs(quotients - np.floor(quotients) - 0.5) < NEAR))
+
+
+@pytest.mark.parametrize("form", list(forms()), ids=str)
+def test_prepared_models_compute_what_onnx_defines(form: Form, tmp_path: Path, prepare_quickly: Prepare) -> None:  # noqa: F811
+    path = quantised(form, tmp_path)
+    built, prepared = onnx.load(path), _prepared(path, prepare_quickly)
+    for seed in SEEDS:
+        feeds = {"x": image(seed)}
+        np.testing.assert_array_equal(run(prepared, feeds)["y"], run(built, feeds)["y"])
+
+
+def test_a_pair_that_is_lost_is_seen(tmp_path: Path, prepare_quickly: Prepare) -> None:  # noqa: F811
+    path = quantised(BY_CHANNEL, tmp_path)
+    prepared = _prepared(path, prepare_quickly)
+    for index, each in enumerate(prepared.graph.node):
+        if each.op_type != "Round":
+            continue
+        faulty = ModelProto()
+        faulty.CopyFrom(prepared)
+        faulty.graph.node[index].op_type = "Identity"
+        right, found = run(onnx.load(path), {"x": image(0)})["y"], run(faulty, {"x": image(0)})["y"]
+        assert not np.array_equal(right, found), each.name
+
+
+def test_ties_move_outputs_by_few_steps(tmp_path: Path, prepare_quickly: Prepare) -> None:  # noqa: F811
+    path = quantised(BY_CHANNEL, tmp_path)
+    prepared = _prepared(path, prepare_quickly)
+    steps = {each.name: onnx.numpy_helper.to_array(each) for each in prepared.graph.initializer}
+    (scale,) = (steps[each.input[1]] for each in prepared.graph.node if "y" in each.output)
+    largest = max(float(np.abs(run(prepared, {"x": image(seed)})["y"]).max()) for seed in SEEDS)
+    assert 0 < tie_spread(path, prepared.SerializeToString()) < 4 * scale / largest
+
+
+def _built(path: Path, folder: Path, pins: dict[str, str]) -> tuple[Session, Recipe]:
+    """The network with the variants that are expected to be fastest, none of which was measured."""
+    front = run_front(path, {}, None)
+    assert isinstance(front, Front), front
+    listed = tuple(Pin(f"{name}*", routines) for name, routines in pins.items())
+    config = CompileConfig(threads=1, jobs=1, pins=listed)
+    recipe = guessed_recipe(front, find_candidates(front, config, everything=False).variants, config)
+    with WorkerPool(1) as pool:
+        (built,) = Builder(front, pool, folder, config, silent).build([recipe])
+    return Session(built.files.module, threads=1), recipe
+
+
+def _assert_equal(session: Session, path: Path, prepared: ModelProto) -> None:
+    """Outputs are ONNX Runtime's to the last bit, with its optimisations or without; only samples with a number next to
+    a tie may differ, and few of them do."""
+    references = [OnnxRuntimeReference(path, threads=1, optimises=each) for each in (True, False)]
+    differing: list[int] = []
+    for seed in SEEDS:
+        feeds = {"x": image(seed)}
+        (found,) = session.run(None, feeds)
+        if not any(np.array_equal(found, reference(feeds)[0]) for reference in references):
+            assert _ties(prepared, feeds) > 0, f"sample {seed} differs, and nothing in it is next to a tie"
+            differing.append(seed)
+    assert len(differing) <= len(SEEDS) // 4, differing
+
+
+CASES = [
+    (BY_CHANNEL, {"*": "cpu:f32/*.stock"}),
+    (BY_CHANNEL, INTEGER),
+    (BY_TENSOR, INTEGER),
+]
+
+
+@pytest.mark.parametrize(("form", "pins"), CASES, ids=["stock", "i8-qdq", "i8-qoperator"])
+def test_modules_give_the_bits_of_onnx_runtime(
+    form: Form,
+    pins: dict[str, str],
+    tmp_path: Path,
+    prepare_quickly: Prepare,  # noqa: F811
+) -> None:
+    path = quantised(form, tmp_path)
+    prepared = _prepared(path, prepare_quickly)
+    session, recipe = _built(path, tmp_path, pins)
+    if pins is INTEGER:
+        assert sum(each.dtype == "i8" for each in recipe.variants.values()) >= len(INTEGER)
+    _assert_equal(session, path, prepared)
+
+
+def test_ranges_of_run_time_give_whole_numbers_of_onnx_runtime(tmp_path: Path, prepare_quickly: Prepare) -> None:  # noqa: F811
+    path = dynamic(tmp_path, by_channel=True)
+    prepared = _prepared(path, prepare_quickly)
+    session, _ = _built(path, tmp_path, {})
+    for seed in SEEDS:
+        feeds = {"x": image(seed)}
+        (found,), (right,) = session.run(None, feeds), OnnxRuntimeReference(path, threads=1)(feeds)
+        # Scales are multiplied one after the other, which rounds otherwise than their product does.
+        close = np.abs(found - right).max() <= 1e-6 * np.abs(right).max()
+        assert close or _ties(prepared, feeds) > 0, f"sample {seed} differs, and nothing in it is next to a tie"
+
+
+def _weights_only(folder: Path, block: int) -> Path:
+    """A product by weights of 8 bits, with a scale for each column, or for each block of rows, and all else in f32."""
+    random = np.random.default_rng(0)
+    stored = random.integers(-127, 127, (32, 20), np.int8)
+    scales = random.uniform(0.01, 0.02, (32 // block, 20) if block else 20).astype(np.float32)
+    attributes = {"axis": 0, "block_size": block} if block else {"axis": 1}
+    nodes = [node("DequantizeLinear", ["w", "s"], ["d"], name="d", **attributes)]
+    nodes.append(node("MatMul", ["x", "d"], ["y"], name="product"))
+    path = folder / "weights.onnx"
+    onnx.save(model(nodes, [("x", (3, 32), FLOAT)], ["y"], {"w": stored, "s": scales}, opset=21), path)
+    return path
+
+
+@pytest.mark.parametrize("block", [0, 16])
+def test_weights_of_8_bits_alone_are_dequantised_exactly(block: int, tmp_path: Path, prepare_quickly: Prepare) -> None:  # noqa: F811
+    path = _weights_only(tmp_path, block)
+    prepared = prepare_quickly(onnx.load(path)).model
+    take_out_quantisation(prepared)
+    feeds = {"x": np.eye(3, 32, dtype=np.float32)}
+    assert [each.op_type for each in prepared.graph.node] == ["MatMul"]
+    np.testing.assert_array_equal(run(prepared, feeds)["y"], run(onnx.load(path), feeds)["y"])
