@@ -143,9 +143,9 @@ def copied_package(folder: Path) -> Path:
     for each in _FOLDERS:
         origin = locate(f"sartor.{each}")
         assert origin is not None
-        if not (tree / "plugin" / each).exists():
-            shutil.copytree(origin.parent, tree / each, ignore=shutil.ignore_patterns("__pycache__"))
-            (package / each).symlink_to(f"../../{each}")
+        shutil.rmtree(tree / "plugin" / each, ignore_errors=True)
+        shutil.copytree(origin.parent, tree / each, ignore=shutil.ignore_patterns("__pycache__"))
+        (package / each).symlink_to(f"../../{each}")
     for path in sorted((tree / "plugin").iterdir()):
         (package / path.name).symlink_to(f"../../plugin/{path.name}")
     return tree
