@@ -90,8 +90,7 @@ def _changed(array: Array, random: np.random.Generator, least: float) -> Array:
     share = max(float(np.finfo(array.dtype).eps) if standard else _EPS_BF16, least)
     # In the type of the weights, so that large ones take no more memory than they do.
     factors = (1.0 + share * random.uniform(-1.0, 1.0, min(array.size, _PERIOD))).astype(wide)
-    changed: Array = (array.astype(wide, copy=False) * np.resize(factors, array.shape)).astype(array.dtype)
-    return changed
+    return np.asarray(array.astype(wide, copy=False) * np.resize(factors, array.shape)).astype(array.dtype)
 
 
 def expand_sigmoid(model: ModelProto) -> None:

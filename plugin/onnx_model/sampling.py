@@ -86,7 +86,8 @@ def sample_inputs(model: ModelProto, seed: int, style: Style = USUAL) -> dict[st
             raise UsageError(f"input '{value.name}' has a free dimension; bind it with --shape {value.name}=...")
         dtype = helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
         random = np.random.default_rng([seed, zlib.crc32(value.name.encode())])
-        samples[value.name] = _sample(random, editor, value.name, shape, dtype, style)
+        # What numpy computes of arrays without dimensions is no array.
+        samples[value.name] = np.asarray(_sample(random, editor, value.name, shape, dtype, style))
     return samples
 
 

@@ -8,6 +8,8 @@ from onnx import TensorProto
 
 from sartor.errors import UsageError
 from sartor.onnx_model import sample_inputs
+from sartor.onnx_model.disturb import disturbed_feeds
+from sartor.onnx_model.sampling import OTHERS, USUAL
 from tests.plugin.onnx_model.builders import FLOAT, INT64, model, node, weights
 
 
@@ -60,3 +62,14 @@ def test_free_dimension() -> None:
     built = model([node("Relu", ["x"], ["y"])], [("x", ("n", 3), FLOAT)], ["y"])
     with pytest.raises(UsageError, match="free dimension"):
         sample_inputs(built, 0)
+
+
+@pytest.mark.parametrize("dtype", [TensorProto.FLOAT, TensorProto.BOOL, TensorProto.INT64, TensorProto.UINT8])
+def test_values_without_dimensions_are_arrays(dtype: int) -> None:
+    made = model([node("Identity", ["x"], ["y"])], [("x", (), dtype)], [("y", (), dtype)])
+    for style in (USUAL, *OTHERS):
+        (value,) = sample_inputs(made, 0, style).values()
+        assert isinstance(value, np.ndarray)
+        (moved,) = disturbed_feeds({"x": value}, 0, quantised=False).values()
+        assert isinstance(moved, np.ndarray)
+        assert (moved.shape, moved.dtype) == (value.shape, value.dtype) == ((), value.dtype)
