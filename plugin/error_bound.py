@@ -24,8 +24,10 @@ from sartor.tuning.selection.limits import Quantity
 MOST_ROUNDED = 0.5
 """Outputs that are further off have nothing to do with what is right, whatever their layers are rounded to."""
 
+THAT_RAN = " that was run"
+"""What a nearest limit is known of."""
+
 _ALLOW_MORE = "--max-error allows more, if that is acceptable"
-_THAT_RAN = " that was run"
 
 _Run = TypeVar("_Run", Measurement, NetRun)
 
@@ -79,6 +81,6 @@ class ErrorBound:
         errors = [run.error for run in runs if run.status is Status.WRONG_RESULT and run.error is not None]
         if errors and self.allowed < min(errors) <= self.explicable:
             least = min(errors)
-            return LimitError(unmet(Quantity.ERROR, self.allowed, least, _THAT_RAN), {Quantity.ERROR: least})
+            return LimitError(unmet(Quantity.ERROR, self.allowed, least, THAT_RAN), {Quantity.ERROR: least})
         said = runs[0].message if runs else "none ran"
         return CompileError(f"no plan is right: {said}; {_ALLOW_MORE}")

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sartor.codegen.source_digest import source_digest
+from sartor.tuning.measurement import reference_version
 from sartor.tuning.unit import digest
 from sartor.workspace import partial_file
 
@@ -53,4 +54,4 @@ class Findings:
             _LOG.warning("'%s' cannot be written (%s): what was calibrated is not kept", path, error.strerror)
 
     def _path(self, key: tuple[str, ...]) -> Path:
-        return self.directory / f"{digest(source_digest(*_JOBS), *key)}.json"
+        return self.directory / f"{digest(source_digest(*_JOBS), reference_version(), *key)}.json"

@@ -13,18 +13,19 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from sartor import front_job, verify_job
+from sartor import dispatch_job, front_job, verify_job
 from sartor.building import Builder
 from sartor.codegen.source_digest import source_digest
-from sartor.error_bound import ErrorBound
+from sartor.error_bound import THAT_RAN, ErrorBound
+from sartor.errors import DisturbedError
 from sartor.net_runner import NetRunner
 from sartor.recipe import Recipe
 from sartor.sample_sets import SampleSet
-from sartor.tuning import net_build_job, net_profile_job
+from sartor.tuning import in_place, net_build_job, net_profile_job
 from sartor.tuning.cost import Objective
 from sartor.tuning.hardware import host
 from sartor.tuning.in_place import InPlace, Symbols
-from sartor.tuning.measurement import Measurement, MeasurementKey, Status, runtime_key
+from sartor.tuning.measurement import Measurement, MeasurementKey, Status, reference_version, runtime_key
 from sartor.tuning.net_profile_job import NetRun
 from sartor.tuning.selection.infeasible import LimitError, amount, unmet
 from sartor.tuning.selection.limits import Quantity
@@ -34,9 +35,15 @@ from sartor.tuning.unit import digest, source_hash
 _UNSPLIT = "unsplit"
 # That much slower is more than networks differ from run to run.
 _FAR_BEHIND = 1.4
-_THAT_RAN = " that was run"
 # What the time and the error of a whole network follow from: its layers, how they are put together, run and compared.
-_JOBS = (front_job.__name__, net_build_job.__name__, net_profile_job.__name__, verify_job.__name__)
+_JOBS = (
+    dispatch_job.__name__,
+    front_job.__name__,
+    in_place.__name__,
+    net_build_job.__name__,
+    net_profile_job.__name__,
+    verify_job.__name__,
+)
 
 
 @dataclass(frozen=True)
@@ -76,6 +83,7 @@ class Profiler:
         self._config = builder.config
         self._bound = ErrorBound.of(builder.front, builder.config)
         self._runner = NetRunner(builder, samples, self._bound)
+        self._contradicted: dict[MeasurementKey, Measurement] = {}
 
     @property
     def runner(self) -> NetRunner:
@@ -117,7 +125,7 @@ class Profiler:
             UsageError: if the samples cannot be read, or the user's measure fails on them.
         """
         key = self._verified_key(recipe)
-        if self._runner.verifies and self._is_right(recipe) and key not in self._store.get_many([key]):
+        if self._runner.verifies and self._is_right(recipe) and self._stored(key) is None:
             (built,) = self._builder.build([recipe])
             run = self._runner.verify(built)
             self._store.put(Measurement(key, run.status, run.samples, error=run.error, message=run.message))
@@ -147,18 +155,34 @@ class Profiler:
     def run_of(self, recipe: Recipe) -> Measurement | None:
         """How a recipe ran, if it did, judged by this compilation's bound; its error is that on all samples, if it was
         verified."""
-        key, verified_key = self._key(recipe), self._verified_key(recipe)
-        found = self._store.get_many([key, verified_key])
-        run, verified = found.get(key), found.get(verified_key)
-        if run is None or (self._runner.verifies and verified is None):
+        key = self._key(recipe)
+        if key in self._contradicted:
+            return self._contradicted[key]
+        if not self._runner.verifies:
+            return self._stored(key)
+        run, verified = self._store.get(key), self._stored(self._verified_key(recipe))
+        if run is None or verified is None or run.status is not Status.OK:
             return run
-        if verified is not None and run.status is Status.OK:
-            run = replace(run, status=verified.status, error=verified.error, message=verified.message)
-        return self._bound.stored(run)
+        return replace(run, status=verified.status, error=verified.error, message=verified.message)
+
+    def _stored(self, key: MeasurementKey) -> Measurement | None:
+        """What the store says, judged; None if that has to be found out anew."""
+        found = self._store.get(key)
+        return None if found is None else self._bound.stored(found)
 
     def contradict(self, recipe: Recipe, run: NetRun) -> None:
-        """Replace what the store says of a recipe by a later run that went wrong."""
-        self._store.put(Measurement(self._key(recipe), run.status, error=run.error, message=run.message))
+        """Replace what the store says of a recipe by a later run that went wrong.
+
+        Raises:
+            DisturbedError: if what went wrong says nothing of the recipe.
+        """
+        keys = [self._key(recipe), *([self._verified_key(recipe)] if self._runner.verifies else [])]
+        found = [Measurement(key, run.status, error=run.error, message=run.message) for key in keys]
+        if found[0].is_transient:
+            raise DisturbedError(f"checking the module was disturbed: {run.message}; try again")
+        self._store.put_many(found)
+        # The store may be one that keeps nothing.
+        self._contradicted[found[0].key] = found[0]
 
     def in_place(self, recipes: Sequence[Recipe]) -> InPlace:
         """What the layers of split networks take in them, each alone among IREE's dispatches.
@@ -210,7 +234,7 @@ class Profiler:
         return MeasurementKey(
             task=f"net:{self._front.sha256[:16]}",
             variant=name,
-            source=digest(*codes, *ranges, self._runner.criterion, source_digest(*_JOBS)),
+            source=digest(*codes, *ranges, self._runner.criterion, source_digest(*_JOBS), reference_version()),
             hardware=host().key,
             threads=self._config.threads,
             runtime=runtime_key(),
@@ -293,7 +317,7 @@ class Profiler:
         if not least:
             message = f"the memory limit of {amount(Quantity.MEMORY, float(limit))} cannot be met by any plan"
             return LimitError(f"{message}, and what the unsplit model takes is not known on this device", {})
-        return LimitError(unmet(Quantity.MEMORY, limit, least, _THAT_RAN), {Quantity.MEMORY: least})
+        return LimitError(unmet(Quantity.MEMORY, limit, least, THAT_RAN), {Quantity.MEMORY: least})
 
 
 def _part(key: MeasurementKey, name: str) -> MeasurementKey:

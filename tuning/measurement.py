@@ -176,6 +176,12 @@ def _storable(text: str) -> str:
 
 
 @functools.cache
+def reference_version() -> str:
+    """The version of ONNX Runtime, which says what is right: errors against another one do not compare."""
+    return f"onnxruntime {metadata.version('onnxruntime')}"
+
+
+@functools.cache
 def runtime_key() -> str:
     """Versions that decide what a variant compiles to and how it is timed."""
     compiler = metadata.version("iree-base-compiler")

@@ -111,11 +111,15 @@ class SearchRun:
         return self.counts[unit.key] * min(times, default=ideal_seconds(unit.facts))
 
     def _end(self, unit: Unit) -> Measurement:
-        """What is stored when a task's search came to its end, under a key that changes with its candidates."""
+        """What is stored when a task's search came to its end.
+
+        Its key changes with the candidates, and with the bound that said which of them are right.
+        """
         first = unit.variants[0]
         key = self.tuner.key(unit, first.descriptor)
         sources = (self.tuner.key(unit, each.descriptor).source for each in unit.variants)
-        source = digest(*(f"{each.descriptor} {code}" for each, code in zip(unit.variants, sources, strict=True)))
+        codes = (f"{each.descriptor} {code}" for each, code in zip(unit.variants, sources, strict=True))
+        source = digest(str(self.tuner.max_error), *codes)
         return Measurement(replace(key, variant=f"{first.descriptor}{SEARCHED}", source=source), Status.OK, (1.0,))
 
     def guessed(self, known: Measured) -> Measured:

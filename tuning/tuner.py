@@ -16,7 +16,7 @@ from sartor.runtime.device import physical_cores
 from sartor.tuning.checking import Arbiter, allowed_error
 from sartor.tuning.compile_job import CompiledUnit, compile_unit
 from sartor.tuning.hardware import host
-from sartor.tuning.measure_job import MeasureSettings, VariantSamples
+from sartor.tuning.measure_job import MeasureSettings, VariantSamples, measure_unit
 from sartor.tuning.measurement import Measurement, MeasurementKey, Status, runtime_key
 from sartor.tuning.store import Store
 from sartor.tuning.unit import PROBE, Unit, digest, source_hash
@@ -24,6 +24,8 @@ from sartor.tuning.workers import JobResult, JobStatus, WorkerPool
 from sartor.workspace import workspace
 
 _LOG = logging.getLogger(__name__)
+# What a measurement follows from, apart from what the variant emits.
+_JOBS = (compile_unit.__module__, measure_unit.__module__)
 _COMPILE = "sartor.tuning.compile_job:compile_unit"
 _MEASURE = "sartor.tuning.measure_job:measure_unit"
 # With a deadline so many units at a time are compiled and measured: what is compiled and not measured is worth nothing.
@@ -94,12 +96,17 @@ class Tuner:
         return MeasurementKey(
             task=unit.key,
             variant=descriptor,
-            source=digest(source_hash(variant.implementation), source_digest(compile_unit.__module__)),
+            source=digest(source_hash(variant.implementation), source_digest(*_JOBS)),
             hardware=host().key,
             threads=self._settings.measure.threads,
             runtime=runtime_key(),
             backend=self._settings.target.key,
         )
+
+    @property
+    def max_error(self) -> float:
+        """How far results of variants may be from the right ones, where nothing is rounded to a narrower type."""
+        return self._settings.measure.max_error
 
     def known(self, units: Iterable[Unit]) -> dict[str, dict[str, Measurement]]:
         """Stored measurements, by unit key and descriptor, judged by what may differ in this compilation."""

@@ -12,10 +12,10 @@ import pytest
 from sartor import profiling
 from sartor.codegen.routines import ROUTINES
 from sartor.codegen.source_digest import digest_of_sources, import_closure, locate, source_digest
-from sartor.tuning import compile_job
+from sartor.tuning import tuner
 
 Locate = Callable[[str], Path | None]
-EMITTING = (compile_job.__name__,)
+EMITTING = tuner._JOBS
 NETS = profiling._JOBS
 
 
@@ -85,6 +85,7 @@ def test_what_networks_are_made_by_takes_part(module: str) -> None:
 def test_how_networks_are_run_and_judged_takes_part() -> None:
     found = import_closure(NETS, locate)
     assert {"sartor.runtime.session", "sartor.runtime.reference", "sartor.tuning.error_measures"} <= found.keys()
+    assert {"sartor.tuning.checking", "sartor.tuning.unit_data"} <= import_closure(EMITTING, locate).keys()
 
 
 def test_each_routine_has_its_own_source_and_not_that_of_others() -> None:

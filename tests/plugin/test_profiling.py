@@ -11,7 +11,7 @@ import pytest
 
 from sartor.building import Build, Builder
 from sartor.config import CompileConfig, Precision
-from sartor.errors import CompileError
+from sartor.errors import CompileError, DisturbedError
 from sartor.profiling import Profiler
 from sartor.recipe import Recipe
 from sartor.runtime.dispatch_statistics import Dispatch
@@ -19,6 +19,7 @@ from sartor.sample_sets import sample_set
 from sartor.tuning.in_place import Symbols
 from sartor.tuning.measurement import Measurement, Status
 from sartor.tuning.net_build_job import NetFiles
+from sartor.tuning.net_profile_job import NetRun
 from sartor.tuning.selection.limits import UNLIMITED
 from sartor.tuning.store import Store
 from tests.plugin.selecting_fakes import FakeTuner, FrontOf, by_type, selector, tables_of
@@ -137,3 +138,21 @@ def test_a_plan_that_does_not_compile_any_more_leaves_the_others(setting: Settin
     found = setting.profiler.in_place(setting.recipes)
     assert first_layer(setting.recipes[1]) in found.layers
     assert setting.runner.asked == [1]
+
+
+def test_what_a_published_file_showed_counts_even_where_nothing_is_kept(setting: Setting) -> None:
+    profiler, (recipe, other) = setting.profiler, setting.recipes
+    profiler.contradict(recipe, NetRun(Status.WRONG_RESULT, error=0.6, message="wrong"))
+    found = profiler.run_of(recipe)
+    assert found is not None
+    assert (found.status, found.error) == (Status.WRONG_RESULT, 0.6)
+    assert profiler.profile(setting.recipes).recipe is other
+
+
+def test_a_disturbed_check_is_no_verdict(setting: Setting) -> None:
+    recipe = setting.recipes[0]
+    with pytest.raises(DisturbedError, match="try again"):
+        setting.profiler.contradict(recipe, NetRun(Status.CRASHED, message="write: No space left on device"))
+    found = setting.profiler.run_of(recipe)
+    assert found is not None
+    assert found.status is Status.OK

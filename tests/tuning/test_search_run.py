@@ -174,3 +174,12 @@ def test_what_was_right_beside_a_wrong_candidate_0_is_measured_again(store: Stor
         first, *_, last = pool.measured[key]
         assert set(first) <= set(last) == set(found[key])
     assert all(len(rounds) == 1 for key, rounds in pool.measured.items() if key not in turned)
+
+
+def test_a_search_that_ended_under_another_bound_is_open_again(store: Store, tmp_path: Path) -> None:
+    run(store, RulePool(), tmp_path).measured()
+    lenient = replace(SETTINGS, measure=replace(SETTINGS.measure, max_error=0.1))
+    for settings, is_open in ((SETTINGS, False), (lenient, True)):
+        search = SearchRun(Tuner(store, RulePool(), settings, lambda *_: None), UNITS, COUNTS)
+        known = search.tuner.known(UNITS)
+        assert [search._is_open(unit, known) for unit in UNITS] == [is_open] * len(UNITS)
