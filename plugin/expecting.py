@@ -138,14 +138,17 @@ def _lenience(model: ModelProto, *, narrow: bool, quantised: bool) -> Lenience:
 
 
 def _largest_change(right: Array, runs: Sequence[Array]) -> Array:
-    """By element; 0 where a run has another shape, as results whose size depends on values may."""
-    if right.dtype.kind in "OSU":
+    """By element, from one run to another; 0 where runs have other shapes, as results whose size depends on values may.
+
+    The right output takes no part: a prepared model that computes something else would make what is wrong look like
+    noise.
+    """
+    alike = [each.astype(np.float64) for each in runs if each.shape == right.shape and right.dtype.kind not in "OSU"]
+    if not alike:
         return np.zeros(right.shape)
-    wide = right.astype(np.float64)
     with np.errstate(invalid="ignore"):
-        changes = [np.abs(each.astype(np.float64) - wide) for each in runs if each.shape == right.shape]
-    found: Array = np.max([np.nan_to_num(each, posinf=0.0) for each in changes], axis=0, initial=0.0)
-    return np.broadcast_to(found, right.shape)
+        found: Array = np.nan_to_num(np.max(alike, axis=0) - np.min(alike, axis=0), posinf=0.0)
+    return found
 
 
 def _copied(prepared: ModelProto | Path | bytes) -> ModelProto:
