@@ -6,8 +6,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from onnx import ModelProto
-
 from sartor.codegen.target import Target
 from sartor.config import DEFAULT_MAX_ERROR, CompileConfig
 from sartor.errors import UsageError
@@ -15,14 +13,13 @@ from sartor.front_job import Front
 from sartor.layer_errors import LayerComparison, Workshop
 from sartor.layer_tensors import layer_tensors
 from sartor.module_facts import module_manifest
-from sartor.onnx_model.graph import GraphEditor
 from sartor.onnx_model.prepared import prepared_model
 from sartor.pipeline import find_candidates, load_front, open_workspace
 from sartor.progress import Progress, silent
 from sartor.ranging import quantised_by
 from sartor.recipe import precision_of, recipe_of_plan
 from sartor.runtime.manifest import Manifest
-from sartor.runtime.signature import Array, Signature
+from sartor.runtime.signature import Array
 from sartor.tuning.plan import Plan
 
 
@@ -102,30 +99,6 @@ def open_comparison(
         shop = Workshop(pool, directory, config, device or kind, threads, progress)
         tensors = layer_tensors(prepared_model(front.prepared), recipe.graph)
         yield LayerComparison(front, recipe, tensors, feeds, shop)
-
-
-def bound_shapes(model: ModelProto, signature: Signature) -> dict[str, tuple[int, ...]]:
-    """Shapes that a module was compiled for, of those inputs of its model that leave a dimension open.
-
-    Raises:
-        UsageError: if the module has no such input.
-    """
-    compiled = {spec.name: tuple(size or 0 for size in spec.shape) for spec in signature.inputs}
-    editor = GraphEditor(model.graph)
-    free = [
-        each.name
-        for each in model.graph.input
-        if not editor.is_constant(each.name) and _is_free(editor.shape(each.name))
-    ]
-    for name in free:
-        if name not in compiled:
-            raise UsageError(f"the module has no input '{name}' as the model has; name the model it was compiled from")
-    return {name: compiled[name] for name in free}
-
-
-def _is_free(shape: tuple[int, ...] | None) -> bool:
-    """A size of 0 has to be asked for as well."""
-    return shape is None or 0 in shape
 
 
 def _check_same(front: Front, plan: Plan, module: Path) -> None:

@@ -101,6 +101,15 @@ def says_nothing(values: Sequence[Array]) -> bool:
     return distinct < _SATURATED or (is_real and distinct == _SATURATED < finite.size)
 
 
+def silent_outputs(outputs: Mapping[str, Array]) -> tuple[str, ...]:
+    """Outputs by name that say nothing on one sample; of a single number none knows whether it is always the same."""
+    return tuple(
+        name
+        for name, array in outputs.items()
+        if says_nothing([array]) and not (array.size == 1 and np.isfinite(array.astype(np.float64)).all())
+    )
+
+
 def dependent_outputs(model: ModelProto) -> set[str]:
     """Outputs that follow from some input; others are constants, and right to be."""
     editor = GraphEditor(model.graph)

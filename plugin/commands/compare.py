@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from onnx import ModelProto
 
 from sartor.commands.layer_error_table import first_json, layer_errors_json, show_first, show_layer_errors
 from sartor.commands.options import (
@@ -20,23 +20,20 @@ from sartor.commands.options import (
     check_error_bound,
     existing_file,
 )
-from sartor.comparing import bound_shapes, layered_manifest, open_comparison, usual_error
+from sartor.compare_job import Answer, Question, ask
+from sartor.comparing import layered_manifest, open_comparison, usual_error
 from sartor.config import DEFAULT_MAX_ERROR
 from sartor.errors import SartorError
 from sartor.feeds import make_feeds, read_archive
 from sartor.layer_errors import FirstBeyond, LayerComparison, LayerError
 from sartor.module_facts import module_signature
-from sartor.near_ties import rounds
-from sartor.onnx_model.load import load_model
-from sartor.reference_job import ReferenceOutputs, run_reference
 from sartor.runtime.output_error import output_error
 from sartor.runtime.session import Session
-from sartor.runtime.signature import Array, Signature
-from sartor.spread_job import spread_in_worker
+from sartor.runtime.signature import Array
 from sartor.terminal import show_json, show_table, tuning_progress
-from sartor.tolerance import tolerance
-from sartor.tuning.workers import WorkerPool
 from sartor.worker_calls import open_pool
+
+_LOG = logging.getLogger(__name__)
 
 
 class DifferentResultError(SartorError):
@@ -70,39 +67,42 @@ def compare(
     usual = usual_error(module)
     if layers or bisect is not None:
         layered_manifest(module)
-    signature = module_signature(module)
-    model = load_model(existing_file(vs))
+    bound = None if max_error is None else check_error_bound(max_error)
+    signature, file = module_signature(module), existing_file(vs)
     feeds = make_feeds(signature.inputs, {}) if inputs is None else read_archive(inputs)
     with Session(module, device=device, threads=threads) as session:
         outputs = session.run(None, feeds)
     named = dict(zip((spec.name for spec in signature.outputs), outputs, strict=True))
     with open_pool(1) as (pool, _):
-        right = run_reference(pool, (vs,), vs, feeds, threads=None, narrow=usual > DEFAULT_MAX_ERROR)
-        allowed = check_error_bound(max_error) if max_error is not None else _usual(usual, vs, model, signature, pool)
-    errors = _output_errors(named, right, model)
-    inside = _Inside()
+        right = ask(pool, Question(file, signature, feeds, usual, bound, narrow=usual > DEFAULT_MAX_ERROR))
+    _warn(right.unchecked)
+    errors, inside = _output_errors(named, right), _Inside()
     if layers or bisect is not None:
-        shapes = bound_shapes(model, signature)
-        del model
         with (
             tuning_progress() as progress,
-            open_comparison(module, vs, feeds, shapes, device=device, threads=threads, progress=progress) as comparison,
+            open_comparison(
+                module, file, feeds, right.shapes, device=device, threads=threads, progress=progress
+            ) as comparison,
         ):
             inside = _look_inside(comparison, layers, bisect)
-    (_show_json if json else _show_tables)(module, errors, allowed, inside)
+    if json:
+        _show_json(errors, right, inside)
+    else:
+        _show_tables(module, errors, right.allowed, inside)
     worst = max(errors, key=lambda name: errors[name], default=None)
-    if worst is not None and errors[worst] > allowed:
+    if worst is not None and errors[worst] > right.allowed:
         raise DifferentResultError(
-            f"output '{worst}' has the relative error {errors[worst]:.2g}, {allowed:g} is allowed for this model"
+            f"output '{worst}' has the relative error {errors[worst]:.2g}, {right.allowed:g} is allowed for this model"
         )
 
 
-def _usual(usual: float, file: Path, model: ModelProto, signature: Signature, pool: WorkerPool) -> float:
-    """What a module may err by that was compiled from a model in its own precision, or in a lower one."""
-    spread = 0.0
-    if rounds(model):
-        spread = spread_in_worker(pool, file, bound_shapes(model, signature))
-    return tolerance(model, usual, spread)
+def _warn(unchecked: Sequence[str]) -> None:
+    for name in unchecked:
+        _LOG.warning(
+            "output '%s' is not checked: on these inputs it is constant, saturated or no number; "
+            "give inputs of what the network will see with --inputs",
+            name,
+        )
 
 
 @dataclass(frozen=True)
@@ -119,23 +119,22 @@ def _look_inside(comparison: LayerComparison, layers: bool, bound: float | None)
     return _Inside(table) if bound is None else _Inside(table, bound, comparison.bisect(bound))
 
 
-def _output_errors(outputs: Mapping[str, Array], right: ReferenceOutputs, model: ModelProto) -> dict[str, float]:
+def _output_errors(outputs: Mapping[str, Array], right: Answer) -> dict[str, float]:
     """Errors by name; an output that the model does not have is infinitely wrong."""
-    names = [each.name for each in model.graph.output]
-    expected = dict(zip(names, zip(right.arrays, right.scales, strict=True), strict=True))
+    expected = dict(zip(right.names, zip(right.outputs, right.scales, strict=True), strict=True))
     return {
         name: output_error(output, expected[name][0], scale=expected[name][1]) if name in expected else math.inf
         for name, output in outputs.items()
     }
 
 
-def _show_json(module: Path, errors: Mapping[str, float], allowed: float, inside: _Inside) -> None:
+def _show_json(errors: Mapping[str, float], right: Answer, inside: _Inside) -> None:
     """Infinite errors are null in JSON, which has no word for them."""
     listed = [
-        {"name": name, "relative_error": error if math.isfinite(error) else None, "within": error <= allowed}
+        {"name": name, "relative_error": error if math.isfinite(error) else None, "within": error <= right.allowed}
         for name, error in errors.items()
     ]
-    data: dict[str, Any] = {"max_error": allowed, "outputs": listed}
+    data: dict[str, Any] = {"max_error": right.allowed, "outputs": listed, "unchecked_outputs": list(right.unchecked)}
     if inside.layers is not None:
         data["layers"] = layer_errors_json(inside.layers)
     if inside.first is not None:

@@ -16,12 +16,13 @@ from sartor.bisecting import Bisection
 from sartor.building import Builder
 from sartor.codegen.routines import ROUTINES
 from sartor.commands.layer_error_table import first_json, layer_errors_json
-from sartor.comparing import bound_shapes
+from sartor.compare_job import bound_shapes
 from sartor.config import CompileConfig
 from sartor.dialect_passes.annotate import annotate
 from sartor.errors import UsageError
 from sartor.front_job import Front
 from sartor.layer_errors import FirstBeyond, LayerError
+from sartor.module_facts import module_signature
 from sartor.progress import silent
 from sartor.recipe import guessed_recipe, unsplit_recipe
 from sartor.runtime.signature import Signature, TensorSpec
@@ -84,7 +85,26 @@ def test_tables_name_layers_nodes_and_routines(modules: Modules) -> None:
 
 def test_without_options_nothing_is_compiled(modules: Modules) -> None:
     data = parsed(call("sartor", "compare", modules.split, "--vs", modules.model, "--threads", 1, "--json"))
-    assert sorted(data) == ["max_error", "outputs"]
+    assert sorted(data) == ["max_error", "outputs", "unchecked_outputs"]
+
+
+def test_weights_may_lie_beside_the_model(modules: Modules, tmp_path: Path) -> None:
+    """ONNX finds them from the model's file alone, wherever the command is called."""
+    folder, elsewhere = tmp_path / "model", tmp_path / "elsewhere"
+    folder.mkdir()
+    elsewhere.mkdir()
+    path, wrong = folder / "net.onnx", folder / "wrong.onnx"
+    model = onnx.load(modules.model)
+    onnx.save(model, path, save_as_external_data=True, location="net.data", size_threshold=0)
+    model = onnx.load(modules.model)
+    _double_a_weight(model)
+    onnx.save(model, wrong, save_as_external_data=True, location="wrong.data", size_threshold=0)
+    assert sum(each.stat().st_size for each in folder.glob("*.data")) > 0
+    right = call("sartor", "compare", modules.split, "--vs", "../model/net.onnx", "--json", folder=elsewhere)
+    assert all(each["within"] for each in parsed(right)["outputs"])
+    result = call("sartor", "compare", modules.split, "--vs", wrong, folder=elsewhere)
+    assert result.returncode == 1, result.stderr
+    assert "has the relative error" in result.stderr
 
 
 @pytest.mark.parametrize("option", [["--layers"], ["--bisect", "1e-3"]])
@@ -95,11 +115,26 @@ def test_a_module_without_layers_is_refused(modules: Modules, option: list[str])
 
 def test_another_model_is_refused(modules: Modules, tmp_path: Path) -> None:
     other = onnx.load(modules.model)
-    weight = other.graph.initializer[0]
-    weight.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(weight) * np.float32(2), weight.name))
+    _double_a_weight(other)
     onnx.save(other, tmp_path / "other.onnx")
     result = call("sartor", "compare", modules.split, "--vs", tmp_path / "other.onnx", "--layers")
     assert_refused(result, 2, "other.onnx' is not the model that", "SHA-256")
+
+
+def _double_a_weight(model: onnx.ModelProto) -> None:
+    weight = model.graph.initializer[0]
+    weight.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(weight) * np.float32(2), weight.name))
+
+
+def test_what_says_nothing_is_named(modules: Modules, tmp_path: Path) -> None:
+    (shape,) = (spec.shape for spec in module_signature(modules.split).inputs)
+    np.savez(tmp_path / "none.npz", x=np.full(shape, np.nan, np.float32))
+    options = ["--vs", modules.model, "--inputs", tmp_path / "none.npz", "--json"]
+    result = call("sartor", "compare", modules.split, *options)
+    assert json.loads(result.stdout)["unchecked_outputs"] == ["y", "inner"]
+    assert "output 'y' is not checked" in result.stderr
+    usual = parsed(call("sartor", "compare", modules.split, "--vs", modules.model, "--json"))
+    assert usual["unchecked_outputs"] == []
 
 
 def test_a_negative_bound_is_refused(modules: Modules) -> None:
