@@ -48,14 +48,13 @@ class Disturbed:
     """
 
     def __init__(self, prepared: ModelProto | Path | bytes, *, threads: int | None = None, narrow: bool) -> None:
-        model = _copied(prepared)
+        model = prepared if isinstance(prepared, ModelProto) else prepared_model(prepared)
         self._quantised = is_quantising(model)
         self._lenience = _lenience(model, narrow=narrow, quantised=self._quantised)
         self._runs: list[OnnxRuntimeReference] = []
         try:
             for seed in range(_MODELS):
-                disturb(model, seed)
-                self._runs.append(OnnxRuntimeReference(model.SerializeToString(), threads=threads))
+                self._runs.append(OnnxRuntimeReference(_disturbed(model, seed), threads=threads))
         except UnsupportedModelError as error:
             _LOG.warning("what rounding does to the outputs is not known: %s", error)
 
@@ -157,9 +156,9 @@ def _largest_change(right: Array, runs: Sequence[Array]) -> Array:
         return np.asarray(np.nan_to_num(np.minimum(changes, _MOST_SPREADS * spread), posinf=0.0))
 
 
-def _copied(prepared: ModelProto | Path | bytes) -> ModelProto:
-    if not isinstance(prepared, ModelProto):
-        return prepared_model(prepared)
+def _disturbed(model: ModelProto, seed: int) -> bytes:
+    """A changed copy of a model, serialised; changed twice, weights would be off by two units."""
     copy = ModelProto()
-    copy.CopyFrom(prepared)
-    return copy
+    copy.CopyFrom(model)
+    disturb(copy, seed)
+    return copy.SerializeToString()
