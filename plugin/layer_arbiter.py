@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, EncodeError
 from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto, helper
+from onnx.checker import ValidationError
 
 from sartor.codegen.layer import TensorType
 from sartor.errors import UnsupportedModelError, UsageError
@@ -23,6 +24,18 @@ from sartor.probe_job import passed
 from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.runtime.signature import Array
 from sartor.tuning.stored_arrays import StoredArrays
+
+# What fails here is no fault of the variant that is measured. RuntimeError is what C++ raises that has no other name.
+_NO_RESULTS = (
+    DecodeError,
+    EncodeError,
+    MemoryError,
+    OSError,
+    RuntimeError,
+    UnsupportedModelError,
+    UsageError,
+    ValidationError,
+)
 
 
 @dataclass(frozen=True)
@@ -60,7 +73,7 @@ class LayerArbiter:
             cut_out(model, self.inputs, self.outputs)
             reference = OnnxRuntimeReference(model.SerializeToString(), threads=1)
             values = reference(_feeds(model.graph, inputs))
-        except (DecodeError, UnsupportedModelError, UsageError):
+        except _NO_RESULTS:
             return None
         if not all(np.isfinite(each).all() for each in values if each.dtype.kind == "f"):
             return None

@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from google.protobuf.message import EncodeError
+from onnx.checker import ValidationError
 
 from sartor.arbiters import LayerArbiters
 from sartor.codegen.integer_ranges import integer_ranges
@@ -107,6 +109,23 @@ def test_a_lost_model_or_results_without_end_say_nothing(stored: DirectoryFront,
     assert arbiter.results([np.full_like(each, np.inf) for each in inputs]) is None
     (tmp_path / "broken.onnx").write_bytes(b"no model")
     assert replace(arbiter, model=tmp_path / "broken.onnx").results(inputs) is None
+
+
+@pytest.mark.parametrize("error", [MemoryError(), ValidationError(), RuntimeError(), EncodeError()])
+def test_a_failure_of_onnx_is_not_the_variants(
+    error: Exception, stored: DirectoryFront, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    front = stored("residual")
+    arbiter = next(iter(arbiters(front).values()))
+    layer = next(each for each in front.graph.layers if each.name == arbiter.layer)
+    inputs = UnitData(unit_of(layer)).inputs
+    monkeypatch.setattr("sartor.layer_arbiter.OnnxRuntimeReference", fail)
+    assert arbiter.results(inputs) is None
+    arbiter.model.unlink()
+    assert arbiter.results(inputs) is None
 
 
 def test_what_depends_on_more_cannot_be_cut_out() -> None:
