@@ -111,46 +111,36 @@ def output_scale(reference: Array, noise: Array | None = None, draws: int = 1, l
     return scales
 
 
-def relative_error(
-    outputs: Sequence[Array],
-    reference: Sequence[Array],
-    *,
-    scales: Sequence[Array] = (),
-    integer_mismatch: float = 0.0,
-) -> float:
+def relative_error(outputs: Sequence[Array], reference: Sequence[Array], *, scales: Sequence[Array] = ()) -> float:
     """The largest ``output_error``; another number of outputs is an infinite error. ``scales`` as by ``scales_of``."""
     if len(outputs) != len(reference):
         return math.inf
     known: Sequence[Array | None] = scales or [None] * len(outputs)
     return max(
         (
-            output_error(output, right, scale=scale, integer_mismatch=integer_mismatch)
+            output_error(output, right, scale=scale)
             for output, right, scale in zip(outputs, reference, known, strict=True)
         ),
         default=0.0,
     )
 
 
-def output_error(
-    output: Array, reference: Array, *, scale: Array | None = None, integer_mismatch: float = 0.0
-) -> float:
+def output_error(output: Array, reference: Array, *, scale: Array | None = None) -> float:
     """The largest difference of an output, each divided by the scale of where it stands.
 
     Where the reference is zero throughout, the difference itself. NaN or an infinity in the same places
     counts as equal; anywhere else, as another shape, it is an infinite error. Integers, booleans and strings
-    are right (0) if at most the fraction ``integer_mismatch`` of them differs, otherwise infinitely wrong.
+    are right (0) if none differs, otherwise infinitely wrong.
 
     Args:
         output: of the module.
         reference: what is right.
         scale: as by ``output_scale``; None is that without noise.
-        integer_mismatch: share of integers that may differ.
     """
     if output.shape != reference.shape:
         return math.inf
     if reference.dtype.kind in _EXACT_KINDS:
-        differing = np.count_nonzero(output != reference)
-        return 0.0 if differing <= integer_mismatch * reference.size else math.inf
+        return 0.0 if np.array_equal(output, reference) else math.inf
     return float(np.max(scaled_differences(output, reference, scale), initial=0.0))
 
 

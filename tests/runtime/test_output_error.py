@@ -53,14 +53,12 @@ def test_small_floats_are_compared_widened(dtype: type) -> None:
     assert output_error(-large, large) == 2.0  # the difference itself overflows in 16 bits
 
 
-def test_integers_are_exact_but_for_a_stated_fraction() -> None:
+def test_integers_are_exact() -> None:
     reference = np.arange(100, dtype=np.int64)
     output = reference.copy()
     assert output_error(output, reference) == 0
-    output[:2] += 1
+    output[0] += 1
     assert output_error(output, reference) == INF
-    assert output_error(output, reference, integer_mismatch=0.02) == 0
-    assert output_error(output, reference, integer_mismatch=0.019) == INF
     assert output_error(np.array([True]), np.array([False])) == INF
 
 
