@@ -69,6 +69,7 @@ class NetRunner:
         self._is_relative = self._measure.kind is MeasureKind.RELATIVE
         # How coarse slices of outputs are looked at.
         self._narrow = builder.config.precision is not Precision.F32
+        self._told = False
 
     @property
     def bound(self) -> ErrorBound:
@@ -125,6 +126,7 @@ class NetRunner:
             job = {"check": check, "start": done, "seconds": _VERIFY_SECONDS}
             found += call(self._builder.pool, _VERIFY, job, step, _TIMEOUT)
         self._builder.progress(step, count, count)
+        self._tell(found.refused)
         return NetRun(Status.OK, found.seconds, self._measure.of_samples(found.errors))
 
     def begin(self) -> None:
@@ -232,9 +234,14 @@ class NetRunner:
         feeds, models = self._samples.first, (self._front.path, self._front.prepared)
         self._builder.progress("running ONNX Runtime", 0, 1)
         found = run_reference(self._builder.pool, models, models[-1], feeds, self._config.threads, narrow=self._narrow)
-        for reason in found.refused:
-            _LOG.warning("%s: %s; checked against the prepared model instead", self._front.path.name, reason)
+        self._tell(found.refused)
         return Example(feeds, found.arrays, found.scales)
+
+    def _tell(self, refused: Sequence[str]) -> None:
+        """Say once why it is not the user's file that modules are compared with."""
+        for reason in refused if not self._told else ():
+            _LOG.warning("%s: %s; checked against the prepared model instead", self._front.path.name, reason)
+        self._told = self._told or bool(refused)
 
     @property
     def _is_slow(self) -> bool:

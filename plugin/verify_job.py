@@ -52,13 +52,16 @@ class Verified:
     Attributes:
         errors: of the outputs.
         seconds: that one inference of the module took.
+        refused: why ONNX Runtime did not load the user's file, one sentence; empty if it did.
     """
 
     errors: tuple[float, ...] = ()
     seconds: tuple[float, ...] = ()
+    refused: tuple[str, ...] = ()
 
     def __add__(self, other: Verified) -> Verified:
-        return Verified(self.errors + other.errors, self.seconds + other.seconds)
+        refused = self.refused or other.refused
+        return Verified(self.errors + other.errors, self.seconds + other.seconds, refused)
 
 
 def verify(check: Check, start: int, seconds: float) -> Verified | Refusal:
@@ -73,7 +76,7 @@ def _verify(check: Check, start: int, deadline: float) -> Verified:
     expectation = Expectation(check.models, check.models[-1], threads=check.threads, narrow=check.narrow)
     device = open_device(check.device, check.threads if check.device == "cpu" else None)
     files, signature = check.files, net_signature(check.values)
-    found = Verified()
+    found = Verified(refused=tuple(expectation.refused))
     session = Session(files.module, device=device, signature=signature, parameters=files.parameters, huge_pages=False)
     with session:
         for feeds in check.samples.since(start):
