@@ -62,7 +62,7 @@ def calibrate(
         UsageError: if the samples do not fit the model, or cannot be read.
         CompileError: if the worker dies.
     """
-    samples = _checked(sample_set(front, config), front, config, pool)
+    samples = checked_samples(front, config, pool)
     if len(samples) > MOST_VERIFIED:
         _LOG.warning("errors are measured on the first %d of %d samples", MOST_VERIFIED, len(samples))
     wanted = tuple(each for each in config.precision.types if each in LOW_PRECISION) if dtypes is None else dtypes
@@ -79,8 +79,14 @@ def calibrate(
     return Calibration(samples, tuple(wanted), tensors, forms, graph_ranges(front.graph, tensors, forms))
 
 
-def _checked(samples: SampleSet, front: Front, config: CompileConfig, pool: WorkerPool) -> SampleSet:
-    """The samples with what cannot be checked on them; of drawn ones the front end knows."""
+def checked_samples(front: Front, config: CompileConfig, pool: WorkerPool) -> SampleSet:
+    """The samples with what cannot be checked on them, of which the user is told; of drawn ones the front end knows.
+
+    Raises:
+        UsageError: if the samples do not fit the model, or cannot be read.
+        CompileError: if the worker dies.
+    """
+    samples = sample_set(front, config)
     if config.calibration is not None:
         job = {"prepared": front.prepared, "source": samples.source}
         samples = replace(samples, unchecked=call(pool, _UNCHECKED, job, "running the model on samples", _TIMEOUT))

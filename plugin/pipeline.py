@@ -27,7 +27,7 @@ from pathlib import Path
 from sartor.arbiters import LayerArbiters
 from sartor.artifact import Artifact, check_writable
 from sartor.building import Builder
-from sartor.calibration import calibrate
+from sartor.calibration import calibrate, checked_samples
 from sartor.codegen.routines import FUSED_ROUTINES, LOW_PRECISION, routines_for
 from sartor.config import DEFAULT_MAX_ERROR, CompileConfig
 from sartor.dialect_passes.annotate import Candidates, annotate, annotated_module, never
@@ -44,7 +44,6 @@ from sartor.publishing import Publisher, publish_unchecked
 from sartor.ranging import quantised_by, with_children
 from sartor.recipe import Recipe, guessed_recipe, precision_of, recipe_of_plan, unsplit_recipe
 from sartor.refining import Refined, Refiner
-from sartor.sample_sets import sample_set
 from sartor.selecting import PlanSelector
 from sartor.sensitivities import Sensitivities
 from sartor.single_precision import single_precision_plans
@@ -144,7 +143,7 @@ def replay_plan(model: Path, plan: Plan, output: Path, config: CompileConfig, pr
     with open_workspace(config) as (pool, directory):
         front = load_front(model, config, pool, progress, directory)
         front = quantised_by(plan.ranges, front)
-        samples = sample_set(front, config)
+        samples = checked_samples(front, config, pool)
         recipe = recipe_of_plan(plan, front, find_candidates(front, config).variants, config)
         builder = Builder(front, pool, directory, config, progress)
         if not runs_here(config.target):

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 from sartor.artifact import Artifact
@@ -23,6 +24,7 @@ from sartor.tuning.pin import Pin
 from sartor.tuning.plan import Plan
 from sartor.tuning.search import Search
 from sartor.tuning.store import Store
+from tests.tiny_models import Builder
 
 FrontOf = Callable[[str], Front]
 ModelFile = Callable[[str], Path]
@@ -105,6 +107,30 @@ def test_a_replayed_module_is_checked(
     with pytest.raises(InfeasibleError, match=r"error limit of 0\.0 cannot be met: any plan that was run needs"):
         replay_plan(model_file(MODEL), artifact.plan, tmp_path / "net.vmfb", replace(config, max_error=0.0))
     assert not (tmp_path / "net.vmfb").exists()
+
+
+def test_who_replays_a_plan_is_told_what_is_not_checked_and_by_what(
+    config: CompileConfig, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """ONNX Runtime refuses names that are not unique, so that the prepared model stands in; of zeros all is zero."""
+    builder = Builder()
+    builder.op("Relu", "y", builder.op("MatMul", "product", "x", builder.weight(16, 8)))
+    named = builder.model([("x", (1, 16))], [("y", (1, 8))])
+    for each in named.graph.node:
+        each.name = "same"
+    onnx.save(named, tmp_path / "net.onnx")
+    np.save(tmp_path / "zeros.npy", np.zeros((1, 16), np.float32))
+    stock = replace(config, pins=(Pin("*", "*.stock"),), calibration=tmp_path / "zeros.npy")
+    plan = compile_model(tmp_path / "net.onnx", tmp_path / "net.vmfb", stock).plan
+    assert caplog.text.count("checked against the prepared model instead") == 1
+    caplog.clear()
+    replayed = replay_plan(tmp_path / "net.onnx", plan, tmp_path / "again.vmfb", replace(stock, pins=()))
+    assert replayed.unchecked == ("y",)
+    assert "output 'y' is not checked" in caplog.text
+    assert caplog.text.count("checked against the prepared model instead") == 1
+    caplog.clear()
+    compile_model(tmp_path / "net.onnx", tmp_path / "net.vmfb", stock)
+    assert caplog.text.count("checked against the prepared model instead") == 1, "all runs are in the database"
 
 
 def test_weights_beside_the_module(
