@@ -323,7 +323,12 @@ class Program:
 
 
 def write_parameters(path: Path, arrays: Mapping[str, Array]) -> None:
-    """Write arrays as a parameter archive (.irpa), each under its name."""
+    """Write arrays as a parameter archive (.irpa), each under its name.
+
+    Raises:
+        RuntimeError, ValueError, IndexError: IREE's, if the file cannot be written; "out of disk space" is in the
+            message if it cannot grow.
+    """
     index = rt.ParameterIndex()
     for name, array in arrays.items():
         index.add_buffer(name, np.ascontiguousarray(array).reshape(-1).view(np.uint8))

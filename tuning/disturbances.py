@@ -13,12 +13,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-DISK_FULL_SIGN = re.compile(
-    "|".join(re.escape(os.strerror(number)) for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
-)
+_DISK_FULL_NUMBERS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+# IREE's runtime says it in its own words when it writes a parameter archive.
+_DISK_FULL_TEXTS = (*map(os.strerror, _DISK_FULL_NUMBERS), "out of disk space")
+
+DISK_FULL_SIGN = re.compile("|".join(map(re.escape, _DISK_FULL_TEXTS)))
 """How a file that could not be written is reported, by whatever library, in a message or on the way down."""
 
-_DISK_FULL_NUMBERS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _PROC = Path("/proc")
 _STOPPED = "T"
 _STRICT_OVERCOMMIT = 2

@@ -15,7 +15,7 @@ import pytest
 
 from sartor.errors import SartorError
 from sartor.tuning.channel import Channel, wait
-from sartor.tuning.disturbances import Usage, is_stopped
+from sartor.tuning.disturbances import Usage, is_disk_full, is_stopped
 from sartor.tuning.measurement import Status
 from sartor.tuning.workers import Job, JobResult, JobStatus, WorkerPool
 
@@ -224,13 +224,29 @@ def test_memory_that_the_system_has_promised_to_others_is_not_the_jobs_fault(
     assert run(pool, "allocate", size=2 * LIMIT).status is JobStatus.MEMORY_SHORT
 
 
-@pytest.mark.parametrize("job", ["fill_disk", "fill_disk_within", "fill_disk_by_message", "fill_disk_and_crash"])
+@pytest.mark.parametrize(
+    "job",
+    ["fill_disk", "fill_disk_within", "fill_disk_by_message", "fill_disk_with_weights", "fill_disk_and_crash"],
+)
 def test_a_full_disk_is_nobodys_failure(job: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     room = f"no room on the disk: disk_full: .*make some where '{tmp_path}' is, or set TMPDIR"
     with WorkerPool(1, env={"TMPDIR": str(tmp_path)}) as pool, pytest.raises(SartorError, match=room):
         run(pool, job)
     assert "disturbed (disk_full" in caplog.text
-    assert "No space left on device" in caplog.text or job == "fill_disk_and_crash"
+    said = "out of disk space" if job == "fill_disk_with_weights" else "No space left on device"
+    assert said in caplog.text or job == "fill_disk_and_crash"
+
+
+@pytest.mark.parametrize(
+    ("said", "full"),
+    [
+        ("stdio_stream.c:399: UNKNOWN; write failed, possibly out of disk space or device lost", True),
+        ("file_handle.c:385: OUT_OF_RANGE; failed to extend file 'x' (out of disk space or permission denied)", True),
+        ("file_handle.c:373: NOT_FOUND; failed to open file 'x'", False),
+    ],
+)
+def test_irees_words_for_a_full_disk_are_understood(said: str, full: bool) -> None:
+    assert is_disk_full(RuntimeError(f"Error building parameter archive: {said}")) is full
 
 
 @pytest.mark.parametrize("how", ["fill_disk", "die_of_kill", "die_of_stop"])

@@ -6,11 +6,13 @@ import ctypes
 import errno
 import mmap
 import os
+import resource
 import signal
 import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -130,6 +132,19 @@ def fill_disk_within() -> None:
 
 def fill_disk_by_message() -> None:
     raise CompileError("error: IO failure on output stream: No space left on device")
+
+
+def fill_disk_with_weights() -> None:
+    """No file may grow further than a page while they are written; IREE is imported by this job alone."""
+    from sartor.runtime.iree_runtime import write_parameters
+
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with tempfile.TemporaryDirectory() as folder:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (mmap.PAGESIZE, hard))
+        try:
+            write_parameters(Path(folder, "model.irpa"), {"w0": np.zeros(mmap.PAGESIZE, np.float32)})
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
 
 
 def fill_disk_and_crash() -> None:
