@@ -47,10 +47,13 @@ class _Caught(AbstractContextManager["_Caught"]):
         if not isinstance(error, Exception):
             return False
         self.message = _one_line(error)
-        if isinstance(error, MemoryError) or OUT_OF_MEMORY_SIGN.search(self.message):
+        # What the disk has no room for is a resource that is exhausted, too.
+        if is_disk_full(error):
+            self.status = JobStatus.DISK_FULL
+        elif isinstance(error, MemoryError) or OUT_OF_MEMORY_SIGN.search(self.message):
             self.status = JobStatus.OUT_OF_MEMORY
         else:
-            self.status = JobStatus.DISK_FULL if is_disk_full(error) else JobStatus.FAILED
+            self.status = JobStatus.FAILED
         return True
 
 

@@ -211,12 +211,13 @@ class WorkerProcess:
             return JobStatus.MEMORY_SHORT, f"the kernel killed the process for want of memory{printed}", seconds
         if code < 0 and -code not in _OWN_SIGNALS:
             return JobStatus.KILLED, f"the process was killed from outside by {_name(-code)}{printed}", seconds
+        how = f"was killed by {_name(-code)}" if code < 0 else f"exited with status {code}"
+        if DISK_FULL_SIGN.search(printed):
+            return JobStatus.DISK_FULL, f"the process {how}{printed}", seconds
         if OUT_OF_MEMORY_SIGN.search(printed):
             status = self._memory_status(JobStatus.OUT_OF_MEMORY)
             return status, f"the process ran out of memory{printed}", seconds
-        how = f"was killed by {_name(-code)}" if code < 0 else f"exited with status {code}"
-        status = JobStatus.DISK_FULL if DISK_FULL_SIGN.search(printed) else JobStatus.CRASHED
-        return status, f"the process {how}{printed}", seconds
+        return JobStatus.CRASHED, f"the process {how}{printed}", seconds
 
     def _printed(self) -> str:
         text = self._output.text().strip()

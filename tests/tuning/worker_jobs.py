@@ -134,6 +134,10 @@ def fill_disk_by_message() -> None:
     raise CompileError("error: IO failure on output stream: No space left on device")
 
 
+def exhaust_disk() -> None:
+    raise RuntimeError("file.c:1: RESOURCE_EXHAUSTED; failed to write: No space left on device")
+
+
 def fill_disk_with_weights() -> None:
     """No file may grow further than a page while they are written; IREE is imported by this job alone."""
     from sartor.runtime.iree_runtime import write_parameters
@@ -145,6 +149,10 @@ def fill_disk_with_weights() -> None:
             write_parameters(Path(folder, "model.irpa"), {"w0": np.zeros(mmap.PAGESIZE, np.float32)})
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+
+
+def exhaust_disk_and_crash() -> None:
+    crash("RESOURCE_EXHAUSTED; failed to write: No space left on device")
 
 
 def fill_disk_and_crash() -> None:
