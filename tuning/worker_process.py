@@ -74,6 +74,8 @@ class WorkerProcess:
         self._job_id: str | None = None
         self._started = False
         self._stopped_since: float | None = None
+        self.lost = ""
+        """What happened to it from outside while it started; empty if nothing did."""
         self.growth = 0
         self._begin_anew(start_timeout)
         self.channel.send(setup)
@@ -120,12 +122,12 @@ class WorkerProcess:
         self.channel.send(request)
 
     def receive(self) -> JobResult | None:
-        """Read what the worker has said; None if it is not yet all, or says that the worker has started.
+        """Read what the worker has said; None if it is not yet all, or the worker has started or is ``lost``.
 
         A worker that died is no longer ``alive``.
 
         Raises:
-            SartorError: the worker could not start.
+            SartorError: the worker could not start, by its own fault.
         """
         try:
             self._frames += self.channel.read()
@@ -154,11 +156,13 @@ class WorkerProcess:
         return JobStatus.MEMORY_SHORT if short else status
 
     def overdue(self) -> JobResult | None:
-        """Kill the worker if its time is over, or if somebody stopped it; None if it may go on.
+        """Kill the worker if its time is over, or if somebody stopped it; None if it may go on or is ``lost``.
 
         Raises:
-            SartorError: it was still starting.
+            SartorError: it was still starting, and nothing kept it from that.
         """
+        if self.lost:
+            return None
         if self.seconds_left <= 0:
             status = self._timeout_status()
             self.kill()
@@ -194,11 +198,14 @@ class WorkerProcess:
         self.channel.close()
         self._output.finish()
 
-    def _ended(self, status: JobStatus, message: str, seconds: float, value: Any = None) -> JobResult:
+    def _ended(self, status: JobStatus, message: str, seconds: float, value: Any = None) -> JobResult | None:
         job_id, self._job_id = self._job_id, None
-        if job_id is None:
+        if job_id is not None:
+            return JobResult(job_id, status, value, message, seconds)
+        if not status.is_transient:
             raise SartorError(f"a worker process could not start: {message}")
-        return JobResult(job_id, status, value, message, seconds)
+        self.lost = f"{status.value}: {message}"
+        return None
 
     def _cause_of_death(self) -> tuple[JobStatus, str, float]:
         seconds = self._seconds

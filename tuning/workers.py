@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Self
 
-from sartor.errors import SartorError
+from sartor.errors import DisturbedError, SartorError
 from sartor.tuning.channel import wait
 from sartor.tuning.worker_process import JobResult, WorkerProcess
 from sartor.tuning.worker_protocol import JobStatus, Request, Setup
@@ -32,6 +32,8 @@ _Backlog = deque[tuple[str, Request]]
 _HEARTBEAT = 5.0
 # Who wakes up later than that was stopped, and did not hear what workers had to say.
 _LATE = 1.0
+# So often another one is started for each worker that was lost while it started, if no job ends meanwhile.
+_RESTARTS = 2
 
 
 class WorkerPool:
@@ -67,6 +69,7 @@ class WorkerPool:
         self._start_timeout = start_timeout
         self._workers: list[WorkerProcess] = []
         self._assigned: dict[str, Request] = {}
+        self._lost_starts = 0
         self._mapping = False
 
     def __enter__(self) -> Self:
@@ -121,11 +124,13 @@ class WorkerPool:
 
         Raises:
             SartorError: a worker process could not start, or there was twice no room on the disk for a job.
+            DisturbedError: worker processes were killed, stopped or starved while they started, again and again.
             RuntimeError: another map on this pool has not ended.
         """
         if self._mapping:
             raise RuntimeError("the pool is already running jobs")
         self._mapping = True
+        self._lost_starts = 0
         processors = None if affinity is None else frozenset(affinity)
         requests = ((job_id, Request(function, arguments, processors)) for job_id, arguments in jobs)
         finished = False
@@ -172,11 +177,13 @@ class WorkerPool:
             if not quiet and time.monotonic() < deadline:
                 self._dispatch(requests, backlog, timeout, quiet)
             for result in results:
+                self._lost_starts = 0
                 yield result, self._assigned.pop(result.job_id)
 
     def _dispatch(self, requests: _Requests, backlog: _Backlog, timeout: float, quiet: bool) -> None:
         """Give jobs to idle workers, and start as many more as the backlog needs."""
         self._discard([worker for worker in self._workers if worker.idle and self._spent(worker)])
+        self._discard_lost()
         limit = 1 if quiet else self._count
         backlog.extend(itertools.islice(requests, limit - len(backlog)))
         idle = [worker for worker in self._workers if worker.idle]
@@ -189,6 +196,21 @@ class WorkerPool:
         starting = sum(worker.starting for worker in self._workers)
         for _ in range(min(limit - len(self._workers), len(backlog) - starting)):
             self._workers.append(WorkerProcess(self._setup, self._env, self._start_timeout))
+
+    def _discard_lost(self) -> None:
+        """Make room for others in place of workers that were disturbed while they started.
+
+        Raises:
+            DisturbedError: if that has happened too often.
+        """
+        lost = [worker for worker in self._workers if worker.lost]
+        self._discard(lost)
+        self._lost_starts += len(lost)
+        for worker in lost:
+            if self._lost_starts > _RESTARTS * self._count:
+                raise DisturbedError(f"a worker process could not start: {worker.lost}; try again")
+            reason = worker.lost.partition("\n")[0]
+            _LOG.warning("a worker was disturbed while it started (%s), another one is started", reason)
 
     def _spent(self, worker: WorkerProcess) -> bool:
         """Whether the next job needs a fresh process: this one died or leaked half of what a job may have."""

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sartor.errors import SartorError
+from sartor.errors import DisturbedError, SartorError
 from sartor.tuning.channel import Channel, wait
 from sartor.tuning.disturbances import Usage, is_disk_full, is_stopped
 from sartor.tuning.measurement import Status
@@ -495,6 +495,37 @@ def test_a_worker_that_cannot_start_is_one_error(initializer: str, message: str,
         pytest.raises(SartorError, match=rf"(?s)could not start.*{message}"),
     ):
         run(pool, "add", left=1, right=1)
+
+
+@pytest.mark.parametrize("how", ["die_of_kill", "die_of_stop", "fill_disk"])
+def test_a_worker_that_is_disturbed_while_it_starts_is_replaced(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with disturbed_at_start(how, 2, tmp_path, monkeypatch) as pool:
+        assert run(pool, "add", left=1, right=1).value == 2
+    assert caplog.text.count("disturbed while it started") == 2
+
+
+@pytest.mark.parametrize(
+    ("how", "message"), [("die_of_kill", "killed: .*SIGKILL"), ("fill_disk", "disk_full: .*space")]
+)
+def test_workers_that_are_always_disturbed_while_they_start_are_given_up(
+    how: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (
+        disturbed_at_start(how, 100, tmp_path, monkeypatch) as pool,
+        pytest.raises(DisturbedError, match=f"could not start: {message}"),
+    ):
+        run(pool, "add", left=1, right=1)
+    assert len((tmp_path / "starts").read_text(encoding="ascii")) == 3
+
+
+def disturbed_at_start(how: str, times: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> WorkerPool:
+    """A pool whose workers are disturbed the first so many times that one starts."""
+    monkeypatch.setattr("sartor.tuning.workers._HEARTBEAT", 0.1)
+    monkeypatch.setattr("sartor.tuning.worker_process._STOPPED_SECONDS", 0.2)
+    env = {"STARTS": str(folder / "starts"), "TIMES": str(times), "HOW": how}
+    return WorkerPool(1, initializer="worker_jobs:be_disturbed_at_start", env=env)
 
 
 def test_a_pool_needs_a_worker() -> None:
