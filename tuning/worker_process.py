@@ -211,8 +211,11 @@ class WorkerProcess:
         seconds = self._seconds
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_DEATH_SECONDS)
+        code = self._process.returncode
         self.kill()
-        printed, code = self._printed(), self._process.returncode
+        printed = self._printed()
+        if code is None:
+            return JobStatus.CRASHED, f"the process hung up, but did not end{printed}", seconds
         # The pool's own kills do not come by here, and the limit on memory makes allocations fail.
         if code == -signal.SIGKILL and oom_kills() > self._oom_kills:
             return JobStatus.MEMORY_SHORT, f"the kernel killed the process for want of memory{printed}", seconds

@@ -293,6 +293,15 @@ def test_a_worker_that_hangs_within_a_message_is_ended(pool: WorkerPool) -> None
     assert time.monotonic() - begin < 10
 
 
+def test_a_worker_that_hangs_up_and_does_not_end_was_not_killed_by_others(
+    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sartor.tuning.worker_process._DEATH_SECONDS", 0.3)
+    result = run(pool, "hang_up")
+    assert result.status is JobStatus.CRASHED
+    assert "did not end" in result.message
+
+
 def test_an_endless_message_is_not_believed(pool: WorkerPool) -> None:
     result = run(pool, "announce_endless_answer")
     assert result.status is JobStatus.CRASHED
@@ -321,10 +330,13 @@ def test_a_stopped_worker_gets_no_job() -> None:
         assert gone(pid)
 
 
-def test_a_large_job_for_a_worker_that_does_not_read_it_holds_up_nobody() -> None:
+def test_a_large_job_for_a_worker_that_does_not_read_it_holds_up_nobody(tmp_path: Path) -> None:
+    asked, closed = tmp_path / "asked", tmp_path / "closed"
     with WorkerPool(1) as pool:
-        run(pool, "close_ears")
-        time.sleep(0.5)
+        run(pool, "close_ears", asked=str(asked), closed=str(closed))
+        asked.touch()
+        while not closed.exists():
+            time.sleep(0.01)
         result = run(pool, "double", data=np.zeros(4 * MIB, np.uint8), timeout=1.0)
         assert result.status is JobStatus.TIMEOUT
 

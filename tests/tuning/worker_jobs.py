@@ -201,19 +201,29 @@ def hang_within_answer() -> None:
     time.sleep(60)
 
 
+def hang_up() -> None:
+    os.close(int(sys.orig_argv[-1]))
+    time.sleep(60)
+
+
 def announce_endless_answer() -> None:
     _pool().sendall(struct.pack(">Q", 1 << 62))
     time.sleep(60)
 
 
-def close_ears() -> None:
-    """From the next job on read nothing."""
-    threading.Thread(target=_stop_main_thread, daemon=True).start()
+def close_ears(asked: str, closed: str) -> None:
+    """Read nothing any more once the file ``asked`` exists; then ``closed`` exists, too."""
+    threading.Thread(target=_stop_main_thread, args=(Path(asked), Path(closed)), daemon=True).start()
 
 
-def _stop_main_thread() -> None:
-    time.sleep(0.2)
-    ctypes.PyDLL(None).sleep(60)
+def _stop_main_thread(asked: Path, closed: Path) -> None:
+    """Keep the interpreter's lock in native code, and never give it back in between."""
+    native = ctypes.PyDLL(None)
+    while not asked.exists():
+        time.sleep(0.01)
+    sys.setswitchinterval(60)
+    native.creat(os.fsencode(closed), 0o600)
+    native.sleep(60)
 
 
 def compute_for_ever(niceness: int) -> None:
