@@ -22,7 +22,6 @@ from sartor.building import Builder
 from sartor.codegen.layer import Layer
 from sartor.config import CompileConfig
 from sartor.dialect_passes.form_layers import LayerGraph
-from sartor.errors import CompileError
 from sartor.front_job import Front
 from sartor.layer_tensors import LayerTensors
 from sartor.probing import Probe, make_probe
@@ -256,7 +255,7 @@ class LayerComparison:
         }
         (result,) = shop.pool.map_unordered(_JOB, [("probe", job)], _TIMEOUT)
         if result.status is not JobStatus.OK:
-            raise CompileError(f"{_STEP} ended as {result.status.value}: {result.message}")
+            raise result.error(_STEP)
         errors: dict[str, float] = result.value
         return errors
 

@@ -225,7 +225,7 @@ class NetRunner:
         jobs = [("nets", {"trial": trial})]
         (result,) = self._builder.pool.map_unordered(f"{_JOBS}:{function}", jobs, _TIMEOUT, quiet=True)
         if result.status is not JobStatus.OK:
-            raise CompileError(f"{step} ended as {result.status.value}: {result.message}")
+            raise result.error(step)
         return {id(built): run for built, run in zip(builds, result.value, strict=True)}
 
     @functools.cached_property

@@ -34,7 +34,7 @@ from sartor.dialect_passes.annotate import Candidates, annotate, annotated_modul
 from sartor.dialect_passes.dump import Dumper
 from sartor.error_bound import ErrorBound
 from sartor.error_budget import assess
-from sartor.errors import CompileError, InfeasibleError, UsageError
+from sartor.errors import InfeasibleError, UsageError
 from sartor.front_job import Front, Refusal
 from sartor.net_runner import NetRunner
 from sartor.permitted import permitted_candidates, permitted_routines
@@ -190,7 +190,7 @@ def load_front(
     job["target"] = config.target
     (result,) = pool.map_unordered(_FRONT, [("front", job)], _TIMEOUT)
     if result.status is not JobStatus.OK:
-        raise CompileError(f"importing '{model}' ended as {result.status.value}: {result.message}")
+        raise result.error(f"importing '{model}'")
     if isinstance(result.value, Refusal):
         raise result.value.error
     front: Front = result.value

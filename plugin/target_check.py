@@ -6,7 +6,7 @@ import platform
 
 from sartor.codegen.iree_compiler import compile_module
 from sartor.codegen.target import Target
-from sartor.errors import CompileError, UsageError
+from sartor.errors import UsageError
 from sartor.runtime.device import is_available
 from sartor.tuning.workers import JobStatus, WorkerPool
 
@@ -37,6 +37,7 @@ def check_target(target: Target, pool: WorkerPool) -> None:
     Raises:
         UsageError: if the compiler does not know the architecture.
         CompileError: if the compiler did not get to answer.
+        DisturbedError: if that was none of its own doing.
     """
     if target == Target.create("cpu"):
         return
@@ -47,7 +48,7 @@ def check_target(target: Target, pool: WorkerPool) -> None:
             f"name {_KNOWN[target.device]}"
         )
     if result.status is not JobStatus.OK:
-        raise CompileError(f"asking the compiler about {target} ended as {result.status.value}: {result.message}")
+        raise result.error(f"asking the compiler about {target}")
 
 
 def compile_probe(target: Target) -> None:

@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from sartor.config import CompileConfig
-from sartor.errors import CompileError
 from sartor.tuning.first_reading import first_reading
 from sartor.tuning.selection.limits import Quantity
 from sartor.tuning.store import Store
@@ -50,5 +49,5 @@ def _with_scratch(tables: Tables, pool: WorkerPool, config: CompileConfig) -> Ta
     job = {"implementations": code, "target": config.target}
     (result,) = pool.map_unordered(_SCRATCH, [("scratch", job)], _TIMEOUT)
     if result.status is not JobStatus.OK:
-        raise CompileError(f"what routines need of memory is not known, as that ended with {result.message}")
+        raise result.error("finding out what routines need of memory")
     return replace(tables, scratch={name: result.value[number] for number, name in enumerate(usable)})

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sartor.errors import CompileError, DisturbedError
 from sartor.front_job import Refusal
 from sartor.tuning.workers import JobStatus, WorkerPool
 from sartor.workspace import workspace
@@ -24,10 +23,8 @@ def call(pool: WorkerPool, function: str, arguments: Mapping[str, Any], step: st
         DisturbedError: if that was none of its own doing.
     """
     (result,) = pool.map_unordered(function, [(step, arguments)], timeout)
-    if result.status.is_transient:
-        raise DisturbedError(f"{step} was disturbed ({result.status.value}): {result.message}; try again")
     if result.status is not JobStatus.OK:
-        raise CompileError(f"{step} ended as {result.status.value}: {result.message}")
+        raise result.error(step)
     if isinstance(result.value, Refusal):
         raise result.value.error
     return result.value

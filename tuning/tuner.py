@@ -274,10 +274,13 @@ class Tuner:
 
         Raises:
             CompileError: if not even that compiles, so that nothing will.
+            DisturbedError: if the worker was disturbed, so that nothing is known.
         """
         if self._probe_path is None or not self._probe_path.exists():
             job = {"unit": PROBE, "target": self._settings.target, "directory": directory}
             (result,) = self._pool.map_unordered(_COMPILE, [("probe", job)], self._settings.compile_timeout)
+            if result.status.is_transient:
+                raise result.error(f"compiling for {self._settings.target}")
             if result.status is not JobStatus.OK or not result.value.modules:
                 reason = result.message or "; ".join(result.value.failures.values())
                 raise CompileError(f"IREE cannot compile for {self._settings.target}: {reason}")

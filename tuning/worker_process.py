@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO, Any
 
-from sartor.errors import SartorError
+from sartor.errors import CompileError, DisturbedError, SartorError
 from sartor.tuning.channel import Channel, OversizedFrameError
 from sartor.tuning.disturbances import DISK_FULL_SIGN, Usage, is_memory_promised, is_stopped, oom_kills
 from sartor.tuning.worker_protocol import JOB_BEGINS, OUT_OF_MEMORY_SIGN, JobStatus, Reply, Request, Setup
@@ -50,6 +50,15 @@ class JobResult:
     value: Any
     message: str
     seconds: float
+
+    def error(self, step: str) -> CompileError:
+        """What to raise if it did not end OK, where that ends what the user asked for; ``step`` says what was done.
+
+        It is a ``DisturbedError`` if the job was not to blame.
+        """
+        if self.status.is_transient:
+            return DisturbedError(f"{step} was disturbed ({self.status.value}): {self.message}; try again")
+        return CompileError(f"{step} ended as {self.status.value}: {self.message}")
 
 
 class WorkerProcess:

@@ -1,4 +1,4 @@
-"""Which targets' code this machine runs."""
+"""Which targets the compiler knows, and whose code this machine runs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import platform
 import pytest
 
 from sartor.codegen.target import Target
-from sartor.target_check import runs_here
+from sartor.errors import CompileError, DisturbedError, UsageError
+from sartor.target_check import check_target, runs_here
+from sartor.tuning.workers import JobResult, JobStatus, WorkerPool
 
 
 @pytest.mark.parametrize(
@@ -28,3 +30,22 @@ def test_a_cpu_runs_code_of_its_instruction_set(
 ) -> None:
     monkeypatch.setattr(platform, "machine", lambda: machine)
     assert runs_here(Target.create("cpu", architecture)) == expected
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        (JobStatus.CRASHED, UsageError),
+        (JobStatus.TIMEOUT, CompileError),
+        (JobStatus.KILLED, DisturbedError),
+        (JobStatus.STARVED, DisturbedError),
+    ],
+)
+def test_a_disturbed_worker_says_nothing_of_a_target(
+    monkeypatch: pytest.MonkeyPatch, status: JobStatus, expected: type[Exception]
+) -> None:
+    result = JobResult("target", status, None, "by SIGKILL", 0.0)
+    monkeypatch.setattr(WorkerPool, "map_unordered", lambda *_, **__: iter([result]))
+    with pytest.raises(expected) as raised:
+        check_target(Target.create("cpu", "x86-64-v3"), WorkerPool(1))
+    assert type(raised.value) is expected
