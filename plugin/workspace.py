@@ -2,7 +2,8 @@
 
 Each is locked (``flock``) by the process that works in it, so that what a killed one left is known by its lock being
 free. The next to need a place for temporary files removes that, and nothing else: no folder without a lock of ours in
-it, none that is another user's, none behind a link.
+it, none that is another user's, none behind a link. What a process was killed over before it had its lock is removed
+when it is old: empty folders of ours, and locks that have not got their names.
 """
 
 from __future__ import annotations
@@ -10,10 +11,12 @@ from __future__ import annotations
 import atexit
 import fcntl
 import os
+import re
 import secrets
 import shutil
 import stat
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -22,6 +25,10 @@ _PREFIX = "sartor-"
 _PARTIAL = ".sartor-part-"
 _LOCK = ".sartor-lock"
 _UNLOCKED = ".new"
+_TOKEN_BYTES = 8
+_OWN_FOLDER = re.compile(rf"{_PREFIX}[0-9a-f]{{{2 * _TOKEN_BYTES}}}")
+# Between the making of something and its lock there are milliseconds.
+_OLD_SECONDS = 3600.0
 _OWN: dict[Path, int] = {}
 """What has to be removed, and which process does it: one that was forked from it does not."""
 
@@ -35,7 +42,7 @@ def workspace() -> Iterator[Path]:
     """
     parent = Path(tempfile.gettempdir())
     _sweep_folders(parent)
-    folder = parent / f"{_PREFIX}{secrets.token_hex(8)}"
+    folder = parent / f"{_PREFIX}{secrets.token_hex(_TOKEN_BYTES)}"
     # Before it is there: wherever an interrupt comes in, it is removed when the process ends.
     _OWN[folder] = os.getpid()
     lock: int | None = None
@@ -59,7 +66,7 @@ def partial_file(folder: Path, suffix: str = "") -> Iterator[Path]:
         OSError: if it cannot be created.
     """
     _sweep_files(folder)
-    path = folder / f"{_PARTIAL}{secrets.token_hex(8)}{suffix}"
+    path = folder / f"{_PARTIAL}{secrets.token_hex(_TOKEN_BYTES)}{suffix}"
     _OWN[path] = os.getpid()
     lock: int | None = None
     try:
@@ -127,11 +134,23 @@ def _sweep_folders(parent: Path) -> None:
     for entry in _named(parent, _PREFIX):
         if entry.is_dir(follow_symlinks=False) and _is_own(entry):
             _remove_if_abandoned(Path(entry.path), Path(entry.path, _LOCK))
+            if _OWN_FOLDER.fullmatch(entry.name) and _is_old(entry):
+                _remove_unlocked(Path(entry.path))
+
+
+def _remove_unlocked(folder: Path) -> None:
+    """Remove a folder that never got its lock: there is nothing in it, or the lock without its name."""
+    new = folder / f"{_LOCK}{_UNLOCKED}"
+    with suppress(OSError):
+        if [*folder.iterdir()] == [new]:
+            _remove_if_abandoned(new, new)
+        folder.rmdir()
 
 
 def _sweep_files(folder: Path) -> None:
     for entry in _named(folder, _PARTIAL):
-        if entry.is_file(follow_symlinks=False) and _is_own(entry) and not entry.name.endswith(_UNLOCKED):
+        is_new = entry.name.endswith(_UNLOCKED)
+        if entry.is_file(follow_symlinks=False) and _is_own(entry) and (not is_new or _is_old(entry)):
             _remove_if_abandoned(Path(entry.path), Path(entry.path))
 
 
@@ -146,6 +165,12 @@ def _named(folder: Path, prefix: str) -> list[os.DirEntry[str]]:
 def _is_own(entry: os.DirEntry[str]) -> bool:
     with suppress(OSError):
         return entry.stat(follow_symlinks=False).st_uid == os.geteuid()
+    return False
+
+
+def _is_old(entry: os.DirEntry[str]) -> bool:
+    with suppress(OSError):
+        return time.time() - entry.stat(follow_symlinks=False).st_mtime > _OLD_SECONDS
     return False
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -117,6 +119,46 @@ def test_what_is_not_provably_ours_stays(temporary: Path, tmp_path_factory: pyte
     sweep(temporary)
     assert sorted(temporary.iterdir()) == before
     assert sorted(each.name for each in elsewhere.iterdir()) == [".sartor-lock", "precious"]
+
+
+def age(path: Path, seconds: float) -> None:
+    os.utime(path, (time.time() - seconds,) * 2)
+
+
+def halfway(temporary: Path) -> list[Path]:
+    """What kills leave between the making of something and its lock."""
+    empty, nameless = temporary / "sartor-0123456789abcdef", temporary / "sartor-123456789abcdef0"
+    part = temporary / ".sartor-part-0123456789abcdef.vmfb.new"
+    for folder in (empty, nameless):
+        folder.mkdir()
+    (nameless / ".sartor-lock.new").touch()
+    part.touch()
+    return [empty, nameless, part]
+
+
+def test_what_was_killed_before_it_had_its_lock_is_removed_when_it_is_old(temporary: Path) -> None:
+    made = halfway(temporary)
+    sweep(temporary)
+    assert all(each.exists() for each in made), "who made it may be about to lock it"
+    for each in made:
+        age(each, 2 * 3600)
+    sweep(temporary)
+    assert list(temporary.iterdir()) == []
+
+
+def test_what_is_old_but_locked_or_in_use_stays(temporary: Path) -> None:
+    empty, nameless, part = made = halfway(temporary)
+    (empty / "precious").touch()
+    notes = temporary / "sartor-notes"
+    notes.mkdir()
+    with (nameless / ".sartor-lock.new").open("r+") as lock, part.open("r+") as other:
+        for each in (lock, other):
+            fcntl.flock(each, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        for path in (*made, notes):
+            age(path, 2 * 3600)
+        sweep(temporary)
+    assert all(each.exists() for each in (*made, notes))
+    assert (empty / "precious").exists()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
