@@ -6,11 +6,10 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
-from sartor.messages import say
-
+_STDERR = 2
 _ASKING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _DEFAULTS = (signal.SIG_DFL, signal.default_int_handler)
 # Terminals and what stands between tell one wish to end twice.
@@ -75,7 +74,9 @@ def _handling(handler: Callable[[int, FrameType | None], None]) -> Iterator[None
 
 
 def _end(number: int, frame: FrameType | None) -> None:
-    say("error: interrupted")
+    # The signal may have come while something was printed, and then Python's own stream must not be entered again.
+    with suppress(OSError):
+        os.write(_STDERR, b"error: interrupted\n")
     os._exit(exit_code(number))
 
 

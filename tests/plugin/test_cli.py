@@ -328,3 +328,17 @@ def test_the_public_names_are_there() -> None:
     assert all(getattr(sartor, name) is not None for name in sartor.__all__)
     with pytest.raises(AttributeError, match="absent"):
         _ = sartor.absent
+
+
+def test_an_interrupt_while_something_is_printed_ends_the_process() -> None:
+    """Python's streams cannot be entered twice."""
+    code = (
+        "import io, os, signal, sys; from sartor.signals import ending_at_once\n"
+        "class Raw(io.RawIOBase):\n"
+        " def writable(self): return True\n"
+        " def write(self, data): os.kill(os.getpid(), signal.SIGTERM); return len(data)\n"
+        "sys.stderr = io.TextIOWrapper(io.BufferedWriter(Raw()))\n"
+        "with ending_at_once(): print('x', file=sys.stderr, flush=True)"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (result.returncode, result.stderr) == (143, "error: interrupted\n")
