@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +20,8 @@ from tests.plugin.calling import program
 
 ModelFile = Callable[[str], Path]
 MODEL = "residual"
+# After that it is noticed what a signal did: that a worker is stopped is looked for every few seconds.
+_HEARD_SECONDS = {signal.SIGKILL: 5.0, signal.SIGSTOP: 20.0}
 
 
 @dataclass(frozen=True)
@@ -117,6 +121,55 @@ def workers_of(process: subprocess.Popen[str]) -> list[int]:
     return found
 
 
+def disturb_job(process: subprocess.Popen[str], sent: signal.Signals) -> None:
+    """Send a signal to a worker that computes, in a job: only jobs load IREE."""
+    while process.poll() is None:
+        before = {pid: computed(pid) for pid in workers_of(process) if has_loaded_iree(pid)}
+        time.sleep(0.05)
+        for pid, ticks in before.items():
+            if computed(pid) > ticks + 1:
+                os.kill(pid, sent)
+                return
+
+
+def computed(pid: int) -> int:
+    """Ticks of processor time so far, 0 if there is no such process."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    except OSError:
+        return 0
+    return int(fields[11]) + int(fields[12])
+
+
+def has_loaded_iree(pid: int) -> bool:
+    try:
+        return "/iree/" in Path(f"/proc/{pid}/maps").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+
+
+@contextmanager
+def listening(process: subprocess.Popen[str]) -> Iterator[list[str]]:
+    """The lines that a process says from now on, complete when it has ended."""
+    lines: list[str] = []
+    assert process.stderr is not None
+    thread = threading.Thread(target=lines.extend, args=(process.stderr,), daemon=True)
+    thread.start()
+    yield lines
+    thread.join()
+
+
+def is_tried_again(lines: list[str]) -> bool:
+    return any("what it did is tried again" in line for line in lines)
+
+
+def until_heard(process: subprocess.Popen[str], lines: list[str], seconds: float) -> None:
+    """Wait until the command says that it tries something again, for so long at most."""
+    deadline = time.monotonic() + seconds
+    while not is_tried_again(lines) and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.02)
+
+
 def is_alive(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] not in "ZX"
@@ -202,12 +255,15 @@ def test_disturbed_workers_disturb_no_verdict(
 ) -> None:
     with bench.start() as process:
         until(process, step)
-        time.sleep(0.3)
-        for pid in workers_of(process):
-            os.kill(pid, sent)
-        _, said = process.communicate(timeout=300)
+        with listening(process) as lines:
+            while not is_tried_again(lines) and process.poll() is None:
+                # A job may end between the look and the signal, so that nothing has to be tried again.
+                disturb_job(process, sent)
+                until_heard(process, lines, _HEARD_SECONDS[sent])
+            process.wait(timeout=300)
+    said = "".join(lines)
     assert process.returncode == 0, said
-    assert "what it did is tried again" in said
+    assert is_tried_again(lines), said
     assert bench.left() == []
     assert bench.verdicts() == undisturbed.verdicts()
 
