@@ -15,13 +15,18 @@ from sartor.codegen.iree_compiler import ir
 from sartor.codegen.kernels.access import Access
 from sartor.codegen.kernels.assembler import Assembler
 from sartor.codegen.kernels.index_arithmetic import Index
-from sartor.codegen.kernels.rounded_numbers import note
+from sartor.codegen.kernels.rounded_numbers import note, rounded
 from sartor.codegen.kernels.special_functions import erf, exp, quotient
 from sartor.codegen.operations import body_of, defining_op, indexing_maps
 
 _VECTOR_DIALECTS = ("arith.", "math.")
 _YIELD = "linalg.yield"
-_OWN: dict[str, Callable[..., ir.Value]] = {"math.erf": erf, "math.exp": exp, "arith.divf": quotient}
+_OWN: dict[str, Callable[..., ir.Value]] = {
+    "math.erf": erf,
+    "math.exp": exp,
+    "math.roundeven": rounded,
+    "arith.divf": quotient,
+}
 
 Locate = Callable[[ir.Value, ir.AffineMap], Access]
 _Operand: TypeAlias = Access | ir.Attribute | ir.Value

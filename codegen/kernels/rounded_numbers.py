@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from sartor.codegen.iree_compiler import arith, ir, vector
+from sartor.codegen.iree_compiler import arith, ir, llvm, vector
 from sartor.codegen.iree_compiler import math as functions
 
 if TYPE_CHECKING:
@@ -22,6 +22,8 @@ _MOST_EXPONENT = 60
 _POWER_OF_TWO = 0.5
 # What single precision makes of a whole number by a product and a quotient is less far from it, relative to it.
 _DEVIATION = 2.0**-21
+# Extensions with an instruction that rounds vectors; elsewhere LLVM would call a function that kernels do not have.
+_ROUNDING = ("avx", "neon")
 
 
 class Scaled(NamedTuple):
@@ -74,7 +76,7 @@ def scaled(asm: Assembler, sums: ir.Value, start: ir.Value, factor: ir.Value) ->
 def in_units(asm: Assembler, start: ir.Value, factor: ir.Value) -> ir.Value:
     """A start divided by a factor, and the nearest whole number where it is one but for rounding."""
     quotient = arith.divf(start, factor)
-    nearest = functions.roundeven(quotient)
+    nearest = rounded(asm, quotient)
     distance = functions.absf(arith.subf(quotient, nearest))
     allowed = arith.mulf(functions.absf(quotient), _splat(asm, _DEVIATION))
     return arith.select(arith.cmpf(arith.CmpFPredicate.OLE, distance, allowed), nearest, quotient)
@@ -101,10 +103,23 @@ def divided(asm: Assembler, dividend: ir.Value, divisor: ir.Value) -> ir.Value |
     return arith.select(arith.cmpf(arith.CmpFPredicate.UNO, exact, exact), first, exact)
 
 
+def rounded(asm: Assembler, number: ir.Value) -> ir.Value:
+    """The nearest whole numbers, of two as near the even ones.
+
+    CPUs have an instruction for it, but IREE expands the operator into some 25 others before LLVM sees it.
+    """
+    if not any(asm.has(each) for each in _ROUNDING):
+        nearest = functions.roundeven(number)
+    else:
+        nearest = llvm.call_intrinsic(number.type, "llvm.roundeven", [number], [], [])
+    asm.known.whole.add(nearest)
+    return nearest
+
+
 def note(asm: Assembler, name: str, result: ir.Value, operands: list[ir.Value]) -> None:
     """Keep what is known of the result of an op on vectors."""
     known = asm.known
-    if name == "math.roundeven" or (name == "arith.select" and all(known.is_whole(each) for each in operands[1:])):
+    if name == "arith.select" and all(known.is_whole(each) for each in operands[1:]):
         known.whole.add(result)
     elif name == "arith.mulf":
         number, factor = operands
