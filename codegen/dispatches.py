@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from sartor.codegen.iree_compiler import ir, translate
+from sartor.codegen.nearest_even import round_by_adding
 from sartor.codegen.operations import symbol
 from sartor.codegen.routine import Implementation, KernelSource
 from sartor.codegen.target import Target
@@ -70,6 +71,8 @@ def lower(implementations: Mapping[str, Implementation], target: Target) -> dict
     if not others:
         return kernels
     source = "\n".join(_renamed(each.body, name) for name, each in others.items())
+    if target.device == "cpu":
+        source = round_by_adding(source)
     with ir.Context():
         module = ir.Module.parse(translate(source, target.flags, to="flow"))
         return {**kernels, **_split(module, set(others))}

@@ -15,7 +15,7 @@ from sartor.codegen.iree_compiler import ir
 from sartor.codegen.kernels.access import Access
 from sartor.codegen.kernels.assembler import Assembler
 from sartor.codegen.kernels.index_arithmetic import Index
-from sartor.codegen.kernels.rounded_numbers import note, rounded
+from sartor.codegen.kernels.rounded_numbers import clipped, note, rounded
 from sartor.codegen.kernels.special_functions import erf, exp, quotient
 from sartor.codegen.operations import body_of, defining_op, indexing_maps
 
@@ -254,6 +254,8 @@ def emit_region(
 def _on_vectors(asm: Assembler, op: ir.Operation, operands: list[ir.Value]) -> ir.Value:
     if op.name in _OWN and isinstance(op.results[0].type, ir.F32Type):
         return _OWN[op.name](asm, *operands)
+    if op.name == "arith.select" and (found := clipped(asm, *operands)) is not None:
+        return found
     attributes = {name: op.attributes[name] for name in op.attributes}
     kinds = [asm.vector_type(each.type) for each in op.results]
     result = ir.Operation.create(op.name, results=kinds, operands=operands, attributes=attributes).results[0]

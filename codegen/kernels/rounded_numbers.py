@@ -11,8 +11,11 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from sartor.codegen.iree_compiler import arith, ir, llvm, vector
 from sartor.codegen.iree_compiler import math as functions
+from sartor.codegen.operations import defining_op
 
 if TYPE_CHECKING:
     from sartor.codegen.kernels.assembler import Assembler
@@ -24,6 +27,8 @@ _POWER_OF_TWO = 0.5
 _DEVIATION = 2.0**-21
 # Extensions with an instruction that rounds vectors; elsewhere LLVM would call a function that kernels do not have.
 _ROUNDING = ("avx", "neon")
+# Comparisons that hold for no numbers too, and whether they find what is too small.
+_CLIPPING = {int(arith.CmpFPredicate.ULT): True, int(arith.CmpFPredicate.UGT): False}
 
 
 class Scaled(NamedTuple):
@@ -31,6 +36,14 @@ class Scaled(NamedTuple):
 
     number: ir.Value
     factor: ir.Value
+
+
+class Clipped(NamedTuple):
+    """A vector, and the constant that replaces what is beyond it."""
+
+    number: ir.Value
+    bound: ir.Value
+    is_least: bool
 
 
 @dataclass
@@ -42,16 +55,30 @@ class Known:
         whole: those of whole numbers.
         scaled: numbers and what they are multiplied by.
         multiples: whole numbers and the constant that they are multiplied by.
+        clipped: numbers that are bounded on one side.
     """
 
     constants: dict[ir.Value, float] = field(default_factory=dict)
     whole: set[ir.Value] = field(default_factory=set)
     scaled: dict[ir.Value, Scaled] = field(default_factory=dict)
     multiples: dict[ir.Value, Scaled] = field(default_factory=dict)
+    clipped: dict[ir.Value, Clipped] = field(default_factory=dict)
 
     def is_whole(self, value: ir.Value) -> bool:
         """Whether all elements are whole numbers."""
         return value in self.whole or (value in self.constants and self.constants[value].is_integer())
+
+    def is_finite(self, value: ir.Value) -> bool:
+        """Whether all elements are bounded on both sides, so that none is infinite or no number."""
+        outer = self.clipped.get(value)
+        inner = None if outer is None else self.clipped.get(outer.number)
+        return outer is not None and inner is not None and outer.is_least != inner.is_least
+
+    def unclipped(self, value: ir.Value) -> ir.Value:
+        """What a vector is before it is bounded."""
+        while value in self.clipped:
+            value = self.clipped[value].number
+        return value
 
 
 def scaled(asm: Assembler, sums: ir.Value, start: ir.Value, factor: ir.Value) -> ir.Value:
@@ -86,7 +113,8 @@ def divided(asm: Assembler, dividend: ir.Value, divisor: ir.Value) -> ir.Value |
     """The quotient by a constant without a division, None if there is no way.
 
     A product by the reciprocal is corrected by its remainder, which gives the nearest number (Markstein, Computation of
-    elementary functions on the IBM RISC System/6000 processor, 1990, theorem 8.4); infinities have no remainder.
+    elementary functions on the IBM RISC System/6000 processor, 1990, theorem 8.4); infinities have no remainder. What
+    is scaled and then clipped is divided first and then clipped, which is the same.
     """
     known, number = asm.known, asm.known.constants.get(divisor)
     if number is None or number <= 0.0 or abs(math.frexp(number)[1]) > _MOST_EXPONENT:
@@ -94,13 +122,48 @@ def divided(asm: Assembler, dividend: ir.Value, divisor: ir.Value) -> ir.Value |
     if dividend in known.scaled:
         of = known.scaled[dividend]
         return arith.mulf(of.number, divided(asm, of.factor, divisor))
+    if dividend in known.clipped and known.unclipped(dividend) in known.scaled:
+        inner = divided(asm, known.clipped[dividend].number, divisor)
+        return None if inner is None else _clipped_quotient(asm, inner, known.clipped[dividend], number)
     reciprocal = _splat(asm, 1.0 / number)
     first = arith.mulf(dividend, reciprocal)
     if math.frexp(number)[0] == _POWER_OF_TWO:
         return first
     rest = vector.fma(arith.negf(first), divisor, dividend)
     exact = vector.fma(rest, reciprocal, first)
+    if known.is_finite(dividend):
+        return exact
     return arith.select(arith.cmpf(arith.CmpFPredicate.UNO, exact, exact), first, exact)
+
+
+def _clipped_quotient(asm: Assembler, quotient: ir.Value, of: Clipped, divisor: float) -> ir.Value:
+    bound = _splat(asm, float(np.float32(asm.known.constants[of.bound]) / np.float32(divisor)))
+    return clip(asm, quotient, bound, is_least=of.is_least)
+
+
+def clip(asm: Assembler, number: ir.Value, bound: ir.Value, *, is_least: bool) -> ir.Value:
+    """Numbers, or a constant bound where they are beyond it or no numbers.
+
+    Equal numbers are replaced too: that is what the one instruction does that CPUs have for it.
+    """
+    beyond = arith.CmpFPredicate.ULE if is_least else arith.CmpFPredicate.UGE
+    found = arith.select(arith.cmpf(beyond, number, bound), bound, number)
+    known = asm.known
+    known.clipped[found] = Clipped(number, bound, is_least)
+    if known.is_whole(number) and known.is_whole(bound):
+        known.whole.add(found)
+    return found
+
+
+def clipped(asm: Assembler, condition: ir.Value, bound: ir.Value, number: ir.Value) -> ir.Value | None:
+    """What a selection gives that bounds numbers by a constant, None if it does something else."""
+    compared = defining_op(condition)
+    if bound not in asm.known.constants or compared is None or compared.name != "arith.cmpf":
+        return None
+    is_least = _CLIPPING.get(ir.IntegerAttr(compared.attributes["predicate"]).value)
+    if is_least is None or list(compared.operands) != [number, bound]:
+        return None
+    return clip(asm, number, bound, is_least=is_least)
 
 
 def rounded(asm: Assembler, number: ir.Value) -> ir.Value:
@@ -119,9 +182,7 @@ def rounded(asm: Assembler, number: ir.Value) -> ir.Value:
 def note(asm: Assembler, name: str, result: ir.Value, operands: list[ir.Value]) -> None:
     """Keep what is known of the result of an op on vectors."""
     known = asm.known
-    if name == "arith.select" and all(known.is_whole(each) for each in operands[1:]):
-        known.whole.add(result)
-    elif name == "arith.mulf":
+    if name == "arith.mulf":
         number, factor = operands
         if number in known.whole and factor in known.constants:
             known.multiples[result] = Scaled(number, factor)

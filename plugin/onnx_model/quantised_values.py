@@ -9,6 +9,7 @@ constants, from which packing finds the same whole numbers again.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 from onnx import ModelProto, NodeProto
@@ -67,6 +68,18 @@ def _folded(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     real = (values.astype(np.float64) - zero.astype(np.float64)) * scale.astype(np.float64)
     editor.set_constant(node.output[0], real.astype(scale.dtype))
     return []
+
+
+def _limits(own: QuantisedRange, dtype: np.dtype[Any]) -> list[float] | None:
+    """Numbers of a type whose quotients by the scale are rounded to a range's ends; None if it has no such.
+
+    Quotients and rounding are monotone, so what lies between them is rounded to what lies between the ends.
+    """
+    scale = dtype.type(own.scale)
+    with np.errstate(all="ignore"):
+        found = [dtype.type(end) * scale for end in own.steps]
+        exact = all(np.rint(limit / scale) == end for limit, end in zip(found, own.steps, strict=True))
+    return [float(limit) for limit in found] if exact else None
 
 
 def _aligned(numbers: Array, rank: int, axis: int) -> Array:
@@ -133,13 +146,20 @@ class _Pairs:
 
     def _emit(self, emit: Emitter, own: QuantisedRange, target: str) -> None:
         """Nodes that compute what a pair does. Its scale divides, as ONNX has it: to multiply by the reciprocal would
-        move what is next to a tie."""
+        move what is next to a tie.
+
+        Operands are clipped rather than whole numbers where both give the same, so that kernels need not see to
+        quotients that are infinite.
+        """
         source = emit.node.input[0]
-        scale = emit.like(own.scale, source, "scale")
-        number = emit("Round", emit("Div", self._unclipped(source, own), scale), part="round")
-        if not self._is_within(source, own):
-            low, high = (emit.like(each, source, "limit") for each in own.steps)
-            number = emit("Clip", number, low, high, part="saturate")
+        number, scale = self._unclipped(source, own), emit.like(own.scale, source, "scale")
+        bounds = own.steps if not self._is_within(source, own) else None
+        limits = _limits(own, emit.dtype(source))
+        if bounds is not None and limits is not None:
+            number = emit("Clip", number, *(emit.like(each, source, "limit") for each in limits), part="saturate")
+        number = emit("Round", emit("Div", number, scale), part="round")
+        if bounds is not None and limits is None:
+            number = emit("Clip", number, *(emit.like(each, source, "limit") for each in bounds), part="saturate")
         emit("Mul", number, scale, part="scale", output=target)
 
     def _unclipped(self, source: str, own: QuantisedRange) -> str:
