@@ -9,10 +9,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+from sartor.codegen.descriptor import write_descriptor
 from sartor.codegen.layer import LayerKind, Task
 from sartor.codegen.layouts import plain_layout, quantised
 from sartor.codegen.packing import Packing
 from sartor.codegen.target import Target
+from sartor.codegen.traits import PLAIN_TRAITS, DescribedVariant, Traits
 
 Parameters = Mapping[str, tuple[int, ...] | int]
 
@@ -97,12 +99,24 @@ class Variant:
         device: where it runs.
         dtype: what it computes in.
         implementation: its code.
+        traits: of its routine.
+        routine: name of its routine.
+        parameters: of its routine, as pairs.
     """
 
     descriptor: str
     device: str
     dtype: str
     implementation: Implementation
+    traits: Traits = PLAIN_TRAITS
+    routine: str = ""
+    parameters: tuple[tuple[str, tuple[int, ...] | int], ...] = ()
+
+    @property
+    def described(self) -> DescribedVariant:
+        """The variant without its code."""
+        numbers = {name: value for name, value in self.parameters if isinstance(value, int)}
+        return DescribedVariant(self.descriptor, self.routine, self.dtype, self.traits, numbers)
 
 
 @runtime_checkable
@@ -114,23 +128,6 @@ class Storing(Protocol):
         """The element type, None for ONNX's."""
 
 
-class Multiplied(Protocol):
-    """Numbers of a narrower type that an instruction multiplies."""
-
-    @property
-    def requirement(self) -> str:
-        """The extensions of a CPU that have the instruction, in LLVM's words."""
-
-
-@runtime_checkable
-class Multiplying(Protocol):
-    """A routine that may multiply numbers of a narrower type as they are stored."""
-
-    @property
-    def element(self) -> Multiplied | None:
-        """What is multiplied; None for single numbers, in f32, which any CPU does."""
-
-
 class Named(Protocol):
     """What a descriptor can name."""
 
@@ -140,7 +137,11 @@ class Named(Protocol):
 
 
 class Routine(Named, Protocol):
-    """One family of implementations."""
+    """One way to compute layers."""
+
+    @property
+    def traits(self) -> Traits:
+        """What all its variants have in common, for those who choose among variants."""
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
         """Parameter sets worth trying, best guess first, or why the routine does not apply."""
@@ -164,13 +165,8 @@ def computes_in(routine: Named, task: Task) -> str:
 
 def describe(routine: Named, task: Task, parameters: Parameters, target: Target) -> str:
     """The descriptor of a variant."""
-    listed = ",".join(f"{name}={_value(value)}" for name, value in sorted(parameters.items()))
-    head = f"{target.device}:{computes_in(routine, task)}/{_OP_NAMES[task.kind]}.{routine.name}"
-    return head + (f"{{{listed}}}" if listed else "")
-
-
-def _value(value: tuple[int, ...] | int) -> str:
-    return str(value) if isinstance(value, int) else "x".join(map(str, value))
+    dtype, operation = computes_in(routine, task), _OP_NAMES[task.kind]
+    return write_descriptor(target.device, dtype, operation, routine.name, parameters)
 
 
 def variants_of(routine: Routine, task: Task, target: Target) -> Iterator[Variant | Rejected]:
@@ -184,8 +180,12 @@ def variants_of(routine: Routine, task: Task, target: Target) -> Iterator[Varian
         if isinstance(built, Rejected):
             yield built
         else:
-            descriptor = describe(routine, task, parameters, target)
-            yield Variant(descriptor, target.device, computes_in(routine, task), built)
+            yield Variant(
+                *(describe(routine, task, parameters, target), target.device, computes_in(routine, task), built),
+                traits=routine.traits,
+                routine=routine.name,
+                parameters=tuple(parameters.items()),
+            )
 
 
 def plain_inputs(task: Task) -> tuple[str, ...]:

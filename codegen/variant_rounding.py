@@ -5,7 +5,6 @@ from __future__ import annotations
 from sartor.codegen.layouts import QUANTISED
 from sartor.codegen.packing import Quantise
 from sartor.codegen.routine import Variant
-from sartor.codegen.winograd import rounds_form
 
 STORED = "i8-stored"
 """8 bits in memory only: filters stay what they are."""
@@ -16,7 +15,7 @@ def rounding_of(variant: Variant) -> str:
 
     What Winograd's method makes of filters is rounded, to 8 bits or not, and counts as if it were to 8 bits.
     """
-    if variant.dtype != QUANTISED or rounds_form(variant.descriptor):
+    if variant.dtype != QUANTISED or variant.traits.rounds_between:
         return variant.dtype
     packings = variant.implementation.packings
     rounds_filters = any(isinstance(step, Quantise) for packing in packings for step in packing.steps)

@@ -15,9 +15,6 @@ import numpy as np
 KERNEL = 3
 """Taps along a side of the filters for which there are dispatches besides our own kernels."""
 
-ROUNDED_FORMS = ("fused_winograd_dots", "fused_winograd_bytes")
-"""The names of the routines that round what was transformed, and so err more than by rounding what a layer reads."""
-
 # More would need larger numbers, whose powers cost precision.
 _POINTS = ("0", "1", "-1", "2", "-2", "1/2", "-1/2")
 # Of what is rounded to few bits after it was transformed, the largest error is less than half of what it is with 2 and
@@ -47,11 +44,6 @@ class Transforms:
     image: Matrix
     filter: Matrix
     result: Matrix
-
-
-def rounds_form(descriptor: str) -> bool:
-    """Whether a variant is of one of ``ROUNDED_FORMS``."""
-    return any(each in descriptor for each in ROUNDED_FORMS)
 
 
 def transforms(output_tile: int, kernel: int = KERNEL, *, rounded: bool = False) -> Transforms:

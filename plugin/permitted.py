@@ -10,8 +10,7 @@ from sartor.codegen.layouts import QUANTISED
 from sartor.codegen.packing import Packing
 from sartor.codegen.rounded_result import rounds
 from sartor.codegen.routine import Routine, Storing, Variant, dtype_of
-from sartor.codegen.routines import LOW_PRECISION, WHOLE_NUMBERS, routines_for
-from sartor.codegen.winograd import rounds_form
+from sartor.codegen.routines import LOW_PRECISION, routines_for
 from sartor.config import CompileConfig
 from sartor.dialect_passes.annotate import Candidates
 from sartor.dialect_passes.form_layers import LayerGraph
@@ -33,7 +32,7 @@ def permitted_routines(front: Front, config: CompileConfig) -> tuple[Routine, ..
         own = (each for each in LOW_PRECISION[QUANTISED] if isinstance(each, Storing) and each.storage == QUANTISED)
         asked = (*asked, *own)
     whole = any(each.is_whole for each in front.ranges.values())
-    return tuple(each for each in asked if whole or each not in WHOLE_NUMBERS)
+    return tuple(each for each in asked if whole or not each.traits.needs_run_time_ranges)
 
 
 def permits(front: Front, config: CompileConfig) -> Permits:
@@ -66,10 +65,10 @@ def permits(front: Front, config: CompileConfig) -> Permits:
             return False
         if QUANTISED in config.precision.types:
             return True
-        if variant.dtype == QUANTISED and rounds_form(variant.descriptor):
+        if variant.dtype == QUANTISED and variant.traits.rounds_between:
             # What it makes of whole numbers is rounded.
             return False
-        if front.is_quantised and "winograd" in variant.descriptor and rounds(layer.task):
+        if front.is_quantised and variant.traits.transforms and rounds(layer.task):
             # It is a thousand times further from what the layer rounds, and would move that many more numbers.
             return False
         return all(is_exact(name, each) for name, each in zip(layer.weights, code.packings, strict=True))
@@ -96,7 +95,7 @@ class _WholeNumbers:
 
     def keeps(self, layer: Layer, variant: Variant) -> bool:
         """Whether a variant gives all digits where they count."""
-        if layer.name in self._exact and "winograd" in variant.descriptor:
+        if layer.name in self._exact and variant.traits.transforms:
             return False
         if layer.name not in self._own_types or variant.dtype == dtype_of(layer.task):
             return True

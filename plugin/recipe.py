@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 
+from sartor.codegen.descriptor import dtype_in
 from sartor.codegen.layer import Layer, ValueRef
 from sartor.codegen.layouts import CHANNELS_LAST
 from sartor.codegen.operation_count import operation_count
@@ -276,7 +277,7 @@ def recipe_of_plan(
 
 def precision_of(plan: Plan) -> Precision:
     """The precision that a plan's layers are computed in: f32, or all where one is narrower."""
-    types = {each.variant.partition(":")[2].partition("/")[0] for each in plan.layers}
+    types = {dtype_in(each.variant) for each in plan.layers}
     return Precision.MIXED if types & LOW_PRECISION.keys() else Precision.F32
 
 

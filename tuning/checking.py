@@ -14,6 +14,7 @@ from typing import Protocol
 
 import numpy as np
 
+from sartor.codegen.descriptor import algorithm_of
 from sartor.codegen.routine import Variant
 from sartor.errors import DeviceError
 from sartor.runtime.iree_runtime import NativeDevice, Program
@@ -79,7 +80,7 @@ class _Agreeing:
 
     @property
     def routines(self) -> set[str]:
-        return {_routine(name) for name in self.names}
+        return {algorithm_of(name) for name in self.names}
 
 
 @dataclass(frozen=True)
@@ -257,11 +258,6 @@ def variant_error(
 
 def _is_wrong(failure: Failure | None) -> bool:
     return failure is not None and failure.status is Status.WRONG_RESULT
-
-
-def _routine(descriptor: str) -> str:
-    """The algorithm, whatever its parameters and the type it computes in."""
-    return descriptor.partition("{")[0].rpartition("/")[2]
 
 
 def _without_ties(outputs: list[Array], reference: Sequence[Array], share: float) -> list[Array]:

@@ -14,8 +14,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sartor.tuning.features import features, ideal_seconds
+from sartor.codegen.routine_registry import described
+from sartor.codegen.traits import DescribedVariant
+from sartor.tuning.features import features
 from sartor.tuning.measurement import Measurement, Status
+from sartor.tuning.task_bounds import ideal_seconds
 
 if TYPE_CHECKING:
     from xgboost import Booster
@@ -50,12 +53,12 @@ class Sample:
 
     Attributes:
         facts: of its task, as ``task_facts`` writes them.
-        variant: its descriptor.
+        variant: what is known of it.
         seconds: one inference, more than 0.
     """
 
     facts: str
-    variant: str
+    variant: DescribedVariant
     seconds: float
 
     @staticmethod
@@ -63,7 +66,7 @@ class Sample:
         """The sample in a measurement; None if it failed, or nothing is known of its task."""
         if measurement.status is not Status.OK or not measurement.facts:
             return None
-        return Sample(measurement.facts, measurement.key.variant, measurement.time)
+        return Sample(measurement.facts, described(measurement.key.variant), measurement.time)
 
 
 def samples_of(measurements: Iterable[Measurement]) -> list[Sample]:
@@ -95,8 +98,8 @@ class CostModel:
         targets = [math.log(each.seconds / ideal_seconds(each.facts)) for each in known]
         return CostModel(train(_SETTINGS, DMatrix(np.array(rows), np.array(targets)), num_boost_round=_TREES))
 
-    def seconds(self, facts: str, variants: Sequence[str]) -> list[float]:
-        """Predicted seconds of variants, by descriptor, of the task with these facts.
+    def seconds(self, facts: str, variants: Sequence[DescribedVariant]) -> list[float]:
+        """Predicted seconds of variants of the task with these facts.
 
         Raises:
             ValueError: if ``facts`` are none.
@@ -106,11 +109,11 @@ class CostModel:
         ideal = ideal_seconds(facts)
         if not variants:
             return []
-        factors = self._booster.predict(DMatrix(np.array([features(facts, name) for name in variants])))
+        factors = self._booster.predict(DMatrix(np.array([features(facts, each) for each in variants])))
         return [ideal * math.exp(each) for each in factors.tolist()]
 
-    def ranked(self, facts: str, variants: Sequence[str]) -> list[str]:
-        """Variants of a task, by descriptor, the one predicted to be fastest first.
+    def ranked(self, facts: str, variants: Sequence[DescribedVariant]) -> list[DescribedVariant]:
+        """Variants of a task, the one predicted to be fastest first.
 
         Raises:
             ValueError: if ``facts`` are none.

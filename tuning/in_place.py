@@ -15,6 +15,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from sartor.codegen.descriptor import without_parameters
 from sartor.codegen.overwriting import plain_name
 from sartor.codegen.routine import Variant
 from sartor.dialect_passes.form_layers import LayerGraph
@@ -158,8 +159,8 @@ def _pairs(tables: Tables, found: InPlace, key: str) -> dict[str, tuple[float, f
 
 def _alike(name: str, pairs: Mapping[str, tuple[float, float]]) -> list[tuple[float, float]]:
     """Of these variants those that differ only in parameters, or all if none does."""
-    routine, _, _ = name.partition("{")
-    return [pair for other, pair in pairs.items() if other.partition("{")[0] == routine] or [*pairs.values()]
+    own = without_parameters(name)
+    return [pair for other, pair in pairs.items() if without_parameters(other) == own] or [*pairs.values()]
 
 
 def _moved(

@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from sartor.codegen.winograd import ROUNDED_FORMS
+from sartor.codegen.traits import DescribedVariant
 from sartor.tuning.cost_model import CostModel, Sample
-from sartor.tuning.features import Described, analytic_cycles, weight_bytes
+from sartor.tuning.features import analytic_cycles
+from sartor.tuning.task_bounds import weight_bytes
 
 Picks = Mapping[str, tuple[str, ...]]
 """Descriptors to measure, by task key."""
@@ -39,13 +40,13 @@ class Searched:
     Attributes:
         key: of the task.
         facts: as ``task_facts`` writes them.
-        variants: descriptors, candidate 0 first.
+        variants: candidate 0 first.
         count: layers of the network that it stands for.
     """
 
     key: str
     facts: str
-    variants: tuple[str, ...]
+    variants: tuple[DescribedVariant, ...]
     count: int
 
 
@@ -59,9 +60,9 @@ class SearchSettings:
         most: variants of a task in a round.
         optimism: by which a prediction is multiplied: what is little known may be faster than it looks.
         gain: share of the network's time that a variant must be expected to save.
-        layout_weight: how much it counts to be faster than others in the same form only, layout and element type,
+        layout_weight: how much it counts to be faster than others in the same schema only, layout and element type,
             which the neighbours may want.
-        first: variants of a task and form in the first round if a model knows other networks.
+        first: variants of a task and schema in the first round if a model knows other networks.
     """
 
     rounds: int = 2
@@ -73,15 +74,11 @@ class SearchSettings:
     first: int = 2
 
 
-# What compiling a variant takes, relative to a kernel that is no Winograd kernel.
-_COMPILING = {"fused_winograd": 3.0, **dict.fromkeys(ROUNDED_FORMS, 3.0), "stock": 1.5}
 # Weights that are packed and put on the device, for a variant and what it is timed beside, in the time that a short
 # kernel takes to compile.
 _PACKED_BYTES = 20e6
-# A form that is this much slower than another is not looked into: converting costs less.
+# A schema that is this much slower than another is not looked into: converting costs less.
 _FAR = 1.1
-# Families whose kernels multiply narrower numbers, of which fewer networks are known.
-_NARROW = ("tiles", "dots", *ROUNDED_FORMS)
 # The analytic model is not wrong by so much.
 _FAR_SLOWER = 2.0
 
@@ -104,7 +101,8 @@ class VariantSearch:
         """What to measure before anything else, of what is not known: candidate 0 and the best guesses."""
         model = CostModel.fit(self.samples)
         guesses = {task.key: (task.variants[0], *self._guesses(task, model)) for task in self.tasks}
-        return _new({key: tuple(dict.fromkeys(listed)) for key, listed in guesses.items()}, known)
+        names = {key: [each.descriptor for each in listed] for key, listed in guesses.items()}
+        return _new({key: tuple(dict.fromkeys(listed)) for key, listed in names.items()}, known)
 
     def later(self, known: Times, spent: float) -> dict[str, tuple[str, ...]]:
         """What else to measure: the variants that gain most for what they take to compile.
@@ -123,7 +121,8 @@ class VariantSearch:
 
     def effort(self, picks: Picks) -> float:
         """What picks take to compile, relative to one short kernel."""
-        return sum(_compiling(Described.of(name)) for listed in picks.values() for name in listed)
+        variants = {task.key: {each.descriptor: each for each in task.variants} for task in self.tasks}
+        return sum(variants[key][name].traits.compile_cost for key, listed in picks.items() for name in listed)
 
     def _affordable(self, offers: Sequence[_Offer], budget: float) -> dict[str, tuple[str, ...]]:
         taken: Counter[str] = Counter()
@@ -136,35 +135,28 @@ class VariantSearch:
         return picked
 
     def _measured(self, known: Times) -> list[Sample]:
-        return [
-            Sample(task.facts, name, seconds)
-            for task in self.tasks
-            for name, seconds in known.get(task.key, {}).items()
-            if seconds is not None
-        ]
+        return [Sample(task.facts, each, seconds) for task in self.tasks for each, seconds in _times(known, task)]
 
-    def _guesses(self, task: Searched, model: CostModel | None) -> Iterator[str]:
-        kernels = task.variants[1:]
-        if model is None:
-            for listed in _groups(kernels, lambda each: each.form):
+    def _guesses(self, task: Searched, model: CostModel | None) -> Iterator[DescribedVariant]:
+        for listed in _groups(task.variants[1:], lambda each: each.schema):
+            if model is None:
                 yield from _leaders(task.facts, listed)
-            return
-        for listed in _groups(kernels, lambda each: each.form):
+                continue
             yield from model.ranked(task.facts, listed)[: self.settings.first]
-            # Sizes that no layer of the other networks had are beyond what the trees know.
-            yield from _leaders(task.facts, [each for each in listed if Described.of(each).family.startswith(_NARROW)])
+            # Sizes that no layer of the other networks had are beyond what the trees know, and of kernels that
+            # multiply narrower numbers fewer networks are known.
+            yield from _leaders(task.facts, [each for each in listed if each.traits.instruction is not None])
 
     def _offers(self, task: Searched, known: Times, model: CostModel) -> Iterator[_Offer]:
-        rest = [each for each in task.variants if each not in known.get(task.key, {})]
+        rest = [each for each in task.variants if each.descriptor not in known.get(task.key, {})]
         best = _best(known, task)
         if not rest or best is None:
             return
-        for name, predicted in zip(rest, model.seconds(task.facts, rest), strict=True):
-            variant = Described.of(name)
+        for variant, predicted in zip(rest, model.seconds(task.facts, rest), strict=True):
             hoped = predicted * self.settings.optimism
-            beside = min(_best(known, task, variant.form) or _FAR * best, _FAR * best)
+            beside = min(_best(known, task, variant.schema) or _FAR * best, _FAR * best)
             gain = max(0.0, best - hoped) + self.settings.layout_weight * max(0.0, beside - hoped)
-            yield _Offer(task.key, name, task.count * gain, _cost(variant, task.facts))
+            yield _Offer(task.key, variant.descriptor, task.count * gain, _cost(variant, task.facts))
 
 
 @dataclass(frozen=True)
@@ -177,38 +169,41 @@ class _Offer:
     cost: float
 
 
-def _groups(names: Sequence[str], key: Callable[[Described], object]) -> list[list[str]]:
-    """Descriptors that are alike, in the order in which the first of them comes."""
-    groups: dict[object, list[str]] = {}
-    for name in names:
-        groups.setdefault(key(Described.of(name)), []).append(name)
+def _groups(
+    variants: Sequence[DescribedVariant], key: Callable[[DescribedVariant], object]
+) -> list[list[DescribedVariant]]:
+    """Variants that are alike, in the order in which the first of them comes."""
+    groups: dict[object, list[DescribedVariant]] = {}
+    for each in variants:
+        groups.setdefault(key(each), []).append(each)
     return list(groups.values())
 
 
-def _leaders(facts: str, names: Sequence[str]) -> Iterator[str]:
+def _leaders(facts: str, variants: Sequence[DescribedVariant]) -> Iterator[DescribedVariant]:
     """The best of each routine by the analytic model; none of those that it takes to be far slower than another, unless
     that one is less exact."""
-    cycles = {name: analytic_cycles(facts, Described.of(name)) or 0.0 for name in names}
-    leaders = [min(listed, key=lambda name: cycles[name]) for listed in _groups(names, lambda each: each.family)]
-    exact = [cycles[name] for name in leaders if cycles[name] and Described.of(name).family not in ROUNDED_FORMS]
-    least = min(exact, default=math.inf)
-    return (name for name in leaders if cycles[name] <= _FAR_SLOWER * least)
+    cycles = {each.descriptor: analytic_cycles(facts, each) or 0.0 for each in variants}
+    of_routines = _groups(variants, lambda each: each.routine)
+    leaders = [min(listed, key=lambda each: cycles[each.descriptor]) for listed in of_routines]
+    exact = [cycles[each.descriptor] for each in leaders if not each.traits.rounds_between]
+    least = min(filter(None, exact), default=math.inf)
+    return (each for each in leaders if cycles[each.descriptor] <= _FAR_SLOWER * least)
 
 
-def _cost(variant: Described, facts: str) -> float:
-    return _compiling(variant) + weight_bytes(facts) / _PACKED_BYTES
+def _cost(variant: DescribedVariant, facts: str) -> float:
+    return variant.traits.compile_cost + weight_bytes(facts) / _PACKED_BYTES
 
 
-def _compiling(variant: Described) -> float:
-    return _COMPILING.get(variant.family, 1.0)
+def _times(known: Times, task: Searched) -> Iterator[tuple[DescribedVariant, float]]:
+    """Variants of a task that work, with their seconds, in the order in which they became known."""
+    variants = {each.descriptor: each for each in task.variants}
+    for name, seconds in known.get(task.key, {}).items():
+        if seconds is not None:
+            yield variants[name], seconds
 
 
-def _best(known: Times, task: Searched, form: tuple[str, bool, bool] | None = None) -> float | None:
-    times = [
-        seconds
-        for name, seconds in known.get(task.key, {}).items()
-        if seconds is not None and form in (None, Described.of(name).form)
-    ]
+def _best(known: Times, task: Searched, schema: tuple[str, bool, bool] | None = None) -> float | None:
+    times = [seconds for each, seconds in _times(known, task) if schema in (None, each.schema)]
     return min(times, default=None)
 
 

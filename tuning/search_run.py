@@ -6,9 +6,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from sartor.tuning.cost_model import CostModel, Sample, samples_of
-from sartor.tuning.features import Described, analytic_seconds, ideal_seconds
+from sartor.tuning.features import analytic_seconds
 from sartor.tuning.measurement import Measurement, Status
 from sartor.tuning.search import Picks, Searched, SearchSettings, VariantSearch
+from sartor.tuning.task_bounds import ideal_seconds
 from sartor.tuning.tuner import Tuner
 from sartor.tuning.unit import Unit, digest
 
@@ -80,8 +81,8 @@ class SearchRun:
         return self.tuner.store.get(self._end(unit).key) is None
 
     def _searched(self, unit: Unit) -> Searched:
-        names = tuple(each.descriptor for each in unit.variants)
-        return Searched(unit.key, unit.facts, names, self.counts[unit.key])
+        variants = tuple(each.described for each in unit.variants)
+        return Searched(unit.key, unit.facts, variants, self.counts[unit.key])
 
     def _samples(self, units: Sequence[Unit]) -> list[Sample]:
         """What this machine took for other tasks, whichever network they are of."""
@@ -102,7 +103,7 @@ class SearchRun:
     def _beside(self, unit: Unit, picked: Collection[str], known: Mapping[str, Measurement]) -> Unit:
         """The picks of a task with candidate 0, and with the best so far, so that they are timed in one run."""
         first = unit.variants[0].descriptor
-        wanted = {first, *picked, *(name for name in _contenders(known) if self.tuner.has_compiled(unit, name))}
+        wanted = {first, *picked, *(name for name in _contenders(unit, known) if self.tuner.has_compiled(unit, name))}
         return replace(unit, variants=tuple(each for each in unit.variants if each.descriptor in wanted))
 
     def _share(self, unit: Unit, known: Measured) -> float:
@@ -136,12 +137,13 @@ class SearchRun:
     def _predictions(
         self, unit: Unit, model: CostModel | None, known: Mapping[str, Measurement]
     ) -> Iterator[tuple[str, Measurement]]:
-        names = [each.descriptor for each in unit.variants if each.descriptor not in known]
-        predicted = [analytic_seconds(unit.facts, name) for name in names]
+        variants = [each.described for each in unit.variants if each.descriptor not in known]
+        predicted = [analytic_seconds(unit.facts, each) for each in variants]
         if model is not None:
-            predicted = model.seconds(unit.facts, names)
-        for name, seconds in zip(names, predicted, strict=True):
-            yield name, Measurement(self.tuner.key(unit, name), Status.OK, (seconds,), facts=unit.facts)
+            predicted = model.seconds(unit.facts, variants)
+        for each, seconds in zip(variants, predicted, strict=True):
+            key = self.tuner.key(unit, each.descriptor)
+            yield each.descriptor, Measurement(key, Status.OK, (seconds,), facts=unit.facts)
 
 
 def _ok(known: Mapping[str, Measurement]) -> dict[str, float]:
@@ -149,11 +151,12 @@ def _ok(known: Mapping[str, Measurement]) -> dict[str, float]:
     return {name: each.time for name, each in known.items() if each.status is Status.OK}
 
 
-def _contenders(known: Mapping[str, Measurement]) -> list[str]:
-    """The fastest so far of each form."""
+def _contenders(unit: Unit, known: Mapping[str, Measurement]) -> list[str]:
+    """The fastest so far of each schema."""
     times = _ok(known)
-    forms = {name: Described.of(name).form for name in times}
-    return [min((name for name in times if forms[name] == form), key=times.__getitem__) for form in {*forms.values()}]
+    schemas = {each.descriptor: each.described.schema for each in unit.variants if each.descriptor in times}
+    alike = [[name for name in schemas if schemas[name] == schema] for schema in {*schemas.values()}]
+    return [min(names, key=times.__getitem__) for names in alike]
 
 
 def _samples_in(known: Measured) -> list[Sample]:

@@ -7,15 +7,12 @@ from fnmatch import fnmatchcase
 
 from sartor.codegen.layer import LayerKind, Task
 from sartor.codegen.routine import Routine, Variant
-from sartor.codegen.routines import LOWERINGS
-from sartor.codegen.routines.tiled_matmul import TiledMatmul
 from sartor.dialect_passes.form_layers import LayerGraph
 from sartor.tuning.pin import Pin
 
 _IMAGE_RANK = 4
 # With fewer channels than this, most of a vector of channels is empty, and IREE's loops over pixels may win.
 _FEWEST_CHANNELS = 8
-_TILED_PRODUCTS = "*/matmul.tiled*"
 
 
 def shortlist(
@@ -23,8 +20,8 @@ def shortlist(
 ) -> dict[str, tuple[Variant, ...]]:
     """Candidate 0 and the kernels of each task that has kernels for full vectors, everything of the others.
 
-    Of IREE's own lowerings of what the kernels compute only tiled matrix products come close to them
-    (docs/kernels.md); those stay, and what a pin asks for.
+    Most of IREE's own lowerings never come close to the kernels (docs/kernels.md); those stay whose routines say that
+    they do, and what a pin asks for.
 
     Args:
         graph: the network.
@@ -37,8 +34,7 @@ def shortlist(
 
 def is_superfluous(task: Task, found: Sequence[Variant], routine: Routine) -> bool:
     """Whether all that a routine could add to what was found would be left out, unless a pin asks for it."""
-    tiled_product = task.kind is LayerKind.CONTRACTION and routine.name == TiledMatmul.name
-    return routine in LOWERINGS and not tiled_product and _has_kernels(task, found)
+    return task.kind not in routine.traits.beside_kernels and _has_kernels(task, found)
 
 
 def _has_kernels(task: Task, variants: Sequence[Variant]) -> bool:
@@ -63,7 +59,8 @@ def _kept(task: Task, variants: Sequence[Variant], globs: Sequence[str]) -> Iter
         for index, each in enumerate(variants)
         if index == 0
         or each.implementation.kernel
-        or any(fnmatchcase(each.descriptor, glob) for glob in (_TILED_PRODUCTS, *globs))
+        or task.kind in each.traits.beside_kernels
+        or any(fnmatchcase(each.descriptor, glob) for glob in globs)
     ]
 
 

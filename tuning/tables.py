@@ -11,7 +11,6 @@ from sartor.codegen.rounded_result import steps_of
 from sartor.codegen.routine import Variant
 from sartor.codegen.task_facts import task_facts
 from sartor.codegen.variant_rounding import rounding_of
-from sartor.codegen.winograd import rounds_form
 from sartor.dialect_passes.form_layers import LayerGraph
 from sartor.tuning.measurement import Measurement, Status
 from sartor.tuning.unit import AdaptKind, Unit
@@ -83,12 +82,12 @@ class Tables:
 
         That is known of variants that round on the way besides, by what they and the others of their type err by alone.
         """
-        if not rounds_form(variant.descriptor):
+        if not variant.traits.rounds_between:
             return 1.0
         usable, rounding = self.usable(key), rounding_of(variant)
         alike = [(other, each.error) for other, each in usable if rounding_of(other) == rounding and each.error]
         own = [error for other, error in alike if other.descriptor == variant.descriptor]
-        others = [error for other, error in alike if not rounds_form(other.descriptor)]
+        others = [error for other, error in alike if not other.traits.rounds_between]
         return max(1.0, own[0] / max(others, default=_ROUNDOFF)) if own else _MOST_EXCESS
 
     def most_excess(self, key: str, dtype: str) -> float:

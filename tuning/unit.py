@@ -11,7 +11,7 @@ from sartor.codegen.layouts import PLAIN, same_bytes
 from sartor.codegen.routine import Implementation, Variant
 from sartor.codegen.schema import Schema, form_in
 from sartor.codegen.target import Target
-from sartor.tuning.features import ideal_seconds
+from sartor.tuning.task_bounds import ideal_seconds
 
 ADAPT_ROUTINE = "adapt"
 

@@ -23,6 +23,7 @@ from statistics import fmean
 from benchmarks.selection.network_tables import NetworkTables, TaskTimes
 from benchmarks.selection.results import Axes, Line, plot_lines
 from benchmarks.selection.tuner_search import replay_search
+from sartor.codegen.routine_registry import described
 from sartor.codegen.task_facts import task_facts
 from sartor.tuning.cost_model import CostModel, Sample
 
@@ -126,14 +127,19 @@ def learned(samples: Sequence[Sample], rng: Random) -> Ranker:
     model = CostModel.fit(samples)
     if model is None:
         return _shuffled(rng)
-    return lambda times, names: model.ranked(task_facts(times.task), names)
+
+    def ranked(times: TaskTimes, names: Sequence[str]) -> list[str]:
+        found = model.ranked(task_facts(times.task), [described(each) for each in names])
+        return [each.descriptor for each in found]
+
+    return ranked
 
 
 def samples_of(times: TaskTimes, descriptors: Sequence[str]) -> Iterator[Sample]:
     """What measuring some variants of a task teaches."""
     for variant in times.variants:
         if variant.descriptor in descriptors:
-            yield Sample(task_facts(times.task), variant.descriptor, variant.seconds)
+            yield Sample(task_facts(times.task), described(variant.descriptor), variant.seconds)
 
 
 def _shuffled(rng: Random) -> Ranker:

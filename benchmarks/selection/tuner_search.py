@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from benchmarks.selection.network_tables import TaskTimes
+from sartor.codegen.routine_registry import described
 from sartor.codegen.task_facts import task_facts
 from sartor.tuning.cost_model import Sample
 from sartor.tuning.search import Picks, Searched, VariantSearch
@@ -22,8 +23,9 @@ def replay_search(
     """
     times = {each.task.key: {variant.descriptor: variant.seconds for variant in each.variants} for each in tasks}
     searched = [
-        Searched(each.task.key, task_facts(each.task), tuple(times[each.task.key]), layers[each.task.key])
+        Searched(key, task_facts(each.task), tuple(map(described, times[key])), layers[key])
         for each in tasks
+        for key in (each.task.key,)
     ]
     search = VariantSearch(searched, samples)
     known: dict[str, dict[str, float | None]] = {key: {} for key in times}

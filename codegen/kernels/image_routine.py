@@ -16,6 +16,7 @@ from sartor.codegen.layouts import CHANNELS_LAST, PLAIN_IMAGE, form_of
 from sartor.codegen.machine import Machine, kernel_machine
 from sartor.codegen.routine import Implementation, Parameters, Rejected
 from sartor.codegen.target import Target
+from sartor.codegen.traits import Traits, narrowest
 
 Subject = TypeVar("Subject")
 
@@ -35,6 +36,12 @@ class ImageRoutine(ABC, Generic[Subject]):
     blocked: bool = False
     storage: str | None = None
     output: str | None = None
+
+    @property
+    def traits(self) -> Traits:
+        """What follows from where values lie and how they are stored."""
+        converts = self.output not in (None, self.storage)
+        return Traits(precision=narrowest(self.storage, self.output), blocked=self.blocked, converts=converts)
 
     @property
     def needs(self) -> tuple[str, ...]:

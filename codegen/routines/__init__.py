@@ -1,8 +1,8 @@
-"""All routines, candidate 0 first."""
+"""The list of all routines, candidate 0 first, and the parts of it that are asked together."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from sartor.codegen.kernels.factors import BFLOAT_DOTS, INTEGER_DOTS
 from sartor.codegen.kernels.matrix_unit import INTEGER
@@ -30,7 +30,9 @@ from sartor.codegen.routines.whole_numbers import WholeFactor, WholeResult
 from sartor.codegen.routines.window import SlidingWindow
 from sartor.codegen.routines.winograd import Winograd
 
-KERNELS: tuple[Routine, ...] = (
+ROUTINES: tuple[Routine, ...] = (
+    Stock(),
+    # Code of our own.
     Direct(),
     Direct("direct_blocked", blocked=True),
     Product(),
@@ -41,10 +43,7 @@ KERNELS: tuple[Routine, ...] = (
     Join(),
     Join("join_blocked", blocked=True),
     Rowwise(),
-)
-"""Those that write code of their own."""
-
-LOWERINGS: tuple[Routine, ...] = (
+    # What leaves the code to IREE, in other layouts, tiles and forms than candidate 0.
     TiledConvolution(),
     TiledMatmul(),
     TiledDepthwise(),
@@ -55,15 +54,10 @@ LOWERINGS: tuple[Routine, ...] = (
     Im2colMatmul(),
     DataTiled(),
     Transposed(),
-)
-"""Those that leave the code to IREE, in other layouts, tiles and forms than candidate 0."""
-
-ROUTINES: tuple[Routine, ...] = (Stock(), *KERNELS, *LOWERINGS)
-
-FUSED_ROUTINES: tuple[Routine, ...] = (Stock(), FusedSeparable(), FusedSeparable("separable_blocked", blocked=True))
-"""Those for fused tasks."""
-
-_BFLOAT: tuple[Routine, ...] = (
+    # For fused tasks.
+    FusedSeparable(),
+    FusedSeparable("separable_blocked", blocked=True),
+    # With values between layers in bf16.
     TileConvolution(),
     TileProduct(),
     Direct("dots", storage="bf16", element=BFLOAT_DOTS),
@@ -77,9 +71,7 @@ _BFLOAT: tuple[Routine, ...] = (
     Rowwise(storage="bf16"),
     Stored(Stock()),
     Stored(ChannelsLast()),
-)
-
-_INTEGER: tuple[Routine, ...] = (
+    # The same in 8 bits.
     TileConvolution(storage="i8", element=INTEGER),
     TileConvolution("tiles_of_bf16", output="i8"),
     TileProduct(storage="i8", element=INTEGER),
@@ -96,9 +88,7 @@ _INTEGER: tuple[Routine, ...] = (
     Rowwise(storage="i8"),
     Stored(Stock(), "i8"),
     Stored(ChannelsLast(), "i8"),
-)
-
-WHOLE_NUMBERS: tuple[Routine, ...] = (
+    # For models that quantise what they multiply when they run.
     WholeFactor(TileConvolution(storage="i8", element=INTEGER)),
     WholeFactor(TileProduct(storage="i8", element=INTEGER)),
     WholeFactor(Direct("dots", storage="i8", element=INTEGER_DOTS)),
@@ -108,10 +98,7 @@ WHOLE_NUMBERS: tuple[Routine, ...] = (
     WholeResult(Stock()),
     WholeResult(ChannelsLast()),
     WholeResult(Rowwise()),
-)
-"""Those for models that quantise what they multiply when they run."""
-
-_HALF: tuple[Routine, ...] = (
+    # With values between layers in f16.
     Direct(storage="f16"),
     Product(storage="f16"),
     SlidingWindow(storage="f16"),
@@ -120,11 +107,22 @@ _HALF: tuple[Routine, ...] = (
     Stored(Stock(), "f16"),
     Stored(ChannelsLast(), "f16"),
 )
+"""All; which models and layers each is for, its traits say."""
 
-LOW_PRECISION: dict[str, tuple[Routine, ...]] = {"bf16": _BFLOAT, "i8": (*_INTEGER, *WHOLE_NUMBERS), "f16": _HALF}
+FUSED_ROUTINES: tuple[Routine, ...] = (ROUTINES[0], *(each for each in ROUTINES if each.traits.fuses))
+"""Those for fused tasks."""
+
+_UNFUSED = tuple(each for each in ROUTINES if not each.traits.fuses)
+
+LOW_PRECISION: Mapping[str, tuple[Routine, ...]] = {
+    dtype: tuple(each for each in _UNFUSED if each.traits.precision == dtype)
+    for dtype in dict.fromkeys(each.traits.precision for each in _UNFUSED)
+    if dtype is not None
+}
 """Those that store what is between layers in a narrower type, by that type."""
 
 
 def routines_for(types: Iterable[str]) -> tuple[Routine, ...]:
-    """All that compute in f32, then those of these narrower types."""
-    return (*ROUTINES, *(each for dtype in types for each in LOW_PRECISION.get(dtype, ())))
+    """All that compute in the model's own types, then those of these narrower types."""
+    own = (each for each in _UNFUSED if each.traits.precision is None)
+    return (*own, *(each for dtype in types for each in LOW_PRECISION.get(dtype, ())))

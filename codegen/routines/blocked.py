@@ -17,6 +17,7 @@ from sartor.codegen.machine import Machine, float_machine, machine_of
 from sartor.codegen.register_tiles import row_block
 from sartor.codegen.routine import Implementation, Parameters, Rejected, integer
 from sartor.codegen.target import Target
+from sartor.codegen.traits import LOWERED, Traits
 from sartor.codegen.workgroups import WorkgroupTiling
 
 _SMALLEST_BLOCK = 8
@@ -31,6 +32,10 @@ class Blocked:
     """Layout NCHW[x]c for layers on images whose channels divide into blocks. Parameter: ``block``, channels in one."""
 
     name: str = "nchwc"
+
+    @property
+    def traits(self) -> Traits:
+        return LOWERED
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
         if target.device != "cpu":

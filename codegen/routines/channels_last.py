@@ -9,6 +9,7 @@ from sartor.codegen.layer import LayerKind, Task
 from sartor.codegen.layouts import CHANNELS_LAST
 from sartor.codegen.routine import Implementation, Parameters, Rejected
 from sartor.codegen.target import Target
+from sartor.codegen.traits import LOWERED, Traits
 
 
 @dataclass(frozen=True)
@@ -16,6 +17,10 @@ class ChannelsLast:
     """Layout NHWC for layers on images, of any kind that tolerates it."""
 
     name: str = "nhwc"
+
+    @property
+    def traits(self) -> Traits:
+        return LOWERED
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
         if task.kind is LayerKind.FIXED or not has_images(task):

@@ -11,6 +11,7 @@ from sartor.codegen.matmul_form import product_draft
 from sartor.codegen.mmt4d import use_mmt4d
 from sartor.codegen.routine import Implementation, Parameters, Rejected
 from sartor.codegen.target import Target
+from sartor.codegen.traits import LOWERED, Traits
 
 
 @dataclass(frozen=True)
@@ -18,6 +19,10 @@ class DataTiled:
     """Product of activations by a weight as ``linalg.mmt4d``; 1x1 convolutions are ``im2col``'s."""
 
     name: str = "mmt4d"
+
+    @property
+    def traits(self) -> Traits:
+        return LOWERED
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
         machine = float_machine(task, target)

@@ -6,8 +6,9 @@ register tile and how far the reduction is unrolled; rows and panels say what on
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from sartor.codegen.analytic_costs import DirectCost, DotCost
 from sartor.codegen.convolution import Convolution, convolution_of
 from sartor.codegen.kernels.convolution import convolution_contraction, convolution_tilings
 from sartor.codegen.kernels.dot_choice import refused, worth_trying
@@ -19,6 +20,7 @@ from sartor.codegen.kernels.tiling import Tiling
 from sartor.codegen.layer import LayerKind, Task, TensorType
 from sartor.codegen.machine import Machine
 from sartor.codegen.routine import Parameters, Rejected
+from sartor.codegen.traits import Traits
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,13 @@ class Direct(ImageRoutine[Convolution]):
 
     name: str = "direct"
     element: DotElement | None = None
+
+    @property
+    def traits(self) -> Traits:
+        if self.element is None:
+            return replace(super().traits, family="direct", cost=DirectCost())
+        cost = DotCost(self.element.group, self.element.dtype)
+        return replace(super().traits, family="dots", instruction=self.element, cost=cost)
 
     def subject(self, task: Task) -> Convolution | Rejected:
         convolution = convolution_of(task) if task.kind is LayerKind.CONVOLUTION else None

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from sartor.codegen.analytic_costs import WinogradCost
 from sartor.codegen.convolution import Convolution
 from sartor.codegen.kernels.factors import BFLOAT_DOTS, DotElement
 from sartor.codegen.kernels.image_layer import ImageLayer
@@ -16,10 +17,12 @@ from sartor.codegen.kernels.winograd_layer import winograd_form, winograd_tiling
 from sartor.codegen.layer import Task, TensorType
 from sartor.codegen.machine import Machine
 from sartor.codegen.routine import Parameters, Rejected
+from sartor.codegen.traits import Traits
 from sartor.codegen.winograd import MOST_POINTS, MOST_POINTS_OF_ROUNDED, MOST_POINTS_OF_WHOLE
 from sartor.codegen.winograd_tiles import applicable, promising_tiles
 
 _MOST_CHOICES = 2
+_COMPILE_COST = 3.0
 _MASKS_NARROW = "avx512bw"
 
 
@@ -37,6 +40,18 @@ class FusedWinograd(ImageRoutine[Convolution]):
 
     name: str = "fused_winograd"
     element: DotElement | None = None
+
+    @property
+    def traits(self) -> Traits:
+        return replace(
+            super().traits,
+            family="fused_winograd",
+            instruction=self.element,
+            transforms=True,
+            rounds_between=self.element is not None,
+            cost=WinogradCost(1 if self.element is None else self.element.group),
+            compile_cost=_COMPILE_COST,
+        )
 
     def subject(self, task: Task) -> Convolution | Rejected:
         return applicable(task)

@@ -11,6 +11,7 @@ from sartor.codegen.machine import float_machine
 from sartor.codegen.mmt4d import use_mmt4d
 from sartor.codegen.routine import Implementation, Parameters, Rejected
 from sartor.codegen.target import Target
+from sartor.codegen.traits import LOWERED, Traits
 
 
 @dataclass(frozen=True)
@@ -18,6 +19,10 @@ class Im2col:
     """NHWC convolution as ``linalg.mmt4d``; a 1x1 filter needs no gather."""
 
     name: str = "im2col"
+
+    @property
+    def traits(self) -> Traits:
+        return LOWERED
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
         machine = float_machine(task, target)

@@ -9,6 +9,7 @@ from sartor.codegen.im2col import patches_draft
 from sartor.codegen.layer import Task
 from sartor.codegen.routine import Implementation, Parameters, Rejected
 from sartor.codegen.target import Target
+from sartor.codegen.traits import LOWERED, Traits
 
 
 @dataclass(frozen=True)
@@ -16,6 +17,10 @@ class Im2colMatmul:
     """NHWC convolution as a matrix product that IREE lowers as it sees fit."""
 
     name: str = "im2col_matmul"
+
+    @property
+    def traits(self) -> Traits:
+        return LOWERED
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
         if target.device == "cpu":

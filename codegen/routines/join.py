@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sartor.codegen.kernels.image_layer import ImageLayer
 from sartor.codegen.kernels.image_routine import ImageRoutine
@@ -12,6 +12,7 @@ from sartor.codegen.kernels.tiling import Tiling
 from sartor.codegen.layer import Task, TensorType
 from sartor.codegen.machine import Machine
 from sartor.codegen.routine import Parameters, Rejected
+from sartor.codegen.traits import LOWERED, Traits
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,10 @@ class Join(ImageRoutine[Concatenation]):
     """
 
     name: str = "join"
+
+    @property
+    def traits(self) -> Traits:
+        return replace(super().traits, slowdown=LOWERED.slowdown)
 
     def subject(self, task: Task) -> Concatenation | Rejected:
         return concatenation_of(task) or Rejected("no concatenation of images along their channels")

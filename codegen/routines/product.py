@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from sartor.codegen.analytic_costs import DirectCost, DotCost
 from sartor.codegen.kernels.dot_choice import refused, worth_trying
 from sartor.codegen.kernels.factors import DotElement
 from sartor.codegen.kernels.kernel_layer import KernelLayer, build_kernel
@@ -16,6 +17,7 @@ from sartor.codegen.machine import kernel_machine
 from sartor.codegen.matmul_form import product_draft, product_shape
 from sartor.codegen.routine import Implementation, Parameters, Rejected
 from sartor.codegen.target import Target
+from sartor.codegen.traits import Traits, narrowest
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,15 @@ class Product:
     storage: str | None = None
     element: DotElement | None = None
     output: str | None = None
+
+    @property
+    def traits(self) -> Traits:
+        converts = self.output not in (None, self.storage)
+        common = Traits(precision=narrowest(self.storage, self.output), converts=converts)
+        if self.element is None:
+            return replace(common, family="product", cost=DirectCost())
+        cost = DotCost(self.element.group, self.element.dtype)
+        return replace(common, family="dots", instruction=self.element, cost=cost)
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
         if task.kind is not LayerKind.CONTRACTION:

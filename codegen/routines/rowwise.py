@@ -15,6 +15,7 @@ from sartor.codegen.layouts import form_of
 from sartor.codegen.machine import kernel_machine
 from sartor.codegen.routine import Implementation, Parameters, Rejected, integer, plain_inputs, plain_output
 from sartor.codegen.target import Target
+from sartor.codegen.traits import LOWERED, Traits
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,10 @@ class Rowwise:
 
     name: str = "rowwise"
     storage: str | None = None
+
+    @property
+    def traits(self) -> Traits:
+        return Traits(precision=self.storage, slowdown=LOWERED.slowdown)
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
         if task.kind is not LayerKind.FIXED:

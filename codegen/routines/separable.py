@@ -11,6 +11,7 @@ from sartor.codegen.layouts import CHANNELS_LAST
 from sartor.codegen.machine import Machine, kernel_machine
 from sartor.codegen.routine import Implementation, Parameters, Rejected
 from sartor.codegen.target import Target
+from sartor.codegen.traits import Traits
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,10 @@ class FusedSeparable:
 
     name: str = "separable"
     blocked: bool = False
+
+    @property
+    def traits(self) -> Traits:
+        return Traits("separable", blocked=self.blocked, fuses=True)
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
         """Parameter sets worth trying, best guess first, or why the routine does not apply."""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sartor.codegen.layer import Task
 from sartor.codegen.packing import Packing
 from sartor.codegen.routine import Implementation, Parameters, Rejected, plain_inputs, plain_output
 from sartor.codegen.target import Target
+from sartor.codegen.traits import LOWERED, Traits
+
+# IREE's own lowering takes longer to compile than a kernel that is already loops over vectors.
+_COMPILE_COST = 1.5
 
 
 @dataclass(frozen=True)
@@ -15,6 +19,10 @@ class Stock:
     """IREE's own lowering in ONNX's layout."""
 
     name: str = "stock"
+
+    @property
+    def traits(self) -> Traits:
+        return replace(LOWERED, family="stock", compile_cost=_COMPILE_COST)
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
         return [{}]

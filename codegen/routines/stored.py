@@ -13,6 +13,7 @@ from sartor.codegen.operations import body_of
 from sartor.codegen.routine import Implementation, Parameters, Rejected, Routine
 from sartor.codegen.snippet import inline
 from sartor.codegen.target import Target
+from sartor.codegen.traits import Traits
 
 MULTIPLYING = (LayerKind.CONVOLUTION, LayerKind.DEPTHWISE, LayerKind.CONTRACTION)
 """Layers that have routines of their own in narrower types."""
@@ -36,6 +37,11 @@ class Stored:
     def name(self) -> str:
         """The algorithm in descriptors."""
         return self.lowering.name
+
+    @property
+    def traits(self) -> Traits:
+        """Those of the lowering."""
+        return replace(self.lowering.traits, precision=self.storage)
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
         """Those of the lowering, or why the routine does not apply."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from sartor.codegen.analytic_costs import TileCost
 from sartor.codegen.convolution import Convolution, convolution_of
 from sartor.codegen.kernels.image_layer import ImageLayer
 from sartor.codegen.kernels.image_routine import ImageRoutine
@@ -16,6 +17,7 @@ from sartor.codegen.kernels.tile_tilings import TileWork, tile_tilings
 from sartor.codegen.layer import LayerKind, Task, TensorType
 from sartor.codegen.machine import Machine
 from sartor.codegen.routine import Parameters, Rejected
+from sartor.codegen.traits import Traits
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,11 @@ class TileConvolution(ImageRoutine[Convolution]):
     name: str = "tiles"
     storage: str | None = BFLOAT.dtype
     element: TileElement = BFLOAT
+
+    @property
+    def traits(self) -> Traits:
+        cost = TileCost(self.element.dtype)
+        return replace(super().traits, family="tiles", instruction=self.element, cost=cost)
 
     @property
     def needs(self) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from sartor.codegen.analytic_costs import TileCost
 from sartor.codegen.kernels.kernel_layer import KernelLayer, build_kernel
 from sartor.codegen.kernels.matrix_unit import BFLOAT, TileElement
 from sartor.codegen.kernels.product import ProductLayer
@@ -16,6 +17,7 @@ from sartor.codegen.machine import kernel_machine
 from sartor.codegen.matmul_form import is_by_weight, product_draft, product_shape
 from sartor.codegen.routine import Implementation, Parameters, Rejected
 from sartor.codegen.target import Target
+from sartor.codegen.traits import Traits, narrowest
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,16 @@ class TileProduct:
     storage: str | None = BFLOAT.dtype
     element: TileElement = BFLOAT
     output: str | None = None
+
+    @property
+    def traits(self) -> Traits:
+        return Traits(
+            "tiles",
+            instruction=self.element,
+            precision=narrowest(self.storage, self.output),
+            converts=self.output not in (None, self.storage),
+            cost=TileCost(self.element.dtype),
+        )
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
         """Parameter sets worth trying, best guess first, or why the routine does not apply."""

@@ -17,6 +17,7 @@ from sartor.codegen.operations import loop_sizes
 from sartor.codegen.register_tiles import register_tiles, row_block
 from sartor.codegen.routine import Implementation, Parameters, Rejected, integer, pair
 from sartor.codegen.target import Target
+from sartor.codegen.traits import Traits
 from sartor.codegen.workgroups import WorkgroupTiling
 
 _LOOPS = 7
@@ -31,6 +32,10 @@ class TiledConvolution:
     """
 
     name: str = "tiled"
+
+    @property
+    def traits(self) -> Traits:
+        return Traits("tiled", beside_kernels=frozenset())
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
         machine = float_machine(task, target)

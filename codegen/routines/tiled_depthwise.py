@@ -12,6 +12,7 @@ from sartor.codegen.operations import loop_sizes
 from sartor.codegen.register_tiles import balanced, row_block
 from sartor.codegen.routine import Implementation, Parameters, Rejected, integer, pair
 from sartor.codegen.target import Target
+from sartor.codegen.traits import Traits
 from sartor.codegen.workgroups import WorkgroupTiling
 
 _LOOPS = 6
@@ -29,6 +30,10 @@ class TiledDepthwise:
     """
 
     name: str = "tiled"
+
+    @property
+    def traits(self) -> Traits:
+        return Traits("tiled", beside_kernels=frozenset())
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
         machine = float_machine(task, target)

@@ -10,12 +10,13 @@ import math
 from dataclasses import dataclass
 
 from sartor.codegen.draft import rewritten
-from sartor.codegen.layer import Task
+from sartor.codegen.layer import LayerKind, Task
 from sartor.codegen.machine import Machine, float_machine
 from sartor.codegen.matmul_form import MatmulShape, product_draft, product_shape
 from sartor.codegen.register_tiles import register_tiles, row_block, vector_tiles
 from sartor.codegen.routine import Implementation, Parameters, Rejected, integer, pair
 from sartor.codegen.target import Target
+from sartor.codegen.traits import Traits
 from sartor.codegen.workgroups import WorkgroupTiling
 
 _MOST_ROWS = 128
@@ -30,6 +31,10 @@ class TiledMatmul:
     """
 
     name: str = "tiled"
+
+    @property
+    def traits(self) -> Traits:
+        return Traits("tiled", beside_kernels=frozenset({LayerKind.CONTRACTION}))
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
         machine = float_machine(task, target)

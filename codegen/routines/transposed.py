@@ -10,6 +10,7 @@ from sartor.codegen.matmul_form import flatten, turn_weight
 from sartor.codegen.packing import Transpose
 from sartor.codegen.routine import Implementation, Parameters, Rejected
 from sartor.codegen.target import Target
+from sartor.codegen.traits import LOWERED, Traits
 
 
 @dataclass(frozen=True)
@@ -17,6 +18,10 @@ class Transposed:
     """``[K, N]`` weights stored ``[N, K]`` and the reverse; IREE lowers the product as it sees fit."""
 
     name: str = "transposed"
+
+    @property
+    def traits(self) -> Traits:
+        return LOWERED
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
         if task.kind is not LayerKind.CONTRACTION or not task.weights:

@@ -18,6 +18,7 @@ from sartor.codegen.routine import Implementation, Parameters, Rejected, Routine
 from sartor.codegen.routines.rowwise import Rowwise
 from sartor.codegen.routines.stored import MULTIPLYING, stored
 from sartor.codegen.target import Target
+from sartor.codegen.traits import Traits
 
 
 class _Kernel(Routine, KernelRoutine, Protocol):
@@ -40,6 +41,11 @@ class WholeFactor:
     def name(self) -> str:
         """The algorithm in descriptors."""
         return f"whole_{self.kernel.name}"
+
+    @property
+    def traits(self) -> Traits:
+        """Those of the kernel; the result has the model's own type."""
+        return replace(self.kernel.traits, converts=True, needs_run_time_ranges=True)
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
         """Those of the kernel, or why the routine does not apply."""
@@ -81,6 +87,11 @@ class WholeResult:
     def name(self) -> str:
         """The algorithm in descriptors."""
         return f"{self.lowering.name}_to_whole"
+
+    @property
+    def traits(self) -> Traits:
+        """Those of the lowering; only the result has 8 bits."""
+        return replace(self.lowering.traits, precision=self.storage, converts=True, needs_run_time_ranges=True)
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
         """Those of the lowering, or why the routine does not apply."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sartor.codegen.convolution import Window, window_of
 from sartor.codegen.kernels.image_layer import ImageLayer
@@ -13,6 +13,7 @@ from sartor.codegen.kernels.window import window_sliding, window_tilings
 from sartor.codegen.layer import Task, TensorType
 from sartor.codegen.machine import Machine
 from sartor.codegen.routine import Parameters, Rejected
+from sartor.codegen.traits import Traits
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,10 @@ class SlidingWindow(ImageRoutine[Window]):
     """
 
     name: str = "window"
+
+    @property
+    def traits(self) -> Traits:
+        return replace(super().traits, family="window")
 
     def subject(self, task: Task) -> Window | Rejected:
         return window_of(task) or Rejected("neither a depthwise convolution nor a pooling in two dimensions")

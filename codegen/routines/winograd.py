@@ -6,7 +6,7 @@ take several times as long there and know output tiles of 6 alone, serve the oth
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sartor.codegen.convolution import Convolution
 from sartor.codegen.draft import Draft, rewritten
@@ -16,6 +16,7 @@ from sartor.codegen.machine import Machine, float_machine
 from sartor.codegen.register_tiles import register_tiles, row_block
 from sartor.codegen.routine import Implementation, Parameters, Rejected, integer
 from sartor.codegen.target import Target
+from sartor.codegen.traits import LOWERED, Traits
 from sartor.codegen.winograd import KERNEL
 from sartor.codegen.winograd_layer import tiling_of, use_iree_ops, use_own_transforms
 from sartor.codegen.winograd_text import Tiling
@@ -32,6 +33,10 @@ class Winograd:
     """NHWC convolution with 3x3 filters, stride 1 and no dilation. Parameter: ``tile``, output pixels per side."""
 
     name: str = "winograd"
+
+    @property
+    def traits(self) -> Traits:
+        return replace(LOWERED, transforms=True)
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
         convolution = _subject(task)

@@ -6,7 +6,8 @@ from collections import Counter
 from typing import Any
 
 from sartor.artifact import FrontPoint, PlanFront
-from sartor.commands.routine_counts import routine_counts, routine_of
+from sartor.codegen.descriptor import without_parameters
+from sartor.commands.routine_counts import routine_counts
 from sartor.terminal import show_table
 from sartor.tuning.error_sum import total
 from sartor.tuning.selection.limits import Quantity
@@ -69,5 +70,7 @@ def _changes(before: FrontPoint | None, point: FrontPoint) -> str:
     if before is None:
         return "\n".join(f"{count} x {name}" for name, count in routine_counts(point.plan).items())
     old = {each.layer: each.variant for each in before.plan.layers}
-    changed = Counter(routine_of(each.variant) for each in point.plan.layers if old.get(each.layer) != each.variant)
+    changed = Counter(
+        without_parameters(each.variant) for each in point.plan.layers if old.get(each.layer) != each.variant
+    )
     return "\n".join(f"{count} now {name}" for name, count in changed.most_common())

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from sartor.codegen.layer import Layer
-from sartor.codegen.routine import Multiplying, Routine, Storing
-from sartor.codegen.routines import FUSED_ROUTINES, LOW_PRECISION, ROUTINES
+from sartor.codegen.routine import Routine, Storing
+from sartor.codegen.routines import ROUTINES
 from sartor.commands.options import (
     ArchOption,
     CpuOption,
@@ -72,8 +72,7 @@ def _answers(layer: Layer, candidates: Candidates, childnets: Sequence[Childnet]
 
 
 def _show_routines(as_json: bool) -> None:
-    every = (*ROUTINES, *FUSED_ROUTINES, *(each for several in LOW_PRECISION.values() for each in several))
-    listed = list({(each.name, _type(each)): _told(each) for each in every}.values())
+    listed = list({(each.name, _type(each)): _told(each) for each in ROUTINES}.values())
     if as_json:
         show_json({"routines": listed})
     else:
@@ -82,11 +81,11 @@ def _show_routines(as_json: bool) -> None:
 
 
 def _told(routine: Routine) -> dict[str, str | None]:
-    element = routine.element if isinstance(routine, Multiplying) else None
+    instruction = routine.traits.instruction
     return {
         "name": routine.name,
         "type": _type(routine),
-        "needs": None if element is None else element.requirement,
+        "needs": None if instruction is None else instruction.requirement,
         "what": (type(routine).__doc__ or "").partition("\n")[0],
     }
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from sartor.codegen.routines import ROUTINES
+from sartor.codegen.routines import routines_for
 from sartor.codegen.scratch import aligned, scratch_bytes, scratch_of
 from sartor.codegen.target import Target
 from sartor.dialect_passes.annotate import annotate
@@ -68,7 +68,7 @@ def test_intermediates_that_are_there_at_once_count(function: str, expected: int
 def test_kernels_and_lowered_code_are_weighed_alike(front_of: FrontOf) -> None:
     graph = front_of("residual").graph
     (task, *_) = graph.tasks().values()
-    variants = annotate(graph, ROUTINES, TARGET).variants[task.key]
+    variants = annotate(graph, routines_for(()), TARGET).variants[task.key]
     found = scratch_of({number: each.implementation for number, each in enumerate(variants)}, TARGET)
     by_name = {variants[number].descriptor: size for number, size in found.items()}
     assert len(found) == len(variants)

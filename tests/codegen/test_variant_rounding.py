@@ -6,11 +6,13 @@ import pytest
 
 from sartor.codegen.packing import Packing, Quantise, Round, Step
 from sartor.codegen.routine import Implementation, Variant
+from sartor.codegen.routine_registry import described
 from sartor.codegen.variant_rounding import STORED, rounding_of
 
 
 def variant(descriptor: str, dtype: str, *packings: tuple[Step, ...]) -> Variant:
-    return Variant(descriptor, "cpu", dtype, Implementation("", ("nhwc",), "nhwc", tuple(map(Packing, packings))))
+    code = Implementation("", ("nhwc",), "nhwc", tuple(map(Packing, packings)))
+    return Variant(descriptor, "cpu", dtype, code, described(descriptor).traits)
 
 
 @pytest.mark.parametrize(

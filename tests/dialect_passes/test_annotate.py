@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sartor.codegen.routines import ROUTINES
+from sartor.codegen.routines import routines_for
 from sartor.codegen.target import Target
 from sartor.dialect_passes.annotate import annotate, annotated_module
 from sartor.front_job import Front
@@ -12,7 +12,7 @@ from sartor.front_job import Front
 
 def test_rejections_and_candidates_can_be_read(front_of: Callable[[str], Front]) -> None:
     graph = front_of("shuffle").graph
-    candidates = annotate(graph, ROUTINES, Target.create("cpu"))
+    candidates = annotate(graph, routines_for(()), Target.create("cpu"))
     assert all(each.reason for each in candidates.rejections)
     assert all(listed[0].descriptor.endswith(".stock") for listed in candidates.variants.values())
     text = annotated_module(graph, candidates)

@@ -148,7 +148,7 @@ def test_whole_numbers_are_not_rounded_on_the_way_unless_8_bits_are_asked_for(
     sizes = {"height": 2, "width": 2, "columns": 3, "vectors": 1, "block": 6, "groups": 2, "panels": 1, "unroll": 2}
     code = routine.build(layer.task, {**sizes}, config.target)
     assert isinstance(code, Implementation)
-    variant = Variant(f"cpu:i8/conv2d.{name}", "cpu", "i8", code)
+    variant = Variant(f"cpu:i8/conv2d.{name}", "cpu", "i8", code, routine.traits)
     assert permits(front, replace(config, precision=Precision.INT8))(layer, variant)
     assert not permits(front, config)(layer, variant)
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from sartor.codegen.routine_registry import described
+from sartor.codegen.traits import DescribedVariant
 from sartor.tuning.cost_model import Sample
-from sartor.tuning.features import Described, ideal_seconds
 from sartor.tuning.search import Searched
+from sartor.tuning.task_bounds import ideal_seconds
 
 STOCK = "cpu:f32/conv2d.stock"
 
@@ -37,27 +39,31 @@ KERNELS = tuple(
 VARIANTS = (STOCK, *KERNELS)
 
 
+def listed(*descriptors: str) -> tuple[DescribedVariant, ...]:
+    return tuple(map(described, descriptors))
+
+
 def task(key: str, channels: int, side: int, count: int = 1) -> Searched:
-    return Searched(key, facts(channels, side), VARIANTS, count)
+    return Searched(key, facts(channels, side), listed(*VARIANTS), count)
 
 
 def seconds(text: str, variant: str) -> float:
     """The rule: vectors of two are best, and blocked images where channels are many."""
-    described = Described.of(variant)
-    if described.family == "stock":
+    found = described(variant)
+    if found.traits.family == "stock":
         return 10 * ideal_seconds(text)
     many = "channels=512" in text
-    slower = {1: 1.6, 2: 1.0, 3: 1.2, 4: 1.4}[described.parameters["vectors"]]
-    layout = 1.5 if described.blocked != many else 1.0
-    return ideal_seconds(text) * slower * layout * (1.1 if described.parameters["columns"] == 4 else 1.0)
+    slower = {1: 1.6, 2: 1.0, 3: 1.2, 4: 1.4}[found.parameters["vectors"]]
+    layout = 1.5 if found.traits.blocked != many else 1.0
+    return ideal_seconds(text) * slower * layout * (1.1 if found.parameters["columns"] == 4 else 1.0)
 
 
 def best(each: Searched) -> str:
-    return min(each.variants, key=lambda name: seconds(each.facts, name))
+    return min((one.descriptor for one in each.variants), key=lambda name: seconds(each.facts, name))
 
 
 def samples(*tasks: Searched) -> list[Sample]:
-    return [Sample(each.facts, name, seconds(each.facts, name)) for each in tasks for name in each.variants]
+    return [Sample(each.facts, one, seconds(each.facts, one.descriptor)) for each in tasks for one in each.variants]
 
 
 def measured(tasks: Mapping[str, Searched], picks: Mapping[str, tuple[str, ...]]) -> dict[str, dict[str, float | None]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sartor.codegen.routines import ROUTINES
+from sartor.codegen.routines import routines_for
 from sartor.codegen.target import Target
 from sartor.dialect_passes.annotate import annotate
 from sartor.front_job import Front
@@ -15,7 +15,7 @@ FrontOf = Callable[[str], Front]
 
 def test_chosen_layouts_are_adapted_at_both_ends(front_of: FrontOf) -> None:
     graph = front_of("residual").graph
-    variants = annotate(graph, ROUTINES, Target.create("cpu")).variants
+    variants = annotate(graph, routines_for(()), Target.create("cpu")).variants
     by_layout = {
         layer.name: next(each for each in variants[layer.task.key] if each.implementation.output == "nhwc")
         for layer in graph.layers

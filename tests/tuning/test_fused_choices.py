@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from sartor.codegen.routine import Variant
-from sartor.codegen.routines import FUSED_ROUTINES, ROUTINES
+from sartor.codegen.routines import FUSED_ROUTINES, routines_for
 from sartor.codegen.target import Target
 from sartor.dialect_passes.annotate import annotate
 from sartor.dialect_passes.form_layers import LayerGraph
@@ -46,7 +46,7 @@ def graph(front_of: FrontOf) -> LayerGraph:
 
 @pytest.fixture(scope="module")
 def variants(graph: LayerGraph) -> Mapping[str, tuple[Variant, ...]]:
-    return annotate(graph, ROUTINES, TARGET, FUSED_ROUTINES).variants
+    return annotate(graph, routines_for(()), TARGET, FUSED_ROUTINES).variants
 
 
 def _measured(descriptor: str, seconds: float) -> Measurement:

@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from sartor.codegen.routine_registry import described
 from sartor.tuning.cost_model import Sample
 from sartor.tuning.search import Searched, SearchSettings, VariantSearch
-from tests.tuning.searched_tasks import KERNELS, STOCK, VARIANTS, best, facts, measured, samples, seconds, task
+from tests.tuning.searched_tasks import KERNELS, STOCK, VARIANTS, best, facts, listed, measured, samples, seconds, task
 
 SHAPES = [(channels, side) for channels in (64, 128, 512) for side in (14, 28, 56)]
 TASKS = {f"{c}x{s}": task(f"{c}x{s}", c, s, count=c // 64) for c, s in SHAPES}
@@ -36,9 +37,9 @@ def regret(known: dict[str, dict[str, float | None]]) -> float:
 def test_the_first_round_covers_candidate_0_and_all_layouts(known: tuple[Sample, ...]) -> None:
     picks = VariantSearch(list(TASKS.values()), known).first({})
     assert set(picks) == set(TASKS)
-    for listed in picks.values():
-        assert listed[0] == STOCK
-        assert {"blocked" in name for name in listed[1:]} == {True, False}
+    for picked in picks.values():
+        assert picked[0] == STOCK
+        assert {"blocked" in name for name in picked[1:]} == {True, False}
 
 
 def test_without_knowledge_the_rounds_find_what_is_nearly_best() -> None:
@@ -60,12 +61,12 @@ def test_the_block_of_tiles_that_loads_least_is_tried_whatever_was_learned() -> 
     ]
     # In the other networks the two rows of the last one never paid.
     learned = [
-        Sample(facts(channels, side, 3), name, 1e-3 * side * channels * (9.0 if name == tiles[-1] else 1.0))
+        Sample(facts(channels, side, 3), described(name), 1e-3 * side * channels * (9.0 if name == tiles[-1] else 1.0))
         for channels in (32, 128, 256)
         for side in (10, 20, 40)
         for name in (STOCK, *tiles)
     ]
-    wanted = Searched("large", facts(64, 224, 3), (STOCK, *tiles), 1)
+    wanted = Searched("large", facts(64, 224, 3), listed(STOCK, *tiles), 1)
     assert tiles[-1] in VariantSearch([wanted], learned).first({})["large"]
 
 
@@ -74,7 +75,7 @@ def test_winograds_form_in_groups_is_tried_beside_the_direct_one_whatever_was_le
     direct = f"cpu:bf16/conv2d.dots{{{register},lines=1,panel_groups=1,row_groups=8}}"
     sizes = "block=110,groups=1,height={},panels=1,width={}"
     winograd = [f"cpu:bf16/conv2d.fused_winograd_dots{{{register},{sizes.format(each, each)}}}" for each in (2, 3)]
-    subject = Searched("a", facts(256, 56, 3), (STOCK, direct, *winograd), 1)
+    subject = Searched("a", facts(256, 56, 3), listed(STOCK, direct, *winograd), 1)
     picked = VariantSearch([subject], samples(*OTHERS), SearchSettings(first=0)).first({})["a"]
     assert set(picked) == {STOCK, direct, winograd[1]}
 
@@ -83,8 +84,8 @@ def test_what_is_known_is_not_measured_again() -> None:
     search = VariantSearch(list(TASKS.values()))
     known = measured(TASKS, search.first({}))
     assert search.first(known) == {}
-    for key, listed in search.later(known, 100.0).items():
-        assert not set(listed) & set(known[key])
+    for key, picked in search.later(known, 100.0).items():
+        assert not set(picked) & set(known[key])
 
 
 def test_a_round_costs_no_more_than_its_share() -> None:
@@ -117,5 +118,5 @@ def test_the_same_store_gives_the_same_picks() -> None:
 
 @pytest.mark.parametrize("variants", [(STOCK,), (STOCK, KERNELS[0])])
 def test_little_to_choose_from_is_all_measured(variants: tuple[str, ...]) -> None:
-    few = Searched("few", TASKS["64x14"].facts, variants, 1)
+    few = Searched("few", TASKS["64x14"].facts, listed(*variants), 1)
     assert VariantSearch([few]).first({}) == {"few": variants}

@@ -14,6 +14,7 @@ import pytest
 from sartor.codegen.layer import TensorType
 from sartor.codegen.routine import Implementation, Variant
 from sartor.codegen.target import Target
+from sartor.codegen.traits import DescribedVariant
 from sartor.tuning.compile_job import CompiledUnit
 from sartor.tuning.measure_job import MeasureSettings, VariantSamples
 from sartor.tuning.measurement import Status
@@ -24,14 +25,20 @@ from sartor.tuning.store_tasks import task_results
 from sartor.tuning.tuner import Tuner, TuneSettings
 from sartor.tuning.unit import Unit
 from sartor.tuning.workers import Job, JobResult, JobStatus, WorkerPool
-from tests.tuning.searched_tasks import KERNELS, STOCK, VARIANTS, facts, seconds
+from tests.tuning.searched_tasks import KERNELS, STOCK, VARIANTS, facts, listed, seconds
 
 SETTINGS = TuneSettings(Target.create("cpu"), MeasureSettings("cpu", 1, 1e-3))
 TENSOR = TensorType((16,), "f32")
 
 
+def variant(found: DescribedVariant) -> Variant:
+    code = Implementation(found.descriptor, ("nd",), "nd", ())
+    names = (found.descriptor, "cpu", found.dtype)
+    return Variant(*names, code, found.traits, found.routine, tuple(found.parameters.items()))
+
+
 def unit(key: str, channels: int, side: int) -> Unit:
-    variants = tuple(Variant(name, "cpu", "f32", Implementation(name, ("nd",), "nd", ())) for name in VARIANTS)
+    variants = tuple(variant(each) for each in listed(*VARIANTS))
     return Unit(key, (TENSOR,), (), (TENSOR,), variants, facts(channels, side))
 
 

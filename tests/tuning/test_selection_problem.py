@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from sartor.codegen.routines import ROUTINES
+from sartor.codegen.routines import routines_for
 from sartor.codegen.target import Target
 from sartor.dialect_passes.annotate import annotate
 from sartor.errors import InfeasibleError
@@ -30,7 +30,7 @@ def measurement(descriptor: str, seconds: float, status: Status = Status.OK) -> 
 @pytest.fixture(scope="module")
 def tables(front_of: FrontOf) -> Tables:
     """Stock is slow, the first other variant of each task fast, all others failed."""
-    variants = annotate(front_of("residual").graph, ROUTINES, TARGET).variants
+    variants = annotate(front_of("residual").graph, routines_for(()), TARGET).variants
     measured = {
         key: {
             each.descriptor: measurement(

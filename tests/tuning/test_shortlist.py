@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from sartor.codegen.routines import ROUTINES
+from sartor.codegen.routines import routines_for
 from sartor.codegen.target import Target
 from sartor.dialect_passes.annotate import annotate
 from sartor.front_job import Front
@@ -21,7 +21,7 @@ MODEL = "residual"
 def names(front_of: FrontOf) -> Callable[[tuple[Pin, ...]], dict[str, list[str]]]:
     """Descriptors that are left, by layer, under some pins."""
     front = front_of(MODEL)
-    variants = annotate(front.graph, ROUTINES, Target.create("cpu")).variants
+    variants = annotate(front.graph, routines_for(()), Target.create("cpu")).variants
 
     def listed(pins: tuple[Pin, ...]) -> dict[str, list[str]]:
         kept = shortlist(front.graph, variants, pins)
@@ -47,5 +47,5 @@ def test_a_pinned_routine_is_measured(names: Callable[[tuple[Pin, ...]], dict[st
 
 def test_layers_without_kernels_keep_everything(front_of: FrontOf) -> None:
     front = front_of("blocks")
-    variants = annotate(front.graph, ROUTINES, Target.create("vulkan")).variants
+    variants = annotate(front.graph, routines_for(()), Target.create("vulkan")).variants
     assert shortlist(front.graph, variants, ()) == variants

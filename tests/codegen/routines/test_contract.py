@@ -25,6 +25,7 @@ from tests.hash_seeds import printed_under_hash_seeds
 
 HOST = Target.create("cpu")
 VULKAN = Target.create("vulkan")
+OWN_PRECISION = routines_for(())
 CASES = (*all_cases().names, *half_cases().names)
 
 # Every parameter set is tried on these, only the first one on the others: compiling them takes most of the time.
@@ -57,7 +58,7 @@ MAX_ERROR = {"f32": 1e-5, "winograd": 1e-3, "f16": 2 * 2.0**-10}
 
 def _implementations(layer: Layer, target: Target) -> dict[str, Implementation]:
     found: dict[str, Implementation] = {}
-    for routine in ROUTINES:
+    for routine in OWN_PRECISION:
         variants = [each for each in variants_of(routine, layer.task, target) if isinstance(each, Variant)]
         kept = variants if layer.name in THOROUGH else variants[:1]
         found |= {each.descriptor.partition(".")[2]: each.implementation for each in kept}
@@ -193,7 +194,7 @@ def test_layers_have_the_candidates_that_suit_them(case: str, names: set[str], s
     task = subjects[case].task
     accepting = {
         routine.name
-        for routine in ROUTINES
+        for routine in OWN_PRECISION
         if any(isinstance(each, Variant) for each in variants_of(routine, task, HOST))
     }
     assert accepting == {"stock", *names}
@@ -203,14 +204,14 @@ def test_layers_have_the_candidates_that_suit_them(case: str, names: set[str], s
 def test_a_refusal_says_why(device: str, subjects: dict[str, Subject]) -> None:
     target = Target.create(device)
     for subject in subjects.values():
-        for routine in ROUTINES:
+        for routine in OWN_PRECISION:
             for answer in variants_of(routine, subject.task, target):
                 assert not isinstance(answer, Rejected) or len(answer.reason.split()) >= 4, answer
 
 
 def test_no_cpu_tiles_reach_another_device(subjects: dict[str, Subject]) -> None:
     for subject in subjects.values():
-        for routine in ROUTINES:
+        for routine in OWN_PRECISION:
             for answer in variants_of(routine, subject.task, VULKAN):
                 assert isinstance(answer, Rejected) or "iree_cpu" not in answer.implementation.body
                 assert isinstance(answer, Rejected) or routine.name not in FOR_CPUS
@@ -218,7 +219,7 @@ def test_no_cpu_tiles_reach_another_device(subjects: dict[str, Subject]) -> None
 
 def test_descriptors_are_unique_within_a_task(subjects: dict[str, Subject]) -> None:
     for subject in subjects.values():
-        answers = [each for routine in ROUTINES for each in variants_of(routine, subject.task, HOST)]
+        answers = [each for routine in OWN_PRECISION for each in variants_of(routine, subject.task, HOST)]
         descriptors = [each.descriptor for each in answers if isinstance(each, Variant)]
         assert len(descriptors) == len(set(descriptors))
         assert descriptors[0].endswith(".stock")

@@ -8,7 +8,7 @@ import pytest
 
 from sartor.codegen.layer import Layer
 from sartor.codegen.routine import Implementation, Rejected, Variant, variants_of
-from sartor.codegen.routines import ROUTINES
+from sartor.codegen.routines import ROUTINES, routines_for
 from sartor.codegen.target import Target
 from sartor.runtime.iree_runtime import Program
 from sartor.runtime.module import open_module
@@ -37,7 +37,7 @@ KERNELS = (
     "rowwise",
 )
 STOCK = ROUTINES[0]
-BY_NAME = {each.name: each for each in ROUTINES if each.name in KERNELS}
+BY_NAME = {each.name: each for each in routines_for(()) if each.name in KERNELS}
 
 # Every parameter set is tried on these, the first one on the others.
 THOROUGH = ("panels", "squeeze_excite", "apart_stride3", "batch_by_weight", "joined_normalized")

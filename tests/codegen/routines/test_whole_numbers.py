@@ -12,7 +12,7 @@ from onnx import ModelProto
 from sartor.codegen.layer import Layer
 from sartor.codegen.machine import machine_of
 from sartor.codegen.routine import Implementation, Variant, variants_of
-from sartor.codegen.routines import ROUTINES, WHOLE_NUMBERS
+from sartor.codegen.routines import ROUTINES
 from sartor.codegen.target import Target
 from sartor.runtime.signature import Array
 from sartor.runtime.tiles import unusable
@@ -25,6 +25,7 @@ Found = Mapping[str, tuple[Layer, Mapping[str, Array]]]
 
 HOST = Target.create("cpu", "host")
 UNSIGNED, SIGNED = QuantisedRange(1.0, -128, "int8"), QuantisedRange(1.0, 0, "int8")
+WHOLE_NUMBERS = [each for each in ROUTINES if each.traits.needs_run_time_ranges]
 CPUS = ["host", "cascadelake", "x86-64-v3"]
 
 

@@ -1,0 +1,67 @@
+"""Descriptors, which name variants as in ``cpu:f32/conv2d.tiled{depth=4}``. Only this file writes or reads them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+_PATTERN = re.compile(r"(?:(\w+):)?(\w+)/(\w+)\.(\w+)(?:\{(.*)\})?")
+_PARAMETERS = "{"
+
+
+@dataclass(frozen=True)
+class Descriptor:
+    """The parts of a descriptor (SoftNeuro, section III-A).
+
+    Attributes:
+        device: where the variant runs.
+        dtype: what it computes in.
+        operation: what it computes.
+        routine: how.
+        parameters: of the routine; those that are several numbers are left out.
+    """
+
+    device: str
+    dtype: str
+    operation: str
+    routine: str
+    parameters: Mapping[str, int]
+
+    @staticmethod
+    def parse(text: str) -> Descriptor | None:
+        """The parts of a text; None if it is no descriptor."""
+        found = _PATTERN.fullmatch(text)
+        if found is None:
+            return None
+        pairs = (each.partition("=") for each in (found[5] or "").split(","))
+        numbers = {name: int(value) for name, _, value in pairs if value.isdigit()}
+        return Descriptor(found[1] or "", found[2], found[3], found[4], numbers)
+
+
+def write_descriptor(
+    device: str, dtype: str, operation: str, routine: str, parameters: Mapping[str, tuple[int, ...] | int]
+) -> str:
+    """The descriptor of a variant."""
+    listed = ",".join(f"{name}={_value(value)}" for name, value in sorted(parameters.items()))
+    head = f"{device}:{dtype}/{operation}.{routine}"
+    return head + (f"{{{listed}}}" if listed else "")
+
+
+def without_parameters(descriptor: str) -> str:
+    """``cpu:f32/conv2d.tiled``: device, type, operation and routine."""
+    return descriptor.partition(_PARAMETERS)[0]
+
+
+def dtype_in(descriptor: str) -> str:
+    """``f32``: what the variant computes in."""
+    return without_parameters(descriptor).partition(":")[2].partition("/")[0]
+
+
+def algorithm_of(descriptor: str) -> str:
+    """``conv2d.tiled``: operation and routine, whatever the parameters, the device and the type."""
+    return without_parameters(descriptor).rpartition("/")[2]
+
+
+def _value(value: tuple[int, ...] | int) -> str:
+    return str(value) if isinstance(value, int) else "x".join(map(str, value))

@@ -1,0 +1,43 @@
+"""Look up what is known of a variant by its descriptor alone, as a tuning database or a plan holds it."""
+
+from __future__ import annotations
+
+import functools
+
+from sartor.codegen.descriptor import Descriptor
+from sartor.codegen.routine import Routine, Storing
+from sartor.codegen.routines import ROUTINES
+from sartor.codegen.traits import LOWERED, DescribedVariant, Traits
+
+
+def described(descriptor: str) -> DescribedVariant:
+    """The traits and parameters of a variant.
+
+    A routine that does not exist any more counts as one that leaves the code to IREE.
+    """
+    found = Descriptor.parse(descriptor)
+    if found is None:
+        return DescribedVariant(descriptor, "", "", LOWERED)
+    known = _traits()
+    own = known.get((found.routine, found.dtype)) or known.get((found.routine, None)) or LOWERED
+    return DescribedVariant(descriptor, found.routine, found.dtype, own, found.parameters)
+
+
+@functools.cache
+def families() -> tuple[str, ...]:
+    """Families of all routines, in the order of the list of routines."""
+    found = (each.traits.family for each in ROUTINES)
+    return tuple(dict.fromkeys(each for each in found if each is not None))
+
+
+@functools.cache
+def _traits() -> dict[tuple[str, str | None], Traits]:
+    """By name and narrower type; routines that share both, for different layers, differ in nothing looked up here."""
+    found: dict[tuple[str, str | None], Traits] = {}
+    for each in ROUTINES:
+        found.setdefault((each.name, _storage(each)), each.traits)
+    return found
+
+
+def _storage(routine: Routine) -> str | None:
+    return routine.storage if isinstance(routine, Storing) else None
