@@ -1,4 +1,4 @@
-"""Descriptors, which name variants as in ``cpu:f32/conv2d.tiled{depth=4}``. Only this file writes or reads them."""
+"""Descriptors of variants, ``cpu:f32/conv2d.tiled{depth=4}``: how they are written, and what can be read off them."""
 
 from __future__ import annotations
 

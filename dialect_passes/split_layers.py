@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from sartor.codegen.descriptor import write_descriptor
 from sartor.codegen.grouped import Sliding, sliding_of
 from sartor.codegen.im2col_children import patches_task, product_task
 from sartor.codegen.layer import Layer, NetworkValue, Task, ValueRef
@@ -149,7 +150,7 @@ class _Splitter:
         (result,) = layer.task.results
         last = ValueRef(layers[-1].name, 0)
         output = NetworkValue(layer.name, result, result.numpy_dtype.name, last)
-        descriptor = f"{self.target.device}:{dtype_of(layer.task)}/{CHILDNET}.{method}"
+        descriptor = write_descriptor(self.target.device, dtype_of(layer.task), CHILDNET, method, {})
         graph = LayerGraph(layers, inputs, (output,))
         return Childnet(layer.name, descriptor, graph, (*parts_of, (last, ValueRef(layer.name, 0))))
 

@@ -23,9 +23,9 @@ from sartor.codegen.source_digest import locate
 from sartor.runtime.output_error import relative_error
 from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.runtime.session import Session
+from tests.copied_package import copied_package
 
 _COMPILE = "from sartor.cli import compile_main; compile_main()"
-_FOLDERS = ("codegen", "dialect_passes", "runtime", "tuning")
 # Every kind of code takes part: Winograd's and other kernels, conversions between layouts, and stock lowering.
 _PINS = (
     "conv1=cpu:f32/conv2d.fused_winograd{*height=4,*unroll=1,*",
@@ -130,25 +130,6 @@ class Copied:
         feeds = {"x": np.random.default_rng(7).normal(size=(1, 16, 24, 24)).astype(np.float32)}
         with Session(module, threads=1) as session:
             return relative_error(session.run(None, dict(feeds)), OnnxRuntimeReference(self.model, threads=1)(feeds))
-
-
-def copied_package(folder: Path) -> Path:
-    """The sources as in a checkout, beside a folder in which they can be imported."""
-    root = locate("sartor")
-    assert root is not None
-    tree = folder / "tree"
-    shutil.copytree(root.parent, tree / "plugin", ignore=shutil.ignore_patterns("__pycache__"))
-    package = tree / "package" / "sartor"
-    package.mkdir(parents=True)
-    for each in _FOLDERS:
-        origin = locate(f"sartor.{each}")
-        assert origin is not None
-        shutil.rmtree(tree / "plugin" / each, ignore_errors=True)
-        shutil.copytree(origin.parent, tree / each, ignore=shutil.ignore_patterns("__pycache__"))
-        (package / each).symlink_to(f"../../{each}")
-    for path in sorted((tree / "plugin").iterdir()):
-        (package / path.name).symlink_to(f"../../plugin/{path.name}")
-    return tree
 
 
 def network(path: Path) -> Path:
