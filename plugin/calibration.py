@@ -27,7 +27,11 @@ from sartor.worker_calls import call
 
 _LOG = logging.getLogger(__name__)
 _UNCHECKED = "sartor.sample_choice:unchecked_outputs"
+_TIES = "sartor.near_ties:tie_spread_on"
+_STEP = "running the model on samples"
 _TIMEOUT = 900.0
+# Relative error that may hide a defect, so that who compiles should know of it.
+_MUCH_BY_TIES = 0.1
 
 
 @dataclass(frozen=True)
@@ -89,7 +93,15 @@ def checked_samples(front: Front, config: CompileConfig, pool: WorkerPool) -> Sa
     samples = sample_set(front, config)
     if config.calibration is not None:
         job = {"prepared": front.prepared, "source": samples.source}
-        samples = replace(samples, unchecked=call(pool, _UNCHECKED, job, "running the model on samples", _TIMEOUT))
+        samples = replace(samples, unchecked=call(pool, _UNCHECKED, job, _STEP, _TIMEOUT))
+        if front.tie_spread:
+            samples = replace(samples, tie_spread=call(pool, _TIES, {"path": front.path, **job}, _STEP, _TIMEOUT))
+    if samples.tie_spread > _MUCH_BY_TIES:
+        _LOG.warning(
+            "the model rounds to whole numbers so often that a number next to a tie moves an output by up to %.0f%%: "
+            "errors up to that cannot be told from it",
+            100 * samples.tie_spread,
+        )
     for name in samples.unchecked:
         _LOG.warning(
             "output '%s' is not checked: on all samples it is constant, saturated or no number; "

@@ -11,12 +11,14 @@ from onnx import ModelProto
 from sartor.errors import SartorError, UsageError
 from sartor.expecting import Expectation, Expected
 from sartor.front_job import Refusal
-from sartor.near_ties import rounds, tie_spread
+from sartor.near_ties import TIE_SAMPLES, rounds, tie_spread
 from sartor.onnx_model.graph import GraphEditor
 from sartor.onnx_model.held_data import serialised
+from sartor.onnx_model.infer import without_weights
 from sartor.onnx_model.load import load_model
 from sartor.onnx_model.prepare import prepare
 from sartor.onnx_model.quantised_values import take_out_quantisation
+from sartor.onnx_model.sampling import sample_inputs
 from sartor.runtime.signature import Array, Signature
 from sartor.sample_choice import dependent_outputs, silent_outputs
 from sartor.tolerance import tolerance
@@ -99,10 +101,12 @@ def _answer(question: Question) -> Answer:
     names, dependent = tuple(each.name for each in model.graph.output), dependent_outputs(model)
     is_rounding = rounds(model)
     prepared = prepare(model, shapes).model
+    asked = without_weights(prepared)
     take_out_quantisation(prepared)
     expected = _expected(question, prepared)
     if question.max_error is None:
-        spread = tie_spread(question.model, b"".join(serialised(prepared))) if is_rounding else 0.0
+        alike = [question.feeds, *(sample_inputs(asked, seed) for seed in range(TIE_SAMPLES))]
+        spread = tie_spread(question.model, b"".join(serialised(prepared)), alike) if is_rounding else 0.0
         allowed = tolerance(model, question.usual, spread)
     else:
         allowed = question.max_error

@@ -14,6 +14,7 @@ from onnx import ModelProto
 from sartor.config import CompileConfig, Precision
 from sartor.errors import CompileError
 from sartor.front_job import Front
+from sartor.sample_sets import SampleSet
 from sartor.tolerance import tolerance
 from sartor.tuning.error_measures import ErrorMeasure, MeasureKind
 from sartor.tuning.measurement import Measurement, Status
@@ -47,13 +48,13 @@ class ErrorBound:
     explicable: float
 
     @classmethod
-    def of(cls, front: Front, config: CompileConfig) -> ErrorBound:
+    def of(cls, front: Front, samples: SampleSet, config: CompileConfig) -> ErrorBound:
         """The bound of a compilation: the user's own if there is one, for quantised and f16 models, too."""
         usual = config.precision.usual_error
         # What the model's own types round off is known as a relative error only.
         if config.error_measure.kind is MeasureKind.RELATIVE:
             skeleton = ModelProto.FromString(front.skeleton)
-            usual = tolerance(skeleton, usual, front.tie_spread)
+            usual = tolerance(skeleton, usual, samples.tie_spread)
         most = usual if config.precision is Precision.F32 else MOST_ROUNDED
         return cls(config.error_measure, usual if config.max_error is None else config.max_error, most)
 

@@ -22,7 +22,7 @@ from sartor.dialect_passes.fuse_layers import find_fusions
 from sartor.dialect_passes.split_layers import find_childnets
 from sartor.errors import SartorError, UnsupportedModelError
 from sartor.layer_tensors import value_names
-from sartor.near_ties import rounds, tie_spread
+from sartor.near_ties import TIE_SAMPLES, rounds, tie_spread
 from sartor.onnx_import import import_model
 from sartor.onnx_model.held_data import holding, serialised
 from sartor.onnx_model.infer import without_weights
@@ -57,7 +57,7 @@ class Front:
         weights: parameter name to array.
         whole: the module before it was split into layers, as bytecode.
         prepared: the prepared model, serialised, or the file that holds it.
-        skeleton: the prepared model without weights, serialised.
+        skeleton: the prepared model without weights and with what quantises its inputs, serialised.
         sha256: hash of the prepared model.
         samples: inputs to run the model on.
         node_count: nodes of the prepared model.
@@ -66,7 +66,7 @@ class Front:
         names: ONNX's names of values of the graph, as far as they have one.
         styles: how samples are drawn; the first is that of ``samples``.
         unchecked: outputs that say nothing on such samples.
-        tie_spread: relative error that numbers next to a tie make in a model that rounds to whole numbers.
+        tie_spread: relative error that numbers next to a tie make on drawn samples; 0 where nothing is rounded.
     """
 
     path: Path
@@ -153,14 +153,15 @@ def _front(
     chosen = choose_styles(asked, saved)
     if chosen.styles[0] != USUAL:
         samples = sample_inputs(asked, _SAMPLE_SEED, chosen.styles[0])
-    spread = tie_spread(path, saved) if is_rounding else 0.0
+    drawn = [sample_inputs(asked, seed, style) for seed in range(TIE_SAMPLES) for style in chosen.styles]
+    spread = tie_spread(path, saved, drawn) if is_rounding else 0.0
     return Front(
         path=path,
         graph=graph,
         weights=kept,
         whole=whole,
         prepared=saved,
-        skeleton=without_weights(prepared.model).SerializeToString(deterministic=True),
+        skeleton=asked.SerializeToString(deterministic=True),
         sha256=sha256,
         samples=samples,
         node_count=len(prepared.model.graph.node),

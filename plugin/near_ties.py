@@ -8,7 +8,8 @@ its own operators over whole numbers approximate; what they do is measured on th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,16 +19,19 @@ from sartor.errors import SartorError
 from sartor.expecting import Disturbed
 from sartor.onnx_model.graph import Array, GraphEditor
 from sartor.onnx_model.prepared import prepared_model
-from sartor.onnx_model.sampling import sample_inputs
 from sartor.onnx_model.walk import nodes
 from sartor.runtime.output_error import output_error
 from sartor.runtime.reference import OnnxRuntimeReference
+from sartor.samples import SampleSource
 
 _INTEGER_OPS = frozenset(
     {"ConvInteger", "DequantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "QuantizeLinear"}
 )
 _INTEGER_PREFIX = "QLinear"
-_SAMPLES, _DRAWS = 4, 2
+TIE_SAMPLES = 4
+"""On how many samples of each kind it is measured what ties do."""
+
+_DRAWS = 2
 # In steps: ten times what another order of a thousand terms makes.
 _NOISE = 2.0**-10
 
@@ -37,20 +41,28 @@ def rounds(model: ModelProto) -> bool:
     return any(node.op_type in _INTEGER_OPS or node.op_type.startswith(_INTEGER_PREFIX) for node in nodes(model))
 
 
-def tie_spread(path: Path, prepared: Path | bytes) -> float:
-    """The largest relative error of float outputs that rounding to the other side makes, on a few random samples.
+def tie_spread(path: Path, prepared: Path | bytes, samples: Sequence[Mapping[str, Array]]) -> float:
+    """The largest relative error of float outputs that rounding to the other side makes.
 
     Args:
         path: the user's file.
         prepared: the same model as it is imported, its pairs taken out.
+        samples: on which modules will be compared, or like those: how far an error spreads depends on the inputs.
     """
     model = prepared_model(prepared)
-    samples = [sample_inputs(model, seed) for seed in range(_SAMPLES)]
     disturbed = Disturbed(model, narrow=False)
     return max([*_by_optimising(path, samples, disturbed), *_by_noise(model, samples, disturbed)], default=0.0)
 
 
-def _by_optimising(path: Path, samples: list[dict[str, Array]], disturbed: Disturbed) -> Iterator[float]:
+def tie_spread_on(path: Path, prepared: Path | bytes, source: SampleSource) -> float:
+    """Worker side: the same on the first samples that a user gives; 0 if the model does not run on them."""
+    try:
+        return tie_spread(path, prepared, list(itertools.islice(source.since(0), TIE_SAMPLES)))
+    except SartorError:
+        return 0.0
+
+
+def _by_optimising(path: Path, samples: Sequence[Mapping[str, Array]], disturbed: Disturbed) -> Iterator[float]:
     """What ONNX Runtime's optimisations change."""
     try:
         plain, optimised = (OnnxRuntimeReference(path, optimises=each) for each in (False, True))
@@ -62,7 +74,7 @@ def _by_optimising(path: Path, samples: list[dict[str, Array]], disturbed: Distu
         return
 
 
-def _by_noise(model: ModelProto, samples: list[dict[str, Array]], disturbed: Disturbed) -> Iterator[float]:
+def _by_noise(model: ModelProto, samples: Sequence[Mapping[str, Array]], disturbed: Disturbed) -> Iterator[float]:
     """What noise changes; each run draws other numbers."""
     plain = OnnxRuntimeReference(model.SerializeToString())
     noisy = ModelProto()

@@ -28,12 +28,12 @@ class DrawnSamples:
     """Random inputs of a model, drawn where they are used.
 
     Attributes:
-        prepared: the model.
+        skeleton: the model; weights are not read.
         count: how many.
         styles: in which they are drawn, in turn.
     """
 
-    prepared: Path | bytes
+    skeleton: bytes
     count: int
     styles: tuple[Style, ...] = (USUAL,)
 
@@ -42,7 +42,7 @@ class DrawnSamples:
 
     def since(self, start: int) -> Iterator[Mapping[str, Array]]:
         """The samples from number ``start`` on; the first is the front end's."""
-        model = prepared_model(self.prepared)
+        model = prepared_model(self.skeleton)
         for number in range(start, self.count):
             seed, style = divmod(number, len(self.styles))
             yield sample_inputs(model, seed, self.styles[style])
@@ -57,11 +57,13 @@ class SampleSet:
         digest: what is found out with them holds for samples of the same digest; empty for what every compilation of
             the model has.
         unchecked: outputs that cannot be checked on them, as they are constant or no numbers.
+        tie_spread: relative error that numbers next to a tie make on them (``near_ties``).
     """
 
     source: SampleSource
     digest: str
     unchecked: tuple[str, ...] = ()
+    tie_spread: float = 0.0
 
     def __len__(self) -> int:
         return len(self.source)
@@ -85,14 +87,14 @@ def sample_set(front: Front, config: CompileConfig) -> SampleSet:
     if config.calibration is not None:
         source = Samples.open(config.calibration, list(map(value_spec, front.graph.inputs)))
         return SampleSet(source, _digest(config.calibration))
-    styles, unchecked = front.styles, front.unchecked
+    styles, known = front.styles, (front.unchecked, front.tie_spread)
     named = "" if styles == (USUAL,) else f" {styles}"
     if config.precision is not Precision.F32:
-        return SampleSet(DrawnSamples(front.prepared, DRAWN, styles), f"{DRAWN} drawn{named}", unchecked)
+        return SampleSet(DrawnSamples(front.skeleton, DRAWN, styles), f"{DRAWN} drawn{named}", *known)
     if len(styles) == 1:
-        return SampleSet(HeldSamples((front.samples,)), named, unchecked)
+        return SampleSet(HeldSamples((front.samples,)), named, *known)
     count = _EACH * len(styles)
-    return SampleSet(DrawnSamples(front.prepared, count, styles), f"{count} drawn{named}", unchecked)
+    return SampleSet(DrawnSamples(front.skeleton, count, styles), f"{count} drawn{named}", *known)
 
 
 def _digest(path: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,9 @@ import pytest
 from onnx import ModelProto, helper
 
 from sartor.building import Builder
-from sartor.config import CompileConfig
+from sartor.calibration import checked_samples
+from sartor.config import CompileConfig, Precision
+from sartor.error_bound import ErrorBound
 from sartor.front_job import Front, run_front
 from sartor.near_ties import tie_spread
 from sartor.onnx_model.quantised_values import take_out_quantisation
@@ -19,6 +22,7 @@ from sartor.progress import silent
 from sartor.recipe import Recipe, guessed_recipe
 from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.runtime.session import Session
+from sartor.sample_sets import sample_set
 from sartor.tuning.pin import Pin
 from sartor.tuning.workers import WorkerPool
 from tests.plugin.onnx_model.builders import FLOAT, Array, model, node, run
@@ -78,8 +82,9 @@ def test_ties_move_outputs_by_few_steps(tmp_path: Path, prepare_quickly: Prepare
     prepared = _prepared(path, prepare_quickly)
     steps = {each.name: onnx.numpy_helper.to_array(each) for each in prepared.graph.initializer}
     (scale,) = (steps[each.input[1]] for each in prepared.graph.node if "y" in each.output)
-    largest = max(float(np.abs(run(prepared, {"x": image(seed)})["y"]).max()) for seed in SEEDS)
-    assert 0 < tie_spread(path, prepared.SerializeToString()) < 4 * scale / largest
+    smallest = min(float(np.abs(run(prepared, {"x": image(seed)})["y"]).max()) for seed in SEEDS[:4])
+    spread = tie_spread(path, prepared.SerializeToString(), [{"x": image(seed)} for seed in SEEDS[:4]])
+    assert 0 < spread < 4 * scale / smallest
 
 
 def _built(path: Path, folder: Path, pins: dict[str, str]) -> tuple[Session, Recipe]:
@@ -163,3 +168,20 @@ def test_weights_of_8_bits_alone_are_dequantised_exactly(block: int, tmp_path: P
     feeds = {"x": np.eye(3, 32, dtype=np.float32)}
     assert [each.op_type for each in prepared.graph.node] == ["MatMul"]
     np.testing.assert_array_equal(run(prepared, feeds)["y"], run(onnx.load(path), feeds)["y"])
+
+
+def test_ties_are_measured_on_the_samples_that_are_compared(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Also drawn samples fill the ranges that the model quantises its inputs to, whatever its pairs become."""
+    front = run_front(quantised(BY_CHANNEL, tmp_path), {}, None)
+    assert isinstance(front, Front), front
+    config = CompileConfig(threads=1, jobs=1, database=tmp_path / "t.db")
+    drawn = sample_set(front, replace(config, precision=Precision.BF16))
+    np.testing.assert_array_equal(drawn.first["x"], front.samples["x"])
+    assert drawn.tie_spread == front.tie_spread > 0
+    given = np.concatenate([image(seed) for seed in SEEDS[:2]])
+    np.savez(tmp_path / "given.npz", x=1e-3 * given)
+    with WorkerPool(1) as pool:
+        faint = checked_samples(front, replace(config, calibration=tmp_path / "given.npz"), pool)
+    assert faint.tie_spread not in (0.0, front.tie_spread)
+    assert ("next to a tie" in caplog.text) == (faint.tie_spread > 0.1)
+    assert ErrorBound.of(front, faint, config).allowed != ErrorBound.of(front, drawn, config).allowed
