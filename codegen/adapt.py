@@ -1,4 +1,4 @@
-"""Adapts: conversions of a tensor between two forms, put on an edge whose ends disagree.
+"""Adapts: conversions of a tensor between two schemas, put on an edge whose ends disagree.
 
 Every layout is a sequence of dimension parts, so an adapt splits the channels if either side is blocked, transposes,
 and merges again; where the bytes are the same it is a reshape and costs nothing. Elements are rounded or widened last.
@@ -9,10 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 
+from sartor.codegen.digest import digest
 from sartor.codegen.element_types import conversion
 from sartor.codegen.layer import TensorType
-from sartor.codegen.layouts import RANGE, image_layout, physical_type, same_bytes, split_form
+from sartor.codegen.layouts import image_layout, in_layout, same_order
 from sartor.codegen.routine import Implementation
+from sartor.codegen.schema import RANGE, Schema, ranges_of, same_bytes
 
 _CHANNEL = 1
 
@@ -26,21 +28,60 @@ class Part:
     size: int
 
 
-def adapt(logical: TensorType, source: str, target: str) -> Implementation:
-    """Code that takes a tensor of ONNX type ``logical`` from the form ``source`` to ``target``.
+@dataclass(frozen=True, order=True)
+class AdaptKind:
+    """A conversion: of a tensor of this ONNX type, from one schema to another."""
+
+    tensor: str
+    source: Schema
+    target: Schema
+
+    @staticmethod
+    def between(logical: TensorType, produced: Schema, needed: Schema) -> AdaptKind | None:
+        """What an edge needs whose tensor is produced in one schema and needed in another; None if they are equal."""
+        return None if produced == needed else AdaptKind(str(logical), produced, needed)
+
+    @property
+    def logical(self) -> TensorType:
+        return TensorType.parse(self.tensor)
+
+    @property
+    def key(self) -> str:
+        return digest("adapt", self.tensor, str(self.source), str(self.target))
+
+    @property
+    def symbol(self) -> str:
+        """With which its dispatches in a module begin."""
+        return f"s{self.key}"
+
+    @property
+    def is_free(self) -> bool:
+        """Whether the bytes stay as they are."""
+        return same_bytes(self.logical, self.source, self.target)
+
+    def implementation(self) -> Implementation:
+        """The code of the conversion.
+
+        Raises:
+            ValueError: as ``adapt``.
+        """
+        return adapt(self.logical, self.source, self.target)
+
+
+def adapt(logical: TensorType, source: Schema, target: Schema) -> Implementation:
+    """Code that takes a tensor of ONNX type ``logical`` from the schema ``source`` to ``target``.
 
     Raises:
         ValueError: if a layout does not fit the tensor, or blocks of the two do not nest.
     """
-    before, after = physical_type(logical, source), physical_type(logical, target)
-    (_, start), (_, end) = split_form(source), split_form(target)
-    stored = replace(logical, dtype=before.dtype)
-    moved = physical_type(stored, end)
-    lines, result = _move(stored, start, end)
+    before, after = source.physical(logical), target.physical(logical)
+    stored = replace(logical, dtype=source.dtype)
+    moved = in_layout(stored, target.layout)
+    lines, result = _move(stored, source.layout, target.layout)
     if moved != after:
         lines, result = [*lines, *conversion(result, moved, after, "%range0")], "%converted"
-    found = Implementation("", (source,), target, ())
-    arguments = [f"%arg0: {before}", *(f"%range{index}: {RANGE}" for index in range(len(found.ranges)))]
+    ranges = ranges_of((logical, logical), (source, target))
+    arguments = [f"%arg0: {before}", *(f"%range{index}: {RANGE}" for index in range(len(ranges)))]
     body = "\n".join(
         [
             f"util.func public @layer({', '.join(arguments)}) -> {after} {{",
@@ -49,15 +90,15 @@ def adapt(logical: TensorType, source: str, target: str) -> Implementation:
             "}",
         ]
     )
-    return replace(found, body=body)
+    return Implementation(body, (source,), (target,), (), ranges)
 
 
 def _move(logical: TensorType, source: str, target: str) -> tuple[list[str], str]:
     """Lines that change the layout, and the value that they compute."""
     if source == target:
         return [], "%arg0"
-    if same_bytes(logical, source, target):
-        return _reshape(physical_type(logical, source), physical_type(logical, target))
+    if same_order(logical, source, target):
+        return _reshape(in_layout(logical, source), in_layout(logical, target))
     return _transpose(logical, source, target)
 
 
@@ -76,7 +117,7 @@ def _transpose(logical: TensorType, source: str, target: str) -> tuple[list[str]
     parts, moved = list(chain(*start)), list(chain(*end))
     order = [parts.index(part) for part in moved]
     split, joined = _type(parts, logical), _type(moved, logical)
-    before, after = physical_type(logical, source), physical_type(logical, target)
+    before, after = in_layout(logical, source), in_layout(logical, target)
     lines, value, result = [], "%arg0", "%moved"
     if split != before:
         lines.append(

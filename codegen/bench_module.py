@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from sartor.codegen.dispatches import module_header
 from sartor.codegen.iree_compiler import compile_module, inlined
 from sartor.codegen.layer import TensorType
-from sartor.codegen.layouts import RANGE, physical_type
 from sartor.codegen.routine import Implementation
+from sartor.codegen.schema import RANGE, physical_types
 from sartor.codegen.stitch import Piece
 from sartor.codegen.target import Target
 
@@ -24,10 +24,10 @@ def physical_signature(
     results: tuple[TensorType, ...],
 ) -> tuple[list[TensorType], list[TensorType]]:
     """Types in memory of all arguments (activations, packed weights, ranges) and of the results."""
-    arguments = [physical_type(each, layout) for each, layout in zip(inputs, implementation.inputs, strict=True)]
+    arguments = physical_types(inputs, implementation.inputs)
     arguments += [packing.type_of(each) for each, packing in zip(weights, implementation.packings, strict=True)]
     arguments += [RANGE] * len(implementation.ranges)
-    return arguments, [physical_type(each, implementation.output) for each in results]
+    return arguments, physical_types(results, implementation.outputs)
 
 
 def compile_bench(

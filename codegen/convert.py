@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from sartor.codegen.generic_layout import GenericRewriter
 from sartor.codegen.iree_compiler import ir, run_passes, shared_context
 from sartor.codegen.layer import Task, TensorType
-from sartor.codegen.layouts import IMAGE_RANK, ImageLayout, image_layout
+from sartor.codegen.layouts import IMAGE_RANK, ImageLayout, image_layout, layouts_of
 from sartor.codegen.operations import body_of, defining_op, nested, used_values
 from sartor.codegen.packing import Packing
-from sartor.codegen.routine import Implementation, Rejected, layouts_with
+from sartor.codegen.routine import Implementation, Rejected
+from sartor.codegen.schema import schemas_of
 
 _GENERALIZE = "builtin.module(util.func(linalg-generalize-named-ops))"
 _FILLS = frozenset({"tensor.empty", "arith.constant"})
@@ -45,11 +46,13 @@ class Converted:
     def function(self) -> ir.Operation:
         return self.module.body.operations[0].operation
 
-    def implementation(self) -> Implementation:
-        """The code as it stands."""
-        inputs, output = layouts_with(self.task, self.layout)
+    def implementation(self, device: str) -> Implementation:
+        """The code as it stands, for a device."""
+        inputs, outputs = (
+            schemas_of(each, layouts_of(each, self.layout), device) for each in (self.task.inputs, self.task.results)
+        )
         body = str(self.function.get_asm(use_local_scope=True))
-        return Implementation(body, inputs, output, self.packings)
+        return Implementation(body, inputs, outputs, self.packings)
 
 
 def has_images(task: Task) -> bool:

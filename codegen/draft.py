@@ -9,10 +9,13 @@ from sartor.codegen.chain import Chain, chain_of, root_of
 from sartor.codegen.convert import convert_images
 from sartor.codegen.iree_compiler import ir, run_passes, shared_context
 from sartor.codegen.layer import Task
+from sartor.codegen.layouts import layouts_of
 from sartor.codegen.operations import body_of
 from sartor.codegen.packing import Packing, Step
-from sartor.codegen.routine import Implementation, Rejected, layouts_with, plain_inputs, plain_output
+from sartor.codegen.routine import Implementation, Rejected
+from sartor.codegen.schema import schemas_of
 from sartor.codegen.snippet import first_error
+from sartor.codegen.target import Target
 from sartor.errors import CompileError
 
 _GENERALIZE = "linalg-generalize-named-ops"
@@ -26,21 +29,23 @@ class Draft:
         module: holds the function alone.
         task: the layer.
         inputs: layout of each activation.
-        output: layout of the results.
+        outputs: layout of each result.
         packings: for each weight the steps from ONNX's layout so far.
     """
 
     module: ir.Module
     task: Task
     inputs: tuple[str, ...]
-    output: str
+    outputs: tuple[str, ...]
     packings: list[Packing]
 
     @staticmethod
     def plain(task: Task) -> Draft:
         """The layer in ONNX's layouts."""
         module = ir.Module.parse(task.body, shared_context())
-        draft = Draft(module, task, plain_inputs(task), plain_output(task), [Packing() for _ in task.weights])
+        draft = Draft(
+            module, task, layouts_of(task.inputs), layouts_of(task.results), [Packing() for _ in task.weights]
+        )
         draft.run_passes(_GENERALIZE)
         return draft
 
@@ -50,8 +55,8 @@ class Draft:
         converted = convert_images(task, layout)
         if isinstance(converted, Rejected):
             return converted
-        inputs, output = layouts_with(task, layout)
-        return Draft(converted.module, task, inputs, output, list(converted.packings))
+        inputs, outputs = layouts_of(task.inputs, layout), layouts_of(task.results, layout)
+        return Draft(converted.module, task, inputs, outputs, list(converted.packings))
 
     @property
     def function(self) -> ir.Operation:
@@ -124,8 +129,8 @@ class Draft:
             signature = ir.FunctionType.get(arguments, [value.type for value in returned])
             self.function.attributes["function_type"] = ir.TypeAttr.get(signature)
 
-    def implementation(self) -> Implementation:
-        """The code as it stands.
+    def implementation(self, device: str) -> Implementation:
+        """The code as it stands, for a device.
 
         Raises:
             ValueError: if it is not valid MLIR.
@@ -136,15 +141,17 @@ class Draft:
         except ir.MLIRError as error:
             raise ValueError(first_error(error)) from None
         body = str(self.function.get_asm(use_local_scope=True))
-        return Implementation(body, self.inputs, self.output, tuple(self.packings))
+        inputs = schemas_of(self.task.inputs, self.inputs, device)
+        outputs = schemas_of(self.task.results, self.outputs, device)
+        return Implementation(body, inputs, outputs, tuple(self.packings))
 
 
-def rewritten(draft: Draft | Rejected, rewrite: Callable[[Draft], None]) -> Implementation | Rejected:
+def rewritten(draft: Draft | Rejected, rewrite: Callable[[Draft], None], target: Target) -> Implementation | Rejected:
     """The code of a draft after ``rewrite``, or why there is none: an earlier refusal, or its ValueError."""
     if isinstance(draft, Rejected):
         return draft
     try:
         rewrite(draft)
-        return draft.implementation()
+        return draft.implementation(target.device)
     except ValueError as error:
         return Rejected(str(error))

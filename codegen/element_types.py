@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sartor.codegen.layer import TensorType
-from sartor.codegen.layouts import QUANTISED, RANGE
+from sartor.codegen.schema import QUANTISED, RANGE
 
 STORED_BY = ("f32",)
 """Element types that a narrower one may stand for."""

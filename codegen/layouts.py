@@ -2,30 +2,21 @@
 
 ``nchw`` is ONNX's own, ``nhwc`` puts channels last, ``nchw16c`` splits them into blocks of 16 innermost (NeoCPU,
 section III-B). Tensors of another rank have the one layout ``nd``.
-
-A *form* is a layout and, where it is not the tensor's own, the element type before it: ``bf16@nhwc``.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from sartor.codegen.layer import TensorType
-from sartor.codegen.packing import Packing, Reshape, Round, Transpose
+from sartor.codegen.packing import Packing, Reshape, Transpose
 
 IMAGE_RANK = 4
 PLAIN_IMAGE = "nchw"
 PLAIN = "nd"
 CHANNELS_LAST = "nhwc"
-_AT = "@"
-
-QUANTISED = "i8"
-"""Numbers of this type stand for ``scale * (number - zero point)``."""
-
-RANGE = TensorType((4,), "f32")
-"""What code is told of a quantised tensor: scale, zero point, inverse of the scale, and 0."""
 
 
 @dataclass(frozen=True)
@@ -85,48 +76,26 @@ def image_layout(name: str) -> ImageLayout:
     return ImageLayout(name, (0, 1, 2, 3), int(match.group(1)))
 
 
-def form_of(layout: str, dtype: str | None) -> str:
-    """The form of tensors in ``layout``, stored as ``dtype``; None for their own element type."""
-    return layout if dtype is None else f"{dtype}{_AT}{layout}"
-
-
-def split_form(form: str) -> tuple[str | None, str]:
-    """Element type of a form, None for the tensor's own, and its layout."""
-    dtype, at, layout = form.rpartition(_AT)
-    return dtype if at else None, layout
-
-
-def stored_as(form: str, dtype: str) -> str:
-    """The form of the same layout with elements of type ``dtype``."""
-    return form_of(split_form(form)[1], dtype)
-
-
-def quantised(forms: Iterable[str]) -> list[int]:
-    """Positions of the forms whose numbers stand for others by a scale and a zero point."""
-    return [index for index, form in enumerate(forms) if split_form(form)[0] == QUANTISED]
-
-
-def physical_type(logical: TensorType, form: str) -> TensorType:
-    """Type in memory of a tensor of ONNX type ``logical`` in ``form``.
+def in_layout(logical: TensorType, layout: str) -> TensorType:
+    """Type in memory of a tensor of type ``logical`` in a layout.
 
     Raises:
         ValueError: if the layout does not fit the tensor.
     """
-    dtype, layout = split_form(form)
-    if dtype is not None:
-        logical = replace(logical, dtype=dtype)
+    return layout_packing(logical, layout).type_of(logical)
+
+
+def layout_packing(logical: TensorType, layout: str) -> Packing:
+    """Steps from ONNX's layout of a tensor to another.
+
+    Raises:
+        ValueError: if the layout does not fit the tensor.
+    """
     if layout == PLAIN:
-        return logical
+        return Packing()
     if len(logical.shape) != IMAGE_RANK:
         raise ValueError(f"layout {layout} needs an image, not {logical}")
-    return image_layout(layout).physical(logical)
-
-
-def form_packing(logical: TensorType, form: str) -> Packing:
-    """Steps from a tensor of ONNX type ``logical`` to how it lies in memory in ``form``; quantising is none of them."""
-    dtype, layout = split_form(form)
-    steps = () if layout == PLAIN else image_layout(layout).packing(logical).steps
-    return Packing(steps if dtype in (None, QUANTISED) else (*steps, Round(dtype)))
+    return image_layout(layout).packing(logical)
 
 
 def plain_layout(logical: TensorType) -> str:
@@ -134,10 +103,14 @@ def plain_layout(logical: TensorType) -> str:
     return PLAIN_IMAGE if len(logical.shape) == IMAGE_RANK else PLAIN
 
 
-def same_bytes(logical: TensorType, one: str, other: str) -> bool:
-    """Whether two forms of a tensor have the same bytes, so that an adapt between them is a reshape."""
-    (dtype, layout), (other_dtype, other_layout) = split_form(one), split_form(other)
-    return one == other or (dtype == other_dtype and _moved(logical, layout) == _moved(logical, other_layout))
+def layouts_of(tensors: Sequence[TensorType], image: str = PLAIN_IMAGE) -> tuple[str, ...]:
+    """Layouts of tensors of which those that are images lie in ``image``."""
+    return tuple(image if len(each.shape) == IMAGE_RANK else PLAIN for each in tensors)
+
+
+def same_order(logical: TensorType, one: str, other: str) -> bool:
+    """Whether the elements of a tensor have the same order in two layouts."""
+    return one == other or _moved(logical, one) == _moved(logical, other)
 
 
 def _moved(logical: TensorType, layout: str) -> list[tuple[int, int, int]]:
@@ -162,8 +135,3 @@ def _parts(logical: TensorType, layout: str) -> list[tuple[int, int, int]]:
         for axis in chosen.order
     ]
     return [*parts, (1, 1, block)]
-
-
-def with_shape(tensor: TensorType, shape: tuple[int, ...]) -> TensorType:
-    """The same element type in another shape."""
-    return replace(tensor, shape=shape)

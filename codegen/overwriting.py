@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from sartor.codegen.layer import Layer, NetworkValue, ValueRef
 from sartor.codegen.routine import Implementation, Overwriting
+from sartor.codegen.schema import Schema
 
 _SUFFIX = "_over"
 
@@ -67,9 +68,9 @@ def _ancestors(layers: Sequence[Layer]) -> dict[str, frozenset[str]]:
     return found
 
 
-def _is_written(ref: ValueRef, form: str, implementations: Mapping[str, Implementation]) -> bool:
-    """Whether a kernel writes a value in ``form``: other code may return an argument, reshaped."""
+def _is_written(ref: ValueRef, schema: Schema, implementations: Mapping[str, Implementation]) -> bool:
+    """Whether a kernel writes a value in ``schema``: other code may return an argument, reshaped."""
     if ref.source is None:
         return False
     producer = implementations[ref.source]
-    return producer.kernel is not None and producer.output == form
+    return producer.kernel is not None and producer.outputs[ref.index] == schema

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol, runtime_checkable
 
 from sartor.codegen.descriptor import write_descriptor
+from sartor.codegen.digest import digest
 from sartor.codegen.layer import LayerKind, Task
-from sartor.codegen.layouts import plain_layout, quantised
 from sartor.codegen.packing import Packing
+from sartor.codegen.schema import Schema
 from sartor.codegen.target import Target
 from sartor.codegen.traits import PLAIN_TRAITS, DescribedVariant, Traits
 
@@ -52,7 +54,7 @@ class Overwriting(Protocol):
 
     @property
     def operand(self) -> int:
-        """Position of the activation, which has the form of the result and is lost."""
+        """Position of the activation, which has the schema of the result and is lost."""
 
     def implementation(self) -> Implementation:
         """The code."""
@@ -63,11 +65,12 @@ class Implementation:
     """Code for a layer.
 
     Attributes:
-        body: one ``util.func public @layer`` over activations in ``inputs``' forms, then packed weights, then a
-            ``RANGE`` of each activation that is quantised, and of the result if it is.
-        inputs: form of each activation.
-        output: form of the results.
+        body: one ``util.func public @layer`` over activations, then packed weights, then a ``RANGE`` for each of
+            ``ranges``.
+        inputs: schema of each activation.
+        outputs: schema of each result.
         packings: for each weight, how it is packed.
+        ranges: whose ranges the code takes, as ``ranges_of`` gives them: positions of activations, None for the result.
         kernel: what the body dispatches, written when it is needed; a body that has one is no longer lowered.
         needs: extensions of the CPU that the operating system has to grant, in LLVM's words.
         overwriting: the same with its result written over an activation; None where it has to lie elsewhere.
@@ -75,19 +78,26 @@ class Implementation:
     """
 
     body: str
-    inputs: tuple[str, ...]
-    output: str
+    inputs: tuple[Schema, ...]
+    outputs: tuple[Schema, ...]
     packings: tuple[Packing, ...]
+    ranges: tuple[int | None, ...] = ()
     kernel: KernelSource | None = None
     needs: tuple[str, ...] = ()
     overwriting: Overwriting | None = None
     step: float | None = None
 
     @property
-    def ranges(self) -> tuple[int | None, ...]:
-        """Whose ranges the code takes: positions of activations, None for the result."""
-        results = len(self.inputs)
-        return tuple(each if each < results else None for each in quantised((*self.inputs, self.output)))
+    def output(self) -> Schema:
+        """Schema of the first result; the others lie in the same layout, or ONNX's where that does not fit them."""
+        return self.outputs[0]
+
+    @cached_property
+    def digest(self) -> str:
+        """Hash of everything that is emitted: MLIR, schemas and packings; of a kernel, what its MLIR depends on."""
+        packings = "|".join(map(str, self.packings))
+        kernel = (self.kernel.identity,) if self.kernel else ()
+        return digest(self.body, *map(str, (*self.inputs, *self.outputs)), packings, *kernel)
 
 
 @dataclass(frozen=True)
@@ -186,25 +196,6 @@ def variants_of(routine: Routine, task: Task, target: Target) -> Iterator[Varian
                 routine=routine.name,
                 parameters=tuple(parameters.items()),
             )
-
-
-def plain_inputs(task: Task) -> tuple[str, ...]:
-    """ONNX's own layout of every activation."""
-    return tuple(plain_layout(each) for each in task.inputs)
-
-
-def plain_output(task: Task) -> str:
-    """ONNX's own layout of the results."""
-    return plain_layout(task.results[0])
-
-
-def layouts_with(task: Task, image_layout: str) -> tuple[tuple[str, ...], str]:
-    """Layouts of the activations and the results when all images among them lie in ``image_layout``."""
-
-    def chosen(plain: str) -> str:
-        return image_layout if plain == "nchw" else plain
-
-    return tuple(map(chosen, plain_inputs(task))), chosen(plain_output(task))
 
 
 def pair(value: tuple[int, ...] | int) -> tuple[int, int]:

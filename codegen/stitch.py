@@ -12,12 +12,13 @@ from pathlib import Path
 
 import numpy as np
 
+from sartor.codegen.adapt import AdaptKind
 from sartor.codegen.dispatches import DispatchCode, module_header
 from sartor.codegen.iree_compiler import ir, run_passes, write_module
 from sartor.codegen.layer import Layer, NetworkValue, TensorType, ValueRef
-from sartor.codegen.layouts import RANGE, physical_type, plain_layout
 from sartor.codegen.packing import Packing
 from sartor.codegen.routine import Implementation
+from sartor.codegen.schema import RANGE, Schema, physical_types
 from sartor.codegen.target import Target
 
 ENTRY = "main_graph"
@@ -47,7 +48,7 @@ class Stitching:
         inputs: network inputs.
         outputs: network outputs.
         pieces: the chosen piece of each layer, by name.
-        adapts: pieces by ONNX type, source and target layout.
+        adapts: the piece of each conversion.
         weights: parameter name to array, in ONNX layout.
         ranges: of what is quantised, as code is told.
     """
@@ -56,7 +57,7 @@ class Stitching:
     inputs: tuple[NetworkValue, ...]
     outputs: tuple[NetworkValue, ...]
     pieces: Mapping[str, Piece]
-    adapts: Mapping[tuple[TensorType, str, str], Piece]
+    adapts: Mapping[AdaptKind, Piece]
     weights: Mapping[str, np.ndarray]
     ranges: Mapping[ValueRef, np.ndarray] = field(default_factory=dict)
 
@@ -79,7 +80,7 @@ class _Body:
     """Lines of the entry function while it is written."""
 
     lines: list[str] = field(default_factory=list)
-    values: dict[tuple[ValueRef, str], str] = field(default_factory=dict)
+    values: dict[tuple[ValueRef, Schema], str] = field(default_factory=dict)
     used: dict[str, DispatchCode] = field(default_factory=dict)
 
     def call(self, piece: Piece, arguments: list[tuple[str, TensorType]], results: list[TensorType]) -> list[str]:
@@ -97,19 +98,20 @@ class _Body:
 class _Writer:
     """Writes the entry function layer by layer."""
 
-    def __init__(self, stitching: Stitching) -> None:
+    def __init__(self, stitching: Stitching, target: Target) -> None:
         self._stitching = stitching
+        self._target = target
         self._layers = {layer.name: layer for layer in stitching.layers}
         self._body = _Body()
         self._parameters: dict[tuple[str, Packing], str] = {}
         self.parameters: dict[str, np.ndarray] = {}
         self._declarations: list[str] = []
 
-    def write(self, target: Target, manifest: str) -> str:
+    def write(self, manifest: str) -> str:
         for layer in self._stitching.layers:
             self._layer(layer)
         returned = [self._returned(each) for each in self._stitching.outputs]
-        attributes, devices = module_header(target)
+        attributes, devices = module_header(self._target)
         pieces = [code.text for _, code in sorted(self._body.used.items())]
         functions = _entry_functions(self._stitching, self._body.lines, returned, manifest)
         return "\n".join(
@@ -121,14 +123,14 @@ class _Writer:
             return self._weight(output.constant, Packing(), output.type)[0]
         if output.source is None:
             raise ValueError(f"output '{output.name}' comes from nowhere")
-        return self._value(output.source, plain_layout(output.type))
+        return self._value(output.source, Schema.plain(output.type, self._target.device))
 
     def _layer(self, layer: Layer) -> None:
         piece = self._stitching.pieces[layer.name]
         implementation = piece.implementation
         arguments = [
-            (self._value(ref, layout), physical_type(logical, layout))
-            for ref, layout, logical in zip(layer.inputs, implementation.inputs, layer.task.inputs, strict=True)
+            (self._value(ref, schema), schema.physical(logical))
+            for ref, schema, logical in zip(layer.inputs, implementation.inputs, layer.task.inputs, strict=True)
         ]
         arguments += [
             self._weight(name, packing, logical)
@@ -136,34 +138,36 @@ class _Writer:
         ]
         own = ValueRef(layer.name, 0)
         arguments += [self._range(own if each is None else layer.inputs[each]) for each in implementation.ranges]
-        results = [physical_type(each, implementation.output) for each in layer.task.results]
+        outputs = implementation.outputs
+        results = physical_types(layer.task.results, outputs)
         names = self._body.call(piece, arguments, results)
-        for index, name in enumerate(names):
-            self._body.values[ValueRef(layer.name, index), implementation.output] = name
+        for index, (name, schema) in enumerate(zip(names, outputs, strict=True)):
+            self._body.values[ValueRef(layer.name, index), schema] = name
 
-    def _value(self, ref: ValueRef, layout: str) -> str:
-        """A value of the graph in ``layout``, adapted if it was produced in another; adapted once for all users."""
-        known = self._body.values.get((ref, layout))
+    def _value(self, ref: ValueRef, schema: Schema) -> str:
+        """A value of the graph in ``schema``, adapted if it was produced in another; adapted once for all users."""
+        known = self._body.values.get((ref, schema))
         if known is not None:
             return known
         logical, produced = self._origin(ref)
-        if produced == layout:
+        kind = AdaptKind.between(logical, produced, schema)
+        if kind is None:
             return f"%t{ref.index}"
         start = self._value(ref, produced)
-        piece = self._stitching.adapts[logical, produced, layout]
-        types = physical_type(logical, produced), physical_type(logical, layout)
+        piece = self._stitching.adapts[kind]
+        types = produced.physical(logical), schema.physical(logical)
         numbers = [self._range(ref) for _ in piece.implementation.ranges]
         (name,) = self._body.call(piece, [(start, types[0]), *numbers], [types[1]])
-        self._body.values[ref, layout] = name
+        self._body.values[ref, schema] = name
         return name
 
-    def _origin(self, ref: ValueRef) -> tuple[TensorType, str]:
-        """ONNX type of a value, and the layout it is produced in."""
+    def _origin(self, ref: ValueRef) -> tuple[TensorType, Schema]:
+        """ONNX type of a value, and the schema it is produced in."""
         if ref.source is None:
             logical = self._stitching.inputs[ref.index].type
-            return logical, plain_layout(logical)
+            return logical, Schema.plain(logical, self._target.device)
         logical = self._layers[ref.source].task.results[ref.index]
-        return logical, self._stitching.pieces[ref.source].implementation.output
+        return logical, self._stitching.pieces[ref.source].implementation.outputs[ref.index]
 
     def _range(self, ref: ValueRef) -> tuple[str, TensorType]:
         """What code is told of a quantised value."""
@@ -200,8 +204,8 @@ def stitch(stitching: Stitching, target: Target, manifest: str) -> Stitched:
         target: what it is compiled for.
         manifest: JSON text that the module carries as reflection data of its entry function.
     """
-    writer = _Writer(stitching)
-    text = writer.write(target, manifest)
+    writer = _Writer(stitching, target)
+    text = writer.write(manifest)
     return Stitched(text, writer.parameters)
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from sartor.codegen.layouts import QUANTISED
 from sartor.codegen.packing import Quantise
 from sartor.codegen.routine import Variant
+from sartor.codegen.schema import QUANTISED
 
 STORED = "i8-stored"
 """8 bits in memory only: filters stay what they are."""

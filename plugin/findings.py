@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from sartor.codegen.digest import digest
 from sartor.codegen.source_digest import source_digest
 from sartor.tuning.measurement import reference_version
-from sartor.tuning.unit import digest
 from sartor.workspace import partial_file
 
 _LOG = logging.getLogger(__name__)

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from sartor.codegen.layer import Layer, ValueRef
-from sartor.codegen.layouts import QUANTISED
 from sartor.codegen.packing import Packing
 from sartor.codegen.rounded_result import rounds
 from sartor.codegen.routine import Routine, Storing, Variant, dtype_of
 from sartor.codegen.routines import LOW_PRECISION, routines_for
+from sartor.codegen.schema import QUANTISED
 from sartor.config import CompileConfig
 from sartor.dialect_passes.annotate import Candidates
 from sartor.dialect_passes.form_layers import LayerGraph

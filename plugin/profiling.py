@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 from sartor import dispatch_job, front_job, verify_job
 from sartor.building import Builder
+from sartor.codegen.digest import digest
 from sartor.codegen.source_digest import source_digest
 from sartor.error_bound import THAT_RAN, ErrorBound
 from sartor.errors import DisturbedError
@@ -30,7 +31,6 @@ from sartor.tuning.net_profile_job import NetRun
 from sartor.tuning.selection.infeasible import LimitError, amount, unmet
 from sartor.tuning.selection.limits import Quantity
 from sartor.tuning.store import Store
-from sartor.tuning.unit import digest, source_hash
 
 _UNSPLIT = "unsplit"
 # That much slower is more than networks differ from run to run.
@@ -226,7 +226,7 @@ class Profiler:
 
     def _key(self, recipe: Recipe) -> MeasurementKey:
         """Under what a whole network is stored: its code, and what it was checked by."""
-        codes = [source_hash(each.implementation) for _, each in sorted(recipe.variants.items())]
+        codes = [each.implementation.digest for _, each in sorted(recipe.variants.items())]
         codes = codes or [hashlib.sha256(self._front.whole).hexdigest()]
         # Parameters of the code, which alone does not say what a network computes.
         ranges = [f"{value} {form}" for value, form in sorted(recipe.plan.ranges.items())]

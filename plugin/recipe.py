@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib.metadata import version
 
 from sartor.codegen.descriptor import dtype_in
@@ -12,6 +13,7 @@ from sartor.codegen.layouts import CHANNELS_LAST
 from sartor.codegen.operation_count import operation_count
 from sartor.codegen.routine import Variant, dtype_of
 from sartor.codegen.routines import LOW_PRECISION
+from sartor.codegen.schema import Schema
 from sartor.codegen.stitch import ENTRY, PARAMETER_SCOPE
 from sartor.config import CompileConfig, Precision
 from sartor.dialect_passes.form_layers import LayerGraph
@@ -192,7 +194,7 @@ def guessed_recipe(front: Front, candidates: Mapping[str, tuple[Variant, ...]], 
         if not allowed:
             names = ", ".join(each.descriptor for each in offered)
             raise InfeasibleError(f"no routine of layer '{layer.name}' fits its pins, it has {names}")
-        variants[layer.name] = min(allowed, key=_doubts)
+        variants[layer.name] = min(allowed, key=partial(_doubts, layer))
     layers = tuple(
         LayerChoice(
             layer=layer.name,
@@ -218,13 +220,15 @@ def guessed_recipe(front: Front, candidates: Mapping[str, tuple[Variant, ...]], 
     return Recipe(replace(_empty_plan(front, config), layers=layers, adapts=adapts), front.graph, variants)
 
 
-def _doubts(variant: Variant) -> tuple[bool, bool]:
+def _doubts(layer: Layer, variant: Variant) -> tuple[bool, bool]:
     """Smaller for what is more likely to be fast: kernels, and beside them what leaves channels last, as they do.
 
     On a GPU, which has no kernels, all are alike, and the first is the best guess.
     """
     code = variant.implementation
-    return variant.device == "cpu" and code.kernel is None, variant.device == "cpu" and code.output != CHANNELS_LAST
+    if variant.device != "cpu":
+        return False, False
+    return code.kernel is None, code.output != Schema("cpu", layer.task.results[0].dtype, CHANNELS_LAST)
 
 
 def _empty_plan(front: Front, config: CompileConfig) -> Plan:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from sartor.artifact import FrontPoint, PlanFront
+from sartor.codegen.adapt import AdaptKind
 from sartor.config import CompileConfig
 from sartor.error_budget import ErrorBudget
 from sartor.errors import InfeasibleError
@@ -27,7 +28,7 @@ from sartor.tuning.selection.solve import solve
 from sartor.tuning.selection_problem import selection_problem
 from sartor.tuning.tables import Tables
 from sartor.tuning.tuner import Tuner
-from sartor.tuning.unit import AdaptKind
+from sartor.tuning.unit import adapt_unit
 
 _ROUNDS = 12
 _LOG = logging.getLogger(__name__)
@@ -156,7 +157,7 @@ class PlanSelector:
         return replace(recipe, needed=measures(problem, selection.assignment))
 
     def _with_adapts(self, tables: Tables, wanted: Sequence[AdaptKind]) -> Tables:
-        units = {kind: kind.unit(self.config.target) for kind in wanted}
+        units = {kind: adapt_unit(kind) for kind in wanted}
         measured = self.tuner.measure(units.values())
         adapts = dict(tables.adapts)
         for kind, unit in units.items():

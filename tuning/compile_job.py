@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sartor.codegen.bench_module import compile_bench, physical_signature
+from sartor.codegen.digest import digest
 from sartor.codegen.dispatches import lower
 from sartor.codegen.routine import Variant
 from sartor.codegen.stitch import Piece
 from sartor.codegen.target import Target
 from sartor.errors import CompileError
 from sartor.tuning.disturbances import is_disk_full
-from sartor.tuning.unit import Unit, digest, may_be_short, symbol_of
+from sartor.tuning.unit import Unit, may_be_short, symbol_of
 
 
 @dataclass(frozen=True)

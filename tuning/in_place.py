@@ -15,6 +15,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from sartor.codegen.adapt import AdaptKind
 from sartor.codegen.descriptor import without_parameters
 from sartor.codegen.overwriting import plain_name
 from sartor.codegen.routine import Variant
@@ -23,7 +24,7 @@ from sartor.runtime.dispatch_statistics import Dispatch
 from sartor.tuning.adapts import adapts_between, units_of
 from sartor.tuning.measurement import Measurement
 from sartor.tuning.tables import Tables
-from sartor.tuning.unit import AdaptKind, symbol_of
+from sartor.tuning.unit import symbol_of
 
 _Piece = TypeVar("_Piece")
 # What takes less alone is not scaled: two times of a few microseconds do not make a ratio.

@@ -87,9 +87,7 @@ def _stitching(net: SplitNet, weights: Mapping[str, np.ndarray], target: Target)
         inputs=net.graph.inputs,
         outputs=net.graph.outputs,
         pieces={name: Piece(each, implementations[each], code[each]) for name, (each, _) in chosen.items()},
-        adapts={
-            (kind.logical, *kind.forms): Piece(kind.symbol, each, code[kind.symbol]) for kind, each in adapts.items()
-        },
+        adapts={kind: Piece(kind.symbol, each, code[kind.symbol]) for kind, each in adapts.items()},
         weights=weights,
         ranges={ref: each.numbers for ref, each in net.ranges.items()},
     )

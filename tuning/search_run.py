@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from sartor.codegen.digest import digest
 from sartor.tuning.cost_model import CostModel, Sample, samples_of
 from sartor.tuning.features import analytic_seconds
 from sartor.tuning.measurement import Measurement, Status
 from sartor.tuning.search import Picks, Searched, SearchSettings, VariantSearch
 from sartor.tuning.task_bounds import ideal_seconds
 from sartor.tuning.tuner import Tuner
-from sartor.tuning.unit import Unit, digest
+from sartor.tuning.unit import Unit
 
 SEARCHED = ":searched"
 """Ends the descriptor under which it is stored that the search of a task came to its end."""

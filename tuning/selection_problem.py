@@ -6,13 +6,14 @@ import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 
-from sartor.codegen.layer import Layer, TensorType, ValueRef
-from sartor.codegen.layouts import plain_layout
+from sartor.codegen.adapt import AdaptKind
+from sartor.codegen.layer import Layer, TensorType
 from sartor.codegen.routine import Variant
-from sartor.codegen.schema import Schema, schema_of
+from sartor.codegen.schema import Schema
 from sartor.codegen.scratch import aligned
 from sartor.dialect_passes.form_layers import Childnet, LayerGraph
 from sartor.errors import InfeasibleError
+from sartor.tuning.adapts import INPUT_PREFIX, OUTPUT_PREFIX, Link, links_of
 from sartor.tuning.childnet_choices import asked_for, childnet_choices
 from sartor.tuning.cost import Cost, Objective
 from sartor.tuning.error_sum import addend
@@ -23,10 +24,6 @@ from sartor.tuning.selection.limits import Quantity
 from sartor.tuning.selection.problem import Choice, Edge, Node, Problem
 from sartor.tuning.selection.trade_offs import worth_keeping
 from sartor.tuning.tables import Tables, adapt_seconds
-from sartor.tuning.unit import AdaptKind
-
-INPUT_PREFIX = "input:"
-OUTPUT_PREFIX = "output:"
 
 
 def selection_problem(
@@ -101,26 +98,15 @@ class _Builder:
             Node(OUTPUT_PREFIX + each.name, (self._fixed(each.type, 1),)) for each in graph.outputs if each.source
         ]
         by_name = {node.name: node for node in nodes}
-        edges = [
-            Edge(self._producer(ref), layer.name, slot)
-            for layer in graph.layers
-            for slot, ref in enumerate(layer.inputs)
-        ]
-        edges += [
-            Edge(self._producer(each.source), OUTPUT_PREFIX + each.name, 0) for each in graph.outputs if each.source
-        ]
-        types = self._edge_types()
-        for edge in edges:
-            self._add_adapts(edge, types[edge], by_name[edge.producer], by_name[edge.consumer])
-        return Problem(tuple(nodes), tuple(edges), self._adapts, self._objective)
+        links = list(links_of(graph))
+        for link in links:
+            self._add_adapts(link, by_name[link.edge.producer], by_name[link.edge.consumer])
+        return Problem(tuple(nodes), tuple(link.edge for link in links), self._adapts, self._objective)
 
     def _fixed(self, tensor: TensorType, inputs: int) -> Choice:
         """The world outside reads and writes ONNX's layout, and costs nothing."""
-        schema = Schema(self._device, tensor.dtype, plain_layout(tensor))
+        schema = Schema.plain(tensor, self._device)
         return Choice("outside", (schema,) * inputs, schema, Cost())
-
-    def _producer(self, ref: ValueRef) -> str:
-        return INPUT_PREFIX + self._graph.inputs[ref.index].name if ref.source is None else ref.source
 
     def _choices(self, layer: Layer) -> tuple[Choice, ...]:
         usable = self._usable(layer)
@@ -185,8 +171,8 @@ class _Builder:
         loading = self._tables.loading
         return Choice(
             variant.descriptor,
-            input_schemas(variant, layer),
-            output_schema(variant, layer),
+            variant.implementation.inputs,
+            variant.implementation.output,
             Cost(
                 latency=self._tables.seconds(key, variant.descriptor) or 0.0,
                 cold=measurement.packed_bytes / loading if loading else 0.0,
@@ -206,40 +192,19 @@ class _Builder:
             if self._uses[name] > 1
         )
 
-    def _edge_types(self) -> dict[Edge, TensorType]:
-        types = {
-            Edge(self._producer(ref), layer.name, slot): logical
-            for layer in self._graph.layers
-            for slot, (ref, logical) in enumerate(zip(layer.inputs, layer.task.inputs, strict=True))
-        }
-        for each in self._graph.outputs:
-            if each.source is not None:
-                types[Edge(self._producer(each.source), OUTPUT_PREFIX + each.name, 0)] = each.type
-        return types
-
-    def _add_adapts(self, edge: Edge, logical: TensorType, producer: Node, consumer: Node) -> None:
+    def _add_adapts(self, link: Link, producer: Node, consumer: Node) -> None:
         outputs = {choice.output for choice in producer.choices}
-        inputs = {choice.inputs[edge.slot] for choice in consumer.choices}
+        inputs = {choice.inputs[link.edge.slot] for choice in consumer.choices}
         produced, needed = ({each for each in found if not is_inside(each)} for found in (outputs, inputs))
         for source in produced:
-            for target in needed - {source}:
-                seconds = adapt_seconds(AdaptKind(str(logical), source, target), self._tables)
+            for target in needed:
+                kind = AdaptKind.between(link.logical, source, target)
+                seconds = math.inf if kind is None else adapt_seconds(kind, self._tables)
                 if math.isfinite(seconds):
-                    self._adapts[edge, source, target] = Cost(latency=seconds)
+                    self._adapts[link.edge, source, target] = Cost(latency=seconds)
 
 
 def _result_bytes(layer: Layer, given: bool) -> int:
     """What the results take: those that are network outputs have a buffer of their own, others share an aligned one."""
     sizes = [each.bytes for each in layer.task.results]
     return sum(sizes if given else map(aligned, sizes))
-
-
-def input_schemas(variant: Variant, layer: Layer) -> tuple[Schema, ...]:
-    """Schema of each activation."""
-    pairs = zip(variant.implementation.inputs, layer.task.inputs, strict=True)
-    return tuple(schema_of(variant.device, logical, form) for form, logical in pairs)
-
-
-def output_schema(variant: Variant, layer: Layer) -> Schema:
-    """Schema of the results."""
-    return schema_of(variant.device, layer.task.results[0], variant.implementation.output)

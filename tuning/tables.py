@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from sartor.codegen.adapt import AdaptKind
 from sartor.codegen.integer_ranges import integer_ranges
 from sartor.codegen.layer import Layer
 from sartor.codegen.rounded_result import steps_of
@@ -13,7 +14,7 @@ from sartor.codegen.task_facts import task_facts
 from sartor.codegen.variant_rounding import rounding_of
 from sartor.dialect_passes.form_layers import LayerGraph
 from sartor.tuning.measurement import Measurement, Status
-from sartor.tuning.unit import AdaptKind, Unit
+from sartor.tuning.unit import Unit
 
 # Until an adapt is measured it is taken for faster than the device can move its bytes, so that no plan is missed for
 # an estimate that was too high. Bytes per second, read and write together.

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from sartor.codegen.digest import digest
 from sartor.codegen.routine import Variant
 from sartor.codegen.source_digest import source_digest
 from sartor.codegen.target import Target
@@ -19,7 +20,7 @@ from sartor.tuning.hardware import host
 from sartor.tuning.measure_job import MeasureSettings, VariantSamples, measure_unit
 from sartor.tuning.measurement import Measurement, MeasurementKey, Status, runtime_key
 from sartor.tuning.store import Store
-from sartor.tuning.unit import PROBE, Unit, digest, source_hash
+from sartor.tuning.unit import PROBE, Unit
 from sartor.tuning.workers import JobResult, JobStatus, WorkerPool
 from sartor.workspace import workspace
 
@@ -96,7 +97,7 @@ class Tuner:
         return MeasurementKey(
             task=unit.key,
             variant=descriptor,
-            source=digest(source_hash(variant.implementation), source_digest(*_JOBS)),
+            source=digest(variant.implementation.digest, source_digest(*_JOBS)),
             hardware=host().key,
             threads=self._settings.measure.threads,
             runtime=runtime_key(),

@@ -1,4 +1,4 @@
-"""Running one variant on arguments in its own forms.
+"""Running one variant on arguments in its own schemas.
 
 Short ones are called several times in a row: what a call costs varies by as much as they take.
 """
@@ -12,8 +12,9 @@ import numpy as np
 
 from sartor.codegen.bench_module import EXPORT_PREFIX, REPEAT_PREFIX, REPEATS
 from sartor.codegen.layer import TensorType
-from sartor.codegen.layouts import form_packing, physical_type, split_form
+from sartor.codegen.layouts import layout_packing
 from sartor.codegen.routine import Variant
+from sartor.codegen.schema import Schema
 from sartor.runtime.device_array import from_view, upload
 from sartor.runtime.iree_runtime import NativeDevice, Program
 from sartor.runtime.signature import Array, TensorSpec
@@ -45,8 +46,8 @@ class VariantRunner:
         self.calls = 1
         ranges = data.ranges(self._implementation)
         inputs = [
-            upload(_stored(array, each, form, ranges.get(slot)), device)
-            for slot, (array, each, form) in enumerate(
+            upload(_stored(array, each, schema, ranges.get(slot)), device)
+            for slot, (array, each, schema) in enumerate(
                 zip(data.inputs, unit.inputs, self._implementation.inputs, strict=True)
             )
         ]
@@ -82,29 +83,28 @@ class VariantRunner:
         views = self._program.invoke(EXPORT_PREFIX + self._symbol, arguments)
         is_short = time.perf_counter() - begin < SHORT_SECONDS and may_be_short(self._unit)
         self.calls = REPEATS if is_short else 1
-        form = self._implementation.output
         return [
-            _to_plain(from_view(view, self._device, _spec(each, form)).to_host(), each, form, self._range)
-            for view, each in zip(views, self._unit.results, strict=True)
+            _to_plain(from_view(view, self._device, _spec(each, schema)).to_host(), each, schema, self._range)
+            for view, each, schema in zip(views, self._unit.results, self._implementation.outputs, strict=True)
         ]
 
 
-def _spec(logical: TensorType, form: str) -> TensorSpec:
-    physical = physical_type(logical, form)
+def _spec(logical: TensorType, schema: Schema) -> TensorSpec:
+    physical = schema.physical(logical)
     return TensorSpec("result", physical.numpy_dtype.name, physical.shape)
 
 
-def _stored(array: Array, logical: TensorType, form: str, numbers: QuantisedRange | None) -> Array:
-    """A tensor as it lies in memory in a form; ``numbers`` is its range if the form is quantised."""
-    found = form_packing(logical, form).apply(array)
+def _stored(array: Array, logical: TensorType, schema: Schema, numbers: QuantisedRange | None) -> Array:
+    """A tensor as it lies in memory in a schema; ``numbers`` is its range if that is quantised."""
+    found = schema.packing(logical).apply(array)
     return found if numbers is None else numbers.quantise(found)
 
 
-def _to_plain(array: Array, logical: TensorType, form: str, numbers: QuantisedRange | None) -> Array:
-    """Undo a form: where each element of an enumerated tensor went says where it came from."""
+def _to_plain(array: Array, logical: TensorType, schema: Schema, numbers: QuantisedRange | None) -> Array:
+    """Undo a layout and a type: where each element of an enumerated tensor went says where it came from."""
     array = array if numbers is None else numbers.dequantise(array)
     array = array.astype(logical.numpy_dtype, copy=False)
-    packing = form_packing(logical, split_form(form)[1])
+    packing = layout_packing(logical, schema.layout)
     if not packing.steps:
         return array.reshape(logical.shape)
     source = packing.apply(np.arange(logical.elements, dtype=np.int64).reshape(logical.shape))

@@ -11,6 +11,7 @@ from statistics import median
 
 from benchmarks.selection.network_tables import NetworkTables, TaskTimes, TimedVariant
 from benchmarks.zoo import write
+from sartor.codegen.adapt import AdaptKind
 from sartor.codegen.schema import Schema
 from sartor.codegen.target import Target
 from sartor.config import CompileConfig
@@ -26,7 +27,7 @@ from sartor.tuning.shortlist import shortlist
 from sartor.tuning.store import Store
 from sartor.tuning.tables import Tables, tuned_units
 from sartor.tuning.tuner import Tuner
-from sartor.tuning.unit import AdaptKind
+from sartor.tuning.unit import adapt_unit
 from sartor.tuning.workers import WorkerPool
 
 
@@ -118,7 +119,7 @@ def _types(graph: LayerGraph, problem: Problem) -> Iterator[tuple[str, str]]:
 
 
 def _measured_adapts(kinds: Iterable[AdaptKind], tuner: Tuner, target: Target) -> dict[AdaptKind, float]:
-    units = {kind: kind.unit(target) for kind in sorted(set(kinds))}
+    units = {kind: adapt_unit(kind) for kind in sorted(set(kinds))}
     known = tuner.known(units.values())
     found = {kind: known[unit.key].get(unit.variants[0].descriptor) for kind, unit in units.items()}
     return {kind: each.time for kind, each in found.items() if each is not None and each.status is Status.OK}

@@ -152,8 +152,8 @@ def _through(layout: str) -> Keep:
 
 
 def _writing(found: Sequence[Variant], layout: str) -> Sequence[Variant]:
-    writing = [each for each in found if each.implementation.output == layout]
-    through = [each for each in writing if all(read == layout for read in each.implementation.inputs)]
+    writing = [each for each in found if each.implementation.output.layout == layout]
+    through = [each for each in writing if all(read.layout == layout for read in each.implementation.inputs)]
     return through or writing
 
 

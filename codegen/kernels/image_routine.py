@@ -12,9 +12,10 @@ from sartor.codegen.kernels.image_layer import ImageLayer
 from sartor.codegen.kernels.kernel_layer import KernelCode, KernelLayer, build_kernel
 from sartor.codegen.kernels.tiling import Sizes
 from sartor.codegen.layer import Task, TensorType
-from sartor.codegen.layouts import CHANNELS_LAST, PLAIN_IMAGE, form_of
+from sartor.codegen.layouts import CHANNELS_LAST, PLAIN_IMAGE
 from sartor.codegen.machine import Machine, kernel_machine
 from sartor.codegen.routine import Implementation, Parameters, Rejected
+from sartor.codegen.schema import Schema
 from sartor.codegen.target import Target
 from sartor.codegen.traits import Traits, narrowest
 
@@ -103,13 +104,15 @@ class ImageRoutine(ABC, Generic[Subject]):
             images = ImageLayer.of(draft, layout, machine.lanes)
             code, workspace = self.code(images, subject, parameters)
         inputs = tuple(
-            _stored(each, layout, self.storage) for each, layout in zip(task.inputs, images.inputs, strict=True)
+            _schema(each, target.device, layout, self.storage)
+            for each, layout in zip(task.inputs, images.inputs, strict=True)
         )
-        output = form_of(images.output, self.output or self.storage)
+        output = Schema(target.device, self.output or self.storage or task.results[0].dtype, images.output)
         return KernelLayer(task, (draft,), inputs, output, code, workspace, self.needs)
 
 
-def _stored(activation: TensorType, layout: str, storage: str | None) -> str:
-    """The form of an activation; what is read by planes is a network's input, which comes as it is."""
+def _schema(activation: TensorType, device: str, layout: str, storage: str | None) -> Schema:
+    """The schema of an activation; what is read by planes is a network's input, which comes as it is."""
     comes_as_it_is = layout == PLAIN_IMAGE and activation.shape[1] > 1
-    return layout if comes_as_it_is else form_of(layout, storage)
+    dtype = activation.dtype if comes_as_it_is or storage is None else storage
+    return Schema(device, dtype, layout)

@@ -12,10 +12,10 @@ from sartor.codegen.kernels.assembler import Assembler
 from sartor.codegen.kernels.executable import Kernel
 from sartor.codegen.kernels.index_arithmetic import Index
 from sartor.codegen.layer import Task, TensorType
-from sartor.codegen.layouts import RANGE, physical_type, quantised
 from sartor.codegen.packing import Packing
 from sartor.codegen.rounded_result import step_of
-from sartor.codegen.routine import Implementation, Parameters, Rejected
+from sartor.codegen.routine import Implementation, KernelSource, Overwriting, Parameters, Rejected
+from sartor.codegen.schema import RANGE, Schema, physical_types, ranges_of
 from sartor.codegen.source_digest import source_digest
 from sartor.codegen.target import Target
 
@@ -57,8 +57,8 @@ class KernelLayer:
     Attributes:
         task: the layer.
         drafts: of its stages, whose ops the code refers to; their packings are how the kernel reads the weights.
-        inputs: layout of each activation.
-        output: layout of the result.
+        inputs: schema of each activation.
+        output: schema of the result.
         code: what the kernel computes.
         workspace: memory that the kernel needs besides, or None.
         needs: extensions of the CPU that the operating system has to grant, in LLVM's words.
@@ -66,8 +66,8 @@ class KernelLayer:
 
     task: Task
     drafts: tuple[Draft, ...]
-    inputs: tuple[str, ...]
-    output: str
+    inputs: tuple[Schema, ...]
+    output: Schema
     code: KernelCode
     workspace: TensorType | None = None
     needs: tuple[str, ...] = ()
@@ -81,10 +81,10 @@ class KernelLayer:
     def kernel(self) -> Kernel:
         """Interface of the kernel."""
         task = self.task
-        reads = [physical_type(each, layout) for each, layout in zip(task.inputs, self.inputs, strict=True)]
+        reads = physical_types(task.inputs, self.inputs)
         reads += [packing.type_of(each) for each, packing in zip(task.weights, self.packings, strict=True)]
-        reads += [RANGE] * len(self._quantised)
-        results = [physical_type(task.results[0], self.output), *([self.workspace] if self.workspace else [])]
+        reads += [RANGE] * len(self.ranges)
+        results = [self.output.physical(task.results[0]), *([self.workspace] if self.workspace else [])]
         return Kernel(_KERNEL, tuple(reads), tuple(results), self.code.groups, self.code.lanes, self.tied)
 
     @property
@@ -102,25 +102,25 @@ class KernelLayer:
         return replace(self, code=code) if kernel.reads[code.tied] == kernel.results[0] else None
 
     @property
-    def _quantised(self) -> list[int]:
-        """Positions of what is quantised among the activations and, after them, the result."""
-        return quantised((*self.inputs, self.output))
+    def ranges(self) -> tuple[int | None, ...]:
+        """Whose ranges the kernel takes: positions of activations, None for the result."""
+        return ranges_of((*self.task.inputs, self.task.results[0]), (*self.inputs, self.output))
 
     @property
     def step(self) -> float | None:
         """What the layer rounds its result to multiples of, if that is stored in 8 bits: the scale of its range."""
-        return step_of(self.task) if len(self.inputs) in self._quantised else None
+        return step_of(self.task) if None in self.ranges else None
 
     def write(self, asm: Assembler, memories: Sequence[ir.Value], group: tuple[Index, Index, Index]) -> None:
         """Emit one workgroup's code, over the buffers that the code knows: activations, weights, results."""
         given = len(self.inputs) + len(self.packings)
-        ranges = memories[given : given + len(self._quantised)]
+        ranges = memories[given : given + len(self.ranges)]
         rest = [*memories[:given], *memories[given + len(ranges) :]]
-        for position, numbers in zip(self._quantised, ranges, strict=True):
-            if position < len(self.inputs):
-                asm.quantise(rest[position], numbers)
-            else:
+        for position, numbers in zip(self.ranges, ranges, strict=True):
+            if position is None:
                 asm.quantise(rest[given], numbers, self.step)
+            else:
+                asm.quantise(rest[position], numbers)
         self.code.write(asm, rest, group)
 
     @property
@@ -137,6 +137,20 @@ class KernelLayer:
                 f"  util.return {'%r#0' if self.workspace else '%r'} : {result}",
                 "}",
             ]
+        )
+
+    def implementation(self, kernel: KernelSource, overwriting: Overwriting | None = None) -> Implementation:
+        """The layer's code; ``kernel`` writes what it dispatches."""
+        return Implementation(
+            body=self.body,
+            inputs=self.inputs,
+            outputs=(self.output,),
+            packings=self.packings,
+            ranges=self.ranges,
+            kernel=kernel,
+            needs=self.needs,
+            overwriting=overwriting,
+            step=self.step,
         )
 
 
@@ -226,9 +240,7 @@ class OverwritingKernel:
         Raises:
             ValueError: if there is none.
         """
-        layer = self.kernel.layer()
-        parts = layer.body, layer.inputs, layer.output, layer.packings
-        return Implementation(*parts, self.kernel, layer.needs, step=layer.step)
+        return self.kernel.layer().implementation(self.kernel)
 
 
 def build_kernel(
@@ -243,5 +255,4 @@ def build_kernel(
     found, over = layer.overwriting, None
     if found is not None and found.tied is not None:
         over = OverwritingKernel(found.tied, replace(kernel, overwrites=True))
-    parts = layer.body, layer.inputs, layer.output, layer.packings
-    return Implementation(*parts, kernel, layer.needs, over, layer.step)
+    return layer.implementation(kernel, over)

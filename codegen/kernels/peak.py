@@ -17,8 +17,8 @@ from sartor.codegen.kernels.assembler import Assembler
 from sartor.codegen.kernels.index_arithmetic import Index
 from sartor.codegen.kernels.kernel_layer import DeferredKernel, KernelLayer
 from sartor.codegen.layer import LayerKind, Task, TensorType
-from sartor.codegen.layouts import PLAIN
-from sartor.codegen.routine import Implementation, Parameters, Variant, describe, dtype_of
+from sartor.codegen.routine import Parameters, Variant, describe, dtype_of
+from sartor.codegen.schema import Schema
 from sartor.codegen.target import Target
 
 _DTYPE = "f32"
@@ -164,10 +164,10 @@ class Ceiling:
         """The kernel as something to measure."""
         task, parameters = self.task, asdict(self.code)
         layer = self.layer(task, parameters, target)
-        kernel = DeferredKernel.of(self, task, parameters, target)
-        implementation = Implementation(layer.body, layer.inputs, layer.output, (), kernel)
-        return Variant(describe(self, task, parameters, target), target.device, dtype_of(task), implementation)
+        code = layer.implementation(DeferredKernel.of(self, task, parameters, target))
+        return Variant(describe(self, task, parameters, target), target.device, dtype_of(task), code)
 
     def layer(self, task: Task, parameters: Parameters, target: Target) -> KernelLayer:
         """The kernel; ``parameters`` only name what is its own already."""
-        return KernelLayer(task, (Draft.plain(task),), (PLAIN,), PLAIN, self.code)
+        source, result = (Schema.plain(each, target.device) for each in (*task.inputs, *task.results))
+        return KernelLayer(task, (Draft.plain(task),), (source,), result, self.code)

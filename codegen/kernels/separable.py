@@ -21,6 +21,7 @@ from sartor.codegen.kernels.window import window_sliding, window_tilings
 from sartor.codegen.layer import Task
 from sartor.codegen.machine import Machine
 from sartor.codegen.operations import body_of
+from sartor.codegen.schema import schemas_of
 
 # IREE's worker threads have stacks of 128 KiB, of which executables may take half.
 SCRATCH_BYTES = 48 << 10
@@ -73,7 +74,9 @@ def separable_of(task: Task) -> Separable | None:
     return Separable(window, convolution)
 
 
-def separable_layer(task: Task, subject: Separable, sizes: BandSizes, layout: str, lanes: int) -> KernelLayer:
+def separable_layer(
+    task: Task, subject: Separable, sizes: BandSizes, layout: str, lanes: int, device: str
+) -> KernelLayer:
     """The kernel of both stages, images being in ``layout``.
 
     Raises:
@@ -90,7 +93,9 @@ def separable_layer(task: Task, subject: Separable, sizes: BandSizes, layout: st
             shares=sizes.row_groups,
             scratch=_scratch_elements(subject, sizes.band),
         )
-    return KernelLayer(task, (first.draft, second.draft), _input_layouts(task, (first, second)), second.output, code)
+    inputs = schemas_of(task.inputs, _input_layouts(task, (first, second)), device)
+    (output,) = schemas_of(task.results, (second.output,), device)
+    return KernelLayer(task, (first.draft, second.draft), inputs, output, code)
 
 
 def _check_band(subject: Separable, band: int) -> None:

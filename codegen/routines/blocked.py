@@ -48,8 +48,8 @@ class Blocked:
         draft = Draft.images(task, f"nchw{integer(parameters['block'])}c")
         machine = float_machine(task, target)
         if task.kind is not LayerKind.CONVOLUTION or convolution_of(task) is None or isinstance(machine, Rejected):
-            return rewritten(draft, lambda each: None)
-        return rewritten(draft, lambda each: _tile(each, integer(parameters["block"]), machine))
+            return rewritten(draft, lambda each: None, target)
+        return rewritten(draft, lambda each: _tile(each, integer(parameters["block"]), machine), target)
 
 
 def _tile(draft: Draft, block: int, machine: Machine) -> None:

@@ -29,4 +29,4 @@ class ChannelsLast:
 
     def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:
         converted = convert_images(task, CHANNELS_LAST)
-        return converted.implementation() if isinstance(converted, Converted) else converted
+        return converted.implementation(target.device) if isinstance(converted, Converted) else converted

@@ -36,4 +36,4 @@ class DataTiled:
         machine = float_machine(task, target)
         if isinstance(machine, Rejected):
             return machine
-        return rewritten(product_draft(task), lambda draft: use_mmt4d(draft, machine))
+        return rewritten(product_draft(task), lambda draft: use_mmt4d(draft, machine), target)

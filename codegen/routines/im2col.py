@@ -32,4 +32,4 @@ class Im2col:
         machine = float_machine(task, target)
         if isinstance(machine, Rejected):
             return machine
-        return rewritten(patches_draft(task), lambda draft: use_mmt4d(draft, machine))
+        return rewritten(patches_draft(task), lambda draft: use_mmt4d(draft, machine), target)

@@ -28,4 +28,4 @@ class Im2colMatmul:
         return [{}]
 
     def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:
-        return rewritten(patches_draft(task), lambda draft: None)
+        return rewritten(patches_draft(task), lambda draft: None, target)

@@ -12,10 +12,10 @@ from sartor.codegen.kernels.product import ProductLayer
 from sartor.codegen.kernels.tiling import Tiling
 from sartor.codegen.kernels.tilings import Work, tilings
 from sartor.codegen.layer import LayerKind, Task
-from sartor.codegen.layouts import form_of
 from sartor.codegen.machine import kernel_machine
 from sartor.codegen.matmul_form import product_draft, product_shape
 from sartor.codegen.routine import Implementation, Parameters, Rejected
+from sartor.codegen.schema import schemas_of
 from sartor.codegen.target import Target
 from sartor.codegen.traits import Traits, narrowest
 
@@ -85,10 +85,6 @@ class Product:
             if refusal is not None:
                 raise ValueError(refusal.reason)
             code = layer.contraction(Tiling.of(parameters), self.element)
-        inputs = tuple(form_of(each, self.storage) for each in draft.inputs)
-        return KernelLayer(task, (draft,), inputs, self._output(draft.output), code)
-
-    def _output(self, layout: str) -> str:
-        """The form of the result; f32 is every tensor's own type."""
-        dtype = self.output or self.storage
-        return form_of(layout, None if dtype == "f32" else dtype)
+        inputs = schemas_of(task.inputs, draft.inputs, target.device, self.storage)
+        (output,) = schemas_of(task.results, draft.outputs, target.device, self.output or self.storage)
+        return KernelLayer(task, (draft,), inputs, output, code)

@@ -11,9 +11,10 @@ from sartor.codegen.kernels.row_form import row_form
 from sartor.codegen.kernels.rowwise import Rowwise as RowwiseCode
 from sartor.codegen.kernels.shares import many_shares
 from sartor.codegen.layer import LayerKind, Task
-from sartor.codegen.layouts import form_of
+from sartor.codegen.layouts import layouts_of
 from sartor.codegen.machine import kernel_machine
-from sartor.codegen.routine import Implementation, Parameters, Rejected, integer, plain_inputs, plain_output
+from sartor.codegen.routine import Implementation, Parameters, Rejected, integer
+from sartor.codegen.schema import schemas_of
 from sartor.codegen.target import Target
 from sartor.codegen.traits import LOWERED, Traits
 
@@ -62,5 +63,7 @@ class Rowwise:
             form = row_form(draft.function)
         arguments = len(task.inputs) + len(task.weights)
         code = RowwiseCode(form, arguments, machine.lanes, integer(parameters["groups"]))
-        inputs = tuple(form_of(each, self.storage) for each in plain_inputs(task))
-        return KernelLayer(task, (draft,), inputs, form_of(plain_output(task), self.storage), code)
+        inputs, outputs = (
+            schemas_of(each, layouts_of(each), target.device, self.storage) for each in (task.inputs, task.results)
+        )
+        return KernelLayer(task, (draft,), inputs, outputs[0], code)

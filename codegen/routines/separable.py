@@ -56,7 +56,7 @@ class FusedSeparable:
         """
         subject, machine = _subject(task, target)
         layout = f"nchw{machine.lanes}c" if self.blocked else CHANNELS_LAST
-        return separable_layer(task, subject, BandSizes.of(parameters), layout, machine.lanes)
+        return separable_layer(task, subject, BandSizes.of(parameters), layout, machine.lanes, target.device)
 
 
 def _subject(task: Task, target: Target) -> tuple[Separable, Machine]:

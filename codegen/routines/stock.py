@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 
 from sartor.codegen.layer import Task
 from sartor.codegen.packing import Packing
-from sartor.codegen.routine import Implementation, Parameters, Rejected, plain_inputs, plain_output
+from sartor.codegen.routine import Implementation, Parameters, Rejected
+from sartor.codegen.schema import Schema
 from sartor.codegen.target import Target
 from sartor.codegen.traits import LOWERED, Traits
 
@@ -28,4 +29,7 @@ class Stock:
         return [{}]
 
     def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:
-        return Implementation(task.body, plain_inputs(task), plain_output(task), tuple(Packing() for _ in task.weights))
+        inputs, outputs = (
+            tuple(Schema.plain(each, target.device) for each in tensors) for tensors in (task.inputs, task.results)
+        )
+        return Implementation(task.body, inputs, outputs, tuple(Packing() for _ in task.weights))

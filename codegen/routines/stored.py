@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from sartor.codegen.element_types import STORED_BY, conversion_function
 from sartor.codegen.iree_compiler import ir, shared_context
 from sartor.codegen.layer import LayerKind, Task, TensorType
-from sartor.codegen.layouts import RANGE, physical_type, quantised, stored_as
 from sartor.codegen.operations import body_of
 from sartor.codegen.routine import Implementation, Parameters, Rejected, Routine
+from sartor.codegen.schema import RANGE, physical_types, ranges_of
 from sartor.codegen.snippet import inline
 from sartor.codegen.target import Target
 from sartor.codegen.traits import Traits
@@ -60,29 +60,33 @@ class Stored:
 def stored(task: Task, implementation: Implementation, storage: str, *, reads: bool = True) -> Implementation:
     """An implementation whose results of f32 and, if it ``reads`` them so, activations are stored as ``storage``."""
     inputs = tuple(
-        stored_as(form, storage) if reads and each.dtype in STORED_BY else form
-        for each, form in zip(task.inputs, implementation.inputs, strict=True)
+        schema.stored_as(storage) if reads and each.dtype in STORED_BY else schema
+        for each, schema in zip(task.inputs, implementation.inputs, strict=True)
     )
-    output = stored_as(implementation.output, storage)
+    outputs = tuple(each.stored_as(storage) for each in implementation.outputs)
+    ranges = ranges_of((*task.inputs, *task.results), (*inputs, *outputs), len(outputs))
     with shared_context() as context, ir.Location.unknown(context):
         module = ir.Module.parse(implementation.body)
         function = module.body.operations[0].operation
         block = body_of(function)
         numbers = {
-            position: block.add_argument(ir.Type.parse(str(RANGE)), ir.Location.unknown())
-            for position in quantised((*inputs, output))
+            position: block.add_argument(ir.Type.parse(str(RANGE)), ir.Location.unknown()) for position in ranges
         }
-        _widen(block, [physical_type(each, form) for each, form in zip(task.inputs, inputs, strict=True)], numbers)
-        _round(block, [physical_type(each, output) for each in task.results], numbers.get(len(inputs)))
+        _widen(block, physical_types(task.inputs, inputs), numbers)
+        _round(
+            block,
+            physical_types(task.results, outputs),
+            numbers.get(None),
+        )
         returned = list(block.operations)[-1].operation.operands
         signature = ir.FunctionType.get([each.type for each in block.arguments], [each.type for each in returned])
         function.attributes["function_type"] = ir.TypeAttr.get(signature)
         module.operation.verify()
         body = str(function.get_asm(use_local_scope=True))
-    return replace(implementation, body=body, inputs=inputs, output=output)
+    return replace(implementation, body=body, inputs=inputs, outputs=outputs, ranges=ranges)
 
 
-def _widen(block: ir.Block, types: list[TensorType], numbers: Mapping[int, ir.Value]) -> None:
+def _widen(block: ir.Block, types: list[TensorType], numbers: Mapping[int | None, ir.Value]) -> None:
     """Give arguments the types that they are stored in; ``numbers`` are the ranges of those that are quantised."""
     for position, (argument, kind) in enumerate(zip(list(block.arguments), types, strict=False)):
         wide = TensorType.parse(str(argument.type))

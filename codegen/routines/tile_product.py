@@ -12,10 +12,10 @@ from sartor.codegen.kernels.product import ProductLayer
 from sartor.codegen.kernels.tile_tiling import TileTiling
 from sartor.codegen.kernels.tile_tilings import TileWork, tile_tilings
 from sartor.codegen.layer import LayerKind, Task
-from sartor.codegen.layouts import form_of
 from sartor.codegen.machine import kernel_machine
 from sartor.codegen.matmul_form import is_by_weight, product_draft, product_shape
 from sartor.codegen.routine import Implementation, Parameters, Rejected
+from sartor.codegen.schema import schemas_of
 from sartor.codegen.target import Target
 from sartor.codegen.traits import Traits, narrowest
 
@@ -83,12 +83,6 @@ class TileProduct:
             raise ValueError("not a matrix product for kernels")
         with draft.module.context:
             code = ProductLayer.of(draft, machine.lanes).tile_contraction(TileTiling.of(parameters), self.element)
-        inputs = tuple(form_of(each, self.storage) for each in draft.inputs)
-        return KernelLayer(
-            task, (draft,), inputs, self._output(draft.output), code, code.workspace, (self.element.feature,)
-        )
-
-    def _output(self, layout: str) -> str:
-        """The form of the result; f32 is every tensor's own type."""
-        dtype = self.output or self.storage
-        return form_of(layout, None if dtype == "f32" else dtype)
+        inputs = schemas_of(task.inputs, draft.inputs, target.device, self.storage)
+        (output,) = schemas_of(task.results, draft.outputs, target.device, self.output or self.storage)
+        return KernelLayer(task, (draft,), inputs, output, code, code.workspace, (self.element.feature,))

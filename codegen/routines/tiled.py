@@ -66,7 +66,7 @@ class TiledConvolution:
             reduction=(1, 1, integer(parameters["depth"])),
             pipeline="ConvTileAndDecomposeExpert",
         )
-        return rewritten(Draft.images(task, CHANNELS_LAST), lambda draft: _tile(draft, tiling))
+        return rewritten(Draft.images(task, CHANNELS_LAST), lambda draft: _tile(draft, tiling), target)
 
 
 def _tile(draft: Draft, tiling: WorkgroupTiling) -> None:

@@ -59,7 +59,7 @@ class TiledDepthwise:
             reduction=(1, integer(parameters["depth"])),
             pipeline="ConvTileAndDecomposeExpert",
         )
-        return rewritten(Draft.images(task, CHANNELS_LAST), lambda draft: _tile(draft, tiling))
+        return rewritten(Draft.images(task, CHANNELS_LAST), lambda draft: _tile(draft, tiling), target)
 
 
 def _tile(draft: Draft, tiling: WorkgroupTiling) -> None:

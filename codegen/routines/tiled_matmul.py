@@ -57,7 +57,7 @@ class TiledMatmul:
             reduction=(integer(parameters["depth"]),),
             pipeline="DoubleTilingExpert",
         )
-        return rewritten(product_draft(task), tiling.apply)
+        return rewritten(product_draft(task), tiling.apply, target)
 
 
 def _choices(shape: MatmulShape, machine: Machine) -> list[Parameters]:

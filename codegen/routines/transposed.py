@@ -29,7 +29,7 @@ class Transposed:
         return [{}]
 
     def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:
-        return rewritten(Draft.plain(task), _turn)
+        return rewritten(Draft.plain(task), _turn, target)
 
 
 def _turn(draft: Draft) -> None:

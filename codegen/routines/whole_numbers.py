@@ -13,10 +13,10 @@ from sartor.codegen.kernels.contraction import Contraction
 from sartor.codegen.kernels.kernel_layer import KernelLayer, KernelRoutine, build_kernel
 from sartor.codegen.kernels.tile_contraction import TileContraction
 from sartor.codegen.layer import LayerKind, Task
-from sartor.codegen.layouts import QUANTISED, split_form, stored_as
 from sartor.codegen.routine import Implementation, Parameters, Rejected, Routine
 from sartor.codegen.routines.rowwise import Rowwise
 from sartor.codegen.routines.stored import MULTIPLYING, stored
+from sartor.codegen.schema import QUANTISED
 from sartor.codegen.target import Target
 from sartor.codegen.traits import Traits
 
@@ -65,10 +65,13 @@ class WholeFactor:
         if not isinstance(layer.code, Contraction | TileContraction):
             raise ValueError("it multiplies nothing")
         factor, _ = layer.code.memories
-        if factor >= len(layer.inputs) or split_form(layer.inputs[factor])[0] != self.storage:
+        if factor >= len(layer.inputs) or layer.inputs[factor].dtype != self.storage:
             raise ValueError("what it multiplies by weights is not stored in 8 bits")
-        inputs = tuple(each if index == factor else _own(each) for index, each in enumerate(layer.inputs))
-        return replace(layer, inputs=inputs, output=_own(layer.output))
+        inputs = tuple(
+            schema if index == factor else schema.stored_as(each.dtype)
+            for index, (each, schema) in enumerate(zip(task.inputs, layer.inputs, strict=True))
+        )
+        return replace(layer, inputs=inputs, output=layer.output.stored_as(task.results[0].dtype))
 
 
 @dataclass(frozen=True)
@@ -117,9 +120,4 @@ class WholeResult:
         if not isinstance(self.lowering, Rowwise):
             raise ValueError("the routine is no kernel")
         layer = self.lowering.layer(task, parameters, target)
-        return replace(layer, output=stored_as(layer.output, QUANTISED))
-
-
-def _own(form: str) -> str:
-    """The same layout in ONNX's element type."""
-    return split_form(form)[1]
+        return replace(layer, output=layer.output.stored_as(QUANTISED))

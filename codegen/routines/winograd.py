@@ -57,9 +57,9 @@ class Winograd:
         machine = float_machine(task, target)
         if isinstance(machine, Rejected):
             tiling = tiling_of(convolution, integer(parameters["tile"]), 1)
-            return rewritten(draft, lambda each: use_iree_ops(each, convolution, tiling))
+            return rewritten(draft, lambda each: use_iree_ops(each, convolution, tiling), target)
         tiling = tiling_of(convolution, integer(parameters["tile"]), machine.lanes)
-        return rewritten(draft, lambda each: _rewrite(each, convolution, tiling, machine))
+        return rewritten(draft, lambda each: _rewrite(each, convolution, tiling, machine), target)
 
 
 def _subject(task: Task) -> Convolution | Rejected:

@@ -16,13 +16,13 @@ from benchmarks.selection.extract import estimated_adapts
 from benchmarks.selection.network_tables import NetworkTables, TaskTimes, TimedVariant, load, load_all, save
 from benchmarks.selection.results import Axes, Line
 from benchmarks.selection.synthetic import CELLS, Shape, synthetic
+from sartor.codegen.adapt import AdaptKind
 from sartor.codegen.layer import LayerKind, Task, TensorType
 from sartor.codegen.schema import Schema
 from sartor.errors import UsageError
 from sartor.tuning.cost import Cost
 from sartor.tuning.selection import exhaustive, ilp
 from sartor.tuning.selection.problem import Choice, Edge, Node, Problem
-from sartor.tuning.unit import AdaptKind
 
 NCHW, NHWC, BLOCKED = (Schema("cpu", "f32", layout) for layout in ("nchw", "nhwc", "nchw16c"))
 IMAGE = TensorType((1, 16, 8, 8), "f32")

@@ -56,7 +56,7 @@ def _check(front: Front, model: Path, names: set[str], layout: str, folder: Path
     settings = MeasureSettings("cpu", 1, 1e-4, rounds=1)
     (run,) = time_nets(NetTrial([files], (graph.inputs, graph.outputs), example, settings))
     assert run.status is Status.OK, run.message
-    return {name: each.implementation.output for name, each in chosen.items()}
+    return {name: each.implementation.output.layout for name, each in chosen.items()}
 
 
 def _manifest(front: Front) -> str:
@@ -68,7 +68,7 @@ def _in_layout(found: tuple[Variant, ...], task: Task, layout: str) -> Variant:
     images = [index for index, each in enumerate(task.inputs) if len(each.shape) == 4]
     for each in found:
         code = each.implementation
-        if code.output == layout and all(code.inputs[index] == layout for index in images):
+        if code.output.layout == layout and all(code.inputs[index].layout == layout for index in images):
             return each
     return found[0]
 

@@ -10,6 +10,7 @@ from sartor.codegen.convert import Converted, convert_images, has_images
 from sartor.codegen.fusion import task_of
 from sartor.codegen.layer import Layer, LayerKind, Task, TensorType
 from sartor.codegen.routine import Rejected
+from sartor.codegen.schema import Schema
 from sartor.front_job import Front
 
 FrontOf = Callable[[str], Front]
@@ -23,8 +24,9 @@ def test_a_converted_layer_has_a_physical_signature(front_of: FrontOf) -> None:
     task = layer(front_of("residual"), "conv2").task
     converted = convert_images(task, "nhwc")
     assert isinstance(converted, Converted)
-    code = converted.implementation()
-    assert (code.inputs, code.output) == (("nhwc", "nhwc"), "nhwc")
+    code = converted.implementation("cpu")
+    schema = Schema("cpu", "f32", "nhwc")
+    assert (code.inputs, code.outputs) == ((schema, schema), (schema,))
     head = code.body.partition("{")[0]
     assert "(%arg0: tensor<1x6x6x16xf32>, %arg1: tensor<1x6x6x16xf32>, " in head
     assert "-> tensor<1x6x6x16xf32>" in head
@@ -62,7 +64,7 @@ def _slice(first: int, count: int) -> Task:
 def test_a_slice_of_whole_blocks_of_channels_is_one_of_blocks() -> None:
     converted = convert_images(_slice(32, 16), "nchw16c")
     assert isinstance(converted, Converted)
-    assert "[0, 2, 0, 0, 0] [1, 1, 4, 4, 16] [1, 1, 1, 1, 1]" in converted.implementation().body
+    assert "[0, 2, 0, 0, 0] [1, 1, 4, 4, 16] [1, 1, 1, 1, 1]" in converted.implementation("cpu").body
 
 
 @pytest.mark.parametrize(("first", "count"), [(8, 16), (0, 8), (16, 24)])
@@ -78,7 +80,7 @@ def test_the_task_itself_is_not_changed(front_of: FrontOf) -> None:
     first, second = convert_images(task, "nhwc"), convert_images(task, "nhwc")
     assert isinstance(first, Converted)
     assert isinstance(second, Converted)
-    assert first.implementation() == second.implementation()
+    assert first.implementation("cpu") == second.implementation("cpu")
     assert task.body == before
 
 

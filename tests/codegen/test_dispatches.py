@@ -58,6 +58,6 @@ def test_lowering_twice_gives_the_same_text(padded: dict[str, Implementation]) -
 
 def test_what_is_no_layer_is_refused() -> None:
     with pytest.raises(CompileError, match="no function @layer"):
-        lower({"s": Implementation("module {\n}", (), "nd", ())}, TARGET)
+        lower({"s": Implementation("module {\n}", (), (), ())}, TARGET)
     with pytest.raises(CompileError, match="IREE rejected"):
-        lower({"s": Implementation("util.func public @layer() {\n  no.op\n}", (), "nd", ())}, TARGET)
+        lower({"s": Implementation("util.func public @layer() {\n  no.op\n}", (), (), ())}, TARGET)

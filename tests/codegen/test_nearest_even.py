@@ -7,9 +7,9 @@ import numpy as np
 from sartor.codegen.bench_module import EXPORT_PREFIX, compile_bench
 from sartor.codegen.dispatches import lower
 from sartor.codegen.layer import TensorType
-from sartor.codegen.layouts import PLAIN
 from sartor.codegen.nearest_even import round_by_adding
 from sartor.codegen.routine import Implementation
+from sartor.codegen.schema import Schema
 from sartor.codegen.stitch import Piece
 from sartor.codegen.target import Target
 from sartor.runtime.device import open_device
@@ -47,9 +47,14 @@ LAYER = """util.func public @layer(%arg0: tensor<4096xf32>) -> tensor<4096xf32> 
 """
 
 
+def _implementation(target: Target) -> Implementation:
+    schema = Schema(target.device, "f32", "nd")
+    return Implementation(LAYER, (schema,), (schema,), ())
+
+
 def _run(target: Target) -> tuple[str, Array]:
     """What a layer that is left to IREE is lowered to, and its result."""
-    implementation = Implementation(LAYER, (PLAIN,), PLAIN, ())
+    implementation = _implementation(target)
     code = lower({"rounding": implementation}, target)["rounding"]
     types = [TensorType((4096,), "f32")]
     bench = compile_bench(target, {"rounding": Piece("rounding", implementation, code)}, {"rounding": (types, types)})
@@ -73,5 +78,5 @@ def test_only_scalars_of_f32_are_rewritten() -> None:
 
 
 def test_gpus_keep_the_operator_that_they_have() -> None:
-    implementation = Implementation(LAYER, (PLAIN,), PLAIN, ())
-    assert "math.roundeven" in lower({"rounding": implementation}, Target.create("vulkan"))["rounding"].text
+    target = Target.create("vulkan")
+    assert "math.roundeven" in lower({"rounding": _implementation(target)}, target)["rounding"].text

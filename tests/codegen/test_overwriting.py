@@ -9,9 +9,10 @@ import pytest
 from sartor.codegen.layer import Layer, LayerKind, NetworkValue, Task, TensorType, ValueRef
 from sartor.codegen.overwriting import overwriting_layers, overwriting_symbol, plain_name
 from sartor.codegen.routine import Implementation
+from sartor.codegen.schema import Schema
 
 IMAGE = TensorType((1, 16, 4, 4), "f32")
-FORM = "bf16@nhwc"
+NARROW, WIDE = Schema("cpu", "bf16", "nhwc"), Schema("cpu", "f32", "nhwc")
 Graph = dict[str, tuple[str, ...]]
 
 # Two convolutions, the second of which adds what the first one read.
@@ -36,7 +37,7 @@ class _Over:
 
 def _code(inputs: int, operand: int | None = None) -> Implementation:
     over = None if operand is None else _Over(operand)
-    return Implementation("", (FORM,) * inputs, FORM, (), _Kernel(), overwriting=over)
+    return Implementation("", (NARROW,) * inputs, (NARROW,), (), kernel=_Kernel(), overwriting=over)
 
 
 def _ref(name: str) -> ValueRef:
@@ -102,12 +103,12 @@ def test_a_value_that_is_read_twice_by_one_layer_is_kept() -> None:
 
 
 def test_what_an_adapt_makes_may_be_shared_and_is_kept() -> None:
-    first = replace(_code(1), output="nhwc")
+    first = replace(_code(1), outputs=(WIDE,))
     assert _found(RESIDUAL, {"last": 1}, first=first) == set()
 
 
 def test_an_adapt_for_an_ancestor_does_not_matter() -> None:
-    inner = replace(_code(1), inputs=("nhwc",))
+    inner = replace(_code(1), inputs=(WIDE,))
     assert _found(RESIDUAL, {"last": 1}, inner=inner) == {"last"}
 
 

@@ -7,11 +7,13 @@ import pytest
 from sartor.codegen.packing import Packing, Quantise, Round, Step
 from sartor.codegen.routine import Implementation, Variant
 from sartor.codegen.routine_registry import described
+from sartor.codegen.schema import Schema
 from sartor.codegen.variant_rounding import STORED, rounding_of
 
 
 def variant(descriptor: str, dtype: str, *packings: tuple[Step, ...]) -> Variant:
-    code = Implementation("", ("nhwc",), "nhwc", tuple(map(Packing, packings)))
+    schema = Schema("cpu", dtype, "nhwc")
+    code = Implementation("", (schema,), (schema,), tuple(map(Packing, packings)))
     return Variant(descriptor, "cpu", dtype, code, described(descriptor).traits)
 
 

@@ -13,7 +13,6 @@ import numpy as np
 import onnx
 import pytest
 
-from sartor.codegen.layouts import split_form
 from sartor.codegen.packing import Quantise, Round
 from sartor.config import CompileConfig, Precision
 from sartor.errors import UsageError
@@ -127,7 +126,7 @@ def test_a_chain_in_8_bits_stays_in_8_bits(digits: Trained, tmp_path: Path) -> N
     plan = compile_model(digits.model, tmp_path / "net.vmfb", config).plan
     layers = {each.layer for each in plan.layers}
     between = [each for each in plan.adapts if {each.producer, each.consumer} <= layers]
-    assert all(form.startswith("cpu:i8@") for each in between for form in (each.source, each.target))
+    assert all(schema.startswith("cpu:i8@") for each in between for schema in (each.source, each.target))
     assert len(between) < len(plan.layers) - 1
 
 
@@ -221,7 +220,7 @@ def test_f32_is_verified_on_all_samples_too(digits: Trained, tmp_path: Path) -> 
 
 
 def test_nothing_narrower_is_even_asked_for_in_f32(digits: Trained) -> None:
-    """What is not among the candidates is in no plan: code, forms, weights and permissions of the system."""
+    """What is not among the candidates is in no plan: code, schemas, weights and permissions of the system."""
     config = replace(digits.config, precision=Precision.F32)
     front = run_front(digits.model, {}, None, target=config.target)
     assert isinstance(front, Front)
@@ -230,7 +229,7 @@ def test_nothing_narrower_is_even_asked_for_in_f32(digits: Trained) -> None:
     for each in variants:
         code = each.implementation
         assert each.dtype == "f32"
-        assert {split_form(form)[0] for form in (*code.inputs, code.output)} == {None}
+        assert {schema.dtype for schema in (*code.inputs, *code.outputs)} == {"f32"}
         assert not any(isinstance(step, Round | Quantise) for packing in code.packings for step in packing.steps)
         assert (code.ranges, code.needs) == ((), ())
 

@@ -16,7 +16,7 @@ FAST, SLOW = 1e-4, 1e-3
 
 
 def layouts(recipe: Recipe) -> set[str]:
-    return {each.implementation.output for each in recipe.variants.values()}
+    return {each.implementation.output.layout for each in recipe.variants.values()}
 
 
 def _channels_last_is_fast(key: str, descriptor: str) -> float:
@@ -30,7 +30,7 @@ def test_a_conversion_that_does_not_work_is_done_without(front_of: FrontOf, capl
     assert layouts(best) == {"nhwc"}
     assert all(math.isfinite(each) for each in known.adapts.values())
     (best, *_), known = selector(front, FakeTuner(works=lambda unit: False)).select(tables, UNLIMITED)
-    assert "nhwc" not in {form for each in best.variants.values() for form in each.implementation.inputs}
+    assert "nhwc" not in {schema.layout for each in best.variants.values() for schema in each.implementation.inputs}
     assert set(known.adapts.values()) == {math.inf}
     assert "does not work: no lowering" in caplog.text
 

@@ -17,7 +17,7 @@ def test_chosen_layouts_are_adapted_at_both_ends(front_of: FrontOf) -> None:
     graph = front_of("residual").graph
     variants = annotate(graph, routines_for(()), Target.create("cpu")).variants
     by_layout = {
-        layer.name: next(each for each in variants[layer.task.key] if each.implementation.output == "nhwc")
+        layer.name: next(each for each in variants[layer.task.key] if each.implementation.output.layout == "nhwc")
         for layer in graph.layers
     }
     found = [

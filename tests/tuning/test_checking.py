@@ -11,6 +11,7 @@ import pytest
 from sartor.codegen.integer_ranges import integer_ranges
 from sartor.codegen.layer import LayerKind, Task, TensorType
 from sartor.codegen.routine import Implementation, Variant
+from sartor.codegen.schema import Schema
 from sartor.tuning.checking import Arbiter
 from sartor.tuning.measurement import Measurement, Status
 from sartor.tuning.store import Store
@@ -152,7 +153,8 @@ TWICE = """util.func public @layer(%x: tensor<200xi8>) -> tensor<200xi8> {
 @pytest.mark.parametrize(("off", "status"), [(0, OK), (2, OK), (3, OFF)])
 def test_a_few_ties_may_be_rounded_otherwise(off: int, status: Status, pool: WorkerPool) -> None:
     names = ((STOCK, TWICE.replace("addi", "no_such_op")), (ONE, TWICE))
-    listed = tuple(Variant(name, "cpu", "f32", Implementation(body, ("nd",), "nd", ())) for name, body in names)
+    schema = Schema.plain(BYTES, "cpu")
+    listed = tuple(Variant(name, "cpu", "f32", Implementation(body, (schema,), (schema,), ())) for name, body in names)
     with Store.in_memory() as store:
         tuner = Tuner(store, pool, SETTINGS, lambda *_: None, arbiter=lambda _: Counting(off))
         measured = tuner.measure([Unit("bytes", (BYTES,), (), (BYTES,), listed)])["bytes"]
@@ -182,7 +184,9 @@ def test_a_variant_that_reads_the_wrong_row_is_wrong(pool: WorkerPool) -> None:
     clipped = GATHER.replace("arith.muli %index, %one", "arith.minsi %index, %one")
     task = Task("gather", LayerKind.FIXED, GATHER, (ROWS, INDICES), (), (PICKED,))
     bodies = ((STOCK, GATHER), (ONE, GATHER.replace("%out", "%sum")), (TWO, clipped))
-    listed = tuple(Variant(name, "cpu", "f32", Implementation(body, ("nd", "nd"), "nd", ())) for name, body in bodies)
+    rows, indices, picked = (Schema.plain(each, "cpu") for each in (ROWS, INDICES, PICKED))
+    codes = {name: Implementation(body, (rows, indices), (picked,), ()) for name, body in bodies}
+    listed = tuple(Variant(name, "cpu", "f32", code) for name, code in codes.items())
     what = Unit(task.key, task.inputs, (), task.results, listed, integers=integer_ranges(task))
     with Store.in_memory() as store:
         zeros = replace(what, key="zeros", integers=(None, range(1)))

@@ -66,7 +66,7 @@ def tables(graph: LayerGraph, variants: Mapping[str, tuple[Variant, ...]]) -> Ma
         for fusion in graph.fusions:
             key = fusion.layer.task.key
             stock = variants[key][0].descriptor
-            kernel = next(each.descriptor for each in variants[key] if each.implementation.output == "nhwc")
+            kernel = next(each.descriptor for each in variants[key] if each.implementation.output.layout == "nhwc")
             if fusion.layer.name in times:
                 measured[key] = {
                     stock: _measured(stock, 1e-9),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from sartor.codegen.adapt import AdaptKind
 from sartor.codegen.schema import Schema
 from sartor.runtime.dispatch_statistics import Dispatch
 from sartor.tuning.in_place import UNKNOWN, InPlace, Symbols, corrected, scaled
 from sartor.tuning.measurement import Measurement, MeasurementKey, Status
 from sartor.tuning.tables import Tables
-from sartor.tuning.unit import AdaptKind
 
 ADAPT = AdaptKind("tensor<1x16x8x8xf32>", Schema.parse("cpu:f32@nchw"), Schema.parse("cpu:f32@nhwc"))
 OTHER = AdaptKind("tensor<1x32x8x8xf32>", Schema.parse("cpu:f32@nchw"), Schema.parse("cpu:f32@nhwc"))

@@ -13,6 +13,7 @@ import pytest
 
 from sartor.codegen.layer import TensorType
 from sartor.codegen.routine import Implementation, Variant
+from sartor.codegen.schema import Schema
 from sartor.codegen.target import Target
 from sartor.codegen.traits import DescribedVariant
 from sartor.tuning.compile_job import CompiledUnit
@@ -29,10 +30,11 @@ from tests.tuning.searched_tasks import KERNELS, STOCK, VARIANTS, facts, listed,
 
 SETTINGS = TuneSettings(Target.create("cpu"), MeasureSettings("cpu", 1, 1e-3))
 TENSOR = TensorType((16,), "f32")
+SCHEMA = Schema.plain(TENSOR, "cpu")
 
 
 def variant(found: DescribedVariant) -> Variant:
-    code = Implementation(found.descriptor, ("nd",), "nd", ())
+    code = Implementation(found.descriptor, (SCHEMA,), (SCHEMA,), ())
     names = (found.descriptor, "cpu", found.dtype)
     return Variant(*names, code, found.traits, found.routine, tuple(found.parameters.items()))
 

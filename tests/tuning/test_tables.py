@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from sartor.codegen.adapt import AdaptKind
 from sartor.codegen.schema import Schema
 from sartor.tuning.tables import Tables, adapt_seconds
-from sartor.tuning.unit import AdaptKind
 
 
 def test_adapts_that_move_nothing_are_free() -> None:

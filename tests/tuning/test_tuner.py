@@ -12,6 +12,7 @@ import pytest
 from sartor.codegen.layer import TensorType
 from sartor.codegen.packing import Packing, Step
 from sartor.codegen.routine import Implementation, Variant
+from sartor.codegen.schema import Schema
 from sartor.codegen.target import Target
 from sartor.errors import SartorError
 from sartor.tuning.measure_job import MeasureSettings
@@ -23,6 +24,7 @@ from sartor.tuning.workers import WorkerPool
 from tests.tuning.bad_steps import AbortWhileCompiling, AbortWhileMeasuring, FullWhileCompiling, KilledWhileMeasuring
 
 TENSOR = TensorType((16,), "f32")
+SCHEMA = Schema.plain(TENSOR, "cpu")
 # Nothing is hopeless: on a disturbed machine candidate 0 might look so, and be timed in fewer rounds.
 MEASURE = MeasureSettings("cpu", 1, 1e-3, rounds=3, seconds=0.2, hopeless=math.inf)
 SETTINGS = TuneSettings(Target.create("cpu"), MEASURE)
@@ -41,7 +43,7 @@ BODY = """util.func public @layer(%arg0: tensor<16xf32>, %arg1: tensor<16xf32>) 
 
 
 def variant(descriptor: str, body: str, *steps: Step) -> Variant:
-    return Variant(descriptor, "cpu", "f32", Implementation(body, ("nd",), "nd", (Packing(steps),)))
+    return Variant(descriptor, "cpu", "f32", Implementation(body, (SCHEMA,), (SCHEMA,), (Packing(steps),)))
 
 
 def unit(*variants: Variant, key: str = "task") -> Unit:

@@ -14,8 +14,8 @@ from sartor.codegen.kernels.assembler import Assembler
 from sartor.codegen.kernels.executable import Kernel, Write
 from sartor.codegen.kernels.index_arithmetic import Index
 from sartor.codegen.layer import TensorType
-from sartor.codegen.layouts import PLAIN
 from sartor.codegen.routine import Implementation
+from sartor.codegen.schema import Schema
 from sartor.codegen.stitch import Piece
 from sartor.codegen.target import Target
 from sartor.runtime.device import open_device
@@ -65,7 +65,10 @@ class SmallKernel:
         (result,) = kernel.results
         head = f"util.func public @layer({arguments}) -> {result} {{"
         body = "\n".join([head, f"  {kernel.dispatch(names)}", f"  util.return %r : {result}", "}"])
-        return Implementation(body, (PLAIN,) * len(names), PLAIN, (), _Source(self))
+        inputs, outputs = (
+            tuple(Schema.plain(each, "cpu") for each in types) for types in (kernel.reads, kernel.results)
+        )
+        return Implementation(body, tuple(inputs), tuple(outputs), (), kernel=_Source(self))
 
 
 @dataclass(frozen=True)

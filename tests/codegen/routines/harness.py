@@ -12,7 +12,7 @@ import onnx
 from sartor.codegen.bench_module import EXPORT_PREFIX, compile_bench, physical_signature
 from sartor.codegen.dispatches import lower
 from sartor.codegen.layer import Fusion, Layer, Task, TensorType
-from sartor.codegen.layouts import form_packing, split_form
+from sartor.codegen.layouts import layout_packing
 from sartor.codegen.routine import Implementation
 from sartor.codegen.stitch import Piece
 from sartor.codegen.target import Target
@@ -99,8 +99,8 @@ def run(program: Program, subject: Subject, name: str, inputs: list[Array]) -> A
     """The layer's result, in ONNX's layout, as one implementation computes it."""
     code, task = subject.implementations[name], subject.task
     arguments = [
-        form_packing(tensor, form).apply(array)
-        for array, tensor, form in zip(inputs, task.inputs, code.inputs, strict=True)
+        schema.packing(tensor).apply(array)
+        for array, tensor, schema in zip(inputs, task.inputs, code.inputs, strict=True)
     ]
     arguments += [
         packing.apply(subject.weights[weight])
@@ -110,7 +110,7 @@ def run(program: Program, subject: Subject, name: str, inputs: list[Array]) -> A
     (result,) = program.invoke(EXPORT_PREFIX + subject.symbol(name), views)
     (tensor,) = subject.signature(name)[1]
     spec = TensorSpec("result", tensor.numpy_dtype.name, tensor.shape)
-    return _logical(from_view(result, program.device, spec).to_host(), task.results[0], code.output)
+    return _logical(from_view(result, program.device, spec).to_host(), task.results[0], code.output.layout)
 
 
 def relative_errors(program: Program, subject: Subject) -> dict[str, float]:
@@ -125,9 +125,9 @@ def relative_errors(program: Program, subject: Subject) -> dict[str, float]:
     }
 
 
-def _logical(array: Array, tensor: TensorType, form: str) -> Array:
-    """An array in ``form`` in ONNX's layout and element type."""
-    places = form_packing(tensor, split_form(form)[1]).apply(np.arange(tensor.elements).reshape(tensor.shape))
+def _logical(array: Array, tensor: TensorType, layout: str) -> Array:
+    """An array in ``layout`` in ONNX's layout and element type."""
+    places = layout_packing(tensor, layout).apply(np.arange(tensor.elements).reshape(tensor.shape))
     result = np.empty(tensor.elements, tensor.numpy_dtype)
     result[places.ravel()] = array.ravel().astype(tensor.numpy_dtype)
     return result.reshape(tensor.shape)

@@ -9,7 +9,8 @@ import numpy as np
 
 from sartor.codegen.bench_module import EXPORT_PREFIX
 from sartor.codegen.layer import TensorType
-from sartor.codegen.layouts import form_packing, split_form
+from sartor.codegen.layouts import layout_packing
+from sartor.codegen.schema import Schema
 from sartor.runtime.device_array import from_view, upload
 from sartor.runtime.iree_runtime import Program
 from sartor.runtime.signature import Array, TensorSpec
@@ -90,8 +91,8 @@ def run_stored(program: Program, subject: Subject, name: str, inputs: list[Array
     """The layer's result, in ONNX's layout and type, as one implementation computes it."""
     code, task = subject.implementations[name], subject.task
     arguments = [
-        _stored(array, tensor, form, ranges.get(index))
-        for index, (array, tensor, form) in enumerate(zip(inputs, task.inputs, code.inputs, strict=True))
+        _stored(array, tensor, schema, ranges.get(index))
+        for index, (array, tensor, schema) in enumerate(zip(inputs, task.inputs, code.inputs, strict=True))
     ]
     arguments += [
         packing.apply(subject.weights[weight])
@@ -103,16 +104,16 @@ def run_stored(program: Program, subject: Subject, name: str, inputs: list[Array
     (tensor,) = subject.signature(name)[1]
     found = from_view(result, program.device, TensorSpec("result", tensor.numpy_dtype.name, tensor.shape)).to_host()
     numbers = ranges.get(None) if None in code.ranges else None
-    return _logical(found if numbers is None else numbers.dequantise(found), task.results[0], code.output)
+    return _logical(found if numbers is None else numbers.dequantise(found), task.results[0], code.output.layout)
 
 
-def _stored(array: Array, tensor: TensorType, form: str, numbers: QuantisedRange | None) -> Array:
-    found = form_packing(tensor, form).apply(array)
-    return numbers.quantise(found) if numbers is not None and split_form(form)[0] == "i8" else found
+def _stored(array: Array, tensor: TensorType, schema: Schema, numbers: QuantisedRange | None) -> Array:
+    found = schema.packing(tensor).apply(array)
+    return numbers.quantise(found) if numbers is not None and schema.quantises(tensor) else found
 
 
-def _logical(array: Array, tensor: TensorType, form: str) -> Array:
-    places = form_packing(tensor, split_form(form)[1]).apply(np.arange(tensor.elements).reshape(tensor.shape))
+def _logical(array: Array, tensor: TensorType, layout: str) -> Array:
+    places = layout_packing(tensor, layout).apply(np.arange(tensor.elements).reshape(tensor.shape))
     result = np.empty(tensor.elements, np.float64)
     result[places.ravel()] = array.ravel()
     return result.reshape(tensor.shape)

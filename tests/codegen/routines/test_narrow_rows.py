@@ -7,7 +7,6 @@ from collections.abc import Mapping
 import pytest
 
 from sartor.codegen.layer import Layer
-from sartor.codegen.layouts import split_form
 from sartor.codegen.routine import Implementation, Variant, variants_of
 from sartor.codegen.routines import LOW_PRECISION, ROUTINES
 from sartor.codegen.target import Target
@@ -68,7 +67,7 @@ def test_kernels_compute_the_layer(case: str, dtype: str, subjects: Subjects, pr
     subject = subjects[dtype][case]
     offered = [each for name, each in subject.implementations.items() if name != "stock"]
     assert offered
-    assert {split_form(form)[0] for each in offered for form in (*each.inputs, each.output)} == {dtype}
+    assert {schema.dtype for each in offered for schema in (*each.inputs, *each.outputs)} == {dtype}
     assert wrong(programs[dtype], subject, dtype) == {}
 
 

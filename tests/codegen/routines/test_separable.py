@@ -13,6 +13,7 @@ from sartor.codegen.layer import Fusion, Task
 from sartor.codegen.machine import machine_of
 from sartor.codegen.routine import Implementation, Rejected, Variant, integer, variants_of
 from sartor.codegen.routines import FUSED_ROUTINES
+from sartor.codegen.schema import Schema
 from sartor.codegen.target import Target
 from sartor.runtime.iree_runtime import Program
 from sartor.runtime.module import open_module
@@ -113,7 +114,8 @@ def test_images_lie_in_the_layout_of_the_routine(subjects: dict[str, Subject]) -
     layouts = {"stock": "nchw", "separable": "nhwc", "separable_blocked": f"nchw{lanes}c"}
     for name, code in subjects["residual"].implementations.items():
         layout = layouts["".join(each for each in name if each.isalpha() or each == "_").partition("band")[0]]
-        assert (code.inputs, code.output) == ((layout, layout), layout)
+        schema = Schema("cpu", "f32", layout)
+        assert (code.inputs, code.outputs) == ((schema, schema), (schema,))
 
 
 @pytest.mark.skipif(not {"avx2", "fma"} <= set(host().features), reason="this CPU has no AVX2")
