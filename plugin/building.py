@@ -28,6 +28,11 @@ class Build:
     recipe: Recipe
     files: NetFiles
 
+    @property
+    def digest(self) -> str:
+        """Hash of what it was built from."""
+        return self.recipe.digest
+
 
 @dataclass
 class Builder:
@@ -46,21 +51,21 @@ class Builder:
     directory: Path
     config: CompileConfig
     progress: Progress
-    _done: list[Build] = field(default_factory=list)
-    _failed: list[tuple[Recipe, NetRun]] = field(default_factory=list)
+    _done: dict[str, Build] = field(default_factory=dict)
+    _failed: dict[str, NetRun] = field(default_factory=dict)
     _numbers: Iterator[int] = field(default_factory=itertools.count)
     _seconds: list[float] = field(default_factory=list)
 
     def build(self, recipes: Sequence[Recipe]) -> list[Build]:
-        """Modules of the recipes that compile, in their order.
+        """Modules of the recipes that compile, each once, in their order.
 
         Raises:
             CompileError: if none does.
             DisturbedError: if that may be none of their own doing.
         """
-        missing = [recipe for recipe in recipes if self._find(recipe) is None]
-        self._compile(missing)
-        found = [built for recipe in recipes if (built := self._find(recipe)) is not None]
+        wanted = {recipe.digest: recipe for recipe in recipes}
+        self._compile([recipe for key, recipe in wanted.items() if key not in self._done])
+        found = [self._done[key] for key in wanted if key in self._done]
         if not found:
             failures = [self.failure(recipe) for recipe in recipes]
             if any(each.status.is_transient for each in failures):
@@ -75,11 +80,7 @@ class Builder:
 
     def failure(self, recipe: Recipe) -> NetRun:
         """Why a recipe did not compile when that was tried last."""
-        runs = (run for each, run in reversed(self._failed) if each is recipe)
-        return next(runs, NetRun(Status.COMPILE_FAILED, message="it was not compiled"))
-
-    def _find(self, recipe: Recipe) -> Build | None:
-        return next((each for each in self._done if each.recipe is recipe), None)
+        return self._failed.get(recipe.digest) or NetRun(Status.COMPILE_FAILED, message="it was not compiled")
 
     def _compile(self, recipes: Sequence[Recipe]) -> None:
         builds = {f"plan{next(self._numbers)}": recipe for recipe in recipes}
@@ -89,12 +90,12 @@ class Builder:
         for done, result in enumerate(self.pool.map_unordered(_BUILD, jobs, _TIMEOUT), 1):
             self.progress("compiling plans", done, len(jobs))
             self._seconds.append(result.seconds)
+            recipe = builds[result.job_id]
             if result.status is JobStatus.OK:
-                built = replace(files[result.job_id], weight_bytes=result.value)
-                self._done.append(Build(builds[result.job_id], built))
+                self._done[recipe.digest] = Build(recipe, replace(files[result.job_id], weight_bytes=result.value))
             else:
                 status = Status(result.status.value) if result.status.is_transient else Status.COMPILE_FAILED
-                self._failed.append((builds[result.job_id], NetRun(status, message=result.message)))
+                self._failed[recipe.digest] = NetRun(status, message=result.message)
 
     def _files(self, name: str) -> NetFiles:
         external = self.config.external_weights is not None

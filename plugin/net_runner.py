@@ -133,8 +133,8 @@ class NetRunner:
         """Find what is right, while no worker is busy or measures."""
         _ = self._example
 
-    def profile(self, builds: Sequence[Build]) -> dict[int, NetRun]:
-        """Check the builds and time them in turn; runs by identity of the build.
+    def profile(self, builds: Sequence[Build]) -> dict[str, NetRun]:
+        """Check the builds and time them in turn; runs by digest of the build.
 
         Where there is a choice they are loaded anew several times, as what they take depends on where their memory
         lies.
@@ -154,18 +154,18 @@ class NetRunner:
                     runs[build].append(run)
         return {build: NetRun.joined(found) for build, found in runs.items()}
 
-    def _near(self, builds: Sequence[Build], runs: Mapping[int, NetRun]) -> list[Build]:
+    def _near(self, builds: Sequence[Build], runs: Mapping[str, NetRun]) -> list[Build]:
         """Those that may be the best."""
-        right = [each for each in builds if self._may_be_right(runs[id(each)])]
-        best = min((runs[id(each)].seconds for each in right), default=0.0)
-        return [each for each in right if runs[id(each)].seconds <= _NEAR * best]
+        right = [each for each in builds if self._may_be_right(runs[each.digest])]
+        best = min((runs[each.digest].seconds for each in right), default=0.0)
+        return [each for each in right if runs[each.digest].seconds <= _NEAR * best]
 
     def _may_be_right(self, run: NetRun) -> bool:
         """Whether a run is right, as far as one sample tells."""
         return (run if self.verifies else self._bound.judged(run)).status is Status.OK
 
-    def first(self, builds: Sequence[Build]) -> dict[int, tuple[float, ...]]:
-        """Seconds of loading each build from its file and of its first inference; samples by identity of the build.
+    def first(self, builds: Sequence[Build]) -> dict[str, tuple[float, ...]]:
+        """Seconds of loading each build from its file and of its first inference; samples by digest of the build.
 
         Raises:
             CompileError: if the worker dies.
@@ -177,28 +177,28 @@ class NetRunner:
         """In how many processes what is compared is timed."""
         return 1 if self._is_slow or self._config.time_budget is not None else _PASSES
 
-    def dispatches(self, builds: Sequence[tuple[Build, float]]) -> dict[int, list[tuple[Dispatch, ...]]]:
+    def dispatches(self, builds: Sequence[tuple[Build, float]]) -> dict[str, list[tuple[Dispatch, ...]]]:
         """How long each dispatch of some builds takes, in runs of the whole networks; one pass of all after the other.
 
         Args:
             builds: what to run, and the seconds of one inference, by which follows how many there are.
 
         Returns:
-            The passes of those that run, by identity of the build.
+            The passes of those that run, by digest of the build.
 
         Raises:
             DeviceError: if none runs, or the device reports no dispatches.
         """
-        found: dict[int, list[tuple[Dispatch, ...]]] = {id(build): [] for build, _ in builds}
+        found: dict[str, list[tuple[Dispatch, ...]]] = {build.digest: [] for build, _ in builds}
         for number in range(self.passes):
             self._builder.progress("timing layers in place", number, self.passes)
             for build, seconds in builds:
-                if id(build) in found:
+                if build.digest in found:
                     try:
-                        found[id(build)].append(self._dispatches(build, seconds))
+                        found[build.digest].append(self._dispatches(build, seconds))
                     except DeviceError as error:
                         _LOG.warning("the layers of a plan were not timed in place: %s", error)
-                        del found[id(build)]
+                        del found[build.digest]
         self._builder.progress("timing layers in place", self.passes, self.passes)
         if not found:
             raise DeviceError("no plan reports how long its dispatches take")
@@ -218,7 +218,7 @@ class NetRunner:
         }
         return dispatches_in_worker(self._builder.pool, arguments).dispatches
 
-    def _run(self, function: str, step: str, builds: Sequence[Build]) -> dict[int, Any]:
+    def _run(self, function: str, step: str, builds: Sequence[Build]) -> dict[str, Any]:
         self._builder.progress(step, 0, len(builds))
         values = (self._front.graph.inputs, self._front.graph.outputs)
         trial = NetTrial([each.files for each in builds], values, self._example, self._settings())
@@ -226,7 +226,7 @@ class NetRunner:
         (result,) = self._builder.pool.map_unordered(f"{_JOBS}:{function}", jobs, _TIMEOUT, quiet=True)
         if result.status is not JobStatus.OK:
             raise result.error(step)
-        return {id(built): run for built, run in zip(builds, result.value, strict=True)}
+        return {built.digest: run for built, run in zip(builds, result.value, strict=True)}
 
     @functools.cached_property
     def _example(self) -> Example:

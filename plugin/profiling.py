@@ -197,23 +197,22 @@ class Profiler:
             CompileError: if no network compiles.
             DeviceError: if none runs.
         """
-        symbols = {id(each): Symbols.of(each.graph, each.variants, self._config.target.device) for each in recipes}
+        symbols = {each.digest: Symbols.of(each.graph, each.variants, self._config.target.device) for each in recipes}
         keys = self._in_place_keys(recipes)
         known = dict(self._store.get_many(keys.values()))
         if not known:
             builds = [(each, self._seconds(each.recipe)) for each in self._builder.build(recipes)]
             found = self._runner.dispatches(builds)
             for build, _ in builds:
-                if id(build) in found:
-                    recipe = id(build.recipe)
-                    taken = symbols[recipe].seconds(found[id(build)])
-                    known[keys[recipe]] = Measurement(keys[recipe], Status.OK, taken)
+                if build.digest in found:
+                    key, taken = keys[build.digest], symbols[build.digest].seconds(found[build.digest])
+                    known[key] = Measurement(key, Status.OK, taken)
             self._store.put_many(known.values())
         return InPlace.mean([symbols[each].in_place(known[key].samples) for each, key in keys.items() if key in known])
 
-    def _in_place_keys(self, recipes: Sequence[Recipe]) -> dict[int, MeasurementKey]:
-        """Under what times of networks that are timed in turn are stored, by identity of the recipe."""
-        keys = {id(each): self._key(each) for each in recipes}
+    def _in_place_keys(self, recipes: Sequence[Recipe]) -> dict[str, MeasurementKey]:
+        """Under what times of networks that are timed in turn are stored, by digest of the recipe."""
+        keys = {each.digest: self._key(each) for each in recipes}
         run = digest(str(self._runner.passes), *sorted(each.variant for each in keys.values()))
         return {recipe: _part(key, f"in-place:{run}") for recipe, key in keys.items()}
 
@@ -254,11 +253,9 @@ class Profiler:
     def _measure(self, recipes: Sequence[Recipe]) -> None:
         """Run all of them in turn."""
         self._runner.begin()
-        builds = self._builder.build(recipes)
-        runs = self._runner.profile(builds)
+        runs = self._runner.profile(self._builder.build(recipes))
         for recipe in recipes:
-            built = next((each for each in builds if each.recipe is recipe), None)
-            run = runs[id(built)] if built else self._builder.failure(recipe)
+            run = runs.get(recipe.digest) or self._builder.failure(recipe)
             self._store.put(
                 Measurement(
                     self._key(recipe),
@@ -270,33 +267,33 @@ class Profiler:
                 )
             )
 
-    def _first(self, recipes: Sequence[Recipe]) -> dict[int, float]:
-        """Seconds until the end of the first inference, by identity of the recipe; nothing where it does not matter."""
+    def _first(self, recipes: Sequence[Recipe]) -> dict[str, float]:
+        """Seconds until the end of the first inference, by digest of the recipe; nothing where it does not matter."""
         if self._config.objective is not Objective.COLD:
             return {}
-        keys = {id(recipe): _part(self._key(recipe), "first") for recipe in recipes}
+        keys = {recipe.digest: _part(self._key(recipe), "first") for recipe in recipes}
         known = self._store.get_many(keys.values())
         if not all(key in known for key in keys.values()):
             builds = self._builder.build(recipes)
-            for built, samples in zip(builds, self._runner.first(builds).values(), strict=True):
+            for build, samples in self._runner.first(builds).items():
                 if samples:
-                    self._store.put(Measurement(keys[id(built.recipe)], Status.OK, samples))
+                    self._store.put(Measurement(keys[build], Status.OK, samples))
             known = self._store.get_many(keys.values())
         return {recipe: known[key].time for recipe, key in keys.items() if key in known}
 
     def _best(self, recipes: Sequence[Recipe]) -> Profiled:
-        runs = {id(recipe): run for recipe in recipes if (run := self.run_of(recipe)) is not None}
-        correct = [(recipe, run) for recipe in recipes if (run := runs.get(id(recipe))) and run.status is Status.OK]
+        runs = {recipe.digest: run for recipe in recipes if (run := self.run_of(recipe)) is not None}
+        correct = [(recipe, run) for recipe in recipes if (run := runs.get(recipe.digest)) and run.status is Status.OK]
         if not correct:
             raise self._bound.refusal(list(runs.values()))
         kept = [(recipe, run) for recipe, run in correct if self._keeps_limits(recipe, run)]
         if not kept:
             raise self._too_large([run for _, run in correct])
         first = self._first([recipe for recipe, _ in kept])
-        best, measured = min(kept, key=lambda pair: self._rank(pair[1], first.get(id(pair[0]))))
+        best, measured = min(kept, key=lambda pair: self._rank(pair[1], first.get(pair[0].digest)))
         baseline = next((run.time for recipe, run in correct if recipe.plan.unsplit), None)
         memory = measured.packed_bytes or None
-        return Profiled(best, measured.time, measured.error, baseline, memory, first.get(id(best)))
+        return Profiled(best, measured.time, measured.error, baseline, memory, first.get(best.digest))
 
     def _keeps_limits(self, recipe: Recipe, run: Measurement) -> bool:
         """Whether the memory is known to be within the limit; of a plan that was not counted the prediction holds."""

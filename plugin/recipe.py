@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from importlib.metadata import version
 
 from sartor.codegen.descriptor import dtype_in
+from sartor.codegen.digest import digest
 from sartor.codegen.layer import Layer, ValueRef
 from sartor.codegen.layouts import CHANNELS_LAST
 from sartor.codegen.operation_count import operation_count
@@ -52,6 +54,12 @@ class Recipe:
     graph: LayerGraph
     variants: Mapping[str, Variant]
     needed: Amounts = field(default_factory=dict)
+
+    @cached_property
+    def digest(self) -> str:
+        """Hash of what a module is built from: the plan, which lies within it, and the code that the plan names."""
+        code = (f"{layer} {variant.implementation.digest}" for layer, variant in sorted(self.variants.items()))
+        return digest(json.dumps(self.plan.to_json(), sort_keys=True), *code)
 
     def is_same_as(self, other: Recipe) -> bool:
         """Whether both choose the same for every layer."""

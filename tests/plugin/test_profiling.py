@@ -38,13 +38,13 @@ class FakeRunner:
     verifies: bool = False
     asked: list[int] = field(default_factory=list)
 
-    def dispatches(self, builds: Sequence[tuple[Build, float]]) -> dict[int, list[list[Dispatch]]]:
+    def dispatches(self, builds: Sequence[tuple[Build, float]]) -> dict[str, list[list[Dispatch]]]:
         self.asked.append(len(builds))
         found = {}
         for (build, _), seconds in zip(builds, self.seconds, strict=True):
             names = Symbols.of(build.recipe.graph, build.recipe.variants, "cpu").names
             if build not in self.fails:
-                found[id(build)] = [[Dispatch(f"{each}_kernel", 1, seconds) for each in names]]
+                found[build.digest] = [[Dispatch(f"{each}_kernel", 1, seconds) for each in names]]
         return found
 
 
@@ -57,7 +57,7 @@ class FakeBuilder:
     builds: list[Build]
 
     def build(self, recipes: Sequence[Recipe]) -> list[Build]:
-        found = [each for each in self.builds if any(each.recipe is recipe for recipe in recipes)]
+        found = [each for each in self.builds if any(each.digest == recipe.digest for recipe in recipes)]
         if not found:
             raise CompileError("no plan compiles")
         return found
