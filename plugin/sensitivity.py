@@ -35,16 +35,6 @@ class RoundingErrors:
 
     samples: tuple[float, ...]
 
-    @property
-    def largest(self) -> float:
-        """Of the worst sample."""
-        return max(self.samples)
-
-    @property
-    def mean(self) -> float:
-        """Over all samples."""
-        return sum(self.samples) / len(self.samples)
-
 
 @dataclass(frozen=True)
 class RoundingTrial:

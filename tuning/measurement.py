@@ -137,17 +137,6 @@ class Measurement:
             return self.time
         return self.time * baseline_time / typical_time(self.baseline_samples)
 
-    @property
-    def drift(self) -> float:
-        """Relative change of candidate 0's time from the run's first to its second half; 0.1 is 10% slower.
-
-        0 if the run has fewer than two baseline samples.
-        """
-        half = len(self.baseline_samples) // 2
-        if half == 0:
-            return 0.0
-        return typical_time(self.baseline_samples[half:]) / typical_time(self.baseline_samples[:half]) - 1
-
 
 def typical_time(samples: Sequence[float]) -> float:
     """The lower quartile of ``samples``, interpolated.

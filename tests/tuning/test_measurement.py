@@ -75,12 +75,6 @@ def test_time_at_compares_runs_on_a_machine_that_has_become_slower() -> None:
     assert ok((1.5,)).time_at(2.0) == 1.5
 
 
-def test_drift_is_the_change_of_the_baseline_during_the_run() -> None:
-    assert ok((1.0,), (1.0, 1.0, 1.2, 1.2)).drift == pytest.approx(0.2)
-    assert ok((1.0,), (1.0, 9.0, 1.0, 1.0, 1.0, 9.0, 1.0, 1.0)).drift == 0.0
-    assert ok((1.0,), (1.0,)).drift == ok((1.0,)).drift == 0.0
-
-
 @pytest.mark.parametrize("status", [status for status in Status if status is not Status.OK])
 def test_failures_have_no_time(status: Status) -> None:
     failure = Measurement(KEY, status, samples=(1.0,), message="why")
