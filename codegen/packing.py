@@ -1,4 +1,4 @@
-"""How weights are brought into the form a routine reads: a list of numpy steps, run once at compile time."""
+"""How weights are brought to what a routine reads: a list of numpy steps, run once at compile time."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ ROUTINES: tuple[Routine, ...] = (
     Join(),
     Join("join_blocked", blocked=True),
     Rowwise(),
-    # What leaves the code to IREE, in other layouts, tiles and forms than candidate 0.
+    # What leaves the code to IREE, in other layouts, tiles and weights than candidate 0.
     TiledConvolution(),
     TiledMatmul(),
     TiledDepthwise(),
