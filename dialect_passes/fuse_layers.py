@@ -8,8 +8,8 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from sartor.codegen.fusion import fuse
+from sartor.codegen.graph import LayerGraph
 from sartor.codegen.layer import Fusion, Layer, LayerKind, Task, ValueRef
-from sartor.dialect_passes.form_layers import LayerGraph
 
 # A depthwise convolution does little with what it reads and writes; the convolution after it reads each pixel once.
 _PAIRS = frozenset({(LayerKind.DEPTHWISE, LayerKind.CONVOLUTION)})

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from sartor.calibrating import calibrate as observed_ranges
+from sartor.codegen.graph import LayerGraph
 from sartor.codegen.layer import ValueRef
 from sartor.codegen.routines import LOW_PRECISION
 from sartor.config import CompileConfig
-from sartor.dialect_passes.form_layers import LayerGraph
 from sartor.findings import Findings
 from sartor.front_job import Front
 from sartor.layer_tensors import LayerTensors, layer_tensors

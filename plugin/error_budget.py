@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
+from sartor.codegen.graph import LayerGraph
 from sartor.codegen.layer import LayerKind
 from sartor.config import CompileConfig
-from sartor.dialect_passes.form_layers import LayerGraph
 from sartor.errors import InfeasibleError
 from sartor.recipe import Recipe
 from sartor.sensitivities import Pair, Sensitivities

@@ -11,13 +11,14 @@ from pathlib import Path
 
 import numpy as np
 
+from sartor.codegen.graph import LayerGraph
 from sartor.codegen.iree_compiler import compile_module, ir, run_passes
 from sartor.codegen.layer import NetworkValue, TensorType, ValueRef
 from sartor.codegen.operations import symbol
 from sartor.codegen.target import Target
 from sartor.dialect_passes.dump import Dumper, bytecode
 from sartor.dialect_passes.fold_weights import fold_weights
-from sartor.dialect_passes.form_layers import LayerGraph, form_layers
+from sartor.dialect_passes.form_layers import form_layers
 from sartor.dialect_passes.fuse_layers import find_fusions
 from sartor.dialect_passes.split_layers import find_childnets
 from sartor.errors import SartorError, UnsupportedModelError

@@ -19,9 +19,9 @@ import networkx as nx
 
 from sartor.bisecting import Bisection, bisect
 from sartor.building import Builder
+from sartor.codegen.graph import LayerGraph
 from sartor.codegen.layer import Layer
 from sartor.config import CompileConfig
-from sartor.dialect_passes.form_layers import LayerGraph
 from sartor.front_job import Front
 from sartor.layer_tensors import LayerTensors
 from sartor.probing import Probe, make_probe

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 import networkx as nx
 from onnx import ModelProto, NodeProto, TensorProto
 
+from sartor.codegen.graph import LayerGraph
 from sartor.codegen.layer import Layer, TensorType, ValueRef
-from sartor.dialect_passes.form_layers import LayerGraph
 from sartor.onnx_model.graph import GraphEditor
 from sartor.onnx_model.walk import names_read
 

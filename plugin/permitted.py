@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from sartor.codegen.graph import LayerGraph
 from sartor.codegen.layer import Layer, ValueRef
 from sartor.codegen.packing import Packing
 from sartor.codegen.rounded_result import rounds
@@ -13,7 +14,6 @@ from sartor.codegen.routines import LOW_PRECISION, routines_for
 from sartor.codegen.schema import QUANTISED
 from sartor.config import CompileConfig
 from sartor.dialect_passes.annotate import Candidates
-from sartor.dialect_passes.form_layers import LayerGraph
 from sartor.front_job import Front
 from sartor.ranging import Values
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from sartor.codegen.graph import LayerGraph
 from sartor.codegen.layer import Layer, NetworkValue, ValueRef
 from sartor.codegen.routine import Variant
-from sartor.dialect_passes.form_layers import LayerGraph
 from sartor.layer_tensors import LayerTensors
 from sartor.onnx_model.names import fresh_name
 

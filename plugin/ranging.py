@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from sartor.codegen.graph import LayerGraph
 from sartor.codegen.layer import Layer, ValueRef
-from sartor.dialect_passes.form_layers import LayerGraph
 from sartor.front_job import Front
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 

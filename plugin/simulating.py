@@ -12,11 +12,11 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from sartor.codegen.graph import LayerGraph
 from sartor.codegen.layer import Layer
 from sartor.codegen.routine import Variant
 from sartor.codegen.variant_rounding import STORED, rounding_of
 from sartor.config import Precision
-from sartor.dialect_passes.form_layers import LayerGraph
 from sartor.permitted import narrower_type
 from sartor.recipe import Recipe
 from sartor.rounding import BF16, F16, I8

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from sartor.codegen.adapt import AdaptKind
+from sartor.codegen.graph import LayerGraph
 from sartor.codegen.layer import TensorType, ValueRef
 from sartor.codegen.routine import Variant
 from sartor.codegen.schema import Schema
-from sartor.dialect_passes.form_layers import LayerGraph
 from sartor.tuning.selection.problem import Edge
 
 INPUT_PREFIX = "input:"

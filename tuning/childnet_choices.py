@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 
+from sartor.codegen.graph import Childnet
 from sartor.codegen.schema import Schema
-from sartor.dialect_passes.form_layers import Childnet
 from sartor.tuning.cost import Cost
 from sartor.tuning.selection.problem import Choice, Edge, Node, Problem
 

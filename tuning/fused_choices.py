@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from sartor.codegen.graph import LayerGraph
 from sartor.codegen.layer import Fusion
 from sartor.codegen.routine import Variant
 from sartor.codegen.schema import Schema
-from sartor.dialect_passes.form_layers import LayerGraph
 from sartor.dialect_passes.fuse_layers import apply_fusions
 from sartor.dialect_passes.split_layers import apply_childnets
 from sartor.tuning.childnet_choices import names_childnet

@@ -17,9 +17,9 @@ import numpy as np
 
 from sartor.codegen.adapt import AdaptKind
 from sartor.codegen.descriptor import without_parameters
+from sartor.codegen.graph import LayerGraph
 from sartor.codegen.overwriting import plain_name
 from sartor.codegen.routine import Variant
-from sartor.dialect_passes.form_layers import LayerGraph
 from sartor.runtime.dispatch_statistics import Dispatch
 from sartor.tuning.adapts import adapts_between, units_of
 from sartor.tuning.measurement import Measurement

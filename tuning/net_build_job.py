@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 
 from sartor.codegen.dispatches import lower
+from sartor.codegen.graph import LayerGraph
 from sartor.codegen.layer import ValueRef
 from sartor.codegen.overwriting import overwriting_layers, overwriting_symbol
 from sartor.codegen.routine import Implementation, Variant
 from sartor.codegen.stitch import PARAMETER_SCOPE, Piece, Stitching, compile_stitched, compile_whole, stitch
 from sartor.codegen.target import Target
-from sartor.dialect_passes.form_layers import LayerGraph
 from sartor.runtime.iree_runtime import write_parameters
 from sartor.tuning.adapts import adapts_between
 from sartor.tuning.calibration.quantised_range import QuantisedRange

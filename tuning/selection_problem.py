@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 
 from sartor.codegen.adapt import AdaptKind
+from sartor.codegen.graph import Childnet, LayerGraph
 from sartor.codegen.layer import Layer, TensorType
 from sartor.codegen.routine import Variant
 from sartor.codegen.schema import Schema
 from sartor.codegen.scratch import aligned
-from sartor.dialect_passes.form_layers import Childnet, LayerGraph
 from sartor.errors import InfeasibleError
 from sartor.tuning.adapts import INPUT_PREFIX, OUTPUT_PREFIX, Link, links_of
 from sartor.tuning.childnet_choices import asked_for, childnet_choices

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 
+from sartor.codegen.graph import LayerGraph
 from sartor.codegen.layer import LayerKind, Task
 from sartor.codegen.routine import Routine, Variant
-from sartor.dialect_passes.form_layers import LayerGraph
 from sartor.tuning.pin import Pin
 
 _IMAGE_RANK = 4

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from sartor.codegen.adapt import AdaptKind
+from sartor.codegen.graph import LayerGraph
 from sartor.codegen.integer_ranges import integer_ranges
 from sartor.codegen.layer import Layer
 from sartor.codegen.rounded_result import steps_of
 from sartor.codegen.routine import Variant
 from sartor.codegen.task_facts import task_facts
 from sartor.codegen.variant_rounding import rounding_of
-from sartor.dialect_passes.form_layers import LayerGraph
 from sartor.tuning.measurement import Measurement, Status
 from sartor.tuning.unit import Unit
 

@@ -12,10 +12,10 @@ from statistics import median
 from benchmarks.selection.network_tables import NetworkTables, TaskTimes, TimedVariant
 from benchmarks.zoo import write
 from sartor.codegen.adapt import AdaptKind
+from sartor.codegen.graph import LayerGraph
 from sartor.codegen.schema import Schema
 from sartor.codegen.target import Target
 from sartor.config import CompileConfig
-from sartor.dialect_passes.form_layers import LayerGraph
 from sartor.errors import UsageError
 from sartor.pipeline import find_candidates, load_front, make_tuner
 from sartor.progress import silent

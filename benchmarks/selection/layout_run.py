@@ -16,11 +16,11 @@ from benchmarks.peers import Run, sartor_peer
 from benchmarks.selection.layouts import BLOCKED, CHANNELS_LAST, CONVOLUTIONS
 from sartor.building import Builder
 from sartor.codegen.fusion import task_of
+from sartor.codegen.graph import LayerGraph
 from sartor.codegen.layer import Layer, LayerKind, Task, TensorType, ValueRef
 from sartor.codegen.routine import Variant, variants_of
 from sartor.codegen.routines.stock import Stock
 from sartor.config import CompileConfig
-from sartor.dialect_passes.form_layers import LayerGraph
 from sartor.front_job import Front
 from sartor.pipeline import find_candidates, load_front, make_tuner, open_workers, tune
 from sartor.progress import Progress, silent

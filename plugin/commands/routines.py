@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from sartor.codegen.graph import Childnet
 from sartor.codegen.layer import Layer
 from sartor.codegen.routine import Routine, Storing
 from sartor.codegen.routines import ROUTINES
@@ -23,7 +24,6 @@ from sartor.commands.options import (
 )
 from sartor.config import CompileConfig
 from sartor.dialect_passes.annotate import Candidates
-from sartor.dialect_passes.form_layers import Childnet
 from sartor.pipeline import find_candidates, load_front, open_workers
 from sartor.terminal import show_json, show_table, tuning_progress
 

@@ -9,13 +9,13 @@ import pytest
 
 from benchmarks.selection import layout_run
 from benchmarks.selection.layouts import CONVOLUTIONS
+from sartor.codegen.graph import LayerGraph
 from sartor.codegen.layer import ValueRef
 from sartor.codegen.routines.channels_last import ChannelsLast
 from sartor.codegen.routines.stock import Stock
 from sartor.codegen.target import Target
 from sartor.config import CompileConfig
 from sartor.dialect_passes.annotate import annotate
-from sartor.dialect_passes.form_layers import LayerGraph
 from sartor.front_job import Front
 from sartor.tuning.measurement import Measurement, MeasurementKey, Status
 from sartor.tuning.tables import Tables

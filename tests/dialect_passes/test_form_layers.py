@@ -9,11 +9,12 @@ import networkx as nx
 import onnx
 import pytest
 
+from sartor.codegen.graph import LayerGraph
 from sartor.codegen.iree_compiler import ir
 from sartor.codegen.layer import LayerKind, TensorType
 from sartor.codegen.operations import body_of, entry_function
 from sartor.dialect_passes.constants import constant_ops
-from sartor.dialect_passes.form_layers import LayerGraph, split_shared_pads
+from sartor.dialect_passes.form_layers import split_shared_pads
 from sartor.dialect_passes.partition import partition
 from sartor.front_job import Front, run_front
 from tests.hash_seeds import printed_under_hash_seeds

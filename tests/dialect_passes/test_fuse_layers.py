@@ -10,8 +10,8 @@ import onnx
 import pytest
 from onnx import ModelProto
 
+from sartor.codegen.graph import LayerGraph
 from sartor.codegen.layer import ValueRef
-from sartor.dialect_passes.form_layers import LayerGraph
 from sartor.dialect_passes.fuse_layers import apply_fusions, find_fusions
 from sartor.front_job import Front, run_front
 from tests.tiny_models import Builder, Value

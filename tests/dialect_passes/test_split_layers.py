@@ -11,11 +11,11 @@ import onnx
 import pytest
 from onnx import ModelProto
 
+from sartor.codegen.graph import LayerGraph
 from sartor.codegen.layer import LayerKind, ValueRef
 from sartor.codegen.machine import machine_of
 from sartor.codegen.part_children import dense_filters
 from sartor.codegen.target import Target
-from sartor.dialect_passes.form_layers import LayerGraph
 from sartor.dialect_passes.split_layers import apply_choices, find_childnets
 from sartor.front_job import Front, run_front
 from tests import grouped_models as models

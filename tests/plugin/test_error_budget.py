@@ -11,12 +11,12 @@ from typing import Any, cast
 import onnx
 import pytest
 
+from sartor.codegen.graph import LayerGraph
 from sartor.codegen.routine import Variant
 from sartor.codegen.routines import routines_for
 from sartor.codegen.target import Target
 from sartor.config import CompileConfig, Precision
 from sartor.dialect_passes.annotate import annotate
-from sartor.dialect_passes.form_layers import LayerGraph
 from sartor.error_budget import ErrorBudget, assess
 from sartor.errors import InfeasibleError
 from sartor.front_job import Front, run_front

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from sartor.codegen.graph import LayerGraph
 from sartor.config import CompileConfig, Precision
-from sartor.dialect_passes.form_layers import LayerGraph
 from sartor.error_budget import ErrorBudget
 from sartor.errors import InfeasibleError
 from sartor.front_budget import front_within

@@ -10,10 +10,10 @@ import onnx
 import pytest
 from onnx import ModelProto
 
+from sartor.codegen.graph import LayerGraph
 from sartor.codegen.layer import ValueRef
 from sartor.codegen.target import Target
 from sartor.config import CompileConfig, Precision
-from sartor.dialect_passes.form_layers import LayerGraph
 from sartor.front_job import Front, run_front
 from sartor.permitted import permits
 from sartor.pipeline import find_candidates

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from sartor.codegen.graph import LayerGraph
 from sartor.config import CompileConfig
-from sartor.dialect_passes.form_layers import LayerGraph
 from sartor.errors import UsageError
 from sartor.recipe import Recipe
 from sartor.tightening import tightened

@@ -9,12 +9,12 @@ from pathlib import Path
 import onnx
 import pytest
 
+from sartor.codegen.graph import LayerGraph
 from sartor.codegen.routine import Variant
 from sartor.codegen.routines.channels_last import ChannelsLast
 from sartor.codegen.routines.stock import Stock
 from sartor.codegen.target import Target
 from sartor.dialect_passes.annotate import annotate
-from sartor.dialect_passes.form_layers import LayerGraph
 from sartor.dialect_passes.split_layers import apply_choices
 from sartor.errors import InfeasibleError
 from sartor.front_job import Front, run_front

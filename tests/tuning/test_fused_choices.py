@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
+from sartor.codegen.graph import LayerGraph
 from sartor.codegen.routine import Variant
 from sartor.codegen.routines import FUSED_ROUTINES, routines_for
 from sartor.codegen.target import Target
 from sartor.dialect_passes.annotate import annotate
-from sartor.dialect_passes.form_layers import LayerGraph
 from sartor.dialect_passes.fuse_layers import find_fusions
 from sartor.errors import InfeasibleError
 from sartor.front_job import Front
