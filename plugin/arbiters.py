@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 
 from sartor.codegen.layer import Layer, ValueRef
-from sartor.front_job import Front
+from sartor.imported_model import Front
 from sartor.layer_arbiter import LayerArbiter
 from sartor.tuning.stored_arrays import StoredArrays
 from sartor.tuning.unit import Unit

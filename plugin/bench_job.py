@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sartor.errors import SartorError
-from sartor.front_job import Refusal
 from sartor.runtime.benchmark import Samples, time_interleaved
 from sartor.runtime.reference import OnnxRuntimeReference, OpenVinoReference
 from sartor.runtime.session import Session
 from sartor.runtime.signature import Array
-from sartor.worker_calls import call, open_pool
+from sartor.tuning.worker_calls import Refusal, call, open_pool
 
 SELF = "sartor"
 PEERS: dict[str, Callable[..., Callable[[Mapping[str, Array]], list[Array]]]] = {

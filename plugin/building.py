@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sartor.config import CompileConfig
 from sartor.errors import CompileError, DisturbedError
-from sartor.front_job import Front
+from sartor.imported_model import Front
 from sartor.progress import Progress
 from sartor.recipe import Recipe
 from sartor.tuning.measurement import Status

@@ -14,8 +14,8 @@ from sartor.onnx_model.graph import GraphEditor
 from sartor.progress import Progress, silent
 from sartor.samples import SampleSource
 from sartor.tuning.calibration.observer import Observer
+from sartor.tuning.worker_calls import as_file, call
 from sartor.tuning.workers import WorkerPool
-from sartor.worker_calls import as_file, call
 
 CHUNK_BYTES = 256 << 20
 _JOB = "sartor.observing_job:observe"

@@ -12,7 +12,7 @@ from sartor.codegen.layer import ValueRef
 from sartor.codegen.routines import LOW_PRECISION
 from sartor.config import CompileConfig
 from sartor.findings import Findings
-from sartor.front_job import Front
+from sartor.imported_model import Front
 from sartor.layer_tensors import LayerTensors, layer_tensors
 from sartor.net_runner import MOST_VERIFIED
 from sartor.onnx_model.prepared import prepared_model
@@ -22,8 +22,8 @@ from sartor.sample_sets import SampleSet, sample_set
 from sartor.tuning.calibration.methods import OBSERVERS
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 from sartor.tuning.calibration.ranges import Ranges
+from sartor.tuning.worker_calls import call
 from sartor.tuning.workers import WorkerPool
-from sartor.worker_calls import call
 
 _LOG = logging.getLogger(__name__)
 _UNCHECKED = "sartor.sample_choice:unchecked_outputs"

@@ -10,7 +10,6 @@ from onnx import ModelProto
 
 from sartor.errors import SartorError, UsageError
 from sartor.expecting import Expectation, Expected
-from sartor.front_job import Refusal
 from sartor.near_ties import TIE_SAMPLES, rounds, tie_spread
 from sartor.onnx_model.graph import GraphEditor
 from sartor.onnx_model.held_data import serialised
@@ -22,8 +21,8 @@ from sartor.onnx_model.sampling import sample_inputs
 from sartor.runtime.signature import Array, Signature
 from sartor.sample_choice import dependent_outputs, silent_outputs
 from sartor.tolerance import tolerance
+from sartor.tuning.worker_calls import Refusal, call
 from sartor.tuning.workers import WorkerPool
-from sartor.worker_calls import call
 
 _JOB = "sartor.compare_job:right_outputs"
 _STEP = "running ONNX Runtime"

@@ -9,7 +9,7 @@ from pathlib import Path
 from sartor.codegen.target import Target
 from sartor.config import DEFAULT_MAX_ERROR, CompileConfig
 from sartor.errors import UsageError
-from sartor.front_job import Front
+from sartor.imported_model import Front
 from sartor.layer_errors import LayerComparison, Workshop
 from sartor.layer_tensors import layer_tensors
 from sartor.module_facts import module_manifest

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from sartor.errors import SartorError
-from sartor.front_job import Refusal
 from sartor.runtime.dispatch_statistics import DispatchStatistics, dispatch_statistics
+from sartor.tuning.worker_calls import Refusal, call
 from sartor.tuning.workers import WorkerPool
-from sartor.worker_calls import call
 
 _JOB = "sartor.dispatch_job:time_dispatches"
 _STEP = "timing dispatches"

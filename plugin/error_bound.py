@@ -13,7 +13,7 @@ from onnx import ModelProto
 
 from sartor.config import CompileConfig, Precision
 from sartor.errors import CompileError
-from sartor.front_job import Front
+from sartor.imported_model import Front
 from sartor.sample_sets import SampleSet
 from sartor.tolerance import tolerance
 from sartor.tuning.error_measures import ErrorMeasure, MeasureKind

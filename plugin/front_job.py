@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -13,7 +12,7 @@ import numpy as np
 
 from sartor.codegen.graph import LayerGraph
 from sartor.codegen.iree_compiler import compile_module, ir, run_passes
-from sartor.codegen.layer import NetworkValue, TensorType, ValueRef
+from sartor.codegen.layer import NetworkValue, TensorType
 from sartor.codegen.operations import symbol
 from sartor.codegen.target import Target
 from sartor.dialect_passes.dump import Dumper, bytecode
@@ -22,6 +21,7 @@ from sartor.dialect_passes.form_layers import form_layers
 from sartor.dialect_passes.fuse_layers import find_fusions
 from sartor.dialect_passes.split_layers import find_childnets
 from sartor.errors import SartorError, UnsupportedModelError
+from sartor.imported_model import Front
 from sartor.layer_tensors import value_names
 from sartor.near_ties import TIE_SAMPLES, rounds, tie_spread
 from sartor.onnx_import import import_model
@@ -31,7 +31,7 @@ from sartor.onnx_model.load import load_model
 from sartor.onnx_model.prepare import prepare
 from sartor.onnx_model.prepared import TensorInfo
 from sartor.onnx_model.quantised_values import take_out_quantisation
-from sartor.onnx_model.sampling import USUAL, Style, sample_inputs
+from sartor.onnx_model.sampling import USUAL, sample_inputs
 from sartor.onnx_model.simplify import SimplifyProcess, simplify
 from sartor.runtime.device import open_device
 from sartor.runtime.device_array import from_view, upload
@@ -39,59 +39,13 @@ from sartor.runtime.iree_runtime import Program
 from sartor.runtime.module import open_module
 from sartor.runtime.signature import Array, TensorSpec
 from sartor.sample_choice import choose_styles
-from sartor.tuning.calibration.quantised_range import QuantisedRange
 from sartor.tuning.stored_arrays import StoredArrays
+from sartor.tuning.worker_calls import Refusal
 
 # Weights that were folded into others are no longer needed, and would be stored in every module.
 _CLEAN = "builtin.module(util.func(canonicalize,cse),symbol-dce)"
 _SAMPLE_SEED = 0
 _PASSABLE = ("float32", "float16", "int64", "int32", "int16", "int8", "uint8", "bool")
-
-
-@dataclass(frozen=True)
-class Front:
-    """What the front end makes of a model.
-
-    Attributes:
-        path: the model's file.
-        graph: the model as layers.
-        weights: parameter name to array.
-        whole: the module before it was split into layers, as bytecode.
-        prepared: the prepared model, serialised, or the file that holds it.
-        skeleton: the prepared model without weights and with what quantises its inputs, serialised.
-        sha256: hash of the prepared model.
-        samples: inputs to run the model on.
-        node_count: nodes of the prepared model.
-        ranges: of values that may be quantised: those of a quantised model, and others if that was asked for.
-        is_quantised: whether the model came with ranges.
-        names: ONNX's names of values of the graph, as far as they have one.
-        styles: how samples are drawn; the first is that of ``samples``.
-        unchecked: outputs that say nothing on such samples.
-        tie_spread: relative error that numbers next to a tie make on drawn samples; 0 where nothing is rounded.
-    """
-
-    path: Path
-    graph: LayerGraph
-    weights: Mapping[str, np.ndarray]
-    whole: bytes
-    prepared: bytes | Path
-    skeleton: bytes
-    sha256: str
-    samples: dict[str, Array]
-    node_count: int
-    ranges: Mapping[ValueRef, QuantisedRange] = field(default_factory=dict)
-    is_quantised: bool = False
-    names: Mapping[ValueRef, str] = field(default_factory=dict)
-    styles: tuple[Style, ...] = (USUAL,)
-    unchecked: tuple[str, ...] = ()
-    tie_spread: float = 0.0
-
-
-@dataclass(frozen=True)
-class Refusal:
-    """An error for the user, carried over the process border."""
-
-    error: SartorError
 
 
 def run_front(

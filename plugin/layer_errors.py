@@ -22,7 +22,7 @@ from sartor.building import Builder
 from sartor.codegen.graph import LayerGraph
 from sartor.codegen.layer import Layer
 from sartor.config import CompileConfig
-from sartor.front_job import Front
+from sartor.imported_model import Front
 from sartor.layer_tensors import LayerTensors
 from sartor.probing import Probe, make_probe
 from sartor.progress import Progress, silent

@@ -22,9 +22,9 @@ from sartor.tuning.error_measures import MeasureKind
 from sartor.tuning.measure_job import MeasureSettings
 from sartor.tuning.measurement import Status
 from sartor.tuning.net_profile_job import Example, NetRun, NetTrial
+from sartor.tuning.worker_calls import call
 from sartor.tuning.workers import JobStatus
 from sartor.verify_job import Check, Verified
-from sartor.worker_calls import call
 
 _LOG = logging.getLogger(__name__)
 _JOBS = "sartor.tuning.net_profile_job"

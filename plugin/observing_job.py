@@ -11,12 +11,12 @@ from pathlib import Path
 from onnx import ModelProto, ValueInfoProto
 
 from sartor.errors import SartorError
-from sartor.front_job import Refusal
 from sartor.onnx_model.graph import GraphEditor
 from sartor.onnx_model.rewrites.drop_unused import drop_unused
 from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.samples import SampleSource
 from sartor.tuning.calibration.observer import Observer
+from sartor.tuning.worker_calls import Refusal
 
 
 @dataclass(frozen=True)

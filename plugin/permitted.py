@@ -14,7 +14,7 @@ from sartor.codegen.routines import LOW_PRECISION, routines_for
 from sartor.codegen.schema import QUANTISED
 from sartor.config import CompileConfig
 from sartor.dialect_passes.annotate import Candidates
-from sartor.front_job import Front
+from sartor.imported_model import Front
 from sartor.ranging import Values
 
 Permits = Callable[[Layer, Variant], bool]

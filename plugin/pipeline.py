@@ -35,7 +35,7 @@ from sartor.dialect_passes.dump import Dumper
 from sartor.error_bound import ErrorBound
 from sartor.error_budget import assess
 from sartor.errors import InfeasibleError, UsageError
-from sartor.front_job import Front, Refusal
+from sartor.imported_model import Front
 from sartor.net_runner import NetRunner
 from sartor.permitted import permitted_candidates, permitted_routines
 from sartor.profiling import Profiler
@@ -64,9 +64,9 @@ from sartor.tuning.store import Store
 from sartor.tuning.tables import Tables, tuned_units
 from sartor.tuning.tuner import Tuner, TuneSettings
 from sartor.tuning.unit import Unit
+from sartor.tuning.worker_calls import Refusal, open_pool
 from sartor.tuning.workers import JobStatus, WorkerPool
 from sartor.weighing import weigh
-from sartor.worker_calls import open_pool
 
 _LOG = logging.getLogger(__name__)
 _FRONT = "sartor.front_job:run_front"

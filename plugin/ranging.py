@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from sartor.codegen.graph import LayerGraph
 from sartor.codegen.layer import Layer, ValueRef
-from sartor.front_job import Front
+from sartor.imported_model import Front
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 
 

@@ -21,7 +21,7 @@ from sartor.codegen.stitch import ENTRY, PARAMETER_SCOPE
 from sartor.config import CompileConfig, Precision
 from sartor.dialect_passes.split_layers import apply_choices
 from sartor.errors import InfeasibleError, UsageError
-from sartor.front_job import Front
+from sartor.imported_model import Front
 from sartor.permitted import permits
 from sartor.ranging import Values, named_ranges
 from sartor.runtime.manifest import Manifest

@@ -9,10 +9,9 @@ from typing import Any
 
 from sartor.errors import SartorError
 from sartor.expecting import Expectation
-from sartor.front_job import Refusal
 from sartor.runtime.signature import Array
+from sartor.tuning.worker_calls import Refusal, call
 from sartor.tuning.workers import WorkerPool
-from sartor.worker_calls import call
 
 _JOB = "sartor.reference_job:reference_outputs"
 _STEP = "running ONNX Runtime"

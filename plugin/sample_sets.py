@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sartor.config import CompileConfig, Precision
-from sartor.front_job import Front
+from sartor.imported_model import Front
 from sartor.onnx_model.prepared import prepared_model
 from sartor.onnx_model.sampling import USUAL, Style, sample_inputs
 from sartor.runtime.signature import Array

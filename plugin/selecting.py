@@ -13,7 +13,7 @@ from sartor.config import CompileConfig
 from sartor.error_budget import ErrorBudget
 from sartor.errors import InfeasibleError
 from sartor.front_budget import front_within
-from sartor.front_job import Front
+from sartor.imported_model import Front
 from sartor.permitted import permits
 from sartor.progress import Progress
 from sartor.recipe import Recipe, split_recipe, timed_plan

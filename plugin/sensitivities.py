@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from sartor.calibration import Calibration
 from sartor.config import CompileConfig
 from sartor.findings import Findings
-from sartor.front_job import Front
+from sartor.imported_model import Front
 from sartor.progress import Progress, silent
 from sartor.rounding import I8
 from sartor.sensitivity import RoundingTrial

@@ -19,8 +19,8 @@ from sartor.sensitivity_job import Assignment, Experiment
 from sartor.switchable import Switchable
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 from sartor.tuning.error_measures import RELATIVE, ErrorMeasure
+from sartor.tuning.worker_calls import as_file, call
 from sartor.tuning.workers import WorkerPool
-from sartor.worker_calls import as_file, call
 
 MOST_SAMPLES = 8
 _JOB = "sartor.sensitivity_job:errors_from"

@@ -12,11 +12,11 @@ from onnx import ModelProto
 
 from sartor.errors import SartorError
 from sartor.expecting import Disturbed
-from sartor.front_job import Refusal
 from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.samples import SampleSource
 from sartor.switchable import Switchable, add_switches
 from sartor.tuning.error_measures import ErrorMeasure
+from sartor.tuning.worker_calls import Refusal
 
 Assignment = Mapping[str, str]
 """Layer name to the element type that the layer computes in; others compute as the model says."""

@@ -11,7 +11,7 @@ import math
 import time
 from dataclasses import dataclass
 
-from sartor.front_job import Front
+from sartor.imported_model import Front
 
 # Building the tuned and the stock network side by side, and running them, on two cores of 2.5 GHz or so.
 _SECONDS = 3.0

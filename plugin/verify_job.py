@@ -9,13 +9,13 @@ from pathlib import Path
 from sartor.codegen.layer import NetworkValue
 from sartor.errors import SartorError
 from sartor.expecting import Expectation
-from sartor.front_job import Refusal
 from sartor.runtime.device import open_device
 from sartor.runtime.session import Session
 from sartor.samples import SampleSource
 from sartor.tuning.error_measures import ErrorMeasure
 from sartor.tuning.net_build_job import NetFiles
 from sartor.tuning.net_signature import net_signature
+from sartor.tuning.worker_calls import Refusal
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,9 @@ from pathlib import Path
 import onnx
 import pytest
 
-from sartor.front_job import Front, Refusal, run_front
+from sartor.front_job import run_front
+from sartor.imported_model import Front
+from sartor.tuning.worker_calls import Refusal
 from tests.tiny_models import MODELS
 
 FrontOf = Callable[[str], Front]

@@ -21,7 +21,7 @@ from sartor.codegen.layer import Layer, LayerKind, Task, TensorType, ValueRef
 from sartor.codegen.routine import Variant, variants_of
 from sartor.codegen.routines.stock import Stock
 from sartor.config import CompileConfig
-from sartor.front_job import Front
+from sartor.imported_model import Front
 from sartor.pipeline import find_candidates, load_front, make_tuner, open_workers, tune
 from sartor.progress import Progress, silent
 from sartor.recipe import Recipe

@@ -30,7 +30,7 @@ from sartor.runtime.dispatch_statistics import DispatchStatistics
 from sartor.runtime.signature import Array
 from sartor.terminal import milliseconds, show_json, show_table
 from sartor.tuning.plan import Plan
-from sartor.worker_calls import open_pool
+from sartor.tuning.worker_calls import open_pool
 
 _DEFAULT_PEER = "onnxruntime"
 _DEFAULT_ROUNDS = 20

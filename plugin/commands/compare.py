@@ -31,7 +31,7 @@ from sartor.runtime.output_error import output_error
 from sartor.runtime.session import Session
 from sartor.runtime.signature import Array
 from sartor.terminal import show_json, show_table, tuning_progress
-from sartor.worker_calls import open_pool
+from sartor.tuning.worker_calls import open_pool
 
 _LOG = logging.getLogger(__name__)
 

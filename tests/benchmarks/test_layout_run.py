@@ -16,7 +16,7 @@ from sartor.codegen.routines.stock import Stock
 from sartor.codegen.target import Target
 from sartor.config import CompileConfig
 from sartor.dialect_passes.annotate import annotate
-from sartor.front_job import Front
+from sartor.imported_model import Front
 from sartor.tuning.measurement import Measurement, MeasurementKey, Status
 from sartor.tuning.tables import Tables
 

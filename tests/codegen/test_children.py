@@ -20,7 +20,8 @@ from sartor.codegen.target import Target
 from sartor.config import CompileConfig
 from sartor.dialect_passes.annotate import annotate
 from sartor.dialect_passes.split_layers import apply_choices
-from sartor.front_job import Front, run_front
+from sartor.front_job import run_front
+from sartor.imported_model import Front
 from sartor.recipe import unsplit_recipe
 from sartor.runtime.output_error import scales_of
 from sartor.runtime.reference import OnnxRuntimeReference

@@ -11,7 +11,7 @@ from sartor.codegen.fusion import task_of
 from sartor.codegen.layer import Layer, LayerKind, Task, TensorType
 from sartor.codegen.routine import Rejected
 from sartor.codegen.schema import Schema
-from sartor.front_job import Front
+from sartor.imported_model import Front
 
 FrontOf = Callable[[str], Front]
 

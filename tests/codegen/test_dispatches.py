@@ -13,7 +13,7 @@ from sartor.codegen.routine import Implementation
 from sartor.codegen.routines.stock import Stock
 from sartor.codegen.target import Target
 from sartor.errors import CompileError
-from sartor.front_job import Front
+from sartor.imported_model import Front
 
 TARGET = Target.create("cpu")
 

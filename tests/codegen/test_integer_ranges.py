@@ -13,7 +13,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from sartor.codegen.integer_ranges import PLAIN, integer_ranges
 from sartor.codegen.layer import Layer, LayerKind, Task, TensorType
-from sartor.front_job import Front, evaluate, run_front
+from sartor.front_job import evaluate, run_front
+from sartor.imported_model import Front
 from sartor.tuning.unit import Unit
 from sartor.tuning.unit_data import UnitData
 

@@ -8,7 +8,8 @@ import onnx
 import pytest
 
 from sartor.codegen.operation_count import operation_count
-from sartor.front_job import Front, run_front
+from sartor.front_job import run_front
+from sartor.imported_model import Front
 from tests.tiny_models import Builder
 
 IMAGE = (1, 8, 6, 6)

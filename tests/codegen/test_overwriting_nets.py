@@ -20,12 +20,14 @@ from sartor.codegen.routine import Implementation, Variant, describe
 from sartor.codegen.routines.tile_convolution import TileConvolution
 from sartor.codegen.stitch import stitch
 from sartor.codegen.target import Target
-from sartor.front_job import Front, Refusal, run_front
+from sartor.front_job import run_front
+from sartor.imported_model import Front
 from sartor.runtime.session import Session
 from sartor.runtime.signature import Array
 from sartor.runtime.tiles import MATRIX_FEATURES, unusable
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 from sartor.tuning.net_build_job import NetFiles, SplitNet, _stitching, build_net
+from sartor.tuning.worker_calls import Refusal
 from tests.codegen.test_stitch import manifest_of
 from tests.tiny_models import Builder
 

@@ -10,7 +10,7 @@ from sartor.codegen.routines import routines_for
 from sartor.codegen.scratch import aligned, scratch_bytes, scratch_of
 from sartor.codegen.target import Target
 from sartor.dialect_passes.annotate import annotate
-from sartor.front_job import Front
+from sartor.imported_model import Front
 
 FrontOf = Callable[[str], Front]
 TARGET = Target.create("cpu")

@@ -18,7 +18,7 @@ from sartor.codegen.routines.stock import Stock
 from sartor.codegen.stitch import ENTRY, _quoted
 from sartor.codegen.target import Target
 from sartor.config import CompileConfig
-from sartor.front_job import Front
+from sartor.imported_model import Front
 from sartor.recipe import unsplit_recipe
 from sartor.runtime.manifest import Manifest, find_manifest
 from sartor.runtime.module import open_module

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from sartor.codegen.routines import routines_for
 from sartor.codegen.target import Target
 from sartor.dialect_passes.annotate import annotate, annotated_module
-from sartor.front_job import Front
+from sartor.imported_model import Front
 
 
 def test_rejections_and_candidates_can_be_read(front_of: Callable[[str], Front]) -> None:

@@ -16,7 +16,8 @@ from sartor.codegen.operations import body_of, entry_function
 from sartor.dialect_passes.constants import constant_ops
 from sartor.dialect_passes.form_layers import split_shared_pads
 from sartor.dialect_passes.partition import partition
-from sartor.front_job import Front, run_front
+from sartor.front_job import run_front
+from sartor.imported_model import Front
 from tests.hash_seeds import printed_under_hash_seeds
 from tests.tiny_models import MODELS, Builder
 

@@ -17,7 +17,8 @@ from sartor.codegen.machine import machine_of
 from sartor.codegen.part_children import dense_filters
 from sartor.codegen.target import Target
 from sartor.dialect_passes.split_layers import apply_choices, find_childnets
-from sartor.front_job import Front, run_front
+from sartor.front_job import run_front
+from sartor.imported_model import Front
 from tests import grouped_models as models
 
 CPU, VULKAN = Target.create("cpu"), Target.create("vulkan")

@@ -11,7 +11,7 @@ from sartor.codegen.routines import routines_for
 from sartor.codegen.target import Target
 from sartor.config import CompileConfig, Precision
 from sartor.dialect_passes.annotate import annotate
-from sartor.front_job import Front
+from sartor.imported_model import Front
 from sartor.progress import silent
 from sartor.recipe import Recipe
 from sartor.selecting import PlanSelector

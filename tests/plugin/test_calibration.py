@@ -13,7 +13,7 @@ from sartor.calibration import calibrate
 from sartor.codegen.layer import ValueRef
 from sartor.config import CompileConfig, Precision
 from sartor.findings import Findings
-from sartor.front_job import Front
+from sartor.imported_model import Front
 from sartor.sample_sets import DRAWN, sample_set
 from sartor.tuning.calibration.methods import CalibrationMethod
 from sartor.tuning.workers import WorkerPool

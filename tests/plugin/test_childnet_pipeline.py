@@ -12,7 +12,8 @@ import pytest
 from sartor.artifact import Artifact
 from sartor.config import CompileConfig, Precision
 from sartor.errors import UsageError
-from sartor.front_job import Front, run_front
+from sartor.front_job import run_front
+from sartor.imported_model import Front
 from sartor.pipeline import compile_model, replay_plan
 from sartor.runtime.output_error import relative_error
 from sartor.runtime.reference import OnnxRuntimeReference

@@ -11,8 +11,8 @@ from onnx import ModelProto, numpy_helper
 
 from sartor.compare_job import Answer, Question, right_outputs
 from sartor.errors import UnsupportedModelError
-from sartor.front_job import Refusal
 from sartor.runtime.signature import Signature, TensorSpec
+from sartor.tuning.worker_calls import Refusal
 from tests.plugin.onnx_model.builders import FLOAT, FLOAT16, model, node
 
 SIGNATURE = Signature("main_graph", (TensorSpec("x", "float32", (2, 4)),), ())

@@ -19,7 +19,8 @@ from sartor.config import CompileConfig, Precision
 from sartor.dialect_passes.annotate import annotate
 from sartor.error_budget import ErrorBudget, assess
 from sartor.errors import InfeasibleError
-from sartor.front_job import Front, run_front
+from sartor.front_job import run_front
+from sartor.imported_model import Front
 from sartor.recipe import Recipe
 from sartor.sensitivities import Pair, Sensitivities
 from sartor.simulating import EXPECTED

@@ -12,7 +12,7 @@ import pytest
 from sartor.artifact import Artifact
 from sartor.config import CompileConfig
 from sartor.errors import InfeasibleError, UsageError
-from sartor.front_job import Front
+from sartor.imported_model import Front
 from sartor.pipeline import compile_model, replay_plan
 from sartor.runtime.output_error import relative_error
 from sartor.runtime.reference import OnnxRuntimeReference

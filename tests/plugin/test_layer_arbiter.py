@@ -16,7 +16,8 @@ from sartor.arbiters import LayerArbiters
 from sartor.codegen.integer_ranges import integer_ranges
 from sartor.codegen.layer import Layer
 from sartor.errors import UnsupportedModelError
-from sartor.front_job import Front, evaluate, run_front
+from sartor.front_job import evaluate, run_front
+from sartor.imported_model import Front
 from sartor.layer_arbiter import LayerArbiter, cut_out
 from sartor.runtime.output_error import output_error
 from sartor.tuning.unit import Unit

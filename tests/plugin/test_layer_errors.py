@@ -15,7 +15,7 @@ from sartor.codegen.routines import ROUTINES
 from sartor.config import CompileConfig
 from sartor.dialect_passes.annotate import annotate
 from sartor.errors import CompileError
-from sartor.front_job import Front
+from sartor.imported_model import Front
 from sartor.layer_errors import LayerComparison, LayerError, Workshop, nearest_before
 from sartor.layer_tensors import layer_tensors
 from sartor.onnx_model.prepared import prepared_model

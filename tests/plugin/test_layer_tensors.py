@@ -11,12 +11,14 @@ from onnx import ModelProto
 
 from benchmarks import zoo
 from sartor.codegen.layer import Layer, LayerKind, TensorType
-from sartor.front_job import Front, Refusal, evaluate, run_front
+from sartor.front_job import evaluate, run_front
+from sartor.imported_model import Front
 from sartor.layer_tensors import LayerTensors, layer_tensors
 from sartor.observing_job import show_only
 from sartor.runtime.output_error import output_error
 from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.runtime.signature import Array
+from sartor.tuning.worker_calls import Refusal
 from tests.tiny_models import Builder
 
 FrontOf = Callable[[str], Front]

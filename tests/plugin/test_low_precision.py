@@ -16,7 +16,8 @@ import pytest
 from sartor.codegen.packing import Quantise, Round
 from sartor.config import CompileConfig, Precision
 from sartor.errors import UsageError
-from sartor.front_job import Front, run_front
+from sartor.front_job import run_front
+from sartor.imported_model import Front
 from sartor.pipeline import compile_model, find_candidates, replay_plan
 from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.runtime.session import Session

@@ -19,7 +19,8 @@ from sartor.codegen.routines.fused_winograd import FusedWinograd
 from sartor.codegen.target import Target
 from sartor.config import CompileConfig, Precision
 from sartor.dialect_passes.annotate import Candidates
-from sartor.front_job import Front, Refusal, run_front
+from sartor.front_job import run_front
+from sartor.imported_model import Front
 from sartor.onnx_model import sample_inputs
 from sartor.permitted import permits
 from sartor.pipeline import compile_model, find_candidates, replay_plan
@@ -29,6 +30,7 @@ from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.runtime.session import Session
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 from sartor.tuning.pin import Pin
+from sartor.tuning.worker_calls import Refusal
 from sartor.tuning.workers import WorkerPool
 from tests.plugin.quantised_models import dynamic_network, network, one_convolution
 

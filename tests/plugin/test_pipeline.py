@@ -15,7 +15,7 @@ from sartor.artifact import Artifact
 from sartor.codegen.target import Target
 from sartor.config import CompileConfig
 from sartor.errors import InfeasibleError, SartorError, UnsupportedModelError, UsageError
-from sartor.front_job import Front
+from sartor.imported_model import Front
 from sartor.pipeline import compile_model, replay_plan
 from sartor.runtime.output_error import relative_error
 from sartor.runtime.reference import OnnxRuntimeReference

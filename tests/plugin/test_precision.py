@@ -18,7 +18,7 @@ from sartor.codegen.routines import LOW_PRECISION
 from sartor.config import CompileConfig, Precision
 from sartor.dialect_passes.annotate import Candidates
 from sartor.errors import UsageError
-from sartor.front_job import Front
+from sartor.imported_model import Front
 from sartor.pipeline import find_candidates, replay_plan
 from sartor.runtime import tiles
 from sartor.runtime.manifest import read_manifest

@@ -14,7 +14,8 @@ from sartor.building import Builder
 from sartor.calibration import checked_samples
 from sartor.config import CompileConfig, Precision
 from sartor.error_bound import ErrorBound
-from sartor.front_job import Front, run_front
+from sartor.front_job import run_front
+from sartor.imported_model import Front
 from sartor.near_ties import tie_spread
 from sartor.onnx_model.quantised_values import take_out_quantisation
 from sartor.pipeline import find_candidates

@@ -14,7 +14,8 @@ from sartor.codegen.graph import LayerGraph
 from sartor.codegen.layer import ValueRef
 from sartor.codegen.target import Target
 from sartor.config import CompileConfig, Precision
-from sartor.front_job import Front, run_front
+from sartor.front_job import run_front
+from sartor.imported_model import Front
 from sartor.permitted import permits
 from sartor.pipeline import find_candidates
 from sartor.ranging import Values, named_ranges, ranges_of, with_children

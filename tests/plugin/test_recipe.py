@@ -15,7 +15,7 @@ from sartor.codegen.target import Target
 from sartor.config import CompileConfig
 from sartor.dialect_passes.annotate import annotate
 from sartor.errors import CompileError
-from sartor.front_job import Front
+from sartor.imported_model import Front
 from sartor.recipe import Recipe, guessed_recipe, unsplit_recipe
 from sartor.tuning.workers import JobResult, JobStatus, WorkerPool
 

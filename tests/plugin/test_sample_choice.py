@@ -13,7 +13,8 @@ from onnx import ModelProto, NodeProto, TensorProto
 
 from sartor.calibration import calibrate
 from sartor.config import CompileConfig, Precision
-from sartor.front_job import Front, run_front
+from sartor.front_job import run_front
+from sartor.imported_model import Front
 from sartor.onnx_model.sampling import OTHERS, USUAL, Indices, Style, sample_inputs
 from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.sample_choice import choose_styles, dependent_outputs, says_nothing, unchecked_outputs

@@ -13,7 +13,8 @@ from onnx import ModelProto, TensorProto
 from sartor.codegen.variant_rounding import STORED
 from sartor.errors import UsageError
 from sartor.expecting import Disturbed
-from sartor.front_job import Front, Refusal, run_front
+from sartor.front_job import run_front
+from sartor.imported_model import Front
 from sartor.layer_tensors import LayerTensors, layer_tensors
 from sartor.onnx_model.infer import infer_shapes
 from sartor.onnx_model.sampling import sample_inputs
@@ -26,6 +27,7 @@ from sartor.sensitivity_job import Experiment, errors_from
 from sartor.switchable import Switchable, add_switches
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 from sartor.tuning.error_measures import ErrorMeasure, MeasureKind
+from sartor.tuning.worker_calls import Refusal
 from sartor.tuning.workers import WorkerPool
 from tests.tiny_models import Builder
 

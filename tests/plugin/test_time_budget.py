@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from sartor.front_job import Front
+from sartor.imported_model import Front
 from sartor.time_budget import TimeBudget
 
 

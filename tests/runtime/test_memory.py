@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sartor.codegen.target import Target
 from sartor.config import CompileConfig
-from sartor.front_job import Front
+from sartor.imported_model import Front
 from sartor.recipe import unsplit_recipe
 from sartor.runtime.memory import allocated_bytes
 from sartor.runtime.signature import Signature, TensorSpec

@@ -17,7 +17,8 @@ from sartor.codegen.target import Target
 from sartor.dialect_passes.annotate import annotate
 from sartor.dialect_passes.split_layers import apply_choices
 from sartor.errors import InfeasibleError
-from sartor.front_job import Front, run_front
+from sartor.front_job import run_front
+from sartor.imported_model import Front
 from sartor.tuning.adapts import adapts_between
 from sartor.tuning.cost import Objective
 from sartor.tuning.fused_choices import chosen_layers

@@ -14,7 +14,7 @@ from sartor.codegen.target import Target
 from sartor.dialect_passes.annotate import annotate
 from sartor.dialect_passes.fuse_layers import find_fusions
 from sartor.errors import InfeasibleError
-from sartor.front_job import Front
+from sartor.imported_model import Front
 from sartor.tuning.adapts import adapts_between
 from sartor.tuning.cost import Cost, Objective
 from sartor.tuning.fused_choices import chosen_layers, is_inside, member_choices

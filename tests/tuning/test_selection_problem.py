@@ -10,7 +10,7 @@ from sartor.codegen.routines import routines_for
 from sartor.codegen.target import Target
 from sartor.dialect_passes.annotate import annotate
 from sartor.errors import InfeasibleError
-from sartor.front_job import Front
+from sartor.imported_model import Front
 from sartor.tuning.cost import Objective
 from sartor.tuning.measurement import Measurement, MeasurementKey, Status
 from sartor.tuning.pin import Pin

@@ -9,7 +9,7 @@ import pytest
 from sartor.codegen.routines import routines_for
 from sartor.codegen.target import Target
 from sartor.dialect_passes.annotate import annotate
-from sartor.front_job import Front
+from sartor.imported_model import Front
 from sartor.tuning.pin import Pin
 from sartor.tuning.shortlist import shortlist
 

@@ -16,7 +16,8 @@ from sartor.codegen.layouts import layout_packing
 from sartor.codegen.routine import Implementation
 from sartor.codegen.stitch import Piece
 from sartor.codegen.target import Target
-from sartor.front_job import Front, run_front
+from sartor.front_job import run_front
+from sartor.imported_model import Front
 from sartor.runtime.device import open_device
 from sartor.runtime.device_array import from_view, upload
 from sartor.runtime.iree_runtime import Program

@@ -20,7 +20,7 @@ from sartor.compare_job import bound_shapes
 from sartor.config import CompileConfig
 from sartor.dialect_passes.annotate import annotate
 from sartor.errors import UsageError
-from sartor.front_job import Front
+from sartor.imported_model import Front
 from sartor.layer_errors import FirstBeyond, LayerError
 from sartor.module_facts import module_signature
 from sartor.progress import silent

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sartor.front_job import Refusal
+from sartor.errors import SartorError
 from sartor.tuning.workers import JobStatus, WorkerPool
 from sartor.workspace import workspace
 
 _MEMORY_LIMIT = 12 << 30
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """An error for the user, carried over the process border."""
+
+    error: SartorError
 
 
 def call(pool: WorkerPool, function: str, arguments: Mapping[str, Any], step: str, timeout: float) -> Any:
