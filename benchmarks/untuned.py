@@ -7,8 +7,9 @@ import tempfile
 from pathlib import Path
 
 from sartor.building import Builder
+from sartor.candidates import find_candidates
 from sartor.config import CompileConfig
-from sartor.pipeline import find_candidates, load_front, open_workers
+from sartor.loading import load_front, open_workers
 from sartor.progress import silent
 from sartor.recipe import guessed_recipe
 

@@ -6,15 +6,16 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from sartor.candidates import find_candidates
 from sartor.codegen.target import Target
 from sartor.config import DEFAULT_MAX_ERROR, CompileConfig
 from sartor.errors import UsageError
 from sartor.imported_model import Front
 from sartor.layer_errors import LayerComparison, Workshop
 from sartor.layer_tensors import layer_tensors
+from sartor.loading import load_front, open_workspace
 from sartor.module_facts import module_manifest
 from sartor.onnx_model.prepared import prepared_model
-from sartor.pipeline import find_candidates, load_front, open_workspace
 from sartor.progress import Progress, silent
 from sartor.ranging import quantised_by
 from sartor.recipe import precision_of, recipe_of_plan

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 from sartor.config import CompileConfig
 from sartor.errors import DeviceError
-from sartor.pipeline import make_tuner, open_workers
+from sartor.layer_costs import make_tuner
+from sartor.loading import open_workers
 from sartor.progress import Progress, silent
 from sartor.tuning.ceilings import Limit, Measured, peak_operations, read_bandwidth
 from sartor.tuning.store import Store

@@ -17,27 +17,23 @@ publish          run the very file of the best beside ONNX Runtime; if it is wro
 from __future__ import annotations
 
 import logging
-from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
-from fnmatch import fnmatchcase
 from pathlib import Path
 
 from sartor.arbiters import LayerArbiters
 from sartor.artifact import Artifact, check_writable
 from sartor.building import Builder
 from sartor.calibration import calibrate, checked_samples
-from sartor.codegen.routines import FUSED_ROUTINES, LOW_PRECISION, routines_for
-from sartor.config import DEFAULT_MAX_ERROR, CompileConfig
-from sartor.dialect_passes.annotate import Candidates, annotate, annotated_module, never
-from sartor.dialect_passes.dump import Dumper
+from sartor.candidates import find_candidates
+from sartor.config import CompileConfig
+from sartor.dialect_passes.annotate import Candidates
 from sartor.error_bound import ErrorBound
 from sartor.error_budget import assess
-from sartor.errors import InfeasibleError, UsageError
+from sartor.errors import InfeasibleError
 from sartor.imported_model import Front
+from sartor.layer_costs import make_tuner, tune
+from sartor.loading import load_front, open_workspace
 from sartor.net_runner import NetRunner
-from sartor.permitted import permitted_candidates, permitted_routines
 from sartor.profiling import Profiler
 from sartor.progress import Progress, silent
 from sartor.publishing import Publisher, publish_unchecked
@@ -47,30 +43,17 @@ from sartor.refining import Refined, Refiner
 from sartor.selecting import PlanSelector
 from sartor.sensitivities import Sensitivities
 from sartor.single_precision import single_precision_plans
-from sartor.target_check import check_target, runs_here
+from sartor.target_check import runs_here
 from sartor.time_budget import TimeBudget
-from sartor.tuning.ceilings import peak_operations
-from sartor.tuning.checking import Arbiter
-from sartor.tuning.error_measures import RELATIVE
-from sartor.tuning.measure_job import MeasureSettings
 from sartor.tuning.measurement import Status
 from sartor.tuning.plan import Plan
-from sartor.tuning.search import Search
-from sartor.tuning.search_run import Measured, SearchRun
 from sartor.tuning.selection.infeasible import LimitError
-from sartor.tuning.selection.limits import Quantity
-from sartor.tuning.shortlist import is_superfluous, shortlist
 from sartor.tuning.store import Store
-from sartor.tuning.tables import Tables, tuned_units
-from sartor.tuning.tuner import Tuner, TuneSettings
-from sartor.tuning.unit import Unit
-from sartor.tuning.worker_calls import Refusal, open_pool
-from sartor.tuning.workers import JobStatus, WorkerPool
+from sartor.tuning.tables import Tables
+from sartor.tuning.workers import WorkerPool
 from sartor.weighing import weigh
 
 _LOG = logging.getLogger(__name__)
-_FRONT = "sartor.front_job:run_front"
-_TIMEOUT = 900.0
 
 
 def compile_model(model: Path, output: Path, config: CompileConfig, progress: Progress = silent) -> Artifact:
@@ -156,120 +139,6 @@ def replay_plan(model: Path, plan: Plan, output: Path, config: CompileConfig, pr
             raise runner.bound.refusal([run])
         shipped = _artifact(plan, run.error, output, config)
         return replace(shipped, samples=runner.verified_count, unchecked=samples.unchecked)
-
-
-@contextmanager
-def open_workers(config: CompileConfig) -> Iterator[WorkerPool]:
-    """Workers that cannot eat the machine, for a target that the compiler knows.
-
-    Raises:
-        UsageError: if it does not know the target.
-    """
-    with open_workspace(config) as (pool, _):
-        yield pool
-
-
-@contextmanager
-def open_workspace(config: CompileConfig) -> Iterator[tuple[WorkerPool, Path]]:
-    """Workers, and a directory for what they compile; both gone at the end, with all temporary files of the workers.
-
-    Raises:
-        UsageError: as ``open_workers``.
-    """
-    with open_pool(config.jobs) as (pool, directory):
-        check_target(config.target, pool)
-        yield pool, directory
-
-
-def load_front(
-    model: Path, config: CompileConfig, pool: WorkerPool, progress: Progress, directory: Path | None = None
-) -> Front:
-    """The model as layers, made in a worker: the file is not trusted. What is large goes to ``directory``, if given."""
-    progress("importing", 0, 1)
-    job = {"path": model, "shapes": dict(config.shapes), "dump": config.dump_directory, "directory": directory}
-    job["target"] = config.target
-    (result,) = pool.map_unordered(_FRONT, [("front", job)], _TIMEOUT)
-    if result.status is not JobStatus.OK:
-        raise result.error(f"importing '{model}'")
-    if isinstance(result.value, Refusal):
-        raise result.value.error
-    front: Front = result.value
-    _check_pins(front, config)
-    return front
-
-
-def _check_pins(front: Front, config: CompileConfig) -> None:
-    """A pin that fits no layer is a mistake, and no wish to be ignored."""
-    for pin in config.pins:
-        if not any(fnmatchcase(layer.name, pin.layers) for layer in front.graph.all_layers()):
-            names = ", ".join(layer.name for layer in front.graph.layers[:5])
-            raise UsageError(f"no layer is called '{pin.layers}' as a pin wants; the layers are {names}, …")
-
-
-def find_candidates(front: Front, config: CompileConfig, *, everything: bool = True) -> Candidates:
-    """All routines' answers about all tasks; or only those that may be measured, which takes half as long."""
-    skip = never if everything or config.pins else is_superfluous
-    routines = routines_for(LOW_PRECISION) if everything else permitted_routines(front, config)
-    candidates = annotate(front.graph, routines, config.target, FUSED_ROUTINES, skip)
-    if not everything:
-        candidates = permitted_candidates(candidates, front, config)
-    if config.dump_directory is not None:
-        dumper = Dumper(config.dump_directory, count=len(list(config.dump_directory.glob("*.mlir"))))
-        dumper.write("annotate", annotated_module(front.graph, candidates))
-    return candidates
-
-
-def make_tuner(
-    store: Store,
-    pool: WorkerPool,
-    config: CompileConfig,
-    progress: Progress,
-    directory: Path | None = None,
-    deadline: float | None = None,
-    arbiter: Callable[[Unit], Arbiter | None] = lambda _: None,
-) -> Tuner:
-    """The tuner for this target, with limits that suit its speed; what follows ``progress`` is as for ``Tuner``."""
-    slow = config.target.device == "vulkan"
-    measure = MeasureSettings(
-        device=config.target.device,
-        threads=config.threads,
-        # What is measured serves later compilations too, which may allow more than this one.
-        max_error=max(config.allowed_error if config.error_measure == RELATIVE else 0.0, DEFAULT_MAX_ERROR),
-        rounds=3 if slow else 12,
-        seconds=4.0 if slow else 1.0,
-    )
-    settings = TuneSettings(config.target, measure, 120.0, 300.0 if slow else 60.0, deadline)
-    return Tuner(store, pool, settings, progress, directory, arbiter)
-
-
-def tune(front: Front, candidates: Candidates, tuner: Tuner, config: CompileConfig) -> Tables:
-    """Cost tables of all tasks, and the machine's peak, which says how good they are."""
-    variants = shortlist(front.graph, candidates.variants, config.pins)
-    peak = peak_operations(config.target, config.threads) if config.target.device == "cpu" else None
-    ceilings = tuner.measure([peak.unit] if peak else [])
-    measured = _measured(front, tuned_units(front.graph, variants), tuner, config)
-    per_second = peak.per_second(ceilings) if peak else None
-    return Tables(variants, {**ceilings, **measured}, peak=per_second)
-
-
-def _measured(front: Front, units: list[Unit], tuner: Tuner, config: CompileConfig) -> Measured:
-    """All variants or those that are worth it; predictions for tasks that there was no time for.
-
-    What is pinned must be known, and what takes little memory is not what the search looks for.
-    """
-    layers = tuple(front.graph.all_layers())
-    search = SearchRun(tuner, units, Counter(layer.task.key for layer in layers))
-    if config.search is Search.FULL or config.target.device != "cpu" or config.quantities != (Quantity.LATENCY,):
-        measured = tuner.measure(units)
-    else:
-        pinned = {each.task.key for each in layers if any(fnmatchcase(each.name, pin.layers) for pin in config.pins)}
-        tuner.measure(unit for unit in units if unit.key in pinned)
-        measured = search.measured()
-    guessed = {} if config.time_budget is None else search.guessed(measured)
-    if guessed:
-        message = "the time budget was spent before %d of %d kinds of layers were measured: their routines are guesses"
-        _LOG.warning(message, len(guessed), len(units))
-    return {key: {**found, **guessed.get(key, {})} for key, found in measured.items()}
 
 
 def choose(tables: Tables, selector: PlanSelector, profiler: Profiler) -> tuple[list[Recipe], Tables]:

@@ -22,7 +22,7 @@ from benchmarks.selection.results import markdown, write_csv
 from benchmarks.zoo import NETWORKS, write
 from sartor.config import CompileConfig
 from sartor.errors import SartorError
-from sartor.pipeline import open_workers
+from sartor.loading import open_workers
 from sartor.terminal import tuning_progress
 from sartor.tuning.store import Store
 

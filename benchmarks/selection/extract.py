@@ -11,13 +11,15 @@ from statistics import median
 
 from benchmarks.selection.network_tables import NetworkTables, TaskTimes, TimedVariant
 from benchmarks.zoo import write
+from sartor.candidates import find_candidates
 from sartor.codegen.adapt import AdaptKind
 from sartor.codegen.graph import LayerGraph
 from sartor.codegen.schema import Schema
 from sartor.codegen.target import Target
 from sartor.config import CompileConfig
 from sartor.errors import UsageError
-from sartor.pipeline import find_candidates, load_front, make_tuner
+from sartor.layer_costs import make_tuner
+from sartor.loading import load_front
 from sartor.progress import silent
 from sartor.tuning.hardware import host
 from sartor.tuning.measurement import Status, runtime_key

@@ -15,6 +15,7 @@ from pathlib import Path
 from benchmarks.peers import Run, sartor_peer
 from benchmarks.selection.layouts import BLOCKED, CHANNELS_LAST, CONVOLUTIONS
 from sartor.building import Builder
+from sartor.candidates import find_candidates
 from sartor.codegen.fusion import task_of
 from sartor.codegen.graph import LayerGraph
 from sartor.codegen.layer import Layer, LayerKind, Task, TensorType, ValueRef
@@ -22,7 +23,8 @@ from sartor.codegen.routine import Variant, variants_of
 from sartor.codegen.routines.stock import Stock
 from sartor.config import CompileConfig
 from sartor.imported_model import Front
-from sartor.pipeline import find_candidates, load_front, make_tuner, open_workers, tune
+from sartor.layer_costs import make_tuner, tune
+from sartor.loading import load_front, open_workers
 from sartor.progress import Progress, silent
 from sartor.recipe import Recipe
 from sartor.runtime.benchmark import time_interleaved

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from sartor.candidates import find_candidates
 from sartor.codegen.graph import Childnet
 from sartor.codegen.layer import Layer
 from sartor.codegen.routine import Routine, Storing
@@ -24,7 +25,7 @@ from sartor.commands.options import (
 )
 from sartor.config import CompileConfig
 from sartor.dialect_passes.annotate import Candidates
-from sartor.pipeline import find_candidates, load_front, open_workers
+from sartor.loading import load_front, open_workers
 from sartor.terminal import show_json, show_table, tuning_progress
 
 

@@ -9,8 +9,10 @@ import pytest
 
 from benchmarks.selection.extract import NotTunedError, extract
 from benchmarks.zoo import write
+from sartor.candidates import find_candidates
 from sartor.config import CompileConfig
-from sartor.pipeline import find_candidates, load_front, make_tuner
+from sartor.layer_costs import make_tuner
+from sartor.loading import load_front
 from sartor.progress import silent
 from sartor.tuning.measurement import Measurement, Status
 from sartor.tuning.store import Store

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from onnx import ModelProto, numpy_helper
 
+from sartor.candidates import find_candidates
 from sartor.codegen.routine import Variant
 from sartor.codegen.routines import ROUTINES
 from sartor.config import CompileConfig
@@ -19,7 +20,6 @@ from sartor.imported_model import Front
 from sartor.layer_errors import LayerComparison, LayerError, Workshop, nearest_before
 from sartor.layer_tensors import layer_tensors
 from sartor.onnx_model.prepared import prepared_model
-from sartor.pipeline import find_candidates
 from sartor.probing import make_probe, needed_layers
 from sartor.recipe import Recipe, guessed_recipe, recipe_of_plan
 from sartor.tuning.workers import WorkerPool

@@ -13,12 +13,13 @@ import numpy as np
 import onnx
 import pytest
 
+from sartor.candidates import find_candidates
 from sartor.codegen.packing import Quantise, Round
 from sartor.config import CompileConfig, Precision
 from sartor.errors import UsageError
 from sartor.front_job import run_front
 from sartor.imported_model import Front
-from sartor.pipeline import compile_model, find_candidates, replay_plan
+from sartor.pipeline import compile_model, replay_plan
 from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.runtime.session import Session
 from sartor.tuning.calibration.methods import CalibrationMethod

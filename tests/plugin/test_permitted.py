@@ -12,6 +12,7 @@ import pytest
 from onnx import ModelProto
 
 from sartor.building import Builder
+from sartor.candidates import find_candidates
 from sartor.codegen.kernels.factors import BFLOAT_DOTS, INTEGER_DOTS, DotElement
 from sartor.codegen.layer import Layer
 from sartor.codegen.routine import Implementation, Variant
@@ -23,7 +24,7 @@ from sartor.front_job import run_front
 from sartor.imported_model import Front
 from sartor.onnx_model import sample_inputs
 from sartor.permitted import permits
-from sartor.pipeline import compile_model, find_candidates, replay_plan
+from sartor.pipeline import compile_model, replay_plan
 from sartor.progress import silent
 from sartor.recipe import guessed_recipe
 from sartor.runtime.reference import OnnxRuntimeReference

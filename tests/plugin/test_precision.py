@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sartor.candidates import find_candidates
 from sartor.codegen.routine import Storing, Variant
 from sartor.codegen.routines import LOW_PRECISION
 from sartor.config import CompileConfig, Precision
 from sartor.dialect_passes.annotate import Candidates
 from sartor.errors import UsageError
 from sartor.imported_model import Front
-from sartor.pipeline import find_candidates, replay_plan
+from sartor.pipeline import replay_plan
 from sartor.runtime import tiles
 from sartor.runtime.manifest import read_manifest
 from sartor.runtime.output_error import relative_error

@@ -12,13 +12,13 @@ from onnx import ModelProto, helper
 
 from sartor.building import Builder
 from sartor.calibration import checked_samples
+from sartor.candidates import find_candidates
 from sartor.config import CompileConfig, Precision
 from sartor.error_bound import ErrorBound
 from sartor.front_job import run_front
 from sartor.imported_model import Front
 from sartor.near_ties import tie_spread
 from sartor.onnx_model.quantised_values import take_out_quantisation
-from sartor.pipeline import find_candidates
 from sartor.progress import silent
 from sartor.recipe import Recipe, guessed_recipe
 from sartor.runtime.reference import OnnxRuntimeReference

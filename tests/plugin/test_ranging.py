@@ -10,6 +10,7 @@ import onnx
 import pytest
 from onnx import ModelProto
 
+from sartor.candidates import find_candidates
 from sartor.codegen.graph import LayerGraph
 from sartor.codegen.layer import ValueRef
 from sartor.codegen.target import Target
@@ -17,7 +18,6 @@ from sartor.config import CompileConfig, Precision
 from sartor.front_job import run_front
 from sartor.imported_model import Front
 from sartor.permitted import permits
-from sartor.pipeline import find_candidates
 from sartor.ranging import Values, named_ranges, ranges_of, with_children
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 from tests import grouped_models as models
