@@ -14,11 +14,10 @@ from sartor.config import CompileConfig
 from sartor.findings import Findings
 from sartor.imported_model import Front
 from sartor.layer_tensors import LayerTensors, layer_tensors
-from sartor.net_runner import MOST_VERIFIED
 from sartor.onnx_model.prepared import prepared_model
 from sartor.progress import Progress, silent
 from sartor.rounding import I8
-from sartor.sample_sets import SampleSet, sample_set
+from sartor.sample_sets import MOST_VERIFIED, SampleSet, sample_set
 from sartor.tuning.calibration.methods import OBSERVERS
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 from sartor.tuning.calibration.ranges import Ranges
@@ -26,8 +25,8 @@ from sartor.tuning.worker_calls import call
 from sartor.tuning.workers import WorkerPool
 
 _LOG = logging.getLogger(__name__)
-_UNCHECKED = "sartor.sample_choice:unchecked_outputs"
-_TIES = "sartor.near_ties:tie_spread_on"
+_UNCHECKED = "sartor.samples_job:unchecked_outputs"
+_TIES = "sartor.samples_job:tie_spread_on"
 _STEP = "running the model on samples"
 _TIMEOUT = 900.0
 # Relative error that may hide a defect, so that who compiles should know of it.

@@ -8,7 +8,6 @@ its own operators over whole numbers approximate; what they do is measured on th
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -22,7 +21,6 @@ from sartor.onnx_model.prepared import prepared_model
 from sartor.onnx_model.walk import nodes
 from sartor.runtime.output_error import output_error
 from sartor.runtime.reference import OnnxRuntimeReference
-from sartor.samples import SampleSource
 
 _INTEGER_OPS = frozenset(
     {"ConvInteger", "DequantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "QuantizeLinear"}
@@ -52,14 +50,6 @@ def tie_spread(path: Path, prepared: Path | bytes, samples: Sequence[Mapping[str
     model = prepared_model(prepared)
     disturbed = Disturbed(model, narrow=False)
     return max([*_by_optimising(path, samples, disturbed), *_by_noise(model, samples, disturbed)], default=0.0)
-
-
-def tie_spread_on(path: Path, prepared: Path | bytes, source: SampleSource) -> float:
-    """Worker side: the same on the first samples that a user gives; 0 if the model does not run on them."""
-    try:
-        return tie_spread(path, prepared, list(itertools.islice(source.since(0), TIE_SAMPLES)))
-    except SartorError:
-        return 0.0
 
 
 def _by_optimising(path: Path, samples: Sequence[Mapping[str, Array]], disturbed: Disturbed) -> Iterator[float]:

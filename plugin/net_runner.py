@@ -17,7 +17,7 @@ from sartor.error_bound import MOST_ROUNDED, ErrorBound
 from sartor.errors import CompileError, DeviceError, DisturbedError
 from sartor.reference_job import run_reference
 from sartor.runtime.dispatch_statistics import Dispatch
-from sartor.sample_sets import SampleSet
+from sartor.sample_sets import MOST_VERIFIED, SampleSet
 from sartor.tuning.error_measures import MeasureKind
 from sartor.tuning.measure_job import MeasureSettings
 from sartor.tuning.measurement import Status
@@ -30,9 +30,6 @@ _LOG = logging.getLogger(__name__)
 _JOBS = "sartor.tuning.net_profile_job"
 _VERIFY = "sartor.verify_job:verify"
 _TIMEOUT = 900.0
-MOST_VERIFIED = 100
-"""A module's error is measured on the first so many samples."""
-
 _VERIFY_SECONDS = 10.0
 # With the profiler on a run takes three times as long, and there are two passes.
 _STATISTICS_SECONDS = 0.3

@@ -7,7 +7,6 @@ drawn, and who compiles is told of what is left.
 
 from __future__ import annotations
 
-import itertools
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,11 +21,9 @@ from sartor.onnx_model.sampling import OTHERS, USUAL, Style, sample_inputs
 from sartor.onnx_model.walk import names_read
 from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.runtime.signature import Array
-from sartor.samples import SampleSource
 
 _LOG = logging.getLogger(__name__)
 _EACH = 2
-_MOST_LOOKED_AT = 8
 # Of floats that take two values only, both are ends of what is computed: 0 and 1 of a saturated Sigmoid or Softmax.
 _SATURATED = 2
 
@@ -70,19 +67,6 @@ def choose_styles(model: ModelProto, prepared: Path | bytes) -> Chosen:
             styles.append(style)
             missing &= silent
     return Chosen(tuple(styles), tuple(reference.output_names[index] for index in sorted(missing)))
-
-
-def unchecked_outputs(prepared: Path | bytes, source: SampleSource) -> tuple[str, ...]:
-    """Outputs that say nothing on the first samples that a user gives; none if the model does not run on them."""
-    model = ModelProto.FromString(prepared if isinstance(prepared, bytes) else prepared.read_bytes())
-    names = dependent_outputs(model)
-    try:
-        reference = OnnxRuntimeReference(prepared)
-        found = [reference(feeds) for feeds in itertools.islice(source.since(0), _MOST_LOOKED_AT)]
-    except SartorError:
-        return ()
-    wanted = [index for index, name in enumerate(reference.output_names) if name in names]
-    return tuple(reference.output_names[index] for index in wanted if says_nothing([each[index] for each in found]))
 
 
 def says_nothing(values: Sequence[Array]) -> bool:

@@ -18,6 +18,9 @@ from sartor.tuning.net_signature import value_spec
 DRAWN = 8
 """How many samples are drawn for a lower precision where the user gives none."""
 
+MOST_VERIFIED = 100
+"""A module's error is measured on the first so many samples."""
+
 # Of each style, where one is not enough.
 _EACH = 2
 _BLOCK = 1 << 20

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sartor.codegen.kernels.contraction import FilterStrides
-from sartor.codegen.kernels.factors import DotElement
+from sartor.codegen.kernels.factors import MOST_PRODUCTS, DotElement
 from sartor.codegen.kernels.whole_sums import WholeSums
 from sartor.codegen.layer import TensorType
 from sartor.codegen.packing import PadTo, Quantise, Reshape, Round, Step, Transpose
@@ -13,8 +13,6 @@ from sartor.codegen.packing import PadTo, Quantise, Reshape, Round, Step, Transp
 _FLOAT_BYTES = 4
 # First layers by small filters mostly write; what rounding their filters costs, the whole network errs by.
 _FEWEST_PRODUCTS = 64
-MOST_PRODUCTS = (1 << 31) // (255 * 127)
-"""Of a number without a sign and a weight, as many as a sum of 32 bits holds for certain."""
 
 
 @dataclass(frozen=True)

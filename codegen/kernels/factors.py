@@ -17,6 +17,9 @@ from sartor.codegen.kernels.index_arithmetic import Index
 from sartor.codegen.machine import Machine
 from sartor.codegen.routine import Rejected
 
+MOST_PRODUCTS = (1 << 31) // (255 * 127)
+"""Of a number without a sign and a weight, as many as a sum of 32 bits holds for certain."""
+
 _WORD_BITS = 32
 _WORD_BYTES = 4
 _BYTES_OF_512 = 64

@@ -6,20 +6,16 @@ pass. Then they go through the first-level cache into vector registers, where ev
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Self
 
-from sartor.codegen.iree_compiler import ir
 from sartor.codegen.kernels.access import Access, ImageStrides
-from sartor.codegen.kernels.assembler import Assembler
 from sartor.codegen.kernels.epilogue import Epilogue
-from sartor.codegen.kernels.index_arithmetic import Index
 from sartor.codegen.kernels.matrix_unit import ROWS, TILES, TileElement
 from sartor.codegen.kernels.shares import largest_share, smallest_share
 from sartor.codegen.kernels.staging import Staging, most_rows
 from sartor.codegen.kernels.tile_interleaving import Interleaving
-from sartor.codegen.kernels.tile_tiling import TileTiling
-from sartor.codegen.kernels.tile_writer import TileWriter
+from sartor.codegen.kernels.tile_tilings import TileTiling
 from sartor.codegen.kernels.tiles import Axis
 from sartor.codegen.layer import TensorType
 
@@ -223,7 +219,7 @@ class TileContraction:
         """Whether blocks or tiles along a row overlap, so that some pixels are computed twice."""
         return self.columns.output % (self.tiling.tiles * self.tiling.pixels) != 0
 
-    def over(self) -> TileContraction | None:
+    def over(self) -> Self | None:
         """The same with its result written over an image that the epilogue reads, each number where it was read; None
         where there is none, or blocks of rows overlap: a number would be read again where the result is already."""
         if self.rows.output % self.tiling.lines:
@@ -233,10 +229,6 @@ class TileContraction:
             if is_alike and image.memory not in self.memories and self.epilogue.reads_only(image):
                 return replace(self, tied=image.memory)
         return None
-
-    def write(self, asm: Assembler, memories: Sequence[ir.Value], group: tuple[Index, Index, Index]) -> None:
-        """Emit one workgroup's code."""
-        TileWriter(self, asm, memories, group).write()
 
 
 def filled(channels: int, element: TileElement) -> int:

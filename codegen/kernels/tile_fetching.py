@@ -7,16 +7,12 @@ of a panel too large to stay there is fetched just before.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from sartor.codegen.iree_compiler import ir
 from sartor.codegen.kernels.assembler import Assembler
 from sartor.codegen.kernels.index_arithmetic import Condition, Index
 from sartor.codegen.kernels.nest import Panel
+from sartor.codegen.kernels.tile_contraction import TileContraction
 from sartor.codegen.kernels.tile_finish import Block
-
-if TYPE_CHECKING:
-    from sartor.codegen.kernels.tile_contraction import TileContraction
 
 # How far filters are fetched ahead of their use where they are not a panel ahead.
 _AHEAD_BYTES = 1 << 14

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from sartor.codegen.iree_compiler import arith, ir
 from sartor.codegen.kernels.assembler import Assembler
@@ -14,9 +14,7 @@ from sartor.codegen.kernels.index_arithmetic import Condition, Index
 from sartor.codegen.kernels.matrix_unit import ROWS
 from sartor.codegen.kernels.nest import Panel
 from sartor.codegen.kernels.rounded_numbers import scaled
-
-if TYPE_CHECKING:
-    from sartor.codegen.kernels.tile_contraction import TileContraction
+from sartor.codegen.kernels.tile_contraction import TileContraction
 
 _FLOAT_BYTES = 4
 _WORD = 32

@@ -9,7 +9,7 @@ from sartor.codegen.kernels.assembler import Assembler
 from sartor.codegen.kernels.index_arithmetic import Index
 from sartor.codegen.kernels.nest import Panel
 from sartor.codegen.kernels.staging import interleaved
-from sartor.codegen.kernels.tile_tiling import TileTiling
+from sartor.codegen.kernels.tile_tilings import TileTiling
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ from sartor.codegen.convolution import Convolution
 from sartor.codegen.kernels.convolution import convolution_operands, joins
 from sartor.codegen.kernels.image_layer import PLANES_BELOW, ImageLayer
 from sartor.codegen.kernels.matrix_unit import TileElement
-from sartor.codegen.kernels.tile_contraction import TileContraction, filled
+from sartor.codegen.kernels.tile_contraction import filled
 from sartor.codegen.kernels.tile_packing import pack_filters, pack_runs
-from sartor.codegen.kernels.tile_tiling import TileTiling
-from sartor.codegen.kernels.tile_tilings import tile_depth
+from sartor.codegen.kernels.tile_tilings import TileTiling, tile_depth
+from sartor.codegen.kernels.tile_writer import TileKernel
 from sartor.codegen.kernels.tiles import Axis
 
 _FEW_CHANNELS = 8
@@ -17,7 +17,7 @@ _FEW_CHANNELS = 8
 
 def tile_contraction(
     layer: ImageLayer, convolution: Convolution, tiling: TileTiling, element: TileElement, *, is_read_as_is: bool
-) -> TileContraction:
+) -> TileKernel:
     """The contraction of a convolution layer; its filters are packed into tiles.
 
     Args:
@@ -50,7 +50,7 @@ def tile_contraction(
         extent = columns.output
         result, epilogue = result.flattened(extent), epilogue.map_accesses(lambda access: access.flattened(extent))
         rows, columns = _one(1), _one(rows.output * extent)
-    return TileContraction(
+    return TileKernel(
         batches=batches,
         channels=channels,
         input_channels=depth,

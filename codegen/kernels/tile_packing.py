@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sartor.codegen.kernels.matrix_unit import TileElement
-from sartor.codegen.kernels.tile_tiling import TileTiling
+from sartor.codegen.kernels.tile_tilings import TileTiling
 from sartor.codegen.layer import TensorType
 from sartor.codegen.packing import PadTo, Quantise, Reshape, Round, Step, Transpose
 

@@ -6,16 +6,12 @@ a few hundred instructions ahead, and the end of a block is longer. So a part of
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from sartor.codegen.iree_compiler import ir
 from sartor.codegen.kernels.assembler import Assembler
 from sartor.codegen.kernels.index_arithmetic import Index
 from sartor.codegen.kernels.nest import Panel
+from sartor.codegen.kernels.tile_contraction import TileContraction
 from sartor.codegen.kernels.tile_finish import Block, TileFinish
-
-if TYPE_CHECKING:
-    from sartor.codegen.kernels.tile_contraction import TileContraction
 
 _PANEL, _ROW, _COLUMN, _FRESH, _PIXELS = range(5)
 

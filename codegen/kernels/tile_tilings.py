@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from sartor.codegen.kernels.matrix_unit import ROWS, TileElement
 from sartor.codegen.kernels.shares import long_shares, many_shares, many_shares_of_two
-from sartor.codegen.kernels.tile_tiling import TileTiling
+from sartor.codegen.kernels.tiling import Sizes
 from sartor.codegen.machine import Machine
 
 _SUM_TILES = 4
@@ -17,6 +17,29 @@ _COPIED_BYTES = 1 << 19
 
 # These take less than the 10 us for which IREE's workers wait for others.
 _SHORT_PRODUCTS = 5 << 19
+
+
+@dataclass(frozen=True)
+class TileTiling(Sizes):
+    """Sizes of tiles and blocks of tiles.
+
+    Attributes:
+        lines: rows of the result in a block.
+        tiles: tiles along a row in a block.
+        pixels: of a tile.
+        vectors: of channels in a block, and in a panel.
+        depth: numbers in a row of a tile.
+        row_groups: workgroups that share out the blocks of rows.
+        panel_groups: workgroups that share out the panels.
+    """
+
+    lines: int
+    tiles: int
+    pixels: int
+    vectors: int
+    depth: int
+    row_groups: int
+    panel_groups: int
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 from sartor.codegen.iree_compiler import ir
 from sartor.codegen.kernels.assembler import Assembler
@@ -11,15 +11,22 @@ from sartor.codegen.kernels.index_arithmetic import Index
 from sartor.codegen.kernels.matrix_unit import ROW_BYTES, ROWS, TILES, MatrixUnit, TileShape
 from sartor.codegen.kernels.nest import Panel
 from sartor.codegen.kernels.shares import share
+from sartor.codegen.kernels.tile_contraction import TileContraction
 from sartor.codegen.kernels.tile_fetching import FilterFetch
 from sartor.codegen.kernels.tile_finish import Block, TileFinish
 from sartor.codegen.kernels.tile_pending import Pending
 
-if TYPE_CHECKING:
-    from sartor.codegen.kernels.tile_contraction import TileContraction
+
+@dataclass(frozen=True)
+class TileKernel(TileContraction):
+    """The kernel of a contraction on the matrix unit."""
+
+    def write(self, asm: Assembler, memories: Sequence[ir.Value], group: tuple[Index, Index, Index]) -> None:
+        """Emit one workgroup's code."""
+        _Writer(self, asm, memories, group).write()
 
 
-class TileWriter:
+class _Writer:
     """Writes one workgroup: copies what it reads, then blocks of tiles."""
 
     def __init__(

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from sartor.codegen.convolution import Convolution
 from sartor.codegen.kernels.convolution import convolution_operands
-from sartor.codegen.kernels.dot_packing import MOST_PRODUCTS
-from sartor.codegen.kernels.factors import SINGLES, DotElement, Dots
+from sartor.codegen.kernels.factors import MOST_PRODUCTS, SINGLES, DotElement, Dots
 from sartor.codegen.kernels.image_layer import ImageLayer
 from sartor.codegen.kernels.tilings import Shape, register_shapes
 from sartor.codegen.kernels.winograd import Winograd, WinogradTiling

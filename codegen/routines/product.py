@@ -8,7 +8,8 @@ from sartor.codegen.analytic_costs import DirectCost, DotCost
 from sartor.codegen.kernels.dot_choice import refused, worth_trying
 from sartor.codegen.kernels.factors import DotElement
 from sartor.codegen.kernels.kernel_layer import KernelLayer, build_kernel
-from sartor.codegen.kernels.product import ProductLayer
+from sartor.codegen.kernels.product import product_contraction
+from sartor.codegen.kernels.product_layer import ProductLayer
 from sartor.codegen.kernels.tiling import Tiling
 from sartor.codegen.kernels.tilings import Work, tilings
 from sartor.codegen.layer import LayerKind, Task
@@ -84,7 +85,7 @@ class Product:
             refusal = refused(machine, self.storage, self.element, layer.shape.depth) if layer.is_by_weight else None
             if refusal is not None:
                 raise ValueError(refusal.reason)
-            code = layer.contraction(Tiling.of(parameters), self.element)
+            code = product_contraction(layer, Tiling.of(parameters), self.element)
         inputs = schemas_of(task.inputs, draft.inputs, target.device, self.storage)
         (output,) = schemas_of(task.results, draft.outputs, target.device, self.output or self.storage)
         return KernelLayer(task, (draft,), inputs, output, code)

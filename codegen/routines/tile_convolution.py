@@ -12,8 +12,7 @@ from sartor.codegen.kernels.kernel_layer import KernelCode
 from sartor.codegen.kernels.matrix_unit import BFLOAT, TileElement
 from sartor.codegen.kernels.tile_contraction import filled
 from sartor.codegen.kernels.tile_layer import is_merged, joins_uncopied, tile_contraction
-from sartor.codegen.kernels.tile_tiling import TileTiling
-from sartor.codegen.kernels.tile_tilings import TileWork, tile_tilings
+from sartor.codegen.kernels.tile_tilings import TileTiling, TileWork, tile_tilings
 from sartor.codegen.layer import LayerKind, Task, TensorType
 from sartor.codegen.machine import Machine
 from sartor.codegen.routine import Parameters, Rejected

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from sartor.codegen.analytic_costs import TileCost
 from sartor.codegen.kernels.kernel_layer import KernelLayer, build_kernel
 from sartor.codegen.kernels.matrix_unit import BFLOAT, TileElement
-from sartor.codegen.kernels.product import ProductLayer
-from sartor.codegen.kernels.tile_tiling import TileTiling
-from sartor.codegen.kernels.tile_tilings import TileWork, tile_tilings
+from sartor.codegen.kernels.product_layer import ProductLayer
+from sartor.codegen.kernels.tile_product import tile_product
+from sartor.codegen.kernels.tile_tilings import TileTiling, TileWork, tile_tilings
 from sartor.codegen.layer import LayerKind, Task
 from sartor.codegen.machine import kernel_machine
 from sartor.codegen.matmul_form import is_by_weight, product_draft, product_shape
@@ -82,7 +82,7 @@ class TileProduct:
         if isinstance(machine, Rejected) or isinstance(draft, Rejected):
             raise ValueError("not a matrix product for kernels")
         with draft.module.context:
-            code = ProductLayer.of(draft, machine.lanes).tile_contraction(TileTiling.of(parameters), self.element)
+            code = tile_product(ProductLayer.of(draft, machine.lanes), TileTiling.of(parameters), self.element)
         inputs = schemas_of(task.inputs, draft.inputs, target.device, self.storage)
         (output,) = schemas_of(task.results, draft.outputs, target.device, self.output or self.storage)
         return KernelLayer(task, (draft,), inputs, output, code, code.workspace, (self.element.feature,))

@@ -17,9 +17,10 @@ from sartor.front_job import run_front
 from sartor.imported_model import Front
 from sartor.onnx_model.sampling import OTHERS, USUAL, Indices, Style, sample_inputs
 from sartor.runtime.reference import OnnxRuntimeReference
-from sartor.sample_choice import choose_styles, dependent_outputs, says_nothing, unchecked_outputs
+from sartor.sample_choice import choose_styles, dependent_outputs, says_nothing
 from sartor.sample_sets import DRAWN, sample_set
 from sartor.samples import HeldSamples
+from sartor.samples_job import unchecked_outputs
 from sartor.tuning.workers import WorkerPool
 from tests.plugin.onnx_model.builders import FLOAT, INT64, Array, Value, model, node, weights
 

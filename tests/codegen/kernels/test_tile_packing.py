@@ -8,7 +8,7 @@ import pytest
 
 from sartor.codegen.kernels.matrix_unit import BFLOAT
 from sartor.codegen.kernels.tile_packing import pack_filters, pack_matrix, pack_runs
-from sartor.codegen.kernels.tile_tiling import TileTiling
+from sartor.codegen.kernels.tile_tilings import TileTiling
 from sartor.codegen.layer import TensorType
 from sartor.codegen.packing import Packing, Step
 from sartor.runtime.signature import Array

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from sartor.codegen.kernels.matrix_unit import BFLOAT, ROWS, TILES
 from sartor.codegen.kernels.tile_contraction import filled
-from sartor.codegen.kernels.tile_tiling import TileTiling
-from sartor.codegen.kernels.tile_tilings import TileWork, tile_tilings
+from sartor.codegen.kernels.tile_tilings import TileTiling, TileWork, tile_tilings
 from sartor.codegen.machine import Machine
 
 AVX512 = Machine(64, 28, None, None)
