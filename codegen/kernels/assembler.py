@@ -7,7 +7,7 @@ from typing import NamedTuple
 from sartor.codegen.iree_compiler import arith, ir, llvm, memref, vector
 from sartor.codegen.kernels.control_flow import ControlFlow
 from sartor.codegen.kernels.index_arithmetic import Condition, Index
-from sartor.codegen.kernels.rounded_numbers import Known
+from sartor.codegen.kernels.known_values import Known
 
 # Locality of LLVM's prefetch: 3 is the first level, 0 none.
 _SECOND_LEVEL = 2
