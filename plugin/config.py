@@ -12,16 +12,15 @@ from platformdirs import user_cache_path
 
 from sartor.codegen.target import Target
 from sartor.errors import UsageError
+from sartor.runtime.device import physical_cores
 from sartor.runtime.tiles import MATRIX_FEATURES, unusable
 from sartor.tuning.calibration.methods import CalibrationMethod
 from sartor.tuning.cost import Objective
 from sartor.tuning.error_measures import RELATIVE, ErrorMeasure
 from sartor.tuning.pin import Pin
-from sartor.tuning.search import Search
 from sartor.tuning.selection import auto
 from sartor.tuning.selection.limits import Limits, Quantity
 from sartor.tuning.selection.solve import check_solver
-from sartor.tuning.tuner import default_threads
 
 DEFAULT_MAX_ERROR = 1e-3
 LOW_PRECISION_MAX_ERROR = 1e-2
@@ -54,6 +53,13 @@ _NARROWER = {
     Precision.INT8: ("i8",),
     Precision.MIXED: ("bf16", "f16", "i8"),
 }
+
+
+class Search(StrEnum):
+    """How many variants are measured."""
+
+    MODEL = "model"
+    FULL = "full"
 
 
 def default_database() -> Path:
@@ -90,7 +96,7 @@ class CompileConfig:
     """
 
     target: Target = field(default_factory=lambda: Target.create("cpu"))
-    threads: int = field(default_factory=default_threads)
+    threads: int = field(default_factory=physical_cores)
     max_error: float | None = None
     precision: Precision = Precision.F32
     calibration: Path | None = None
@@ -106,7 +112,7 @@ class CompileConfig:
     database: Path = field(default_factory=default_database)
     external_weights: Path | None = None
     dump_directory: Path | None = None
-    jobs: int = field(default_factory=default_threads)
+    jobs: int = field(default_factory=physical_cores)
     search: Search = Search.MODEL
     time_budget: float | None = None
 

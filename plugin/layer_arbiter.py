@@ -20,9 +20,8 @@ from sartor.errors import UnsupportedModelError, UsageError
 from sartor.onnx_model.graph import GraphEditor
 from sartor.onnx_model.prepared import prepared_model
 from sartor.onnx_model.walk import names_read
-from sartor.probe_job import passed
 from sartor.runtime.reference import OnnxRuntimeReference
-from sartor.runtime.signature import Array
+from sartor.runtime.signature import Array, passed
 from sartor.tuning.stored_arrays import StoredArrays
 
 # What fails here is no fault of the variant that is measured. RuntimeError is what C++ raises that has no other name.

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from sartor.config import DEFAULT_MAX_ERROR, CompileConfig
+from sartor.config import DEFAULT_MAX_ERROR, CompileConfig, Search
 from sartor.dialect_passes.annotate import Candidates
 from sartor.imported_model import Front
 from sartor.progress import Progress
@@ -16,7 +16,6 @@ from sartor.tuning.ceilings import peak_operations
 from sartor.tuning.checking import Arbiter
 from sartor.tuning.error_measures import RELATIVE
 from sartor.tuning.measure_job import MeasureSettings
-from sartor.tuning.search import Search
 from sartor.tuning.search_run import Measured, SearchRun
 from sartor.tuning.selection.limits import Quantity
 from sartor.tuning.shortlist import shortlist

@@ -15,7 +15,7 @@ from sartor.onnx_model.rewrites.drop_unused import drop_unused
 from sartor.runtime.output_error import output_error
 from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.runtime.session import Session
-from sartor.runtime.signature import Array
+from sartor.runtime.signature import Array, passed
 from sartor.tuning.net_build_job import NetFiles
 
 _INTEGERS = "biu"
@@ -104,9 +104,3 @@ def tensor_error(value: Array, right: Array, scale: Array | None = None) -> floa
     if right.dtype.kind in _INTEGERS:
         return tensor_error(passed(value, right.dtype, right.shape).astype(np.float64), right.astype(np.float64))
     return output_error(value.reshape(right.shape), right, scale=scale)
-
-
-def passed(array: Array, dtype: np.dtype[np.generic], shape: tuple[int | None, ...]) -> Array:
-    """The elements as the other side calls them: integers of IREE have no sign, and reals may be narrower."""
-    raw = array.dtype.kind in "iu" and dtype.kind in "iu" and array.dtype.itemsize == dtype.itemsize
-    return (array.view(dtype) if raw else array.astype(dtype)).reshape([size or 0 for size in shape])

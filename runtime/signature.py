@@ -142,3 +142,9 @@ def check_array(spec: TensorSpec, dtype: np.dtype[Any], shape: Sequence[int]) ->
 
 def _quoted(names: Sequence[str]) -> str:
     return ", ".join(f"'{name}'" for name in names) or "none"
+
+
+def passed(array: Array, dtype: np.dtype[np.generic], shape: tuple[int | None, ...]) -> Array:
+    """The elements as the other side calls them: integers of IREE have no sign, and reals may be narrower."""
+    raw = array.dtype.kind in "iu" and dtype.kind in "iu" and array.dtype.itemsize == dtype.itemsize
+    return (array.view(dtype) if raw else array.astype(dtype)).reshape([size or 0 for size in shape])

@@ -12,7 +12,6 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 
 from sartor.codegen.traits import DescribedVariant
 from sartor.tuning.cost_model import CostModel, Sample
@@ -24,13 +23,6 @@ Picks = Mapping[str, tuple[str, ...]]
 
 Times = Mapping[str, Mapping[str, float | None]]
 """Seconds of what was measured, by task key and descriptor; None where it failed."""
-
-
-class Search(StrEnum):
-    """How many variants are measured."""
-
-    MODEL = "model"
-    FULL = "full"
 
 
 @dataclass(frozen=True)

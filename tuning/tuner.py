@@ -13,7 +13,6 @@ from sartor.codegen.routine import Variant
 from sartor.codegen.source_digest import source_digest
 from sartor.codegen.target import Target
 from sartor.errors import CompileError
-from sartor.runtime.device import physical_cores
 from sartor.tuning.checking import Arbiter, allowed_error
 from sartor.tuning.compile_job import CompiledUnit, compile_unit
 from sartor.tuning.hardware import host
@@ -333,8 +332,3 @@ def _pairs(unit: Unit) -> list[Unit]:
     """Each other variant beside candidate 0."""
     first, *others = unit.variants
     return [replace(unit, variants=(first, each)) for each in others]
-
-
-def default_threads() -> int:
-    """As many as there are physical cores to run on."""
-    return physical_cores()

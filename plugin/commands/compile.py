@@ -43,13 +43,12 @@ from sartor.commands.options import (
     read_target,
     read_threads,
 )
-from sartor.config import CompileConfig, default_database
+from sartor.config import CompileConfig, Search, default_database
 from sartor.errors import UsageError
 from sartor.pipeline import compile_model, replay_plan
 from sartor.terminal import tuning_progress
 from sartor.tuning.pin import Pin
 from sartor.tuning.plan import Plan
-from sartor.tuning.search import Search
 from sartor.tuning.selection import auto
 
 

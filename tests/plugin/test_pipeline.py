@@ -13,7 +13,7 @@ import pytest
 
 from sartor.artifact import Artifact
 from sartor.codegen.target import Target
-from sartor.config import CompileConfig
+from sartor.config import CompileConfig, Search
 from sartor.errors import InfeasibleError, SartorError, UnsupportedModelError, UsageError
 from sartor.imported_model import Front
 from sartor.pipeline import compile_model, replay_plan
@@ -22,7 +22,6 @@ from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.runtime.session import Session
 from sartor.tuning.pin import Pin
 from sartor.tuning.plan import Plan
-from sartor.tuning.search import Search
 from sartor.tuning.store import Store
 from tests.tiny_models import Builder
 
