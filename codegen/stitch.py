@@ -14,6 +14,7 @@ import numpy as np
 
 from sartor.codegen.adapt import AdaptKind
 from sartor.codegen.dispatches import DispatchCode, module_header
+from sartor.codegen.graph import ENTRY
 from sartor.codegen.iree_compiler import ir, run_passes, write_module
 from sartor.codegen.layer import Layer, NetworkValue, TensorType, ValueRef
 from sartor.codegen.packing import Packing
@@ -21,7 +22,6 @@ from sartor.codegen.routine import Implementation
 from sartor.codegen.schema import RANGE, Schema, physical_types
 from sartor.codegen.target import Target
 
-ENTRY = "main_graph"
 MANIFEST_KEY = "sartor.manifest"
 PARAMETER_SCOPE = "model"
 # Inlined into the entry function, weights are looked up by each inference, and where memory that holds the file cannot

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sartor.building import Build, Builder
-from sartor.codegen.stitch import ENTRY, PARAMETER_SCOPE
+from sartor.codegen.graph import ENTRY
+from sartor.codegen.stitch import PARAMETER_SCOPE
 from sartor.config import Precision
 from sartor.dispatch_job import dispatches_in_worker
 from sartor.error_bound import MOST_ROUNDED, ErrorBound

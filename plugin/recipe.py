@@ -10,14 +10,14 @@ from importlib.metadata import version
 
 from sartor.codegen.descriptor import dtype_in
 from sartor.codegen.digest import digest
-from sartor.codegen.graph import LayerGraph
+from sartor.codegen.graph import ENTRY, LayerGraph
 from sartor.codegen.layer import Layer, ValueRef
 from sartor.codegen.layouts import CHANNELS_LAST
 from sartor.codegen.operation_count import operation_count
 from sartor.codegen.routine import Variant, dtype_of
 from sartor.codegen.routines import LOW_PRECISION
 from sartor.codegen.schema import Schema
-from sartor.codegen.stitch import ENTRY, PARAMETER_SCOPE
+from sartor.codegen.stitch import PARAMETER_SCOPE
 from sartor.config import CompileConfig, Precision
 from sartor.dialect_passes.split_layers import apply_choices
 from sartor.errors import InfeasibleError, UsageError

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from sartor.codegen.graph import ENTRY
 from sartor.codegen.layer import NetworkValue
-from sartor.codegen.stitch import ENTRY
 from sartor.runtime.signature import Signature, TensorSpec
 
 

@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 from sartor.codegen.convert import Converted, convert_images, has_images
+from sartor.codegen.graph import ENTRY
 from sartor.codegen.iree_compiler import ir
 from sartor.codegen.layer import LayerKind, Task
 from sartor.codegen.routine import Implementation, Variant, dtype_of
 from sartor.codegen.routines.stock import Stock
-from sartor.codegen.stitch import ENTRY, _quoted
+from sartor.codegen.stitch import _quoted
 from sartor.codegen.target import Target
 from sartor.config import CompileConfig
 from sartor.imported_model import Front

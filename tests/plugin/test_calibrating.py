@@ -12,8 +12,9 @@ from onnx import ModelProto
 from sartor.calibrating import calibrate
 from sartor.errors import UsageError
 from sartor.observing_job import Observed, observe
-from sartor.onnx_model import load_model, prepare
 from sartor.onnx_model.infer import infer_shapes
+from sartor.onnx_model.load import load_model
+from sartor.onnx_model.prepare import prepare
 from sartor.runtime.signature import Array, TensorSpec
 from sartor.samples import HeldSamples, Samples
 from sartor.tuning.calibration.methods import OBSERVERS, CalibrationMethod

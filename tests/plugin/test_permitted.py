@@ -22,7 +22,7 @@ from sartor.config import CompileConfig, Precision
 from sartor.dialect_passes.annotate import Candidates
 from sartor.front_job import run_front
 from sartor.imported_model import Front
-from sartor.onnx_model import sample_inputs
+from sartor.onnx_model.sampling import sample_inputs
 from sartor.permitted import permits
 from sartor.pipeline import compile_model, replay_plan
 from sartor.progress import silent

@@ -10,8 +10,10 @@ import pytest
 from onnx import ModelProto, TensorProto
 
 from sartor.expecting import Expectation, Expected
-from sartor.onnx_model import load_model, prepare, sample_inputs
 from sartor.onnx_model.disturb import expand_sigmoid
+from sartor.onnx_model.load import load_model
+from sartor.onnx_model.prepare import prepare
+from sartor.onnx_model.sampling import sample_inputs
 from sartor.runtime.output_error import largest_error, relative_error
 from tests.plugin.measured_models import rounded
 from tests.plugin.onnx_model.builders import Array, run

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 from onnx import ModelProto
 
-from sartor.onnx_model import PreparedModel, load_model, prepare
+from sartor.onnx_model.load import load_model
+from sartor.onnx_model.prepare import prepare
+from sartor.onnx_model.prepared import PreparedModel
 from sartor.onnx_model.simplify import simplify
 
 Prepare = Callable[[ModelProto], PreparedModel]

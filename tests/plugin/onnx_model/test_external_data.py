@@ -11,7 +11,7 @@ import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from sartor.errors import SartorError, UnsupportedModelError, UsageError
-from sartor.onnx_model import load_model
+from sartor.onnx_model.load import load_model
 from tests.plugin.onnx_model.builders import FLOAT, model, node
 
 VALUES = np.arange(6, dtype=np.float32)

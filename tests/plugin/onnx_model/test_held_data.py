@@ -12,8 +12,9 @@ import pytest
 from onnx import ModelProto, TensorProto, external_data_helper, numpy_helper
 
 from sartor.errors import UnsupportedModelError
-from sartor.onnx_model import load_model, prepare
 from sartor.onnx_model.held_data import HELD_BYTES, held_array, held_data, holding, is_holding, serialised
+from sartor.onnx_model.load import load_model
+from sartor.onnx_model.prepare import prepare
 from sartor.onnx_model.tensor_data import to_array
 from tests.plugin.onnx_model.builders import Array, model, node
 

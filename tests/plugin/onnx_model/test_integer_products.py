@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from onnx import ModelProto, TensorProto
 
-from sartor.onnx_model import sample_inputs
 from sartor.onnx_model.quantised_values import take_out_quantisation
+from sartor.onnx_model.sampling import sample_inputs
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 from tests.plugin.onnx_model.builders import Array, model, node, relative_error, run
 from tests.plugin.onnx_model.conftest import Prepare

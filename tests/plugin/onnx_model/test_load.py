@@ -11,7 +11,7 @@ import pytest
 from onnx import FunctionProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from sartor.errors import SartorError, UnsupportedModelError, UsageError
-from sartor.onnx_model import load_model
+from sartor.onnx_model.load import load_model
 from tests.plugin.onnx_model.builders import FLOAT, model, node, weights
 from tests.plugin.onnx_model.cases import CASES
 from tests.plugin.onnx_model.conftest import Prepare

@@ -9,8 +9,11 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from sartor.onnx_model import PreparedModel, load_model, prepare, sample_inputs
 from sartor.onnx_model.check_prepared import check_prepared
+from sartor.onnx_model.load import load_model
+from sartor.onnx_model.prepare import prepare
+from sartor.onnx_model.prepared import PreparedModel
+from sartor.onnx_model.sampling import sample_inputs
 from tests.plugin.onnx_model.builders import Array
 
 _FREE: dict[str, dict[str, tuple[int, ...]]] = {

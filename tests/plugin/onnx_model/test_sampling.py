@@ -7,9 +7,8 @@ import pytest
 from onnx import TensorProto
 
 from sartor.errors import UsageError
-from sartor.onnx_model import sample_inputs
 from sartor.onnx_model.disturb import disturbed_feeds
-from sartor.onnx_model.sampling import OTHERS, USUAL
+from sartor.onnx_model.sampling import OTHERS, USUAL, sample_inputs
 from tests.plugin.onnx_model.builders import FLOAT, INT64, model, node, weights
 
 

@@ -7,8 +7,9 @@ import pytest
 from onnx import ModelProto, helper
 
 from sartor.errors import UnsupportedModelError, UsageError
-from sartor.onnx_model import PreparedModel, TensorInfo, prepare
 from sartor.onnx_model.graph import static_shape
+from sartor.onnx_model.prepare import prepare
+from sartor.onnx_model.prepared import PreparedModel, TensorInfo
 from tests.plugin.onnx_model.builders import FLOAT, INT64, model, node
 from tests.plugin.onnx_model.conftest import Prepare
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from onnx import ModelProto
 
-from sartor.onnx_model import prepare
 from sartor.onnx_model import simplify as module
 from sartor.onnx_model.infer import infer_shapes
+from sartor.onnx_model.prepare import prepare
 from sartor.onnx_model.simplify import SimplifyProcess, simplify
 from tests.plugin.onnx_model.builders import FLOAT, model, node, relative_error, run, weights
 

@@ -9,9 +9,9 @@ import pytest
 from onnx import ModelProto, TensorProto, defs
 
 from sartor.errors import UnsupportedModelError
-from sartor.onnx_model import sample_inputs
 from sartor.onnx_model.graph import opset
 from sartor.onnx_model.rewrites.upgrades import UPGRADES
+from sartor.onnx_model.sampling import sample_inputs
 from tests.plugin.onnx_model.builders import FLOAT, Value, model, node, relative_error, run, weights
 from tests.plugin.onnx_model.conftest import Prepare
 
