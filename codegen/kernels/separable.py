@@ -10,7 +10,8 @@ from sartor.codegen.draft import Draft
 from sartor.codegen.kernels.access import Access, ImageStrides
 from sartor.codegen.kernels.band import Banded
 from sartor.codegen.kernels.contraction import Contraction
-from sartor.codegen.kernels.convolution import joins, rowwise_contraction
+from sartor.codegen.kernels.convolution import rowwise_contraction
+from sartor.codegen.kernels.convolution_operands import joins
 from sartor.codegen.kernels.image_layer import ImageLayer
 from sartor.codegen.kernels.kernel_layer import KernelLayer
 from sartor.codegen.kernels.shares import many_shares

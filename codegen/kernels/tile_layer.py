@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sartor.codegen.convolution import Convolution
-from sartor.codegen.kernels.convolution import convolution_operands, joins
+from sartor.codegen.kernels.convolution_operands import convolution_operands, joins
 from sartor.codegen.kernels.image_layer import PLANES_BELOW, ImageLayer
 from sartor.codegen.kernels.matrix_unit import TileElement
 from sartor.codegen.kernels.tile_contraction import filled

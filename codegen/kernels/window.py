@@ -10,7 +10,7 @@ from sartor.codegen.convolution import Window
 from sartor.codegen.iree_compiler import ir, vector
 from sartor.codegen.kernels.access import Access, image_strides, vector_stride
 from sartor.codegen.kernels.assembler import Assembler
-from sartor.codegen.kernels.convolution import unpadded, window_axes
+from sartor.codegen.kernels.convolution_operands import unpadded, window_axes
 from sartor.codegen.kernels.epilogue import check_region, emit_region
 from sartor.codegen.kernels.image_layer import ImageLayer
 from sartor.codegen.kernels.nest import Nest

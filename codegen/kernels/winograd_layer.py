@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sartor.codegen.convolution import Convolution
-from sartor.codegen.kernels.convolution import convolution_operands
+from sartor.codegen.kernels.convolution_operands import convolution_operands
 from sartor.codegen.kernels.factors import MOST_PRODUCTS, SINGLES, DotElement, Dots
 from sartor.codegen.kernels.image_layer import ImageLayer
 from sartor.codegen.kernels.tilings import Shape, register_shapes
