@@ -23,13 +23,13 @@ from benchmarks.peers import Run, sartor_peer
 from benchmarks.selection.results import markdown
 from sartor.config import CompileConfig, Precision
 from sartor.errors import SartorError
-from sartor.onnx_model.load import load_model
-from sartor.onnx_model.sampling import sample_inputs
+from sartor.onnx_model.reading.load import load_model
 from sartor.pipeline import compile_model
+from sartor.reference.random_inputs import sample_inputs
 from sartor.runtime.benchmark import time_interleaved
+from sartor.runtime.driver.signature import Array
 from sartor.runtime.reference import OnnxRuntimeReference
-from sartor.runtime.signature import Array
-from sartor.tuning.error_measures import ErrorMeasure, MeasureKind
+from sartor.tuning.errors.error_measures import ErrorMeasure, MeasureKind
 
 _LOWER = (Precision.BF16, Precision.INT8, Precision.MIXED)
 # Calibration draws from seed 0 on.

@@ -24,12 +24,12 @@ from benchmarks.zoo import NETWORKS, sample_inputs, write
 from sartor.artifact import Artifact
 from sartor.config import CompileConfig
 from sartor.errors import SartorError
-from sartor.onnx_model.load import load_model
+from sartor.onnx_model.reading.load import load_model
 from sartor.pipeline import compile_model
 from sartor.progress import Progress, silent
 from sartor.runtime.benchmark import time_interleaved, time_ratio
 from sartor.runtime.output_error import relative_error
-from sartor.tuning.hardware import host
+from sartor.tuning.records.hardware import host
 
 OURS = "sartor"
 STOCK = "iree -O3"

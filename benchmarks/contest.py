@@ -14,11 +14,11 @@ from pathlib import Path
 from benchmarks.peers import Run, openvino_int8, other_peers, sartor_peer
 from benchmarks.zoo import sample_inputs
 from sartor.errors import SartorError
-from sartor.onnx_model.load import load_model
+from sartor.onnx_model.reading.load import load_model
 from sartor.runtime.benchmark import time_interleaved
+from sartor.runtime.driver.signature import Array
 from sartor.runtime.output_error import relative_error
 from sartor.runtime.reference import OnnxRuntimeReference, OpenVinoReference
-from sartor.runtime.signature import Array
 
 BLOCK = 0.25
 """Seconds for which each competitor runs before it is the next one's turn."""

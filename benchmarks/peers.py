@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sartor.errors import CompileError, UsageError
-from sartor.runtime.device import open_device
+from sartor.runtime.driver.device import open_device
+from sartor.runtime.driver.signature import Array, Signature, TensorSpec
 from sartor.runtime.module import open_module
 from sartor.runtime.reference import OnnxRuntimeReference, OpenVinoReference
 from sartor.runtime.session import Session
-from sartor.runtime.signature import Array, Signature, TensorSpec
 
 Run = Callable[[Mapping[str, Array]], Sequence[Array]]
 

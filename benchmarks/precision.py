@@ -30,7 +30,7 @@ from benchmarks.selection.results import Axes, Line, markdown, plot_lines
 from benchmarks.untuned import compile_untuned
 from benchmarks.zoo import NETWORKS, sample_inputs, write
 from sartor.config import CompileConfig, Precision
-from sartor.onnx_model.load import load_model
+from sartor.onnx_model.reading.load import load_model
 from sartor.pipeline import compile_model
 from sartor.runtime.benchmark import time_interleaved
 from sartor.runtime.output_error import relative_error

@@ -6,12 +6,12 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from sartor.building import Builder
-from sartor.candidates import find_candidates
 from sartor.config import CompileConfig
-from sartor.loading import load_front, open_workers
+from sartor.costing.candidates import find_candidates
+from sartor.frontend.loading import load_front, open_workers
+from sartor.planning.recipe import guessed_recipe
+from sartor.profiling.builder import Builder
 from sartor.progress import silent
-from sartor.recipe import guessed_recipe
 
 
 def compile_untuned(model: Path, output: Path, config: CompileConfig) -> None:

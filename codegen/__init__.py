@@ -1,0 +1,1 @@
+"""From layers to code: analysis, kernels, IREE's lowerings, and linking what was chosen."""

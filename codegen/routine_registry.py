@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 
-from sartor.codegen.descriptor import Descriptor
-from sartor.codegen.routine import Routine, Storing
+from sartor.codegen.ir.variants.descriptor import Descriptor
+from sartor.codegen.ir.variants.routine import Routine, Storing
+from sartor.codegen.ir.variants.traits import LOWERED, DescribedVariant, Traits
 from sartor.codegen.routines import ROUTINES
-from sartor.codegen.traits import LOWERED, DescribedVariant, Traits
 
 
 def described(descriptor: str) -> DescribedVariant:

@@ -6,10 +6,10 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from sartor.codegen.graph import LayerGraph
-from sartor.codegen.layer import Layer, Task, TensorType, ValueRef
-from sartor.codegen.routine import Rejected, Routine, Variant, variants_of
-from sartor.codegen.target import Target
+from sartor.codegen.ir.graph import LayerGraph
+from sartor.codegen.ir.layer import Layer, Task, TensorType, ValueRef
+from sartor.codegen.ir.target import Target
+from sartor.codegen.ir.variants.routine import Rejected, Routine, Variant, variants_of
 from sartor.dialect_passes.form_layers import LAYER_SYMBOL
 
 

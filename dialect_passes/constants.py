@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from sartor.codegen.iree_compiler import ir
-from sartor.codegen.operations import body_of, source, used_values
+from sartor.codegen.mlir.iree_compiler import ir
+from sartor.codegen.mlir.operations import body_of, source, used_values
 
 _IMPURE = ("hal.", "util.return", "util.call")
 

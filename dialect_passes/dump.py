@@ -6,7 +6,7 @@ import io
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sartor.codegen.iree_compiler import ir
+from sartor.codegen.mlir.iree_compiler import ir
 from sartor.errors import UsageError
 
 _SMALL_ELEMENTS = 16

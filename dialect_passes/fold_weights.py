@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from sartor.codegen.iree_compiler import ir
-from sartor.codegen.layer import TensorType
-from sartor.codegen.operations import body_of, defining_op, entry_function, remap, source, used_values
+from sartor.codegen.ir.layer import TensorType
+from sartor.codegen.mlir.iree_compiler import ir
+from sartor.codegen.mlir.operations import body_of, defining_op, entry_function, remap, source, used_values
 from sartor.dialect_passes.constants import constant_ops, dense_array, is_weight, weight_leaves
 
 Evaluate = Callable[[str, Sequence[np.ndarray], Sequence[TensorType]], Sequence[np.ndarray]]

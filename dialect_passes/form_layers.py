@@ -7,10 +7,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from sartor.codegen.graph import LayerGraph
-from sartor.codegen.iree_compiler import ir
-from sartor.codegen.layer import Layer, NetworkValue, Task, TensorType, ValueRef
-from sartor.codegen.operations import (
+from sartor.codegen.ir.graph import LayerGraph
+from sartor.codegen.ir.layer import Layer, NetworkValue, Task, TensorType, ValueRef
+from sartor.codegen.mlir.iree_compiler import ir
+from sartor.codegen.mlir.operations import (
     body_of,
     defining_op,
     entry_function,

@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Collection
 from dataclasses import replace
 
-from sartor.codegen.fusion import fuse
-from sartor.codegen.graph import LayerGraph
-from sartor.codegen.layer import Fusion, Layer, LayerKind, Task, ValueRef
+from sartor.codegen.ir.graph import LayerGraph
+from sartor.codegen.ir.layer import Fusion, Layer, LayerKind, Task, ValueRef
+from sartor.codegen.subgraphs.fusion import fuse
 
 # A depthwise convolution does little with what it reads and writes; the convolution after it reads each pixel once.
 _PAIRS = frozenset({(LayerKind.DEPTHWISE, LayerKind.CONVOLUTION)})

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sartor.codegen.grouped import GROUPED
-from sartor.codegen.iree_compiler import ir
-from sartor.codegen.layer import LayerKind
-from sartor.codegen.operations import (
+from sartor.codegen.ir.layer import LayerKind
+from sartor.codegen.mlir.iree_compiler import ir
+from sartor.codegen.mlir.operations import (
     body_of,
     indexing_maps,
     is_elementwise,
@@ -19,6 +18,7 @@ from sartor.codegen.operations import (
     source,
     used_values,
 )
+from sartor.codegen.subgraphs.grouped import GROUPED
 from sartor.dialect_passes.constants import constant_ops, scalar_ops
 
 _BOUNDARY = ("hal.tensor.import", "hal.tensor.barrier", "hal.tensor.export", "util.return")

@@ -12,16 +12,23 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from sartor.codegen.descriptor import write_descriptor
-from sartor.codegen.graph import Childnet, LayerGraph
-from sartor.codegen.grouped import Sliding, sliding_of
-from sartor.codegen.im2col_children import patches_task, product_task
-from sartor.codegen.layer import Layer, NetworkValue, Task, ValueRef
-from sartor.codegen.machine import Machine, kernel_machine
-from sartor.codegen.operation_count import operation_count
-from sartor.codegen.part_children import dense_filters, groups_of_a_part, join_task, narrow_tail, part_task, parts_task
-from sartor.codegen.routine import dtype_of
-from sartor.codegen.target import Target
+from sartor.codegen.analysis.operation_count import operation_count
+from sartor.codegen.ir.graph import Childnet, LayerGraph
+from sartor.codegen.ir.layer import Layer, NetworkValue, Task, ValueRef
+from sartor.codegen.ir.target import Target
+from sartor.codegen.ir.variants.descriptor import write_descriptor
+from sartor.codegen.ir.variants.routine import dtype_of
+from sartor.codegen.mlir.machine import Machine, kernel_machine
+from sartor.codegen.subgraphs.grouped import Sliding, sliding_of
+from sartor.codegen.subgraphs.im2col_children import patches_task, product_task
+from sartor.codegen.subgraphs.part_children import (
+    dense_filters,
+    groups_of_a_part,
+    join_task,
+    narrow_tail,
+    part_task,
+    parts_task,
+)
 from sartor.dialect_passes.fuse_layers import apply_fusions, find_fusions
 
 CHILDNET = "childnet"

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from sartor.artifact import Artifact
     from sartor.config import CompileConfig
     from sartor.runtime.session import Session
-    from sartor.tuning.cost import Objective
-    from sartor.tuning.selection.limits import Quantity
+    from sartor.tuning.selection.problem.cost import Objective
+    from sartor.tuning.selection.problem.limits import Quantity
 
     __version__: str
 
@@ -31,8 +31,8 @@ os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 _HOME = {
     "Artifact": "sartor.artifact",
     "CompileConfig": "sartor.config",
-    "Objective": "sartor.tuning.cost",
-    "Quantity": "sartor.tuning.selection.limits",
+    "Objective": "sartor.tuning.selection.problem.cost",
+    "Quantity": "sartor.tuning.selection.problem.limits",
     "Session": "sartor.runtime.session",
     "compile": "sartor.api",
 }

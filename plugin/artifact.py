@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sartor.errors import UsageError
-from sartor.tuning.error_measures import RELATIVE, ErrorMeasure
-from sartor.tuning.plan import Plan
-from sartor.tuning.selection.limits import Amounts, Quantity
+from sartor.tuning.errors.error_measures import RELATIVE, ErrorMeasure
+from sartor.tuning.records.plan import Plan
+from sartor.tuning.selection.problem.limits import Amounts, Quantity
 from sartor.workspace import partial_file
 
 

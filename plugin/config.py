@@ -10,16 +10,16 @@ from pathlib import Path
 
 from platformdirs import user_cache_path
 
-from sartor.codegen.target import Target
+from sartor.codegen.ir.target import Target
 from sartor.errors import UsageError
-from sartor.runtime.device import physical_cores
-from sartor.runtime.tiles import MATRIX_FEATURES, unusable
+from sartor.runtime.driver.amx import MATRIX_FEATURES, unusable
+from sartor.runtime.driver.device import physical_cores
 from sartor.tuning.calibration.methods import CalibrationMethod
-from sartor.tuning.cost import Objective
-from sartor.tuning.error_measures import RELATIVE, ErrorMeasure
-from sartor.tuning.pin import Pin
+from sartor.tuning.errors.error_measures import RELATIVE, ErrorMeasure
 from sartor.tuning.selection import auto
-from sartor.tuning.selection.limits import Limits, Quantity
+from sartor.tuning.selection.problem.cost import Objective
+from sartor.tuning.selection.problem.limits import Limits, Quantity
+from sartor.tuning.selection.problem.pin import Pin
 from sartor.tuning.selection.solve import check_solver
 
 DEFAULT_MAX_ERROR = 1e-3

@@ -20,38 +20,38 @@ import logging
 from dataclasses import replace
 from pathlib import Path
 
-from sartor.arbiters import LayerArbiters
 from sartor.artifact import Artifact, check_writable
-from sartor.building import Builder
-from sartor.calibration import calibrate, checked_samples
-from sartor.candidates import find_candidates
 from sartor.config import CompileConfig
+from sartor.costing.candidates import find_candidates
+from sartor.costing.layer_arbiters import LayerArbiters
+from sartor.costing.layer_costs import make_tuner, tune
+from sartor.costing.resource_costs import weigh
 from sartor.dialect_passes.annotate import Candidates
-from sartor.error_bound import ErrorBound
-from sartor.error_budget import assess
 from sartor.errors import InfeasibleError
-from sartor.imported_model import Front
-from sartor.layer_costs import make_tuner, tune
-from sartor.loading import load_front, open_workspace
-from sartor.net_runner import NetRunner
-from sartor.profiling import Profiler
+from sartor.frontend.imported_model import Front
+from sartor.frontend.loading import load_front, open_workspace
+from sartor.frontend.target_check import runs_here
+from sartor.frontend.value_ranges import quantised_by, with_children
+from sartor.planning.error_budget import assess
+from sartor.planning.plan_selector import PlanSelector
+from sartor.planning.recipe import Recipe, guessed_recipe, precision_of, recipe_of_plan, unsplit_recipe
+from sartor.planning.single_type_plans import single_precision_plans
+from sartor.precision.calibration import calibrate, checked_samples
+from sartor.precision.sensitivities import Sensitivities
+from sartor.profiling.builder import Builder
+from sartor.profiling.error_bound import ErrorBound
+from sartor.profiling.network_runner import NetRunner
+from sartor.profiling.profiler import Profiler
+from sartor.profiling.publisher import Publisher, publish_unchecked
+from sartor.profiling.refiner import Refined, Refiner
+from sartor.profiling.time_budget import TimeBudget
 from sartor.progress import Progress, silent
-from sartor.publishing import Publisher, publish_unchecked
-from sartor.ranging import quantised_by, with_children
-from sartor.recipe import Recipe, guessed_recipe, precision_of, recipe_of_plan, unsplit_recipe
-from sartor.refining import Refined, Refiner
-from sartor.selecting import PlanSelector
-from sartor.sensitivities import Sensitivities
-from sartor.single_precision import single_precision_plans
-from sartor.target_check import runs_here
-from sartor.time_budget import TimeBudget
-from sartor.tuning.measurement import Status
-from sartor.tuning.plan import Plan
-from sartor.tuning.selection.infeasible import LimitError
-from sartor.tuning.store import Store
-from sartor.tuning.tables import Tables
-from sartor.tuning.workers import WorkerPool
-from sartor.weighing import weigh
+from sartor.tuning.cost_tables.tables import Tables
+from sartor.tuning.records.measurement import Status
+from sartor.tuning.records.plan import Plan
+from sartor.tuning.selection.programming.infeasible import LimitError
+from sartor.tuning.store.store import Store
+from sartor.tuning.workers.pool import WorkerPool
 
 _LOG = logging.getLogger(__name__)
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 
 from sartor.errors import DeviceError
-from sartor.runtime.device import device_settings, tool_device
-from sartor.runtime.iree_runtime import benchmark_rows
+from sartor.runtime.driver.device import device_settings, tool_device
+from sartor.runtime.driver.iree_runtime import benchmark_rows
+from sartor.runtime.driver.signature import Array
 from sartor.runtime.module import wants_huge_pages
-from sartor.runtime.signature import Array
 from sartor.workspace import workspace
 
 _UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}

@@ -15,8 +15,8 @@ from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationE
 from pydantic.dataclasses import dataclass
 
 from sartor.errors import UsageError
+from sartor.runtime.driver.signature import Signature, TensorSpec, parse_declaration
 from sartor.runtime.module import Module, open_module
-from sartor.runtime.signature import Signature, TensorSpec, parse_declaration
 
 MANIFEST_KEY = "sartor.manifest"
 MANIFEST_FORMAT = 1

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from sartor.runtime.device import fresh_cpu
+from sartor.runtime.driver.device import fresh_cpu
+from sartor.runtime.driver.signature import Array, Signature
 from sartor.runtime.session import Session
-from sartor.runtime.signature import Array, Signature
 
 
 @dataclass(frozen=True)

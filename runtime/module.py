@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from sartor.errors import UsageError
-from sartor.runtime.iree_runtime import parse_module
+from sartor.runtime.driver.iree_runtime import parse_module
 
 _ZIP_START = b"PK\x03\x04"
 _HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sartor.runtime.signature import Array
+from sartor.runtime.driver.signature import Array
 
 FloatArray = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 BoolArray = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable, Generator
 
 from sartor.errors import DeviceError
-from sartor.runtime.device_array import DeviceArray
-from sartor.runtime.signature import Array
+from sartor.runtime.driver.device_array import DeviceArray
+from sartor.runtime.driver.signature import Array
 
 
 class PendingRun:

@@ -11,7 +11,7 @@ import onnxruntime
 from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 
 from sartor.errors import UnsupportedModelError, UsageError
-from sartor.runtime.signature import Array
+from sartor.runtime.driver.signature import Array
 
 # ONNX Runtime's exceptions have no common base of their own.
 _ORT_ERRORS = (

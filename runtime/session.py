@@ -13,14 +13,14 @@ from types import TracebackType
 import numpy as np
 
 from sartor.errors import DeviceError, UsageError
-from sartor.runtime.device import open_device
-from sartor.runtime.device_array import DeviceArray, from_view, upload
-from sartor.runtime.iree_runtime import Fences, NativeDevice, Program
+from sartor.runtime.driver.amx import unusable
+from sartor.runtime.driver.device import open_device
+from sartor.runtime.driver.device_array import DeviceArray, from_view, upload
+from sartor.runtime.driver.iree_runtime import Fences, NativeDevice, Program
+from sartor.runtime.driver.signature import Array, Signature, TensorSpec, check_array, check_names
 from sartor.runtime.manifest import ASYNC_SUFFIX, Manifest, find_manifest, read_signature
 from sartor.runtime.module import Module, open_module
 from sartor.runtime.pending import PendingRun
-from sartor.runtime.signature import Array, Signature, TensorSpec, check_array, check_names
-from sartor.runtime.tiles import unusable
 
 Feeds = Mapping[str, Array | DeviceArray]
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import onnx
 import pytest
 
-from sartor.front_job import run_front
-from sartor.imported_model import Front
-from sartor.tuning.worker_calls import Refusal
+from sartor.frontend.import_job import run_front
+from sartor.frontend.imported_model import Front
+from sartor.tuning.workers.calls import Refusal
 from tests.tiny_models import MODELS
 
 FrontOf = Callable[[str], Front]

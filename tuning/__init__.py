@@ -1,0 +1,1 @@
+"""From measurements to the best plan: measuring, cost tables, search and selection."""

@@ -20,11 +20,11 @@ from benchmarks.selection.extract import NotTunedError, extract
 from benchmarks.selection.network_tables import load_all, save
 from benchmarks.selection.results import markdown, write_csv
 from benchmarks.zoo import NETWORKS, write
+from sartor.cli.output.terminal import tuning_progress
 from sartor.config import CompileConfig
 from sartor.errors import SartorError
-from sartor.loading import open_workers
-from sartor.terminal import tuning_progress
-from sartor.tuning.store import Store
+from sartor.frontend.loading import open_workers
+from sartor.tuning.store.store import Store
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help=__doc__, pretty_exceptions_enable=False)
 

@@ -11,26 +11,26 @@ from statistics import median
 
 from benchmarks.selection.network_tables import NetworkTables, TaskTimes, TimedVariant
 from benchmarks.zoo import write
-from sartor.candidates import find_candidates
-from sartor.codegen.adapt import AdaptKind
-from sartor.codegen.graph import LayerGraph
-from sartor.codegen.schema import Schema
-from sartor.codegen.target import Target
+from sartor.codegen.ir.graph import LayerGraph
+from sartor.codegen.ir.schema import Schema
+from sartor.codegen.ir.target import Target
+from sartor.codegen.linking.adapts import AdaptKind
 from sartor.config import CompileConfig
+from sartor.costing.candidates import find_candidates
+from sartor.costing.layer_costs import make_tuner
 from sartor.errors import UsageError
-from sartor.layer_costs import make_tuner
-from sartor.loading import load_front
+from sartor.frontend.loading import load_front
 from sartor.progress import silent
-from sartor.tuning.hardware import host
-from sartor.tuning.measurement import Status, runtime_key
-from sartor.tuning.selection.problem import Edge, Problem
-from sartor.tuning.selection_problem import selection_problem
-from sartor.tuning.shortlist import shortlist
-from sartor.tuning.store import Store
-from sartor.tuning.tables import Tables, tuned_units
-from sartor.tuning.tuner import Tuner
-from sartor.tuning.unit import adapt_unit
-from sartor.tuning.workers import WorkerPool
+from sartor.tuning.cost_tables.problem_builder import selection_problem
+from sartor.tuning.cost_tables.tables import Tables, tuned_units
+from sartor.tuning.measuring.benchmark_case import adapt_unit
+from sartor.tuning.measuring.tuner import Tuner
+from sartor.tuning.records.hardware import host
+from sartor.tuning.records.measurement import Status, runtime_key
+from sartor.tuning.search.shortlist import shortlist
+from sartor.tuning.selection.problem.problem import Edge, Problem
+from sartor.tuning.store.store import Store
+from sartor.tuning.workers.pool import WorkerPool
 
 
 class NotTunedError(UsageError):

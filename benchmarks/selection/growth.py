@@ -10,9 +10,11 @@ from time import process_time
 
 from benchmarks.selection.results import Axes, Line, plot_lines
 from benchmarks.selection.synthetic import CELLS, Shape, synthetic
-from sartor.tuning.selection import auto, greedy, ilp, pbqp
-from sartor.tuning.selection.problem import Problem
-from sartor.tuning.selection.selection import Selection
+from sartor.tuning.selection import auto
+from sartor.tuning.selection.heuristics import greedy, pbqp
+from sartor.tuning.selection.problem.problem import Problem
+from sartor.tuning.selection.problem.selection import Selection
+from sartor.tuning.selection.programming import ilp
 
 _LAYERS = (10, 30, 100, 300, 1000, 3000, 10_000)
 _CANDIDATES = (2, 4, 9, 16, 25, 36, 49, 64)

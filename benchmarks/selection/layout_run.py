@@ -14,28 +14,28 @@ from pathlib import Path
 
 from benchmarks.peers import Run, sartor_peer
 from benchmarks.selection.layouts import BLOCKED, CHANNELS_LAST, CONVOLUTIONS
-from sartor.building import Builder
-from sartor.candidates import find_candidates
-from sartor.codegen.fusion import task_of
-from sartor.codegen.graph import LayerGraph
-from sartor.codegen.layer import Layer, LayerKind, Task, TensorType, ValueRef
-from sartor.codegen.routine import Variant, variants_of
-from sartor.codegen.routines.stock import Stock
+from sartor.codegen.ir.graph import LayerGraph
+from sartor.codegen.ir.layer import Layer, LayerKind, Task, TensorType, ValueRef
+from sartor.codegen.ir.variants.routine import Variant, variants_of
+from sartor.codegen.routines.iree.stock import Stock
+from sartor.codegen.subgraphs.fusion import task_of
 from sartor.config import CompileConfig
-from sartor.imported_model import Front
-from sartor.layer_costs import make_tuner, tune
-from sartor.loading import load_front, open_workers
+from sartor.costing.candidates import find_candidates
+from sartor.costing.layer_costs import make_tuner, tune
+from sartor.frontend.imported_model import Front
+from sartor.frontend.loading import load_front, open_workers
+from sartor.planning.plan_selector import PlanSelector
+from sartor.planning.recipe import Recipe
+from sartor.profiling.builder import Builder
 from sartor.progress import Progress, silent
-from sartor.recipe import Recipe
 from sartor.runtime.benchmark import time_interleaved
 from sartor.runtime.output_error import relative_error
 from sartor.runtime.reference import OnnxRuntimeReference
-from sartor.selecting import PlanSelector
-from sartor.tuning.measurement import Measurement, MeasurementKey, Status
-from sartor.tuning.selection.limits import UNLIMITED
-from sartor.tuning.store import Store
-from sartor.tuning.tables import Tables
-from sartor.tuning.tuner import Tuner
+from sartor.tuning.cost_tables.tables import Tables
+from sartor.tuning.measuring.tuner import Tuner
+from sartor.tuning.records.measurement import Measurement, MeasurementKey, Status
+from sartor.tuning.selection.problem.limits import UNLIMITED
+from sartor.tuning.store.store import Store
 
 _SEAM = "held in ONNX's layout: "
 BASELINE = "baseline"

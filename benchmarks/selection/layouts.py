@@ -17,11 +17,11 @@ from pathlib import Path
 
 from benchmarks.selection.network_tables import NetworkTables, TaskTimes
 from benchmarks.selection.results import Axes, plot_bars
-from sartor.codegen.layer import LayerKind
+from sartor.codegen.ir.layer import LayerKind
 from sartor.errors import InfeasibleError
 from sartor.tuning.selection import auto
-from sartor.tuning.selection.problem import Choice, Edge, Node, Problem
-from sartor.tuning.selection.selection import Assignment, evaluate
+from sartor.tuning.selection.problem.problem import Choice, Edge, Node, Problem
+from sartor.tuning.selection.problem.selection import Assignment, evaluate
 
 BLOCKED = "nchw16c"
 CHANNELS_LAST = "nhwc"

@@ -10,9 +10,10 @@ from time import process_time
 
 from benchmarks.selection.network_tables import NetworkTables
 from benchmarks.selection.results import Axes, Line, plot_lines
-from sartor.tuning.selection import auto, qlearning, random_search
-from sartor.tuning.selection.episodes import EPISODES, Search
-from sartor.tuning.selection.problem import Problem
+from sartor.tuning.selection import auto
+from sartor.tuning.selection.heuristics import qlearning, random_search
+from sartor.tuning.selection.heuristics.episodes import EPISODES, Search
+from sartor.tuning.selection.problem.problem import Problem
 
 NETWORKS = ("mobilenet_v1", "squeezenet", "resnet50", "googlenet")
 _SEEDS = 5

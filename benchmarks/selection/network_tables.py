@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sartor.codegen.layer import LayerKind, Task, TensorType
-from sartor.codegen.schema import Schema
+from sartor.codegen.ir.layer import LayerKind, Task, TensorType
+from sartor.codegen.ir.schema import Schema
 from sartor.errors import UsageError
-from sartor.tuning.cost import Cost
-from sartor.tuning.selection.problem import Choice, Edge, Node, Problem
+from sartor.tuning.selection.problem.cost import Cost
+from sartor.tuning.selection.problem.problem import Choice, Edge, Node, Problem
 
 
 @dataclass(frozen=True)

@@ -23,9 +23,9 @@ from statistics import fmean
 from benchmarks.selection.network_tables import NetworkTables, TaskTimes
 from benchmarks.selection.results import Axes, Line, plot_lines
 from benchmarks.selection.tuner_search import replay_search
+from sartor.codegen.analysis.task_facts import task_facts
 from sartor.codegen.routine_registry import described
-from sartor.codegen.task_facts import task_facts
-from sartor.tuning.cost_model import CostModel, Sample
+from sartor.tuning.search.cost_model import CostModel, Sample
 
 RANDOM = "random"
 MODEL = "model"

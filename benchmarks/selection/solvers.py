@@ -13,9 +13,12 @@ from time import process_time
 
 from benchmarks.selection.network_tables import NetworkTables
 from benchmarks.selection.results import Axes, plot_bars
-from sartor.tuning.selection import auto, dprs, greedy, ilp, pbqp
-from sartor.tuning.selection.problem import Problem
-from sartor.tuning.selection.selection import Assignment, Selector, evaluate
+from sartor.tuning.selection import auto
+from sartor.tuning.selection.elimination import dprs
+from sartor.tuning.selection.heuristics import greedy, pbqp
+from sartor.tuning.selection.problem.problem import Problem
+from sartor.tuning.selection.problem.selection import Assignment, Selector, evaluate
+from sartor.tuning.selection.programming import ilp
 
 SOLVERS: dict[str, Selector] = {each.NAME: each.select for each in (greedy, pbqp, dprs, ilp, auto)}
 ALONE = "fastest alone"

@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from sartor.codegen.schema import Schema
-from sartor.tuning.cost import Cost
-from sartor.tuning.selection.problem import Choice, Edge, Node, Problem
+from sartor.codegen.ir.schema import Schema
+from sartor.tuning.selection.problem.cost import Cost
+from sartor.tuning.selection.problem.problem import Choice, Edge, Node, Problem
 
 
 @dataclass(frozen=True)

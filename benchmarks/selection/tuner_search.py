@@ -1,14 +1,14 @@
-"""The tuner's own search (``sartor.tuning.search``), replayed from a table that holds the times of all candidates."""
+"""The tuner's own search (``tuning/search/search.py``), replayed from a table that holds all candidates' times."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
 from benchmarks.selection.network_tables import TaskTimes
+from sartor.codegen.analysis.task_facts import task_facts
 from sartor.codegen.routine_registry import described
-from sartor.codegen.task_facts import task_facts
-from sartor.tuning.cost_model import Sample
-from sartor.tuning.search import Picks, Searched, VariantSearch
+from sartor.tuning.search.cost_model import Sample
+from sartor.tuning.search.search import Picks, Searched, VariantSearch
 
 
 def replay_search(

@@ -4,31 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from sartor.codegen.kernels.factors import BFLOAT_DOTS, INTEGER_DOTS
-from sartor.codegen.kernels.matrix_unit import INTEGER
-from sartor.codegen.routine import Routine
-from sartor.codegen.routines.blocked import Blocked
-from sartor.codegen.routines.channels_last import ChannelsLast
-from sartor.codegen.routines.data_tiled import DataTiled
-from sartor.codegen.routines.direct import Direct
-from sartor.codegen.routines.fused_winograd import FusedWinograd
-from sartor.codegen.routines.im2col import Im2col
-from sartor.codegen.routines.im2col_matmul import Im2colMatmul
-from sartor.codegen.routines.join import Join
-from sartor.codegen.routines.product import Product
-from sartor.codegen.routines.rowwise import Rowwise
-from sartor.codegen.routines.separable import FusedSeparable
-from sartor.codegen.routines.stock import Stock
-from sartor.codegen.routines.stored import Stored
-from sartor.codegen.routines.tile_convolution import TileConvolution
-from sartor.codegen.routines.tile_product import TileProduct
-from sartor.codegen.routines.tiled import TiledConvolution
-from sartor.codegen.routines.tiled_depthwise import TiledDepthwise
-from sartor.codegen.routines.tiled_matmul import TiledMatmul
-from sartor.codegen.routines.transposed import Transposed
-from sartor.codegen.routines.whole_numbers import WholeFactor, WholeResult
-from sartor.codegen.routines.window import SlidingWindow
-from sartor.codegen.routines.winograd import Winograd
+from sartor.codegen.ir.variants.routine import Routine
+from sartor.codegen.kernels.isa.amx import INTEGER
+from sartor.codegen.kernels.isa.multipliers import BFLOAT_DOTS, INTEGER_DOTS
+from sartor.codegen.routines.amx.tile_convolution import TileConvolution
+from sartor.codegen.routines.amx.tile_product import TileProduct
+from sartor.codegen.routines.iree.channels_last import ChannelsLast
+from sartor.codegen.routines.iree.data_tiled import DataTiled
+from sartor.codegen.routines.iree.im2col import Im2col
+from sartor.codegen.routines.iree.im2col_matmul import Im2colMatmul
+from sartor.codegen.routines.iree.stock import Stock
+from sartor.codegen.routines.iree.stored import Stored
+from sartor.codegen.routines.iree.transposed import Transposed
+from sartor.codegen.routines.iree_tiled.blocked import Blocked
+from sartor.codegen.routines.iree_tiled.tiled import TiledConvolution
+from sartor.codegen.routines.iree_tiled.tiled_depthwise import TiledDepthwise
+from sartor.codegen.routines.iree_tiled.tiled_matmul import TiledMatmul
+from sartor.codegen.routines.iree_tiled.winograd import Winograd
+from sartor.codegen.routines.vector.direct import Direct
+from sartor.codegen.routines.vector.fused_winograd import FusedWinograd
+from sartor.codegen.routines.vector.integers import WholeFactor, WholeResult
+from sartor.codegen.routines.vector.join import Join
+from sartor.codegen.routines.vector.product import Product
+from sartor.codegen.routines.vector.rowwise import Rowwise
+from sartor.codegen.routines.vector.separable import FusedSeparable
+from sartor.codegen.routines.vector.window import SlidingWindow
 
 ROUTINES: tuple[Routine, ...] = (
     Stock(),

@@ -1,1 +1,1 @@
-"""The ONNX front end: from a file to a checked, self-contained model that the importer takes."""
+"""From an ONNX file to a checked, self-contained model that the importer takes."""

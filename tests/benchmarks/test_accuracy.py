@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from benchmarks.accuracy import errors
+from sartor.runtime.driver.signature import Array
 from sartor.runtime.reference import OnnxRuntimeReference
-from sartor.runtime.signature import Array
 
 
 def test_errors_are_those_of_the_worst_sample_and_the_share_of_other_answers() -> None:

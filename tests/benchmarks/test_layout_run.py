@@ -9,16 +9,16 @@ import pytest
 
 from benchmarks.selection import layout_run
 from benchmarks.selection.layouts import CONVOLUTIONS
-from sartor.codegen.graph import LayerGraph
-from sartor.codegen.layer import ValueRef
-from sartor.codegen.routines.channels_last import ChannelsLast
-from sartor.codegen.routines.stock import Stock
-from sartor.codegen.target import Target
+from sartor.codegen.ir.graph import LayerGraph
+from sartor.codegen.ir.layer import ValueRef
+from sartor.codegen.ir.target import Target
+from sartor.codegen.routines.iree.channels_last import ChannelsLast
+from sartor.codegen.routines.iree.stock import Stock
 from sartor.config import CompileConfig
 from sartor.dialect_passes.annotate import annotate
-from sartor.imported_model import Front
-from sartor.tuning.measurement import Measurement, MeasurementKey, Status
-from sartor.tuning.tables import Tables
+from sartor.frontend.imported_model import Front
+from sartor.tuning.cost_tables.tables import Tables
+from sartor.tuning.records.measurement import Measurement, MeasurementKey, Status
 
 FrontOf = Callable[[str], Front]
 TARGET = Target.create("cpu")

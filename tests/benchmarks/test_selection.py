@@ -16,13 +16,14 @@ from benchmarks.selection.extract import estimated_adapts
 from benchmarks.selection.network_tables import NetworkTables, TaskTimes, TimedVariant, load, load_all, save
 from benchmarks.selection.results import Axes, Line
 from benchmarks.selection.synthetic import CELLS, Shape, synthetic
-from sartor.codegen.adapt import AdaptKind
-from sartor.codegen.layer import LayerKind, Task, TensorType
-from sartor.codegen.schema import Schema
+from sartor.codegen.ir.layer import LayerKind, Task, TensorType
+from sartor.codegen.ir.schema import Schema
+from sartor.codegen.linking.adapts import AdaptKind
 from sartor.errors import UsageError
-from sartor.tuning.cost import Cost
-from sartor.tuning.selection import exhaustive, ilp
-from sartor.tuning.selection.problem import Choice, Edge, Node, Problem
+from sartor.tuning.selection.heuristics import exhaustive
+from sartor.tuning.selection.problem.cost import Cost
+from sartor.tuning.selection.problem.problem import Choice, Edge, Node, Problem
+from sartor.tuning.selection.programming import ilp
 
 NCHW, NHWC, BLOCKED = (Schema("cpu", "f32", layout) for layout in ("nchw", "nhwc", "nchw16c"))
 IMAGE = TensorType((1, 16, 8, 8), "f32")

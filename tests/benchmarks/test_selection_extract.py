@@ -9,15 +9,15 @@ import pytest
 
 from benchmarks.selection.extract import NotTunedError, extract
 from benchmarks.zoo import write
-from sartor.candidates import find_candidates
 from sartor.config import CompileConfig
-from sartor.layer_costs import make_tuner
-from sartor.loading import load_front
+from sartor.costing.candidates import find_candidates
+from sartor.costing.layer_costs import make_tuner
+from sartor.frontend.loading import load_front
 from sartor.progress import silent
-from sartor.tuning.measurement import Measurement, Status
-from sartor.tuning.store import Store
-from sartor.tuning.tables import tuned_units
-from sartor.tuning.workers import WorkerPool
+from sartor.tuning.cost_tables.tables import tuned_units
+from sartor.tuning.records.measurement import Measurement, Status
+from sartor.tuning.store.store import Store
+from sartor.tuning.workers.pool import WorkerPool
 
 
 @pytest.fixture(scope="module")

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from sartor import profiling
 from sartor.codegen.routines import ROUTINES
 from sartor.codegen.source_digest import digest_of_sources, import_closure, locate, source_digest
-from sartor.tuning import tuner
+from sartor.profiling import profiler
+from sartor.tuning.measuring import tuner
 
 Locate = Callable[[str], Path | None]
 EMITTING = tuner._JOBS
-NETS = profiling._JOBS
+NETS = profiler._JOBS
 
 
 def change_a_constant(path: Path) -> None:
@@ -74,7 +74,10 @@ def test_a_constant_in_any_module_changes_the_key(roots: tuple[str, ...], locate
 
 @pytest.mark.parametrize(
     "module",
-    ["packing", "stitch", "overwriting", "winograd", "winograd_tiles", "adapt", "dispatches", "kernels.winograd_code"],
+    [
+        *("ir.packing", "ir.winograd", "analysis.winograd_tiles", "mlir.dispatches", "kernels.winograd.emitter"),
+        *("linking.stitching", "linking.overwriting", "linking.adapts"),
+    ],
 )
 def test_what_networks_are_made_by_takes_part(module: str) -> None:
     assert f"sartor.codegen.{module}" in import_closure(NETS, locate) | import_closure(
@@ -84,15 +87,16 @@ def test_what_networks_are_made_by_takes_part(module: str) -> None:
 
 def test_how_networks_are_run_and_judged_takes_part() -> None:
     found = import_closure(NETS, locate)
-    assert {"sartor.runtime.session", "sartor.runtime.reference", "sartor.tuning.error_measures"} <= found.keys()
-    assert {"sartor.tuning.checking", "sartor.tuning.unit_data"} <= import_closure(EMITTING, locate).keys()
+    assert {"sartor.runtime.session", "sartor.runtime.reference", "sartor.tuning.errors.error_measures"} <= found.keys()
+    measuring = {"sartor.tuning.measuring.checking", "sartor.tuning.measuring.case_data"}
+    assert measuring <= import_closure(EMITTING, locate).keys()
 
 
 def test_each_routine_has_its_own_source_and_not_that_of_others() -> None:
     closures = {name: import_closure((name,), locate) for name in {type(each).__module__ for each in ROUTINES}}
     for name, found in closures.items():
         assert "sartor.codegen.routines" not in found, f"{name} imports the list of all routines"
-        assert "sartor.codegen.packing" in found
+        assert "sartor.codegen.ir.packing" in found
     digests = {source_digest(name) for name in closures}
     assert len(digests) == len(closures)
 

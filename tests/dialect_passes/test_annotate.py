@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from sartor.codegen.ir.target import Target
 from sartor.codegen.routines import routines_for
-from sartor.codegen.target import Target
 from sartor.dialect_passes.annotate import annotate, annotated_module
-from sartor.imported_model import Front
+from sartor.frontend.imported_model import Front
 
 
 def test_rejections_and_candidates_can_be_read(front_of: Callable[[str], Front]) -> None:

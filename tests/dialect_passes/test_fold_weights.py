@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 from onnx import ModelProto, TensorProto
 
-from sartor.codegen.iree_compiler import ir, run_passes
-from sartor.codegen.layer import TensorType
+from sartor.codegen.ir.layer import TensorType
+from sartor.codegen.mlir.iree_compiler import ir, run_passes
 from sartor.dialect_passes.fold_weights import fold_weights
-from sartor.front_job import evaluate
-from sartor.onnx_import import import_model
+from sartor.frontend.import_job import evaluate
+from sartor.frontend.onnx_import import import_model
 from tests.tiny_models import Builder, residual
 
 

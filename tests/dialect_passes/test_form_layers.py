@@ -9,15 +9,15 @@ import networkx as nx
 import onnx
 import pytest
 
-from sartor.codegen.graph import LayerGraph
-from sartor.codegen.iree_compiler import ir
-from sartor.codegen.layer import LayerKind, TensorType
-from sartor.codegen.operations import body_of, entry_function
+from sartor.codegen.ir.graph import LayerGraph
+from sartor.codegen.ir.layer import LayerKind, TensorType
+from sartor.codegen.mlir.iree_compiler import ir
+from sartor.codegen.mlir.operations import body_of, entry_function
 from sartor.dialect_passes.constants import constant_ops
 from sartor.dialect_passes.form_layers import split_shared_pads
 from sartor.dialect_passes.partition import partition
-from sartor.front_job import run_front
-from sartor.imported_model import Front
+from sartor.frontend.import_job import run_front
+from sartor.frontend.imported_model import Front
 from tests.hash_seeds import printed_under_hash_seeds
 from tests.tiny_models import MODELS, Builder
 
@@ -144,7 +144,7 @@ def test_one_value_used_twice_is_one_input(front_of: FrontOf) -> None:
 _PRINT = """
 import hashlib, sys
 from pathlib import Path
-from sartor.front_job import run_front
+from sartor.frontend.import_job import run_front
 for path in sys.argv[1:]:
     front = run_front(Path(path), {}, None)
     for layer in front.graph.layers:

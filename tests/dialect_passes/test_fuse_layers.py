@@ -10,11 +10,11 @@ import onnx
 import pytest
 from onnx import ModelProto
 
-from sartor.codegen.graph import LayerGraph
-from sartor.codegen.layer import ValueRef
+from sartor.codegen.ir.graph import LayerGraph
+from sartor.codegen.ir.layer import ValueRef
 from sartor.dialect_passes.fuse_layers import apply_fusions, find_fusions
-from sartor.front_job import run_front
-from sartor.imported_model import Front
+from sartor.frontend.import_job import run_front
+from sartor.frontend.imported_model import Front
 from tests.tiny_models import Builder, Value
 
 FrontOf = Callable[[str], Front]

@@ -11,14 +11,14 @@ import onnx
 import pytest
 from onnx import ModelProto
 
-from sartor.codegen.graph import LayerGraph
-from sartor.codegen.layer import LayerKind, ValueRef
-from sartor.codegen.machine import machine_of
-from sartor.codegen.part_children import dense_filters
-from sartor.codegen.target import Target
+from sartor.codegen.ir.graph import LayerGraph
+from sartor.codegen.ir.layer import LayerKind, ValueRef
+from sartor.codegen.ir.target import Target
+from sartor.codegen.mlir.machine import machine_of
+from sartor.codegen.subgraphs.part_children import dense_filters
 from sartor.dialect_passes.split_layers import apply_choices, find_childnets
-from sartor.front_job import run_front
-from sartor.imported_model import Front
+from sartor.frontend.import_job import run_front
+from sartor.frontend.imported_model import Front
 from tests import grouped_models as models
 
 CPU, VULKAN = Target.create("cpu"), Target.create("vulkan")

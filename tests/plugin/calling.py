@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-import sartor.cli
+import sartor.cli.main
 
 PROGRAMS = {"sartor": "main", "compile-to-vmfb": "compile_main"}
 
 
 def program(name: str, *arguments: object) -> list[str]:
-    return [sys.executable, "-c", f"from sartor.cli import {PROGRAMS[name]} as m; m()", *map(str, arguments)]
+    return [sys.executable, "-c", f"from sartor.cli.main import {PROGRAMS[name]} as m; m()", *map(str, arguments)]
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ def call(name: str, *arguments: object, folder: Path | None = None) -> Result:
         patch.setattr(sys, "argv", [name, *map(str, arguments)])
         patch.chdir(folder or Path.cwd())
         with pytest.raises(SystemExit) as ended:
-            getattr(sartor.cli, PROGRAMS[name])()
+            getattr(sartor.cli.main, PROGRAMS[name])()
     return Result(int(ended.value.code or 0), out.getvalue(), err.getvalue())
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, numpy_helper
 
-from sartor.onnx_model.infer import infer_shapes
+from sartor.onnx_model.graphs.infer import infer_shapes
 from tests.plugin.onnx_model.builders import FLOAT, Array, ints, model, node, run, weights
 
 ANCHORS, CLASSES = 256, 20

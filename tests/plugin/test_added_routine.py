@@ -13,8 +13,8 @@ from pathlib import Path
 import onnx
 import pytest
 
-from sartor.tuning.measurement import Status
-from sartor.tuning.store import Store
+from sartor.tuning.records.measurement import Status
+from sartor.tuning.store.store import Store
 from tests.copied_package import copied_package
 from tests.plugin.onnx_model.builders import FLOAT, model, node
 
@@ -25,15 +25,15 @@ ANCHOR = "    # For fused tasks.\n"
 SEARCH = f"""
 import json, sys
 from pathlib import Path
-from sartor.codegen.routine import Variant, variants_of
+from sartor.codegen.ir.variants.routine import Variant, variants_of
 from sartor.codegen.routine_registry import described, families
 from sartor.codegen.routines import routines_for
-from sartor.codegen.target import Target
-from sartor.codegen.task_facts import task_facts
-from sartor.front_job import run_front
-from sartor.tuning.features import analytic_seconds, features
-from sartor.tuning.search import Searched, VariantSearch
-from sartor.tuning.task_bounds import ideal_seconds
+from sartor.codegen.ir.target import Target
+from sartor.codegen.analysis.task_facts import task_facts
+from sartor.frontend.import_job import run_front
+from sartor.tuning.search.features import analytic_seconds, features
+from sartor.tuning.search.search import Searched, VariantSearch
+from sartor.codegen.analysis.task_bounds import ideal_seconds
 
 (layer,) = run_front(Path(sys.argv[1]), {{}}, None).graph.layers
 facts, target = task_facts(layer.task), Target.create("cpu")
@@ -83,11 +83,11 @@ def added(tmp_path_factory: pytest.TempPathFactory) -> Added:
     folder = tmp_path_factory.mktemp("added")
     tree = copied_package(folder)
     routines = tree / "codegen" / "routines"
-    (routines / "small_blocks.py").write_text(example(), encoding="utf-8")
+    (routines / "iree" / "small_blocks.py").write_text(example(), encoding="utf-8")
     listed = (routines / "__init__.py").read_text(encoding="utf-8")
     assert listed.count(ANCHOR) == 1
     listed = listed.replace(ANCHOR, f"    SmallBlocks(),\n{ANCHOR}")
-    imported = "from sartor.codegen.routines.small_blocks import SmallBlocks\n\nROUTINES:"
+    imported = "from sartor.codegen.routines.iree.small_blocks import SmallBlocks\n\nROUTINES:"
     (routines / "__init__.py").write_text(listed.replace("\nROUTINES:", imported), encoding="utf-8")
     pooling = node("MaxPool", ["x"], ["y"], name="pool", kernel_shape=[3, 3], strides=[2, 2])
     onnx.save(model([pooling], [("x", (1, 16, 15, 15), FLOAT)], ["y"]), folder / "pool.onnx")
@@ -95,7 +95,7 @@ def added(tmp_path_factory: pytest.TempPathFactory) -> Added:
 
 
 def test_it_is_offered(added: Added) -> None:
-    script = "from sartor.cli import main; main()"
+    script = "from sartor.cli.main import main; main()"
     (layer,) = json.loads(added.run(script, "routines", added.model, "--json"))["layers"]
     assert DESCRIPTOR in layer["candidates"]
     listed = json.loads(added.run(script, "routines", "--json"))["routines"]
@@ -103,7 +103,7 @@ def test_it_is_offered(added: Added) -> None:
 
 
 def test_it_is_compiled_and_measured(added: Added, tmp_path: Path) -> None:
-    script = "from sartor.cli import compile_main; compile_main()"
+    script = "from sartor.cli.main import compile_main; compile_main()"
     added.run(script, added.model, "--threads", 1, "--tuning-db", tmp_path / "tuning.db", "-o", tmp_path / "pool.vmfb")
     with Store.open(tmp_path / "tuning.db") as store:
         found = [each for each in store.measurements() if each.key.variant == DESCRIPTOR]

@@ -12,14 +12,14 @@ import pytest
 from sartor.artifact import Artifact
 from sartor.config import CompileConfig, Precision
 from sartor.errors import UsageError
-from sartor.front_job import run_front
-from sartor.imported_model import Front
+from sartor.frontend.import_job import run_front
+from sartor.frontend.imported_model import Front
 from sartor.pipeline import compile_model, replay_plan
 from sartor.runtime.output_error import relative_error
 from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.runtime.session import Session
-from sartor.tuning.pin import Pin
-from sartor.tuning.plan import Plan
+from sartor.tuning.records.plan import Plan
+from sartor.tuning.selection.problem.pin import Pin
 from tests import grouped_models as models
 from tests.plugin.calling import call, parsed
 

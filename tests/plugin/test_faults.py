@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from sartor.tuning.measurement import MeasurementKey, Status
-from sartor.tuning.store import Store
+from sartor.tuning.records.measurement import MeasurementKey, Status
+from sartor.tuning.store.store import Store
 from tests.plugin.calling import program
 
 ModelFile = Callable[[str], Path]

@@ -12,13 +12,13 @@ import pytest
 from sartor.artifact import Artifact
 from sartor.config import CompileConfig
 from sartor.errors import InfeasibleError, UsageError
-from sartor.imported_model import Front
+from sartor.frontend.imported_model import Front
 from sartor.pipeline import compile_model, replay_plan
 from sartor.runtime.output_error import relative_error
 from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.runtime.session import Session
-from sartor.tuning.pin import Pin
-from sartor.tuning.plan import Plan
+from sartor.tuning.records.plan import Plan
+from sartor.tuning.selection.problem.pin import Pin
 from tests.plugin.calling import call, parsed
 
 FrontOf = Callable[[str], Front]

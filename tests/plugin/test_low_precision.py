@@ -13,21 +13,21 @@ import numpy as np
 import onnx
 import pytest
 
-from sartor.candidates import find_candidates
-from sartor.codegen.packing import Quantise, Round
+from sartor.codegen.ir.packing import Quantise, Round
 from sartor.config import CompileConfig, Precision
+from sartor.costing.candidates import find_candidates
 from sartor.errors import UsageError
-from sartor.front_job import run_front
-from sartor.imported_model import Front
+from sartor.frontend.import_job import run_front
+from sartor.frontend.imported_model import Front
 from sartor.pipeline import compile_model, replay_plan
 from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.runtime.session import Session
 from sartor.tuning.calibration.methods import CalibrationMethod
-from sartor.tuning.error_measures import ErrorMeasure, MeasureKind
-from sartor.tuning.pin import Pin
-from sartor.tuning.plan import Plan
-from sartor.tuning.selection.infeasible import LimitError
-from sartor.tuning.selection.limits import Quantity
+from sartor.tuning.errors.error_measures import ErrorMeasure, MeasureKind
+from sartor.tuning.records.plan import Plan
+from sartor.tuning.selection.problem.limits import Quantity
+from sartor.tuning.selection.problem.pin import Pin
+from sartor.tuning.selection.programming.infeasible import LimitError
 from tests.digits import Digits, digits_model, trained
 from tests.plugin.calling import assert_refused, call, parsed
 

@@ -12,17 +12,17 @@ import onnx
 import pytest
 
 from sartor.artifact import Artifact
-from sartor.codegen.target import Target
+from sartor.codegen.ir.target import Target
 from sartor.config import CompileConfig, Search
 from sartor.errors import InfeasibleError, SartorError, UnsupportedModelError, UsageError
-from sartor.imported_model import Front
+from sartor.frontend.imported_model import Front
 from sartor.pipeline import compile_model, replay_plan
 from sartor.runtime.output_error import relative_error
 from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.runtime.session import Session
-from sartor.tuning.pin import Pin
-from sartor.tuning.plan import Plan
-from sartor.tuning.store import Store
+from sartor.tuning.records.plan import Plan
+from sartor.tuning.selection.problem.pin import Pin
+from sartor.tuning.store.store import Store
 from tests.tiny_models import Builder
 
 FrontOf = Callable[[str], Front]

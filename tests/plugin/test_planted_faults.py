@@ -25,7 +25,7 @@ from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.runtime.session import Session
 from tests.copied_package import copied_package
 
-_COMPILE = "from sartor.cli import compile_main; compile_main()"
+_COMPILE = "from sartor.cli.main import compile_main; compile_main()"
 # Every kind of code takes part: Winograd's and other kernels, conversions between layouts, and stock lowering.
 _PINS = (
     "conv1=cpu:f32/conv2d.fused_winograd{*height=4,*unroll=1,*",
@@ -55,36 +55,36 @@ UNNOTICED = Fault(
     "codegen/source_digest.py", "    return digest_of_sources(modules, locate)\n", '    return "always the same"\n'
 )
 PACKING = Fault(
-    "codegen/packing.py",
+    "codegen/ir/packing.py",
     "        return array.transpose(self.order)\n",
     "        return array.transpose(self.order) * array.dtype.type(1.5)\n",
 )
 FAULTS = (
     PACKING,
-    Fault("codegen/winograd.py", "both = np.kron(rows, columns)", "both = 1.01 * np.kron(rows, columns)"),
+    Fault("codegen/ir/winograd.py", "both = np.kron(rows, columns)", "both = 1.01 * np.kron(rows, columns)"),
     Fault(
-        "codegen/stitch.py",
+        "codegen/linking/stitching.py",
         "packing.apply(self._stitching.weights[name])",
         "packing.apply(np.flip(self._stitching.weights[name], 0))",
     ),
     Fault(
-        "codegen/adapt.py",
+        "codegen/linking/adapts.py",
         "for axis in chosen.order\n",
         "for axis in (chosen.order if layout == 'nchw' else [{2: 3, 3: 2}.get(each, each) for each in chosen.order])\n",
     ),
-    Fault("codegen/kernels/window.py", "vector.fma(pixel, tap, total)", "vector.fma(pixel, pixel, total)"),
+    Fault("codegen/kernels/windows/window.py", "vector.fma(pixel, tap, total)", "vector.fma(pixel, pixel, total)"),
     Fault(
-        "codegen/kernels/microkernel.py",
+        "codegen/kernels/isa/microkernel.py",
         "asm.add(left.start, asm.mul(index, factors.group), step * factors.group)",
         "asm.add(left.start, step * factors.group)",
     ),
     Fault(
-        "codegen/kernels/winograd_transform.py",
+        "codegen/kernels/winograd/transforms.py",
         "columns.append(transform(asm, self._rows, pixels))",
         "columns.append(transform(asm, self._rows, pixels[::-1]))",
     ),
     Fault(
-        "codegen/kernels/epilogue.py",
+        "codegen/kernels/loops/epilogue.py",
         "ir.Operation.create(op.name, results=kinds",
         'ir.Operation.create(op.name.replace("addf", "subf"), results=kinds',
     ),
@@ -93,9 +93,9 @@ FAULTS = (
         "return weights[_parameter(op)].view(_type(value).numpy_dtype)",
         "return -weights[_parameter(op)].view(_type(value).numpy_dtype)",
     ),
-    Fault("plugin/onnx_model/rewrites/fold_batch_norm.py", "beta - scale * mean", "beta + scale * mean"),
+    Fault("plugin/onnx_model/rewrites/structure/fold_batch_norm.py", "beta - scale * mean", "beta + scale * mean"),
     Fault(
-        "tuning/net_build_job.py",
+        "tuning/networks/build_job.py",
         "        weights=weights,\n",
         "        weights={name: 2 * each for name, each in weights.items()},\n",
     ),

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from onnx import ModelProto, TensorProto
 
-from sartor.expecting import Expectation, Expected
-from sartor.onnx_model.disturb import expand_sigmoid
+from sartor.reference.disturbed_model import expand_sigmoid
+from sartor.reference.expected_outputs import Expectation, Expected
 from sartor.runtime.output_error import largest_error
-from sartor.tuning.error_measures import ErrorMeasure
+from sartor.tuning.errors.error_measures import ErrorMeasure
 from tests.plugin.measured_models import BOXES, CLASSES, MODELS, inexact, quantised, rounded
 from tests.plugin.onnx_model.builders import Array, run, weights
 

@@ -13,21 +13,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sartor.candidates import find_candidates
-from sartor.codegen.routine import Storing, Variant
+from sartor.codegen.ir.variants.routine import Storing, Variant
 from sartor.codegen.routines import LOW_PRECISION
 from sartor.config import CompileConfig, Precision
+from sartor.costing.candidates import find_candidates
 from sartor.dialect_passes.annotate import Candidates
 from sartor.errors import UsageError
-from sartor.imported_model import Front
+from sartor.frontend.imported_model import Front
 from sartor.pipeline import replay_plan
-from sartor.runtime import tiles
+from sartor.runtime.driver import amx
+from sartor.runtime.driver.amx import unusable
 from sartor.runtime.manifest import read_manifest
 from sartor.runtime.output_error import relative_error
 from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.runtime.session import Session
-from sartor.runtime.tiles import unusable
-from sartor.tuning.plan import Plan
+from sartor.tuning.records.plan import Plan
 from tests.plugin.calling import Result, assert_refused, call, parsed
 
 ModelFile = Callable[[str], Path]
@@ -249,7 +249,7 @@ class TestTiles:
     @pytest.fixture
     def refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Linux says no."""
-        monkeypatch.setattr(tiles, "tiles_granted", lambda: False)
+        monkeypatch.setattr(amx, "tiles_granted", lambda: False)
 
 
 def _variants(found: Candidates) -> list[Variant]:

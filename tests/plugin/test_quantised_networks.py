@@ -10,22 +10,22 @@ import onnx
 import pytest
 from onnx import ModelProto, helper
 
-from sartor.building import Builder
-from sartor.calibration import checked_samples
-from sartor.candidates import find_candidates
 from sartor.config import CompileConfig, Precision
-from sartor.error_bound import ErrorBound
-from sartor.front_job import run_front
-from sartor.imported_model import Front
-from sartor.near_ties import tie_spread
-from sartor.onnx_model.quantised_values import take_out_quantisation
+from sartor.costing.candidates import find_candidates
+from sartor.frontend.import_job import run_front
+from sartor.frontend.imported_model import Front
+from sartor.onnx_model.quantisation.quantised_values import take_out_quantisation
+from sartor.planning.recipe import Recipe, guessed_recipe
+from sartor.precision.calibration import checked_samples
+from sartor.profiling.builder import Builder
+from sartor.profiling.error_bound import ErrorBound
 from sartor.progress import silent
-from sartor.recipe import Recipe, guessed_recipe
+from sartor.reference.tie_spread import tie_spread
 from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.runtime.session import Session
-from sartor.sample_sets import sample_set
-from sartor.tuning.pin import Pin
-from sartor.tuning.workers import WorkerPool
+from sartor.samples.sample_sets import sample_set
+from sartor.tuning.selection.problem.pin import Pin
+from sartor.tuning.workers.pool import WorkerPool
 from tests.plugin.onnx_model.builders import FLOAT, Array, model, node, run
 from tests.plugin.onnx_model.conftest import Prepare, prepare_quickly  # noqa: F401 a fixture
 from tests.plugin.quantised_networks import CONVOLUTIONS, POOLINGS, Form, dynamic, forms, image, quantised

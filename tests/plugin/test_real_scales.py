@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from onnx import ModelProto, TensorProto
 
-from sartor.expecting import Expectation, Expected
-from sartor.onnx_model.disturb import expand_sigmoid
-from sartor.onnx_model.load import load_model
-from sartor.onnx_model.prepare import prepare
-from sartor.onnx_model.sampling import sample_inputs
+from sartor.onnx_model.preparing.prepare import prepare
+from sartor.onnx_model.reading.load import load_model
+from sartor.reference.disturbed_model import expand_sigmoid
+from sartor.reference.expected_outputs import Expectation, Expected
+from sartor.reference.random_inputs import sample_inputs
 from sartor.runtime.output_error import largest_error, relative_error
 from tests.plugin.measured_models import rounded
 from tests.plugin.onnx_model.builders import Array, run

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from sartor.codegen.layer import Task
-from sartor.codegen.routine import Implementation, Parameters, Rejected
-from sartor.codegen.routines.stock import Stock
-from sartor.codegen.target import Target
+from sartor.codegen.ir.layer import Task
+from sartor.codegen.ir.target import Target
+from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected
+from sartor.codegen.routines.iree.stock import Stock
 from sartor.config import CompileConfig
 from sartor.pipeline import compile_model
-from sartor.tuning.measurement import Status
-from sartor.tuning.pin import Pin
-from sartor.tuning.store import Store
+from sartor.tuning.records.measurement import Status
+from sartor.tuning.selection.problem.pin import Pin
+from sartor.tuning.store.store import Store
 
 _BUILD = Stock.build
 

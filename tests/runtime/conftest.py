@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from sartor.errors import DeviceError
-from sartor.runtime.device import open_device
+from sartor.runtime.driver.device import open_device
+from sartor.runtime.driver.signature import Array, TensorSpec
 from sartor.runtime.manifest import MANIFEST_KEY, Manifest
-from sartor.runtime.signature import Array, TensorSpec
 
 DATA = Path(__file__).parent / "data"
 FLAGS = {

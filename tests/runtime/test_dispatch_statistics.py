@@ -11,8 +11,8 @@ from sartor.errors import DeviceError
 from sartor.runtime import dispatch_statistics as dispatch_statistics_module
 from sartor.runtime import module
 from sartor.runtime.dispatch_statistics import dispatch_statistics
-from sartor.runtime.iree_runtime import benchmark_rows
-from sartor.runtime.signature import Array
+from sartor.runtime.driver.iree_runtime import benchmark_rows
+from sartor.runtime.driver.signature import Array
 
 
 @pytest.mark.parametrize("threads", [1, 2])

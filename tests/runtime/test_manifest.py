@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from sartor.errors import UsageError
+from sartor.runtime.driver.signature import Signature, TensorSpec, parse_declaration
 from sartor.runtime.manifest import MANIFEST_FORMAT, Manifest, find_manifest, read_manifest, read_signature
 from sartor.runtime.module import open_module
-from sartor.runtime.signature import Signature, TensorSpec, parse_declaration
 
 Make = Callable[..., Manifest]
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from sartor.codegen.target import Target
+from sartor.codegen.ir.target import Target
 from sartor.config import CompileConfig
-from sartor.imported_model import Front
-from sartor.recipe import unsplit_recipe
+from sartor.frontend.imported_model import Front
+from sartor.planning.recipe import unsplit_recipe
+from sartor.runtime.driver.signature import Signature, TensorSpec
 from sartor.runtime.memory import allocated_bytes
-from sartor.runtime.signature import Signature, TensorSpec
-from sartor.tuning.net_build_job import NetFiles, WholeNet, build_net
+from sartor.tuning.networks.build_job import NetFiles, WholeNet, build_net
 
 FrontOf = Callable[[str], Front]
 

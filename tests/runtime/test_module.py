@@ -11,10 +11,10 @@ import pytest
 
 from sartor.errors import UsageError
 from sartor.runtime import module as module_file
-from sartor.runtime.iree_runtime import parse_module
+from sartor.runtime.driver.iree_runtime import parse_module
+from sartor.runtime.driver.signature import Array
 from sartor.runtime.module import has_huge_pages, open_module
 from sartor.runtime.session import Session
-from sartor.runtime.signature import Array
 
 needs_huge_pages = pytest.mark.skipif(not has_huge_pages(), reason="this system has no huge pages")
 

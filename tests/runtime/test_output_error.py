@@ -8,6 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from sartor.runtime.driver.signature import Array
 from sartor.runtime.output_error import (
     FULL,
     NARROW,
@@ -18,7 +19,6 @@ from sartor.runtime.output_error import (
     relative_error,
     scales_of,
 )
-from sartor.runtime.signature import Array
 
 RANDOM = np.random.default_rng(0)
 NAN, INF = math.nan, math.inf

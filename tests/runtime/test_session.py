@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from sartor.errors import DeviceError, UsageError
-from sartor.runtime.device import open_device
+from sartor.runtime.driver.device import open_device
+from sartor.runtime.driver.signature import Array, Signature, TensorSpec
 from sartor.runtime.manifest import Manifest
 from sartor.runtime.session import NodeArg, Session
-from sartor.runtime.signature import Array, Signature, TensorSpec
 
 Feeds = dict[str, Array]
 

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from sartor.runtime.signature import Array
+from sartor.runtime.driver.signature import Array
 
 BINS = 2048
 _LEAST_WIDTH = float(np.finfo(np.float64).tiny)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from sartor.runtime.signature import Array
+from sartor.runtime.driver.signature import Array
 from sartor.tuning.calibration.histogram import finite_values
 
 

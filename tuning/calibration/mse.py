@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sartor.runtime.signature import Array
+from sartor.runtime.driver.signature import Array
 from sartor.tuning.calibration.histogram import FloatArray, StreamingHistogram
 
 _LEVELS = 255

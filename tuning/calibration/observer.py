@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from sartor.runtime.signature import Array
+from sartor.runtime.driver.signature import Array
 
 
 class Observer(Protocol):

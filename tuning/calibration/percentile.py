@@ -6,7 +6,7 @@ Discovering Low-Precision Networks Close to Full-Precision Networks for Efficien
 
 from __future__ import annotations
 
-from sartor.runtime.signature import Array
+from sartor.runtime.driver.signature import Array
 from sartor.tuning.calibration.histogram import StreamingHistogram
 
 DEFAULT_PERCENTILE = 99.99

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sartor.runtime.signature import Array
+from sartor.runtime.driver.signature import Array
 
 _LIMITS: Mapping[str, tuple[int, int]] = {"int8": (-128, 127), "uint8": (0, 255)}
 # The middle of a type, which stands for zero in its symmetric form.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from sartor.codegen.layer import ValueRef
+from sartor.codegen.ir.layer import ValueRef
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 
 

@@ -21,13 +21,15 @@ from functools import partial
 from time import perf_counter
 
 from sartor.errors import InfeasibleError
-from sartor.tuning.selection import dprs, ilp, pbqp
-from sartor.tuning.selection.dominance import restrict, undominated
-from sartor.tuning.selection.indexed import index_problem
-from sartor.tuning.selection.limits import UNLIMITED, Limits, measures, within
-from sartor.tuning.selection.order import elimination_order
-from sartor.tuning.selection.problem import Problem
-from sartor.tuning.selection.selection import Selection
+from sartor.tuning.selection.elimination import dprs
+from sartor.tuning.selection.elimination.order import elimination_order
+from sartor.tuning.selection.heuristics import pbqp
+from sartor.tuning.selection.problem.dominance import restrict, undominated
+from sartor.tuning.selection.problem.indexed import index_problem
+from sartor.tuning.selection.problem.limits import UNLIMITED, Limits, measures, within
+from sartor.tuning.selection.problem.problem import Problem
+from sartor.tuning.selection.problem.selection import Selection
+from sartor.tuning.selection.programming import ilp
 
 NAME = "auto"
 SECONDS = 60.0

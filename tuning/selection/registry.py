@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from sartor.tuning.selection import auto, dprs, exhaustive, greedy, ilp, pbqp, qlearning, random_search
-from sartor.tuning.selection.selection import Selector
+from sartor.tuning.selection import auto
+from sartor.tuning.selection.elimination import dprs
+from sartor.tuning.selection.heuristics import exhaustive, greedy, pbqp, qlearning, random_search
+from sartor.tuning.selection.problem.selection import Selector
+from sartor.tuning.selection.programming import ilp
 
 SELECTORS: dict[str, Selector] = {
     auto.NAME: auto.select,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from sartor.errors import UsageError
-from sartor.tuning.cost import Objective
-from sartor.tuning.selection import auto, dprs, ilp, least_memory
-from sartor.tuning.selection.limits import UNLIMITED, Limits
-from sartor.tuning.selection.problem import Problem
+from sartor.tuning.selection import auto
+from sartor.tuning.selection.elimination import dprs
+from sartor.tuning.selection.problem.cost import Objective
+from sartor.tuning.selection.problem.limits import UNLIMITED, Limits
+from sartor.tuning.selection.problem.problem import Problem
+from sartor.tuning.selection.problem.selection import Selection
+from sartor.tuning.selection.programming import ilp, least_memory
 from sartor.tuning.selection.registry import SELECTORS
-from sartor.tuning.selection.selection import Selection
 
 _WITHIN_LIMITS = (auto.NAME, ilp.NAME)
 

@@ -7,22 +7,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sartor.codegen.bench_module import EXPORT_PREFIX, compile_bench
-from sartor.codegen.dispatches import lower
-from sartor.codegen.iree_compiler import arith, ir, vector
-from sartor.codegen.kernels.assembler import Assembler
-from sartor.codegen.kernels.executable import Kernel, Write
-from sartor.codegen.kernels.index_arithmetic import Index
-from sartor.codegen.layer import TensorType
-from sartor.codegen.routine import Implementation
-from sartor.codegen.schema import Schema
-from sartor.codegen.stitch import Piece
-from sartor.codegen.target import Target
-from sartor.runtime.device import open_device
-from sartor.runtime.device_array import from_view, upload
-from sartor.runtime.iree_runtime import Program
+from sartor.codegen.ir.layer import TensorType
+from sartor.codegen.ir.schema import Schema
+from sartor.codegen.ir.target import Target
+from sartor.codegen.ir.variants.routine import Implementation
+from sartor.codegen.kernels.emit.assembler import Assembler
+from sartor.codegen.kernels.emit.executable import Kernel, Write
+from sartor.codegen.kernels.emit.index_arithmetic import Index
+from sartor.codegen.linking.bench_module import EXPORT_PREFIX, compile_bench
+from sartor.codegen.linking.stitching import Piece
+from sartor.codegen.mlir.dispatches import lower
+from sartor.codegen.mlir.iree_compiler import arith, ir, vector
+from sartor.runtime.driver.device import open_device
+from sartor.runtime.driver.device_array import from_view, upload
+from sartor.runtime.driver.iree_runtime import Program
+from sartor.runtime.driver.signature import Array, TensorSpec
 from sartor.runtime.module import open_module
-from sartor.runtime.signature import Array, TensorSpec
 
 HOST = Target.create("cpu")
 LANES = 4

@@ -7,14 +7,14 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from sartor.codegen.kernels.kernel_layer import KernelRoutine
-from sartor.codegen.layer import Task
-from sartor.codegen.routine import Parameters
-from sartor.codegen.routines.direct import Direct
-from sartor.codegen.routines.fused_winograd import FusedWinograd
-from sartor.codegen.routines.product import Product
-from sartor.codegen.routines.window import SlidingWindow
-from sartor.codegen.target import Target
+from sartor.codegen.ir.layer import Task
+from sartor.codegen.ir.target import Target
+from sartor.codegen.ir.variants.routine import Parameters
+from sartor.codegen.kernels.layers.kernel_layer import KernelRoutine
+from sartor.codegen.routines.vector.direct import Direct
+from sartor.codegen.routines.vector.fused_winograd import FusedWinograd
+from sartor.codegen.routines.vector.product import Product
+from sartor.codegen.routines.vector.window import SlidingWindow
 from tests.codegen.kernels.tracing import traces
 from tests.codegen.routines.harness import layers
 from tests.codegen.routines.kernel_cases import EXTREME, extreme_winograd

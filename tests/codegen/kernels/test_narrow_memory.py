@@ -8,13 +8,13 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from sartor.codegen.iree_compiler import ir
-from sartor.codegen.kernels.assembler import Assembler
-from sartor.codegen.kernels.index_arithmetic import Index
-from sartor.codegen.kernels.staging import interleaved
-from sartor.codegen.target import Target
-from sartor.runtime.signature import Array
-from sartor.tuning.hardware import host
+from sartor.codegen.ir.target import Target
+from sartor.codegen.kernels.emit.assembler import Assembler
+from sartor.codegen.kernels.emit.index_arithmetic import Index
+from sartor.codegen.kernels.loops.staging import interleaved
+from sartor.codegen.mlir.iree_compiler import ir
+from sartor.runtime.driver.signature import Array
+from sartor.tuning.records.hardware import host
 from tests.codegen.kernels.small_kernels import HOST, SmallKernel, floats, run_kernels
 
 Memories = Sequence[ir.Value]

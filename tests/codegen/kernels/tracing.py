@@ -9,15 +9,15 @@ from typing import cast
 import numpy as np
 import pytest
 
-from sartor.codegen.iree_compiler import ir, shared_context
-from sartor.codegen.kernels import tile_writer
-from sartor.codegen.kernels.assembler import Assembler
-from sartor.codegen.kernels.control_flow import Body
-from sartor.codegen.kernels.index_arithmetic import Condition, Index
-from sartor.codegen.kernels.kernel_layer import KernelLayer
-from sartor.codegen.kernels.matrix_unit import ROW_BYTES, ROWS, TILES, TileElement, TileShape
-from sartor.codegen.layer import TensorType
-from sartor.runtime.signature import Array
+from sartor.codegen.ir.layer import TensorType
+from sartor.codegen.kernels.amx import emitter
+from sartor.codegen.kernels.emit.assembler import Assembler
+from sartor.codegen.kernels.emit.control_flow import Body
+from sartor.codegen.kernels.emit.index_arithmetic import Condition, Index
+from sartor.codegen.kernels.isa.amx import ROW_BYTES, ROWS, TILES, TileElement, TileShape
+from sartor.codegen.kernels.layers.kernel_layer import KernelLayer
+from sartor.codegen.mlir.iree_compiler import ir, shared_context
+from sartor.runtime.driver.signature import Array
 
 Group = tuple[int, int, int]
 
@@ -193,7 +193,7 @@ def traces(layer: KernelLayer) -> Iterator[tuple[Group, Trace]]:
             shared_context() as context,
             ir.Location.unknown(context),
         ):
-            patch.setattr(tile_writer, "MatrixUnit", _TracedUnit)
+            patch.setattr(emitter, "MatrixUnit", _TracedUnit)
             module = ir.Module.parse("func.func @kernel() { return }")
             block = module.body.operations[0].regions[0].blocks[0]
             with ir.InsertionPoint(block.operations[0]):

@@ -9,20 +9,20 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from sartor.codegen.bench_module import EXPORT_PREFIX, compile_bench, physical_signature
-from sartor.codegen.dispatches import lower
-from sartor.codegen.layer import Fusion, Layer, Task, TensorType
-from sartor.codegen.layouts import layout_packing
-from sartor.codegen.routine import Implementation
-from sartor.codegen.stitch import Piece
-from sartor.codegen.target import Target
-from sartor.front_job import run_front
-from sartor.imported_model import Front
-from sartor.runtime.device import open_device
-from sartor.runtime.device_array import from_view, upload
-from sartor.runtime.iree_runtime import Program
+from sartor.codegen.ir.layer import Fusion, Layer, Task, TensorType
+from sartor.codegen.ir.layouts import layout_packing
+from sartor.codegen.ir.target import Target
+from sartor.codegen.ir.variants.routine import Implementation
+from sartor.codegen.linking.bench_module import EXPORT_PREFIX, compile_bench, physical_signature
+from sartor.codegen.linking.stitching import Piece
+from sartor.codegen.mlir.dispatches import lower
+from sartor.frontend.import_job import run_front
+from sartor.frontend.imported_model import Front
+from sartor.runtime.driver.device import open_device
+from sartor.runtime.driver.device_array import from_view, upload
+from sartor.runtime.driver.iree_runtime import Program
+from sartor.runtime.driver.signature import Array, TensorSpec
 from sartor.runtime.module import open_module
-from sartor.runtime.signature import Array, TensorSpec
 from tests.codegen.routines.layer_cases import MAKERS, Maker
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from onnx import ModelProto
 
-from sartor.codegen.routine import Parameters
+from sartor.codegen.ir.variants.routine import Parameters
 from tests.codegen.routines.layer_cases import Cases, Follower, Shape
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 from onnx import ModelProto
 
-from sartor.codegen.routine import Parameters
+from sartor.codegen.ir.variants.routine import Parameters
 from tests.codegen.routines.kernel_cases import kernel_cases
 from tests.codegen.routines.layer_cases import Cases, Follower
 

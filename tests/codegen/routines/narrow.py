@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from sartor.codegen.bench_module import EXPORT_PREFIX
-from sartor.codegen.layer import TensorType
-from sartor.codegen.layouts import layout_packing
-from sartor.codegen.schema import Schema
-from sartor.runtime.device_array import from_view, upload
-from sartor.runtime.iree_runtime import Program
-from sartor.runtime.signature import Array, TensorSpec
+from sartor.codegen.ir.layer import TensorType
+from sartor.codegen.ir.layouts import layout_packing
+from sartor.codegen.ir.schema import Schema
+from sartor.codegen.linking.bench_module import EXPORT_PREFIX
+from sartor.runtime.driver.device_array import from_view, upload
+from sartor.runtime.driver.iree_runtime import Program
+from sartor.runtime.driver.signature import Array, TensorSpec
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 from tests.codegen.routines.harness import Subject
 

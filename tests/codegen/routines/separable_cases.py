@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from onnx import ModelProto
 
-from sartor.codegen.routine import Parameters
+from sartor.codegen.ir.variants.routine import Parameters
 from tests.codegen.routines.layer_cases import Shape, in_half
 from tests.tiny_models import Builder
 

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from sartor.codegen.layer import Layer, Task
-from sartor.codegen.routine import Implementation, Rejected, Variant, variants_of
+from sartor.codegen.ir.layer import Layer, Task
+from sartor.codegen.ir.target import Target
+from sartor.codegen.ir.variants.routine import Implementation, Rejected, Variant, variants_of
 from sartor.codegen.routines import FUSED_ROUTINES, LOW_PRECISION, ROUTINES, routines_for
-from sartor.codegen.routines.fused_winograd import FusedWinograd
-from sartor.codegen.routines.im2col_matmul import Im2colMatmul
-from sartor.codegen.routines.winograd import Winograd
-from sartor.codegen.target import Target
+from sartor.codegen.routines.iree.im2col_matmul import Im2colMatmul
+from sartor.codegen.routines.iree_tiled.winograd import Winograd
+from sartor.codegen.routines.vector.fused_winograd import FusedWinograd
 from sartor.errors import DeviceError
-from sartor.runtime.device import open_device
-from sartor.runtime.iree_runtime import Program
-from sartor.runtime.signature import Array
+from sartor.runtime.driver.device import open_device
+from sartor.runtime.driver.iree_runtime import Program
+from sartor.runtime.driver.signature import Array
 from tests.codegen.routines.harness import Subject, layers, load, relative_errors
 from tests.codegen.routines.layer_cases import all_cases, half_cases
 from tests.hash_seeds import printed_under_hash_seeds
@@ -227,7 +227,7 @@ def test_descriptors_are_unique_within_a_task(subjects: dict[str, Subject]) -> N
 
 def test_the_list_names_every_routine_of_the_folder() -> None:
     folder = Path(import_module("sartor.codegen.routines").__file__ or "").parent
-    files = {path.stem for path in folder.glob("*.py")} - {"__init__"}
+    files = {path.stem for path in folder.rglob("*.py")} - {"__init__"}
     listed = (*routines_for(LOW_PRECISION), *FUSED_ROUTINES)
     assert {type(routine).__module__.rpartition(".")[2] for routine in listed} == files
     assert type(ROUTINES[0]).__name__ == type(FUSED_ROUTINES[0]).__name__ == "Stock"

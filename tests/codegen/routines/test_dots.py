@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from sartor.codegen.kernels.factors import DOTS
-from sartor.codegen.layer import Layer
-from sartor.codegen.machine import machine_of
-from sartor.codegen.routine import Implementation, Parameters, Rejected, Variant, variants_of
+from sartor.codegen.ir.layer import Layer
+from sartor.codegen.ir.target import Target
+from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected, Variant, variants_of
+from sartor.codegen.kernels.isa.multipliers import DOTS
+from sartor.codegen.mlir.machine import machine_of
 from sartor.codegen.routines import LOW_PRECISION, ROUTINES
-from sartor.codegen.routines.direct import Direct
-from sartor.codegen.routines.product import Product
-from sartor.codegen.target import Target
-from sartor.runtime.signature import Array
+from sartor.codegen.routines.vector.direct import Direct
+from sartor.codegen.routines.vector.product import Product
+from sartor.runtime.driver.signature import Array
 from tests.codegen.routines.harness import Subject, layers, load
 from tests.codegen.routines.kernel_cases import EXTREME, kernel_model
 from tests.codegen.routines.layer_cases import Cases

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 
 import pytest
 
-from sartor.codegen.layer import Layer
-from sartor.codegen.routine import Implementation, Rejected, Variant, variants_of
+from sartor.codegen.ir.layer import Layer
+from sartor.codegen.ir.target import Target
+from sartor.codegen.ir.variants.routine import Implementation, Rejected, Variant, variants_of
 from sartor.codegen.routines import ROUTINES, routines_for
-from sartor.codegen.target import Target
-from sartor.runtime.iree_runtime import Program
+from sartor.runtime.driver.iree_runtime import Program
+from sartor.runtime.driver.signature import Array
 from sartor.runtime.module import open_module
-from sartor.runtime.signature import Array
-from sartor.tuning.hardware import host
+from sartor.tuning.records.hardware import host
 from tests.codegen.routines.harness import Subject, compiled, layers, load, relative_errors
 from tests.codegen.routines.kernel_cases import EXTREME, kernel_cases, kernel_model
 

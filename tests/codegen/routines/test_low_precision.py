@@ -12,18 +12,18 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from sartor.codegen.kernels.matrix_unit import INTEGER
-from sartor.codegen.layer import Layer, LayerKind
-from sartor.codegen.routine import Implementation, Rejected, Variant, variants_of
+from sartor.codegen.ir.layer import Layer, LayerKind
+from sartor.codegen.ir.target import Target
+from sartor.codegen.ir.variants.routine import Implementation, Rejected, Variant, variants_of
+from sartor.codegen.kernels.isa.amx import INTEGER
 from sartor.codegen.routines import LOW_PRECISION, ROUTINES
-from sartor.codegen.routines.tile_convolution import TileConvolution
-from sartor.codegen.routines.tile_product import TileProduct
-from sartor.codegen.target import Target
-from sartor.runtime.iree_runtime import Program
+from sartor.codegen.routines.amx.tile_convolution import TileConvolution
+from sartor.codegen.routines.amx.tile_product import TileProduct
+from sartor.runtime.driver.amx import MATRIX_FEATURES, unusable
+from sartor.runtime.driver.iree_runtime import Program
+from sartor.runtime.driver.signature import Array
 from sartor.runtime.module import open_module
-from sartor.runtime.signature import Array
-from sartor.runtime.tiles import MATRIX_FEATURES, unusable
-from sartor.tuning.hardware import host
+from sartor.tuning.records.hardware import host
 from tests.codegen.routines.harness import Subject, compiled, layers, load, opened, run
 from tests.codegen.routines.kernel_cases import kernel_cases
 from tests.codegen.routines.low_precision_cases import (

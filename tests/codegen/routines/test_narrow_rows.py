@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 import pytest
 
-from sartor.codegen.layer import Layer
-from sartor.codegen.routine import Implementation, Variant, variants_of
+from sartor.codegen.ir.layer import Layer
+from sartor.codegen.ir.target import Target
+from sartor.codegen.ir.variants.routine import Implementation, Variant, variants_of
 from sartor.codegen.routines import LOW_PRECISION, ROUTINES
-from sartor.codegen.target import Target
-from sartor.runtime.iree_runtime import Program
-from sartor.runtime.signature import Array
+from sartor.runtime.driver.iree_runtime import Program
+from sartor.runtime.driver.signature import Array
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 from tests.codegen.routines.harness import Subject, layers, load
 from tests.codegen.routines.kernel_cases import kernel_model

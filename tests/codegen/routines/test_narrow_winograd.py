@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 from onnx import ModelProto
 
-from sartor.codegen.kernels.factors import BFLOAT_DOTS, INTEGER_DOTS
-from sartor.codegen.layer import Layer
-from sartor.codegen.machine import machine_of
-from sartor.codegen.routine import Implementation, Rejected, Variant, variants_of
+from sartor.codegen.ir.layer import Layer
+from sartor.codegen.ir.target import Target
+from sartor.codegen.ir.variants.routine import Implementation, Rejected, Variant, variants_of
+from sartor.codegen.kernels.isa.multipliers import BFLOAT_DOTS, INTEGER_DOTS
+from sartor.codegen.mlir.machine import machine_of
 from sartor.codegen.routines import ROUTINES
-from sartor.codegen.routines.fused_winograd import FusedWinograd
-from sartor.codegen.target import Target
-from sartor.runtime.signature import Array
+from sartor.codegen.routines.vector.fused_winograd import FusedWinograd
+from sartor.runtime.driver.signature import Array
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 from tests.codegen.routines.harness import Subject, layers, load, run
 from tests.codegen.routines.kernel_cases import kernel_model

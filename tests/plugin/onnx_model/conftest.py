@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from onnx import ModelProto
 
-from sartor.onnx_model.load import load_model
-from sartor.onnx_model.prepare import prepare
-from sartor.onnx_model.prepared import PreparedModel
-from sartor.onnx_model.simplify import simplify
+from sartor.onnx_model.graphs.prepared import PreparedModel
+from sartor.onnx_model.preparing.prepare import prepare
+from sartor.onnx_model.preparing.simplify import simplify
+from sartor.onnx_model.reading.load import load_model
 
 Prepare = Callable[[ModelProto], PreparedModel]
 
@@ -20,7 +20,7 @@ Prepare = Callable[[ModelProto], PreparedModel]
 @pytest.fixture
 def prepare_quickly(monkeypatch: pytest.MonkeyPatch) -> Prepare:
     """``prepare`` without onnxslim, whose process takes a second to start."""
-    module = importlib.import_module("sartor.onnx_model.prepare")
+    module = importlib.import_module("sartor.onnx_model.preparing.prepare")
     monkeypatch.setattr(module, "SIMPLIFY", tuple(step for step in module.SIMPLIFY if step is not simplify))
     return prepare
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto
 
-from sartor.onnx_model.sampling import sample_inputs
+from sartor.reference.random_inputs import sample_inputs
 from tests.plugin.onnx_model.builders import relative_error, run
 from tests.plugin.onnx_model.cases import CASES
 from tests.plugin.onnx_model.conftest import Prepare

@@ -9,11 +9,11 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from sartor.onnx_model.check_prepared import check_prepared
-from sartor.onnx_model.load import load_model
-from sartor.onnx_model.prepare import prepare
-from sartor.onnx_model.prepared import PreparedModel
-from sartor.onnx_model.sampling import sample_inputs
+from sartor.onnx_model.graphs.prepared import PreparedModel
+from sartor.onnx_model.preparing.check_prepared import check_prepared
+from sartor.onnx_model.preparing.prepare import prepare
+from sartor.onnx_model.reading.load import load_model
+from sartor.reference.random_inputs import sample_inputs
 from tests.plugin.onnx_model.builders import Array
 
 _FREE: dict[str, dict[str, tuple[int, ...]]] = {

@@ -9,13 +9,13 @@ import pytest
 from onnx import ModelProto, helper, numpy_helper
 
 from sartor.errors import UnsupportedModelError
-from sartor.onnx_model.names import name_nodes, producer_names, restore_names
-from sartor.onnx_model.rewrites.drop_unused import drop_unused
-from sartor.onnx_model.rewrites.eliminate_identity import eliminate_identity
-from sartor.onnx_model.rewrites.flush_denormals import flush_denormals
-from sartor.onnx_model.rewrites.fold_constants import fold_constants
-from sartor.onnx_model.rewrites.initializers import initializers_only
-from sartor.onnx_model.rewrites.sort_nodes import sort_nodes
+from sartor.onnx_model.graphs.names import name_nodes, producer_names, restore_names
+from sartor.onnx_model.rewrites.structure.drop_unused import drop_unused
+from sartor.onnx_model.rewrites.structure.eliminate_identity import eliminate_identity
+from sartor.onnx_model.rewrites.structure.flush_denormals import flush_denormals
+from sartor.onnx_model.rewrites.structure.fold_constants import fold_constants
+from sartor.onnx_model.rewrites.structure.initializers import initializers_only
+from sartor.onnx_model.rewrites.structure.sort_nodes import sort_nodes
 from tests.plugin.onnx_model.builders import FLOAT, INT64, model, node, run, weights
 from tests.plugin.onnx_model.cases import CASES
 from tests.plugin.onnx_model.conftest import Prepare

@@ -7,7 +7,7 @@ import pickle
 import numpy as np
 import pytest
 
-from sartor.runtime.signature import Array
+from sartor.runtime.driver.signature import Array
 from sartor.tuning.calibration.entropy import EntropyObserver
 from sartor.tuning.calibration.histogram import BINS, StreamingHistogram
 from sartor.tuning.calibration.methods import OBSERVERS, CalibrationMethod

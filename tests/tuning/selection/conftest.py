@@ -7,9 +7,9 @@ from random import Random
 
 import pytest
 
-from sartor.codegen.schema import Schema
-from sartor.tuning.cost import Cost, Objective
-from sartor.tuning.selection.problem import Choice, Edge, Node, Problem
+from sartor.codegen.ir.schema import Schema
+from sartor.tuning.selection.problem.cost import Cost, Objective
+from sartor.tuning.selection.problem.problem import Choice, Edge, Node, Problem
 
 SCHEMAS = tuple(Schema("cpu", "f32", layout) for layout in ("nchw", "nhwc", "nchw16c"))
 

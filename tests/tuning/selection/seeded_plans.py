@@ -9,7 +9,10 @@ from tests.hash_seeds import printed_under_hash_seeds
 _SCRIPT = """
 import runpy, sys
 from random import Random
-from sartor.tuning.selection import auto, dprs, greedy, ilp
+from sartor.tuning.selection import auto
+from sartor.tuning.selection.elimination import dprs
+from sartor.tuning.selection.heuristics import greedy
+from sartor.tuning.selection.programming import ilp
 from sartor.errors import InfeasibleError
 build = runpy.run_path(sys.argv[1])['_random_problem']
 for seed in range({count}):

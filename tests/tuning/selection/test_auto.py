@@ -10,12 +10,15 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from sartor.codegen.schema import Schema
+from sartor.codegen.ir.schema import Schema
 from sartor.errors import InfeasibleError
-from sartor.tuning.cost import Cost
-from sartor.tuning.selection import auto, exhaustive, ilp, order
-from sartor.tuning.selection.limits import Limits, Quantity, measures
-from sartor.tuning.selection.problem import Choice, Node, Problem
+from sartor.tuning.selection import auto
+from sartor.tuning.selection.elimination import order
+from sartor.tuning.selection.heuristics import exhaustive
+from sartor.tuning.selection.problem.cost import Cost
+from sartor.tuning.selection.problem.limits import Limits, Quantity, measures
+from sartor.tuning.selection.problem.problem import Choice, Node, Problem
+from sartor.tuning.selection.programming import ilp
 
 BuildRandom = Callable[[Random], Problem]
 BuildNet = Callable[..., Problem]

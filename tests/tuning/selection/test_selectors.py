@@ -11,14 +11,16 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from sartor.codegen.schema import Schema
+from sartor.codegen.ir.schema import Schema
 from sartor.errors import InfeasibleError, UsageError
 from sartor.tuning import selection as package
-from sartor.tuning.cost import Cost, Objective
-from sartor.tuning.selection import auto, dprs, exhaustive, greedy, qlearning, random_search
-from sartor.tuning.selection.problem import Choice, Edge, Node, Problem
+from sartor.tuning.selection import auto
+from sartor.tuning.selection.elimination import dprs
+from sartor.tuning.selection.heuristics import exhaustive, greedy, qlearning, random_search
+from sartor.tuning.selection.problem.cost import Cost, Objective
+from sartor.tuning.selection.problem.problem import Choice, Edge, Node, Problem
+from sartor.tuning.selection.problem.selection import Assignment, Selector, evaluate
 from sartor.tuning.selection.registry import SELECTORS
-from sartor.tuning.selection.selection import Assignment, Selector, evaluate
 
 BuildRandom = Callable[[Random], Problem]
 
@@ -53,7 +55,8 @@ def _problem_within_limit(build: BuildRandom, rng: Random) -> Problem:
 
 def test_registry_lists_the_folder() -> None:
     folder = Path(str(package.__file__)).parent
-    modules = {path.stem: import_module(f"sartor.tuning.selection.{path.stem}") for path in folder.glob("*.py")}
+    paths = [path.relative_to(folder).with_suffix("") for path in folder.rglob("*.py")]
+    modules = {path.name: import_module(".".join([package.__name__, *path.parts])) for path in paths}
     found = {stem: module.select for stem, module in modules.items() if hasattr(module, "select")}
     assert found == SELECTORS
 

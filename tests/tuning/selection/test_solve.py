@@ -10,12 +10,12 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from sartor.codegen.schema import Schema
+from sartor.codegen.ir.schema import Schema
 from sartor.errors import InfeasibleError, UsageError
-from sartor.tuning.cost import Cost, Objective
-from sartor.tuning.selection import exhaustive
-from sartor.tuning.selection.limits import Limits, Quantity, held_bytes, measures, shared_bytes
-from sartor.tuning.selection.problem import Choice, Edge, Node, Problem
+from sartor.tuning.selection.heuristics import exhaustive
+from sartor.tuning.selection.problem.cost import Cost, Objective
+from sartor.tuning.selection.problem.limits import Limits, Quantity, held_bytes, measures, shared_bytes
+from sartor.tuning.selection.problem.problem import Choice, Edge, Node, Problem
 from sartor.tuning.selection.registry import SELECTORS
 from sartor.tuning.selection.solve import check_solver, solve
 

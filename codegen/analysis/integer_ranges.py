@@ -1,0 +1,228 @@
+"""Which numbers a layer's integer arguments may hold: indices must lie within what they index, divisors must not be 0.
+
+They are read off the layer's code: arguments are followed, as spans, to where elements are picked by them. So a layer
+can be run on indices that are drawn at random, and reading the wrong row does not go unseen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from sartor.codegen.analysis.spans import Span, computed, union, unknown, width
+from sartor.codegen.ir.layer import Task
+from sartor.codegen.mlir.iree_compiler import ir, shared_context
+from sartor.codegen.mlir.operations import body_of, defining_op, loop_sizes, nested
+
+PLAIN = 64
+"""So many integers are drawn from, from 0 up, where they index nothing."""
+
+_INDEX_TYPES = ("i64", "i32")
+_INTEGER_TYPES = ("i64", "i32", "i16", "i8", "i1")
+_MOVING = ("tensor.cast", "tensor.collapse_shape", "tensor.expand_shape", "tensor.extract", "tensor.extract_slice")
+_JOINING = ("tensor.concat", "tensor.insert_slice")
+_SHIFTING = ("arith.shli", "arith.shrsi", "arith.shrui")
+_DIVIDING = ("arith.divsi", "arith.divui", "arith.floordivsi", "arith.ceildivsi", "arith.remsi", "arith.remui")
+
+
+def integer_ranges(task: Task) -> tuple[range | None, ...]:
+    """For each activation, then each weight, the integers it may hold; None for reals, or where any will do.
+
+    Empty for a task without integers that could be indices. Every argument is as wide as it can be with those before
+    it; where no range can be derived it is 0 alone.
+    """
+    types = [each.dtype for each in (*task.inputs, *task.weights)]
+    if not any(each in _INDEX_TYPES for each in types):
+        return ()
+    with shared_context() as context, ir.Location.unknown(context):
+        module = ir.Module.parse(task.body)
+        return _Widening(module.body.operations[0].operation, types).run()
+
+
+class _Widening:
+    """Widens the range of one argument after the other."""
+
+    def __init__(self, function: ir.Operation, types: Sequence[str]) -> None:
+        self._function = function
+        self._types = types
+        self._ranges = {index: range(1) for index, each in enumerate(types) if each in _INTEGER_TYPES}
+
+    def run(self) -> tuple[range | None, ...]:
+        broken = self._walk(self._ranges).broken
+        for index in sorted(broken):
+            if index not in self._walk({**self._ranges, index: range(1, 2)}).broken:
+                self._ranges[index] = range(1, 2)
+        # Flags and small numbers come last: they may choose between indices.
+        for index in sorted(self._ranges, key=lambda each: (self._types[each] not in _INDEX_TYPES, each)):
+            self._ranges[index] = self._widest(index)
+        return tuple(self._needed(index) for index in range(len(self._types)))
+
+    def _widest(self, index: int) -> range:
+        """By bisection: what holds for a range holds for all within it."""
+        start, walk = self._ranges[index].start, self._walk(self._ranges)
+        if index in walk.broken:
+            return self._ranges[index]
+        low, high = self._ranges[index].stop, max(walk.extents.get(index, self._most(index)), start + 1)
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self._walk({**self._ranges, index: range(start, middle)}).broken <= walk.broken:
+                low = middle
+            else:
+                high = middle - 1
+        return range(start, low)
+
+    def _most(self, index: int) -> int:
+        return 2 if self._types[index] == "i1" else PLAIN
+
+    def _needed(self, index: int) -> range | None:
+        """The range, unless it is what is drawn from in any case."""
+        found = self._ranges.get(index)
+        if self._types[index] not in _INDEX_TYPES and found == range(self._most(index)):
+            return None
+        return found
+
+    def _walk(self, ranges: Mapping[int, range]) -> _Walk:
+        walk = _Walk()
+        for index, argument in enumerate(body_of(self._function).arguments):
+            given = ranges.get(index)
+            walk.spans[argument] = Span((given[0], given[-1]), frozenset({index})) if given else Span(None)
+        walk.block(body_of(self._function))
+        return walk
+
+
+@dataclass
+class _Walk:
+    """Spans of all values for given spans of the arguments.
+
+    Attributes:
+        spans: by value.
+        broken: arguments that may make the layer read outside of a tensor, divide by 0, shift too far, or fail a check.
+        extents: size of the largest dimension that an argument indexes.
+    """
+
+    spans: dict[ir.Value, Span] = field(default_factory=dict)
+    broken: set[int] = field(default_factory=set)
+    extents: dict[int, int] = field(default_factory=dict)
+
+    def block(self, block: ir.Block) -> None:
+        for view in block.operations:
+            self._op(view.operation)
+
+    def _op(self, op: ir.Operation) -> None:
+        given = [self._of(value) for value in op.operands]
+        for index, size in _indices(op):
+            self._within(self._of(index), size)
+        if op.name in _DIVIDING:
+            self._check(given[1], given[1].within(1, 2**63))
+        elif op.name in _SHIFTING:
+            self._check(given[1], given[1].within(0, width(op.results[0]) - 1))
+        elif op.name == "cf.assert":
+            self._check(given[0], given[0].within(1, 1))
+        for value, span in zip(op.results, self._results(op, given), strict=True):
+            self.spans[value] = span
+
+    def _of(self, value: ir.Value) -> Span:
+        return self.spans.get(value, Span(None))
+
+    def _within(self, index: Span, size: int) -> None:
+        for root in index.roots:
+            self.extents[root] = max(self.extents.get(root, 0), size)
+        self._check(index, index.within(0, size - 1))
+
+    def _check(self, span: Span, holds: bool) -> None:
+        if not holds:
+            self.broken |= span.roots
+
+    def _results(self, op: ir.Operation, given: Sequence[Span]) -> list[Span]:
+        if op.name == "linalg.generic":
+            return self._generic(op, given)
+        if op.regions and op.name != "linalg.fill":
+            return self._opaque(op, given)
+        return [_result(op, given)] * len(op.results)
+
+    def _generic(self, op: ir.Operation, given: Sequence[Span]) -> list[Span]:
+        """What the body yields; running results of a reduction are not followed."""
+        body = body_of(op)
+        reduced = any("reduction" in str(each) for each in ir.ArrayAttr(op.attributes["iterator_types"]))
+        for index, (argument, span) in enumerate(zip(body.arguments, given, strict=True)):
+            is_running = reduced and index >= len(given) - len(op.results)
+            self.spans[argument] = unknown(given) if is_running else span
+        sizes = loop_sizes(op)
+        for child in nested(op):
+            if child.name == "linalg.index":
+                size = sizes[ir.IntegerAttr(child.attributes["dim"]).value]
+                self.spans[child.results[0]] = Span((0, size - 1)) if size else Span(None)
+        self.block(body)
+        return [self._of(value) for value in body.operations[-1].operation.operands]
+
+    def _opaque(self, op: ir.Operation, given: Sequence[Span]) -> list[Span]:
+        """An op whose body runs on values that are not known."""
+        for region in op.regions:
+            for block in region.blocks:
+                self.spans.update((argument, unknown(given)) for argument in block.arguments)
+                self.block(block)
+        return [unknown(given)] * len(op.results)
+
+
+def _result(op: ir.Operation, given: Sequence[Span]) -> Span:
+    if op.name == "arith.constant":
+        return _constant(op.attributes["value"])
+    if op.name in _MOVING:
+        # Further operands say which elements are picked.
+        return Span(given[0].bounds, unknown(given).roots)
+    if op.name in _JOINING:
+        return union(given[:2])
+    return given[0] if op.name == "linalg.fill" else computed(op, given)
+
+
+def _constant(value: ir.Attribute) -> Span:
+    if isinstance(value, ir.IntegerAttr | ir.BoolAttr):
+        return Span((int(value.value),) * 2)
+    if isinstance(value, ir.DenseIntElementsAttr) and len(value):
+        numbers = [int(value.get_splat_value().value)] if value.is_splat else [int(each) for each in value]
+        return Span((min(numbers), max(numbers)))
+    return Span(None)
+
+
+def _indices(op: ir.Operation) -> Iterator[tuple[ir.Value, int]]:
+    """Values that pick elements, each with how many there are to pick from."""
+    if op.name == "tensor.extract":
+        yield from zip(list(op.operands)[1:], ir.RankedTensorType(op.operands[0].type).shape, strict=True)
+    elif op.name == "tensor.extract_slice":
+        yield from _offsets(op)
+    elif op.name == "iree_linalg_ext.gather":
+        yield from _mapped(op, op.operands[1], op.operands[0])
+    elif op.name == "iree_linalg_ext.scatter":
+        yield from _mapped(op, op.operands[1], op.operands[2])
+
+
+def _offsets(op: ir.Operation) -> Iterator[tuple[ir.Value, int]]:
+    """Offsets of a slice that are not constant; its sizes are."""
+    shape = ir.RankedTensorType(op.operands[0].type).shape
+    sizes = list(ir.DenseI64ArrayAttr(op.attributes["static_sizes"]))
+    strides = list(ir.DenseI64ArrayAttr(op.attributes["static_strides"]))
+    operands = iter(list(op.operands)[1:])
+    for offset, size, stride, extent in zip(
+        ir.DenseI64ArrayAttr(op.attributes["static_offsets"]), sizes, strides, shape, strict=True
+    ):
+        if offset == ir.ShapedType.get_dynamic_stride_or_offset():
+            yield next(operands), extent - (size - 1) * stride
+
+
+def _mapped(op: ir.Operation, indices: ir.Value, indexed: ir.Value) -> Iterator[tuple[ir.Value, int]]:
+    """The columns of a table of indices, one for each dimension that they pick from."""
+    shape = ir.RankedTensorType(indexed.type).shape
+    for column, each in enumerate(ir.DenseI64ArrayAttr(op.attributes["dimension_map"])):
+        yield _column(indices, column), shape[each]
+
+
+def _column(table: ir.Value, column: int) -> ir.Value:
+    """What was inserted as one column of a table; the table itself if it was not put together so."""
+    op = defining_op(table)
+    while op is not None and op.name == "tensor.insert_slice":
+        offset = list(ir.DenseI64ArrayAttr(op.attributes["static_offsets"]))[-1]
+        size = list(ir.DenseI64ArrayAttr(op.attributes["static_sizes"]))[-1]
+        if offset < 0 or offset <= column < offset + size:
+            return op.operands[0] if (offset, size) == (column, 1) else table
+        op = defining_op(op.operands[1])
+    return table

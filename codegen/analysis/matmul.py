@@ -1,0 +1,193 @@
+"""Layers as matrix products: ``[M, K] x [K, N]`` with everything else around it as flat as that.
+
+Products of images by 1x1 filters, products with batches of one, and contractions over several dimensions all become
+the same three loops; reshapes move to the edges of the layer, where they cost nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+from sartor.codegen.analysis.convolution import convolution_of
+from sartor.codegen.ir.layer import LayerKind, Task
+from sartor.codegen.ir.layouts import CHANNELS_LAST
+from sartor.codegen.ir.packing import Reshape, Transpose
+from sartor.codegen.ir.variants.routine import Rejected
+from sartor.codegen.mlir.iree_compiler import ir
+from sartor.codegen.mlir.operations import copies, defining_op, indexing_maps, loop_sizes
+from sartor.codegen.mlir.rewriting.draft import Draft
+from sartor.codegen.mlir.snippet import tensor_parts, tensor_type
+
+_RESHAPES = frozenset({"tensor.collapse_shape", "tensor.expand_shape"})
+_FLATTEN = (
+    "linalg-fold-unit-extent-dims",
+    "iree-dispatch-creation-collapse-contraction-dimensions",
+    "iree-dispatch-creation-sink-reshapes",
+    "canonicalize",
+    "cse",
+)
+
+
+@dataclass(frozen=True)
+class MatmulShape:
+    """Loops of a product, in this order.
+
+    Attributes:
+        batches: extents of the loops that all three matrices share.
+        rows: extent of the loop over rows; None for the product of a vector by a matrix.
+        columns: of the result.
+        depth: extent of the reduction.
+    """
+
+    batches: tuple[int, ...]
+    rows: int | None
+    columns: int
+    depth: int
+
+
+def product_draft(task: Task) -> Draft | Rejected:
+    """A layer that is a matrix product, in the form of one, or why it is none."""
+    draft = _natural_draft(task)
+    if isinstance(draft, Rejected):
+        return draft
+    try:
+        flatten(draft)
+    except ValueError as error:
+        return Rejected(str(error))
+    return draft
+
+
+@functools.lru_cache(maxsize=1024)
+def product_shape(task: Task) -> MatmulShape | Rejected:
+    """Extents of a layer that is a matrix product, or why it is none."""
+    draft = product_draft(task)
+    if isinstance(draft, Rejected):
+        return draft
+    with draft.module.context:
+        return shape_of(draft.root)
+
+
+@functools.lru_cache(maxsize=1024)
+def is_by_weight(task: Task) -> bool:
+    """Whether a layer is one matrix product with a weight on its right."""
+    draft = product_draft(task)
+    if isinstance(draft, Rejected):
+        return False
+    with draft.module.context:
+        return multiplies_weight(draft)
+
+
+def multiplies_weight(draft: Draft) -> bool:
+    """Whether a flattened layer is one product with a weight on its right."""
+    return not shape_of(draft.root).batches and draft.weight_index(draft.root.operands[1]) is not None
+
+
+def _natural_draft(task: Task) -> Draft | Rejected:
+    if task.kind is LayerKind.CONTRACTION:
+        return Draft.plain(task)
+    convolution = convolution_of(task) if task.kind is LayerKind.CONVOLUTION else None
+    if convolution is None or not convolution.is_product:
+        return Rejected("neither a matrix product nor a 1x1 convolution")
+    return Draft.images(task, CHANNELS_LAST)
+
+
+def flatten(draft: Draft) -> None:
+    """Bring a layer into the form of a matrix product, its weight stored ``[K, N]``.
+
+    Raises:
+        ValueError: if its root is no product of matrices.
+    """
+    _fold_broadcasts(draft)
+    draft.run_passes(*_FLATTEN)
+    with draft.module.context as context, ir.Location.unknown(context):
+        _fold_reshapes(draft)
+        shape_of(draft.root)
+        if is_turned(draft):
+            turn_weight(draft)
+
+
+def _fold_broadcasts(draft: Draft) -> None:
+    """Operands that are only repeated, as one weight is for every batch, are read where they lie."""
+    root = draft.root
+    maps = indexing_maps(root)
+    with draft.module.context as context, ir.Location.unknown(context):
+        for index in range(len(root.operands) - 1):
+            op = defining_op(root.operands[index])
+            if op is None or not copies(op):
+                continue
+            source, inner = indexing_maps(op)[0], list(maps[index].results)
+            read = [inner[each.position] if isinstance(each, ir.AffineDimExpr) else each for each in source.results]
+            maps[index] = ir.AffineMap.get(maps[index].n_dims, 0, read)
+            root.operands[index] = op.operands[0]
+        root.attributes["indexing_maps"] = ir.ArrayAttr.get([ir.AffineMapAttr.get(each) for each in maps])
+
+
+def _fold_reshapes(draft: Draft) -> None:
+    """Weights that are only reshaped arrive reshaped."""
+    for index, weight in enumerate(draft.weights):
+        users = [use.owner.operation for use in weight.uses]
+        if len(users) == 1 and users[0].name in _RESHAPES:
+            reshaped = users[0].results[0]
+            shape, element = tensor_parts(reshaped)
+            draft.pack(index, (Reshape(shape),), tensor_type(shape, element))
+            reshaped.replace_all_uses_with(weight)
+            users[0].erase()
+
+
+def is_turned(draft: Draft) -> bool:
+    """Whether the right matrix is a weight stored ``[N, K]``."""
+    right, result = indexing_maps(draft.root)[1:]
+    is_weight = draft.weight_index(draft.root.operands[1]) is not None
+    return is_weight and right.results[-2] == result.results[-1]
+
+
+def turn_weight(draft: Draft) -> None:
+    """Swap the two dimensions of the right matrix, which is a weight.
+
+    Raises:
+        ValueError: if it is none.
+    """
+    root = draft.root
+    index = draft.weight_index(root.operands[1])
+    if index is None:
+        raise ValueError("the right matrix is no weight")
+    maps = indexing_maps(root)
+    *outer, first, second = list(maps[1].results)
+    shape, element = tensor_parts(root.operands[1])
+    order = (*range(len(outer)), len(outer) + 1, len(outer))
+    with draft.module.context as context, ir.Location.unknown(context):
+        draft.pack(index, (Transpose(order),), tensor_type([shape[each] for each in order], element))
+        turned = ir.AffineMap.get(maps[1].n_dims, 0, [*outer, second, first])
+        root.attributes["indexing_maps"] = ir.ArrayAttr.get(
+            [ir.AffineMapAttr.get(each) for each in (maps[0], turned, maps[2])]
+        )
+
+
+def shape_of(root: ir.Operation) -> MatmulShape:
+    """Extents of a flattened root.
+
+    Raises:
+        ValueError: if it is no product of matrices.
+    """
+    kinds = ["reduction" in str(kind) for kind in ir.ArrayAttr(root.attributes["iterator_types"])]
+    sizes = loop_sizes(root)
+    left, right, result = ([_loop(each) for each in map_.results] for map_ in indexing_maps(root))
+    parallel = len(kinds) - 1
+    if sum(kinds) != 1 or not kinds[-1] or result != list(range(parallel)):
+        raise ValueError("the root is no product of two matrices")
+    column, depth = parallel - 1, parallel
+    if sorted(right[-2:]) != [column, depth] or depth not in left or column in left:
+        raise ValueError("the root is no product of a matrix by a matrix on its right")
+    batches = [loop for loop in left if loop in right and loop != depth]
+    rows = [loop for loop in range(column) if loop not in batches]
+    if len(rows) > 1 or batches != list(range(len(batches))):
+        raise ValueError("the root has more than one loop over rows")
+    extent = sizes[rows[0]] if rows else None
+    return MatmulShape(tuple(sizes[loop] for loop in batches), extent, sizes[column], sizes[depth])
+
+
+def _loop(expression: ir.AffineExpr) -> int:
+    if not isinstance(expression, ir.AffineDimExpr):
+        raise ValueError("the root is no product of two matrices")
+    return int(expression.position)

@@ -1,0 +1,157 @@
+"""Interval arithmetic on a layer's integers: between which numbers a value lies, and which arguments it depends on.
+
+Moore, Kearfott, Cloud 2009, Introduction to Interval Analysis, chapter 2. A tensor's span holds all its elements.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from sartor.codegen.mlir.iree_compiler import ir
+
+
+@dataclass(frozen=True)
+class Span:
+    """Integers from ``low`` to ``high``.
+
+    Attributes:
+        bounds: the smallest and the largest; None if they are not known.
+        roots: positions of the layer's arguments that the value depends on.
+    """
+
+    bounds: tuple[int, int] | None
+    roots: frozenset[int] = frozenset()
+
+    def within(self, low: int, high: int) -> bool:
+        """Whether every value is known to be from ``low`` to ``high``."""
+        return self.bounds is not None and low <= self.bounds[0] and self.bounds[1] <= high
+
+
+def unknown(spans: Iterable[Span]) -> Span:
+    """A value of which only known is what it depends on."""
+    return Span(None, frozenset(root for each in spans for root in each.roots))
+
+
+def union(spans: Sequence[Span]) -> Span:
+    """What lies in any of the spans."""
+    found = unknown(spans)
+    known = [each.bounds for each in spans if each.bounds is not None]
+    if len(known) < len(spans) or not known:
+        return found
+    return replace(found, bounds=(min(low for low, _ in known), max(high for _, high in known)))
+
+
+def computed(op: ir.Operation, given: Sequence[Span]) -> Span:
+    """The result of an ``arith`` op on spans; unknown for ops that are not known."""
+    if op.name == "arith.select":
+        return _selected(*given)
+    rule = _RULES.get(op.name)
+    bounds = [each.bounds for each in given if each.bounds is not None]
+    if rule is None or len(bounds) < len(given):
+        return unknown(given)
+    return replace(unknown(given), bounds=rule(op, *bounds))
+
+
+Bounds = tuple[int, int]
+
+
+def _selected(condition: Span, first: Span, second: Span) -> Span:
+    """Where the condition is known, only what is selected counts."""
+    if condition.within(1, 1):
+        return first
+    if condition.within(0, 0):
+        return second
+    return replace(union((first, second)), roots=unknown((condition, first, second)).roots)
+
+
+def _corners(function: Callable[[int, int], int]) -> Callable[..., Bounds | None]:
+    """The rule of a function that is monotone in either operand."""
+
+    def rule(_: ir.Operation, left: Bounds, right: Bounds) -> Bounds | None:
+        found = [function(*pair) for pair in itertools.product(left, right)]
+        return min(found), max(found)
+
+    return rule
+
+
+def _divided(_: ir.Operation, left: Bounds, right: Bounds) -> Bounds | None:
+    """Of numbers from 0 up by numbers from 1 up, where all ways of rounding agree."""
+    return (left[0] // right[1], left[1] // right[0]) if left[0] >= 0 and right[0] > 0 else None
+
+
+def _remainder(_: ir.Operation, left: Bounds, right: Bounds) -> Bounds | None:
+    return (0, min(left[1], right[1] - 1)) if left[0] >= 0 and right[0] > 0 else None
+
+
+def _same(_: ir.Operation, given: Bounds) -> Bounds | None:
+    return given
+
+
+def _sign_extended(op: ir.Operation, given: Bounds) -> Bounds | None:
+    return (-given[1], -given[0]) if width(op.operands[0]) == 1 else given
+
+
+def _zero_extended(_: ir.Operation, given: Bounds) -> Bounds | None:
+    return given if given[0] >= 0 else None
+
+
+def _truncated(op: ir.Operation, given: Bounds) -> Bounds | None:
+    bits = width(op.results[0])
+    most = 1 if bits == 1 else 2 ** (bits - 1) - 1
+    return given if given[0] >= 0 and given[1] <= most else None
+
+
+def width(value: ir.Value) -> int:
+    """Bits of an integer; 64 of an index."""
+    return int(value.type.width) if isinstance(value.type, ir.IntegerType) else 64
+
+
+def _compared(op: ir.Operation, left: Bounds, right: Bounds) -> Bounds | None:
+    predicate = int(ir.IntegerAttr(op.attributes["predicate"]).value)
+    if predicate >= len(_PREDICATES) and min(left[0], right[0]) < 0:
+        return 0, 1
+    always, never = _PREDICATES[predicate if predicate < len(_PREDICATES) else predicate - 4](left, right)
+    return (1, 1) if always else (0, 0) if never else (0, 1)
+
+
+def _equal(left: Bounds, right: Bounds) -> tuple[bool, bool]:
+    return left == right and left[0] == left[1], left[1] < right[0] or right[1] < left[0]
+
+
+def _less(left: Bounds, right: Bounds) -> tuple[bool, bool]:
+    return left[1] < right[0], left[0] >= right[1]
+
+
+def _at_most(left: Bounds, right: Bounds) -> tuple[bool, bool]:
+    return left[1] <= right[0], left[0] > right[1]
+
+
+# Whether a comparison always or never holds, in the order of MLIR's predicates; unsigned ones follow the signed.
+_PREDICATES: tuple[Callable[[Bounds, Bounds], tuple[bool, bool]], ...] = (
+    _equal,
+    lambda left, right: _equal(left, right)[::-1],
+    _less,
+    _at_most,
+    lambda left, right: _less(right, left),
+    lambda left, right: _at_most(right, left),
+)
+
+_RULES: Mapping[str, Callable[..., Bounds | None]] = {
+    "arith.addi": _corners(lambda left, right: left + right),
+    "arith.subi": _corners(lambda left, right: left - right),
+    "arith.muli": _corners(lambda left, right: left * right),
+    "arith.maxsi": _corners(max),
+    "arith.minsi": _corners(min),
+    "arith.divsi": _divided,
+    "arith.divui": _divided,
+    "arith.floordivsi": _divided,
+    "arith.remsi": _remainder,
+    "arith.remui": _remainder,
+    "arith.index_cast": _same,
+    "arith.extsi": _sign_extended,
+    "arith.extui": _zero_extended,
+    "arith.trunci": _truncated,
+    "arith.cmpi": _compared,
+}

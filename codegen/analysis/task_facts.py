@@ -1,0 +1,77 @@
+"""What is known of a task before it runs, as a line of numbers: what a cost model learns from, and a database keeps.
+
+The features are those of ACLTuner (Kwon et al., 2023, section 2.2), sizes of input, weights and result, padding and
+stride, in the terms of this package's kernels.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+
+from sartor.codegen.analysis.convolution import convolution_of, window_of
+from sartor.codegen.analysis.operation_count import operation_count
+from sartor.codegen.ir.layer import LayerKind, Task
+from sartor.codegen.ir.layouts import IMAGE_RANK
+
+Numbers = dict[str, int]
+
+
+@functools.lru_cache(maxsize=1024)
+def task_facts(task: Task) -> str:
+    """``convolution batch=1 rows=56 …``: the kind, then numbers by name.
+
+    ``batch``, ``rows``, ``columns`` and ``channels`` are the result's, ``depth`` counts what is added up for one of its
+    elements, ``taps`` the pixels that those lie in, ``kernel_height`` times ``kernel_width``; ``read``, ``weights`` and
+    ``written`` are bytes.
+    """
+    numbers = {**_extents(task), **_window(task), **_amounts(task)}
+    numbers["depth"] = max(1, numbers["operations"] // (2 * max(1, task.results[0].elements)))
+    return " ".join([str(task.kind), *(f"{name}={value}" for name, value in sorted(numbers.items()))])
+
+
+def read_facts(text: str) -> tuple[str, Numbers]:
+    """Kind and numbers of a line that ``task_facts`` wrote.
+
+    Raises:
+        ValueError: if it is none.
+    """
+    kind, *pairs = text.split(" ")
+    numbers = {}
+    for each in pairs:
+        name, equals, value = each.partition("=")
+        if not (name and equals):
+            raise ValueError(f"'{each}' is no fact about a task")
+        numbers[name] = int(value)
+    return kind, numbers
+
+
+def _extents(task: Task) -> Numbers:
+    shape = task.results[0].shape
+    if len(shape) == IMAGE_RANK and task.kind is not LayerKind.CONTRACTION:
+        batch, channels, rows, columns = shape
+        return {"batch": batch, "rows": rows, "columns": columns, "channels": channels}
+    *others, channels = shape or (1,)
+    *batches, rows = others or (1,)
+    return {"batch": math.prod(batches), "rows": 1, "columns": rows, "channels": channels}
+
+
+def _window(task: Task) -> Numbers:
+    if task.kind is LayerKind.CONVOLUTION and (found := convolution_of(task)):
+        (height, width), strides, dilations = found.filter.shape[2:], found.strides, found.dilations
+    elif task.kind in (LayerKind.DEPTHWISE, LayerKind.POOLING) and (window := window_of(task)):
+        (height, width), strides, dilations = window.kernel, window.strides, window.dilations
+    else:
+        (height, width), strides, dilations = (1, 1), (1, 1), (1, 1)
+    sizes = {"taps": height * width, "kernel_height": height, "kernel_width": width}
+    return {**sizes, "stride": max(strides), "dilation": max(dilations)}
+
+
+def _amounts(task: Task) -> Numbers:
+    return {
+        "operations": operation_count(task),
+        "operands": len(task.inputs),
+        "read": sum(each.bytes for each in task.inputs),
+        "weights": sum(each.bytes for each in task.weights),
+        "written": sum(each.bytes for each in task.results),
+    }

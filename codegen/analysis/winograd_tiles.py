@@ -1,0 +1,94 @@
+"""Which convolutions Winograd's method computes, and into which tiles it may pay to cut their results."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+
+from sartor.codegen.analysis.convolution import Convolution, convolution_of
+from sartor.codegen.ir.layer import LayerKind, Task
+from sartor.codegen.ir.variants.routine import Rejected
+from sartor.codegen.ir.winograd import MOST_POINTS
+
+_FEWEST_CHANNELS = 16
+
+# Multiply-adds that take as long as reading four bytes that no cache holds; a direct convolution reads its filter
+# once, Winograd's reads one that is larger, and passes its tiles through memory twice.
+_PRODUCTS_PER_LOAD = 30
+_WORTH_TRYING = 0.9
+
+
+@dataclass(frozen=True)
+class OutputTile:
+    """Pixels of the result that are computed together, m along H and W."""
+
+    height: int
+    width: int
+
+    def points(self, convolution: Convolution) -> int:
+        """Products per tile and pair of channels, n of both dimensions multiplied."""
+        height, width = convolution.filter.shape[2:]
+        return (self.height + height - 1) * (self.width + width - 1)
+
+    def count(self, convolution: Convolution) -> int:
+        """Tiles that cover the result."""
+        batch, _, height, width = convolution.result.shape
+        return batch * -(-height // self.height) * -(-width // self.width)
+
+
+def applicable(task: Task) -> Convolution | Rejected:
+    """The convolution at the root of a layer that Winograd's method computes, or why it does not."""
+    convolution = convolution_of(task) if task.kind is LayerKind.CONVOLUTION else None
+    if convolution is None:
+        return Rejected("not a two-dimensional convolution without groups")
+    if convolution.strides != (1, 1) or convolution.dilations != (1, 1):
+        return Rejected("not of stride 1 without dilation")
+    if not 1 < max(convolution.filter.shape[2:]) < MOST_POINTS:
+        return Rejected(f"not a filter of 2 to {MOST_POINTS - 1} taps a side")
+    if any(each.dtype != "f32" for each in (convolution.image, convolution.filter, convolution.result)):
+        return Rejected("its sums need the precision of f32")
+    if min(convolution.filter.shape[:2]) < _FEWEST_CHANNELS:
+        return Rejected("too few channels for products of matrices")
+    return convolution
+
+
+def promising_tiles(convolution: Convolution, most_points: int = MOST_POINTS) -> list[OutputTile] | Rejected:
+    """Output tiles worth trying, best guess first, or why there is none.
+
+    Args:
+        convolution: the layer's.
+        most_points: pixels of the image along a side of a tile, at most.
+    """
+    costs = {tile: _cost(convolution, tile) for tile in _tiles(convolution, most_points)}
+    if not costs:
+        return Rejected(f"tiles of {most_points} pixels a side are too small for its filters")
+    direct = _direct_cost(convolution)
+    good = sorted((tile for tile, cost in costs.items() if cost < _WORTH_TRYING * direct), key=costs.__getitem__)
+    return good or Rejected("too few pixels for so many channels: larger filters would cost more than they save")
+
+
+def _tiles(convolution: Convolution, most_points: int) -> Iterator[OutputTile]:
+    height, width = (
+        range(2, most_points - kernel + 2) if kernel > 1 else range(1, 2) for kernel in convolution.filter.shape[2:]
+    )
+    for rows, columns in product(height, width):
+        if rows == columns or 1 in (rows, columns):
+            yield OutputTile(rows, columns)
+
+
+def _direct_cost(convolution: Convolution) -> float:
+    """Of the convolution itself, in multiply-adds."""
+    weights = convolution.filter.elements
+    batch, _, height, width = convolution.result.shape
+    return max(weights * batch * height * width, weights * _PRODUCTS_PER_LOAD)
+
+
+def _cost(convolution: Convolution, tile: OutputTile) -> float:
+    """Of Winograd's method, in multiply-adds."""
+    channels, inner = convolution.filter.shape[:2]
+    points, tiles = tile.points(convolution), tile.count(convolution)
+    weights = points * channels * inner
+    passed = math.prod((points, tiles, channels + inner))
+    return max(weights * tiles, weights * _PRODUCTS_PER_LOAD) + passed * _PRODUCTS_PER_LOAD / 2

@@ -1,0 +1,87 @@
+"""The network as a graph of layers, and the graphs that single layers may be computed by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import networkx as nx
+
+from sartor.codegen.ir.layer import Fusion, Layer, NetworkValue, Task, TensorType, ValueRef
+
+ENTRY = "main_graph"
+"""The function that runs the network, in every module."""
+
+
+@dataclass(frozen=True)
+class LayerGraph:
+    """The network as layers, in an order that respects their dependencies.
+
+    Attributes:
+        layers: in execution order; names are unique.
+        inputs: network inputs, in ONNX order.
+        outputs: network outputs, each with the value it is.
+        fusions: layers that may be computed together, in the order of their last members.
+        childnets: further layers that layers may be computed by, in the order of these.
+    """
+
+    layers: tuple[Layer, ...]
+    inputs: tuple[NetworkValue, ...]
+    outputs: tuple[NetworkValue, ...]
+    fusions: tuple[Fusion, ...] = ()
+    childnets: tuple[Childnet, ...] = ()
+
+    def all_layers(self) -> Iterator[Layer]:
+        """Every layer that a plan may have: those of the graph, then fused ones, then those of childnets."""
+        yield from self.layers
+        yield from (each.layer for each in self.fusions)
+        for each in self.childnets:
+            yield from each.graph.all_layers()
+
+    def all_childnets(self) -> Iterator[Childnet]:
+        """Every childnet, and those of its layers."""
+        for each in self.childnets:
+            yield each
+            yield from each.graph.all_childnets()
+
+    def childnets_of(self, layer: str) -> tuple[Childnet, ...]:
+        """The nets that a layer of the graph may be computed by."""
+        return tuple(each for each in self.childnets if each.layer == layer)
+
+    def digraph(self) -> nx.MultiDiGraph:
+        """Layers as nodes, one edge per activation, keyed by the consumer's input slot."""
+        graph = nx.MultiDiGraph()
+        graph.add_nodes_from(layer.name for layer in self.layers)
+        for layer in self.layers:
+            for slot, ref in enumerate(layer.inputs):
+                if ref.source is not None:
+                    graph.add_edge(ref.source, layer.name, key=slot)
+        return graph
+
+    def tasks(self) -> dict[str, Task]:
+        """Every distinct task, by key, in the order of first use, those of fusions and childnets last."""
+        return {layer.task.key: layer.task for layer in self.all_layers()}
+
+    def type_of(self, ref: ValueRef) -> TensorType:
+        """Type, in ONNX layout, of a value of the graph."""
+        if ref.source is None:
+            return self.inputs[ref.index].type
+        return next(layer for layer in self.layers if layer.name == ref.source).task.results[ref.index]
+
+
+@dataclass(frozen=True)
+class Childnet:
+    """Layers that compute what one layer does, each tuned like any other (SoftNeuro, section III-D).
+
+    Attributes:
+        layer: name of the layer.
+        descriptor: of the routine that this is to it.
+        graph: the layers. Its inputs are the layer's activations, its one output is the layer's result.
+        parts_of: for values inside whose elements are elements of a value outside, that one: an activation of the layer
+            by its position, or the layer's result.
+    """
+
+    layer: str
+    descriptor: str
+    graph: LayerGraph
+    parts_of: tuple[tuple[ValueRef, ValueRef], ...] = ()

@@ -1,0 +1,1 @@
+"""Ways to compute a layer: routines, their traits, their variants, and what these round."""

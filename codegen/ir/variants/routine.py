@@ -1,0 +1,221 @@
+"""Routines: ways to compute a layer. A routine answers whether it applies, and writes the code if it does.
+
+A routine is found by its descriptor ``device:dtype/op.algorithm{parameters}`` (SoftNeuro, section III-A).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol, runtime_checkable
+
+from sartor.codegen.digest import digest
+from sartor.codegen.ir.layer import LayerKind, Task
+from sartor.codegen.ir.packing import Packing
+from sartor.codegen.ir.schema import Schema
+from sartor.codegen.ir.target import Target
+from sartor.codegen.ir.variants.descriptor import write_descriptor
+from sartor.codegen.ir.variants.traits import PLAIN_TRAITS, DescribedVariant, Traits
+
+Parameters = Mapping[str, tuple[int, ...] | int]
+
+_OP_NAMES = {
+    LayerKind.CONVOLUTION: "conv2d",
+    LayerKind.DEPTHWISE: "depthwise",
+    LayerKind.CONTRACTION: "matmul",
+    LayerKind.POOLING: "pool",
+    LayerKind.TOLERANT: "map",
+    LayerKind.FIXED: "block",
+    LayerKind.FUSED: "fused",
+}
+
+
+@dataclass(frozen=True)
+class Rejected:
+    """A routine does not apply; ``reason`` is shown by ``sartor routines``."""
+
+    reason: str
+
+
+class KernelSource(Protocol):
+    """A kernel that is not written out yet."""
+
+    @property
+    def identity(self) -> str:
+        """What the kernel's code depends on."""
+
+    def executables(self) -> tuple[str, ...]:
+        """Text of its ``hal.executable`` ops."""
+
+
+class Overwriting(Protocol):
+    """Code that is not written out yet, whose result lies where one of its activations did."""
+
+    @property
+    def operand(self) -> int:
+        """Position of the activation, which has the schema of the result and is lost."""
+
+    def implementation(self) -> Implementation:
+        """The code."""
+
+
+@dataclass(frozen=True)
+class Implementation:
+    """Code for a layer.
+
+    Attributes:
+        body: one ``util.func public @layer`` over activations, then packed weights, then a ``RANGE`` for each of
+            ``ranges``.
+        inputs: schema of each activation.
+        outputs: schema of each result.
+        packings: for each weight, how it is packed.
+        ranges: whose ranges the code takes, as ``ranges_of`` gives them: positions of activations, None for the result.
+        kernel: what the body dispatches, written when it is needed; a body that has one is no longer lowered.
+        needs: extensions of the CPU that the operating system has to grant, in LLVM's words.
+        overwriting: the same with its result written over an activation; None where it has to lie elsewhere.
+        step: scale that the range of the result has to have; None where any will do.
+    """
+
+    body: str
+    inputs: tuple[Schema, ...]
+    outputs: tuple[Schema, ...]
+    packings: tuple[Packing, ...]
+    ranges: tuple[int | None, ...] = ()
+    kernel: KernelSource | None = None
+    needs: tuple[str, ...] = ()
+    overwriting: Overwriting | None = None
+    step: float | None = None
+
+    @property
+    def output(self) -> Schema:
+        """Schema of the first result; the others lie in the same layout, or ONNX's where that does not fit them."""
+        return self.outputs[0]
+
+    @cached_property
+    def digest(self) -> str:
+        """Hash of everything that is emitted: MLIR, schemas and packings; of a kernel, what its MLIR depends on."""
+        packings = "|".join(map(str, self.packings))
+        kernel = (self.kernel.identity,) if self.kernel else ()
+        return digest(self.body, *map(str, (*self.inputs, *self.outputs)), packings, *kernel)
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A routine with its parameters, on one task.
+
+    Attributes:
+        descriptor: ``cpu:f32/conv2d.tiled{vector=7,64}``; unique within the task.
+        device: where it runs.
+        dtype: what it computes in.
+        implementation: its code.
+        traits: of its routine.
+        routine: name of its routine.
+        parameters: of its routine, as pairs.
+    """
+
+    descriptor: str
+    device: str
+    dtype: str
+    implementation: Implementation
+    traits: Traits = PLAIN_TRAITS
+    routine: str = ""
+    parameters: tuple[tuple[str, tuple[int, ...] | int], ...] = ()
+
+    @property
+    def described(self) -> DescribedVariant:
+        """The variant without its code."""
+        numbers = {name: value for name, value in self.parameters if isinstance(value, int)}
+        return DescribedVariant(self.descriptor, self.routine, self.dtype, self.traits, numbers)
+
+
+@runtime_checkable
+class Storing(Protocol):
+    """A routine that may store activations and results, and multiply, in another element type than ONNX's."""
+
+    @property
+    def storage(self) -> str | None:
+        """The element type, None for ONNX's."""
+
+
+class Named(Protocol):
+    """What a descriptor can name."""
+
+    @property
+    def name(self) -> str:
+        """The algorithm in descriptors."""
+
+
+class Routine(Named, Protocol):
+    """One way to compute layers."""
+
+    @property
+    def traits(self) -> Traits:
+        """What all its variants have in common, for those who choose among variants."""
+
+    def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
+        """Parameter sets worth trying, best guess first, or why the routine does not apply."""
+
+    def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:
+        """Code for one parameter set, or why it cannot be written after all."""
+
+
+def dtype_of(task: Task) -> str:
+    """The element type a task computes in: that of its first floating-point tensor, else of its result."""
+    types = [*task.results, *task.inputs]
+    floats = [each.dtype for each in types if each.dtype in ("f32", "f16", "bf16", "f64")]
+    return floats[0] if floats else types[0].dtype
+
+
+def computes_in(routine: Named, task: Task) -> str:
+    """The element type that a routine computes a task in."""
+    storage = routine.storage if isinstance(routine, Storing) else None
+    return storage or dtype_of(task)
+
+
+def describe(routine: Named, task: Task, parameters: Parameters, target: Target) -> str:
+    """The descriptor of a variant."""
+    dtype, operation = computes_in(routine, task), _OP_NAMES[task.kind]
+    return write_descriptor(target.device, dtype, operation, routine.name, parameters)
+
+
+def variants_of(routine: Routine, task: Task, target: Target) -> Iterator[Variant | Rejected]:
+    """Every variant of a routine on a task; reasons where there is none."""
+    choices = routine.parameters(task, target)
+    if isinstance(choices, Rejected):
+        yield choices
+        return
+    for parameters in choices:
+        built = routine.build(task, parameters, target)
+        if isinstance(built, Rejected):
+            yield built
+        else:
+            yield Variant(
+                *(describe(routine, task, parameters, target), target.device, computes_in(routine, task), built),
+                traits=routine.traits,
+                routine=routine.name,
+                parameters=tuple(parameters.items()),
+            )
+
+
+def pair(value: tuple[int, ...] | int) -> tuple[int, int]:
+    """A parameter that is two numbers.
+
+    Raises:
+        TypeError: if it is one number.
+    """
+    if isinstance(value, int):
+        raise TypeError(f"{value} is no pair")
+    first, second = value
+    return first, second
+
+
+def integer(value: tuple[int, ...] | int) -> int:
+    """A parameter that is one number.
+
+    Raises:
+        TypeError: if it is several.
+    """
+    if not isinstance(value, int):
+        raise TypeError(f"{value} is no single number")
+    return value

@@ -1,0 +1,236 @@
+"""Convolutions and matrix products on the matrix unit: blocks of tiles of pixels by tiles of channels.
+
+A block is a few tiles of pixels times a few of channels, whose sums stay in the unit while taps and input channels
+pass. Then they go through the first-level cache into vector registers, where everything elementwise follows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Self
+
+from sartor.codegen.ir.layer import TensorType
+from sartor.codegen.kernels.amx.interleaving import Interleaving
+from sartor.codegen.kernels.amx.tilings import TileTiling
+from sartor.codegen.kernels.isa.amx import ROWS, TILES, TileElement
+from sartor.codegen.kernels.loops.access import Access, ImageStrides
+from sartor.codegen.kernels.loops.epilogue import Epilogue
+from sartor.codegen.kernels.loops.partition import largest_share, smallest_share
+from sartor.codegen.kernels.loops.staging import Staging, most_rows
+from sartor.codegen.kernels.loops.tiles import Axis
+
+# Filters of less than this stay in the second-level cache.
+_CACHED_BYTES = 1 << 18
+# Two panels of this, and an image, fit the second-level cache.
+_FETCHED_BYTES = 1 << 19
+_FLOAT_BYTES = 4
+# Steps over a run that are written out.
+_WRITTEN_OUT = 4
+
+
+@dataclass(frozen=True)
+class TileContraction:
+    """A convolution ``[N, H, W, IC] -> [N, OH, OW, OC]`` over memory.
+
+    Attributes:
+        batches: N.
+        channels: OC.
+        input_channels: IC.
+        rows: windows along H.
+        columns: windows along W.
+        image: strides of the image, channels last.
+        memories: positions of image and filters among the buffers.
+        result: where results go.
+        epilogue: what surrounds the root.
+        lanes: elements of a vector.
+        tiling: sizes.
+        element: what is multiplied.
+        is_staged: whether what a workgroup reads is copied first.
+        is_merged: whether all that a window reads of a row is one run, for images of few channels.
+        interleaving: how filters that are no weights are copied; None for those that are packed already.
+        tied: which buffer the result is written over; None where it has memory of its own.
+    """
+
+    batches: int
+    channels: int
+    input_channels: int
+    rows: Axis
+    columns: Axis
+    image: ImageStrides
+    memories: tuple[int, int]
+    result: Access
+    epilogue: Epilogue
+    lanes: int
+    tiling: TileTiling
+    element: TileElement
+    is_staged: bool
+    is_merged: bool = False
+    interleaving: Interleaving | None = None
+    tied: int | None = None
+
+    def __post_init__(self) -> None:
+        """Check the sizes.
+
+        Raises:
+            ValueError: if blocks are larger than the result, or than the unit.
+        """
+        sizes, spots = self.tiling, len(self.spots)
+        if sizes.pixels > min(ROWS, self.columns.output) or sizes.lines > self.rows.output:
+            raise ValueError("tiles are larger than the result")
+        if spots * sizes.vectors + spots + 1 > TILES or sizes.depth > self.element.depth:
+            raise ValueError("blocks are larger than the matrix unit")
+
+    @property
+    def groups(self) -> tuple[int, int, int]:
+        """Workgroups along rows, panels and batches."""
+        return self.tiling.row_groups, self.tiling.panel_groups, self.batches
+
+    @property
+    def chunks(self) -> int:
+        """Steps over a run."""
+        return -(-self.run // self.tiling.depth)
+
+    @property
+    def run(self) -> int:
+        """Neighbouring numbers that are added up: the channels of a tap, or of all taps of a row."""
+        if not self.is_merged:
+            return self.input_channels
+        return self.columns.kernel * filled(self.input_channels, self.element)
+
+    @property
+    def runs(self) -> int:
+        """Runs of a row."""
+        return 1 if self.is_merged else self.columns.kernel
+
+    @property
+    def writes_out(self) -> bool:
+        """Whether steps over a run are written out, rather than repeated."""
+        return self.chunks <= _WRITTEN_OUT
+
+    @property
+    def row_runs(self) -> int:
+        """Runs of a block."""
+        return self.rows.kernel * self.runs
+
+    @property
+    def steps(self) -> int:
+        """Steps of a block."""
+        return self.row_runs * self.chunks
+
+    @property
+    def parts(self) -> int:
+        """Parts of a block after each of which some of the block before is finished: runs, or steps if these are few
+        or a loop's, as each part's code comes with a copy of the end's."""
+        of_run = 1 if self.writes_out and self.runs > 1 else self.chunks
+        return self.row_runs * of_run
+
+    @property
+    def vectors(self) -> int:
+        """Vectors that hold all channels of the result."""
+        return -(-self.channels // self.lanes)
+
+    @property
+    def panels(self) -> int:
+        return -(-self.vectors // self.tiling.vectors)
+
+    @property
+    def panel(self) -> int:
+        """Elements of a panel's filters, and of what quantised ones stand for."""
+        return self.numbers + (2 * _FLOAT_BYTES * self.tiling.vectors * self.lanes if self.element.is_quantised else 0)
+
+    @property
+    def numbers(self) -> int:
+        """Elements of a panel's filters."""
+        return self.row_runs * self.tap
+
+    @property
+    def tap(self) -> int:
+        """Elements of a panel's filters for one run."""
+        return self.chunks * self.tiling.vectors * self.tile
+
+    @property
+    def tile(self) -> int:
+        """Elements of a tile of filters."""
+        return self.tiling.depth * self.lanes
+
+    @property
+    def units(self) -> int:
+        """What row groups share out: blocks of rows, or of columns where there is one row."""
+        return self.column_blocks if self.rows.output == 1 else -(-self.rows.output // self.tiling.lines)
+
+    @property
+    def column_blocks(self) -> int:
+        return -(-self.columns.output // (self.tiling.tiles * self.tiling.pixels))
+
+    @property
+    def spots(self) -> list[tuple[int, int]]:
+        """Line and tile along the row of each tile of pixels in a block."""
+        return [(line, tile) for line in range(self.tiling.lines) for tile in range(self.tiling.tiles)]
+
+    @property
+    def offsets(self) -> list[int]:
+        """Where the tiles of a block begin along a row; the last one overlaps the one before in a short row."""
+        pixels = self.tiling.pixels
+        return [min(tile * pixels, self.columns.output - pixels) for tile in range(self.tiling.tiles)]
+
+    @property
+    def streams(self) -> bool:
+        """Whether filters come from memory."""
+        return self.interleaving is None and self.panel * self.panels * self.element.bytes > _CACHED_BYTES
+
+    @property
+    def fetches_panels(self) -> bool:
+        """Whether a panel of filters stays in the second-level cache while the one before is used."""
+        return self.panel * self.element.bytes <= _FETCHED_BYTES and self.fewest_blocks > 1
+
+    @property
+    def staging(self) -> Staging:
+        """How a workgroup copies what it reads."""
+        lines = self.largest_share * self.tiling.lines
+        most = most_rows(self.rows, min(lines, self.rows.output))
+        depth = self.run // self.columns.kernel if self.is_merged else self.chunks * self.tiling.depth
+        return Staging(self.rows, self.columns, self.image, self.input_channels, depth, most, self.is_merged)
+
+    @property
+    def largest_share(self) -> int:
+        """Units of the workgroup that has most."""
+        return largest_share(self.units, self.tiling.row_groups)
+
+    @property
+    def fewest_blocks(self) -> int:
+        """Blocks of a panel in the smallest share that is not empty."""
+        units = max(1, smallest_share(self.units, self.tiling.row_groups))
+        return units if self.rows.output == 1 else units * self.column_blocks
+
+    @property
+    def workspace(self) -> TensorType | None:
+        """Memory for the copies of all workgroups."""
+        x, y, z = self.groups
+        return TensorType((x * y * z * self.copied,), self.element.dtype) if self.copied else None
+
+    @property
+    def copied(self) -> int:
+        """Elements of a workgroup's copies: of the image, then of a panel of filters."""
+        image = self.staging.elements if self.is_staged else 0
+        return image + (self.interleaving.elements if self.interleaving else 0)
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether blocks or tiles along a row overlap, so that some pixels are computed twice."""
+        return self.columns.output % (self.tiling.tiles * self.tiling.pixels) != 0
+
+    def over(self) -> Self | None:
+        """The same with its result written over an image that the epilogue reads, each number where it was read; None
+        where there is none, or blocks of rows overlap: a number would be read again where the result is already."""
+        if self.rows.output % self.tiling.lines:
+            return None
+        for image in self.epilogue.images:
+            is_alike = image == replace(self.result, memory=image.memory)
+            if is_alike and image.memory not in self.memories and self.epilogue.reads_only(image):
+                return replace(self, tied=image.memory)
+        return None
+
+
+def filled(channels: int, element: TileElement) -> int:
+    """Channels of a pixel of a merged run: a power of two from a group up."""
+    return max(element.group, 1 << (channels - 1).bit_length())

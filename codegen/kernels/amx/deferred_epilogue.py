@@ -1,0 +1,64 @@
+"""The block whose sums have left the matrix unit: what follows them is computed while the next block is multiplied.
+
+The unit and the vector units work at the same time only if instructions for both lie close together: a processor looks
+a few hundred instructions ahead, and the end of a block is longer. So a part of it follows each run of the next block.
+"""
+
+from __future__ import annotations
+
+from sartor.codegen.kernels.amx.contraction import TileContraction
+from sartor.codegen.kernels.amx.epilogue import Block, TileFinish
+from sartor.codegen.kernels.emit.assembler import Assembler
+from sartor.codegen.kernels.emit.index_arithmetic import Index
+from sartor.codegen.kernels.loops.nest import Panel
+from sartor.codegen.mlir.iree_compiler import ir
+
+_PANEL, _ROW, _COLUMN, _FRESH, _PIXELS = range(5)
+
+
+class Pending:
+    """Writes the ends of blocks, each a block late.
+
+    Args:
+        of: the contraction.
+        asm: where code goes.
+        finish: writes what follows the sums.
+    """
+
+    def __init__(self, of: TileContraction, asm: Assembler, finish: TileFinish) -> None:
+        self._of, self._asm, self._finish = of, asm, finish
+        self._memory = asm.scratch(_PIXELS + 1, ir.IntegerType.get_signless(64))
+        for place in range(_PIXELS + 1):
+            asm.keep(self._memory, place, 0)
+
+    def keep(self, block: Block) -> None:
+        """Remember a block whose sums have been stored."""
+        kept = {_PANEL: block.panel.index, _ROW: block.row, _COLUMN: block.column, _FRESH: block.fresh}
+        for place, index in kept.items():
+            self._asm.keep(self._memory, place, index)
+        self._asm.keep(self._memory, _PIXELS, self._of.tiling.pixels)
+
+    def part(self, block: Block, number: Index) -> None:
+        """Finish a part of the block before, in a panel like this one, and fetch what the end of this one touches."""
+        asm, pixels = self._asm, self._of.tiling.pixels
+        part = -(-pixels // self._of.parts)
+        first = asm.mul(number, part)
+        before, there = self._before(block.panel)
+        if part == 1:
+            asm.when(asm.less(first, there), lambda: self._finish.write(before, first, None))
+            asm.when(asm.less(first, pixels), lambda: self._finish.fetch(block, first))
+            return
+        end = asm.add(first, part)
+        asm.when(asm.less(first, there), lambda: self._finish.write(before, first, asm.minimum(end, there)))
+        asm.repeat(first, asm.minimum(end, pixels), 1, lambda pixel: self._finish.fetch(block, pixel))
+
+    def drain(self, panel: Panel) -> None:
+        """Finish the block before, if there is one, in a panel like this one."""
+        before, there = self._before(panel)
+        self._asm.when(self._asm.less(0, there), lambda: self._finish.write(before, 0, there))
+        self._asm.keep(self._memory, _PIXELS, 0)
+
+    def _before(self, panel: Panel) -> tuple[Block, Index]:
+        """The block before, and how many pixels of each of its tiles there are to finish."""
+        index, row, column, fresh, pixels = (self._asm.kept(self._memory, each) for each in range(_PIXELS + 1))
+        return Block(Panel(index, panel.vectors, panel.last), row, column, 0, fresh), pixels

@@ -1,0 +1,247 @@
+"""The loops of a kernel on the matrix unit: panels, blocks of tiles, taps, steps over input channels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sartor.codegen.kernels.amx.contraction import TileContraction
+from sartor.codegen.kernels.amx.deferred_epilogue import Pending
+from sartor.codegen.kernels.amx.epilogue import Block, TileFinish
+from sartor.codegen.kernels.amx.prefetch import FilterFetch
+from sartor.codegen.kernels.emit.assembler import Assembler
+from sartor.codegen.kernels.emit.index_arithmetic import Index
+from sartor.codegen.kernels.isa.amx import ROW_BYTES, ROWS, TILES, MatrixUnit, TileShape
+from sartor.codegen.kernels.loops.nest import Panel
+from sartor.codegen.kernels.loops.partition import share
+from sartor.codegen.mlir.iree_compiler import ir
+
+
+@dataclass(frozen=True)
+class TileKernel(TileContraction):
+    """The kernel of a contraction on the matrix unit."""
+
+    def write(self, asm: Assembler, memories: Sequence[ir.Value], group: tuple[Index, Index, Index]) -> None:
+        """Emit one workgroup's code."""
+        _Writer(self, asm, memories, group).write()
+
+
+class _Writer:
+    """Writes one workgroup: copies what it reads, then blocks of tiles."""
+
+    def __init__(
+        self,
+        of: TileContraction,
+        asm: Assembler,
+        memories: Sequence[ir.Value],
+        group: tuple[Index, Index, Index],
+    ) -> None:
+        self._of, self._asm, self._memories, self._group = of, asm, memories, group
+        self._unit = MatrixUnit(asm)
+        self._image = memories[of.memories[0]]
+        self._filters = memories[of.memories[1] if of.interleaving is None else -1]
+        tiling = of.tiling
+        # Tiles of sums come first, then those of pixels; filters take turns in what is left.
+        self._spots = of.spots
+        self._pixels = len(self._spots) * tiling.vectors
+        self._turns = min(TILES - self._pixels - len(self._spots), tiling.vectors)
+        self._sums = asm.scratch(self._pixels * ROWS * of.lanes, ir.Type.parse(of.element.sums))
+        self._pending = Pending(of, asm, TileFinish(of, asm, memories, group[2], self._sums))
+
+    def write(self) -> None:
+        of, asm = self._of, self._asm
+        units = share(asm, of.units, of.tiling.row_groups, self._group[0])
+        self._local = self._own() if of.copied else 0
+        if of.is_staged:
+            self._stage(units)
+        self._unit.open(self._shapes())
+        first = units[0] if of.rows.output == 1 else asm.mul(units[0], of.column_blocks)
+        panels = share(asm, of.panels, of.tiling.panel_groups, self._group[1])
+        self._fetching = FilterFetch(of, asm, self._filters, first, panels)
+        asm.repeat(*panels, 1, lambda index: self._panel(index, units))
+        self._unit.close()
+        self._pending.drain(self._whole(0))
+
+    def _shapes(self) -> list[TileShape]:
+        of, tiling = self._of, self._of.tiling
+        size = ROW_BYTES // of.element.depth * tiling.depth
+        sums = [TileShape(tiling.pixels, ROW_BYTES)] * self._pixels
+        pixels = [TileShape(tiling.pixels, size)] * len(self._spots)
+        return [*sums, *pixels, *[TileShape(tiling.depth // of.element.group, ROW_BYTES)] * self._turns]
+
+    def _own(self) -> Index:
+        """Where this workgroup's copies begin in the workspace."""
+        of, asm = self._of, self._asm
+        x, y, _ = of.groups
+        number = asm.add(asm.mul(asm.add(asm.mul(self._group[2], y), self._group[1]), x), self._group[0])
+        return asm.mul(number, of.copied)
+
+    def _stage(self, units: tuple[Index, Index]) -> None:
+        """Copy the rows that these blocks read."""
+        of, asm = self._of, self._asm
+        first, last = self._line(units[0]), self._line(asm.sub(units[1], 1))
+        lines = asm.add(asm.sub(last, first), of.tiling.lines)
+        count = asm.add(asm.mul(asm.sub(lines, 1), of.rows.stride), (of.rows.kernel - 1) * of.rows.dilation + 1)
+        self._top = asm.add(asm.mul(first, of.rows.stride), -of.rows.padding)
+        # For a share of no rows their number may be negative, and zeros be written where others have their copies.
+        asm.branch(asm.equal(*units), lambda: None, lambda: self._copy((self._top, count)))
+
+    def _copy(self, rows: tuple[Index, Index]) -> None:
+        target = self._memories[-1]
+        self._of.staging.write(self._asm, self._image, self._group[2], target, self._local, rows)
+
+    def _line(self, unit: Index) -> Index:
+        """First row of a block; the last one begins earlier where rows do not divide."""
+        of, asm = self._of, self._asm
+        if of.rows.output == 1:
+            return 0
+        return asm.minimum(asm.mul(unit, of.tiling.lines), of.rows.output - of.tiling.lines)
+
+    def _panel(self, index: Index, units: tuple[Index, Index]) -> None:
+        of, asm, tiling = self._of, self._asm, self._of.tiling
+        last = of.channels - (of.vectors - 1) * of.lanes
+        partial = of.vectors % tiling.vectors != 0 or last != of.lanes
+
+        def write(panel: Panel) -> None:
+            self._interleave(panel)
+            if of.rows.output == 1:
+                asm.repeat(*units, 1, lambda block: self._at(panel, 0, 0, block))
+                return
+            asm.repeat(*units, 1, lambda unit: self._row(panel, unit))
+
+        rest = Panel(index, of.vectors - (of.panels - 1) * tiling.vectors, last)
+
+        def write_rest() -> None:
+            self._pending.drain(self._whole(index))
+            write(rest)
+            self._pending.drain(rest)
+
+        is_rest = asm.equal(index, of.panels - 1) if partial else False
+        asm.branch(is_rest, write_rest, lambda: write(self._whole(index)))
+
+    def _whole(self, index: Index) -> Panel:
+        """A panel all of whose vectors there are."""
+        return Panel(index, self._of.tiling.vectors, self._of.lanes)
+
+    def _interleave(self, panel: Panel) -> None:
+        """Copy a panel of filters if they are no weights; all blocks of the workgroup read the copy."""
+        of, asm = self._of, self._asm
+        if of.interleaving is None:
+            return
+        source = self._memories[of.memories[1]], self._group[2]
+        of.interleaving.write(asm, source, (self._filters, self._panel_start(panel)), panel)
+
+    def _panel_start(self, panel: Panel) -> Index:
+        """Where the filters of a panel begin."""
+        of, asm = self._of, self._asm
+        if of.interleaving is None:
+            return asm.mul(panel.index, of.panel)
+        return asm.add(self._local, of.copied - of.interleaving.elements)
+
+    def _row(self, panel: Panel, unit: Index) -> None:
+        row, first = self._line(unit), self._asm.mul(unit, self._of.column_blocks)
+        self._asm.repeat(0, self._of.column_blocks, 1, lambda block: self._at(panel, row, first, block))
+
+    def _at(self, panel: Panel, row: Index, first: Index, block: Index) -> None:
+        of, asm = self._of, self._asm
+        size = of.offsets[-1] + of.tiling.pixels
+        fresh = asm.mul(block, size)
+        column = asm.minimum(fresh, of.columns.output - size)
+        self._block(Block(panel, row, column, asm.add(first, block), fresh))
+
+    def _block(self, block: Block) -> None:
+        vectors, tiling = block.panel.vectors, self._of.tiling
+        used = [spot * tiling.vectors + vector for spot in range(len(self._spots)) for vector in range(vectors)]
+        for tile in used:
+            self._unit.zero(tile)
+        self._taps(block)
+        step = self._unit.step(ROW_BYTES)
+        for tile in used:
+            self._unit.store(tile, self._unit.address(self._sums, tile * ROWS * self._of.lanes), step)
+        self._pending.keep(block)
+
+    def _taps(self, block: Block) -> None:
+        """Add up everything that the windows of a block read."""
+        of, asm = self._of, self._asm
+        filters = self._panel_start(block.panel)
+        if not of.is_staged:
+            top = asm.add(
+                asm.mul(self._group[2], of.image.batch),
+                asm.mul(block.row, of.rows.stride * of.image.row),
+                asm.mul(block.column, of.columns.stride * of.image.column),
+            )
+            self._run(block, self._image, top, filters, 0)
+            return
+        staging = of.staging
+        line = asm.sub(asm.mul(block.row, of.rows.stride), asm.add(self._top, of.rows.padding))
+        start = asm.add(self._local, asm.mul(line, staging.row), asm.mul(block.column, staging.pixel))
+
+        def every(tap: Index) -> None:
+            first = asm.add(start, asm.mul(tap, of.rows.dilation * staging.row))
+            begin = asm.add(filters, asm.mul(tap, of.runs * of.tap))
+            for column in range(of.runs):
+                read = asm.add(first, staging.tap(column))
+                run = asm.add(asm.mul(tap, of.runs), column)
+                self._run(block, self._memories[-1], read, asm.add(begin, column * of.tap), run)
+
+        asm.repeat(0, of.rows.kernel, 1, every)
+
+    def _run(self, block: Block, memory: ir.Value, start: Index, filters: Index, run: Index) -> None:
+        """Add up the input channels of one tap, the block's so manieth, while the block before is finished."""
+        of, asm, tiling = self._of, self._asm, self._of.tiling
+        of_run = of.parts // of.row_runs
+        size = tiling.vectors * of.tile
+
+        def every(chunk: Index) -> None:
+            used = asm.add(filters, asm.mul(chunk, size))
+            self._product(block, memory, asm.add(start, asm.mul(chunk, tiling.depth)), used)
+            step = asm.add(asm.mul(run, of.chunks), chunk)
+            self._fetching.step(block, used, step)
+            if of_run > 1:
+                self._pending.part(block, step)
+
+        if of.writes_out:
+            for chunk in range(of.chunks):
+                every(chunk)
+        else:
+            asm.repeat(0, of.chunks, 1, every)
+        self._fetching.run(block, run)
+        if of_run == 1:
+            self._pending.part(block, run)
+
+    def _product(self, block: Block, memory: ir.Value, start: Index, filters: Index) -> None:
+        """One chunk: each tile of pixels by each of filters."""
+        of, unit, tiling = self._of, self._unit, self._of.tiling
+        line, pixel = self._steps()
+        step = unit.step(pixel * of.element.bytes)
+        for vector in range(block.panel.vectors):
+            turn = self._pixels + len(self._spots) + vector % self._turns
+            where = unit.address(self._filters, self._asm.add(filters, vector * of.tile))
+            unit.load(turn, where, unit.step(ROW_BYTES))
+            for number, (row, tile) in enumerate(self._spots):
+                if vector == 0:
+                    distance = row * line + of.offsets[tile] * pixel
+                    unit.load(self._pixels + number, unit.address(memory, self._asm.add(start, distance)), step)
+                unit.multiply(of.element, number * tiling.vectors + vector, self._pixels + number, turn)
+        if of.rows.output == 1 and not of.is_staged:
+            self._fetch_pixels(block, start, pixel)
+
+    def _fetch_pixels(self, block: Block, start: Index, pixel: int) -> None:
+        """Fetch what the next block reads of the image: its pixels are too far apart for the hardware to. The other
+        panels find it in the cache."""
+        of, asm = self._of, self._asm
+        size = of.offsets[-1] + of.tiling.pixels
+        ahead = asm.add(start, size * pixel)
+
+        def fetch() -> None:
+            for number in range(size):
+                asm.prefetch(self._image, asm.add(ahead, number * pixel))
+
+        asm.when(self._fetching.is_first(block.panel), fetch)
+
+    def _steps(self) -> tuple[int, int]:
+        """Distance of what neighbouring rows and neighbouring pixels of the result read."""
+        of = self._of
+        if of.is_staged:
+            return of.rows.stride * of.staging.row, of.staging.pixel
+        return of.rows.stride * of.image.row, of.columns.stride * of.image.column

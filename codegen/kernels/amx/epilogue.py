@@ -1,0 +1,171 @@
+"""What becomes of a block's sums: scaled if they are whole numbers, followed by everything elementwise, stored."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from sartor.codegen.kernels.amx.contraction import TileContraction
+from sartor.codegen.kernels.emit.assembler import Assembler
+from sartor.codegen.kernels.emit.index_arithmetic import Condition, Index
+from sartor.codegen.kernels.emit.rounded_numbers import scaled
+from sartor.codegen.kernels.isa.amx import ROWS
+from sartor.codegen.kernels.loops.epilogue import Place, Spot
+from sartor.codegen.kernels.loops.nest import Panel
+from sartor.codegen.mlir.iree_compiler import arith, ir
+
+_FLOAT_BYTES = 4
+_WORD = 32
+# Vectors of 16 numbers, stored in two bytes each, in a line of the cache.
+_VECTORS_OF_LINE = 2
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block of tiles while its code is written.
+
+    Attributes:
+        panel: of channels.
+        row: first row.
+        column: first column.
+        ordinal: its number among the blocks of a panel.
+        fresh: first column that no block before has computed.
+    """
+
+    panel: Panel
+    row: Index
+    column: Index
+    ordinal: Index
+    fresh: Index
+
+
+class Weight(NamedTuple):
+    """What a whole sum stands for: ``(sum + shift) * factor``, each in a vector of channels."""
+
+    factor: ir.Value
+    shift: ir.Value
+
+
+class TileFinish:
+    """Writes the end of a block.
+
+    Args:
+        of: the contraction.
+        asm: where code goes.
+        memories: all buffers.
+        batch: which is computed.
+        sums: a block's sums, tile by tile.
+    """
+
+    def __init__(
+        self, of: TileContraction, asm: Assembler, memories: Sequence[ir.Value], batch: Index, sums: ir.Value
+    ) -> None:
+        self._of, self._asm, self._memories = of, asm, memories
+        self._batch, self._sums = batch, sums
+
+    def write(self, block: Block, first_pixel: Index, end: Index | None) -> None:
+        """Emit what follows the sums of some pixels of each tile of a block, and their way to memory; of a single one
+        where there is no end."""
+        of, asm = self._of, self._asm
+        first = asm.mul(block.panel.index, of.tiling.vectors)
+        counts = [block.panel.count(each, of.lanes) for each in range(block.panel.vectors)]
+        place = Place(self._batch, block.row, block.column, first)
+        starts = self._starts(place, counts) if of.epilogue.starts_alike else None
+        weights = self._weights(block.panel) if of.element.is_quantised else None
+
+        def every(pixel: Index) -> None:
+            # What is read comes before what is written, or loads would wait for stores with the same last digits.
+            found = []
+            for number, place in enumerate(self._places(block, pixel)):
+                totals = self._totals(number, pixel, weights, starts or self._starts(place, counts))
+                found.append((place, self._results(place, totals, counts)))
+            for number, (place, values) in enumerate(found):
+                store = functools.partial(self._store, place, values, counts)
+                asm.when(self._is_fresh(block, number, place), store)
+
+        if end is None:
+            every(first_pixel)
+        else:
+            asm.repeat(first_pixel, end, 1, every)
+
+    def fetch(self, block: Block, pixel: Index) -> None:
+        """Fetch what will be read beside the image, and written, at a pixel of each tile of a block."""
+        of, asm = self._of, self._asm
+        images = [each for each in of.epilogue.images if each.memory != of.tied]
+        for place in self._places(block, pixel):
+            for access in (*images, of.result):
+                for each in range(0, block.panel.vectors, _VECTORS_OF_LINE):
+                    offset = place.offset(asm, access, Spot(0, 0, each, of.lanes))
+                    asm.prefetch(self._memories[access.memory], offset, is_written=access == of.result)
+
+    def _places(self, block: Block, pixel: Index) -> list[Place]:
+        """Where a pixel of each tile of a block lies."""
+        of, asm = self._of, self._asm
+        first = asm.mul(block.panel.index, of.tiling.vectors)
+        return [
+            Place(self._batch, asm.add(block.row, line), asm.add(block.column, pixel, of.offsets[tile]), first)
+            for line, tile in of.spots
+        ]
+
+    def _starts(self, place: Place, counts: Sequence[int]) -> list[ir.Value]:
+        """What is added to the sums of a pixel."""
+        of, asm = self._of, self._asm
+        spots = [Spot(0, 0, each, count) for each, count in enumerate(counts)]
+        return [of.epilogue.start(asm, self._memories, place, spot) for spot in spots]
+
+    def _weights(self, panel: Panel) -> list[Weight]:
+        """What sums of products of whole numbers stand for; zero points of the image weigh as their filters add up."""
+        of, asm = self._of, self._asm
+        filters, scale = self._memories[of.memories[1]], asm.scale_of(self._memories[of.memories[0]])
+        start = asm.add(asm.mul(panel.index, of.panel), of.numbers)
+        words = asm.vector_type(ir.IntegerType.get_signless(_WORD))
+        shift, found = arith.fptosi(words, arith.negf(scale.zero)), []
+        for each in range(panel.vectors):
+            here = asm.add(start, each * of.lanes * _FLOAT_BYTES)
+            step = asm.load_floats(filters, here)
+            total = asm.load_floats(filters, asm.add(here, of.tiling.vectors * of.lanes * _FLOAT_BYTES))
+            found.append(Weight(arith.mulf(step, scale.step), arith.muli(arith.fptosi(words, total), shift)))
+        return found
+
+    def _totals(
+        self, number: int, pixel: Index, weights: Sequence[Weight] | None, starts: Sequence[ir.Value]
+    ) -> list[ir.Value]:
+        """What the root of the layer adds up to at a pixel of one of the block's tiles."""
+        of, asm = self._of, self._asm
+        found = []
+        for each, start in enumerate(starts):
+            tile = number * of.tiling.vectors + each
+            total = asm.load(self._sums, asm.add(tile * ROWS * of.lanes, asm.mul(pixel, of.lanes)), of.lanes)
+            if weights is None:
+                found.append(asm.sum_of(total, start))
+                continue
+            whole = arith.sitofp(asm.vector_type(ir.F32Type.get()), arith.addi(total, weights[each].shift))
+            found.append(scaled(asm, whole, start, weights[each].factor))
+        return found
+
+    def _results(self, place: Place, totals: Sequence[ir.Value], counts: Sequence[int]) -> list[ir.Value]:
+        spots = [Spot(0, 0, each, count) for each, count in enumerate(counts)]
+        return [
+            self._of.epilogue.finish(self._asm, self._memories, place, spot, total)
+            for spot, total in zip(spots, totals, strict=True)
+        ]
+
+    def _is_fresh(self, block: Block, number: int, place: Place) -> Condition:
+        """Whether a pixel of one of the block's tiles is to be stored. Where it was computed before, and what it was
+        computed from is overwritten, that would be wrong."""
+        of, asm = self._of, self._asm
+        if of.tied is None or not of.overlaps:
+            return True
+        _, tile = of.spots[number]
+        begin = tile * of.tiling.pixels
+        # Tiles of a block overlap only where it is the whole row.
+        first = asm.add(block.fresh, begin if of.offsets[tile] < begin else 0)
+        return asm.less(asm.sub(first, 1), place.column)
+
+    def _store(self, place: Place, values: Sequence[ir.Value], counts: Sequence[int]) -> None:
+        of, asm = self._of, self._asm
+        for each, (value, count) in enumerate(zip(values, counts, strict=True)):
+            offset = place.offset(asm, of.result, Spot(0, 0, each, count))
+            asm.store(value, self._memories[of.result.memory], offset, count)

@@ -1,0 +1,84 @@
+"""Fetching filters into the second-level cache before blocks of tiles read them, so that they wait for memory less.
+
+Each block of a panel fetches its part of the next panel's filters: line after line, and as evenly as possible, since
+lines on their way from memory take the place of those that go from the second-level cache to the first. What is read
+of a panel too large to stay there is fetched just before.
+"""
+
+from __future__ import annotations
+
+from sartor.codegen.kernels.amx.contraction import TileContraction
+from sartor.codegen.kernels.amx.epilogue import Block
+from sartor.codegen.kernels.emit.assembler import Assembler
+from sartor.codegen.kernels.emit.index_arithmetic import Condition, Index
+from sartor.codegen.kernels.loops.nest import Panel
+from sartor.codegen.mlir.iree_compiler import ir
+
+# How far filters are fetched ahead of their use where they are not a panel ahead.
+_AHEAD_BYTES = 1 << 14
+_LINE_BYTES = 64
+
+
+class FilterFetch:
+    """Fetches the filters of one workgroup.
+
+    Args:
+        of: the contraction.
+        asm: writes code.
+        filters: packed.
+        first: ordinal of the first block of each panel.
+        panels: the workgroup's first panel, and the end.
+    """
+
+    def __init__(
+        self, of: TileContraction, asm: Assembler, filters: ir.Value, first: Index, panels: tuple[Index, Index]
+    ) -> None:
+        self._of, self._asm, self._filters = of, asm, filters
+        self._first, self._panels = first, panels
+        self._line = _LINE_BYTES // of.element.bytes
+        self._block_lines = -(-of.panel // (self._line * of.fewest_blocks))
+        # A panel's last lines, of which there are too few for every step, follow each run.
+        self._step_lines = self._block_lines // of.steps
+        left = self._block_lines - self._step_lines * of.steps
+        self._run_lines = -(-left // of.row_runs)
+
+    def step(self, block: Block, filters: Index, step: Index) -> None:
+        """Fetch after a step that read ``filters``, the so manieth of its block."""
+        of, asm = self._of, self._asm
+        if not of.streams:
+            return
+        ahead = asm.add(filters, _AHEAD_BYTES // of.element.bytes)
+        lines = of.tiling.vectors * of.tile // self._line
+        if not of.fetches_panels:
+            self._fetch(ahead, lines)
+            return
+        self._fetch_next(block, asm.mul(step, self._step_lines), self._step_lines)
+        # Nobody fetched the first panel: its first block does that for itself.
+        is_first = asm.all_of(asm.equal(block.ordinal, self._first), self.is_first(block.panel))
+        asm.when(is_first, lambda: self._fetch(ahead, lines))
+
+    def run(self, block: Block, run: Index) -> None:
+        """Fetch after a run, the so manieth of its block."""
+        of, asm = self._of, self._asm
+        if of.streams and of.fetches_panels:
+            begin = self._step_lines * of.steps
+            self._fetch_next(block, asm.add(asm.mul(run, self._run_lines), begin), self._run_lines)
+
+    def is_first(self, panel: Panel) -> Condition:
+        """Whether a panel is the workgroup's first."""
+        return self._asm.equal(panel.index, self._panels[0])
+
+    def _fetch_next(self, block: Block, begin: Index, count: int) -> None:
+        """Fetch lines of the next panel, by their place in the part of this block."""
+        of, asm = self._of, self._asm
+        if not count:
+            return
+        ordinal, following = asm.sub(block.ordinal, self._first), asm.add(block.panel.index, 1)
+        lines = asm.add(asm.mul(ordinal, self._block_lines), begin)
+        start = asm.add(asm.mul(following, of.panel), asm.mul(lines, self._line))
+        is_wanted = asm.all_of(asm.within(ordinal, of.fewest_blocks), asm.less(following, self._panels[1]))
+        asm.when(is_wanted, lambda: self._fetch(start, count))
+
+    def _fetch(self, start: Index, lines: int) -> None:
+        for number in range(lines):
+            self._asm.prefetch(self._filters, self._asm.add(start, number * self._line))

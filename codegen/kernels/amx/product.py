@@ -1,0 +1,60 @@
+"""Matrix products for the matrix unit."""
+
+from __future__ import annotations
+
+from sartor.codegen.ir.layer import TensorType
+from sartor.codegen.kernels.amx.emitter import TileKernel
+from sartor.codegen.kernels.amx.interleaving import Interleaving
+from sartor.codegen.kernels.amx.packing import pack_matrix
+from sartor.codegen.kernels.amx.tilings import TileTiling
+from sartor.codegen.kernels.isa.amx import TileElement
+from sartor.codegen.kernels.layers.product_layer import ProductLayer
+
+
+def tile_product(layer: ProductLayer, tiling: TileTiling, element: TileElement) -> TileKernel:
+    """The contraction of a product on the matrix unit; a right matrix that is a weight is packed into tiles, others are
+    interleaved.
+
+    Raises:
+        ValueError: if the layer has no such form.
+    """
+    depth = layer.shape.depth
+    interleaving = None
+    if layer.is_by_weight:
+        filters = TensorType((depth, layer.shape.columns), element.dtype)
+        layer.draft.extend_packing(layer.weight, pack_matrix(filters, tiling, layer.lanes, element))
+    else:
+        interleaving = _interleaving(layer, tiling, element)
+    # Weights that are not packed are in f32, which the unit does not read.
+    is_weight = layer.memories[0] >= len(layer.draft.task.inputs)
+    rows, columns = layer.axes
+    return TileKernel(
+        batches=layer.batches,
+        channels=layer.shape.columns,
+        input_channels=depth,
+        rows=rows,
+        columns=columns,
+        image=layer.left,
+        memories=layer.memories,
+        result=layer.result,
+        epilogue=layer.epilogue,
+        lanes=layer.lanes,
+        tiling=tiling,
+        element=element,
+        is_staged=is_weight or depth % tiling.depth != 0,
+        interleaving=interleaving,
+    )
+
+
+def _interleaving(layer: ProductLayer, tiling: TileTiling, element: TileElement) -> Interleaving:
+    """How a right matrix that is no weight comes to the matrix unit.
+
+    Raises:
+        ValueError: if its columns are not adjacent, or whole numbers are multiplied, or too few rows read the copy.
+    """
+    if element.is_quantised:
+        raise ValueError("whole numbers are multiplied by weights only")
+    if layer.rows == 1:
+        raise ValueError("a single row would not pay for the copy of the right matrix")
+    batch, row = layer.right_steps()
+    return Interleaving(batch, row, layer.shape.depth, element.group, layer.lanes, tiling)

@@ -1,0 +1,157 @@
+"""Sizes of tiles worth trying on the matrix unit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from sartor.codegen.kernels.isa.amx import ROWS, TileElement
+from sartor.codegen.kernels.loops.partition import long_shares, many_shares, many_shares_of_two
+from sartor.codegen.kernels.loops.tiling import Sizes
+from sartor.codegen.mlir.machine import Machine
+
+_SUM_TILES = 4
+_RESIDENT_BYTES = 1 << 20
+# What a share copies of an image should stay in the second-level cache, beside filters and results.
+_COPIED_BYTES = 1 << 19
+
+# These take less than the 10 us for which IREE's workers wait for others.
+_SHORT_PRODUCTS = 5 << 19
+
+
+@dataclass(frozen=True)
+class TileTiling(Sizes):
+    """Sizes of tiles and blocks of tiles.
+
+    Attributes:
+        lines: rows of the result in a block.
+        tiles: tiles along a row in a block.
+        pixels: of a tile.
+        vectors: of channels in a block, and in a panel.
+        depth: numbers in a row of a tile.
+        row_groups: workgroups that share out the blocks of rows.
+        panel_groups: workgroups that share out the panels.
+    """
+
+    lines: int
+    tiles: int
+    pixels: int
+    vectors: int
+    depth: int
+    row_groups: int
+    panel_groups: int
+
+
+@dataclass(frozen=True)
+class TileWork:
+    """What is cut into tiles.
+
+    Attributes:
+        rows: of the result.
+        columns: of the result.
+        channels: of the result.
+        depth: numbers of a run.
+        taps: runs of a window.
+        positions_join: whether rows are joined.
+        batches: products beside each other.
+        is_copied: whether each share copies the panels that it multiplies by.
+    """
+
+    rows: int
+    columns: int
+    channels: int
+    depth: int
+    taps: int
+    positions_join: bool
+    batches: int = 1
+    is_copied: bool = False
+
+
+def tile_tilings(work: TileWork, machine: Machine, element: TileElement) -> list[TileTiling]:
+    """Sizes worth trying, best guess first."""
+    if work.positions_join:
+        work = replace(work, rows=1, columns=work.rows * work.columns)
+    vectors = -(-work.channels // machine.lanes)
+    found = [
+        tiling
+        for lines, tiles, wide in _blocks(work, vectors)
+        for tiling in _shared_out(work, machine, element, (lines, tiles, wide))
+    ]
+    return list(dict.fromkeys(_keeping_workers_awake(found, work, machine)))
+
+
+def _keeping_workers_awake(found: list[TileTiling], work: TileWork, machine: Machine) -> list[TileTiling]:
+    """Without tilings of one workgroup, if it would take long: the other threads fall asleep meanwhile, and the layers
+    after it pay for waking them, which measuring a layer alone does not show."""
+    products = work.batches * work.rows * work.columns * work.channels * work.depth * work.taps
+    if machine.threads == 1 or products < _SHORT_PRODUCTS:
+        return found
+    return [each for each in found if each.row_groups * each.panel_groups * work.batches > 1] or found
+
+
+def _blocks(work: TileWork, vectors: int) -> Iterator[tuple[int, int, int]]:
+    """Lines, tiles along a row and vectors of blocks, best guess first."""
+    along = -(-work.columns // ROWS)
+    wide = min(vectors, 2)
+    pairs = [(1, 2, wide)] if along > 1 else []
+    if work.rows > 1:
+        # Windows of neighbouring rows share more of what they read than those of neighbouring tiles.
+        pairs.insert(0 if work.taps > 1 else len(pairs), (2, 1, wide))
+    yield from pairs
+    if along == 1 and work.rows == 1:
+        yield 1, 1, min(vectors, _SUM_TILES)
+        yield 1, 1, min(vectors, 6)
+    elif vectors > 2:
+        yield 1, 1, min(vectors, _SUM_TILES)
+
+
+def _shared_out(
+    work: TileWork, machine: Machine, element: TileElement, block: tuple[int, int, int]
+) -> Iterator[TileTiling]:
+    lines, tiles, vectors = block
+    blocks = -(-work.columns // (ROWS * tiles))
+    pixels = -(-work.columns // (blocks * tiles))
+    panels = -(-work.channels // (vectors * machine.lanes))
+    units = blocks if work.rows == 1 else -(-work.rows // lines)
+    sizes = (lines, tiles, pixels, vectors, tile_depth(work.depth, element))
+    if work.is_copied:
+        yield from _of_batches(work.batches, (units, panels), sizes, machine)
+        return
+    resident = work.channels * work.depth * work.taps * 4 // element.group <= _RESIDENT_BYTES
+    by_rows = TileTiling(*sizes, *_of_rows(work, (units, panels), element, machine))
+    by_panels = TileTiling(*sizes, 1, long_shares(panels, machine.threads))
+    # Each share copies what it reads; one thread need not share anything out.
+    many_panels = TileTiling(*sizes, 1, many_shares(panels, machine.threads) if machine.threads > 1 else 1)
+    yield from (by_rows, by_panels) if resident else (many_panels, by_panels, by_rows)
+
+
+def _of_rows(work: TileWork, extents: tuple[int, int], element: TileElement, machine: Machine) -> tuple[int, int]:
+    """Shares of rows and of panels. Those of windows copy the rows around them as well, so there are few."""
+    units, panels = extents
+    if work.taps == 1:
+        return many_shares_of_two(units, panels, machine.threads)
+    copied = work.rows * work.columns * work.depth * 4 // element.group
+    wanted = max(long_shares(units, machine.threads), -(-copied // _COPIED_BYTES))
+    return min(wanted, many_shares(units, machine.threads)), 1
+
+
+def _of_batches(
+    batches: int, extents: tuple[int, int], sizes: tuple[int, int, int, int, int], machine: Machine
+) -> Iterator[TileTiling]:
+    """Shares of products side by side: of panels if products are few, and of rows, each of which copies the panels
+    again, only if those are too few as well."""
+    units, panels = extents
+    total = batches * units * panels
+    for wanted in (long_shares(total, machine.threads), many_shares(total, machine.threads)):
+        of_panels = min(panels, -(-wanted // batches))
+        yield TileTiling(*sizes, min(units, -(-wanted // (batches * of_panels))), of_panels)
+
+
+def tile_depth(depth: int, element: TileElement) -> int:
+    """Numbers in a row of a tile: a divisor of the input channels if that fills most of it."""
+    full = element.depth
+    for size in range(full, full // 2, -element.group):
+        if depth % size == 0:
+            return size
+    chunks = -(-depth // full)
+    return -(-depth // (chunks * element.group)) * element.group

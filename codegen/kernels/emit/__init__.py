@@ -1,0 +1,1 @@
+"""Emitting a kernel's MLIR: arithmetic, vectors, control flow, and the executable around it."""

@@ -1,0 +1,303 @@
+"""Emitting a kernel's MLIR at the current insertion point: vectors, and the memory they come from and go to."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from sartor.codegen.kernels.emit.control_flow import ControlFlow
+from sartor.codegen.kernels.emit.index_arithmetic import Condition, Index
+from sartor.codegen.kernels.emit.known_values import Known
+from sartor.codegen.mlir.iree_compiler import arith, ir, llvm, memref, vector
+
+# Locality of LLVM's prefetch: 3 is the first level, 0 none.
+_SECOND_LEVEL = 2
+_ALIGNMENT = 64
+_LANES_OF_512 = 16
+_ROUNDS_TO_BF16 = "avx512bf16"
+_FLOAT_BYTES = 4
+# Of eight bits with a sign.
+_LIMITS = (-128.0, 127.0)
+# Floats near this are whole, and halves are rounded to the even neighbour.
+_LARGE = 1.5 * 2**23
+_NARROW = (ir.BF16Type, ir.F16Type)
+
+
+class Scale(NamedTuple):
+    """What quantised numbers stand for, each in a vector: ``(number - zero) * step``, or ``real * inverse + zero``;
+    ``number`` alone is what is stored for zero. ``known`` is the step, if it is known beforehand."""
+
+    step: ir.Value
+    inverse: ir.Value
+    zero: ir.Value
+    number: ir.Value
+    known: float | None
+
+
+class Assembler(ControlFlow):
+    """Writes one kernel: arithmetic on indices, vectors of ``lanes`` elements, loops that carry vectors.
+
+    Args:
+        entry: block of the kernel's function; constants go to its beginning.
+        lanes: elements of a vector.
+        features: extensions of the CPU's instruction set, in LLVM's words.
+        is_rough: whether results are stored in so few bits that functions need not be right to more.
+
+    Attributes:
+        known: what is known of vectors.
+    """
+
+    def __init__(
+        self, entry: ir.Block, lanes: int, features: frozenset[str] = frozenset(), *, is_rough: bool = False
+    ) -> None:
+        super().__init__(entry)
+        self.lanes = lanes
+        self.is_rough = is_rough
+        self.known = Known()
+        self._features = features
+        self._splats: dict[tuple[str, str], ir.Value] = {}
+        self._scales: dict[ir.Value, Scale] = {}
+
+    def has(self, feature: str) -> bool:
+        """Whether the CPU has an extension of its instruction set."""
+        return feature in self._features
+
+    def integer(self, value: int, bits: int) -> ir.Value:
+        """A constant of so many bits."""
+        kind = ir.IntegerType.get_signless(bits)
+        with ir.InsertionPoint.at_block_begin(self._entry):
+            return arith.constant(kind, value)
+
+    def quantise(self, memory: ir.Value, numbers: ir.Value, known: float | None = None) -> None:
+        """Say what the numbers in ``memory`` stand for: scale, zero point and inverse of the scale, as they lie in
+        ``numbers``; the scale may be ``known`` beforehand."""
+        step, zero, inverse = (self.broadcast(numbers, index) for index in range(3))
+        number = arith.fptosi(ir.IntegerType.get_signless(8), memref.load(numbers, [self.value(1)]))
+        self._scales[memory] = Scale(step, inverse, zero, number, known)
+
+    def scale_of(self, memory: ir.Value) -> Scale:
+        """What ``quantise`` said.
+
+        Raises:
+            KeyError: if it said nothing.
+        """
+        return self._scales[memory]
+
+    def splat(self, attribute: ir.Attribute) -> ir.Value:
+        """A vector that repeats a scalar constant."""
+        key = str(attribute), str(attribute.type)
+        if key not in self._splats:
+            kind = self.vector_type(attribute.type)
+            with ir.InsertionPoint.at_block_begin(self._entry):
+                self._splats[key] = arith.constant(kind, ir.DenseElementsAttr.get_splat(kind, attribute))
+            if isinstance(attribute.type, ir.F32Type):
+                self.known.constants[self._splats[key]] = float(ir.FloatAttr(attribute).value)
+        return self._splats[key]
+
+    def vector_type(self, element: ir.Type) -> ir.VectorType:
+        return ir.VectorType.get([self.lanes], element)
+
+    def sum_of(self, one: ir.Value, other: ir.Value) -> ir.Value:
+        """The sum of two vectors of floats."""
+        return arith.addf(one, other)
+
+    def load(self, memory: ir.Value, offset: Index, count: int, present: Condition = True) -> ir.Value:
+        """A vector from ``offset`` on, of whose elements the first ``count`` are read and the others are zero.
+
+        Args:
+            memory: what to read.
+            offset: of the first element.
+            count: how many elements to read.
+            present: if false, nothing is read and all elements are zero.
+        """
+        return self._real(memory, self.load_as_stored(memory, offset, count, present))
+
+    def load_as_stored(
+        self, memory: ir.Value, offset: Index, count: int, present: Condition = True, size: int | None = None
+    ) -> ir.Value:
+        """The same in the memory's own element type, with what stands for zero there; a vector of ``lanes`` elements,
+        or of ``size``."""
+        element = ir.MemRefType(memory.type).element_type
+        size = size or self.lanes
+        kind = ir.VectorType.get([size], element)
+        if count == size and present is True:
+            return vector.load(kind, memory, [self.value(offset)])
+        if memory in self._scales:
+            zero = vector.broadcast(kind, self._scales[memory].number)
+        else:
+            attribute = ir.DenseElementsAttr.get_splat(kind, _zero(element))
+            zero = self.splat(_zero(element)) if size == self.lanes else arith.constant(kind, attribute)
+        return vector.maskedload(kind, memory, [self.value(offset)], self._mask(count, present, size), zero)
+
+    def load_floats(self, memory: ir.Value, offset: Index) -> ir.Value:
+        """A vector of f32 that lies among numbers of another type."""
+        return self.load_words(memory, offset, self.vector_type(ir.F32Type.get()))
+
+    def store_floats(self, stored: ir.Value, memory: ir.Value, offset: Index) -> None:
+        """Write a vector of f32 among numbers of another type."""
+        self.store_words(stored, memory, offset)
+
+    def load_words(self, memory: ir.Value, offset: Index, kind: ir.VectorType) -> ir.Value:
+        """A vector of another element type than the numbers that it lies among."""
+        return vector.bitcast(kind, vector.load(_as_stored(kind, memory), memory, [self.value(offset)]))
+
+    def store_words(self, stored: ir.Value, memory: ir.Value, offset: Index) -> None:
+        """Write such a vector, or a scalar, among these."""
+        if not isinstance(stored.type, ir.VectorType):
+            stored = vector.broadcast(ir.VectorType.get([1], stored.type), stored)
+        kind = _as_stored(ir.VectorType(stored.type), memory)
+        vector.store(vector.bitcast(kind, stored), memory, [self.value(offset)])
+
+    def _register_of(self, memory: ir.Value) -> ir.VectorType:
+        """As many numbers of a memory as a register holds."""
+        element = ir.MemRefType(memory.type).element_type
+        return ir.VectorType.get([self.lanes * _FLOAT_BYTES * 8 // element.width], element)
+
+    def copy(self, source: tuple[ir.Value, Index], target: tuple[ir.Value, Index], count: int) -> None:
+        """Copy so many elements, as they are stored, between memories of one type: memory and offset of each."""
+        element = ir.MemRefType(source[0].type).element_type
+        wide = self._register_of(source[0])
+        size = wide.shape[0]
+
+        def every(offset: Index) -> None:
+            value = vector.load(wide, source[0], [self.value(self.add(source[1], offset))])
+            vector.store(value, target[0], [self.value(self.add(target[1], offset))])
+
+        whole = count - count % size
+        self.repeat(0, whole, size, every)
+        if count > whole:
+            mask = vector.create_mask(ir.VectorType.get([size], _bit()), [self.value(count - whole)])
+            zero = arith.constant(wide, ir.DenseElementsAttr.get_splat(wide, _zero(element)))
+            begin, into = (self.value(self.add(each, whole)) for each in (source[1], target[1]))
+            vector.maskedstore(target[0], [into], mask, vector.maskedload(wide, source[0], [begin], mask, zero))
+
+    def fill(self, value: ir.Value, memory: ir.Value, start: Index, count: int) -> None:
+        """Write a scalar so many times."""
+        wide = ir.VectorType.get([self.lanes * _FLOAT_BYTES * 8 // value.type.width], value.type)
+        size, many = wide.shape[0], vector.broadcast(wide, value)
+        whole = count - count % size
+        self.repeat(0, whole, size, lambda offset: vector.store(many, memory, [self.value(self.add(start, offset))]))
+        if count > whole:
+            mask = vector.create_mask(ir.VectorType.get([size], _bit()), [self.value(count - whole)])
+            vector.maskedstore(memory, [self.value(self.add(start, whole))], mask, many)
+
+    def zero_of(self, memory: ir.Value) -> ir.Value:
+        """The scalar that stands for zero in ``memory``."""
+        if memory in self._scales:
+            return self._scales[memory].number
+        element = ir.MemRefType(memory.type).element_type
+        return arith.constant(element, _zero(element))
+
+    def _real(self, memory: ir.Value, value: ir.Value) -> ir.Value:
+        """Arithmetic is done in f32, whatever numbers are stored as."""
+        kind = self.vector_type(ir.F32Type.get())
+        if memory in self._scales:
+            return self.kept_rounded(arith.mulf(self.centred(memory, value), self._scales[memory].step))
+        if isinstance(ir.VectorType(value.type).element_type, _NARROW):
+            return arith.extf(kind, value)
+        return value
+
+    def kept_rounded(self, product: ir.Value) -> ir.Value:
+        """A product of f32 that LLVM does not fuse with a sum: averages of whole numbers times a scale lie on ties,
+        where the last digit decides."""
+        fenced: ir.Value = llvm.call_intrinsic(product.type, "llvm.arithmetic.fence", [product], [], [])
+        return fenced
+
+    def centred(self, memory: ir.Value, value: ir.Value) -> ir.Value:
+        """Numbers of a quantised memory less what is stored for zero, in f32."""
+        words = arith.extsi(self.vector_type(ir.IntegerType.get_signless(32)), value)
+        return arith.subf(arith.sitofp(self.vector_type(ir.F32Type.get()), words), self._scales[memory].zero)
+
+    def store(self, stored: ir.Value, memory: ir.Value, offset: Index, count: int) -> None:
+        """Write the first ``count`` elements of a vector from ``offset`` on, rounded to what the memory holds."""
+        element = ir.MemRefType(memory.type).element_type
+        if ir.VectorType(stored.type).element_type != element:
+            stored = self._numbers(stored, self._scales[memory]) if memory in self._scales else stored
+            stored = self.rounded(stored, element)
+        if count == self.lanes:
+            vector.store(stored, memory, [self.value(offset)])
+        else:
+            vector.maskedstore(memory, [self.value(offset)], self._mask(count), stored)
+
+    def store_all(self, stored: ir.Value, memory: ir.Value, offset: Index, count: int) -> None:
+        """Write the first ``count`` elements of a vector of any length."""
+        kind = ir.VectorType(stored.type)
+        if count == kind.shape[0]:
+            vector.store(stored, memory, [self.value(offset)])
+            return
+        mask = vector.create_mask(ir.VectorType.get(kind.shape, ir.IntegerType.get_signless(1)), [self.value(count)])
+        vector.maskedstore(memory, [self.value(offset)], mask, stored)
+
+    def rounded(self, value: ir.Value, element: ir.Type) -> ir.Value:
+        """A vector of f32 in a narrower type. LLVM has a form of seven instructions for bf16 where a CPU has one."""
+        kind = self.vector_type(element)
+        if value.type == kind:
+            return value
+        if isinstance(element, ir.BF16Type) and self.lanes == _LANES_OF_512 and _ROUNDS_TO_BF16 in self._features:
+            rounded: ir.Value = llvm.call_intrinsic(kind, "llvm.x86.avx512bf16.cvtneps2bf16.512", [value], [], [])
+            return rounded
+        return arith.truncf(kind, value)
+
+    def _numbers(self, value: ir.Value, scale: Scale) -> ir.Value:
+        """Reals as quantised numbers, the nearest that there are: added to a large number, they are its last bits.
+
+        Of multiples that a pair has made, the whole numbers are at hand.
+        """
+        real, byte = ir.F32Type.get(), self.vector_type(ir.IntegerType.get_signless(8))
+        multiple = self.known.multiples.get(value)
+        if multiple is not None and self.known.constants[multiple.factor] == scale.known:
+            words = arith.fptosi(self.vector_type(ir.IntegerType.get_signless(32)), multiple.number)
+            return arith.addi(arith.trunci(byte, words), vector.broadcast(byte, scale.number))
+        low, high, large = (self.splat(ir.FloatAttr.get(real, each)) for each in (*_LIMITS, _LARGE))
+        found = vector.fma(value, scale.inverse, scale.zero)
+        found = arith.minimumf(arith.maximumf(found, low), high)
+        bits = arith.bitcast(self.vector_type(ir.IntegerType.get_signless(32)), arith.addf(found, large))
+        return arith.trunci(byte, bits)
+
+    def _mask(self, count: int, present: Condition = True, size: int | None = None) -> ir.Value:
+        size = size or self.lanes
+        kind = ir.VectorType.get([size], ir.IntegerType.get_signless(1))
+        if isinstance(present, bool):
+            return vector.create_mask(kind, [self.value(count if present else 0)])
+        every = vector.broadcast(kind, present)
+        if count == size:
+            return every
+        return arith.andi(every, vector.create_mask(kind, [self.value(count)]))
+
+    def scratch(self, elements: int, element: ir.Type) -> ir.Value:
+        """Memory of the workgroup alone, on the stack of its thread."""
+        with ir.InsertionPoint.at_block_begin(self._entry):
+            kind = ir.MemRefType.get([elements], element)
+            return memref.alloca(kind, [], [], alignment=_ALIGNMENT)
+
+    def keep(self, memory: ir.Value, place: int, index: Index) -> None:
+        """Write an index into memory of 64-bit integers, as ``scratch`` gives it."""
+        number = arith.index_cast(ir.IntegerType.get_signless(64), self.value(index))
+        memref.store(number, memory, [self.value(place)])
+
+    def kept(self, memory: ir.Value, place: int) -> Index:
+        """Read an index that was written by ``keep``."""
+        index: ir.Value = arith.index_cast(ir.IndexType.get(), memref.load(memory, [self.value(place)]))
+        return index
+
+    def prefetch(self, memory: ir.Value, offset: Index, *, is_written: bool = False) -> None:
+        """Fetch what lies at ``offset``, which may be beyond the end, into the second-level cache, or for writing."""
+        memref.prefetch(memory, [self.value(offset)], is_written, _SECOND_LEVEL, True)
+
+    def broadcast(self, memory: ir.Value, offset: Index) -> ir.Value:
+        """A vector that repeats one element of memory."""
+        scalar = memref.load(memory, [self.value(offset)])
+        return self._real(memory, vector.broadcast(self.vector_type(scalar.type), scalar))
+
+
+def _as_stored(kind: ir.VectorType, memory: ir.Value) -> ir.VectorType:
+    """As many numbers of a memory as take the bits of a vector."""
+    element = ir.MemRefType(memory.type).element_type
+    return ir.VectorType.get([kind.shape[0] * kind.element_type.width // element.width], element)
+
+
+def _bit() -> ir.Type:
+    return ir.IntegerType.get_signless(1)
+
+
+def _zero(element: ir.Type) -> ir.Attribute:
+    return ir.IntegerAttr.get(element, 0) if isinstance(element, ir.IntegerType) else ir.FloatAttr.get(element, 0.0)

@@ -1,0 +1,145 @@
+"""A kernel as an executable that a layer dispatches."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from sartor.codegen.ir.layer import TensorType
+from sartor.codegen.ir.target import Target, cpu_features
+from sartor.codegen.kernels.emit.assembler import Assembler
+from sartor.codegen.kernels.emit.index_arithmetic import Index
+from sartor.codegen.mlir.dispatches import module_header
+from sartor.codegen.mlir.iree_compiler import ir, shared_context
+from sartor.codegen.mlir.operations import nested
+from sartor.codegen.mlir.snippet import first_error
+
+_SUBSPAN = "hal.interface.binding.subspan"
+_ROUGH = ("bf16",)
+_GROUP = "hal.interface.workgroup.id"
+
+Write = Callable[[Assembler, Sequence[ir.Value], tuple[Index, Index, Index]], None]
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel's interface.
+
+    Attributes:
+        name: symbol of its executable.
+        reads: types in memory of what it reads.
+        results: types in memory of what it writes; those after the first are workspace.
+        groups: number of workgroups in each dimension.
+        lanes: elements of a vector.
+        tied: which of ``reads`` the first result is written over; None where it has memory of its own.
+    """
+
+    name: str
+    reads: tuple[TensorType, ...]
+    results: tuple[TensorType, ...]
+    groups: tuple[int, int, int]
+    lanes: int
+    tied: int | None = None
+
+    @property
+    def is_rough(self) -> bool:
+        """Whether the result is stored in so few bits that functions need not be right to more."""
+        return self.results[0].dtype in _ROUGH
+
+    def executable(self, target: Target, write: Write) -> str:
+        """Text of the ``hal.executable``.
+
+        Args:
+            target: what it is compiled for.
+            write: emits the code of one workgroup, given its buffers (inputs, then the result, each of one dimension,
+                be it in the memory of an input) and its position.
+
+        Raises:
+            ValueError: if ``write`` emits what is not valid.
+        """
+        with shared_context() as context, ir.Location.unknown(context):
+            module = ir.Module.parse(self._shell(executable_target(target)))
+            function = next(op for op in nested(module.operation) if op.name == "func.func")
+            block = function.regions[0].blocks[0]
+            ops = [view.operation for view in block.operations]
+            memories = [op.results[0] for op in ops if op.name == _SUBSPAN]
+            x, y, z = (op.results[0] for op in ops if op.name == _GROUP)
+            sizes = self.groups
+            with ir.InsertionPoint(ops[-1]):
+                write(
+                    Assembler(block, self.lanes, cpu_features(executable_target(target)), is_rough=self.is_rough),
+                    memories,
+                    (x if sizes[0] > 1 else 0, y if sizes[1] > 1 else 0, z if sizes[2] > 1 else 0),
+                )
+            try:
+                module.operation.verify()
+            except ir.MLIRError as error:
+                raise ValueError(first_error(error)) from None
+            return str(module.body.operations[0].operation.get_asm(use_local_scope=True))
+
+    def dispatch(self, arguments: Sequence[str]) -> str:
+        """The line that runs the kernel; its result is ``%r``, or ``%r#0`` if it has a workspace."""
+        types = ", ".join(map(str, self.reads))
+        own = None if self.tied is None else arguments[self.tied]
+        results = ", ".join([own or str(self.results[0]), *map(str, self.results[1:])])
+        symbol = f"@{self.name}::@{self.name}::@{self.name}"
+        reference = f"{{hal.executable.ref = [@{self.name}]}}"
+        name = "%r" if len(self.results) == 1 else f"%r:{len(self.results)}"
+        return f"{name} = flow.dispatch {symbol}({', '.join(arguments)}) {reference} : ({types}) -> ({results})"
+
+    @property
+    def _bindings(self) -> list[int]:
+        """Which binding each buffer is: those of what is read, then those of results with memory of their own."""
+        reads, results = len(self.reads), len(self.results)
+        if self.tied is None:
+            return list(range(reads + results))
+        return [*range(reads), self.tied, *range(reads, reads + results - 1)]
+
+    def _layout(self) -> str:
+        """The attribute that says how bindings are used."""
+        bindings = self._bindings
+        written = set(bindings[len(self.reads) :])
+        flags = ["" if each in written else ", ReadOnly" for each in range(max(bindings) + 1)]
+        listed = ", ".join(f"#hal.pipeline.binding<storage_buffer{flag}>" for flag in flags)
+        return f"#hal.pipeline.layout<bindings = [{listed}]>"
+
+    def _shell(self, target: str) -> str:
+        buffers, layout = (*self.reads, *self.results), self._layout()
+        spans = "\n".join(
+            f"    %m{index} = {_SUBSPAN} layout({layout}) binding({binding}) alignment(64) offset(%c0) : "
+            f"memref<{each.elements}x{each.dtype}>"
+            for index, (binding, each) in enumerate(zip(self._bindings, buffers, strict=True))
+        )
+        groups = "\n".join(f"    %g{each} = {_GROUP}[{each}] : index" for each in range(3))
+        sizes = "\n".join(f"    %s{axis} = arith.constant {size} : index" for axis, size in enumerate(self.groups))
+        export = f"hal.executable.export public @{self.name} ordinal(0) layout({layout})"
+        return f"""hal.executable private @{self.name} {{
+  hal.executable.variant public @{self.name} target({target}) {{
+   {export} count(%d: !hal.device) -> (index, index, index) {{
+{sizes}
+    hal.return %s0, %s1, %s2 : index, index, index
+   }}
+   builtin.module {{ func.func @{self.name}() {{
+    %c0 = arith.constant 0 : index
+{groups}
+{spans}
+    return
+   }} }}
+  }}
+}}"""
+
+
+@functools.cache
+def executable_target(target: Target) -> str:
+    """The attribute of the target's executables.
+
+    Raises:
+        ValueError: if it has none, or several.
+    """
+    _, devices = module_header(target)
+    found = re.findall(r"\[(#hal\.executable\.target<.*>)\]", devices)
+    if len(found) != 1:
+        raise ValueError(f"{target} has no single format of executables")
+    return str(found[0])

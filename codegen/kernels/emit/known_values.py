@@ -1,0 +1,58 @@
+"""What is known of a kernel's vectors while it is written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from sartor.codegen.mlir.iree_compiler import ir
+
+
+class Scaled(NamedTuple):
+    """What a vector is the product of."""
+
+    number: ir.Value
+    factor: ir.Value
+
+
+class Clipped(NamedTuple):
+    """A vector, and the constant that replaces what is beyond it."""
+
+    number: ir.Value
+    bound: ir.Value
+    is_least: bool
+
+
+@dataclass
+class Known:
+    """What is known of vectors of f32, by the vector.
+
+    Attributes:
+        constants: number that all elements are.
+        whole: those of whole numbers.
+        scaled: numbers and what they are multiplied by.
+        multiples: whole numbers and the constant that they are multiplied by.
+        clipped: numbers that are bounded on one side.
+    """
+
+    constants: dict[ir.Value, float] = field(default_factory=dict)
+    whole: set[ir.Value] = field(default_factory=set)
+    scaled: dict[ir.Value, Scaled] = field(default_factory=dict)
+    multiples: dict[ir.Value, Scaled] = field(default_factory=dict)
+    clipped: dict[ir.Value, Clipped] = field(default_factory=dict)
+
+    def is_whole(self, value: ir.Value) -> bool:
+        """Whether all elements are whole numbers."""
+        return value in self.whole or (value in self.constants and self.constants[value].is_integer())
+
+    def is_finite(self, value: ir.Value) -> bool:
+        """Whether all elements are bounded on both sides, so that none is infinite or no number."""
+        outer = self.clipped.get(value)
+        inner = None if outer is None else self.clipped.get(outer.number)
+        return outer is not None and inner is not None and outer.is_least != inner.is_least
+
+    def unclipped(self, value: ir.Value) -> ir.Value:
+        """What a vector is before it is bounded."""
+        while value in self.clipped:
+            value = self.clipped[value].number
+        return value

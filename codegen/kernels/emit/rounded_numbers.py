@@ -1,0 +1,139 @@
+"""Arithmetic on what is quantised: what is known of vectors spares divisions and conversions, and changes no result.
+
+A pair of QuantizeLinear and DequantizeLinear is ``scale * clip(round(x / scale))``. Where x is a sum of whole numbers
+times a factor, the factor is divided instead, as ONNX Runtime's integer operators do. Where the result is stored in 8
+bits, the whole number is stored that the scale multiplies.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from sartor.codegen.kernels.emit.assembler import Assembler
+from sartor.codegen.kernels.emit.known_values import Clipped, Scaled
+from sartor.codegen.mlir.iree_compiler import arith, ir, llvm, vector
+from sartor.codegen.mlir.iree_compiler import math as functions
+from sartor.codegen.mlir.operations import defining_op
+
+# Beyond these exponents a quotient's remainder may be subnormal, or the reciprocal infinite.
+_MOST_EXPONENT = 60
+_POWER_OF_TWO = 0.5
+# What single precision makes of a whole number by a product and a quotient is less far from it, relative to it.
+_DEVIATION = 2.0**-21
+# Extensions with an instruction that rounds vectors; elsewhere LLVM would call a function that kernels do not have.
+_ROUNDING = ("avx", "neon")
+# Comparisons that hold for no numbers too, and whether they find what is too small.
+_CLIPPING = {int(arith.CmpFPredicate.ULT): True, int(arith.CmpFPredicate.UGT): False}
+
+
+def scaled(asm: Assembler, sums: ir.Value, start: ir.Value, factor: ir.Value) -> ir.Value:
+    """``sums * factor + start``, computed as ``(sums + start / factor) * factor``.
+
+    Where the start is a bias of whole numbers by the same factor it is that number again, as exact as the sums are.
+
+    Args:
+        asm: where code goes.
+        sums: whole numbers.
+        start: in the unit of the result.
+        factor: positive.
+    """
+    number = sums
+    if asm.known.constants.get(start) != 0.0:
+        number = arith.addf(sums, in_units(asm, start, factor))
+    found = arith.mulf(number, factor)
+    asm.known.scaled[found] = Scaled(number, factor)
+    return found
+
+
+def in_units(asm: Assembler, start: ir.Value, factor: ir.Value) -> ir.Value:
+    """A start divided by a factor, and the nearest whole number where it is one but for rounding."""
+    quotient = arith.divf(start, factor)
+    nearest = rounded(asm, quotient)
+    distance = functions.absf(arith.subf(quotient, nearest))
+    allowed = arith.mulf(functions.absf(quotient), _splat(asm, _DEVIATION))
+    return arith.select(arith.cmpf(arith.CmpFPredicate.OLE, distance, allowed), nearest, quotient)
+
+
+def divided(asm: Assembler, dividend: ir.Value, divisor: ir.Value) -> ir.Value | None:
+    """The quotient by a constant without a division, None if there is no way.
+
+    A product by the reciprocal is corrected by its remainder, which gives the nearest number (Markstein, Computation of
+    elementary functions on the IBM RISC System/6000 processor, 1990, theorem 8.4); infinities have no remainder. What
+    is scaled and then clipped is divided first and then clipped, which is the same.
+    """
+    known, number = asm.known, asm.known.constants.get(divisor)
+    if number is None or number <= 0.0 or abs(math.frexp(number)[1]) > _MOST_EXPONENT:
+        return None
+    if dividend in known.scaled:
+        of = known.scaled[dividend]
+        return arith.mulf(of.number, divided(asm, of.factor, divisor))
+    if dividend in known.clipped and known.unclipped(dividend) in known.scaled:
+        inner = divided(asm, known.clipped[dividend].number, divisor)
+        return None if inner is None else _clipped_quotient(asm, inner, known.clipped[dividend], number)
+    reciprocal = _splat(asm, 1.0 / number)
+    first = arith.mulf(dividend, reciprocal)
+    if math.frexp(number)[0] == _POWER_OF_TWO:
+        return first
+    rest = vector.fma(arith.negf(first), divisor, dividend)
+    exact = vector.fma(rest, reciprocal, first)
+    if known.is_finite(dividend):
+        return exact
+    return arith.select(arith.cmpf(arith.CmpFPredicate.UNO, exact, exact), first, exact)
+
+
+def _clipped_quotient(asm: Assembler, quotient: ir.Value, of: Clipped, divisor: float) -> ir.Value:
+    bound = _splat(asm, float(np.float32(asm.known.constants[of.bound]) / np.float32(divisor)))
+    return clip(asm, quotient, bound, is_least=of.is_least)
+
+
+def clip(asm: Assembler, number: ir.Value, bound: ir.Value, *, is_least: bool) -> ir.Value:
+    """Numbers, or a constant bound where they are beyond it or no numbers.
+
+    Equal numbers are replaced too: that is what the one instruction does that CPUs have for it.
+    """
+    beyond = arith.CmpFPredicate.ULE if is_least else arith.CmpFPredicate.UGE
+    found = arith.select(arith.cmpf(beyond, number, bound), bound, number)
+    known = asm.known
+    known.clipped[found] = Clipped(number, bound, is_least)
+    if known.is_whole(number) and known.is_whole(bound):
+        known.whole.add(found)
+    return found
+
+
+def clipped(asm: Assembler, condition: ir.Value, bound: ir.Value, number: ir.Value) -> ir.Value | None:
+    """What a selection gives that bounds numbers by a constant, None if it does something else."""
+    compared = defining_op(condition)
+    if bound not in asm.known.constants or compared is None or compared.name != "arith.cmpf":
+        return None
+    is_least = _CLIPPING.get(ir.IntegerAttr(compared.attributes["predicate"]).value)
+    if is_least is None or list(compared.operands) != [number, bound]:
+        return None
+    return clip(asm, number, bound, is_least=is_least)
+
+
+def rounded(asm: Assembler, number: ir.Value) -> ir.Value:
+    """The nearest whole numbers, of two as near the even ones.
+
+    CPUs have an instruction for it, but IREE expands the operator into some 25 others before LLVM sees it.
+    """
+    if not any(asm.has(each) for each in _ROUNDING):
+        nearest = functions.roundeven(number)
+    else:
+        nearest = llvm.call_intrinsic(number.type, "llvm.roundeven", [number], [], [])
+    asm.known.whole.add(nearest)
+    return nearest
+
+
+def note(asm: Assembler, name: str, result: ir.Value, operands: list[ir.Value]) -> None:
+    """Keep what is known of the result of an op on vectors."""
+    known = asm.known
+    if name == "arith.mulf":
+        number, factor = operands
+        if number in known.whole and factor in known.constants:
+            known.multiples[result] = Scaled(number, factor)
+
+
+def _splat(asm: Assembler, value: float) -> ir.Value:
+    return asm.splat(ir.FloatAttr.get(ir.F32Type.get(), value))

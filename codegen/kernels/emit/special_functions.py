@@ -1,0 +1,133 @@
+"""Functions that IREE expands into long code, in forms that suit a kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sartor.codegen.kernels.emit.assembler import Assembler
+from sartor.codegen.kernels.emit.rounded_numbers import divided
+from sartor.codegen.mlir.iree_compiler import arith, ir, llvm, vector
+
+# erf(x) = x P(x^2) / Q(x^2) for |x| <= 4, beyond which it is one to f32. Fitted to relative error by iteratively
+# reweighted least squares (Sanathanan and Koerner, 1963) on Chebyshev nodes; 5e-7 at most in f32, lowest power first.
+_NUMERATOR = (
+    1.1283791065216064,
+    0.1916702538728714,
+    0.05285225808620453,
+    0.00380330765619874,
+    0.0002828315773513168,
+    2.001509528781753e-06,
+)
+_DENOMINATOR = (
+    1.0,
+    0.5031962394714355,
+    0.11457382887601852,
+    0.015045922249555588,
+    0.0011663488112390041,
+    3.748329618247226e-05,
+)
+_BOUND = 4.0
+_LANES_OF_512 = 16
+
+# erf(x) = x P(x^2) for results that are rounded to bf16, which spares the division; fitted to absolute error (Lawson,
+# 1961), with one at the bound beyond which it stays, so that GELU ends at zero: 2e-4 at most.
+_ROUGH = (
+    1.1274415254592896,
+    -0.3709193468093872,
+    0.10433530062437057,
+    -0.020511267706751823,
+    0.0026024417020380497,
+    -0.0001883886579889804,
+    5.844273800903466e-06,
+)
+_ROUGH_BOUND = 2.75
+
+# exp(x) = 2^n exp(r), n the integer nearest to x / ln 2 and |r| <= ln 2 / 2 (Cody and Waite, 1980, chapter 6). Twice
+# exp(r), fitted to relative error as above; 8e-8 before rounding, lowest power first.
+_TWICE_EXP = (
+    2.000000238418579,
+    1.9999994039535522,
+    0.9999778270721436,
+    0.3333515226840973,
+    0.08383125811815262,
+    0.01659523881971836,
+)
+# The same with four powers, 8e-5.
+_ROUGH_TWICE_EXP = 1.999855875968933, 2.00032901763916, 1.0099363327026367, 0.33133482933044434
+_LOG2_E = 1.4426950408889634
+_LN_2 = 0.693145751953125, 1.4286068203094172e-06
+# Adding 1.5 * 2^23 to a number leaves its integral part in the lowest bits; 126 more is the exponent of 2^(n - 1).
+_TO_EXPONENT = 12582912.0 + 126.0
+_MANTISSA_BITS = 23
+# Below exp is zero, above infinity: the least and the greatest n give the exponents of zero and of 2^127.
+_EXP_BOUNDS = -87.6, 89.0
+
+
+def erf(asm: Assembler, argument: ir.Value) -> ir.Value:
+    """The error function of a vector of f32.
+
+    IREE's takes 80 cycles for a vector, as long as all else in a layer of matrix product and GELU takes together.
+    """
+    bound = _ROUGH_BOUND if asm.is_rough else _BOUND
+    inside = _between(asm, argument, -bound, bound)
+    square = arith.mulf(inside, inside)
+    if asm.is_rough:
+        return arith.mulf(inside, _polynomial(asm, _ROUGH, square))
+    quotient = arith.divf(_polynomial(asm, _NUMERATOR, square), _polynomial(asm, _DENOMINATOR, square))
+    return arith.mulf(inside, quotient)
+
+
+def exp(asm: Assembler, argument: ir.Value) -> ir.Value:
+    """The exponential function of a vector of f32; what is less than twice the smallest normal number becomes zero."""
+    inside = _between(asm, argument, *_EXP_BOUNDS)
+    shifted = vector.fma(inside, _splat(asm, _LOG2_E), _splat(asm, _TO_EXPONENT))
+    whole = arith.subf(shifted, _splat(asm, _TO_EXPONENT))
+    rest = inside
+    for part in (sum(_LN_2),) if asm.is_rough else _LN_2:
+        rest = vector.fma(whole, _splat(asm, -part), rest)
+    factors = _ROUGH_TWICE_EXP if asm.is_rough else _TWICE_EXP
+    return arith.mulf(_polynomial(asm, factors, rest), _power(asm, shifted))
+
+
+def quotient(asm: Assembler, dividend: ir.Value, divisor: ir.Value) -> ir.Value:
+    """The quotient of two vectors of f32, by a constant without a division; where results are rough, by a reciprocal of
+    14 bits if the CPU has one, as a division of 16 numbers keeps its port busy for as many cycles."""
+    known = divided(asm, dividend, divisor)
+    if known is not None:
+        return known
+    if not (asm.is_rough and asm.lanes == _LANES_OF_512 and asm.has("avx512f")):
+        return arith.divf(dividend, divisor)
+    every = asm.integer(-1, _LANES_OF_512)
+    operands = [divisor, _splat(asm, 0.0), every]
+    reciprocal = llvm.call_intrinsic(divisor.type, "llvm.x86.avx512.rcp14.ps.512", operands, [], [])
+    return arith.mulf(dividend, reciprocal)
+
+
+def _between(asm: Assembler, argument: ir.Value, low: float, high: float) -> ir.Value:
+    """The argument, or the bound that it is beyond.
+
+    Comparisons rather than minima: these are one instruction, and hand on what is no number.
+    """
+    least, greatest = _splat(asm, low), _splat(asm, high)
+    above = arith.select(arith.cmpf(arith.CmpFPredicate.OLT, argument, least), least, argument)
+    return arith.select(arith.cmpf(arith.CmpFPredicate.OGT, above, greatest), greatest, above)
+
+
+def _power(asm: Assembler, shifted: ir.Value) -> ir.Value:
+    """2 to the power of the integer in the lowest bits, less one."""
+    integer = ir.IntegerType.get_signless(32)
+    bits = arith.bitcast(asm.vector_type(integer), shifted)
+    exponent = arith.shli(bits, asm.splat(ir.IntegerAttr.get(integer, _MANTISSA_BITS)))
+    return arith.bitcast(asm.vector_type(ir.F32Type.get()), exponent)
+
+
+def _polynomial(asm: Assembler, coefficients: Sequence[float], argument: ir.Value) -> ir.Value:
+    """Horner's scheme."""
+    *rest, total = (_splat(asm, each) for each in coefficients)
+    for coefficient in reversed(rest):
+        total = vector.fma(total, argument, coefficient)
+    return total
+
+
+def _splat(asm: Assembler, value: float) -> ir.Value:
+    return asm.splat(ir.FloatAttr.get(ir.F32Type.get(), value))

@@ -1,0 +1,1 @@
+"""What instructions multiply: vectors, groups of narrow numbers, tiles of AMX."""

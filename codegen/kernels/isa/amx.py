@@ -1,0 +1,157 @@
+"""The matrix unit of x86-64 (AMX): eight tiles of up to 16 rows of 64 bytes, and products of two added to a third.
+
+Tiles are told apart by number and hold no values that the compiler knows of, so instructions are intrinsics with side
+effects, in the order in which they are written (Intel, Architecture Instruction Set Extensions, chapter 3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sartor.codegen.kernels.emit.assembler import Assembler
+from sartor.codegen.kernels.emit.index_arithmetic import Index
+from sartor.codegen.mlir.iree_compiler import arith, ir, llvm, memref
+
+TILES = 8
+ROWS = 16
+ROW_BYTES = 64
+_CONFIGURATION_BYTES = 64
+_SUM_BYTES = 4
+_FIRST_WIDTH = 16
+_FIRST_HEIGHT = 48
+# arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA): Linux gives tiles only to processes that asked.
+_ARCH_PRCTL = 158
+_REQUEST = 0x1023
+_TILE_DATA = 18
+
+
+@dataclass(frozen=True)
+class TileElement:
+    """What a product of tiles multiplies.
+
+    Attributes:
+        dtype: of the factors.
+        group: neighbouring factors of a row that are multiplied and added up for one sum: those in four bytes.
+        sums: type of the sums.
+        product: name of the instruction.
+        feature: of the CPU, in LLVM's words, that has the instruction.
+    """
+
+    dtype: str
+    group: int
+    sums: str
+    product: str
+    feature: str
+
+    @property
+    def depth(self) -> int:
+        """Factors in a full row."""
+        return ROWS * self.group
+
+    @property
+    def bytes(self) -> int:
+        """Size of a factor."""
+        return _SUM_BYTES // self.group
+
+    @property
+    def requirement(self) -> str:
+        """The extension of a CPU that has the instruction, in LLVM's words."""
+        return self.feature
+
+    @property
+    def is_quantised(self) -> bool:
+        """Whether factors are whole numbers that stand for others."""
+        return self.sums == "i32"
+
+
+INTEGER = TileElement("i8", 4, "i32", "tdpbssd", "amx-int8")
+BFLOAT = TileElement("bf16", 2, "f32", "tdpbf16ps", "amx-bf16")
+
+
+@dataclass(frozen=True)
+class TileShape:
+    """Rows of a tile and bytes of a row."""
+
+    rows: int
+    row_bytes: int
+
+
+class MatrixUnit:
+    """Emits tile instructions.
+
+    Args:
+        asm: where they go.
+    """
+
+    def __init__(self, asm: Assembler) -> None:
+        self._asm = asm
+        self._numbers = [self._constant(number, 8) for number in range(TILES)]
+
+    def open(self, shapes: Sequence[TileShape]) -> None:
+        """Ask for the tiles, and give them their shapes."""
+        self._ask()
+        words = _configuration(shapes)
+        memory = self._asm.scratch(len(words), ir.IntegerType.get_signless(64))
+        for index, word in enumerate(words):
+            memref.store(self._constant(word, 64), memory, [self._asm.value(index)])
+        self._call("ldtilecfg", [self.address(memory, 0)])
+
+    def close(self) -> None:
+        """Give the tiles back, so that nobody has to save them."""
+        self._call("tilerelease", [])
+
+    def zero(self, tile: int) -> None:
+        self._call("tilezero", [self._numbers[tile]])
+
+    def load(self, tile: int, address: ir.Value, step: ir.Value) -> None:
+        """Load a tile whose rows are ``step`` bytes apart."""
+        self._call("tileloadd64", [self._numbers[tile], address, step])
+
+    def store(self, tile: int, address: ir.Value, step: ir.Value) -> None:
+        """Store a tile with rows ``step`` bytes apart."""
+        self._call("tilestored64", [self._numbers[tile], address, step])
+
+    def multiply(self, element: TileElement, total: int, left: int, right: int) -> None:
+        """Add the product of two tiles to a third."""
+        self._call(element.product, [self._numbers[each] for each in (total, left, right)])
+
+    def step(self, size: int) -> ir.Value:
+        """A distance of rows in bytes."""
+        return self._constant(size, 64)
+
+    def address(self, memory: ir.Value, offset: Index) -> ir.Value:
+        """Where an element of ``memory`` lies."""
+        base = memref.extract_aligned_pointer_as_index(memory)
+        place = self._asm.add(base, self._asm.mul(offset, _element_bytes(memory)))
+        integer = arith.index_cast(ir.IntegerType.get_signless(64), self._asm.value(place))
+        return llvm.inttoptr(ir.Type.parse("!llvm.ptr"), integer)
+
+    def _ask(self) -> None:
+        word = ir.IntegerType.get_signless(64)
+        arguments = [self._constant(each, 64) for each in (_ARCH_PRCTL, _REQUEST, _TILE_DATA)]
+        clobbers = "~{rcx},~{r11},~{memory}"
+        llvm.inline_asm(
+            word, arguments, "syscall", f"={{rax}},{{rax}},{{rdi}},{{rsi}},{clobbers}", has_side_effects=True
+        )
+
+    def _call(self, name: str, arguments: Sequence[ir.Value]) -> None:
+        llvm.call_intrinsic(None, f"llvm.x86.{name}", arguments, [], [])
+
+    def _constant(self, value: int, bits: int) -> ir.Value:
+        return self._asm.integer(value, bits)
+
+
+def _configuration(shapes: Sequence[TileShape]) -> list[int]:
+    """The 64 bytes that say which shapes tiles have, as signed words."""
+    raw = bytearray(_CONFIGURATION_BYTES)
+    raw[0] = 1
+    for tile, shape in enumerate(shapes):
+        raw[_FIRST_WIDTH + 2 * tile] = shape.row_bytes
+        raw[_FIRST_HEIGHT + tile] = shape.rows
+    return [int.from_bytes(raw[start : start + 8], "little", signed=True) for start in range(0, len(raw), 8)]
+
+
+def _element_bytes(memory: ir.Value) -> int:
+    element = ir.MemRefType(memory.type).element_type
+    return int(element.width) // 8

@@ -1,0 +1,189 @@
+"""How the innermost loop multiplies: one number at a time in f32, or groups of neighbouring numbers of a narrower type.
+
+Instructions for narrower types multiply the numbers of two 32-bit words and add all products to one 32-bit sum
+(Intel, Architecture Instruction Set Extensions, VDPBF16PS and VPDPBUSD). So a group of input channels takes the place
+of one, in the image and, side by side, in the filters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from sartor.codegen.ir.variants.routine import Rejected
+from sartor.codegen.kernels.emit.assembler import Assembler
+from sartor.codegen.kernels.emit.index_arithmetic import Index
+from sartor.codegen.mlir.iree_compiler import arith, ir, llvm, vector
+from sartor.codegen.mlir.machine import Machine
+
+MOST_PRODUCTS = (1 << 31) // (255 * 127)
+"""Of a number without a sign and a weight, as many as a sum of 32 bits holds for certain."""
+
+_WORD_BITS = 32
+_WORD_BYTES = 4
+_BYTES_OF_512 = 64
+# The first factor of VPDPBUSD has no sign: 128 more than a number is that number with its top bit turned.
+_TOP_BITS = -0x7F7F7F80
+
+
+class Factors(Protocol):
+    """What a step of the innermost loop multiplies."""
+
+    @property
+    def group(self) -> int:
+        """Neighbouring input channels of a step."""
+
+    @property
+    def bytes(self) -> int:
+        """Size of a filter's element."""
+
+    def broadcast(self, asm: Assembler, memory: ir.Value, offset: Index) -> ir.Value:
+        """A vector that repeats the group at ``offset`` of an image."""
+
+    def load(self, asm: Assembler, memory: ir.Value, offset: Index, count: int) -> ir.Value:
+        """The groups of a vector of filters from ``offset`` on, of which there are at least ``count``."""
+
+    def add(self, asm: Assembler, left: ir.Value, right: ir.Value, total: ir.Value) -> ir.Value:
+        """A vector of sums with the products of two vectors of groups added."""
+
+    def without(self, skipped: int) -> Factors:
+        """The same for a last group, whose first numbers were multiplied already."""
+
+
+@dataclass(frozen=True)
+class Singles:
+    """Numbers one by one, in f32 whatever they are stored as."""
+
+    group: int = 1
+    bytes: int = 4
+
+    def broadcast(self, asm: Assembler, memory: ir.Value, offset: Index) -> ir.Value:
+        return asm.broadcast(memory, offset)
+
+    def load(self, asm: Assembler, memory: ir.Value, offset: Index, count: int) -> ir.Value:
+        return asm.load(memory, offset, count)
+
+    def add(self, asm: Assembler, left: ir.Value, right: ir.Value, total: ir.Value) -> ir.Value:
+        return vector.fma(left, right, total)
+
+    def without(self, skipped: int) -> Singles:
+        return self
+
+
+# Printed elements are part of what kernels are known by, and sets have no order.
+Extensions = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class DotElement:
+    """What an instruction multiplies in groups.
+
+    Attributes:
+        dtype: of the factors.
+        group: factors in a word.
+        sums: type of the sums.
+        product: name of the instruction, without the width of a vector.
+        extensions: of the CPU that have it for vectors of 64 bytes, and for shorter ones, in LLVM's words: all of one
+            of the sets have to be there.
+    """
+
+    dtype: str
+    group: int
+    sums: str
+    product: str
+    extensions: tuple[tuple[Extensions, ...], tuple[Extensions, ...]]
+
+    @property
+    def is_quantised(self) -> bool:
+        """Whether factors are whole numbers that stand for others."""
+        return self.sums == "i32"
+
+    @property
+    def requirement(self) -> str:
+        """The extensions of a CPU that have the instruction for vectors of some length, in LLVM's words."""
+        sets = {each for sets in self.extensions for each in sets}
+        return _alternatives([each for each in sets if not any(set(other) < set(each) for other in sets)])
+
+    def refusal(self, machine: Machine) -> Rejected | None:
+        """Why a CPU cannot, None if it can."""
+        sets = self.extensions[0 if machine.vector_bytes == _BYTES_OF_512 else 1]
+        if any(machine.features.issuperset(each) for each in sets):
+            return None
+        return Rejected(f"the CPU has no {_alternatives(sets)}")
+
+
+def _alternatives(sets: Iterable[Extensions]) -> str:
+    return " or ".join(sorted(" and ".join(sorted(each)) for each in sets))
+
+
+BFLOAT_DOTS = DotElement(
+    "bf16",
+    2,
+    "f32",
+    "avx512bf16.dpbf16ps",
+    ((("avx512bf16",),), (("avx512bf16", "avx512vl"),)),
+)
+INTEGER_DOTS = DotElement(
+    "i8",
+    4,
+    "i32",
+    "avx512.vpdpbusd",
+    ((("avx512vnni",),), (("avxvnni",), ("avx512vnni", "avx512vl"))),
+)
+DOTS = {each.dtype: each for each in (BFLOAT_DOTS, INTEGER_DOTS)}
+"""What there are instructions for, by the type of the factors."""
+
+
+@dataclass(frozen=True)
+class Dots:
+    """Groups of numbers as they are stored.
+
+    Attributes:
+        element: what is multiplied.
+        skipped: numbers at the beginning of a group of the image that are left out, and do not lie before the others in
+            the filters.
+        has_sign: whether whole numbers of the image come with their sign.
+    """
+
+    element: DotElement
+    skipped: int = 0
+    has_sign: bool = True
+
+    @property
+    def group(self) -> int:
+        return self.element.group
+
+    @property
+    def bytes(self) -> int:
+        return _WORD_BYTES // self.element.group
+
+    def broadcast(self, asm: Assembler, memory: ir.Value, offset: Index) -> ir.Value:
+        word = ir.IntegerType.get_signless(_WORD_BITS)
+        group = ir.VectorType.get([self.group], ir.MemRefType(memory.type).element_type)
+        numbers = vector.bitcast(ir.VectorType.get([1], word), vector.load(group, memory, [asm.value(offset)]))
+        if self.skipped:
+            bits = ir.DenseElementsAttr.get_splat(
+                numbers.type, ir.IntegerAttr.get(word, self.skipped * _WORD_BITS // self.group)
+            )
+            numbers = arith.shrui(numbers, arith.constant(numbers.type, bits))
+        repeated = vector.broadcast(asm.vector_type(word), numbers)
+        if self.element.is_quantised and self.has_sign:
+            repeated = arith.xori(repeated, asm.splat(ir.IntegerAttr.get(word, _TOP_BITS)))
+        return vector.bitcast(self._groups(asm, memory), repeated)
+
+    def load(self, asm: Assembler, memory: ir.Value, offset: Index, count: int) -> ir.Value:
+        return vector.load(self._groups(asm, memory), memory, [asm.value(offset)])
+
+    def add(self, asm: Assembler, left: ir.Value, right: ir.Value, total: ir.Value) -> ir.Value:
+        name = f"llvm.x86.{self.element.product}.{asm.lanes * _WORD_BITS}"
+        return llvm.call_intrinsic(total.type, name, [total, left, right], [], [])
+
+    def without(self, skipped: int) -> Dots:
+        return replace(self, skipped=skipped)
+
+    def _groups(self, asm: Assembler, memory: ir.Value) -> ir.VectorType:
+        return ir.VectorType.get([asm.lanes * self.group], ir.MemRefType(memory.type).element_type)
+
+
+SINGLES = Singles()

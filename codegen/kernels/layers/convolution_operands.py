@@ -1,0 +1,98 @@
+"""What a convolution layer reads: its image without the pad, its filters, and the windows that it slides over rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sartor.codegen.analysis.convolution import Convolution
+from sartor.codegen.ir.layer import TensorType
+from sartor.codegen.ir.packing import Step
+from sartor.codegen.kernels.layers.image_layer import ImageLayer
+from sartor.codegen.kernels.loops.access import ImageStrides
+from sartor.codegen.kernels.loops.tiles import Axis
+from sartor.codegen.mlir.iree_compiler import ir
+from sartor.codegen.mlir.operations import defining_op
+
+
+@dataclass(frozen=True)
+class ConvolutionOperands:
+    """What a convolution reads.
+
+    Attributes:
+        memories: positions of image and filters among the buffers.
+        image: strides of the image.
+        axes: windows along H and W.
+    """
+
+    memories: tuple[int, int]
+    image: ImageStrides
+    axes: tuple[Axis, Axis]
+
+
+def convolution_operands(
+    layer: ImageLayer, convolution: Convolution, packing: tuple[Step, ...], *, by_planes: bool = False
+) -> ConvolutionOperands:
+    """The operands of a convolution layer, whose filters are packed by ``packing``.
+
+    Args:
+        layer: what becomes a kernel.
+        convolution: its root.
+        packing: of the filters.
+        by_planes: whether an image of few channels may be read as ONNX has it.
+
+    Raises:
+        ValueError: if the image is no activation, or the filters are no weight.
+    """
+    draft, root = layer.draft, layer.draft.root
+    image, padding = unpadded(root.operands[0], 0.0)
+    source, filters = layer.argument(image), layer.argument(root.operands[1])
+    index = filters - len(draft.task.inputs)
+    if index < 0 or source >= len(draft.task.inputs):
+        raise ValueError("the image is a weight, or the filters are computed")
+    draft.set_packing(index, packing)
+    if by_planes:
+        layer.read_by_planes(source)
+    kind = draft.task.inputs[source]
+    taps = convolution.filter.shape[2:]
+    axes = window_axes(kind, convolution.result, taps, convolution.strides, convolution.dilations, padding)
+    return ConvolutionOperands((source, filters), layer.strides(source), axes)
+
+
+def joins(convolution: Convolution) -> bool:
+    """Whether each result reads one pixel, and all of them lie in memory, so that rows need not be kept apart."""
+    return convolution.is_product and not convolution.is_padded
+
+
+def window_axes(
+    image: TensorType,
+    result: TensorType,
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    padding: Sequence[int],
+) -> tuple[Axis, Axis]:
+    """Windows along H and W of an image without its padding."""
+    rows, columns = (
+        Axis(*numbers)
+        for numbers in zip(image.shape[2:], result.shape[2:], kernel, strides, dilations, padding, strict=True)
+    )
+    return rows, columns
+
+
+def unpadded(value: ir.Value, *fillings: float) -> tuple[ir.Value, tuple[int, int]]:
+    """What a window reads, and how many pixels of one of ``fillings`` are above and left of it.
+
+    Raises:
+        ValueError: if it is padded with something else.
+    """
+    op = defining_op(value)
+    if op is None or op.name != "tensor.pad":
+        return value, (0, 0)
+    low = list(ir.DenseI64ArrayAttr(op.attributes["static_low"]))
+    constant = defining_op(op.regions[0].blocks[0].operations[-1].operation.operands[0])
+    if constant is None or constant.name != "arith.constant":
+        raise ValueError("the image is padded with what is no constant")
+    if ir.FloatAttr(constant.attributes["value"]).value not in fillings or low[:2] != [0, 0] or len(op.operands) != 1:
+        raise ValueError(f"the image is padded with something other than {fillings[0]}")
+    return op.operands[0], (low[2], low[3])

@@ -1,0 +1,175 @@
+"""A layer over images in memory, and how its kernel walks through them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sartor.codegen.ir.layer import TensorType
+from sartor.codegen.ir.layouts import CHANNELS_LAST, IMAGE_RANK, PLAIN_IMAGE, image_layout
+from sartor.codegen.kernels.loops.access import (
+    Access,
+    ImageStrides,
+    image_strides,
+    plane_strides,
+    row_major,
+    vector_stride,
+)
+from sartor.codegen.kernels.loops.epilogue import Epilogue
+from sartor.codegen.mlir.iree_compiler import ir
+from sartor.codegen.mlir.operations import body_of
+from sartor.codegen.mlir.rewriting.chain import Chain, root_of
+from sartor.codegen.mlir.rewriting.draft import Draft
+from sartor.codegen.mlir.rewriting.initial import make_elementwise
+
+_BATCH, _CHANNEL, _ROW, _COLUMN = range(IMAGE_RANK)
+# Images of so few channels are mostly a network's input, which comes channel by channel.
+PLANES_BELOW = 4
+
+
+def layout_for(image: TensorType, layout: str) -> str:
+    """``layout`` if it fits an image, else the nearest that does."""
+    channels = image.shape[_CHANNEL]
+    if channels == 1:
+        return PLAIN_IMAGE
+    block = image_layout(layout).block
+    return CHANNELS_LAST if block is not None and channels % block else layout
+
+
+@dataclass
+class ImageLayer:
+    """A layer over images while it becomes a kernel.
+
+    Attributes:
+        draft: in ONNX's layouts; its packings are extended as operands ask for it.
+        inputs: layout of each activation.
+        output: layout of the result.
+        lanes: elements of a vector.
+    """
+
+    draft: Draft
+    inputs: tuple[str, ...]
+    output: str
+    lanes: int
+
+    @staticmethod
+    def of(draft: Draft, layout: str, lanes: int) -> ImageLayer:
+        """The layer with its images in ``layout``, or what fits them.
+
+        Raises:
+            ValueError: if the result does not fit ``layout``.
+        """
+        task = draft.task
+        inputs = tuple(
+            layout_for(each, layout) if len(each.shape) == IMAGE_RANK else plain
+            for each, plain in zip(task.inputs, draft.inputs, strict=True)
+        )
+        result = task.results[0]
+        if len(task.results) != 1 or len(result.shape) != IMAGE_RANK or layout_for(result, layout) != layout:
+            raise ValueError(f"the result does not fit the layout {layout}")
+        if (root := root_of(draft.function)) is not None:
+            make_elementwise(root)
+        return ImageLayer(draft, inputs, layout, lanes)
+
+    @property
+    def epilogue(self) -> Epilogue:
+        """What surrounds the root.
+
+        Raises:
+            ValueError: if it has no form on vectors, or is not all that the layer returns.
+        """
+        return self.epilogue_of(self.draft.chain)
+
+    def epilogue_of(self, chain: Chain) -> Epilogue:
+        """What surrounds the root of a chain, which has to be the whole layer.
+
+        Raises:
+            ValueError: if it has no form on vectors, or is not all that the layer returns.
+        """
+        returned = list(body_of(self.draft.function).operations)[-1].operation.operands
+        if list(returned) != [chain.result]:
+            raise ValueError("the layer does more than its root and what follows it elementwise")
+        return Epilogue.of(chain, self.locate)
+
+    @property
+    def result(self) -> Access:
+        """Where the result goes."""
+        arguments = len(body_of(self.draft.function).arguments)
+        strides = image_strides(self.draft.task.results[0], self.output)
+        return Access(arguments, strides.batch, strides.row, strides.column, vector_stride(strides, self.lanes))
+
+    def argument(self, value: ir.Value) -> int:
+        """Position of a value among the function's arguments.
+
+        Raises:
+            ValueError: if it is none.
+        """
+        arguments = list(body_of(self.draft.function).arguments)
+        if value not in arguments:
+            raise ValueError("an operand is computed in the layer, and not by its chain")
+        return arguments.index(value)
+
+    def read_by_planes(self, argument: int) -> None:
+        """Take an image of few channels as ONNX has it, if that is read in one place only: a contraction reads single
+        elements, wherever they lie."""
+        value = list(body_of(self.draft.function).arguments)[argument]
+        if self.draft.task.inputs[argument].shape[_CHANNEL] < PLANES_BELOW and len(list(value.uses)) == 1:
+            self.inputs = tuple(PLAIN_IMAGE if index == argument else each for index, each in enumerate(self.inputs))
+
+    def strides(self, argument: int) -> ImageStrides:
+        """Strides of an image among the inputs."""
+        image, layout = self.draft.task.inputs[argument], self.inputs[argument]
+        if layout == PLAIN_IMAGE and image.shape[_CHANNEL] > 1:
+            return plane_strides(image)
+        return image_strides(image, layout)
+
+    def locate(self, value: ir.Value, indexing: ir.AffineMap) -> Access:
+        """How an argument, indexed through a map from the result's dimensions, is walked through.
+
+        Raises:
+            ValueError: if it is none, or its channels are not adjacent.
+        """
+        argument = self.argument(value)
+        task = self.draft.task
+        if argument < len(task.inputs):
+            tensor, layout = task.inputs[argument], self.inputs[argument]
+        else:
+            tensor, layout = self._weight(argument - len(task.inputs))
+        if len(tensor.shape) == IMAGE_RANK:
+            return _image_access(argument, image_strides(tensor, layout), indexing, self.lanes)
+        return _plain_access(argument, tensor, indexing, self.lanes)
+
+    def _weight(self, index: int) -> tuple[TensorType, str]:
+        """A weight that an elementwise op reads: packed like the result where it is an image."""
+        weight = self.draft.task.weights[index]
+        if len(weight.shape) != IMAGE_RANK:
+            return weight, PLAIN_IMAGE
+        layout = layout_for(weight, self.output)
+        self.draft.set_packing(index, image_layout(layout).packing(weight).steps)
+        return weight, layout
+
+
+def _image_access(argument: int, strides: ImageStrides, indexing: ir.AffineMap, lanes: int) -> Access:
+    steps = {_BATCH: strides.batch, _ROW: strides.row, _COLUMN: strides.column}
+    walked = {_BATCH: 0, _ROW: 0, _COLUMN: 0}
+    vector = None
+    for axis, expression in enumerate(indexing.results):
+        if not isinstance(expression, ir.AffineDimExpr):
+            continue
+        if expression.position != axis:
+            raise ValueError("an elementwise op turns its operand")
+        if axis == _CHANNEL:
+            vector = vector_stride(strides, lanes)
+        else:
+            walked[axis] = steps[axis]
+    return Access(argument, walked[_BATCH], walked[_ROW], walked[_COLUMN], vector)
+
+
+def _plain_access(argument: int, tensor: TensorType, indexing: ir.AffineMap, lanes: int) -> Access:
+    walked = [0] * IMAGE_RANK
+    for step, expression in zip(row_major(tensor.shape), indexing.results, strict=True):
+        if isinstance(expression, ir.AffineDimExpr):
+            walked[expression.position] = step
+    if walked[_CHANNEL] not in (0, 1):
+        raise ValueError("an operand's channels are not adjacent")
+    vector = lanes if walked[_CHANNEL] else None
+    return Access(argument, walked[_BATCH], walked[_ROW], walked[_COLUMN], vector)

@@ -1,0 +1,258 @@
+"""A layer that is one kernel, written out only when somebody wants to compile it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol, Self, runtime_checkable
+
+from sartor.codegen.analysis.rounded_result import step_of
+from sartor.codegen.ir.layer import Task, TensorType
+from sartor.codegen.ir.packing import Packing
+from sartor.codegen.ir.schema import RANGE, Schema, physical_types, ranges_of
+from sartor.codegen.ir.target import Target
+from sartor.codegen.ir.variants.routine import Implementation, KernelSource, Overwriting, Parameters, Rejected
+from sartor.codegen.kernels.emit.assembler import Assembler
+from sartor.codegen.kernels.emit.executable import Kernel
+from sartor.codegen.kernels.emit.index_arithmetic import Index
+from sartor.codegen.mlir.iree_compiler import ir
+from sartor.codegen.mlir.rewriting.draft import Draft
+from sartor.codegen.source_digest import source_digest
+
+_KERNEL = "kernel"
+
+
+class KernelCode(Protocol):
+    """What a kernel does."""
+
+    @property
+    def groups(self) -> tuple[int, int, int]:
+        """Number of workgroups in each dimension."""
+
+    @property
+    def lanes(self) -> int:
+        """Elements of a vector."""
+
+    def write(self, asm: Assembler, memories: Sequence[ir.Value], group: tuple[Index, Index, Index]) -> None:
+        """Emit one workgroup's code."""
+
+
+@runtime_checkable
+class OverwritingCode(KernelCode, Protocol):
+    """Code whose result may lie where one of its arguments did."""
+
+    @property
+    def tied(self) -> int | None:
+        """Which buffer the result is written over; None where it has memory of its own."""
+
+    def over(self) -> OverwritingCode | None:
+        """The same with its result written over an argument, if each number is read for the last time where the result
+        needs it; else None."""
+
+
+@dataclass(frozen=True)
+class KernelLayer:
+    """A layer whose arguments one kernel reads as they lie in memory.
+
+    Attributes:
+        task: the layer.
+        drafts: of its stages, whose ops the code refers to; their packings are how the kernel reads the weights.
+        inputs: schema of each activation.
+        output: schema of the result.
+        code: what the kernel computes.
+        workspace: memory that the kernel needs besides, or None.
+        needs: extensions of the CPU that the operating system has to grant, in LLVM's words.
+    """
+
+    task: Task
+    drafts: tuple[Draft, ...]
+    inputs: tuple[Schema, ...]
+    output: Schema
+    code: KernelCode
+    workspace: TensorType | None = None
+    needs: tuple[str, ...] = ()
+
+    @property
+    def packings(self) -> tuple[Packing, ...]:
+        """How the kernel reads each weight."""
+        return tuple(packing for draft in self.drafts for packing in draft.packings)
+
+    @property
+    def kernel(self) -> Kernel:
+        """Interface of the kernel."""
+        task = self.task
+        reads = physical_types(task.inputs, self.inputs)
+        reads += [packing.type_of(each) for each, packing in zip(task.weights, self.packings, strict=True)]
+        reads += [RANGE] * len(self.ranges)
+        results = [self.output.physical(task.results[0]), *([self.workspace] if self.workspace else [])]
+        return Kernel(_KERNEL, tuple(reads), tuple(results), self.code.groups, self.code.lanes, self.tied)
+
+    @property
+    def tied(self) -> int | None:
+        """Which activation the result is written over, if it is."""
+        return self.code.tied if isinstance(self.code, OverwritingCode) else None
+
+    @property
+    def overwriting(self) -> KernelLayer | None:
+        """The same layer with its result written over an activation of the same type, if the code can do that."""
+        code = self.code.over() if isinstance(self.code, OverwritingCode) else None
+        if code is None or code.tied is None or code.tied >= len(self.inputs):
+            return None
+        kernel = self.kernel
+        return replace(self, code=code) if kernel.reads[code.tied] == kernel.results[0] else None
+
+    @property
+    def ranges(self) -> tuple[int | None, ...]:
+        """Whose ranges the kernel takes: positions of activations, None for the result."""
+        return ranges_of((*self.task.inputs, self.task.results[0]), (*self.inputs, self.output))
+
+    @property
+    def step(self) -> float | None:
+        """What the layer rounds its result to multiples of, if that is stored in 8 bits: the scale of its range."""
+        return step_of(self.task) if None in self.ranges else None
+
+    def write(self, asm: Assembler, memories: Sequence[ir.Value], group: tuple[Index, Index, Index]) -> None:
+        """Emit one workgroup's code, over the buffers that the code knows: activations, weights, results."""
+        given = len(self.inputs) + len(self.packings)
+        ranges = memories[given : given + len(self.ranges)]
+        rest = [*memories[:given], *memories[given + len(ranges) :]]
+        for position, numbers in zip(self.ranges, ranges, strict=True):
+            if position is None:
+                asm.quantise(rest[given], numbers, self.step)
+            else:
+                asm.quantise(rest[position], numbers)
+        self.code.write(asm, rest, group)
+
+    @property
+    def body(self) -> str:
+        """The layer's function, which dispatches the kernel."""
+        kernel = self.kernel
+        names = [f"%a{index}" for index in range(len(kernel.reads))]
+        arguments = ", ".join(f"{name}: {each}" for name, each in zip(names, kernel.reads, strict=True))
+        result = kernel.results[0]
+        return "\n".join(
+            [
+                f"util.func public @layer({arguments}) -> {result} {{",
+                f"  {kernel.dispatch(names)}",
+                f"  util.return {'%r#0' if self.workspace else '%r'} : {result}",
+                "}",
+            ]
+        )
+
+    def implementation(self, kernel: KernelSource, overwriting: Overwriting | None = None) -> Implementation:
+        """The layer's code; ``kernel`` writes what it dispatches."""
+        return Implementation(
+            body=self.body,
+            inputs=self.inputs,
+            outputs=(self.output,),
+            packings=self.packings,
+            ranges=self.ranges,
+            kernel=kernel,
+            needs=self.needs,
+            overwriting=overwriting,
+            step=self.step,
+        )
+
+
+class KernelRoutine(Protocol):
+    """A routine whose variants are kernels."""
+
+    @property
+    def name(self) -> str:
+        """The algorithm in descriptors."""
+
+    def layer(self, task: Task, parameters: Parameters, target: Target) -> KernelLayer:
+        """The kernel for one parameter set.
+
+        Raises:
+            ValueError: if there is none.
+        """
+
+
+@dataclass(frozen=True)
+class DeferredKernel:
+    """What it takes to write a kernel.
+
+    Attributes:
+        routine: writes it.
+        task: what it computes.
+        parameters: of the routine.
+        target: what it is written for.
+        sources: digest of the routine's source and of what that imports.
+        overwrites: whether its result is written over an activation.
+    """
+
+    routine: KernelRoutine
+    task: Task
+    parameters: tuple[tuple[str, tuple[int, ...] | int], ...]
+    target: Target
+    sources: str
+    overwrites: bool = False
+
+    @classmethod
+    def of(cls, routine: KernelRoutine, task: Task, parameters: Parameters, target: Target) -> Self:
+        """The kernel that a routine writes, by its source as it is now."""
+        return cls(routine, task, tuple(parameters.items()), target, source_digest(type(routine).__module__))
+
+    @property
+    def identity(self) -> str:
+        """Everything that the code follows from, the source of the routine included."""
+        kernel = f"{self.sources} {self.routine} {self.task.key} {self.parameters} {self.target.key}"
+        return f"{kernel} overwriting" if self.overwrites else kernel
+
+    def layer(self) -> KernelLayer:
+        """The layer that the kernel is.
+
+        Raises:
+            ValueError: if there is none.
+        """
+        layer = self.routine.layer(self.task, dict(self.parameters), self.target)
+        found = layer.overwriting if self.overwrites else layer
+        if found is None:
+            raise ValueError("the result cannot be written over an activation")
+        return found
+
+    def executables(self) -> tuple[str, ...]:
+        """Text of the kernel.
+
+        Raises:
+            ValueError: if it is not valid.
+        """
+        layer = self.layer()
+        return (layer.kernel.executable(self.target, layer.write),)
+
+
+@dataclass(frozen=True)
+class OverwritingKernel:
+    """A kernel's implementation with the result written over an activation.
+
+    Attributes:
+        operand: position of the activation.
+        kernel: what writes it.
+    """
+
+    operand: int
+    kernel: DeferredKernel
+
+    def implementation(self) -> Implementation:
+        """The code; it takes and gives what the plain one does.
+
+        Raises:
+            ValueError: if there is none.
+        """
+        return self.kernel.layer().implementation(self.kernel)
+
+
+def build_kernel(
+    routine: KernelRoutine, task: Task, parameters: Parameters, target: Target
+) -> Implementation | Rejected:
+    """The implementation of a task by a kernel routine, or why there is none."""
+    try:
+        layer = routine.layer(task, parameters, target)
+    except ValueError as error:
+        return Rejected(str(error))
+    kernel = DeferredKernel.of(routine, task, parameters, target)
+    found, over = layer.overwriting, None
+    if found is not None and found.tied is not None:
+        over = OverwritingKernel(found.tied, replace(kernel, overwrites=True))
+    return layer.implementation(kernel, over)

@@ -1,0 +1,162 @@
+"""A layer as a matrix product: where the numbers of both matrices and of the result lie in memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sartor.codegen.analysis.matmul import MatmulShape, multiplies_weight, shape_of
+from sartor.codegen.kernels.loops.access import Access, ImageStrides
+from sartor.codegen.kernels.loops.epilogue import Epilogue
+from sartor.codegen.kernels.loops.tiles import Axis
+from sartor.codegen.kernels.loops.view import Strides, stored_as, view_of
+from sartor.codegen.mlir.iree_compiler import ir
+from sartor.codegen.mlir.operations import body_of, indexing_maps
+from sartor.codegen.mlir.rewriting.draft import Draft
+from sartor.codegen.mlir.rewriting.initial import make_elementwise
+
+
+@dataclass
+class ProductLayer:
+    """A layer in the form of a matrix product while it becomes a kernel.
+
+    Attributes:
+        draft: flattened; packings are extended.
+        shape: extents of its loops.
+        lanes: elements of a vector.
+    """
+
+    draft: Draft
+    shape: MatmulShape
+    lanes: int
+
+    @staticmethod
+    def of(draft: Draft, lanes: int) -> ProductLayer:
+        """The layer of a flattened draft.
+
+        Raises:
+            ValueError: if it is more than one batch of products.
+        """
+        shape = shape_of(draft.root)
+        if len(shape.batches) > 1:
+            raise ValueError("its batches have more than one dimension")
+        make_elementwise(draft.root)
+        return ProductLayer(draft, shape, lanes)
+
+    @property
+    def batches(self) -> int:
+        """How many products there are."""
+        return self.shape.batches[0] if self.shape.batches else 1
+
+    @property
+    def is_by_weight(self) -> bool:
+        """Whether it is one product with a weight on its right."""
+        return multiplies_weight(self.draft)
+
+    @property
+    def _arguments(self) -> list[ir.Value]:
+        return list(body_of(self.draft.function).arguments)
+
+    def _argument(self, value: ir.Value) -> int:
+        """Position of the argument that a value shows."""
+        origin = view_of(value).origin
+        if origin not in self._arguments:
+            raise ValueError("an operand is computed in the layer, and not by its chain")
+        return self._arguments.index(origin)
+
+    def _strides(self, strides: Strides, indexing: ir.AffineMap) -> tuple[list[int], list[int]]:
+        """Steps of the root's parallel loops through a tensor, then of its reduction."""
+        loops = len(self.shape.batches) + (self.shape.rows is not None) + 1
+        steps = [0] * (loops + 1)
+        for step, expression in zip(strides, indexing.results, strict=True):
+            if isinstance(expression, ir.AffineDimExpr):
+                steps[expression.position] = step
+        return steps[:loops], steps[loops:]
+
+    def _split(self, steps: list[int]) -> tuple[int, int, int]:
+        """Steps of batch, row and column of the product; 0 for a loop that it does not have."""
+        batch = steps[0] if self.shape.batches else 0
+        row = steps[len(self.shape.batches)] if self.shape.rows is not None else 0
+        return batch, row, steps[-1]
+
+    def _walk(self, memory: int, strides: Strides, indexing: ir.AffineMap) -> Access:
+        batch, row, column = self._split(self._strides(strides, indexing)[0])
+        if column not in (0, 1):
+            raise ValueError("columns of an operand are not adjacent")
+        return Access(memory, batch, self.rows * row, row, self.lanes if column else None)
+
+    @property
+    def left(self) -> ImageStrides:
+        """Strides of the left matrix, whose rows are pixels.
+
+        Raises:
+            ValueError: if it is stored by columns.
+        """
+        root = self.draft.root
+        steps, (depth,) = self._strides(view_of(root.operands[0]).strides, indexing_maps(root)[0])
+        batch, row, _ = self._split(steps)
+        if depth != 1 and self.shape.depth > 1:
+            raise ValueError("the left matrix is stored by columns")
+        block = self.shape.depth
+        return ImageStrides(batch, self.rows * row, row, block, block)
+
+    @property
+    def weight(self) -> int:
+        """Which weight the right matrix is.
+
+        Raises:
+            ValueError: if it is none, or one of several, or stored by columns.
+        """
+        index = self.draft.weight_index(self.draft.root.operands[1])
+        if index is None or not self.is_by_weight:
+            raise ValueError("the right matrix is no weight, or there are several products")
+        self.right_steps()
+        return index
+
+    def right_steps(self) -> tuple[int, int]:
+        """Distance of batches and of rows of the right matrix.
+
+        Raises:
+            ValueError: if its columns are not adjacent.
+        """
+        root = self.draft.root
+        steps, (depth,) = self._strides(view_of(root.operands[1]).strides, indexing_maps(root)[1])
+        batch, _, column = self._split(steps)
+        if column != 1 and self.shape.columns > 1:
+            raise ValueError("the right matrix is stored by columns")
+        return batch, depth
+
+    @property
+    def rows(self) -> int:
+        """Rows of the left matrix and of the result."""
+        return self.shape.rows or 1
+
+    @property
+    def axes(self) -> tuple[Axis, Axis]:
+        """Windows along H and W if each row is a pixel of one line."""
+        return Axis(1, 1, 1, 1, 1, 0), Axis(self.rows, self.rows, 1, 1, 1, 0)
+
+    @property
+    def memories(self) -> tuple[int, int]:
+        """Positions of both matrices among the arguments."""
+        left, right, *_ = self.draft.root.operands
+        return self._argument(left), self._argument(right)
+
+    @property
+    def result(self) -> Access:
+        """Where the result goes: behind all arguments."""
+        return self._walk(len(self._arguments), self._stored(), indexing_maps(self.draft.root)[2])
+
+    def _stored(self) -> Strides:
+        """Strides of the root's result as the layer returns it."""
+        returned = list(body_of(self.draft.function).operations)[-1].operation.operands
+        if len(returned) != 1:
+            raise ValueError("the layer has several results")
+        return stored_as(self.draft.chain.result, returned[0])
+
+    @property
+    def epilogue(self) -> Epilogue:
+        """What surrounds the root."""
+        return Epilogue.of(self.draft.chain, self._locate)
+
+    def _locate(self, value: ir.Value, indexing: ir.AffineMap) -> Access:
+        return self._walk(self._argument(value), view_of(value).strides, indexing)

@@ -1,0 +1,263 @@
+"""What a layer does around its root, on vectors: the value it starts from, and what follows elementwise.
+
+The region of every ``linalg.generic`` is emitted anew, op by op, on vectors of channels, so that any chain of
+elementwise ops is fused, whatever it computes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
+
+from sartor.codegen.kernels.emit.assembler import Assembler
+from sartor.codegen.kernels.emit.index_arithmetic import Index
+from sartor.codegen.kernels.emit.rounded_numbers import clipped, note, rounded
+from sartor.codegen.kernels.emit.special_functions import erf, exp, quotient
+from sartor.codegen.kernels.loops.access import Access
+from sartor.codegen.mlir.iree_compiler import ir
+from sartor.codegen.mlir.operations import body_of, defining_op, indexing_maps
+from sartor.codegen.mlir.rewriting.chain import Chain
+
+_VECTOR_DIALECTS = ("arith.", "math.")
+_YIELD = "linalg.yield"
+_OWN: dict[str, Callable[..., ir.Value]] = {
+    "math.erf": erf,
+    "math.exp": exp,
+    "math.roundeven": rounded,
+    "arith.divf": quotient,
+}
+
+Locate = Callable[[ir.Value, ir.AffineMap], Access]
+_Operand: TypeAlias = Access | ir.Attribute | ir.Value
+
+
+class Spot(NamedTuple):
+    """A vector of a tile.
+
+    Attributes:
+        line: row of the tile.
+        column: of the tile.
+        vector: of channels in the tile.
+        channels: how many of its channels there are.
+    """
+
+    line: int
+    column: int
+    vector: int
+    channels: int
+
+
+@dataclass
+class Place:
+    """A tile of the result, while its code is written.
+
+    Attributes:
+        batch: index of its batch.
+        row: of its first row.
+        column: of its first column.
+        vector: of its first vector of channels.
+        inside: its first row, counted from that of the part of the result that is being computed.
+        bases: offset of the tile in what an access walks through, where it was computed already.
+    """
+
+    batch: Index
+    row: Index
+    column: Index
+    vector: Index
+    inside: Index = 0
+    bases: dict[Access, Index] = field(default_factory=dict)
+
+    def offset(self, asm: Assembler, access: Access, spot: Spot) -> Index:
+        """Where a vector of the tile lies."""
+        step = access.vector or 0
+        if access not in self.bases:
+            self.bases[access] = asm.add(
+                asm.mul(self.batch, access.batch),
+                asm.mul(self.inside if access.is_local else self.row, access.row),
+                asm.mul(self.column, access.column),
+                asm.mul(self.vector, step),
+                access.base,
+            )
+        inside = spot.line * access.row + spot.column * access.column + spot.vector * step
+        return asm.add(self.bases[access], inside)
+
+
+@dataclass(frozen=True)
+class Epilogue:
+    """The chain of a layer with the memory that each operand comes from.
+
+    Attributes:
+        chain: of the layer.
+        operands: for each op of the chain but the root, what its operands are.
+    """
+
+    chain: Chain
+    operands: dict[ir.Operation, tuple[_Operand, ...]]
+
+    @staticmethod
+    def of(chain: Chain, locate: Locate) -> Epilogue:
+        """The epilogue of a chain.
+
+        Args:
+            chain: of the layer.
+            locate: how a tensor from outside the chain, indexed through a map from the result's dimensions, is walked
+                through; raises ValueError for what it does not know.
+
+        Raises:
+            ValueError: if an operand or an op has no form on vectors.
+        """
+        ops = [op for op in chain.ops if op != chain.root]
+        for op in ops:
+            check_region(op)
+        return Epilogue(chain, {op: _operands(op, chain, locate) for op in ops})
+
+    def map_accesses(self, change: Callable[[Access], Access]) -> Epilogue:
+        """The same epilogue with every access changed."""
+        changed = {
+            op: tuple(change(each) if isinstance(each, Access) else each for each in operands)
+            for op, operands in self.operands.items()
+        }
+        return Epilogue(self.chain, changed)
+
+    @property
+    def starts_alike(self) -> bool:
+        """Whether accumulators of all pixels start from the same, as from a bias."""
+        if self.chain.initial is None:
+            return True
+        read = [each for each in self.operands[self.chain.initial] if isinstance(each, Access)]
+        return all(each.row == each.column == 0 for each in read)
+
+    @property
+    def images(self) -> list[Access]:
+        """What is read beside the root's result and differs from pixel to pixel."""
+        read = [each for op in self.chain.followers for each in self.operands[op] if isinstance(each, Access)]
+        return [each for each in dict.fromkeys(read) if each.column]
+
+    def reads_only(self, access: Access) -> bool:
+        """Whether nothing else is read of a memory than what one access walks through."""
+        read = [each for found in self.operands.values() for each in found if isinstance(each, Access)]
+        return {each for each in read if each.memory == access.memory} == {access}
+
+    def start(self, asm: Assembler, memories: Sequence[ir.Value], place: Place, spot: Spot) -> ir.Value:
+        """The initial value of an accumulator of a tile."""
+        if self.chain.initial is None:
+            return asm.splat(ir.FloatAttr.get(ir.F32Type.get(), 0.0))
+        return self._evaluate(asm, memories, place, spot, self.chain.initial, {})
+
+    def finish(
+        self, asm: Assembler, memories: Sequence[ir.Value], place: Place, spot: Spot, total: ir.Value
+    ) -> ir.Value:
+        """The layer's result at a vector of a tile, from what the root added up there."""
+        values = {self.chain.root.results[0]: total}
+        for op in self.chain.followers:
+            values[op.results[0]] = self._evaluate(asm, memories, place, spot, op, values)
+        return values[self.chain.result]
+
+    def _evaluate(
+        self,
+        asm: Assembler,
+        memories: Sequence[ir.Value],
+        place: Place,
+        spot: Spot,
+        op: ir.Operation,
+        values: dict[ir.Value, ir.Value],
+    ) -> ir.Value:
+        inputs = [_read(asm, memories, place, spot, each, values) for each in self.operands[op]]
+        return emit_region(asm, op, inputs)
+
+
+def check_region(op: ir.Operation) -> None:
+    """See that the region of a ``linalg.generic`` has a form on vectors.
+
+    Raises:
+        ValueError: if it has none.
+    """
+    block = body_of(op)
+    known = set(block.arguments)
+    for view in block.operations:
+        inner = view.operation
+        if inner.name != _YIELD and not inner.name.startswith(_VECTOR_DIALECTS):
+            raise ValueError(f"{inner.name} has no form on vectors")
+        if any(each not in known and constant_of(each) is None for each in inner.operands):
+            raise ValueError("the region of an elementwise op uses a value that is no constant")
+        known.update(inner.results)
+
+
+def _operands(op: ir.Operation, chain: Chain, locate: Locate) -> tuple[_Operand, ...]:
+    inside = {each.results[0] for each in chain.ops}
+    count = len(op.operands) - 1
+    pairs = list(zip(list(op.operands)[:count], indexing_maps(op), strict=False))
+    return tuple(value if value in inside else _outside(value, each, locate) for value, each in pairs)
+
+
+def _outside(value: ir.Value, indexing: ir.AffineMap, locate: Locate) -> _Operand:
+    constant = constant_of(value)
+    return locate(value, indexing) if constant is None else constant
+
+
+def constant_of(value: ir.Value) -> ir.Attribute | None:
+    """The scalar that a constant is, or repeats; None if ``value`` is none."""
+    op = defining_op(value)
+    if op is None or op.name != "arith.constant":
+        return None
+    attribute = op.attributes["value"]
+    if isinstance(attribute, ir.DenseElementsAttr):
+        return attribute.get_splat_value() if attribute.is_splat else None
+    return attribute
+
+
+def _read(
+    asm: Assembler,
+    memories: Sequence[ir.Value],
+    place: Place,
+    spot: Spot,
+    operand: _Operand,
+    values: dict[ir.Value, ir.Value],
+) -> ir.Value:
+    if isinstance(operand, ir.Attribute):
+        return asm.splat(operand)
+    if not isinstance(operand, Access):
+        return values[operand]
+    offset = place.offset(asm, operand, spot)
+    memory = memories[operand.memory]
+    return asm.broadcast(memory, offset) if operand.vector is None else asm.load(memory, offset, spot.channels)
+
+
+def emit_region(
+    asm: Assembler, op: ir.Operation, inputs: Sequence[ir.Value], wanted: ir.Value | None = None
+) -> ir.Value:
+    """What the region of a ``linalg.generic`` yields first, or a value in it, computed on vectors.
+
+    Raises:
+        ValueError: if it uses what is neither an input nor a constant.
+    """
+    block = body_of(op)
+    mapping = dict(zip(list(block.arguments)[: len(inputs)], inputs, strict=True))
+
+    def known(value: ir.Value) -> ir.Value:
+        if value not in mapping:
+            mapping[value] = computed(value)
+        return mapping[value]
+
+    def computed(value: ir.Value) -> ir.Value:
+        scalar, inner = constant_of(value), defining_op(value)
+        if scalar is not None:
+            return asm.splat(scalar)
+        if inner is None or not inner.name.startswith(_VECTOR_DIALECTS):
+            raise ValueError("the region of an elementwise op uses a value that is no constant")
+        return _on_vectors(asm, inner, [known(each) for each in inner.operands])
+
+    return known(wanted if wanted is not None else list(block.operations)[-1].operation.operands[0])
+
+
+def _on_vectors(asm: Assembler, op: ir.Operation, operands: list[ir.Value]) -> ir.Value:
+    if op.name in _OWN and isinstance(op.results[0].type, ir.F32Type):
+        return _OWN[op.name](asm, *operands)
+    if op.name == "arith.select" and (found := clipped(asm, *operands)) is not None:
+        return found
+    attributes = {name: op.attributes[name] for name in op.attributes}
+    kinds = [asm.vector_type(each.type) for each in op.results]
+    result = ir.Operation.create(op.name, results=kinds, operands=operands, attributes=attributes).results[0]
+    note(asm, op.name, result, operands)
+    return result

@@ -1,0 +1,331 @@
+"""The loops around a register tile: workgroups, panels of channels, rows, tiles of columns; and what a tile stores.
+
+Within a workgroup a panel's filters stay in the cache while all its rows are computed (Goto and van de Geijn, 2008,
+section 4; Liu et al., NeoCPU, 2019, section 3.1).
+"""
+
+from __future__ import annotations
+
+import functools
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from sartor.codegen.kernels.emit.assembler import Assembler
+from sartor.codegen.kernels.emit.index_arithmetic import Condition, Index
+from sartor.codegen.kernels.loops.access import Access
+from sartor.codegen.kernels.loops.epilogue import Epilogue, Place, Spot
+from sartor.codegen.kernels.loops.partition import share
+from sartor.codegen.kernels.loops.tiles import Axis, TileRun, tile_runs
+from sartor.codegen.kernels.loops.tiling import Tiling
+from sartor.codegen.mlir.iree_compiler import ir
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A panel while its code is written.
+
+    Attributes:
+        index: which one.
+        vectors: of channels in it.
+        last: channels in the last of them.
+    """
+
+    index: Index
+    vectors: int
+    last: int
+
+    def count(self, vector: int, lanes: int) -> int:
+        """Channels in one of its vectors."""
+        return self.last if vector == self.vectors - 1 else lanes
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A register tile while its code is written.
+
+    Attributes:
+        panel: of channels.
+        place: where it lies in the result.
+        run: what its windows touch along a row.
+        lines: its rows, and what their windows touch; None for a single row that may be any.
+        ordinal: its number among the tiles of its panel in this workgroup.
+    """
+
+    panel: Panel
+    place: Place
+    run: TileRun
+    lines: TileRun | None
+    ordinal: Index
+
+    def pixel(self, line: int, column: int) -> int:
+        """Number of a pixel in the tile; there is an accumulator for each of its vectors."""
+        return line * self.run.width + column
+
+    def spots(self, lanes: int) -> list[Spot]:
+        """All vectors of the tile, in the order of the accumulators."""
+        return [
+            Spot(line, column, vector, self.panel.count(vector, lanes))
+            for line in range(self.lines.width if self.lines else 1)
+            for column in range(self.run.width)
+            for vector in range(self.panel.vectors)
+        ]
+
+
+Starts = Callable[[], list[ir.Value]]
+Accumulate = Callable[[Tile, Starts], list[ir.Value]]
+
+
+@dataclass(frozen=True)
+class Nest:
+    """Results ``[N, OH, OW, OC]`` in register tiles.
+
+    Attributes:
+        batches: N.
+        channels: OC.
+        rows: windows along H.
+        columns: windows along W.
+        result: where results go.
+        epilogue: what surrounds the root.
+        lanes: elements of a vector.
+        tiling: sizes of tiles.
+    """
+
+    batches: int
+    channels: int
+    rows: Axis
+    columns: Axis
+    result: Access
+    epilogue: Epilogue
+    lanes: int
+    tiling: Tiling
+
+    @property
+    def vectors(self) -> int:
+        """Vectors that hold all channels."""
+        return -(-self.channels // self.lanes)
+
+    @property
+    def panels(self) -> int:
+        """Panels that hold all channels."""
+        return -(-self.vectors // self.tiling.vectors)
+
+    @property
+    def tiles(self) -> int:
+        """Tiles of a panel."""
+        return -(-self.rows.output // self.tiling.lines) * self.tiles_of_row
+
+    @property
+    def tiles_of_row(self) -> int:
+        return -(-self.columns.output // self.tiling.columns)
+
+    @property
+    def groups(self) -> tuple[int, int, int]:
+        """Workgroups along rows, panels and batches."""
+        return self.tiling.row_groups, self.tiling.panel_groups, self.batches
+
+    @property
+    def is_padded(self) -> bool:
+        """Whether some window reaches beyond the image."""
+        return self.rows.is_padded or self.columns.is_padded
+
+    def joined(self, columns: int) -> Nest:
+        """The same for windows of one pixel, rows joined and cut anew into rows of ``columns``.
+
+        Raises:
+            ValueError: if rows do not follow each other in memory.
+        """
+        extent = self.columns.output
+
+        def change(access: Access) -> Access:
+            return access.flattened(extent).split(columns)
+
+        rows = self.rows.output * extent // columns
+        return replace(
+            self,
+            rows=Axis(rows, rows, 1, 1, 1, 0),
+            columns=Axis(columns, columns, 1, 1, 1, 0),
+            result=change(self.result),
+            epilogue=self.epilogue.map_accesses(change),
+        )
+
+    def write(
+        self,
+        asm: Assembler,
+        memories: Sequence[ir.Value],
+        group: tuple[Index, Index, Index],
+        accumulate: Accumulate,
+    ) -> None:
+        """Emit one workgroup's code.
+
+        Args:
+            asm: where it goes.
+            memories: all buffers.
+            group: which workgroup.
+            accumulate: emits what a tile adds up, given what emits the values that its sums start from.
+        """
+        rows = share(asm, self.rows.output, self.groups[0], group[0])
+        panels = share(asm, self.panels, self.groups[1], group[1])
+        has_last = asm.equal(group[1], self.groups[1] - 1)
+        _Writer(self, asm, memories, accumulate).write(Region(group[2], rows, panels, has_last))
+
+    def write_rows(
+        self,
+        asm: Assembler,
+        memories: Sequence[ir.Value],
+        batch: Index,
+        rows: tuple[Index, Index],
+        accumulate: Accumulate,
+    ) -> None:
+        """Emit code for all channels of some rows, given as the first and the end."""
+        _Writer(self, asm, memories, accumulate).write(Region(batch, rows, (0, self.panels), True))
+
+
+@dataclass(frozen=True)
+class NestCode(ABC):
+    """Base of the kernels that fill the loops of a nest.
+
+    Attributes:
+        nest: tiles of the result.
+    """
+
+    nest: Nest
+
+    @property
+    def groups(self) -> tuple[int, int, int]:
+        """Number of workgroups in each dimension."""
+        return self.nest.groups
+
+    @property
+    def lanes(self) -> int:
+        """Elements of a vector."""
+        return self.nest.lanes
+
+    @abstractmethod
+    def accumulation(self, asm: Assembler, memories: Sequence[ir.Value]) -> Accumulate:
+        """Emits what a tile adds up."""
+
+    def write(self, asm: Assembler, memories: Sequence[ir.Value], group: tuple[Index, Index, Index]) -> None:
+        """Emit one workgroup's code."""
+        self.nest.write(asm, memories, group, self.accumulation(asm, memories))
+
+    def write_rows(self, asm: Assembler, memories: Sequence[ir.Value], batch: Index, rows: tuple[Index, Index]) -> None:
+        """Emit code for all channels of some rows, given as the first and the end."""
+        self.nest.write_rows(asm, memories, batch, rows, self.accumulation(asm, memories))
+
+
+@dataclass(frozen=True)
+class Region:
+    """A part of the result while its code is written.
+
+    Attributes:
+        batch: which.
+        rows: first and end.
+        panels: first and end.
+        has_last: whether the last panel is among them.
+    """
+
+    batch: Index
+    rows: tuple[Index, Index]
+    panels: tuple[Index, Index]
+    has_last: Condition
+
+
+class _Writer:
+    def __init__(self, nest: Nest, asm: Assembler, memories: Sequence[ir.Value], accumulate: Accumulate) -> None:
+        self._nest = nest
+        self._asm = asm
+        self._memories = memories
+        self._accumulate = accumulate
+
+    def write(self, region: Region) -> None:
+        nest, asm, (first, end) = self._nest, self._asm, region.panels
+        partial = nest.vectors % nest.tiling.vectors != 0 or nest.channels % nest.lanes != 0
+        whole = nest.panels - 1 if partial else nest.panels
+
+        if whole:
+            size = nest.tiling.vectors
+            asm.repeat(
+                first, asm.minimum(end, whole), 1, lambda index: self._panel(Panel(index, size, nest.lanes), region)
+            )
+        if partial:
+            rest = nest.vectors - whole * nest.tiling.vectors
+            last = Panel(whole, rest, nest.channels - (nest.vectors - 1) * nest.lanes)
+            asm.when(region.has_last, lambda: self._panel(last, region))
+
+    def _panel(self, panel: Panel, region: Region) -> None:
+        nest, asm, rows = self._nest, self._asm, region.rows
+
+        def line(lines: TileRun | None, row: Index) -> None:
+            inside = asm.sub(row, rows[0])
+            ordinal = asm.mul(asm.divide(inside, nest.tiling.lines)[0], nest.tiles_of_row)
+            for run in tile_runs(nest.columns, nest.tiling.columns):
+                self._run(panel, Place(region.batch, row, 0, 0, inside), ordinal, run, lines)
+
+        if nest.tiling.lines == 1:
+            asm.repeat(*rows, 1, functools.partial(line, None))
+            return
+        for lines in tile_runs(nest.rows, nest.tiling.lines):
+            asm.repeat(lines.start, lines.end, lines.width, functools.partial(line, lines))
+
+    def _run(self, panel: Panel, line: Place, ordinal: Index, run: TileRun, lines: TileRun | None) -> None:
+        asm, tiling = self._asm, self._nest.tiling
+        vector = asm.mul(panel.index, tiling.vectors)
+
+        def every(column: Index) -> None:
+            number = asm.add(ordinal, asm.divide(column, tiling.columns)[0])
+            place = Place(line.batch, line.row, column, vector, line.inside)
+            self._tile(Tile(panel, place, run, lines, number))
+
+        asm.repeat(run.start, run.end, run.width, every)
+
+    def _tile(self, tile: Tile) -> None:
+        nest, asm, memories, place = self._nest, self._asm, self._memories, tile.place
+        spots = tile.spots(nest.lanes)
+        totals = self._accumulate(tile, lambda: [nest.epilogue.start(asm, memories, place, spot) for spot in spots])
+        for spot, total in zip(spots, totals, strict=True):
+            value = nest.epilogue.finish(asm, memories, place, spot, total)
+            asm.store(value, memories[nest.result.memory], place.offset(asm, nest.result, spot), spot.channels)
+
+
+def kernel_rows(asm: Assembler, rows: Axis, tile: Tile, totals: list[ir.Value], body: RowBody) -> list[ir.Value]:
+    """Run ``body`` for the kernel rows that touch the image.
+
+    Args:
+        asm: where the code goes.
+        rows: windows along H.
+        tile: of which windows.
+        totals: accumulators.
+        body: emits a kernel row, given which image row the tile's first window reads there, which row of the kernel it
+            is, which lines of the tile touch the image, and the accumulators.
+    """
+    top = _top(asm, rows, tile)
+
+    def every(lines: Sequence[int]) -> Callable[[Index, list[ir.Value]], list[ir.Value]]:
+        return lambda tap, carried: body(asm.add(top, asm.mul(tap, rows.dilation)), tap, lines, carried)
+
+    if tile.lines is None:
+        return asm.loop(*touching_rows(asm, rows, tile), 1, totals, every((0,)))
+    for segment in tile.lines.segments:
+        totals = asm.loop(segment.first, segment.end, 1, totals, every(segment.pixels))
+    return totals
+
+
+def touching_rows(asm: Assembler, rows: Axis, tile: Tile) -> tuple[Index, Index]:
+    """First and end of the kernel rows that touch the image, in a tile of a single row that may be any.
+
+    Where none does, the end is not above the first.
+    """
+    if not rows.is_padded:
+        return 0, rows.kernel
+    top = _top(asm, rows, tile)
+    first = asm.maximum(0, asm.divide_up(asm.sub(0, top), rows.dilation))
+    return first, asm.minimum(rows.kernel, asm.divide_up(asm.sub(rows.input, top), rows.dilation))
+
+
+def _top(asm: Assembler, rows: Axis, tile: Tile) -> Index:
+    """Which row of the image the tile's first window begins at."""
+    return asm.add(asm.mul(tile.place.row, rows.stride), -rows.padding)
+
+
+RowBody = Callable[[Index, Index, Sequence[int], list[ir.Value]], list[ir.Value]]

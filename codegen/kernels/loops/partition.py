@@ -1,0 +1,63 @@
+"""How work is shared out among workgroups: in shares that become smaller, so that all threads end together.
+
+IREE's workers take the next workgroup when they are done with one. Equal shares leave threads waiting for up to one
+share at the end, and a thread that waits for more than 10 µs sleeps, which costs as much again to wake it. Shares that
+shrink linearly (Tzen and Ni, Trapezoid Self-Scheduling, 1993) end with small ones at little cost for the rest.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from sartor.codegen.kernels.emit.assembler import Assembler
+from sartor.codegen.kernels.emit.index_arithmetic import Index
+
+# With as many workgroups per worker as this, or more, IREE's workers take eight at a time.
+_SINGLY_TAKEN = 8
+# Shares also keep what a workgroup reads in the cache, and code for one thread may run with more.
+_LEAST_THREADS = 2
+
+
+def share(asm: Assembler, extent: int, shares: int, index: Index) -> tuple[Index, Index]:
+    """First and end of a share of ``range(extent)``."""
+    return _cut(asm, extent, shares, index), _cut(asm, extent, shares, asm.add(index, 1))
+
+
+def _cut(asm: Assembler, extent: int, shares: int, index: Index) -> Index:
+    """Where a share begins: what is left is as the square of the shares that are left."""
+    left = asm.sub(shares, index)
+    rest = asm.mul(asm.times(left, left), extent)
+    return asm.sub(extent, asm.divide(asm.add(rest, shares**2 - 1), shares**2)[0])
+
+
+def largest_share(extent: int, shares: int) -> int:
+    """Length of the longest share, which rounding may make another one than the first."""
+    return max(_lengths(extent, shares))
+
+
+def smallest_share(extent: int, shares: int) -> int:
+    """Length of the shortest share."""
+    return min(_lengths(extent, shares))
+
+
+def _lengths(extent: int, shares: int) -> list[int]:
+    cuts = [extent - -(-((shares - index) ** 2) * extent // shares**2) for index in range(shares + 1)]
+    return [end - first for first, end in pairwise(cuts)]
+
+
+def many_shares(extent: int, threads: int) -> int:
+    """How many shares of ``range(extent)`` keep as many threads busy to the end."""
+    return min(extent, (_SINGLY_TAKEN - 1) * max(threads, _LEAST_THREADS))
+
+
+def many_shares_of_two(first: int, second: int, threads: int) -> tuple[int, int]:
+    """The same of two extents: of the second only if the first is too small."""
+    shares = many_shares(first, threads)
+    wanted = many_shares(first * second, threads)
+    return shares, min(second, wanted // shares)
+
+
+def long_shares(extent: int, threads: int) -> int:
+    """The same where a share should be long, because its beginning costs something: two for each thread, as the first
+    and the last together are as long as any two between that are as far from them."""
+    return min(extent, 2 * max(threads, _LEAST_THREADS))

@@ -1,0 +1,1 @@
+"""Layers that compute each row of a tensor from itself."""

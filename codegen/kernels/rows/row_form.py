@@ -1,0 +1,272 @@
+"""Layers that compute each row of a tensor from itself: softmax, normalization.
+
+Their ops map elements to elements, or fold a row to one number. A fold has to be complete before what uses it can
+start, so ops have levels: how many folds come before them, one after the other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from sartor.codegen.kernels.emit.assembler import Assembler
+from sartor.codegen.kernels.emit.index_arithmetic import Index
+from sartor.codegen.kernels.loops.access import row_major
+from sartor.codegen.kernels.loops.epilogue import check_region, constant_of
+from sartor.codegen.kernels.loops.view import view_of
+from sartor.codegen.mlir.iree_compiler import ir
+from sartor.codegen.mlir.operations import body_of, copies, defining_op, indexing_maps, is_elementwise, loop_sizes
+from sartor.codegen.mlir.snippet import tensor_parts
+
+_WITHOUT_CODE = frozenset({"tensor.empty", "tensor.expand_shape", "tensor.collapse_shape", "arith.constant"})
+_NEUTRAL = {
+    "arith.addf": 0.0,
+    "arith.mulf": 1.0,
+    "arith.maximumf": -math.inf,
+    "arith.maxnumf": -math.inf,
+    "arith.minimumf": math.inf,
+    "arith.minnumf": math.inf,
+}
+
+
+@dataclass(frozen=True)
+class Given:
+    """An argument as a row reads it.
+
+    Attributes:
+        memory: position of the argument.
+        extents: of the loops that count rows, adjacent ones joined where they are one walk.
+        steps: distance in elements along each.
+        is_repeated: whether all elements of a row read the same.
+    """
+
+    memory: int
+    extents: tuple[int, ...]
+    steps: tuple[int, ...]
+    is_repeated: bool
+
+    def offset(self, asm: Assembler, row: Index) -> Index:
+        """Where a row begins."""
+        total: Index = 0
+        for extent, step in zip(self.extents[:0:-1], self.steps[:0:-1], strict=True):
+            row, inside = asm.divide(row, extent)
+            total = asm.add(total, asm.mul(inside, step))
+        return asm.add(total, asm.mul(row, self.steps[0])) if self.steps else total
+
+
+Operand: TypeAlias = Given | ir.Attribute | ir.Value
+
+
+@dataclass(frozen=True)
+class Fold:
+    """How a row becomes one number.
+
+    Attributes:
+        combine: the op that combines two.
+        term: what is combined, a value in the region.
+        neutral: what combined with anything changes nothing.
+        initial: what is combined with the result.
+    """
+
+    combine: ir.Operation
+    term: ir.Value
+    neutral: float
+    initial: ir.Attribute
+
+
+@dataclass(frozen=True)
+class Step:
+    """An op of the layer.
+
+    Attributes:
+        op: a ``linalg.generic``.
+        operands: what it reads.
+        is_wide: whether it computes an element for each of a row, not a number for all of them.
+        fold: how it makes one number of a row; None if it is elementwise.
+        level: folds that come before it.
+    """
+
+    op: ir.Operation
+    operands: tuple[Operand, ...]
+    is_wide: bool
+    fold: Fold | None
+    level: int
+
+    @property
+    def result(self) -> ir.Value:
+        return self.op.results[0]
+
+
+@dataclass(frozen=True)
+class RowForm:
+    """A layer by rows.
+
+    Attributes:
+        rows: how many there are.
+        length: elements of each.
+        steps: by their results, in order.
+        result: of the last one.
+    """
+
+    rows: int
+    length: int
+    steps: dict[ir.Value, Step]
+    result: ir.Value
+
+    @property
+    def kept(self) -> list[ir.Value]:
+        """Wide results that are used after a fold which they come before."""
+        used = [
+            each
+            for step in self.steps.values()
+            for each in step.operands
+            if each in self.steps and self.steps[each].is_wide and self.steps[each].level < step.level
+        ]
+        return list(dict.fromkeys(used))
+
+
+def row_form(function: ir.Operation) -> RowForm:
+    """The rows of a layer's function.
+
+    Raises:
+        ValueError: if it computes anything that is not in its rows.
+    """
+    block = body_of(function)
+    *ops, terminator = [view.operation for view in block.operations]
+    if len(terminator.operands) != 1:
+        raise ValueError("the layer has several results")
+    shape, _ = tensor_parts(terminator.operands[0])
+    if len(shape) < 1 or math.prod(shape) <= math.prod(shape[:-1]):
+        raise ValueError("rows of the result have at most one element")
+    reader = _Reader(list(block.arguments), math.prod(shape[:-1]), shape[-1])
+    for op in ops:
+        if op.name not in _WITHOUT_CODE and not (op.name == "linalg.generic" and copies(op)):
+            reader.take(op)
+    result = view_of(terminator.operands[0])
+    if result.origin not in reader.steps or not reader.steps[result.origin].is_wide:
+        raise ValueError("the layer's result is not what its last op computes")
+    if not _same_walk(shape, result.strides, row_major(shape)):
+        raise ValueError("the layer turns its result")
+    return RowForm(reader.rows, reader.length, reader.steps, result.origin)
+
+
+class _Reader:
+    """Turns ops into steps, in order."""
+
+    def __init__(self, arguments: Sequence[ir.Value], rows: int, length: int) -> None:
+        self._arguments = list(arguments)
+        self.rows = rows
+        self.length = length
+        self.steps: dict[ir.Value, Step] = {}
+
+    def take(self, op: ir.Operation) -> None:
+        """Add an op.
+
+        Raises:
+            ValueError: if it has no place in a row.
+        """
+        if op.name != "linalg.generic":
+            raise ValueError(f"{op.name} is not elementwise, nor along rows")
+        extents = loop_sizes(op)
+        is_wide = math.prod(extents) == self.rows * self.length and extents[-1:] == [self.length]
+        if not is_wide and math.prod(extents) != self.rows:
+            raise ValueError("an op computes something other than rows")
+        fold = None
+        if is_elementwise(op):
+            check_region(op)
+        else:
+            fold = _fold(op) if is_wide else None
+            if fold is None:
+                raise ValueError("an op is not elementwise, nor along rows")
+        operands = self._operands(op, extents, is_wide)
+        level = max((self._level(each) for each in operands), default=0)
+        self.steps[op.results[0]] = Step(op, operands, is_wide and fold is None, fold, level)
+
+    def _level(self, operand: Operand) -> int:
+        if operand not in self.steps:
+            return 0
+        step = self.steps[operand]
+        return step.level + (step.fold is not None)
+
+    def _operands(self, op: ir.Operation, extents: list[int], is_wide: bool) -> tuple[Operand, ...]:
+        inputs = list(op.operands)[: len(op.operands) - len(op.results)]
+        return tuple(
+            self._operand(value, indexing, extents, is_wide)
+            for value, indexing in zip(inputs, indexing_maps(op), strict=False)
+        )
+
+    def _operand(self, value: ir.Value, indexing: ir.AffineMap, extents: list[int], is_wide: bool) -> Operand:
+        constant = _constant(value)
+        if constant is not None:
+            return constant
+        view = view_of(value)
+        steps = [0] * len(extents)
+        for step, expression in zip(view.strides, indexing.results, strict=True):
+            if isinstance(expression, ir.AffineDimExpr):
+                steps[expression.position] = step
+        if view.origin in self.steps:
+            self._check_inner(self.steps[view.origin], extents, steps, is_wide)
+            return view.origin
+        if view.origin not in self._arguments:
+            raise ValueError("an operand is no argument, and not in a row")
+        counted = len(extents) - is_wide
+        if is_wide and steps[-1] not in (0, 1):
+            raise ValueError("elements of a row are not adjacent")
+        walk = _joined(extents[:counted], steps[:counted])
+        memory = self._arguments.index(view.origin)
+        return Given(memory, *walk, is_repeated=not is_wide or steps[-1] == 0)
+
+    def _check_inner(self, step: Step, extents: list[int], steps: list[int], is_wide: bool) -> None:
+        """See that a result of the layer is read in the row that it is in."""
+        expected = row_major(tuple(extents))
+        if not step.is_wide and is_wide:
+            expected = (*row_major(tuple(extents[:-1])), 0)
+        if (step.is_wide and not is_wide) or not _same_walk(extents, steps, expected):
+            raise ValueError("an op reads another row's elements")
+
+
+def _constant(value: ir.Value) -> ir.Attribute | None:
+    """The number that a value is, or repeats."""
+    constant = constant_of(value)
+    op = defining_op(value)
+    if constant is None and op is not None and copies(op):
+        return constant_of(op.operands[0])
+    return constant
+
+
+def _same_walk(extents: Sequence[int], one: Sequence[int], other: Sequence[int]) -> bool:
+    """Whether steps are the same along all loops of more than one turn."""
+    return all(size == 1 or left == right for size, left, right in zip(extents, one, other, strict=True))
+
+
+def _joined(extents: Sequence[int], steps: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Loops with their steps, those taken for one that walk on where the next one ends."""
+    found: list[tuple[int, int]] = []
+    for extent, step in zip(extents, steps, strict=True):
+        if extent == 1:
+            continue
+        if found and found[-1][1] == step * extent:
+            extent *= found.pop()[0]
+        found.append((extent, step))
+    return tuple(extent for extent, _ in found), tuple(step for _, step in found)
+
+
+def _fold(op: ir.Operation) -> Fold | None:
+    """How an op folds its last loop alone; None if it does something else."""
+    kinds = [str(kind) for kind in ir.ArrayAttr(op.attributes["iterator_types"])]
+    if ["reduction" in kind for kind in kinds] != [False] * (len(kinds) - 1) + [True]:
+        return None
+    inputs = len(op.operands) - len(op.results)
+    kept = [each.position for each in indexing_maps(op)[inputs].results if isinstance(each, ir.AffineDimExpr)]
+    block = body_of(op)
+    combine = defining_op(list(block.operations)[-1].operation.operands[0])
+    initial = _constant(op.operands[inputs])
+    if combine is None or combine.name not in _NEUTRAL or initial is None or kept != list(range(len(kinds) - 1)):
+        return None
+    total = list(block.arguments)[inputs]
+    terms = [each for each in combine.operands if each != total]
+    if len(terms) != 1:
+        return None
+    return Fold(combine, terms[0], _NEUTRAL[combine.name], initial)

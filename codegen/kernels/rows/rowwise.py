@@ -1,0 +1,257 @@
+"""A layer by rows: each row is passed once for every level of folds, its values kept in the cache in between."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from sartor.codegen.kernels.emit.assembler import Assembler
+from sartor.codegen.kernels.emit.index_arithmetic import Index
+from sartor.codegen.kernels.loops.epilogue import emit_region
+from sartor.codegen.kernels.loops.partition import share
+from sartor.codegen.kernels.rows.row_form import Given, Operand, RowForm, Step
+from sartor.codegen.mlir.iree_compiler import arith, ir, vector
+from sartor.codegen.mlir.operations import body_of, defining_op
+
+# Worker threads have stacks of 128 KiB.
+_MOST_KEPT_BYTES = 48 << 10
+_FLOAT_BYTES = 4
+# Longer rows are passed in a loop.
+_MOST_WRITTEN_OUT = 32
+_OF_A_LOOP = 8
+
+
+@dataclass(frozen=True)
+class Part:
+    """A vector of a row: its first element, and how many there are."""
+
+    column: Index
+    count: int
+
+
+@dataclass(frozen=True)
+class Rowwise:
+    """Rows that are computed from themselves.
+
+    Attributes:
+        form: what each row computes.
+        result: position of the result among the buffers.
+        vector: elements of a vector.
+        workgroups: that share out the rows.
+    """
+
+    form: RowForm
+    result: int
+    vector: int
+    workgroups: int
+
+    @property
+    def groups(self) -> tuple[int, int, int]:
+        """Number of workgroups in each dimension."""
+        return self.workgroups, 1, 1
+
+    @property
+    def lanes(self) -> int:
+        """Elements of a vector."""
+        return self.vector
+
+    @property
+    def vectors(self) -> int:
+        """Vectors that hold a row."""
+        return -(-self.form.length // self.lanes)
+
+    def write(self, asm: Assembler, memories: Sequence[ir.Value], group: tuple[Index, Index, Index]) -> None:
+        """Emit one workgroup's code."""
+        kept = self.form.kept
+        size = self.vectors * self.lanes
+        if len(kept) * size * _FLOAT_BYTES > _MOST_KEPT_BYTES:
+            kept = []
+        scratch = {each: asm.scratch(size, ir.F32Type.get()) for each in kept}
+        asm.repeat(
+            *share(asm, self.form.rows, self.workgroups, group[0]),
+            1,
+            lambda row: _RowWriter(self, asm, memories, scratch, row).write(),
+        )
+
+    def parts(self, asm: Assembler, carried: list[ir.Value], body: Body) -> list[ir.Value]:
+        """Emit ``body`` for all vectors of a row, several at a time."""
+        length, lanes = self.form.length, self.lanes
+        step = (self.vectors if self.vectors <= _MOST_WRITTEN_OUT else _OF_A_LOOP) * lanes
+        whole = length // step * step
+
+        def several(column: Index, carried: list[ir.Value]) -> list[ir.Value]:
+            return body([Part(asm.add(column, each), lanes) for each in range(0, step, lanes)], carried)
+
+        carried = asm.loop(0, whole, step, carried, several)
+        rest = [Part(column, min(lanes, length - column)) for column in range(whole, length, lanes)]
+        return body(rest, carried) if rest else carried
+
+
+Body: TypeAlias = Callable[[list[Part], list[ir.Value]], list[ir.Value]]
+
+
+class _RowWriter:
+    """Writes the code of one row."""
+
+    def __init__(
+        self,
+        of: Rowwise,
+        asm: Assembler,
+        memories: Sequence[ir.Value],
+        scratch: dict[ir.Value, ir.Value],
+        row: Index,
+    ) -> None:
+        self._of = of
+        self._asm = asm
+        self._memories = memories
+        self._scratch = scratch
+        self._row = row
+        self._steps = of.form.steps
+        self._numbers: dict[ir.Value, ir.Value] = {}
+        self._reciprocals: dict[ir.Value, ir.Value] = {}
+
+    def write(self) -> None:
+        self._compute_numbers(0)
+        for level in range(self._steps[self._of.form.result].level + 1):
+            self._pass(level)
+            self._compute_numbers(level + 1)
+
+    def _pass(self, level: int) -> None:
+        """Everything that has to be done on all elements before the next level."""
+        asm, form = self._asm, self._of.form
+        folds = [each for each in self._steps.values() if each.fold is not None and each.level == level]
+        stored = [each for each in self._scratch if self._steps[each].level == level]
+        ends = self._steps[form.result].level == level
+
+        def body(parts: list[Part], totals: list[ir.Value]) -> list[ir.Value]:
+            known: list[dict[Operand, ir.Value]] = [{} for _ in parts]
+            spots = list(zip(parts, known, strict=True))
+            results = [
+                self._folded(step, total, [self._term(step, part, values) for part, values in spots])
+                for step, total in zip(folds, totals, strict=True)
+            ]
+            for part, values in spots:
+                for each in stored:
+                    asm.store(self._wide(each, level, part, values), self._scratch[each], part.column, asm.lanes)
+                if ends:
+                    offset = asm.add(asm.mul(self._row, form.length), part.column)
+                    value = self._wide(form.result, level, part, values)
+                    asm.store(value, self._memories[self._of.result], offset, part.count)
+            return results
+
+        neutral = [self._splat(each.fold.neutral) for each in folds if each.fold is not None]
+        totals = self._of.parts(asm, neutral, body) if folds or stored or ends else []
+        for step, total in zip(folds, totals, strict=True):
+            self._numbers[step.result] = self._number(step, total)
+
+    def _term(self, step: Step, part: Part, values: dict[Operand, ir.Value]) -> ir.Value:
+        """What a fold combines at a vector, neutral beyond the row's end."""
+        assert step.fold is not None
+        inputs = [self._value(each, step.level, part, values) for each in step.operands]
+        term = emit_region(self._asm, step.op, inputs, step.fold.term)
+        if part.count == self._asm.lanes:
+            return term
+        kind = self._asm.vector_type(ir.IntegerType.get_signless(1))
+        mask = vector.create_mask(kind, [self._asm.value(part.count)])
+        return arith.select(mask, term, self._splat(step.fold.neutral))
+
+    def _folded(self, step: Step, total: ir.Value, terms: list[ir.Value]) -> ir.Value:
+        """Terms combined pairwise, so that few wait for others, then with the total."""
+        while len(terms) > 1:
+            pairs = [self._combine(step, *pair) for pair in zip(terms[::2], terms[1::2], strict=False)]
+            terms = [*pairs, *terms[2 * len(pairs) :]]
+        return self._combine(step, total, terms[0])
+
+    def _number(self, step: Step, total: ir.Value) -> ir.Value:
+        """All elements of a vector combined, in each of its elements."""
+        assert step.fold is not None
+        lanes = self._asm.lanes
+        distance = lanes // 2
+        while distance:
+            turned = vector.shuffle(total, total, [(each + distance) % lanes for each in range(lanes)])
+            total = self._combine(step, total, turned)
+            distance //= 2
+        initial = ir.FloatAttr(step.fold.initial)
+        return total if initial.value == step.fold.neutral else self._combine(step, total, self._asm.splat(initial))
+
+    def _combine(self, step: Step, one: ir.Value, other: ir.Value) -> ir.Value:
+        assert step.fold is not None
+        if self._may_lose_nan(step):
+            return arith.select(arith.cmpf(arith.CmpFPredicate.OGT, one, other), one, other)
+        kind = self._asm.vector_type(ir.F32Type.get())
+        return ir.Operation.create(step.fold.combine.name, results=[kind], operands=[one, other]).results[0]
+
+    def _may_lose_nan(self, step: Step) -> bool:
+        """Whether a fold seeks a maximum only to subtract it from what it is of, where no number stays none."""
+        if step.fold is None or step.fold.combine.name != "arith.maximumf":
+            return False
+        users = [each for each in self._steps.values() if step.result in each.operands]
+        return all(each.operands == (*step.operands, step.result) and _is_only(each.op, "arith.subf") for each in users)
+
+    def _compute_numbers(self, level: int) -> None:
+        """Ops on one number of a row, that need no later fold, and what wide ops divide by."""
+        for step in self._steps.values():
+            if step.level == level and step.fold is None and not step.is_wide:
+                inputs = [self._value(each, level, Part(0, 1), {}) for each in step.operands]
+                self._numbers[step.result] = emit_region(self._asm, step.op, inputs)
+        for divisor in {self._divisor(step) for step in self._steps.values()}:
+            if divisor in self._numbers and divisor not in self._reciprocals:
+                self._reciprocals[divisor] = arith.divf(self._splat(1.0), self._numbers[divisor])
+
+    def _divisor(self, step: Step) -> ir.Value | None:
+        """The sum of exponentials that a step divides by and does nothing else."""
+        if not step.is_wide or not _is_only(step.op, "arith.divf") or len(step.operands) != 2:
+            return None
+        divisor = step.operands[1]
+        return divisor if divisor in self._steps and self._adds_exponentials(self._steps[divisor]) else None
+
+    def _adds_exponentials(self, step: Step) -> bool:
+        """Whether a fold's result is nowhere near zero, so that it has a reciprocal."""
+        if step.fold is None or step.fold.combine.name != "arith.addf" or step.operands[0] not in self._steps:
+            return False
+        added = defining_op(list(body_of(self._steps[step.operands[0]].op).operations)[-1].operation.operands[0])
+        return added is not None and added.name == "math.exp"
+
+    def _value(self, operand: Operand, level: int, part: Part, values: dict[Operand, ir.Value]) -> ir.Value:
+        if isinstance(operand, ir.Attribute):
+            return self._asm.splat(operand)
+        if isinstance(operand, Given):
+            if operand not in values:
+                values[operand] = self._read(operand, part)
+            return values[operand]
+        return self._numbers[operand] if operand in self._numbers else self._wide(operand, level, part, values)
+
+    def _read(self, given: Given, part: Part) -> ir.Value:
+        asm, memory = self._asm, self._memories[given.memory]
+        offset = given.offset(asm, self._row)
+        if given.is_repeated:
+            return asm.broadcast(memory, offset)
+        return asm.load(memory, asm.add(offset, part.column), part.count)
+
+    def _wide(self, value: ir.Value, level: int, part: Part, values: dict[Operand, ir.Value]) -> ir.Value:
+        """A vector of a wide result."""
+        if value not in values:
+            step, asm = self._steps[value], self._asm
+            if value in self._scratch and step.level < level:
+                values[value] = asm.load(self._scratch[value], part.column, asm.lanes)
+            else:
+                inputs = [self._value(each, level, part, values) for each in step.operands]
+                values[value] = self._computed(step, inputs)
+        return values[value]
+
+    def _computed(self, step: Step, inputs: list[ir.Value]) -> ir.Value:
+        divisor = self._divisor(step)
+        if divisor is None:
+            return emit_region(self._asm, step.op, inputs)
+        return arith.mulf(inputs[0], self._reciprocals[divisor])
+
+    def _splat(self, number: float) -> ir.Value:
+        return self._asm.splat(ir.FloatAttr.get(ir.F32Type.get(), number))
+
+
+def _is_only(op: ir.Operation, name: str) -> bool:
+    """Whether a region is one op on its first two arguments."""
+    block = body_of(op)
+    first = block.operations[0].operation
+    return bool(first.name == name and list(first.operands) == list(block.arguments)[:2])

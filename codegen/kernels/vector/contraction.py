@@ -1,0 +1,247 @@
+"""Convolutions and matrix products: every pixel of a tile times every vector of filters, filters read front to back.
+
+A matrix product is a convolution of an image of one row by a 1x1 filter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from sartor.codegen.kernels.emit.assembler import Assembler
+from sartor.codegen.kernels.emit.index_arithmetic import Index
+from sartor.codegen.kernels.isa.microkernel import Ahead, Left, Right, multiply_add
+from sartor.codegen.kernels.isa.multipliers import SINGLES, Factors
+from sartor.codegen.kernels.loops.access import ImageStrides
+from sartor.codegen.kernels.loops.nest import Accumulate, NestCode, Starts, Tile, kernel_rows
+from sartor.codegen.kernels.loops.tiles import Segment, before_another, tile_runs
+from sartor.codegen.kernels.vector.integer_sums import WholeSums
+from sartor.codegen.mlir.iree_compiler import ir
+
+# Filters of less than this stay in the second-level cache or come quickly enough.
+_CACHED_BYTES = 1 << 19
+_MOST_TILES = 64
+
+
+@dataclass(frozen=True)
+class FilterStrides:
+    """Distances in elements in the filters.
+
+    Attributes:
+        batch: between batches; 0 for weights.
+        panel: between panels of channels.
+        row: between rows of the kernel.
+        column: between columns of the kernel.
+        depth: between input channels, or groups of them that are multiplied at once.
+        vector: between vectors of a panel.
+        padded: whether a panel holds whole vectors where the channels do not.
+    """
+
+    batch: int
+    panel: int
+    row: int
+    column: int
+    depth: int
+    vector: int
+    padded: bool
+
+
+@dataclass(frozen=True)
+class Contraction(NestCode):
+    """A convolution ``[N, H, W, IC] -> [N, OH, OW, OC]`` over memory.
+
+    Attributes:
+        depth: IC.
+        image: strides of the image.
+        filters: strides of the filters.
+        memories: positions of image and filters among the buffers.
+        factors: how they are multiplied.
+        meaning: what the sums stand for, if they are whole numbers.
+    """
+
+    depth: int
+    image: ImageStrides
+    filters: FilterStrides
+    memories: tuple[int, int]
+    factors: Factors = SINGLES
+    meaning: WholeSums | None = None
+
+    @property
+    def streams(self) -> bool:
+        """Whether filters come from memory, and a panel is used often enough for the next to come meanwhile."""
+        size = self.filters.panel * self.nest.panels * self.factors.bytes
+        whole = self.nest.tiling.row_groups == 1
+        return self.filters.padded and size > _CACHED_BYTES and whole and 1 < self.nest.tiles <= _MOST_TILES
+
+    def joined(self, columns: int) -> Contraction:
+        """The same for a window of one pixel, its rows joined and cut anew into rows of ``columns``.
+
+        Raises:
+            ValueError: if rows do not follow each other in memory.
+        """
+        if self.nest.is_padded or self.image.row != self.nest.columns.output * self.image.column:
+            raise ValueError("rows of the image do not follow each other")
+        image = replace(self.image, row=columns * self.image.column)
+        return replace(self, nest=self.nest.joined(columns), image=image)
+
+    def check(self) -> None:
+        """See that pixels of fewer channels than are multiplied at once can be read.
+
+        Raises:
+            ValueError: if not.
+        """
+        if self.depth < self.factors.group:
+            columns = self.nest.columns
+            for run in tile_runs(columns, self.nest.tiling.columns):
+                for segment in run.segments:
+                    for tap in range(segment.first, segment.end):
+                        before_another(columns, run, segment, tap)
+
+    def accumulation(self, asm: Assembler, memories: Sequence[ir.Value]) -> Accumulate:
+        """Emits what a tile adds up."""
+        return _TileWriter(self, asm, memories).accumulate
+
+
+@dataclass(frozen=True)
+class _Run:
+    """Taps of a kernel row, and the pixels of a tile that they touch on some of its lines.
+
+    Attributes:
+        tile: of the result.
+        lines: of the tile.
+        segment: taps and pixels.
+        panel: offset of the panel's filters, within which steps are told apart by their distance from it.
+        ahead: what the tile fetches of later filters.
+    """
+
+    tile: Tile
+    lines: tuple[int, ...]
+    segment: Segment
+    panel: Index
+    ahead: Ahead | None
+
+
+class _TileWriter:
+    """Writes the reduction of a tile, from the kernel's rows inwards."""
+
+    def __init__(self, contraction: Contraction, asm: Assembler, memories: Sequence[ir.Value]) -> None:
+        self._of = contraction
+        self._asm = asm
+        self._image, self._filters = (memories[each] for each in contraction.memories)
+
+    def accumulate(self, tile: Tile, starts: Starts) -> list[ir.Value]:
+        of, asm = self._of, self._asm
+        if of.meaning is None:
+            return self._sums(tile, starts())
+        memories = (self._image, self._filters)
+        sums = self._sums(tile, of.meaning.starts(asm, of.nest, memories, tile))
+        return of.meaning.reals(asm, of.nest, memories, tile, sums, starts())
+
+    def _sums(self, tile: Tile, totals: list[ir.Value]) -> list[ir.Value]:
+        of, asm, place = self._of, self._asm, tile.place
+        columns = of.nest.columns
+        left = asm.add(
+            asm.mul(place.batch, of.image.batch),
+            asm.mul(place.column, columns.stride * of.image.column),
+            -columns.padding * of.image.column,
+        )
+        panel = asm.add(asm.mul(place.batch, of.filters.batch), asm.mul(tile.panel.index, of.filters.panel))
+        ahead = self._ahead(tile, panel)
+
+        def every(row: Index, tap: Index, lines: Sequence[int], carried: list[ir.Value]) -> list[ir.Value]:
+            image = asm.add(left, asm.mul(row, of.image.row))
+            filters = asm.mul(tap, of.filters.row)
+            for segment in tile.run.segments:
+                run = _Run(tile, tuple(lines), segment, panel, ahead)
+                carried = self._segment(run, image, filters, carried)
+            return carried
+
+        return kernel_rows(asm, of.nest.rows, tile, totals, every)
+
+    def _segment(self, run: _Run, image: Index, filters: Index, totals: list[ir.Value]) -> list[ir.Value]:
+        """Taps of a kernel row, as one long run of input channels where memory allows."""
+        of, asm, segment = self._of, self._asm, run.segment
+        step, taps = of.nest.columns.dilation * of.image.column, segment.end - segment.first
+        groups, rest = divmod(of.depth, of.factors.group)
+        if not groups:
+            return self._few_channels(run, image, filters, totals)
+        adjacent = of.image.blocks == of.image.block and not rest
+        if taps == 1 or (adjacent and step == of.depth and of.filters.column == groups * of.filters.depth):
+            start = asm.add(image, segment.first * step)
+            begin = asm.add(filters, segment.first * of.filters.column)
+            return self._channels(run, start, begin, taps * of.depth, totals)
+
+        def every(tap: Index, carried: list[ir.Value]) -> list[ir.Value]:
+            start = asm.add(image, asm.mul(tap, step))
+            begin = asm.add(filters, asm.mul(tap, of.filters.column))
+            return self._channels(run, start, begin, of.depth, carried)
+
+        return asm.loop(segment.first, segment.end, 1, totals, every)
+
+    def _few_channels(self, run: _Run, image: Index, filters: Index, totals: list[ir.Value]) -> list[ir.Value]:
+        """Taps of fewer channels than are multiplied at once: beside them the filters are zero."""
+        of, asm, segment = self._of, self._asm, run.segment
+        missing = of.factors.group - of.depth
+        for tap in range(segment.first, segment.end):
+            start = asm.add(image, tap * of.nest.columns.dilation * of.image.column)
+            begin = asm.add(filters, tap * of.filters.column)
+            followed = before_another(of.nest.columns, run.tile.run, segment, tap)
+            last = tuple(each for each in segment.pixels if each not in followed)
+            # A group goes on in the next pixel, or begins in the one before: elsewhere may be no memory.
+            for pixels, skipped in ((followed, 0), (last, missing)):
+                if pixels:
+                    left, right = self._operands(run, asm.add(start, -skipped), begin, pixels)
+                    factors = of.factors.without(skipped)
+                    totals = multiply_add(asm, left, right, 1, 1, totals, factors)
+        return totals
+
+    def _channels(self, run: _Run, image: Index, filters: Index, count: int, totals: list[ir.Value]) -> list[ir.Value]:
+        """Input channels, block by block."""
+        of, asm = self._of, self._asm
+        if of.image.blocks == of.image.block:
+            return self._adjacent(run, image, filters, count, totals)
+
+        def every(block: Index, carried: list[ir.Value]) -> list[ir.Value]:
+            start = asm.add(image, asm.mul(block, of.image.blocks))
+            begin = asm.add(filters, asm.mul(block, of.image.block // of.factors.group * of.filters.depth))
+            return self._adjacent(run, start, begin, of.image.block, carried)
+
+        return asm.loop(0, count // of.image.block, 1, totals, every)
+
+    def _adjacent(self, run: _Run, image: Index, filters: Index, count: int, totals: list[ir.Value]) -> list[ir.Value]:
+        """Adjacent input channels."""
+        of, asm = self._of, self._asm
+        left, right = self._operands(run, image, filters, run.segment.pixels)
+        unroll, group = of.nest.tiling.unroll, of.factors.group
+        totals = multiply_add(asm, left, right, count // group, unroll, totals, of.factors)
+        if count % group == 0:
+            return totals
+        # The last numbers are read with some before them, as what follows may be no memory.
+        left = replace(left, start=asm.add(image, count - group))
+        right = replace(right, start=asm.add(right.start, count // group * right.step), ahead=None)
+        return multiply_add(asm, left, right, 1, 1, totals, of.factors.without(group - count % group))
+
+    def _operands(self, run: _Run, image: Index, filters: Index, columns: tuple[int, ...]) -> tuple[Left, Right]:
+        """What is multiplied for some columns of a tile, from offsets in the image and in a panel's filters on."""
+        of, asm, lanes, panel = self._of, self._asm, self._of.nest.lanes, run.tile.panel
+        line, step = of.nest.rows.stride * of.image.row, of.nest.columns.stride * of.image.column
+        pixels = {run.tile.pixel(each, pixel): each * line + pixel * step for each in run.lines for pixel in columns}
+        vectors = [
+            (each * of.filters.vector, lanes if of.filters.padded else panel.count(each, lanes))
+            for each in range(panel.vectors)
+        ]
+        ahead = run.ahead
+        if ahead is not None:
+            step = asm.divide(filters, of.filters.depth)[0]
+            ahead = Ahead(asm.add(ahead.start, asm.mul(step, ahead.step)), ahead.step)
+        right = Right(self._filters, asm.add(run.panel, filters), of.filters.depth, vectors, ahead)
+        return Left(self._image, image, pixels), right
+
+    def _ahead(self, tile: Tile, panel: Index) -> Ahead | None:
+        """What a tile fetches of the next panel while it computes: each an even share, or memory could not keep up."""
+        of, asm = self._of, self._asm
+        if not of.streams:
+            return None
+        steps = of.filters.panel // of.filters.depth
+        share = -(-of.filters.depth // of.nest.tiles)
+        return Ahead(asm.add(panel, of.filters.panel, asm.mul(tile.ordinal, steps * share)), share)

@@ -1,0 +1,112 @@
+"""A convolution layer as a contraction over images in memory."""
+
+from __future__ import annotations
+
+import math
+
+from sartor.codegen.analysis.convolution import Convolution
+from sartor.codegen.ir.layer import TensorType
+from sartor.codegen.ir.packing import PadTo, Reshape, Step, Transpose
+from sartor.codegen.kernels.isa.multipliers import DotElement, Dots
+from sartor.codegen.kernels.layers.convolution_operands import convolution_operands, joins
+from sartor.codegen.kernels.layers.image_layer import ImageLayer
+from sartor.codegen.kernels.loops.nest import Nest
+from sartor.codegen.kernels.loops.tiling import Tiling
+from sartor.codegen.kernels.loops.tilings import Work, chunk, tilings
+from sartor.codegen.kernels.vector.contraction import Contraction, FilterStrides
+from sartor.codegen.kernels.vector.dot_packing import pack_dots
+from sartor.codegen.mlir.machine import Machine
+
+
+def pack_filters(filters: TensorType, panel: int) -> tuple[Step, ...]:
+    """``[OC, IC, KH, KW]`` to ``[OC / panel, KH, KW, IC, panel]``, the last panel filled up with zeros."""
+    channels, depth, height, width = filters.shape
+    panels = -(-channels // panel)
+    return (
+        PadTo((panels * panel, depth, height, width)),
+        Reshape((panels, panel, depth, height, width)),
+        Transpose((0, 3, 4, 2, 1)),
+    )
+
+
+def packed_strides(filters: TensorType, panel: int, lanes: int) -> FilterStrides:
+    """Strides of what ``pack_filters`` makes."""
+    _, depth, height, width = filters.shape
+    column = depth * panel
+    return FilterStrides(
+        batch=0,
+        panel=height * width * column,
+        row=width * column,
+        column=column,
+        depth=panel,
+        vector=lanes,
+        padded=True,
+    )
+
+
+def convolution_contraction(
+    layer: ImageLayer, convolution: Convolution, tiling: Tiling, element: DotElement | None = None
+) -> Contraction:
+    """The contraction of a convolution layer; its filters are packed into panels.
+
+    Args:
+        layer: what becomes a kernel.
+        convolution: its root.
+        tiling: sizes.
+        element: what is multiplied in groups; None for single numbers, in f32.
+
+    Raises:
+        ValueError: if the layer has no such form.
+    """
+    if element is None:
+        contraction = rowwise_contraction(layer, convolution, tiling)
+    else:
+        contraction = _dot_contraction(layer, convolution, tiling, element)
+    if joins(convolution):
+        _, _, height, width = convolution.result.shape
+        contraction = contraction.joined(chunk(height * width, tiling.columns))
+    contraction.check()
+    return contraction
+
+
+def rowwise_contraction(layer: ImageLayer, convolution: Convolution, tiling: Tiling) -> Contraction:
+    """The same with rows kept apart, whatever the window.
+
+    Raises:
+        ValueError: if the layer has no such form.
+    """
+    panel = tiling.vectors * layer.lanes
+    read = convolution_operands(layer, convolution, pack_filters(convolution.filter, panel), by_planes=True)
+    batches, channels, *_ = convolution.result.shape
+    return Contraction(
+        nest=Nest(batches, channels, *read.axes, layer.result, layer.epilogue, layer.lanes, tiling),
+        depth=convolution.filter.shape[1],
+        image=read.image,
+        filters=packed_strides(convolution.filter, panel, layer.lanes),
+        memories=read.memories,
+    )
+
+
+def _dot_contraction(layer: ImageLayer, convolution: Convolution, tiling: Tiling, element: DotElement) -> Contraction:
+    """The same over groups of input channels."""
+    packed = pack_dots(convolution.filter, tiling.vectors * layer.lanes, layer.lanes, element)
+    read = convolution_operands(layer, convolution, packed.packing)
+    batches, channels, *_ = convolution.result.shape
+    return Contraction(
+        nest=Nest(batches, channels, *read.axes, layer.result, layer.epilogue, layer.lanes, tiling),
+        depth=convolution.filter.shape[1],
+        image=read.image,
+        filters=packed.strides,
+        memories=read.memories,
+        factors=Dots(element),
+        meaning=packed.meaning,
+    )
+
+
+def convolution_tilings(convolution: Convolution, machine: Machine, element: DotElement | None = None) -> list[Tiling]:
+    """Tilings worth trying for a convolution that multiplies single channels, or groups of them, best guess first."""
+    _, channels, height, width = convolution.result.shape
+    _, inputs, *taps = convolution.filter.shape
+    groups, prepares = (inputs, False) if element is None else (-(-inputs // element.group), element.is_quantised)
+    work = Work(height, width, channels, groups * math.prod(taps), joins(convolution), prepares)
+    return tilings(work, machine)

@@ -1,0 +1,103 @@
+"""Filters in the order in which dot products read them: of each group of input channels all channels of a panel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sartor.codegen.ir.layer import TensorType
+from sartor.codegen.ir.packing import PadTo, Quantise, Reshape, Round, Step, Transpose
+from sartor.codegen.kernels.isa.multipliers import MOST_PRODUCTS, DotElement
+from sartor.codegen.kernels.vector.contraction import FilterStrides
+from sartor.codegen.kernels.vector.integer_sums import WholeSums
+
+_FLOAT_BYTES = 4
+# First layers by small filters mostly write; what rounding their filters costs, the whole network errs by.
+_FEWEST_PRODUCTS = 64
+
+
+@dataclass(frozen=True)
+class PackedDots:
+    """Packed filters.
+
+    Attributes:
+        packing: from how ONNX has them.
+        strides: of the packed ones.
+        meaning: what sums of their products stand for, if they are whole numbers.
+    """
+
+    packing: tuple[Step, ...]
+    strides: FilterStrides
+    meaning: WholeSums | None
+
+
+def pack_dots(filters: TensorType, panel: int, lanes: int, element: DotElement) -> PackedDots:
+    """``[OC, IC, KH, KW]`` to ``[panel, KH, KW, IC / group, channel, group]``, filled up with zeros.
+
+    Raises:
+        ValueError: if half of a group or more would be zeros, a short sum would hardly gain by it, or there are too
+            many products for a sum.
+    """
+    channels, depth, height, width = filters.shape
+    if depth < element.group and depth * height * width < _FEWEST_PRODUCTS:
+        raise ValueError(f"a result has {depth * height * width} products, too few to round filters for")
+    panels, groups = _checked(depth, height * width, channels, panel, element, element.group // 2 + 1)
+    steps = (
+        PadTo((panels * panel, groups * element.group, height, width)),
+        Reshape((panels, panel, groups, element.group, height, width)),
+        Transpose((0, 4, 5, 2, 1, 3)),
+    )
+    packing = (Quantise(0, panel, steps, (2, 3)),) if element.is_quantised else (*steps, Round(element.dtype))
+    return _packed(packing, groups, (height, width), panel, lanes, element, ((height + 1) * (width + 1), True))
+
+
+def pack_dot_matrix(matrix: TensorType, panel: int, lanes: int, element: DotElement) -> PackedDots:
+    """``[K, N]`` to ``[panel, K / group, channel, group]``, filled up with zeros.
+
+    Raises:
+        ValueError: if K is less than a group, or there are too many products for a sum.
+    """
+    depth, channels = matrix.shape
+    panels, groups = _checked(depth, 1, channels, panel, element, element.group)
+    steps = (
+        PadTo((groups * element.group, panels * panel)),
+        Reshape((groups, element.group, panels, panel)),
+        Transpose((2, 0, 3, 1)),
+    )
+    packing = (Quantise(1, panel, steps),) if element.is_quantised else (*steps, Round(element.dtype))
+    return _packed(packing, groups, (1, 1), panel, lanes, element, (1, False))
+
+
+def _checked(depth: int, taps: int, channels: int, panel: int, element: DotElement, least: int) -> tuple[int, int]:
+    """Panels and groups of input channels, of which there have to be so many at least."""
+    if depth < least:
+        raise ValueError(f"it has {depth} input channels, too few to multiply {element.group} at once")
+    if element.is_quantised and depth * taps > MOST_PRODUCTS:
+        raise ValueError(f"sums of {depth * taps} products may exceed 32 bits")
+    return -(-channels // panel), -(-depth // element.group)
+
+
+def _packed(
+    packing: tuple[Step, ...],
+    groups: int,
+    taps: tuple[int, int],
+    panel: int,
+    lanes: int,
+    element: DotElement,
+    table: tuple[int, bool],
+) -> PackedDots:
+    height, width = taps
+    step = panel * element.group
+    numbers = height * width * groups * step
+    entries, has_taps = table
+    size = numbers + (_FLOAT_BYTES * panel * (1 + entries) if element.is_quantised else 0)
+    strides = FilterStrides(
+        batch=0,
+        panel=size,
+        row=width * groups * step,
+        column=groups * step,
+        depth=step,
+        vector=lanes * element.group,
+        padded=True,
+    )
+    meaning = WholeSums(numbers, size, taps if has_taps else None) if element.is_quantised else None
+    return PackedDots(packing, strides, meaning)

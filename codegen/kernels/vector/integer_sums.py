@@ -1,0 +1,162 @@
+"""What sums of products of whole numbers stand for: scaled by channel, zero points of the image weighed by filters.
+
+An image's numbers are multiplied with 128 more than they are, without a sign. So a sum is too large by its filters'
+sum times 128 and the zero point. Where part of a window lies in the padding, that is the sum of the other taps only:
+filters come with a table of sums over all taps above and left of each (Crow, Summed-Area Tables for Texture Mapping,
+1984), of which four make the sum over any rectangle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from sartor.codegen.kernels.emit.assembler import Assembler
+from sartor.codegen.kernels.emit.index_arithmetic import Index
+from sartor.codegen.kernels.emit.rounded_numbers import scaled
+from sartor.codegen.kernels.loops.nest import Nest, Tile, touching_rows
+from sartor.codegen.kernels.loops.tiles import TileRun
+from sartor.codegen.mlir.iree_compiler import arith, ir
+
+_FLOAT_BYTES = 4
+_UNSIGNED = 128.0
+_WORD = 32
+
+
+class _Range(NamedTuple):
+    """Taps that touch the image along one dimension: first and end."""
+
+    first: Index
+    end: Index
+
+
+@dataclass(frozen=True)
+class WholeSums:
+    """Where a panel of filters has its scales and, after them, its table of sums.
+
+    Attributes:
+        numbers: bytes of a panel before the scales.
+        panel: bytes of a panel.
+        taps: rows and columns of a filter; none where it has only one sum.
+    """
+
+    numbers: int
+    panel: int
+    taps: tuple[int, int] | None
+
+    def starts(self, asm: Assembler, nest: Nest, memories: tuple[ir.Value, ir.Value], tile: Tile) -> list[ir.Value]:
+        """Emit what the sums of a tile start from, so that what the image's numbers have too much is taken off.
+
+        Args:
+            asm: where the code goes.
+            nest: whose tile it is.
+            memories: the image and the filters.
+            tile: which tile.
+        """
+        words = asm.vector_type(ir.IntegerType.get_signless(_WORD))
+        unsigned = asm.splat(ir.FloatAttr.get(ir.F32Type.get(), -_UNSIGNED))
+        shift = arith.fptosi(words, arith.subf(unsigned, asm.scale_of(memories[0]).zero))
+        nothing = asm.splat(ir.IntegerAttr.get(words.element_type, 0))
+        table = _Table(self, asm, nest, memories[1], tile)
+        found = []
+        for spot in tile.spots(nest.lanes):
+            weight = table.sum(spot.line, spot.column, spot.vector)
+            found.append(nothing if weight is None else arith.muli(arith.fptosi(words, weight), shift))
+        return found
+
+    def reals(
+        self,
+        asm: Assembler,
+        nest: Nest,
+        memories: tuple[ir.Value, ir.Value],
+        tile: Tile,
+        sums: Sequence[ir.Value],
+        starts: Sequence[ir.Value],
+    ) -> list[ir.Value]:
+        """Emit what the sums of a tile stand for, added to what they start from in reals.
+
+        Args:
+            asm: where the code goes.
+            nest: whose tile it is.
+            memories: the image and the filters.
+            tile: which tile.
+            sums: of whole numbers.
+            starts: vectors of f32.
+        """
+        table, step = _Table(self, asm, nest, memories[1], tile), asm.scale_of(memories[0]).step
+        factors = [arith.mulf(table.scale(each), step) for each in range(tile.panel.vectors)]
+        found = []
+        for spot, total, start in zip(tile.spots(nest.lanes), sums, starts, strict=True):
+            # Pixels that start from the same share what is computed of it.
+            first = starts[spot.vector] if nest.epilogue.starts_alike else start
+            found.append(scaled(asm, arith.sitofp(start.type, total), first, factors[spot.vector]))
+        return found
+
+
+class _Table:
+    """Reads what a panel has after its filters."""
+
+    def __init__(self, of: WholeSums, asm: Assembler, nest: Nest, filters: ir.Value, tile: Tile) -> None:
+        self._of, self._asm, self._nest, self._filters, self._tile = of, asm, nest, filters, tile
+        self._start = asm.add(asm.mul(tile.panel.index, of.panel), of.numbers)
+        self._sums: dict[tuple[_Range, _Range, int], ir.Value | None] = {}
+        self._any_line = self._rows_of_any_line() if tile.lines is None and of.taps is not None else None
+
+    def scale(self, number: int) -> ir.Value:
+        """The scales of a vector of channels."""
+        return self._load(0, number)
+
+    def sum(self, line: int, column: int, number: int) -> ir.Value | None:
+        """Sums of the filters of a vector of channels over the taps that touch the image at a pixel of the tile, None
+        if no tap does."""
+        if self._of.taps is None:
+            return self._load(1, number)
+        rows, columns = self._rows(line), self._columns(column)
+        key = rows, columns, number
+        if key not in self._sums:
+            self._sums[key] = self._rectangle(rows, columns, number)
+        return self._sums[key]
+
+    def _rectangle(self, rows: _Range, columns: _Range, number: int) -> ir.Value | None:
+        if columns.end == 0 or rows.end == 0:
+            return None
+        last = self._strip(rows.end, columns, number)
+        return last if rows.first == 0 else arith.subf(last, self._strip(rows.first, columns, number))
+
+    def _strip(self, row: Index, columns: _Range, number: int) -> ir.Value:
+        """The sum over all rows above one."""
+        right = self._entry(row, columns.end, number)
+        return right if columns.first == 0 else arith.subf(right, self._entry(row, columns.first, number))
+
+    def _entry(self, row: Index, column: Index, number: int) -> ir.Value:
+        _, width = self._of.taps or (0, 0)
+        return self._load(self._asm.add(1, self._asm.mul(row, width + 1), column), number)
+
+    def _load(self, entry: Index, number: int) -> ir.Value:
+        """A vector of an entry, each of which has a number for every channel of the panel."""
+        asm, lanes = self._asm, self._nest.lanes
+        size = self._nest.tiling.vectors * lanes * _FLOAT_BYTES
+        offset = asm.add(self._start, asm.mul(entry, size), number * lanes * _FLOAT_BYTES)
+        return asm.load_floats(self._filters, offset)
+
+    def _columns(self, column: int) -> _Range:
+        return _touching(self._tile.run, column)
+
+    def _rows(self, line: int) -> _Range:
+        if self._tile.lines is not None:
+            return _touching(self._tile.lines, line)
+        if self._any_line is None:
+            raise ValueError("without taps no rows are told apart")
+        return self._any_line
+
+    def _rows_of_any_line(self) -> _Range:
+        first, end = touching_rows(self._asm, self._nest.rows, self._tile)
+        end = self._asm.maximum(end, 0)
+        return _Range(self._asm.minimum(first, end), end)
+
+
+def _touching(run: TileRun, pixel: int) -> _Range:
+    """Taps that touch the image at a pixel of a tile."""
+    found = [each for each in run.segments if pixel in each.pixels]
+    return _Range(found[0].first, found[-1].end) if found else _Range(0, 0)

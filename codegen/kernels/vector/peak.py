@@ -1,0 +1,173 @@
+"""What the machine can do at most: multiply-adds in registers, and reading memory from front to back.
+
+The two ceilings of a roofline (Williams, Waterman and Patterson, 2009, section 3), measured by the same kind of code as
+the layers that are held against them.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from sartor.codegen.ir.layer import LayerKind, Task, TensorType
+from sartor.codegen.ir.schema import Schema
+from sartor.codegen.ir.target import Target
+from sartor.codegen.ir.variants.routine import Parameters, Variant, describe, dtype_of
+from sartor.codegen.kernels.emit.assembler import Assembler
+from sartor.codegen.kernels.emit.index_arithmetic import Index
+from sartor.codegen.kernels.layers.kernel_layer import DeferredKernel, KernelLayer
+from sartor.codegen.mlir.iree_compiler import arith, ir, vector
+from sartor.codegen.mlir.rewriting.draft import Draft
+
+_DTYPE = "f32"
+# What is measured gets zeros for integers, and random floats: a gigabyte of those takes seconds to make.
+_READ_DTYPE = "i32"
+_ELEMENT_BYTES = 4
+# Multiplier and multiplicand, which all chains share.
+_FACTORS = 2
+# Sums that a reading workgroup adds up side by side: more than the latency of an addition asks for.
+_SUMS = 8
+
+
+@dataclass(frozen=True)
+class MultiplyAdds:
+    """Workgroups that multiply and add in registers alone: as many independent chains as a kernel has accumulators.
+
+    Attributes:
+        lanes: elements of a vector.
+        chains: vector registers that are added up in.
+        steps: multiply-adds of each chain.
+        workgroups: that do the same.
+    """
+
+    lanes: int
+    chains: int
+    steps: int
+    workgroups: int
+
+    @property
+    def groups(self) -> tuple[int, int, int]:
+        """Number of workgroups in each dimension."""
+        return self.workgroups, 1, 1
+
+    @property
+    def source(self) -> TensorType:
+        """The factors, and what each chain starts from; were it the same, the compiler would make one of all."""
+        return TensorType(((_FACTORS + self.chains) * self.lanes,), _DTYPE)
+
+    @property
+    def result(self) -> TensorType:
+        """Every chain of every workgroup."""
+        return TensorType((self.workgroups * self.chains * self.lanes,), _DTYPE)
+
+    @property
+    def operations(self) -> int:
+        """Floating-point operations of all workgroups, a multiply-add being two."""
+        return 2 * self.steps * self.result.elements
+
+    def write(self, asm: Assembler, memories: Sequence[ir.Value], group: tuple[Index, Index, Index]) -> None:
+        """Emit one workgroup's code."""
+        source, result = memories
+        one, other, *starts = (
+            asm.load(source, each * self.lanes, self.lanes) for each in range(_FACTORS + self.chains)
+        )
+
+        def every(_: Index, carried: list[ir.Value]) -> list[ir.Value]:
+            return [vector.fma(one, other, each) for each in carried]
+
+        begin = asm.mul(group[0], self.chains * self.lanes)
+        for position, total in enumerate(asm.loop(0, self.steps, 1, starts, every)):
+            asm.store(total, result, asm.add(begin, position * self.lanes), self.lanes)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Workgroups that add up a part of memory each, so that all of it has to be read.
+
+    Attributes:
+        lanes: elements of a vector.
+        turns: of the loop of one workgroup.
+        workgroups: that share out the memory.
+    """
+
+    lanes: int
+    turns: int
+    workgroups: int
+
+    @staticmethod
+    def of(lanes: int, size: int, workgroups: int) -> Reading:
+        """Workgroups that read about ``size`` bytes each."""
+        return Reading(lanes, size // (_SUMS * lanes * _ELEMENT_BYTES), workgroups)
+
+    @property
+    def groups(self) -> tuple[int, int, int]:
+        """Number of workgroups in each dimension."""
+        return self.workgroups, 1, 1
+
+    @property
+    def part(self) -> int:
+        """Elements that one workgroup reads."""
+        return self.turns * _SUMS * self.lanes
+
+    @property
+    def source(self) -> TensorType:
+        """What is read."""
+        return TensorType((self.workgroups * self.part,), _READ_DTYPE)
+
+    @property
+    def result(self) -> TensorType:
+        """A vector of each workgroup."""
+        return TensorType((self.workgroups * self.lanes,), _READ_DTYPE)
+
+    def write(self, asm: Assembler, memories: Sequence[ir.Value], group: tuple[Index, Index, Index]) -> None:
+        """Emit one workgroup's code."""
+        source, result = memories
+        begin = asm.mul(group[0], self.part)
+
+        def every(position: Index, carried: list[ir.Value]) -> list[ir.Value]:
+            start = asm.add(begin, position)
+            read = [asm.load(source, asm.add(start, each * self.lanes), self.lanes) for each in range(_SUMS)]
+            return [arith.addi(total, each) for total, each in zip(carried, read, strict=True)]
+
+        zero = asm.splat(ir.IntegerAttr.get(ir.IntegerType.get_signless(32), 0))
+        totals = asm.loop(0, self.part, _SUMS * self.lanes, [zero] * _SUMS, every)
+        total = functools.reduce(arith.addi, totals)
+        asm.store(total, result, asm.mul(group[0], self.lanes), self.lanes)
+
+
+@dataclass(frozen=True)
+class Ceiling:
+    """The routine of one such kernel, which is no layer of a network: its task follows from its code.
+
+    Attributes:
+        name: the algorithm in descriptors.
+        code: the kernel.
+    """
+
+    name: str
+    code: MultiplyAdds | Reading
+
+    @property
+    def task(self) -> Task:
+        """The kernel's types; what it computes is of no interest."""
+        source, result = self.code.source, self.code.result
+        body = f"""util.func private @layer(%arg0: {source}) -> {result} {{
+  %empty = tensor.empty() : {result}
+  util.return %empty : {result}
+}}"""
+        key = hashlib.sha256(f"{self.name} {body}".encode()).hexdigest()[:16]
+        return Task(key, LayerKind.FIXED, body, (source,), (), (result,))
+
+    def variant(self, target: Target) -> Variant:
+        """The kernel as something to measure."""
+        task, parameters = self.task, asdict(self.code)
+        layer = self.layer(task, parameters, target)
+        code = layer.implementation(DeferredKernel.of(self, task, parameters, target))
+        return Variant(describe(self, task, parameters, target), target.device, dtype_of(task), code)
+
+    def layer(self, task: Task, parameters: Parameters, target: Target) -> KernelLayer:
+        """The kernel; ``parameters`` only name what is its own already."""
+        source, result = (Schema.plain(each, target.device) for each in (*task.inputs, *task.results))
+        return KernelLayer(task, (Draft.plain(task),), (source,), result, self.code)

@@ -1,0 +1,66 @@
+"""A matrix product as a contraction: rows of the left matrix are pixels, columns of the right one are channels."""
+
+from __future__ import annotations
+
+from sartor.codegen.ir.layer import TensorType
+from sartor.codegen.ir.packing import PadTo, Reshape, Transpose
+from sartor.codegen.kernels.isa.multipliers import SINGLES, DotElement, Dots
+from sartor.codegen.kernels.layers.product_layer import ProductLayer
+from sartor.codegen.kernels.loops.nest import Nest
+from sartor.codegen.kernels.loops.tiling import Tiling
+from sartor.codegen.kernels.loops.tilings import chunk
+from sartor.codegen.kernels.vector.contraction import Contraction, FilterStrides
+from sartor.codegen.kernels.vector.dot_packing import PackedDots, pack_dot_matrix
+
+
+def product_contraction(layer: ProductLayer, tiling: Tiling, element: DotElement | None = None) -> Contraction:
+    """The contraction of a product on vectors; a right matrix that is a weight is packed into panels.
+
+    Args:
+        layer: what becomes a kernel.
+        tiling: sizes.
+        element: what is multiplied in groups, if the right matrix is a weight; None for single numbers, in f32.
+
+    Raises:
+        ValueError: if the layer has no such form.
+    """
+    nest = Nest(layer.batches, layer.shape.columns, *layer.axes, layer.result, layer.epilogue, layer.lanes, tiling)
+    packed = None if element is None else _dots(layer, tiling, element)
+    contraction = Contraction(
+        nest=nest,
+        depth=layer.shape.depth,
+        image=layer.left,
+        filters=_right(layer, tiling) if packed is None else packed.strides,
+        memories=layer.memories,
+        factors=SINGLES if element is None else Dots(element),
+        meaning=None if packed is None else packed.meaning,
+    )
+    return contraction.joined(chunk(layer.rows, tiling.columns))
+
+
+def _right(layer: ProductLayer, tiling: Tiling) -> FilterStrides:
+    """How the right matrix is read; a weight is packed for that."""
+    batch, depth = layer.right_steps()
+    panel = tiling.vectors * layer.lanes
+    index = layer.draft.weight_index(layer.draft.root.operands[1])
+    if index is None or batch:
+        return FilterStrides(batch, panel, 0, 0, depth, layer.lanes, padded=False)
+    _pack(layer, index, panel)
+    return FilterStrides(0, layer.shape.depth * panel, 0, 0, panel, layer.lanes, padded=True)
+
+
+def _pack(layer: ProductLayer, index: int, panel: int) -> None:
+    """``[K, N]`` to ``[N / panel, K, panel]``, the last panel filled up with zeros."""
+    depth, columns = layer.shape.depth, layer.shape.columns
+    panels = -(-columns // panel)
+    steps = (PadTo((depth, panels * panel)), Reshape((depth, panels, panel)), Transpose((1, 0, 2)))
+    layer.draft.extend_packing(index, steps)
+
+
+def _dots(layer: ProductLayer, tiling: Tiling, element: DotElement) -> PackedDots:
+    """The right matrix, packed for groups of numbers."""
+    index = layer.weight
+    matrix = TensorType((layer.shape.depth, layer.shape.columns), element.dtype)
+    packed = pack_dot_matrix(matrix, tiling.vectors * layer.lanes, layer.lanes, element)
+    layer.draft.extend_packing(index, packed.packing)
+    return packed

@@ -1,0 +1,1 @@
+"""Windows that keep channels apart, row strips of two layers as one, and concatenation."""

@@ -1,0 +1,179 @@
+"""Images joined along their channels, and what follows elementwise."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from sartor.codegen.analysis.register_tiles import balanced
+from sartor.codegen.ir.layer import Task, TensorType
+from sartor.codegen.ir.layouts import IMAGE_RANK
+from sartor.codegen.kernels.emit.assembler import Assembler
+from sartor.codegen.kernels.emit.index_arithmetic import Condition, Index
+from sartor.codegen.kernels.layers.image_layer import ImageLayer
+from sartor.codegen.kernels.loops.access import Access
+from sartor.codegen.kernels.loops.nest import Accumulate, Nest, NestCode, Starts, Tile
+from sartor.codegen.kernels.loops.partition import many_shares, share
+from sartor.codegen.kernels.loops.tiles import Axis
+from sartor.codegen.kernels.loops.tiling import Tiling
+from sartor.codegen.mlir.iree_compiler import arith, ir, shared_context, vector
+from sartor.codegen.mlir.machine import Machine
+from sartor.codegen.mlir.operations import body_of
+from sartor.codegen.mlir.rewriting.chain import Chain, followers_of
+
+_CONCAT = "tensor.concat"
+_CHANNEL = 1
+_TILES = ((4, 4), (8, 2))
+
+
+@dataclass(frozen=True)
+class Concatenation:
+    """Images one after the other along their channels.
+
+    Attributes:
+        result: type of the result, ``[N, C, H, W]``.
+        parts: channels of each image.
+    """
+
+    result: TensorType
+    parts: tuple[int, ...]
+
+
+@functools.lru_cache(maxsize=1024)
+def concatenation_of(task: Task) -> Concatenation | None:
+    """The concatenation of images that a layer begins with, None if it has none, or several."""
+    with shared_context():
+        module = ir.Module.parse(task.body)
+        op = _concat(module.body.operations[0].operation)
+        if op is None:
+            return None
+        result, *images = (TensorType.parse(str(value.type)) for value in (*op.results, *op.operands))
+        is_image = len(result.shape) == IMAGE_RANK and ir.IntegerAttr(op.attributes["dim"]).value == _CHANNEL
+        return Concatenation(result, tuple(each.shape[_CHANNEL] for each in images)) if is_image else None
+
+
+def _concat(function: ir.Operation) -> ir.Operation | None:
+    found = [view.operation for view in body_of(function).operations if view.operation.name == _CONCAT]
+    return found[0] if len(found) == 1 else None
+
+
+@dataclass(frozen=True)
+class Part(NestCode):
+    """One of the images, copied to where its channels belong.
+
+    Attributes:
+        image: how it is walked through.
+        is_copied: whether elements are moved as they are stored.
+    """
+
+    image: Access
+    is_copied: bool = False
+
+    def accumulation(self, asm: Assembler, memories: Sequence[ir.Value]) -> Accumulate:
+        """Emits the loads of a tile."""
+
+        def load(tile: Tile, _: Starts) -> list[ir.Value]:
+            memory, place = memories[self.image.memory], tile.place
+            read = asm.load_as_stored if self.is_copied else asm.load
+            return [read(memory, place.offset(asm, self.image, spot), spot.channels) for spot in tile.spots(self.lanes)]
+
+        return load
+
+    def may_copy(self, asm: Assembler, memories: Sequence[ir.Value]) -> Condition:
+        """Whether the image's elements stand for the same in the result, and nothing else is done to them."""
+        if self.nest.epilogue.chain.followers:
+            return False
+        return _mean_the_same(asm, memories[self.image.memory], memories[self.nest.result.memory])
+
+
+@dataclass(frozen=True)
+class Joining:
+    """All images, row by row, so that a row of the result is complete while it is in the cache.
+
+    Attributes:
+        parts: the images.
+    """
+
+    parts: tuple[Part, ...]
+
+    @property
+    def groups(self) -> tuple[int, int, int]:
+        """Number of workgroups in each dimension."""
+        return self.parts[0].groups
+
+    @property
+    def lanes(self) -> int:
+        """Elements of a vector."""
+        return self.parts[0].lanes
+
+    def write(self, asm: Assembler, memories: Sequence[ir.Value], group: tuple[Index, Index, Index]) -> None:
+        """Emit one workgroup's code; ranges of quantised images are known when it runs."""
+        copied = [part.may_copy(asm, memories) for part in self.parts]
+
+        def every(row: Index) -> None:
+            def write(part: Part) -> None:
+                part.write_rows(asm, memories, group[2], (row, asm.add(row, 1)))
+
+            for part, condition in zip(self.parts, copied, strict=True):
+                as_it_is = functools.partial(write, replace(part, is_copied=True))
+                asm.branch(condition, as_it_is, functools.partial(write, part))
+
+        asm.repeat(*share(asm, self.parts[0].nest.rows.output, self.groups[0], group[0]), 1, every)
+
+
+def _mean_the_same(asm: Assembler, one: ir.Value, other: ir.Value) -> Condition:
+    """Whether equal elements of two memories stand for equal numbers."""
+    elements = [ir.MemRefType(memory.type).element_type for memory in (one, other)]
+    if elements[0] != elements[1] or not isinstance(elements[0], ir.IntegerType):
+        return elements[0] == elements[1]
+    scales = [asm.scale_of(memory) for memory in (one, other)]
+    steps = [vector.extract(each.step, [], [0]) for each in scales]
+    alike = arith.cmpf(arith.CmpFPredicate.OEQ, *steps)
+    return asm.all_of(alike, arith.cmpi(arith.CmpIPredicate.eq, *(each.number for each in scales)))
+
+
+def joining(layer: ImageLayer, tiling: Tiling) -> Joining:
+    """The kernel of a layer that begins with a concatenation.
+
+    Raises:
+        ValueError: if the layer has no such form.
+    """
+    function = layer.draft.function
+    concat = _concat(function)
+    if concat is None:
+        raise ValueError("the layer has not exactly one concatenation")
+    nest = _nest(layer, Chain(None, concat, followers_of(function, concat)), tiling)
+    same = ir.AffineMap.get_identity(IMAGE_RANK)
+    parts, first = [], 0
+    for image in concat.operands:
+        channels = TensorType.parse(str(image.type)).shape[_CHANNEL]
+        parts.append(Part(_from_channel(nest, first, channels), layer.locate(image, same)))
+        first += channels
+    return Joining(tuple(parts))
+
+
+def _nest(layer: ImageLayer, chain: Chain, tiling: Tiling) -> Nest:
+    """The loops over all channels of the result."""
+    batches, channels, height, width = layer.draft.task.results[0].shape
+    axes = (Axis(height, height, 1, 1, 1, 0), Axis(width, width, 1, 1, 1, 0))
+    return Nest(batches, channels, *axes, layer.result, layer.epilogue_of(chain), layer.lanes, tiling)
+
+
+def _from_channel(nest: Nest, first: int, channels: int) -> Nest:
+    """The loops over some channels of the result."""
+
+    def change(access: Access) -> Access:
+        return access.from_channel(first, nest.lanes)
+
+    epilogue = nest.epilogue.map_accesses(change)
+    return replace(nest, channels=channels, result=change(nest.result), epilogue=epilogue)
+
+
+def joining_tilings(concatenation: Concatenation, machine: Machine) -> list[Tiling]:
+    """Tilings worth trying, best guess first."""
+    _, _, height, width = concatenation.result.shape
+    vectors = -(-max(concatenation.parts) // machine.lanes)
+    shapes = [(balanced(width, columns), min(wide, vectors)) for columns, wide in _TILES]
+    groups = many_shares(height, machine.threads)
+    return [Tiling(1, *shape, groups, 1, 1) for shape in dict.fromkeys(shapes)]

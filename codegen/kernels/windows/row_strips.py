@@ -1,0 +1,64 @@
+"""Two layers as one kernel: the first computes a band of rows into a scratch, which the second reads at once.
+
+What lies between them never leaves the core that computes it, neither for memory nor for another core. Each band is
+computed once, so the second layer must read of each row only that row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sartor.codegen.kernels.emit.assembler import Assembler
+from sartor.codegen.kernels.emit.index_arithmetic import Index
+from sartor.codegen.kernels.loops.nest import NestCode
+from sartor.codegen.kernels.loops.partition import share
+from sartor.codegen.mlir.iree_compiler import ir
+
+Wiring = tuple[int, ...]
+"""Which of the kernel's buffers each of a layer's is; the scratch is the one after the last."""
+
+
+@dataclass(frozen=True)
+class Banded:
+    """Two nests over the same rows, joined by a scratch.
+
+    Attributes:
+        first: writes a band of rows, all channels, to the scratch.
+        second: reads them there; its rows are bands.
+        wirings: where the buffers of each come from.
+        band: rows of a band.
+        shares: workgroups that share out the bands.
+        scratch: elements of the scratch.
+    """
+
+    first: NestCode
+    second: NestCode
+    wirings: tuple[Wiring, Wiring]
+    band: int
+    shares: int
+    scratch: int
+
+    @property
+    def groups(self) -> tuple[int, int, int]:
+        """Number of workgroups in each dimension."""
+        return self.shares, 1, self.second.nest.batches
+
+    @property
+    def lanes(self) -> int:
+        """Elements of a vector."""
+        return self.second.lanes
+
+    def write(self, asm: Assembler, memories: Sequence[ir.Value], group: tuple[Index, Index, Index]) -> None:
+        """Emit one workgroup's code."""
+        element = ir.MemRefType(memories[-1].type).element_type
+        buffers = [*memories, asm.scratch(self.scratch, element)]
+        first, second = ([buffers[each] for each in wiring] for wiring in self.wirings)
+        bands = share(asm, self.second.nest.rows.output, self.shares, group[0])
+
+        def every(band: Index) -> None:
+            begin = asm.mul(band, self.band)
+            self.first.write_rows(asm, first, group[2], (begin, asm.add(begin, self.band)))
+            self.second.write_rows(asm, second, group[2], (band, asm.add(band, 1)))
+
+        asm.repeat(*bands, 1, every)

@@ -1,0 +1,213 @@
+"""A depthwise convolution and the 1x1 convolution that follows it, as one kernel over bands of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from sartor.codegen.analysis.convolution import Convolution, Window, convolution_of, window_of
+from sartor.codegen.ir.layer import Task
+from sartor.codegen.ir.schema import schemas_of
+from sartor.codegen.kernels.layers.convolution_operands import joins
+from sartor.codegen.kernels.layers.image_layer import ImageLayer
+from sartor.codegen.kernels.layers.kernel_layer import KernelLayer
+from sartor.codegen.kernels.loops.access import Access, ImageStrides
+from sartor.codegen.kernels.loops.partition import many_shares
+from sartor.codegen.kernels.loops.tiling import Sizes, Tiling
+from sartor.codegen.kernels.loops.tilings import register_shapes
+from sartor.codegen.kernels.vector.contraction import Contraction
+from sartor.codegen.kernels.vector.convolution import rowwise_contraction
+from sartor.codegen.kernels.windows.row_strips import Banded
+from sartor.codegen.kernels.windows.sliding import Sliding
+from sartor.codegen.kernels.windows.window import window_sliding, window_tilings
+from sartor.codegen.mlir.machine import Machine
+from sartor.codegen.mlir.operations import body_of
+from sartor.codegen.mlir.rewriting.draft import Draft
+
+# IREE's worker threads have stacks of 128 KiB, of which executables may take half.
+SCRATCH_BYTES = 48 << 10
+_FLOAT_BYTES = 4
+# Sizes of each kind that are tried.
+_TRIED = 2
+# Of channels in most register tiles of the second stage.
+_USUAL_VECTORS = 2
+_STAGES = 2
+
+
+@dataclass(frozen=True)
+class BandSizes(Sizes):
+    """Sizes of the tiles of both stages.
+
+    Attributes:
+        band: rows that are computed before the second stage reads them.
+        window_columns: of a register tile of the first stage.
+        window_vectors: of channels of the same.
+        columns: pixels of a register tile of the second stage.
+        vectors: of channels of the same, and in a panel.
+        row_groups: workgroups that share out the bands.
+        unroll: steps of the second stage that are written out.
+    """
+
+    band: int
+    window_columns: int
+    window_vectors: int
+    columns: int
+    vectors: int
+    row_groups: int
+    unroll: int
+
+
+@dataclass(frozen=True)
+class Separable:
+    """What is computed: a depthwise convolution, then a 1x1 convolution of its result."""
+
+    window: Window
+    convolution: Convolution
+
+
+def separable_of(task: Task) -> Separable | None:
+    """The two stages of a fused task, or None if they are others."""
+    if len(task.stages) != _STAGES:
+        return None
+    window, convolution = window_of(task.stages[0].task), convolution_of(task.stages[1].task)
+    if window is None or not window.is_weighted or convolution is None or not joins(convolution):
+        return None
+    return Separable(window, convolution)
+
+
+def separable_layer(
+    task: Task, subject: Separable, sizes: BandSizes, layout: str, lanes: int, device: str
+) -> KernelLayer:
+    """The kernel of both stages, images being in ``layout``.
+
+    Raises:
+        ValueError: if there is none, or bands of that size do not make up the image or exceed the scratch.
+    """
+    _check_band(subject, sizes.band)
+    first, second = (ImageLayer.of(Draft.plain(stage.task), layout, lanes) for stage in task.stages)
+    with first.draft.module.context:
+        code = Banded(
+            first=_first_stage(first, subject.window, sizes),
+            second=_second_stage(second, subject, sizes, task.stages[1].inputs),
+            wirings=_wirings(task),
+            band=sizes.band,
+            shares=sizes.row_groups,
+            scratch=_scratch_elements(subject, sizes.band),
+        )
+    inputs = schemas_of(task.inputs, _input_layouts(task, (first, second)), device)
+    (output,) = schemas_of(task.results, (second.output,), device)
+    return KernelLayer(task, (first.draft, second.draft), inputs, output, code)
+
+
+def _check_band(subject: Separable, band: int) -> None:
+    height = subject.window.result.shape[2]
+    if height % band:
+        raise ValueError(f"an image of {height} rows does not divide into bands of {band}")
+    if not _fits(subject, band):
+        raise ValueError(f"a band of {band} rows exceeds the scratch")
+
+
+def _fits(subject: Separable, band: int) -> bool:
+    return _scratch_elements(subject, band) * _FLOAT_BYTES <= SCRATCH_BYTES
+
+
+def _scratch_elements(subject: Separable, band: int) -> int:
+    _, channels, _, width = subject.window.result.shape
+    return band * width * channels
+
+
+def _first_stage(layer: ImageLayer, window: Window, sizes: BandSizes) -> Sliding:
+    """The window, its result in the scratch pixel by pixel."""
+    _, channels, _, width = window.result.shape
+    tiling = Tiling(1, sizes.window_columns, sizes.window_vectors, sizes.row_groups, 1, 1)
+    sliding = window_sliding(layer, window, tiling)
+    result = Access(sliding.nest.result.memory, 0, width * channels, channels, layer.lanes, is_local=True)
+    return replace(sliding, nest=replace(sliding.nest, result=result))
+
+
+def _second_stage(
+    layer: ImageLayer, subject: Separable, sizes: BandSizes, inputs: tuple[int | None, ...]
+) -> Contraction:
+    """The product, whose rows are bands and lie all at the same place, in the scratch.
+
+    Raises:
+        ValueError: if it reads what the first stage computes elsewhere than where it multiplies.
+    """
+    depth, (_, _, _, width) = subject.convolution.filter.shape[1], subject.window.result.shape
+    tiling = Tiling(1, sizes.columns, sizes.vectors, sizes.row_groups, 1, sizes.unroll)
+    contraction = rowwise_contraction(layer, subject.convolution, tiling)
+    source = contraction.memories[0]
+    if inputs[source] is not None:
+        raise ValueError("what the first stage computes is not what the second multiplies")
+    image = list(body_of(layer.draft.function).arguments)[source]
+    if len(list(image.uses)) != 1:
+        raise ValueError("what the first stage computes is read twice")
+    scratch = ImageStrides(0, width * depth, depth, depth, depth)
+    joined = replace(contraction, image=scratch).joined(sizes.band * width)
+    return replace(joined, image=replace(joined.image, row=0))
+
+
+def _wirings(task: Task) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Which buffers of the kernel (activations, weights, the result, the scratch) those of each stage are.
+
+    Raises:
+        ValueError: if the second stage does not read the first.
+    """
+    first, second = task.stages
+    given = [each for each in first.inputs if each is not None]
+    if len(given) < len(first.inputs) or second.inputs.count(None) != 1:
+        raise ValueError("the second stage does not read the first once")
+    weights = len(task.inputs) + len(first.task.weights)
+    result = len(task.inputs) + len(task.weights)
+    scratch = result + 1
+    return (
+        (*given, *range(len(task.inputs), weights), scratch),
+        (*(scratch if each is None else each for each in second.inputs), *range(weights, result), result),
+    )
+
+
+def _input_layouts(task: Task, layers: tuple[ImageLayer, ImageLayer]) -> tuple[str, ...]:
+    """The layout of each activation.
+
+    Raises:
+        ValueError: if the stages read one in different layouts.
+    """
+    found: dict[int, str] = {}
+    for stage, layer in zip(task.stages, layers, strict=True):
+        for position, layout in zip(stage.inputs, layer.inputs, strict=True):
+            if position is not None and found.setdefault(position, layout) != layout:
+                raise ValueError("the stages read an activation in different layouts")
+    return tuple(found[position] for position in range(len(task.inputs)))
+
+
+def band_sizes(subject: Separable, machine: Machine) -> list[BandSizes]:
+    """Sizes worth trying, best guess first."""
+    windows = window_tilings(subject.window, machine)[:_TRIED]
+    found = [
+        BandSizes(band, first.columns, first.vectors, columns, vectors, row_groups, unroll)
+        for band, row_groups in _bands(subject, machine)
+        for columns, vectors, unroll in _products(subject, band, machine)
+        for first in windows[:1]
+    ]
+    if found and len(windows) > 1:
+        found.append(replace(found[0], window_columns=windows[1].columns, window_vectors=windows[1].vectors))
+    return found
+
+
+def _bands(subject: Separable, machine: Machine) -> Iterator[tuple[int, int]]:
+    """Numbers of rows that divide the image and whose scratch is small, with the workgroups: the fewest that fill a
+    register tile, the next larger number, and one as small as can be."""
+    _, _, height, width = subject.window.result.shape
+    fitting = [band for band in range(1, height + 1) if height % band == 0 and _fits(subject, band)]
+    pixels = machine.pixels(_USUAL_VECTORS)
+    filling = [band for band in fitting if band * width >= pixels] or fitting[-1:]
+    for band in dict.fromkeys((*filling[:_TRIED], *fitting[:1])):
+        yield band, many_shares(height // band, machine.threads)
+
+
+def _products(subject: Separable, band: int, machine: Machine) -> list[tuple[int, int, int]]:
+    """Columns, vectors and steps of register tiles of the second stage."""
+    channels, depth, *_ = subject.convolution.filter.shape
+    pixels = band * subject.window.result.shape[3]
+    shapes = register_shapes(1, pixels, -(-channels // machine.lanes), depth, machine)
+    return [(each.columns, each.vectors, each.unroll) for each in shapes[:_TRIED]]

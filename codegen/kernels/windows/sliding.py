@@ -1,0 +1,135 @@
+"""Windows that keep channels apart: depthwise convolutions and pooling, on vectors of channels.
+
+Each pixel is loaded once per kernel row and used by every window of the tile that it lies in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from sartor.codegen.kernels.emit.assembler import Assembler
+from sartor.codegen.kernels.emit.index_arithmetic import Index
+from sartor.codegen.kernels.loops.access import Access
+from sartor.codegen.kernels.loops.nest import Accumulate, NestCode, Starts, Tile, kernel_rows
+from sartor.codegen.mlir.iree_compiler import ir
+
+Combine = Callable[[Assembler, ir.Value, ir.Value | None, ir.Value], ir.Value]
+_MOST_WRITTEN_OUT = 16
+
+
+@dataclass(frozen=True)
+class TapStrides:
+    """Distances in elements in the filters: between rows and columns of the kernel, and between vectors of channels."""
+
+    row: int
+    column: int
+    vector: int
+
+
+@dataclass(frozen=True)
+class Sliding(NestCode):
+    """A window ``[N, H, W, C] -> [N, OH, OW, C]`` over memory.
+
+    Attributes:
+        image: how the image is walked through, by its own rows and columns.
+        taps: strides of the filters, or None.
+        filters: position of the filters among the buffers, if there are any.
+        combine: emits what a pixel, its filter and the accumulator give.
+    """
+
+    image: Access
+    taps: TapStrides | None
+    filters: int
+    combine: Combine
+
+    def accumulation(self, asm: Assembler, memories: Sequence[ir.Value]) -> Accumulate:
+        """Emits what a tile adds up."""
+        return _TileWriter(self, asm, memories).accumulate
+
+
+class _TileWriter:
+    def __init__(self, sliding: Sliding, asm: Assembler, memories: Sequence[ir.Value]) -> None:
+        self._of = sliding
+        self._asm = asm
+        self._memories = memories
+
+    def accumulate(self, tile: Tile, starts: Starts) -> list[ir.Value]:
+        of, asm, place = self._of, self._asm, tile.place
+        columns, step = of.nest.columns, of.image.vector or 0
+        left = asm.add(
+            asm.mul(place.batch, of.image.batch),
+            asm.mul(place.column, columns.stride * of.image.column),
+            asm.mul(place.vector, step),
+            -columns.padding * of.image.column,
+        )
+
+        def every(row: Index, tap: Index, _: Sequence[int], carried: list[ir.Value]) -> list[ir.Value]:
+            image = asm.add(left, asm.mul(row, of.image.row))
+            return self._kernel_row(tile, tap, image, carried)
+
+        return kernel_rows(asm, of.nest.rows, tile, starts(), every)
+
+    def _kernel_row(self, tile: Tile, tap_row: Index, image: Index, totals: list[ir.Value]) -> list[ir.Value]:
+        if not tile.run.segments:
+            return totals
+        (segment, *others) = tile.run.segments
+        taps = segment.end - segment.first
+        if others or taps <= _MOST_WRITTEN_OUT:
+            return self._written_out(tile, tap_row, image, totals)
+        step = self._of.nest.columns.dilation * self._of.image.column
+
+        def every(tap: Index, carried: list[ir.Value]) -> list[ir.Value]:
+            start = self._asm.add(image, self._asm.mul(tap, step))
+            filters = self._filters(tile, tap_row, tap)
+            return self._pixels(tile, start, {0: [(pixel, filters) for pixel in segment.pixels]}, carried)
+
+        return self._asm.loop(segment.first, segment.end, 1, totals, every)
+
+    def _written_out(self, tile: Tile, tap_row: Index, image: Index, totals: list[ir.Value]) -> list[ir.Value]:
+        """All taps of a kernel row, ordered by the pixel that they touch."""
+        columns = self._of.nest.columns
+        uses: dict[int, list[tuple[int, list[ir.Value | None]]]] = {}
+        for segment in tile.run.segments:
+            for tap in range(segment.first, segment.end):
+                filters = self._filters(tile, tap_row, tap)
+                for pixel in segment.pixels:
+                    uses.setdefault(pixel * columns.stride + tap * columns.dilation, []).append((pixel, filters))
+        return self._pixels(tile, image, dict(sorted(uses.items())), totals, shared=True)
+
+    def _pixels(
+        self,
+        tile: Tile,
+        image: Index,
+        uses: dict[int, list[tuple[int, list[ir.Value | None]]]],
+        totals: list[ir.Value],
+        *,
+        shared: bool = False,
+    ) -> list[ir.Value]:
+        """Combine pixels with the accumulators that use them; without ``shared`` each use has a pixel of its own."""
+        of, asm = self._of, self._asm
+        totals = list(totals)
+        memory = self._memories[of.image.memory]
+        for position, users in uses.items():
+            for vector in range(tile.panel.vectors):
+                count = tile.panel.count(vector, of.nest.lanes)
+                loaded: dict[int, ir.Value] = {}
+                for pixel, filters in users:
+                    column = position if shared else pixel * of.nest.columns.stride
+                    if column not in loaded:
+                        offset = asm.add(image, column * of.image.column + vector * (of.image.vector or 0))
+                        loaded[column] = asm.load(memory, offset, count)
+                    spot = tile.pixel(0, pixel) * tile.panel.vectors + vector
+                    totals[spot] = of.combine(asm, loaded[column], filters[vector], totals[spot])
+        return totals
+
+    def _filters(self, tile: Tile, tap_row: Index, tap: Index) -> list[ir.Value | None]:
+        """The filters of one tap for every vector of the panel."""
+        of, asm, taps = self._of, self._asm, self._of.taps
+        if taps is None:
+            return [None] * tile.panel.vectors
+        start = asm.add(asm.mul(tile.place.vector, taps.vector), asm.mul(tap_row, taps.row), asm.mul(tap, taps.column))
+        memory = self._memories[of.filters]
+        return [
+            asm.load(memory, asm.add(start, each * taps.vector), of.nest.lanes) for each in range(tile.panel.vectors)
+        ]

@@ -1,0 +1,130 @@
+"""A depthwise convolution or pooling layer as a window over images in memory."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from sartor.codegen.analysis.convolution import Window
+from sartor.codegen.analysis.register_tiles import balanced
+from sartor.codegen.ir.packing import PadTo, Reshape, Transpose
+from sartor.codegen.kernels.emit.assembler import Assembler
+from sartor.codegen.kernels.layers.convolution_operands import unpadded, window_axes
+from sartor.codegen.kernels.layers.image_layer import ImageLayer
+from sartor.codegen.kernels.loops.access import Access, image_strides, vector_stride
+from sartor.codegen.kernels.loops.epilogue import check_region, emit_region
+from sartor.codegen.kernels.loops.nest import Nest
+from sartor.codegen.kernels.loops.partition import many_shares_of_two
+from sartor.codegen.kernels.loops.tiling import Tiling
+from sartor.codegen.kernels.windows.sliding import Combine, Sliding, TapStrides
+from sartor.codegen.mlir.iree_compiler import ir, vector
+from sartor.codegen.mlir.machine import Machine
+from sartor.codegen.mlir.operations import body_of, defining_op
+
+_WIDTHS = (1, 2, 4)
+_MOST_COLUMNS = 14
+_LOWEST = float(np.finfo(np.float32).min)
+
+
+def window_sliding(layer: ImageLayer, window: Window, tiling: Tiling) -> Sliding:
+    """The window of a layer; its filters are packed by vectors of channels.
+
+    Raises:
+        ValueError: if the layer has no such form.
+    """
+    draft, root = layer.draft, layer.draft.root
+    image, padding = unpadded(root.operands[0], *(_fillings(root) if not window.is_weighted else (0.0,)))
+    source = layer.argument(image)
+    if source >= len(draft.task.inputs):
+        raise ValueError("the image is a weight")
+    kind = draft.task.inputs[source]
+    strides = image_strides(kind, layer.inputs[source])
+    batches, channels, *_ = window.result.shape
+    axes = window_axes(kind, window.result, window.kernel, window.strides, window.dilations, padding)
+    taps, filters = _filters(layer, window) if window.is_weighted else (None, 0)
+    return Sliding(
+        nest=Nest(batches, channels, *axes, layer.result, layer.epilogue, layer.lanes, tiling),
+        image=Access(source, strides.batch, strides.row, strides.column, vector_stride(strides, layer.lanes)),
+        taps=taps,
+        filters=filters,
+        combine=_multiply_add if window.is_weighted else _reduction(root),
+    )
+
+
+def _fillings(root: ir.Operation) -> tuple[float, ...]:
+    """What the image of a pooling may be padded with so that leaving it out changes nothing: what it starts from.
+
+    Where it seeks the largest element, torch-mlir starts from minus infinity but may pad with the lowest number.
+    """
+    initial = defining_op(root.operands[2])
+    constant = None if initial is None or initial.name != "linalg.generic" else defining_op(initial.operands[0])
+    if constant is None or constant.name != "arith.constant":
+        return (0.0,)
+    start = float(ir.FloatAttr(constant.attributes["value"]).value)
+    return (start, _LOWEST) if start == -math.inf else (start,)
+
+
+def _filters(layer: ImageLayer, window: Window) -> tuple[TapStrides, int]:
+    """``[C, KH, KW]`` to ``[C / lanes, KH, KW, lanes]``."""
+    filters = layer.argument(layer.draft.root.operands[1])
+    index, lanes = filters - len(layer.draft.task.inputs), layer.lanes
+    if index < 0:
+        raise ValueError("the filters are computed")
+    (height, width), channels = window.kernel, window.result.shape[1]
+    vectors = -(-channels // lanes)
+    layer.draft.set_packing(
+        index,
+        (
+            PadTo((vectors * lanes, height, width)),
+            Reshape((vectors, lanes, height, width)),
+            Transpose((0, 2, 3, 1)),
+        ),
+    )
+    return TapStrides(width * lanes, lanes, height * width * lanes), filters
+
+
+def _multiply_add(asm: Assembler, pixel: ir.Value, tap: ir.Value | None, total: ir.Value) -> ir.Value:
+    return vector.fma(pixel, tap, total)
+
+
+def _reduction(root: ir.Operation) -> Combine:
+    """The root's own region, of which the window's argument is not used.
+
+    Raises:
+        ValueError: if it has no form on vectors.
+    """
+    check_region(root)
+    window = body_of(root).arguments[1]
+    if list(window.uses):
+        raise ValueError("a pooling reads its window")
+
+    def combine(asm: Assembler, pixel: ir.Value, _: ir.Value | None, total: ir.Value) -> ir.Value:
+        return emit_region(asm, root, [pixel, pixel, total])
+
+    return combine
+
+
+def window_tilings(window: Window, machine: Machine) -> list[Tiling]:
+    """Tilings worth trying, best guess first."""
+    _, channels, height, width = window.result.shape
+    vectors = -(-channels // machine.lanes)
+    return [
+        Tiling(
+            1,
+            balanced(width, columns),
+            wide,
+            *many_shares_of_two(height, -(-vectors // wide), machine.threads),
+            1,
+        )
+        for wide, columns in _register_shapes(window, vectors, machine)
+    ]
+
+
+def _register_shapes(window: Window, vectors: int, machine: Machine) -> list[tuple[int, int]]:
+    """Vectors and columns of register tiles that leave registers for the filters of a kernel row; where none does,
+    filters come from the cache each time."""
+    taps = window.kernel[1] if window.is_weighted else 0
+    shapes = [(wide, machine.accumulators // wide - taps) for wide in _WIDTHS if wide <= vectors]
+    fitting = [(wide, min(columns, _MOST_COLUMNS)) for wide, columns in shapes if columns > 0]
+    return fitting or [(1, min(machine.accumulators, _MOST_COLUMNS))]

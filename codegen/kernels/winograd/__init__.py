@@ -1,0 +1,1 @@
+"""Winograd's minimal filtering as one kernel."""

@@ -1,0 +1,208 @@
+"""A convolution layer in Winograd's form."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sartor.codegen.analysis.convolution import Convolution
+from sartor.codegen.analysis.winograd_tiles import OutputTile
+from sartor.codegen.ir.layer import TensorType
+from sartor.codegen.ir.packing import PadTo, Quantise, Reshape, Round, Step, Transpose, WinogradFilter
+from sartor.codegen.ir.winograd import MOST_POINTS_OF_WHOLE
+from sartor.codegen.kernels.isa.multipliers import MOST_PRODUCTS, SINGLES, DotElement, Dots
+from sartor.codegen.kernels.layers.convolution_operands import convolution_operands
+from sartor.codegen.kernels.layers.image_layer import ImageLayer
+from sartor.codegen.kernels.loops.tilings import Shape, register_shapes
+from sartor.codegen.kernels.winograd.geometry import Winograd, WinogradTiling
+from sartor.codegen.mlir.machine import Machine
+
+_RESIDENT_BYTES = 1 << 20
+# Filters of more than this come from memory each time; then a larger workspace, in the third level, costs less.
+_STREAMED_FILTERS = 1 << 23
+_STREAMED_BYTES = 1 << 22
+# The code may run with more threads than it was tuned for.
+_LEAST_GROUPS = 2
+_MANY_GROUPS = 8
+_FLOAT_BYTES = 4
+_LANES_OF_512 = 16
+
+
+def winograd_form(
+    layer: ImageLayer, convolution: Convolution, tiling: WinogradTiling, element: DotElement | None = None
+) -> Winograd:
+    """The layer's kernel; its filters are transformed and packed into panels, and where an ``element`` is multiplied
+    in groups, rounded to it.
+
+    Raises:
+        ValueError: if the layer has no such form.
+    """
+    batches, channels, *_ = convolution.result.shape
+    depth, panel = convolution.filter.shape[1], tiling.vectors * layer.lanes
+    tile = OutputTile(tiling.height, tiling.width)
+    if element is not None and element.is_quantised:
+        if layer.lanes != _LANES_OF_512:
+            raise ValueError("whole numbers are encoded in vectors of 64 bytes")
+        packing = _whole_packing(convolution, tile, panel, element.group)
+    else:
+        packing = _packing(convolution, tile, panel, element)
+    read = convolution_operands(layer, convolution, packing)
+    rows, columns = read.axes
+    return Winograd(
+        batches=batches,
+        depth=depth,
+        channels=channels,
+        rows=rows,
+        columns=columns,
+        image=read.image,
+        memories=read.memories,
+        result=layer.result,
+        epilogue=layer.epilogue,
+        lanes=layer.lanes,
+        tiling=tiling,
+        factors=SINGLES if element is None else Dots(element, has_sign=False),
+    )
+
+
+def _packing(convolution: Convolution, tile: OutputTile, panel: int, element: DotElement | None) -> tuple[Step, ...]:
+    """From ``[OC, IC, KH, KW]`` to ``[panel, point, IC / group, channel, group]``, filled up with zeros."""
+    channels, depth = convolution.filter.shape[:2]
+    panels, points = -(-channels // panel), tile.points(convolution)
+    group = 1 if element is None else element.group
+    steps = -(-depth // group)
+    return (
+        WinogradFilter((tile.height, tile.width), rounded=element is not None),
+        Reshape((points, depth, channels)),
+        PadTo((points, steps * group, panels * panel)),
+        Reshape((points, steps, group, panels, panel)),
+        Transpose((3, 0, 1, 4, 2)),
+        *(() if element is None else (Round(element.dtype),)),
+    )
+
+
+def _whole_packing(convolution: Convolution, tile: OutputTile, panel: int, group: int) -> tuple[Step, ...]:
+    """The same in 8 bits, with a scale for each point and channel.
+
+    Raises:
+        ValueError: if tiles are encoded by more than sums and differences, or there are too many products for a sum.
+    """
+    channels, depth, *taps = convolution.filter.shape
+    sides = [size + each - 1 for size, each in zip((tile.height, tile.width), taps, strict=True)]
+    if max(sides) > MOST_POINTS_OF_WHOLE:
+        raise ValueError(f"tiles of {sides[0]}x{sides[1]} pixels are encoded by more than sums and differences")
+    if depth > MOST_PRODUCTS:
+        raise ValueError(f"sums of {depth} products may exceed 32 bits")
+    panels, points, steps = -(-channels // panel), tile.points(convolution), -(-depth // group)
+    packed = (
+        PadTo((steps * group, panels * points * panel)),
+        Reshape((steps, group, panels, points, panel)),
+        Transpose((2, 3, 0, 4, 1)),
+    )
+    return (
+        WinogradFilter((tile.height, tile.width)),
+        Reshape((points, depth, channels)),
+        PadTo((points, depth, panels * panel)),
+        Reshape((points, depth, panels, panel)),
+        Transpose((1, 2, 0, 3)),
+        Reshape((depth, panels * points * panel)),
+        Quantise(1, points * panel, packed),
+    )
+
+
+def workspace_type(form: Winograd) -> TensorType:
+    """Memory for all workgroups."""
+    x, y, z = form.groups
+    dtype = form.factors.element.dtype if isinstance(form.factors, Dots) else "f32"
+    return TensorType((x * y * z * form.workspace,), dtype)
+
+
+def winograd_tilings(
+    convolution: Convolution, tile: OutputTile, machine: Machine, *, is_best: bool, group: int = 1
+) -> list[WinogradTiling]:
+    """Tilings worth trying for an output tile, best guess first: encoded tiles and products stay in the cache.
+
+    Args:
+        convolution: the layer's.
+        tile: pixels of the result in a tile.
+        machine: what it runs on.
+        is_best: whether the output tile is the most promising one, of which more is tried: these kernels are long.
+        group: input channels that are multiplied at once, and take a float's room.
+    """
+    batches, channels, *_ = convolution.result.shape
+    depth, lanes = -(-convolution.filter.shape[1] // group), machine.lanes
+    tiles, vectors = tile.count(convolution) // batches, -(-channels // lanes)
+    first, *others = register_shapes(1, tiles, vectors, depth, machine)
+    work = _Work(tile, tile.points(convolution), tiles, depth, vectors, lanes)
+    found = work.splits(first, machine.threads)
+    if others and is_best:
+        found.append(work.splits(others[0], machine.threads)[0])
+    if tiles > _MANY_GROUPS * found[0].block:
+        found.append(work.by_tiles(first, _MANY_GROUPS))
+    return list(dict.fromkeys(found))
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What is shared out.
+
+    Attributes:
+        tile: pixels of the result in a tile.
+        points: pixels of the image in a tile.
+        tiles: of the result.
+        depth: input channels, or groups of them.
+        vectors: of output channels.
+        lanes: elements of a vector.
+    """
+
+    tile: OutputTile
+    points: int
+    tiles: int
+    depth: int
+    vectors: int
+    lanes: int
+
+    @property
+    def streams(self) -> bool:
+        """Whether filters come from memory each time."""
+        return self.points * self.depth * self.vectors * self.lanes * _FLOAT_BYTES > _STREAMED_FILTERS
+
+    def splits(self, shape: Shape, threads: int) -> list[WinogradTiling]:
+        """Ways to keep as many threads busy, best guess first.
+
+        If tiles are shared out they are encoded once, and every workgroup reads all filters; if panels are, it is the
+        other way round.
+        """
+        found = [self.by_panels(shape, 1)] if threads == 1 else []
+        groups = max(threads, _LEAST_GROUPS)
+        runs, panels = -(-self.tiles // shape.columns), -(-self.vectors // shape.vectors)
+        by_tiles = runs >= groups
+        if by_tiles and not (found and self.streams):
+            found.append(self.by_tiles(shape, groups))
+        if not by_tiles or self.streams or _idle(panels, groups) < _idle(runs, groups):
+            found.append(self.by_panels(shape, groups))
+        return found
+
+    def by_tiles(self, shape: Shape, groups: int) -> WinogradTiling:
+        """Tiles shared out among workgroups."""
+        runs, panels = -(-self.tiles // shape.columns), -(-self.vectors // shape.vectors)
+        return self._tiling(shape, self._block(shape, -(-runs // groups)), groups, panels)
+
+    def by_panels(self, shape: Shape, groups: int) -> WinogradTiling:
+        """Panels shared out among workgroups."""
+        runs, panels = -(-self.tiles // shape.columns), -(-self.vectors // shape.vectors)
+        return self._tiling(shape, self._block(shape, runs), 1, -(-panels // min(groups, panels)))
+
+    def _tiling(self, shape: Shape, block: int, groups: int, panels: int) -> WinogradTiling:
+        height, width = self.tile.height, self.tile.width
+        return WinogradTiling(height, width, shape.columns, shape.vectors, block, groups, panels, shape.unroll)
+
+    def _block(self, shape: Shape, runs: int) -> int:
+        """Tiles of the blocks of so many register tiles: as large as the cache holds, and all alike."""
+        bytes_of_tile = self.points * (self.depth + (shape.vectors + 1) * self.lanes) * _FLOAT_BYTES
+        cache = _STREAMED_BYTES if self.streams else _RESIDENT_BYTES
+        fitting = max(1, cache // (bytes_of_tile * shape.columns))
+        return -(-runs // -(-runs // fitting)) * shape.columns
+
+
+def _idle(parts: int, threads: int) -> float:
+    """Share of the time that threads wait for the last if each takes as many equal parts as another, or one less."""
+    return 1 - parts / (-(-parts // threads) * threads)

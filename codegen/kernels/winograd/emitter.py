@@ -1,0 +1,151 @@
+"""Winograd's minimal filtering as one kernel: blocks of tiles are encoded, multiplied and decoded in the cache."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sartor.codegen.kernels.emit.assembler import Assembler
+from sartor.codegen.kernels.emit.index_arithmetic import Index
+from sartor.codegen.kernels.isa.microkernel import Ahead, Left, Right, multiply_add
+from sartor.codegen.kernels.winograd.geometry import Winograd
+from sartor.codegen.kernels.winograd.integers import WholeDecoder, WholeEncoder, whole_starts
+from sartor.codegen.kernels.winograd.transforms import Decoder, Encoder
+from sartor.codegen.mlir.iree_compiler import ir
+
+_MOST_TILES = 8
+
+
+@dataclass(frozen=True)
+class WinogradCode:
+    """The kernel of a convolution in Winograd's form."""
+
+    form: Winograd
+
+    @property
+    def groups(self) -> tuple[int, int, int]:
+        """Number of workgroups in each dimension."""
+        return self.form.groups
+
+    @property
+    def lanes(self) -> int:
+        """Elements of a vector."""
+        return self.form.lanes
+
+    def write(self, asm: Assembler, memories: Sequence[ir.Value], group: tuple[Index, Index, Index]) -> None:
+        """Emit one workgroup's code; the last buffer is the workspace."""
+        _Writer(self.form, asm, memories, group).write()
+
+
+class _Writer:
+    def __init__(
+        self, of: Winograd, asm: Assembler, memories: Sequence[ir.Value], group: tuple[Index, Index, Index]
+    ) -> None:
+        self._of = of
+        self._asm = asm
+        self._memories = memories
+        self._group = group
+        self._space = memories[-1]
+        number = asm.add(group[0], asm.mul(group[1], of.groups[0]), asm.mul(group[2], of.groups[0] * of.groups[1]))
+        self._start = asm.mul(number, of.workspace)
+        encoder, decoder = (WholeEncoder, WholeDecoder) if of.is_whole else (Encoder, Decoder)
+        self._encoder = encoder(of, asm, memories, self._start)
+        self._decoder = decoder(of, asm, memories, self._start)
+
+    def write(self) -> None:
+        """Blocks of tiles, one after the other."""
+        of, asm, tiling = self._of, self._asm, self._of.tiling
+        runs = -(-of.tiles // tiling.columns)
+        size = -(-runs // tiling.groups) * tiling.columns
+        first = asm.mul(self._group[0], size)
+        end = asm.minimum(asm.add(first, size), of.tiles)
+        asm.repeat(
+            first, end, tiling.block, lambda begin: self._block(begin, asm.minimum(end, asm.add(begin, tiling.block)))
+        )
+
+    def _block(self, first: Index, end: Index) -> None:
+        of, asm = self._of, self._asm
+
+        def encode(tile: Index, carried: list[ir.Value]) -> list[ir.Value]:
+            self._encoder.write(self._group[2], tile, asm.sub(tile, first))
+            return carried
+
+        asm.loop(first, end, 1, [], encode)
+        start = asm.mul(self._group[1], of.tiling.panels)
+
+        def every(panel: Index, carried: list[ir.Value]) -> list[ir.Value]:
+            self._multiply(panel, asm.sub(end, first))
+            self._decode(panel, first, end)
+            return carried
+
+        asm.loop(start, asm.minimum(of.panels, asm.add(start, of.tiling.panels)), 1, [], every)
+
+    def _multiply(self, panel: Index, tiles: Index) -> None:
+        """The n^2 products of encoded tiles by a panel of filters."""
+        of, asm, tiling = self._of, self._asm, self._of.tiling
+        filters = asm.mul(panel, of.panel_elements)
+
+        def multiply(index: Index, carried: list[ir.Value]) -> list[ir.Value]:
+            starts = self._starts(panel, index)
+
+            def rows(row: Index, inner: list[ir.Value]) -> list[ir.Value]:
+                left = asm.add(self._start, asm.mul(index, tiling.block * of.row), asm.mul(row, of.row))
+                right = asm.add(filters, asm.mul(index, of.filters))
+                product = asm.add(asm.mul(index, of.product), asm.mul(row, of.panel * of.float_size))
+                target = asm.add(self._start, of.encoded, product)
+                self._register_tile((left, right, target), starts, self._ahead(right, row))
+                return inner
+
+            asm.loop(0, tiles, tiling.columns, [], rows)
+            return carried
+
+        asm.loop(0, of.points, 1, [], multiply)
+
+    def _ahead(self, filters: Index, row: Index) -> Ahead | None:
+        """What the register tiles of one product fetch of the next one's filters while they compute."""
+        of, asm, tiling = self._of, self._asm, self._of.tiling
+        tiles = tiling.block // tiling.columns
+        if tiles > _MOST_TILES:
+            return None
+        share = -(-of.step // tiles)
+        number = asm.divide(row, tiling.columns)[0]
+        return Ahead(asm.add(filters, of.filters, asm.mul(number, of.steps * share)), share)
+
+    def _starts(self, panel: Index, point: Index) -> list[ir.Value]:
+        """What sums of each vector of a panel start from."""
+        of, asm, vectors = self._of, self._asm, self._of.tiling.vectors
+        if of.is_whole:
+            return whole_starts(of, asm, self._memories[of.memories[1]], panel, point)
+        return [asm.splat(ir.FloatAttr.get(ir.F32Type.get(), 0.0))] * vectors
+
+    def _register_tile(self, places: tuple[Index, Index, Index], starts: list[ir.Value], ahead: Ahead | None) -> None:
+        of, asm, tiling = self._of, self._asm, self._of.tiling
+        left, right, target = places
+        totals = multiply_add(
+            asm,
+            Left(self._space, left, {row: row * of.row for row in range(tiling.columns)}),
+            Right(
+                self._memories[of.memories[1]],
+                right,
+                of.step,
+                [(each * of.lanes * of.factors.group, of.lanes) for each in range(tiling.vectors)],
+                ahead,
+            ),
+            of.steps,
+            tiling.unroll,
+            starts * tiling.columns,
+            of.factors,
+        )
+        for spot, total in enumerate(totals):
+            row, each = divmod(spot, tiling.vectors)
+            place = (row * of.panel + each * of.lanes) * of.float_size
+            asm.store_words(total, self._space, asm.add(target, place))
+
+    def _decode(self, panel: Index, first: Index, end: Index) -> None:
+        asm = self._asm
+
+        def every(tile: Index, carried: list[ir.Value]) -> list[ir.Value]:
+            self._decoder.write(self._group[2], tile, panel, asm.sub(tile, first))
+            return carried
+
+        asm.loop(first, end, 1, [], every)

@@ -1,0 +1,221 @@
+"""Sizes and places of Winograd's minimal filtering as one kernel.
+
+Lavin and Gray (2016), section 4.1, with n = m + r - 1: an n x n tile of the image becomes n^2 numbers per channel,
+each of which is a row of a matrix product of its own; n^2 products give an m x m tile of the result. A workgroup takes
+one block of tiles after the other through the same workspace, so that between the three steps nothing leaves the
+second-level cache.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sartor.codegen.ir.winograd import Transforms, transforms
+from sartor.codegen.kernels.isa.multipliers import SINGLES, Dots, Factors
+from sartor.codegen.kernels.loops.access import Access, ImageStrides
+from sartor.codegen.kernels.loops.epilogue import Epilogue
+from sartor.codegen.kernels.loops.tiles import Axis
+from sartor.codegen.kernels.loops.tiling import Sizes
+
+_FLOAT_BYTES = 4
+SHORT_BYTES = 2
+"""Of an encoded whole number before it is scaled."""
+
+
+@dataclass(frozen=True)
+class WinogradTiling(Sizes):
+    """Sizes of tiles.
+
+    Attributes:
+        height: m along H, pixels of the result in a column of a tile.
+        width: m along W.
+        columns: tiles in a register tile.
+        vectors: of channels in a register tile, and in a panel.
+        block: tiles that a workgroup takes at a time, a multiple of ``columns``.
+        groups: workgroups that share out the tiles.
+        panels: of channels that one workgroup computes.
+        unroll: steps over input channels that are written out.
+    """
+
+    height: int
+    width: int
+    columns: int
+    vectors: int
+    block: int
+    groups: int
+    panels: int
+    unroll: int
+
+    def __post_init__(self) -> None:
+        """Raises ValueError if the last register tile of a block would reach beyond its workspace."""
+        if self.block % self.columns:
+            raise ValueError(f"a block of {self.block} tiles does not divide into register tiles of {self.columns}")
+
+
+@dataclass(frozen=True)
+class Winograd:
+    """A convolution of stride 1 over memory.
+
+    Attributes:
+        batches: N.
+        depth: IC.
+        channels: OC.
+        rows: windows along H.
+        columns: windows along W.
+        image: strides of the image.
+        memories: positions of image and filters among the buffers; filters are
+            ``[panel, n * n, steps, panel size, group]``. Whole numbers of a panel are followed by their scales and
+            sums, both f32 ``[n * n, panel size]``.
+        result: where results go.
+        epilogue: what surrounds the root.
+        lanes: elements of a vector.
+        tiling: sizes of tiles.
+        factors: how encoded tiles and filters are multiplied; the workspace is of their element type.
+    """
+
+    batches: int
+    depth: int
+    channels: int
+    rows: Axis
+    columns: Axis
+    image: ImageStrides
+    memories: tuple[int, int]
+    result: Access
+    epilogue: Epilogue
+    lanes: int
+    tiling: WinogradTiling
+    factors: Factors = SINGLES
+
+    @property
+    def transforms(self) -> tuple[Transforms, Transforms]:
+        """Along H and W."""
+        rounded = self.factors.group > 1 and not self.is_whole
+        sizes = ((self.tiling.height, self.rows.kernel), (self.tiling.width, self.columns.kernel))
+        rows, columns = (transforms(tile, kernel, rounded=rounded) for tile, kernel in sizes)
+        return rows, columns
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether tiles are encoded in whole numbers, as the image is stored."""
+        return isinstance(self.factors, Dots) and self.factors.element.is_quantised
+
+    @property
+    def steps(self) -> int:
+        """Groups of input channels that are multiplied at once."""
+        return -(-self.depth // self.factors.group)
+
+    @property
+    def filters(self) -> int:
+        """Elements of a panel of filters of one product."""
+        return self.steps * self.step
+
+    @property
+    def panel_elements(self) -> int:
+        """Elements of a panel of filters, with what follows it."""
+        return self.points * (self.filters + (2 * self.panel * self.float_size if self.is_whole else 0))
+
+    @property
+    def step(self) -> int:
+        """Elements of a panel of filters that are multiplied in one step."""
+        return self.panel * self.factors.group
+
+    @property
+    def float_size(self) -> int:
+        """Elements of the workspace that a float takes."""
+        return _FLOAT_BYTES // self.factors.bytes
+
+    @property
+    def height(self) -> int:
+        """n along H, pixels of the image in a column of a tile."""
+        return self.tiling.height + self.rows.kernel - 1
+
+    @property
+    def width(self) -> int:
+        """n along W, pixels of the image in a row of a tile."""
+        return self.tiling.width + self.columns.kernel - 1
+
+    @property
+    def points(self) -> int:
+        """Products of matrices, one for each pixel of a tile of the image."""
+        return self.height * self.width
+
+    @property
+    def across(self) -> int:
+        """Tiles in a row of tiles."""
+        return -(-self.columns.output // self.tiling.width)
+
+    @property
+    def tiles(self) -> int:
+        """Tiles of one image."""
+        return -(-self.rows.output // self.tiling.height) * self.across
+
+    @property
+    def vectors(self) -> int:
+        """Vectors that hold all channels."""
+        return -(-self.channels // self.lanes)
+
+    @property
+    def panels(self) -> int:
+        """Panels that hold all channels."""
+        return -(-self.vectors // self.tiling.vectors)
+
+    @property
+    def panel(self) -> int:
+        """Channels of a panel."""
+        return self.tiling.vectors * self.lanes
+
+    @property
+    def groups(self) -> tuple[int, int, int]:
+        """Workgroups along tiles, panels and batches."""
+        return self.tiling.groups, -(-self.panels // self.tiling.panels), self.batches
+
+    @property
+    def row(self) -> int:
+        """Elements of the workspace per encoded tile; one register more than needed, so that rows of a power of two do
+        not all fall on the same lines of the cache."""
+        return (-(-self.depth // self._register) + 1) * self._register
+
+    @property
+    def encoded(self) -> int:
+        """Elements of the workspace that hold encoded tiles."""
+        return self.points * self.tiling.block * self.row
+
+    @property
+    def scales(self) -> int:
+        """Where the workspace has the scales of encoded tiles, if they are whole numbers: f32, a row for each tile."""
+        return self.encoded + self.points * self.product
+
+    @property
+    def scale_row(self) -> int:
+        """Elements of the workspace that the scales of a tile take."""
+        return -(-self.points // self.lanes) * self._register
+
+    @property
+    def shorts(self) -> int:
+        """Where the workspace has one tile in 16 bits, ``[n * n, channel]``, before it is scaled to 8."""
+        return self.scales + self.tiling.block * self.scale_row
+
+    @property
+    def short_row(self) -> int:
+        """Elements of the workspace per point of it."""
+        return (-(-SHORT_BYTES * self.depth // self._register) + 1) * self._register
+
+    @property
+    def multipliers(self) -> int:
+        """Where the workspace has what these numbers are multiplied by, 16 bits for each point."""
+        return self.shorts + self.points * self.short_row
+
+    @property
+    def workspace(self) -> int:
+        """Elements of the workspace of one workgroup."""
+        return self.multipliers + self.scale_row if self.is_whole else self.scales
+
+    @property
+    def _register(self) -> int:
+        """Elements of the workspace that fill a register."""
+        return self.lanes * self.float_size
+
+    @property
+    def product(self) -> int:
+        """Elements of the workspace that hold one product."""
+        return self.tiling.block * self.panel * self.float_size

@@ -1,0 +1,77 @@
+"""A small constant matrix times a few vectors, written out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+from sartor.codegen.kernels.emit.assembler import Assembler
+from sartor.codegen.mlir.iree_compiler import arith, ir, vector
+
+Row = tuple[Fraction, ...]
+
+
+def transform(asm: Assembler, matrix: Sequence[Row], vectors: Sequence[ir.Value]) -> list[ir.Value]:
+    """``matrix`` times the column of ``vectors``: floats, or whole numbers if only 1 and -1 are in the matrix.
+
+    Two rows that differ only in the signs of some columns, as those of points p and -p do, share their sums.
+    """
+    results: dict[int, ir.Value] = {}
+    for index, row in enumerate(matrix):
+        if index in results:
+            continue
+        partner = next((each for each in range(index + 1, len(matrix)) if _mirrored(row, matrix[each])), None)
+        if partner is None:
+            results[index] = _combination(asm, row, vectors)
+            continue
+        even = tuple((one + other) / 2 for one, other in zip(row, matrix[partner], strict=True))
+        odd = tuple((one - other) / 2 for one, other in zip(row, matrix[partner], strict=True))
+        common, differing = _combination(asm, even, vectors), _combination(asm, odd, vectors)
+        results[index] = _sum(common, differing)
+        results[partner] = _difference(common, differing)
+    return [results[index] for index in range(len(matrix))]
+
+
+def _mirrored(row: Row, other: Row) -> bool:
+    """Whether two rows agree up to signs, some of which agree and some do not."""
+    pairs = list(zip(row, other, strict=True))
+    return (
+        all(abs(one) == abs(two) for one, two in pairs)
+        and any(one == two != 0 for one, two in pairs)
+        and any(one == -two != 0 for one, two in pairs)
+    )
+
+
+def _combination(asm: Assembler, row: Row, vectors: Sequence[ir.Value]) -> ir.Value:
+    """The sum of coefficient times vector; those of one first, which start it without a product."""
+    terms = sorted(
+        ((coefficient, each) for coefficient, each in zip(row, vectors, strict=True) if coefficient),
+        key=lambda term: term[0] != 1,
+    )
+    (first, total), *rest = terms
+    if first != 1:
+        total = arith.mulf(total, _splat(asm, first, total))
+    for coefficient, each in rest:
+        if coefficient == 1:
+            total = _sum(total, each)
+        elif coefficient == -1:
+            total = _difference(total, each)
+        else:
+            total = vector.fma(each, _splat(asm, coefficient, each), total)
+    return total
+
+
+def _sum(one: ir.Value, other: ir.Value) -> ir.Value:
+    return arith.addi(one, other) if _is_whole(one) else arith.addf(one, other)
+
+
+def _difference(one: ir.Value, other: ir.Value) -> ir.Value:
+    return arith.subi(one, other) if _is_whole(one) else arith.subf(one, other)
+
+
+def _is_whole(value: ir.Value) -> bool:
+    return isinstance(ir.VectorType(value.type).element_type, ir.IntegerType)
+
+
+def _splat(asm: Assembler, value: Fraction, like: ir.Value) -> ir.Value:
+    return asm.splat(ir.FloatAttr.get(ir.VectorType(like.type).element_type, float(value)))

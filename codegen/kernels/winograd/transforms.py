@@ -1,0 +1,219 @@
+"""The two transforms of Winograd's method, a vector of channels at a time.
+
+Tiles at the edges of the image have code of their own, which asks for every pixel whether it is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sartor.codegen.kernels.emit.assembler import Assembler
+from sartor.codegen.kernels.emit.index_arithmetic import Condition, Index
+from sartor.codegen.kernels.loops.access import vector_stride
+from sartor.codegen.kernels.loops.epilogue import Place, Spot
+from sartor.codegen.kernels.winograd.geometry import Winograd
+from sartor.codegen.kernels.winograd.matrix import transform
+from sartor.codegen.mlir.iree_compiler import ir
+
+Grid = list[list[ir.Value]]
+
+
+class Encoder:
+    """B^T d B of a tile of the image.
+
+    Args:
+        of: the convolution.
+        asm: where the code goes.
+        memories: all buffers; the last is the workspace.
+        start: of the workgroup's part of it.
+    """
+
+    def __init__(self, of: Winograd, asm: Assembler, memories: Sequence[ir.Value], start: Index) -> None:
+        self._of = of
+        self._asm = asm
+        self._start = start
+        self._image = memories[of.memories[0]]
+        self._space = memories[-1]
+        self._rows, self._columns = (each.image for each in of.transforms)
+
+    def write(self, batch: Index, tile: Index, number: Index) -> None:
+        """Encode all channels of a tile.
+
+        Args:
+            batch: of which image.
+            tile: its number, row by row.
+            number: its number in the block.
+        """
+        self._encode(batch, tile, self._asm.add(self._start, self._asm.mul(number, self._of.row)))
+
+    def _encode(self, batch: Index, tile: Index, target: Index) -> None:
+        of, asm = self._of, self._asm
+        row, column = asm.divide(tile, of.across)
+        top = asm.add(asm.mul(row, of.tiling.height), -of.rows.padding)
+        left = asm.add(asm.mul(column, of.tiling.width), -of.columns.padding)
+        image = asm.add(asm.mul(batch, of.image.batch), asm.mul(top, of.image.row), asm.mul(left, of.image.column))
+        inside = asm.all_of(
+            *(
+                asm.within(start, each.input - size + 1)
+                for start, each, size in ((top, of.rows, of.height), (left, of.columns, of.width))
+            )
+        )
+        asm.branch(
+            inside,
+            lambda: self._channels(image, target, None),
+            lambda: self._channels(image, target, self._present(top, left)),
+        )
+
+    def _present(self, top: Index, left: Index) -> list[list[Condition]]:
+        """Whether each pixel of the tile lies on the image."""
+        of, asm = self._of, self._asm
+        rows = [asm.within(asm.add(top, each), of.rows.input) for each in range(of.height)]
+        columns = [asm.within(asm.add(left, each), of.columns.input) for each in range(of.width)]
+        return [[asm.all_of(row, column) for column in columns] for row in rows]
+
+    @property
+    def _lanes(self) -> int:
+        """Channels of a vector."""
+        return self._of.lanes
+
+    @property
+    def _step(self) -> int:
+        """Elements of the workspace that a vector takes."""
+        return self._of.lanes
+
+    @property
+    def _point(self) -> int:
+        """Elements of the workspace from the numbers of one point to those of the next."""
+        return self._of.tiling.block * self._of.row
+
+    def _channels(self, image: Index, target: Index, present: list[list[Condition]] | None) -> None:
+        of, asm, lanes = self._of, self._asm, self._lanes
+        whole, rest = divmod(of.depth, lanes)
+        stride = vector_stride(of.image, lanes)
+
+        def every(index: Index, carried: list[ir.Value]) -> list[ir.Value]:
+            start = asm.add(image, asm.mul(index, stride))
+            self._vector(start, asm.add(target, asm.mul(index, self._step)), present, lanes)
+            return carried
+
+        asm.loop(0, whole, 1, [], every)
+        if rest:
+            self._vector(asm.add(image, whole * stride), asm.add(target, whole * self._step), present, rest)
+
+    def _vector(self, image: Index, target: Index, present: list[list[Condition]] | None, count: int) -> None:
+        of, asm = self._of, self._asm
+        columns = []
+        for column in range(of.width):
+            pixels = [
+                self._pixel(
+                    asm.add(image, row * of.image.row + column * of.image.column),
+                    count,
+                    True if present is None else present[row][column],
+                )
+                for row in range(of.height)
+            ]
+            columns.append(transform(asm, self._rows, pixels))
+        for row in range(of.height):
+            for column, value in enumerate(transform(asm, self._columns, [each[row] for each in columns])):
+                point = row * of.width + column
+                self._store(value, asm.add(target, point * self._point), point)
+
+    def _pixel(self, offset: Index, count: int, present: Condition) -> ir.Value:
+        return self._asm.load(self._image, offset, count, present)
+
+    def _store(self, value: ir.Value, offset: Index, point: int) -> None:
+        self._asm.store(value, self._space, offset, self._of.lanes)
+
+
+class Decoder:
+    """A^T M A of a tile of products, then what follows the root; arguments as for ``Encoder``."""
+
+    def __init__(self, of: Winograd, asm: Assembler, memories: Sequence[ir.Value], start: Index) -> None:
+        self._of = of
+        self._asm = asm
+        self._start = start
+        self._memories = memories
+        self._rows, self._columns = (each.result for each in of.transforms)
+
+    def write(self, batch: Index, tile: Index, panel: Index, number: Index) -> None:
+        """Decode a panel of channels of a tile.
+
+        Args:
+            batch: of which image.
+            tile: its number, row by row.
+            panel: of channels.
+            number: the tile's number in the block.
+        """
+        of, asm = self._of, self._asm
+        row, column = asm.divide(tile, of.across)
+        top, left = asm.mul(row, of.tiling.height), asm.mul(column, of.tiling.width)
+        vector = asm.mul(panel, of.tiling.vectors)
+        for each in range(of.tiling.vectors):
+            found = self._decoded(panel, each, number)
+            self._vector((batch, top, left), asm.add(vector, each), found)
+
+    def _vector(self, at: tuple[Index, Index, Index], vector: Index, found: Grid) -> None:
+        """Store a vector of channels, or what of it there is."""
+        of, asm = self._of, self._asm
+        whole, rest = divmod(of.channels, of.lanes)
+        always = not rest and of.vectors % of.tiling.vectors == 0
+        asm.when(always or asm.within(vector, whole), lambda: self._pixels(at, vector, found, of.lanes))
+        if rest:
+            asm.when(asm.equal(vector, whole), lambda: self._pixels(at, vector, found, rest))
+
+    def _decoded(self, panel: Index, vector: int, number: Index) -> Grid:
+        of, asm = self._of, self._asm
+        columns = []
+        for column in range(of.width):
+            points = [row * of.width + column for row in range(of.height)]
+            products = [self._product((panel, vector), number, each) for each in points]
+            columns.append(transform(asm, self._rows, products))
+        return [transform(asm, self._columns, [each[row] for each in columns]) for row in range(of.tiling.height)]
+
+    def _product(self, filters: tuple[Index, int], number: Index, point: int) -> ir.Value:
+        """A product of a tile of the block by a vector of a panel."""
+        of, asm = self._of, self._asm
+        row = asm.add(asm.mul(number, of.panel * of.float_size), filters[1] * of.lanes * of.float_size)
+        return asm.load_floats(self._memories[-1], asm.add(self._start, row, of.encoded + point * of.product))
+
+    def _pixels(self, at: tuple[Index, Index, Index], vector: Index, found: Grid, count: int) -> None:
+        of, asm, tiling = self._of, self._asm, self._of.tiling
+        _, top, left = at
+        inside = asm.all_of(
+            asm.within(top, of.rows.output - tiling.height + 1), asm.within(left, of.columns.output - tiling.width + 1)
+        )
+        asm.branch(
+            inside,
+            lambda: self._every_pixel(at, vector, found, count),
+            lambda: self._present_pixels(at, vector, found, count),
+        )
+
+    def _every_pixel(self, at: tuple[Index, Index, Index], vector: Index, found: Grid, count: int) -> None:
+        batch, top, left = at
+        for row, values in enumerate(found):
+            place = Place(batch, self._asm.add(top, row), left, vector)
+            for column, value in enumerate(values):
+                self._store(place, Spot(0, column, 0, count), value)
+
+    def _present_pixels(self, at: tuple[Index, Index, Index], vector: Index, found: Grid, count: int) -> None:
+        for row, values in enumerate(found):
+            for column, value in enumerate(values):
+                self._if_present(at, vector, (row, column, count), value)
+
+    def _if_present(
+        self, at: tuple[Index, Index, Index], vector: Index, spot: tuple[int, int, int], value: ir.Value
+    ) -> None:
+        of, asm = self._of, self._asm
+        (batch, top, left), (row, column, count) = at, spot
+        line = asm.add(top, row)
+        there = asm.all_of(asm.within(line, of.rows.output), asm.within(asm.add(left, column), of.columns.output))
+        asm.when(there, lambda: self._store(Place(batch, line, left, vector), Spot(0, column, 0, count), value))
+
+    def _store(self, place: Place, spot: Spot, value: ir.Value) -> None:
+        of, asm = self._of, self._asm
+        total = self._total(of.epilogue.start(asm, self._memories, place, spot), value)
+        result = of.epilogue.finish(asm, self._memories, place, spot, total)
+        asm.store(result, self._memories[of.result.memory], place.offset(asm, of.result, spot), spot.channels)
+
+    def _total(self, start: ir.Value, value: ir.Value) -> ir.Value:
+        return self._asm.sum_of(start, value)

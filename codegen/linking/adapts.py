@@ -1,0 +1,163 @@
+"""Adapts: conversions of a tensor between two schemas, put on an edge whose ends disagree.
+
+Every layout is a sequence of dimension parts, so an adapt splits the channels if either side is blocked, transposes,
+and merges again; where the bytes are the same it is a reshape and costs nothing. Elements are rounded or widened last.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import chain, pairwise
+
+from sartor.codegen.digest import digest
+from sartor.codegen.ir.layer import TensorType
+from sartor.codegen.ir.layouts import image_layout, in_layout, same_order
+from sartor.codegen.ir.schema import RANGE, Schema, ranges_of, same_bytes
+from sartor.codegen.ir.variants.routine import Implementation
+from sartor.codegen.mlir.element_types import conversion
+
+_CHANNEL = 1
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of an ONNX axis, ``number`` counted from the part that changes fastest."""
+
+    axis: int
+    number: int
+    size: int
+
+
+@dataclass(frozen=True, order=True)
+class AdaptKind:
+    """A conversion: of a tensor of this ONNX type, from one schema to another."""
+
+    tensor: str
+    source: Schema
+    target: Schema
+
+    @staticmethod
+    def between(logical: TensorType, produced: Schema, needed: Schema) -> AdaptKind | None:
+        """What an edge needs whose tensor is produced in one schema and needed in another; None if they are equal."""
+        return None if produced == needed else AdaptKind(str(logical), produced, needed)
+
+    @property
+    def logical(self) -> TensorType:
+        return TensorType.parse(self.tensor)
+
+    @property
+    def key(self) -> str:
+        return digest("adapt", self.tensor, str(self.source), str(self.target))
+
+    @property
+    def symbol(self) -> str:
+        """With which its dispatches in a module begin."""
+        return f"s{self.key}"
+
+    @property
+    def is_free(self) -> bool:
+        """Whether the bytes stay as they are."""
+        return same_bytes(self.logical, self.source, self.target)
+
+    def implementation(self) -> Implementation:
+        """The code of the conversion.
+
+        Raises:
+            ValueError: as ``adapt``.
+        """
+        return adapt(self.logical, self.source, self.target)
+
+
+def adapt(logical: TensorType, source: Schema, target: Schema) -> Implementation:
+    """Code that takes a tensor of ONNX type ``logical`` from the schema ``source`` to ``target``.
+
+    Raises:
+        ValueError: if a layout does not fit the tensor, or blocks of the two do not nest.
+    """
+    before, after = source.physical(logical), target.physical(logical)
+    stored = replace(logical, dtype=source.dtype)
+    moved = in_layout(stored, target.layout)
+    lines, result = _move(stored, source.layout, target.layout)
+    if moved != after:
+        lines, result = [*lines, *conversion(result, moved, after, "%range0")], "%converted"
+    ranges = ranges_of((logical, logical), (source, target))
+    arguments = [f"%arg0: {before}", *(f"%range{index}: {RANGE}" for index in range(len(ranges)))]
+    body = "\n".join(
+        [
+            f"util.func public @layer({', '.join(arguments)}) -> {after} {{",
+            *(f"  {line}" for line in lines),
+            f"  util.return {result} : {after}",
+            "}",
+        ]
+    )
+    return Implementation(body, (source,), (target,), (), ranges)
+
+
+def _move(logical: TensorType, source: str, target: str) -> tuple[list[str], str]:
+    """Lines that change the layout, and the value that they compute."""
+    if source == target:
+        return [], "%arg0"
+    if same_order(logical, source, target):
+        return _reshape(in_layout(logical, source), in_layout(logical, target))
+    return _transpose(logical, source, target)
+
+
+def _reshape(before: TensorType, after: TensorType) -> tuple[list[str], str]:
+    flat = TensorType((before.elements,), before.dtype)
+    return [
+        f"%flat = tensor.collapse_shape %arg0 [{list(range(len(before.shape)))}] : {before} into {flat}",
+        f"%out = tensor.expand_shape %flat [{list(range(len(after.shape)))}] "
+        f"output_shape {list(after.shape)} : {flat} into {after}",
+    ], "%out"
+
+
+def _transpose(logical: TensorType, source: str, target: str) -> tuple[list[str], str]:
+    bounds = _bounds(logical, source, target)
+    start, end = _dimensions(logical, source, bounds), _dimensions(logical, target, bounds)
+    parts, moved = list(chain(*start)), list(chain(*end))
+    order = [parts.index(part) for part in moved]
+    split, joined = _type(parts, logical), _type(moved, logical)
+    before, after = in_layout(logical, source), in_layout(logical, target)
+    lines, value, result = [], "%arg0", "%moved"
+    if split != before:
+        lines.append(
+            f"%split = tensor.expand_shape %arg0 {_groups(start)} output_shape {list(split.shape)} "
+            f": {before} into {split}"
+        )
+        value = "%split"
+    lines.append(f"%empty = tensor.empty() : {joined}")
+    lines.append(f"%moved = linalg.transpose ins({value} : {split}) outs(%empty : {joined}) permutation = {order}")
+    if joined != after:
+        lines.append(f"%out = tensor.collapse_shape %moved {_groups(end)} : {joined} into {after}")
+        result = "%out"
+    return lines, result
+
+
+def _bounds(logical: TensorType, source: str, target: str) -> list[int]:
+    """Where either layout cuts the channels, from one channel to all."""
+    blocks = {block for each in (source, target) if (block := image_layout(each).block)}
+    bounds = [1, *sorted(blocks), logical.shape[_CHANNEL]]
+    if any(large % small for small, large in pairwise(bounds)):
+        raise ValueError(f"layouts {source} and {target} have blocks that do not nest")
+    return bounds
+
+
+def _dimensions(logical: TensorType, layout: str, bounds: list[int]) -> list[list[Part]]:
+    """Parts of each dimension in memory, channels cut at all bounds."""
+    chosen = image_layout(layout)
+    channels = [Part(_CHANNEL, number, large // small) for number, (small, large) in enumerate(pairwise(bounds))]
+    inner = 0 if chosen.block is None else bounds.index(chosen.block, 1)
+    dimensions = [
+        channels[inner:][::-1] if axis == _CHANNEL else [Part(axis, 0, logical.shape[axis])] for axis in chosen.order
+    ]
+    return [*dimensions, channels[:inner][::-1]] if inner else dimensions
+
+
+def _type(parts: list[Part], logical: TensorType) -> TensorType:
+    return TensorType(tuple(part.size for part in parts), logical.dtype)
+
+
+def _groups(dimensions: list[list[Part]]) -> list[list[int]]:
+    """Positions of the parts of each dimension."""
+    positions = iter(range(sum(map(len, dimensions))))
+    return [[next(positions) for _ in parts] for parts in dimensions]

@@ -1,0 +1,110 @@
+"""A module that exports pieces one by one, so that they can be run and timed alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sartor.codegen.ir.layer import TensorType
+from sartor.codegen.ir.schema import RANGE, physical_types
+from sartor.codegen.ir.target import Target
+from sartor.codegen.ir.variants.routine import Implementation
+from sartor.codegen.linking.stitching import Piece
+from sartor.codegen.mlir.dispatches import module_header
+from sartor.codegen.mlir.iree_compiler import compile_module, inlined
+
+EXPORT_PREFIX = "run_"
+REPEAT_PREFIX = "repeat_"
+REPEATS = 8
+
+
+def physical_signature(
+    implementation: Implementation,
+    inputs: tuple[TensorType, ...],
+    weights: tuple[TensorType, ...],
+    results: tuple[TensorType, ...],
+) -> tuple[list[TensorType], list[TensorType]]:
+    """Types in memory of all arguments (activations, packed weights, ranges) and of the results."""
+    arguments = physical_types(inputs, implementation.inputs)
+    arguments += [packing.type_of(each) for each, packing in zip(weights, implementation.packings, strict=True)]
+    arguments += [RANGE] * len(implementation.ranges)
+    return arguments, physical_types(results, implementation.outputs)
+
+
+def compile_bench(
+    target: Target,
+    pieces: Mapping[str, Piece],
+    signatures: Mapping[str, tuple[list[TensorType], list[TensorType]]],
+    *,
+    repeated: bool = True,
+) -> bytes:
+    """A .vmfb that exports every piece; see ``bench_module``.
+
+    The pieces are inlined first: IREE copies what it passes to a function that it does not see into.
+
+    Raises:
+        CompileError: with IREE's diagnostic.
+    """
+    text = bench_module(target, pieces, signatures, repeated=repeated)
+    return compile_module(inlined(text), target.flags, start="flow")
+
+
+def bench_module(
+    target: Target,
+    pieces: Mapping[str, Piece],
+    signatures: Mapping[str, tuple[list[TensorType], list[TensorType]]],
+    *,
+    repeated: bool = True,
+) -> str:
+    """Flow-level MLIR that exports every piece as ``run_<symbol>``, and as ``repeat_<symbol>``.
+
+    The latter takes the arguments of ``REPEATS`` calls and makes them one after the other, as the layers of a network
+    follow each other: IREE's default is to keep what could run at the same time apart.
+
+    Args:
+        target: what the module is compiled for.
+        pieces: by symbol.
+        signatures: argument and result types of each piece, by symbol.
+        repeated: whether ``repeat_<symbol>`` is exported: what takes long is not called several times in a row, and
+            its eight calls take a sixth of a compilation.
+    """
+    attributes, devices = module_header(target)
+    parts = [f"module attributes {{{attributes}}} {{", devices]
+    for symbol, piece in pieces.items():
+        parts.append(piece.code.text)
+        parts += [
+            _wrapper(prefix + symbol, symbol, calls, *signatures[symbol])
+            for prefix, calls in ((EXPORT_PREFIX, 1), (REPEAT_PREFIX, REPEATS))
+            if calls == 1 or repeated
+        ]
+    return "\n".join([*parts, "}"])
+
+
+def _wrapper(name: str, symbol: str, calls: int, arguments: list[TensorType], results: list[TensorType]) -> str:
+    """A function that calls a piece, each time with arguments of its own."""
+    taken, made = len(arguments), len(results)
+    views = ", ".join(f"%a{index}: !hal.buffer_view" for index in range(calls * taken))
+    returned = ", ".join(["!hal.buffer_view"] * (calls * made))
+    imports = "\n".join(
+        f"  %t{index} = hal.tensor.import %a{index} : !hal.buffer_view -> {arguments[index % taken]}"
+        for index in range(calls * taken)
+    )
+    many = f":{made}" if made > 1 else ""
+    types, kinds = (", ".join(map(str, each)) for each in (arguments, results))
+    body = "\n".join(
+        f"  %r{call}{many} = util.call @{symbol}"
+        f"({', '.join(f'%t{call * taken + index}' for index in range(taken))}) : ({types}) -> ({kinds})"
+        for call in range(calls)
+    )
+    exports = "\n".join(
+        f"  %o{call * made + index} = hal.tensor.export %r{call}{f'#{index}' if many else ''} : {each} -> "
+        "!hal.buffer_view"
+        for call in range(calls)
+        for index, each in enumerate(results)
+    )
+    values = ", ".join(f"%o{index}" for index in range(calls * made))
+    return f"""util.func public @{name}({views}) -> ({returned}) attributes {{iree.abi.stub}} {{
+{imports}
+{body}
+{exports}
+  util.return {values} : {returned}
+}}"""

@@ -1,0 +1,76 @@
+"""Which layers write their result over an activation that nobody needs any more.
+
+A layer that adds an image to its own sums, and writes its result elsewhere, waits for three lines of memory: that of
+the image, that of the result before it is written, and that which makes room. Over the image it is one.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from sartor.codegen.ir.layer import Layer, NetworkValue, ValueRef
+from sartor.codegen.ir.schema import Schema
+from sartor.codegen.ir.variants.routine import Implementation, Overwriting
+
+_SUFFIX = "_over"
+
+
+def overwriting_symbol(symbol: str) -> str:
+    """The symbol of the same code with its result over an activation."""
+    return symbol + _SUFFIX
+
+
+def plain_name(dispatch: str) -> str:
+    """The name of a dispatch as it would be with a result of its own."""
+    symbol, separator, rest = dispatch.partition("_")
+    return symbol + separator + rest.removeprefix(_SUFFIX.removeprefix("_") + "_")
+
+
+def overwriting_layers(
+    layers: Sequence[Layer], implementations: Mapping[str, Implementation], outputs: Sequence[NetworkValue]
+) -> dict[str, Overwriting]:
+    """The layers that write their result over an activation, with the code that does.
+
+    That is left to layers after which nobody can read the activation: all its other readers have ended before they
+    begin, whatever runs at the same time. Elsewhere IREE would copy it first.
+
+    Args:
+        layers: in execution order.
+        implementations: the chosen one of each layer, by name.
+        outputs: network outputs.
+    """
+    before = _ancestors(layers)
+    readers: defaultdict[ValueRef, list[str]] = defaultdict(list)
+    for layer in layers:
+        for ref in layer.inputs:
+            readers[ref].append(layer.name)
+    kept = {each.source for each in outputs}
+    found: dict[str, Overwriting] = {}
+    for layer in layers:
+        code = implementations[layer.name]
+        if code.overwriting is None:
+            continue
+        operand = code.overwriting.operand
+        ref = layer.inputs[operand]
+        others = [each for each in readers[ref] if each not in before[layer.name]]
+        if others == [layer.name] and ref not in kept and _is_written(ref, code.inputs[operand], implementations):
+            found[layer.name] = code.overwriting
+    return found
+
+
+def _ancestors(layers: Sequence[Layer]) -> dict[str, frozenset[str]]:
+    """The layers that each one needs, directly or not."""
+    found: dict[str, frozenset[str]] = {}
+    for layer in layers:
+        sources = {ref.source for ref in layer.inputs if ref.source is not None}
+        found[layer.name] = frozenset(sources).union(*(found[each] for each in sources))
+    return found
+
+
+def _is_written(ref: ValueRef, schema: Schema, implementations: Mapping[str, Implementation]) -> bool:
+    """Whether a kernel writes a value in ``schema``: other code may return an argument, reshaped."""
+    if ref.source is None:
+        return False
+    producer = implementations[ref.source]
+    return producer.kernel is not None and producer.outputs[ref.index] == schema

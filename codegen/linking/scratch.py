@@ -1,0 +1,122 @@
+"""Memory that code needs beside its arguments and results, read off the dispatches it was lowered to."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+from sartor.codegen.ir.layer import TensorType
+from sartor.codegen.ir.target import Target
+from sartor.codegen.ir.variants.routine import Implementation
+from sartor.codegen.mlir.dispatches import lower
+
+# IREE's offsets of tensors in a buffer that they share.
+_ALIGNMENT = 64
+_DEFINITION = re.compile(r"\s*%(?P<name>[\w$.]+)(?::\d+)? = (?P<op>[\w.]+)(?P<rest> .*)")
+_VALUE = re.compile(r"%([\w$.]+(?:#\d+)?)")
+_TENSOR = re.compile(r"tensor<[^<>]*>")
+_RETURN = "util.return"
+_SAME_BYTES = "flow.tensor.reshape"
+_UPDATE = "flow.tensor.update"
+
+
+def scratch_of(implementations: Mapping[int, Implementation], target: Target) -> dict[int, int]:
+    """Worker side: bytes of scratch of each implementation, under its own number.
+
+    Raises:
+        CompileError: if any of them does not lower.
+    """
+    # Kernels are dispatches already; writing out their code takes long, and says nothing here.
+    functions = {number: each.body for number, each in implementations.items() if each.kernel is not None}
+    others = {f"s{number}": each for number, each in implementations.items() if each.kernel is None}
+    functions |= {int(symbol[1:]): code.function for symbol, code in lower(others, target).items()}
+    return {number: scratch_bytes(function) for number, function in functions.items()}
+
+
+def aligned(size: int) -> int:
+    """What a tensor takes among others in one buffer."""
+    return -(-size // _ALIGNMENT) * _ALIGNMENT
+
+
+def scratch_bytes(function: str) -> int:
+    """The most bytes of intermediate tensors that are there at once in a lowered function.
+
+    Args:
+        function: text of a ``util.func`` after the flow phase: dispatches, and ops on whole tensors.
+    """
+    lines = function.splitlines()
+    tensors = _Intermediates()
+    for number, line in enumerate(lines):
+        if line.lstrip().startswith(_RETURN):
+            tensors.give_away(line)
+        elif found := _DEFINITION.match(line):
+            tensors.define(number, found)
+    return tensors.peak(len(lines))
+
+
+@dataclass
+class _Intermediates:
+    """What a function allocates.
+
+    Attributes:
+        owners: value to the value whose memory it lies in.
+        sizes: bytes of each value that has memory of its own.
+        lives: first and last line at which each of these is there.
+    """
+
+    owners: dict[str, str] = field(default_factory=dict)
+    sizes: dict[str, int] = field(default_factory=dict)
+    lives: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+    def define(self, number: int, found: re.Match[str]) -> None:
+        """Take in the results of an op, each a new tensor or one written in the place of an operand."""
+        operands = _VALUE.findall(found["rest"])
+        if found["op"] == _UPDATE:
+            self._write_in_place(operands[0], operands[1])
+        for operand in operands:
+            if (owner := self.owners.get(operand)) in self.lives:
+                self.lives[owner] = self.lives[owner][0], number
+        for name, written in _results(found):
+            place = operands[0] if found["op"] == _SAME_BYTES else written
+            if isinstance(place, str):
+                self.owners[name] = self.owners.get(place, place)
+            else:
+                self.owners[name], self.sizes[name], self.lives[name] = name, aligned(place.bytes), (number, number)
+
+    def _write_in_place(self, part: str, whole: str) -> None:
+        """What is made to become part of a larger tensor is written there at once (IREE's EmplaceAllocations)."""
+        owner, larger = self.owners.get(part), self.owners.get(whole)
+        if owner is None or larger is None or owner == larger or owner not in self.lives or larger not in self.lives:
+            return
+        first, _ = self.lives.pop(owner)
+        self.lives[larger] = min(first, self.lives[larger][0]), self.lives[larger][1]
+        self.owners = {name: larger if place == owner else place for name, place in self.owners.items()}
+
+    def give_away(self, line: str) -> None:
+        """What is returned is the caller's."""
+        for value in _VALUE.findall(line):
+            self.lives.pop(self.owners.get(value, value), None)
+
+    def peak(self, lines: int) -> int:
+        change = [0] * (lines + 1)
+        for name, (first, last) in self.lives.items():
+            change[first] += self.sizes[name]
+            change[last + 1] -= self.sizes[name]
+        return max(accumulate(change))
+
+
+def _results(found: re.Match[str]) -> Iterator[tuple[str, str | TensorType]]:
+    """Each result's name, and the operand it is written to or else its own type."""
+    if not found["op"].startswith("flow."):
+        return
+    _, arrow, after = found["rest"].rpartition(" -> ")
+    written = after if arrow else found["rest"].rpartition(" : ")[2]
+    places = written.strip("() ").split(", ")
+    for index, place in enumerate(places):
+        name = found["name"] if len(places) == 1 else f"{found['name']}#{index}"
+        if value := _VALUE.match(place):
+            yield name, value[1]
+        elif tensor := _TENSOR.match(place):
+            yield name, TensorType.parse(tensor[0])

@@ -1,0 +1,322 @@
+"""Put the chosen code of all layers together: one module, adapts on the edges, packed weights inside.
+
+Layers are already dispatches, so what is left to IREE is scheduling, memory and machine code. The same choices in the
+same order give the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from sartor.codegen.ir.graph import ENTRY
+from sartor.codegen.ir.layer import Layer, NetworkValue, TensorType, ValueRef
+from sartor.codegen.ir.packing import Packing
+from sartor.codegen.ir.schema import RANGE, Schema, physical_types
+from sartor.codegen.ir.target import Target
+from sartor.codegen.ir.variants.routine import Implementation
+from sartor.codegen.linking.adapts import AdaptKind
+from sartor.codegen.mlir.dispatches import DispatchCode, module_header
+from sartor.codegen.mlir.iree_compiler import ir, run_passes, write_module
+
+MANIFEST_KEY = "sartor.manifest"
+PARAMETER_SCOPE = "model"
+# Inlined into the entry function, weights are looked up by each inference, and where memory that holds the file cannot
+# be used as it is, read again.
+_LOADED_ONCE = "inlining_policy = #util.inline.never"
+_FENCES = ("%wait: !hal.fence", "%signal: !hal.fence")
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Lowered code under a symbol that is unique in the module."""
+
+    symbol: str
+    implementation: Implementation
+    code: DispatchCode
+
+
+@dataclass(frozen=True)
+class Stitching:
+    """Everything one module is made of.
+
+    Attributes:
+        layers: in execution order.
+        inputs: network inputs.
+        outputs: network outputs.
+        pieces: the chosen piece of each layer, by name.
+        adapts: the piece of each conversion.
+        weights: parameter name to array, in ONNX layout.
+        ranges: of what is quantised, as code is told.
+    """
+
+    layers: tuple[Layer, ...]
+    inputs: tuple[NetworkValue, ...]
+    outputs: tuple[NetworkValue, ...]
+    pieces: Mapping[str, Piece]
+    adapts: Mapping[AdaptKind, Piece]
+    weights: Mapping[str, np.ndarray]
+    ranges: Mapping[ValueRef, np.ndarray] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Stitched:
+    """The module before its last compilation.
+
+    Attributes:
+        text: flow-level MLIR; weights appear as named parameters.
+        parameters: packed weights by parameter name.
+    """
+
+    text: str
+    parameters: dict[str, np.ndarray]
+
+
+@dataclass
+class _Body:
+    """Lines of the entry function while it is written."""
+
+    lines: list[str] = field(default_factory=list)
+    values: dict[tuple[ValueRef, Schema], str] = field(default_factory=dict)
+    used: dict[str, DispatchCode] = field(default_factory=dict)
+
+    def call(self, piece: Piece, arguments: list[tuple[str, TensorType]], results: list[TensorType]) -> list[str]:
+        """Call a piece; returns the names of its results."""
+        self.used.setdefault(piece.symbol, piece.code)
+        name = f"%v{len(self.lines)}"
+        operands = ", ".join(value for value, _ in arguments)
+        types = ", ".join(str(tensor) for _, tensor in arguments)
+        count = f":{len(results)}" if len(results) > 1 else ""
+        produced = ", ".join(map(str, results))
+        self.lines.append(f"{name}{count} = util.call @{piece.symbol}({operands}) : ({types}) -> ({produced})")
+        return [name] if len(results) == 1 else [f"{name}#{index}" for index in range(len(results))]
+
+
+class _Writer:
+    """Writes the entry function layer by layer."""
+
+    def __init__(self, stitching: Stitching, target: Target) -> None:
+        self._stitching = stitching
+        self._target = target
+        self._layers = {layer.name: layer for layer in stitching.layers}
+        self._body = _Body()
+        self._parameters: dict[tuple[str, Packing], str] = {}
+        self.parameters: dict[str, np.ndarray] = {}
+        self._declarations: list[str] = []
+
+    def write(self, manifest: str) -> str:
+        for layer in self._stitching.layers:
+            self._layer(layer)
+        returned = [self._returned(each) for each in self._stitching.outputs]
+        attributes, devices = module_header(self._target)
+        pieces = [code.text for _, code in sorted(self._body.used.items())]
+        functions = _entry_functions(self._stitching, self._body.lines, returned, manifest)
+        return "\n".join(
+            [f"module attributes {{{attributes}}} {{", devices, *self._declarations, *pieces, functions, "}"]
+        )
+
+    def _returned(self, output: NetworkValue) -> str:
+        if output.constant is not None:
+            return self._weight(output.constant, Packing(), output.type)[0]
+        if output.source is None:
+            raise ValueError(f"output '{output.name}' comes from nowhere")
+        return self._value(output.source, Schema.plain(output.type, self._target.device))
+
+    def _layer(self, layer: Layer) -> None:
+        piece = self._stitching.pieces[layer.name]
+        implementation = piece.implementation
+        arguments = [
+            (self._value(ref, schema), schema.physical(logical))
+            for ref, schema, logical in zip(layer.inputs, implementation.inputs, layer.task.inputs, strict=True)
+        ]
+        arguments += [
+            self._weight(name, packing, logical)
+            for name, packing, logical in zip(layer.weights, implementation.packings, layer.task.weights, strict=True)
+        ]
+        own = ValueRef(layer.name, 0)
+        arguments += [self._range(own if each is None else layer.inputs[each]) for each in implementation.ranges]
+        outputs = implementation.outputs
+        results = physical_types(layer.task.results, outputs)
+        names = self._body.call(piece, arguments, results)
+        for index, (name, schema) in enumerate(zip(names, outputs, strict=True)):
+            self._body.values[ValueRef(layer.name, index), schema] = name
+
+    def _value(self, ref: ValueRef, schema: Schema) -> str:
+        """A value of the graph in ``schema``, adapted if it was produced in another; adapted once for all users."""
+        known = self._body.values.get((ref, schema))
+        if known is not None:
+            return known
+        logical, produced = self._origin(ref)
+        kind = AdaptKind.between(logical, produced, schema)
+        if kind is None:
+            return f"%t{ref.index}"
+        start = self._value(ref, produced)
+        piece = self._stitching.adapts[kind]
+        types = produced.physical(logical), schema.physical(logical)
+        numbers = [self._range(ref) for _ in piece.implementation.ranges]
+        (name,) = self._body.call(piece, [(start, types[0]), *numbers], [types[1]])
+        self._body.values[ref, schema] = name
+        return name
+
+    def _origin(self, ref: ValueRef) -> tuple[TensorType, Schema]:
+        """ONNX type of a value, and the schema it is produced in."""
+        if ref.source is None:
+            logical = self._stitching.inputs[ref.index].type
+            return logical, Schema.plain(logical, self._target.device)
+        logical = self._layers[ref.source].task.results[ref.index]
+        return logical, self._stitching.pieces[ref.source].implementation.outputs[ref.index]
+
+    def _range(self, ref: ValueRef) -> tuple[str, TensorType]:
+        """What code is told of a quantised value."""
+        name = f"r.{ref.source or 'input'}.{ref.index}"
+        parameter = self._parameters.get((name, Packing()))
+        if parameter is None:
+            parameter = self._declare(name, Packing(), RANGE, self._stitching.ranges[ref])
+        return f"%{parameter}", RANGE
+
+    def _declare(self, name: str, packing: Packing, tensor: TensorType, array: np.ndarray) -> str:
+        """Put an array into the module, and load it at the beginning."""
+        parameter = self._parameters[name, packing] = f"p{len(self._parameters)}"
+        self.parameters[parameter] = array
+        self._declarations.append(
+            f"util.global private @{parameter} <{_LOADED_ONCE}> = "
+            f'#flow.parameter.named<"{PARAMETER_SCOPE}"::"{parameter}"> : {tensor}'
+        )
+        self._body.lines.append(f"%{parameter} = util.global.load immutable @{parameter} : {tensor}")
+        return parameter
+
+    def _weight(self, name: str, packing: Packing, logical: TensorType) -> tuple[str, TensorType]:
+        tensor = packing.type_of(logical)
+        parameter = self._parameters.get((name, packing))
+        if parameter is None:
+            parameter = self._declare(name, packing, tensor, packing.apply(self._stitching.weights[name]))
+        return f"%{parameter}", tensor
+
+
+def stitch(stitching: Stitching, target: Target, manifest: str) -> Stitched:
+    """Write the module that runs the chosen pieces.
+
+    Args:
+        stitching: what to put together.
+        target: what it is compiled for.
+        manifest: JSON text that the module carries as reflection data of its entry function.
+    """
+    writer = _Writer(stitching, target)
+    text = writer.write(manifest)
+    return Stitched(text, writer.parameters)
+
+
+def compile_stitched(stitched: Stitched, target: Target, path: Path, *, embed: bool = True) -> None:
+    """Compile to a .vmfb file, with the weights inside or, if not ``embed``, as parameters of scope ``model``.
+
+    Raises:
+        CompileError: with IREE's diagnostic.
+    """
+
+    def make() -> ir.Module:
+        module = ir.Module.parse(stitched.text)
+        run_passes(module, "builtin.module(inline)")
+        if embed:
+            _embed(module, stitched.parameters)
+        return module
+
+    write_module(make, path, target.flags, start="flow")
+
+
+def compile_whole(
+    bytecode: bytes, weights: Mapping[str, np.ndarray], target: Target, manifest: str, path: Path, *, embed: bool = True
+) -> None:
+    """Compile the unsplit module by IREE's stock lowering alone, under the same entry and with a manifest.
+
+    Raises:
+        CompileError: with IREE's diagnostic.
+    """
+
+    def make() -> ir.Module:
+        module = ir.Module.parse(bytecode)
+        reflection = ir.DictAttr.get({MANIFEST_KEY: ir.StringAttr.get(manifest)})
+        for view in module.body.operations:
+            if view.operation.name == "util.func":
+                view.operation.attributes["iree.reflection"] = reflection
+        if embed:
+            _embed(module, weights)
+        return module
+
+    write_module(make, path, target.flags, start="input")
+
+
+def _embed(module: ir.Module, parameters: Mapping[str, np.ndarray]) -> None:
+    for view in module.body.operations:
+        op = view.operation
+        if op.name != "util.global":
+            continue
+        name = ir.StringAttr(op.attributes["sym_name"]).value
+        if name in parameters:
+            tensor = ir.TypeAttr(op.attributes["type"]).value
+            array = np.ascontiguousarray(parameters[name])
+            raw = array.view(np.uint8) if array.dtype == np.bool_ else array
+            op.attributes["initial_value"] = ir.DenseResourceElementsAttr.get_from_buffer(raw, name, tensor)
+
+
+def _entry_functions(stitching: Stitching, lines: list[str], returned: list[str], manifest: str) -> str:
+    """The entry with coarse fences, and its synchronous wrapper; both carry the manifest."""
+    reflection = f"iree.reflection = {{{_quoted(MANIFEST_KEY)} = {_quoted(manifest)}}}"
+    arguments = [f"%in{index}: !hal.buffer_view" for index in range(len(stitching.inputs))]
+    views = ", ".join(["!hal.buffer_view"] * len(stitching.outputs))
+    imports = [
+        f"%t{index} = hal.tensor.import wait(%wait) => %in{index} {_quoted(each.name)} : "
+        f"!hal.buffer_view -> {each.type}"
+        for index, each in enumerate(stitching.inputs)
+    ]
+    types = ", ".join(str(each.type) for each in stitching.outputs)
+    many = f":{len(returned)}" if len(returned) > 1 else ""
+    joined = [f"%b#{index}" if many else "%b" for index in range(len(returned))]
+    exports = [
+        f"%o{index} = hal.tensor.export {name} {_quoted(each.name)} : {each.type} -> !hal.buffer_view"
+        for index, (name, each) in enumerate(zip(joined, stitching.outputs, strict=True))
+    ]
+    outputs = ", ".join(f"%o{index}" for index in range(len(returned)))
+    return "\n".join(
+        [
+            f"util.func public @{ENTRY}$async({', '.join([*arguments, *_FENCES])}) -> "
+            f'({views}) attributes {{inlining_policy = #util.inline.never, iree.abi.model = "coarse-fences", '
+            f"iree.abi.stub, {reflection}}} {{",
+            *imports,
+            *lines,
+            f"%b{many} = hal.tensor.barrier join({', '.join(returned)} : {types}) => %signal : !hal.fence",
+            *exports,
+            f"util.return {outputs} : {views}",
+            "}",
+            _synchronous(len(stitching.inputs), len(returned), views, reflection),
+        ]
+    )
+
+
+def _synchronous(inputs: int, outputs: int, views: str, reflection: str) -> str:
+    arguments = ", ".join(f"%in{index}: !hal.buffer_view" for index in range(inputs))
+    operands = ", ".join([*(f"%in{index}" for index in range(inputs)), "%null", "%fence"])
+    types = ", ".join([*(["!hal.buffer_view"] * inputs), "!hal.fence", "!hal.fence"])
+    many = f":{outputs}" if outputs > 1 else ""
+    results = ", ".join(f"%r#{index}" if many else "%r" for index in range(outputs))
+    return f"""util.func public @{ENTRY}({arguments}) -> ({views}) attributes {{iree.abi.stub, {reflection}}} {{
+  %null = util.null : !hal.fence
+  %forever = arith.constant -1 : i32
+  %first = arith.constant 0 : index
+  %device = hal.devices.get %first : !hal.device
+  %fence = hal.fence.create device(%device : !hal.device) flags("None") : !hal.fence
+  %r{many} = util.call @{ENTRY}$async({operands}) : ({types}) -> ({views})
+  %status = hal.fence.await until([%fence]) timeout_millis(%forever) flags("None") : i32
+  util.return {results} : {views}
+}}"""
+
+
+def _quoted(text: str) -> str:
+    """``text`` as an MLIR string: all but plain printable ASCII as hexadecimal bytes."""
+    escaped = "".join(chr(byte) if byte in _PLAIN_BYTES else f"\\{byte:02X}" for byte in text.encode())
+    return f'"{escaped}"'
+
+
+_PLAIN_BYTES = frozenset(range(0x20, 0x7F)) - frozenset(b'"\\')

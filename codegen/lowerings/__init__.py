@@ -1,0 +1,1 @@
+"""Layers in a form that IREE's own code generator lowers well."""

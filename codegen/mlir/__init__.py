@@ -1,0 +1,1 @@
+"""MLIR and the compiler: the one door to it, operations, snippets, and the machine as it knows it."""

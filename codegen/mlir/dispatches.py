@@ -1,0 +1,144 @@
+"""Implementations as dispatches: what IREE's flow phase makes of them, taken apart so that it can be stitched.
+
+Each layer is lowered to dispatches by itself, so the code that was measured is the code that ships: nothing fuses
+across a seam. The header (device and affinity) is the same for all layers of a target.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from sartor.codegen.ir.target import Target
+from sartor.codegen.ir.variants.routine import Implementation, KernelSource
+from sartor.codegen.mlir.iree_compiler import ir, translate
+from sartor.codegen.mlir.nearest_even import round_by_adding
+from sartor.codegen.mlir.operations import symbol
+from sartor.errors import CompileError
+
+_REFERENCE = re.compile(r"@([A-Za-z_$][\w$.]*)")
+_TRIVIAL = "util.func public @trivial(%arg0: tensor<4xf32>) -> tensor<4xf32> { util.return %arg0 : tensor<4xf32> }"
+
+
+@dataclass(frozen=True)
+class DispatchCode:
+    """One implementation after the flow phase.
+
+    Attributes:
+        function: ``util.func private`` that dispatches.
+        companions: executables and globals it refers to, in module order.
+    """
+
+    function: str
+    companions: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        return "\n".join((*self.companions, self.function))
+
+
+def module_header(target: Target) -> tuple[str, str]:
+    """Attributes of a flow module for ``target``, and the globals that name its device."""
+    with ir.Context():
+        module = ir.Module.parse(translate(_TRIVIAL, target.flags, to="flow"))
+        attributes = ", ".join(f"{each.name} = {each.attr}" for each in _named_attributes(module.operation))
+        devices = [str(view) for view in module.body.operations if view.operation.name == "util.global"]
+    return attributes, "\n".join(devices)
+
+
+def _named_attributes(op: ir.Operation) -> Iterator[ir.NamedAttribute]:
+    for index in range(len(op.attributes)):
+        yield op.attributes[index]
+
+
+def lower(implementations: Mapping[str, Implementation], target: Target) -> dict[str, DispatchCode]:
+    """Lower implementations to dispatches, all in one run of the compiler.
+
+    Args:
+        implementations: by the symbol their function is to have; symbols are plain identifiers.
+        target: what to lower for.
+
+    Raises:
+        CompileError: if any of them does not lower; the caller finds out which by lowering them one by one.
+    """
+    kernels = {
+        name: _kernel_code(name, each.body, _written(each.kernel))
+        for name, each in implementations.items()
+        if each.kernel
+    }
+    others = {name: each for name, each in implementations.items() if not each.kernel}
+    if not others:
+        return kernels
+    source = "\n".join(_renamed(each.body, name) for name, each in others.items())
+    if target.device == "cpu":
+        source = round_by_adding(source)
+    with ir.Context():
+        module = ir.Module.parse(translate(source, target.flags, to="flow"))
+        return {**kernels, **_split(module, set(others))}
+
+
+def _written(kernel: KernelSource) -> tuple[str, ...]:
+    try:
+        return kernel.executables()
+    except ValueError as error:
+        raise CompileError(f"a kernel cannot be written: {error}") from None
+
+
+def _kernel_code(name: str, body: str, executables: tuple[str, ...]) -> DispatchCode:
+    """Kernels are dispatches already; their symbols, which executables are linked by, must differ everywhere."""
+    own = {symbol for each in executables for symbol in _REFERENCE.findall(each)}
+
+    def rename(text: str) -> str:
+        return _REFERENCE.sub(lambda match: f"@{name}_{match[1]}" if match[1] in own else match[0], text)
+
+    return DispatchCode(rename(_private(_renamed(body, name))), tuple(map(rename, executables)))
+
+
+def _renamed(body: str, name: str) -> str:
+    """The function under another symbol, marked as not to be wrapped for callers from outside."""
+    head, brace, rest = body.partition(" {\n")
+    if "@layer(" not in head:
+        raise CompileError("an implementation has no function @layer")
+    return head.replace("@layer(", f"@{name}(", 1) + " attributes {iree.abi.stub}" + brace + rest
+
+
+def _split(module: ir.Module, symbols: set[str]) -> dict[str, DispatchCode]:
+    functions: dict[str, str] = {}
+    others: dict[str, str] = {}
+    for view in module.body.operations:
+        op = view.operation
+        text = str(op.get_asm(use_local_scope=True))
+        if op.name == "util.func" and symbol(op) in symbols:
+            functions[symbol(op)] = _private(text)
+        elif "sym_name" in op.attributes:
+            others[symbol(op)] = text
+    return {name: _with_companions(name, text, others) for name, text in functions.items()}
+
+
+def _private(function: str) -> str:
+    text = function.replace("util.func public", "util.func private", 1)
+    return re.sub(r" attributes \{iree\.abi\.stub\}", "", text, count=1)
+
+
+def _with_companions(name: str, function: str, others: Mapping[str, str]) -> DispatchCode:
+    """Everything the function refers to, under names that no other implementation uses."""
+    needed: set[str] = set()
+    pending = [function]
+    while pending:
+        found = {each for each in _REFERENCE.findall(pending.pop()) if each in others} - needed
+        needed |= found
+        pending.extend(others[each] for each in found)
+    kept = [each for each in others if each in needed and not each.startswith("__device")]
+    foreign = [each for each in kept if not each.startswith(f"{name}_")]
+
+    def rename(text: str) -> str:
+        return _REFERENCE.sub(lambda match: f"@{_own(match.group(1), name, foreign)}", text)
+
+    return DispatchCode(rename(function), tuple(rename(others[each]) for each in kept))
+
+
+def _own(reference: str, name: str, foreign: list[str]) -> str:
+    """A reference into a foreign companion under ``name``; exports, named after their executable, must differ too."""
+    inside = any(reference == each or reference.startswith(f"{each}_") for each in foreign)
+    return f"{name}_{reference}" if inside else reference

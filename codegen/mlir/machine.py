@@ -1,0 +1,153 @@
+"""What IREE knows about a CPU target: its vector width and the tiles of its matrix kernels.
+
+Asked of the compiler rather than kept in a table, so that any CPU it supports is served.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from dataclasses import dataclass, replace
+
+from sartor.codegen.ir.layer import Task
+from sartor.codegen.ir.target import Target, cpu_features
+from sartor.codegen.ir.variants.routine import Rejected, dtype_of
+from sartor.codegen.mlir.element_types import STORED_BY
+from sartor.codegen.mlir.iree_compiler import translate
+
+_FLOATS = ("f32", "f16")
+_ACCUMULATOR_BYTES = 4
+_FALLBACK_VECTOR = 16
+_AVX512_VECTOR = 64
+_OPERANDS = 4
+_ACCUMULATORS_OF_32 = 28
+_ACCUMULATORS_OF_16 = 12
+
+
+@dataclass(frozen=True)
+class MatmulTile:
+    """Inner tile sizes of ``linalg.mmt4d``: rows of the result, its columns, and the reduction."""
+
+    rows: int
+    columns: int
+    depth: int
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A CPU as its code generator sees it.
+
+    Attributes:
+        vector_bytes: width of a vector register.
+        accumulators: vector registers that a kernel can add up in, the rest left for operands.
+        tile: inner tiles for a matrix product, None where IREE has none for the element type.
+        vector_tile: the same for a product with a single row.
+        threads: workers that share out the work of a kernel.
+        features: extensions of the instruction set, in LLVM's words.
+        withheld: those of them that the operating system does not let programs use.
+    """
+
+    vector_bytes: int
+    accumulators: int
+    tile: MatmulTile | None
+    vector_tile: MatmulTile | None
+    threads: int = 1
+    features: frozenset[str] = frozenset()
+    withheld: tuple[str, ...] = ()
+
+    def refusal(self, feature: str) -> Rejected | None:
+        """Why code cannot use an extension, None if it can."""
+        if feature not in self.features:
+            return Rejected(f"the CPU has no {feature}")
+        if feature in self.withheld:
+            return Rejected(f"the operating system does not let programs use the CPU's {feature}")
+        return None
+
+    @property
+    def lanes(self) -> int:
+        """Sums in one vector register; they are f32, whatever is added up."""
+        return self.vector_bytes // _ACCUMULATOR_BYTES
+
+    @property
+    def registers(self) -> int:
+        """Vector registers."""
+        return self.accumulators + _OPERANDS
+
+    def pixels(self, vectors: int, spare: int = 0, *, prepares: bool = False) -> int:
+        """How many numbers a step of a register tile can multiply by ``vectors``, ``spare`` registers being left free.
+
+        Beside the sums there is room for the vectors and, where an instruction cannot take it from memory as those of
+        AVX-512 can, for one of the numbers; nor can one take a number that has to be prepared.
+        """
+        number = 0 if self.vector_bytes == _AVX512_VECTOR and not prepares else 1
+        free = min(self.accumulators, self.registers - vectors - number)
+        return max(0, free - spare) // vectors
+
+
+def float_machine(task: Task, target: Target) -> Machine | Rejected:
+    """The CPU a layer over f32 or f16 is compiled for, or why it is none."""
+    dtype = dtype_of(task)
+    if target.device != "cpu":
+        return Rejected("its tiles are for IREE's CPU pipelines")
+    if any(each.dtype not in _FLOATS for each in (*task.inputs, *task.weights, *task.results)):
+        return Rejected("its element types are not f32 and f16")
+    return machine_of(target, dtype)
+
+
+def kernel_machine(task: Task, target: Target, storage: str | None = None) -> Machine | Rejected:
+    """The CPU a layer over f32 is compiled for by kernels of our own, or why it is none.
+
+    Args:
+        task: the layer.
+        target: device and architecture.
+        storage: narrower type that its result is stored in; None for its own.
+    """
+    machine = float_machine(task, target)
+    if isinstance(machine, Machine) and any(each.dtype != "f32" for each in (*task.inputs, *task.weights)):
+        return Rejected("its element types are not all f32")
+    if storage is not None and any(each.dtype not in STORED_BY for each in task.results):
+        return Rejected("its results are not all f32")
+    return machine
+
+
+def machine_of(target: Target, dtype: str) -> Machine:
+    """What the compiler would do with matrix products of ``dtype``, added up in f32, on a CPU target.
+
+    Raises:
+        CompileError: if the compiler rejects the target.
+    """
+    return replace(_asked(target.flags, dtype), threads=target.threads, withheld=target.withheld)
+
+
+@functools.cache
+def _asked(target_flags: tuple[str, ...], dtype: str) -> Machine:
+    source = "\n".join((_product("many", 512, dtype), _product("one", 1, dtype)))
+    flags = (*target_flags, "--iree-opt-data-tiling")
+    text = translate(source, flags, to="executable-configurations")
+    width = re.search(r"native_vector_size = (\d+)", text)
+    vector = int(width[1]) if width else _FALLBACK_VECTOR
+    many = vector == _AVX512_VECTOR or "aarch64" in text
+    accumulators = _ACCUMULATORS_OF_32 if many else _ACCUMULATORS_OF_16
+    return Machine(vector, accumulators, *_tiles(text), features=cpu_features(text))
+
+
+def _product(name: str, rows: int, dtype: str) -> str:
+    left, right, result = f"tensor<{rows}x512x{dtype}>", f"tensor<512x512x{dtype}>", f"tensor<{rows}x512xf32>"
+    return f"""util.func public @{name}(%a: {left}, %b: {right}) -> {result} {{
+  %zero = arith.constant 0.0 : f32
+  %empty = tensor.empty() : {result}
+  %start = linalg.fill ins(%zero : f32) outs(%empty : {result}) -> {result}
+  %product = linalg.matmul ins(%a, %b : {left}, {right}) outs(%start : {result}) -> {result}
+  util.return %product : {result}
+}}"""
+
+
+def _tiles(text: str) -> tuple[MatmulTile | None, MatmulTile | None]:
+    """Tiles of the two products, read off the types of their ``linalg.mmt4d``."""
+    found = []
+    for match in re.finditer(r"linalg\.mmt4d .*?outs\([^:]*: tensor<\d+x\d+x(\d+)x(\d+)x", text):
+        depth = re.search(r"ins\([^:]*: tensor<\d+x\d+x\d+x(\d+)x", match[0])
+        found.append(MatmulTile(int(match[1]), int(match[2]), int(depth[1]) if depth else 1))
+    many = [tile for tile in found if tile.rows > 1]
+    one = [tile for tile in found if tile.rows == 1]
+    return (many[0] if many else None), (one[0] if one else None)

@@ -1,0 +1,129 @@
+"""Small questions about MLIR operations that several passes ask."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+
+from sartor.codegen.mlir.iree_compiler import ir
+
+PLACEHOLDERS = frozenset({"arith.constant", "tensor.empty", "util.global.load"})
+
+
+def entry_function(module: ir.Module) -> ir.Operation:
+    """The function that computes the network; its synchronous wrapper only calls it."""
+    functions = [op.operation for op in module.body.operations if op.operation.name == "util.func"]
+    return next(op for op in functions if symbol(op).endswith("$async"))
+
+
+def symbol(op: ir.Operation) -> str:
+    return str(ir.StringAttr(op.attributes["sym_name"]).value)
+
+
+def body_of(function: ir.Operation) -> ir.Block:
+    return function.regions[0].blocks[0]
+
+
+def nested(op: ir.Operation) -> Iterator[ir.Operation]:
+    """``op`` and every op inside its regions."""
+    yield op
+    for region in op.regions:
+        for block in region.blocks:
+            for inner in block.operations:
+                yield from nested(inner.operation)
+
+
+def used_values(op: ir.Operation) -> list[ir.Value]:
+    """Operands of ``op``, then values its regions capture from outside, each once."""
+    inner: set[ir.Value] = set()
+    for child in nested(op):
+        inner.update(argument for region in child.regions for block in region.blocks for argument in block.arguments)
+        if child != op:
+            inner.update(child.results)
+    return list(dict.fromkeys(value for child in nested(op) for value in child.operands if value not in inner))
+
+
+def remap(op: ir.Operation, mapping: Mapping[ir.Value, ir.Value]) -> None:
+    """Replace every use of a key by its value in ``op`` and its regions."""
+    for child in nested(op):
+        for index, value in enumerate(child.operands):
+            if value in mapping:
+                child.operands[index] = mapping[value]
+
+
+def defining_op(value: ir.Value) -> ir.Operation | None:
+    """The op whose result ``value`` is; None for a block argument."""
+    owner = value.owner
+    return None if isinstance(owner, ir.Block) else owner.operation
+
+
+def source(value: ir.Value) -> ir.Operation:
+    """The op whose result ``value`` is, where it is known not to be an argument."""
+    return value.owner.operation
+
+
+def is_elementwise(op: ir.Operation) -> bool:
+    """A linalg.generic that maps every output element from the same or broadcast input elements."""
+    if op.name != "linalg.generic" or len(op.results) != 1:
+        return False
+    kinds = [str(kind) for kind in ir.ArrayAttr(op.attributes["iterator_types"])]
+    if any("parallel" not in kind for kind in kinds):
+        return False
+    maps = indexing_maps(op)
+    rank = len(kinds)
+    identity = ir.AffineMap.get_identity(rank, context=op.context)
+    simple = all(isinstance(expr, _DIM_OR_CONSTANT) for each in maps for expr in each.results)
+    return maps[-1] == identity and simple and not any(child.name == "tensor.extract" for child in nested(op))
+
+
+def copies(op: ir.Operation) -> bool:
+    """Whether an op is elementwise and yields the elements of its one operand, each once or repeatedly."""
+    if not is_elementwise(op) or len(op.operands) != 2 or len(body_of(op).operations) != 1:
+        return False
+    (given,) = body_of(op).operations[0].operation.operands
+    return bool(given == body_of(op).arguments[0])
+
+
+_DIM_OR_CONSTANT = (ir.AffineDimExpr, ir.AffineConstantExpr)
+
+
+def indexing_maps(op: ir.Operation) -> list[ir.AffineMap]:
+    """Indexing maps of a linalg.generic, one per operand."""
+    return [ir.AffineMapAttr(attribute).value for attribute in ir.ArrayAttr(op.attributes["indexing_maps"])]
+
+
+def loop_sizes(op: ir.Operation) -> list[int]:
+    """Trip count of every loop of a linalg.generic, read off the operands indexed by the loop alone; 0 if unknown."""
+    sizes = [0] * len(ir.ArrayAttr(op.attributes["iterator_types"]))
+    for value, each in zip(op.operands, indexing_maps(op), strict=True):
+        if not isinstance(value.type, ir.RankedTensorType):
+            continue
+        for size, expr in zip(ir.RankedTensorType(value.type).shape, each.results, strict=True):
+            if isinstance(expr, ir.AffineDimExpr):
+                sizes[expr.position] = size
+    return sizes
+
+
+def node_names(ops: Iterable[ir.Operation]) -> tuple[str, ...]:
+    """ONNX nodes that ``ops`` were lowered from, in order, each once."""
+    names: dict[str, None] = {}
+    for op in ops:
+        for name in re.findall(r'"((?:[^"\\]|\\.)*)"', _location_text(op)):
+            names.setdefault(_unescaped(name))
+    return tuple(name for name in names if name and not name.startswith("graph:"))
+
+
+def _unescaped(text: str) -> str:
+    """What MLIR printed as ``text``, with two hexadecimal digits for what is no plain ASCII."""
+    plain = re.sub(rb"\\(\\|[0-9A-F]{2})", _unescaped_byte, text.encode())
+    return plain.decode(errors="replace")
+
+
+def _unescaped_byte(match: re.Match[bytes]) -> bytes:
+    found = match.group(1)
+    return found if found == b"\\" else bytes.fromhex(found.decode())
+
+
+def _location_text(op: ir.Operation) -> str:
+    """The location without file positions, whose file names would look like node names."""
+    return re.sub(r'"[^"]*":\d+:\d+(?: to :?\d*:?\d+)?', "", str(op.location))

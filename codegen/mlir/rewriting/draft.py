@@ -1,0 +1,157 @@
+"""A layer's function while a routine rewrites it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from sartor.codegen.ir.layer import Task
+from sartor.codegen.ir.layouts import layouts_of
+from sartor.codegen.ir.packing import Packing, Step
+from sartor.codegen.ir.schema import schemas_of
+from sartor.codegen.ir.target import Target
+from sartor.codegen.ir.variants.routine import Implementation, Rejected
+from sartor.codegen.mlir.iree_compiler import ir, run_passes, shared_context
+from sartor.codegen.mlir.operations import body_of
+from sartor.codegen.mlir.rewriting.chain import Chain, chain_of, root_of
+from sartor.codegen.mlir.rewriting.convert import convert_images
+from sartor.codegen.mlir.snippet import first_error
+from sartor.errors import CompileError
+
+_GENERALIZE = "linalg-generalize-named-ops"
+
+
+@dataclass
+class Draft:
+    """One function over activations, then weights, with every op on tensors a ``linalg.generic`` where it can be.
+
+    Attributes:
+        module: holds the function alone.
+        task: the layer.
+        inputs: layout of each activation.
+        outputs: layout of each result.
+        packings: for each weight the steps from ONNX's layout so far.
+    """
+
+    module: ir.Module
+    task: Task
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    packings: list[Packing]
+
+    @staticmethod
+    def plain(task: Task) -> Draft:
+        """The layer in ONNX's layouts."""
+        module = ir.Module.parse(task.body, shared_context())
+        draft = Draft(
+            module, task, layouts_of(task.inputs), layouts_of(task.results), [Packing() for _ in task.weights]
+        )
+        draft.run_passes(_GENERALIZE)
+        return draft
+
+    @staticmethod
+    def images(task: Task, layout: str) -> Draft | Rejected:
+        """The layer with every image in ``layout``, or what ties it to ONNX's."""
+        converted = convert_images(task, layout)
+        if isinstance(converted, Rejected):
+            return converted
+        inputs, outputs = layouts_of(task.inputs, layout), layouts_of(task.results, layout)
+        return Draft(converted.module, task, inputs, outputs, list(converted.packings))
+
+    @property
+    def function(self) -> ir.Operation:
+        """The one function."""
+        return self.module.body.operations[0].operation
+
+    @property
+    def root(self) -> ir.Operation:
+        """The op that multiplies and adds up.
+
+        Raises:
+            ValueError: if there is none, or several.
+        """
+        root = root_of(self.function)
+        if root is None:
+            raise ValueError("the layer has not exactly one op that adds up")
+        return root
+
+    @property
+    def chain(self) -> Chain:
+        """The root with what starts and follows it.
+
+        Raises:
+            ValueError: if the root's initial value is not simple.
+        """
+        return chain_of(self.function, self.root)
+
+    @property
+    def weights(self) -> list[ir.Value]:
+        """The arguments that are weights."""
+        return list(body_of(self.function).arguments)[len(self.task.inputs) :]
+
+    def weight_index(self, value: ir.Value) -> int | None:
+        """Which weight ``value`` is, if it is one that nothing else uses."""
+        weights = self.weights
+        return weights.index(value) if value in weights and len(list(value.uses)) == 1 else None
+
+    def pack(self, index: int, steps: Iterable[Step], packed: str) -> None:
+        """Add steps to a weight's packing; its argument gets the type ``packed``."""
+        self.packings[index] = Packing((*self.packings[index].steps, *steps))
+        with self.module.context:
+            self.weights[index].set_type(ir.Type.parse(packed))
+
+    def set_packing(self, index: int, steps: Iterable[Step]) -> None:
+        """Pack a weight from ONNX's layout by ``steps``, whatever type its argument has here."""
+        self.packings[index] = Packing(tuple(steps))
+
+    def extend_packing(self, index: int, steps: Iterable[Step]) -> None:
+        """Add steps to a weight's packing, whatever type its argument has here."""
+        self.set_packing(index, (*self.packings[index].steps, *steps))
+
+    def run_passes(self, *passes: str) -> None:
+        """Run function passes on the layer.
+
+        Raises:
+            ValueError: if one fails.
+        """
+        self._sign()
+        try:
+            run_passes(self.module, f"builtin.module(util.func({','.join(passes)}))")
+        except CompileError as error:
+            raise ValueError(first_error(error)) from None
+
+    def _sign(self) -> None:
+        """Make the function's signature that of its body."""
+        block = body_of(self.function)
+        returned = list(block.operations)[-1].operation.operands
+        with self.module.context:
+            arguments = [argument.type for argument in block.arguments]
+            signature = ir.FunctionType.get(arguments, [value.type for value in returned])
+            self.function.attributes["function_type"] = ir.TypeAttr.get(signature)
+
+    def implementation(self, device: str) -> Implementation:
+        """The code as it stands, for a device.
+
+        Raises:
+            ValueError: if it is not valid MLIR.
+        """
+        self._sign()
+        try:
+            self.module.operation.verify()
+        except ir.MLIRError as error:
+            raise ValueError(first_error(error)) from None
+        body = str(self.function.get_asm(use_local_scope=True))
+        inputs = schemas_of(self.task.inputs, self.inputs, device)
+        outputs = schemas_of(self.task.results, self.outputs, device)
+        return Implementation(body, inputs, outputs, tuple(self.packings))
+
+
+def rewritten(draft: Draft | Rejected, rewrite: Callable[[Draft], None], target: Target) -> Implementation | Rejected:
+    """The code of a draft after ``rewrite``, or why there is none: an earlier refusal, or its ValueError."""
+    if isinstance(draft, Rejected):
+        return draft
+    try:
+        rewrite(draft)
+        return draft.implementation(target.device)
+    except ValueError as error:
+        return Rejected(str(error))

@@ -1,0 +1,1 @@
+"""Routines by kernels of our own on AMX."""

@@ -1,0 +1,67 @@
+"""Convolution on the matrix unit, images in bf16 with channels last."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from sartor.codegen.analysis.convolution import Convolution, convolution_of
+from sartor.codegen.ir.layer import LayerKind, Task, TensorType
+from sartor.codegen.ir.variants.routine import Parameters, Rejected
+from sartor.codegen.ir.variants.traits import Traits
+from sartor.codegen.kernels.amx.contraction import filled
+from sartor.codegen.kernels.amx.convolution import is_merged, joins_uncopied, tile_contraction
+from sartor.codegen.kernels.amx.tilings import TileTiling, TileWork, tile_tilings
+from sartor.codegen.kernels.isa.amx import BFLOAT, TileElement
+from sartor.codegen.kernels.layers.analytic_costs import TileCost
+from sartor.codegen.kernels.layers.image_layer import ImageLayer
+from sartor.codegen.kernels.layers.image_routine import ImageRoutine
+from sartor.codegen.kernels.layers.kernel_layer import KernelCode
+from sartor.codegen.mlir.machine import Machine
+
+
+@dataclass(frozen=True)
+class TileConvolution(ImageRoutine[Convolution]):
+    """Convolution in tiles, everything elementwise fused.
+
+    Parameters: those of ``TileTiling``.
+
+    Attributes:
+        element: what is multiplied.
+    """
+
+    name: str = "tiles"
+    storage: str | None = BFLOAT.dtype
+    element: TileElement = BFLOAT
+
+    @property
+    def traits(self) -> Traits:
+        cost = TileCost(self.element.dtype)
+        return replace(super().traits, family="tiles", instruction=self.element, cost=cost)
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return (self.element.feature,)
+
+    def subject(self, task: Task) -> Convolution | Rejected:
+        convolution = convolution_of(task) if task.kind is LayerKind.CONVOLUTION else None
+        return convolution or Rejected("not a two-dimensional convolution without groups")
+
+    def channels(self, subject: Convolution) -> tuple[int, ...]:
+        return (subject.result.shape[1],)
+
+    def tilings(self, subject: Convolution, machine: Machine) -> list[TileTiling] | Rejected:
+        if refusal := machine.refusal(self.element.feature):
+            return refusal
+        channels, depth, height, width = subject.filter.shape
+        _, _, rows, columns = subject.result.shape
+        if is_merged(subject):
+            depth, width = width * filled(depth, self.element), 1
+        work = TileWork(rows, columns, channels, depth, height * width, joins_uncopied(subject, self.element))
+        return tile_tilings(work, machine, self.element)
+
+    def code(
+        self, images: ImageLayer, subject: Convolution, parameters: Parameters
+    ) -> tuple[KernelCode, TensorType | None]:
+        tiling = TileTiling.of(parameters)
+        code = tile_contraction(images, subject, tiling, self.element, is_read_as_is=True)
+        return code, code.workspace

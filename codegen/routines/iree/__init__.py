@@ -1,0 +1,1 @@
+"""Routines that IREE lowers, as it sees fit or on packed matrices."""

@@ -1,0 +1,1 @@
+"""Routines whose workgroups and register tiles are ours, and whose code is IREE's."""

@@ -1,0 +1,76 @@
+"""Convolutions with weight panels and a result kept in registers, in workgroups of our own.
+
+Images lie in NHWC; a workgroup computes some rows of a panel of channels, reading its filters front to back. IREE
+lowers each workgroup as one-dimensional convolutions; the tile sizes are searched.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sartor.codegen.analysis.convolution import convolution_of
+from sartor.codegen.analysis.register_tiles import register_tiles, row_block
+from sartor.codegen.ir.layer import Task
+from sartor.codegen.ir.layouts import CHANNELS_LAST
+from sartor.codegen.ir.target import Target
+from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected, integer, pair
+from sartor.codegen.ir.variants.traits import Traits
+from sartor.codegen.lowerings.workgroups import WorkgroupTiling
+from sartor.codegen.mlir.machine import float_machine
+from sartor.codegen.mlir.operations import loop_sizes
+from sartor.codegen.mlir.rewriting.draft import Draft, rewritten
+
+_LOOPS = 7
+
+
+@dataclass(frozen=True)
+class TiledConvolution:
+    """NHWC convolution.
+
+    Parameters: ``workgroup`` (rows and channels), ``register`` (columns and channels) and ``depth`` (input channels per
+    step).
+    """
+
+    name: str = "tiled"
+
+    @property
+    def traits(self) -> Traits:
+        return Traits("tiled", beside_kernels=frozenset())
+
+    def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
+        machine = float_machine(task, target)
+        if isinstance(machine, Rejected):
+            return machine
+        convolution = convolution_of(task)
+        if convolution is None:
+            return Rejected("not a two-dimensional convolution without groups")
+        if convolution.is_product:
+            return Rejected("a product of matrices, which has tiles of its own")
+        _, channels, height, width = convolution.result.shape
+        depth = convolution.filter.shape[1]
+        return [
+            {
+                "workgroup": (row_block(height, channels // tile.panel), tile.panel),
+                "register": (tile.rows, tile.columns),
+                "depth": tile.depth,
+            }
+            for tile in register_tiles(width, channels, depth, machine)
+        ]
+
+    def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:
+        rows, channels = pair(parameters["workgroup"])
+        columns, vector = pair(parameters["register"])
+        tiling = WorkgroupTiling(
+            workgroup=(1, rows, task.results[0].shape[-1], channels),
+            register=(1, 1, columns, vector),
+            reduction=(1, 1, integer(parameters["depth"])),
+            pipeline="ConvTileAndDecomposeExpert",
+        )
+        return rewritten(Draft.images(task, CHANNELS_LAST), lambda draft: _tile(draft, tiling), target)
+
+
+def _tile(draft: Draft, tiling: WorkgroupTiling) -> None:
+    with draft.module.context:
+        if len(loop_sizes(draft.root)) != _LOOPS:
+            raise ValueError("the convolution is not of the form N, H, W, OC, KH, KW, IC")
+    tiling.apply(draft)

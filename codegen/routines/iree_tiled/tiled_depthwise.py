@@ -1,0 +1,75 @@
+"""Depthwise convolutions in workgroups and register tiles of our own; images lie in NHWC."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sartor.codegen.analysis.register_tiles import balanced, row_block
+from sartor.codegen.ir.layer import LayerKind, Task
+from sartor.codegen.ir.layouts import CHANNELS_LAST, IMAGE_RANK
+from sartor.codegen.ir.target import Target
+from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected, integer, pair
+from sartor.codegen.ir.variants.traits import Traits
+from sartor.codegen.lowerings.workgroups import WorkgroupTiling
+from sartor.codegen.mlir.machine import float_machine
+from sartor.codegen.mlir.operations import loop_sizes
+from sartor.codegen.mlir.rewriting.draft import Draft, rewritten
+
+_LOOPS = 6
+_FILTER_RANK = 3
+_COLUMNS = 7
+_MOST_CHANNELS = 128
+
+
+@dataclass(frozen=True)
+class TiledDepthwise:
+    """NHWC depthwise convolution.
+
+    Parameters: ``workgroup`` (rows and channels), ``register`` (columns and channels) and ``depth`` (columns of the
+    kernel per step).
+    """
+
+    name: str = "tiled"
+
+    @property
+    def traits(self) -> Traits:
+        return Traits("tiled", beside_kernels=frozenset())
+
+    def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
+        machine = float_machine(task, target)
+        if isinstance(machine, Rejected):
+            return machine
+        filters = [each for each in task.weights if len(each.shape) == _FILTER_RANK]
+        if task.kind is not LayerKind.DEPTHWISE or len(task.results[0].shape) != IMAGE_RANK or not filters:
+            return Rejected("not a two-dimensional depthwise convolution")
+        _, channels, height, width = task.results[0].shape
+        lanes = machine.lanes
+        vector = 2 * lanes if channels % (2 * lanes) == 0 else lanes
+        group = _channels_of_group(channels, vector)
+        tile = balanced(width, _COLUMNS), vector
+        rows = row_block(height, channels // group)
+        return [{"workgroup": (rows, group), "register": tile, "depth": filters[0].shape[-1]}]
+
+    def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:
+        rows, channels = pair(parameters["workgroup"])
+        columns, vector = pair(parameters["register"])
+        tiling = WorkgroupTiling(
+            workgroup=(1, rows, task.results[0].shape[-1], channels),
+            register=(1, 1, columns, vector),
+            reduction=(1, integer(parameters["depth"])),
+            pipeline="ConvTileAndDecomposeExpert",
+        )
+        return rewritten(Draft.images(task, CHANNELS_LAST), lambda draft: _tile(draft, tiling), target)
+
+
+def _tile(draft: Draft, tiling: WorkgroupTiling) -> None:
+    with draft.module.context:
+        if len(loop_sizes(draft.root)) != _LOOPS:
+            raise ValueError("the convolution is not of the form N, H, W, C, KH, KW")
+    tiling.apply(draft)
+
+
+def _channels_of_group(channels: int, vector: int) -> int:
+    """As many channels as one workgroup reads side by side without running out of cache."""
+    sizes = range(vector, min(channels, _MOST_CHANNELS) + 1, vector)
+    return max((each for each in sizes if channels % each == 0), default=channels)

@@ -1,0 +1,76 @@
+"""Matrix products with weight panels and a result kept in registers, in workgroups of our own.
+
+For products by weights or by activations, with or without batches, and for 1x1 convolutions, whose pixels in NHWC are
+the rows. A workgroup computes some rows of a panel of columns.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from sartor.codegen.analysis.matmul import MatmulShape, product_draft, product_shape
+from sartor.codegen.analysis.register_tiles import register_tiles, row_block, vector_tiles
+from sartor.codegen.ir.layer import LayerKind, Task
+from sartor.codegen.ir.target import Target
+from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected, integer, pair
+from sartor.codegen.ir.variants.traits import Traits
+from sartor.codegen.lowerings.workgroups import WorkgroupTiling
+from sartor.codegen.mlir.machine import Machine, float_machine
+from sartor.codegen.mlir.rewriting.draft import rewritten
+
+_MOST_ROWS = 128
+
+
+@dataclass(frozen=True)
+class TiledMatmul:
+    """Product of matrices.
+
+    Parameters: ``workgroup`` (rows and columns), ``register`` (the same in registers) and ``depth`` (reduction steps
+    written out).
+    """
+
+    name: str = "tiled"
+
+    @property
+    def traits(self) -> Traits:
+        return Traits("tiled", beside_kernels=frozenset({LayerKind.CONTRACTION}))
+
+    def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
+        machine = float_machine(task, target)
+        if isinstance(machine, Rejected):
+            return machine
+        shape = product_shape(task)
+        if isinstance(shape, Rejected):
+            return shape
+        return _choices(shape, machine)
+
+    def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:
+        shape = product_shape(task)
+        if isinstance(shape, Rejected):
+            return shape
+        skipped = 0 if shape.rows is not None else 1
+        ones = (1,) * len(shape.batches)
+        tiling = WorkgroupTiling(
+            workgroup=(*ones, *pair(parameters["workgroup"])[skipped:]),
+            register=(*ones, *pair(parameters["register"])[skipped:]),
+            reduction=(integer(parameters["depth"]),),
+            pipeline="DoubleTilingExpert",
+        )
+        return rewritten(product_draft(task), tiling.apply, target)
+
+
+def _choices(shape: MatmulShape, machine: Machine) -> list[Parameters]:
+    if shape.rows is None:
+        tiles = vector_tiles(shape.columns, shape.depth, machine)
+    else:
+        tiles = register_tiles(shape.rows, shape.columns, shape.depth, machine)
+    groups = math.prod(shape.batches) * shape.columns
+    return [
+        {
+            "workgroup": (row_block(shape.rows or 1, groups // tile.panel, _MOST_ROWS), tile.panel),
+            "register": (tile.rows, tile.columns),
+            "depth": tile.depth,
+        }
+        for tile in tiles
+    ]

@@ -1,0 +1,82 @@
+"""Winograd's minimal filtering for 3x3 convolutions (Lavin and Gray, 2016), filters transformed at compile time.
+
+On a CPU the transforms are dispatches of our own and the products run in tiles of ours. IREE's Winograd ops, which
+take several times as long there and know output tiles of 6 alone, serve the other devices.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from sartor.codegen.analysis.convolution import Convolution
+from sartor.codegen.analysis.register_tiles import register_tiles, row_block
+from sartor.codegen.analysis.winograd_tiles import applicable, promising_tiles
+from sartor.codegen.ir.layer import Task
+from sartor.codegen.ir.layouts import CHANNELS_LAST
+from sartor.codegen.ir.target import Target
+from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected, integer
+from sartor.codegen.ir.variants.traits import LOWERED, Traits
+from sartor.codegen.ir.winograd import KERNEL
+from sartor.codegen.lowerings.winograd_layer import tiling_of, use_iree_ops, use_own_transforms
+from sartor.codegen.lowerings.winograd_text import Tiling
+from sartor.codegen.lowerings.workgroups import WorkgroupTiling
+from sartor.codegen.mlir.machine import Machine, float_machine
+from sartor.codegen.mlir.rewriting.draft import Draft, rewritten
+
+_IREE_OUTPUT_TILE = 6
+_MOST_ROWS = 256
+_MOST_CHOICES = 2
+
+
+@dataclass(frozen=True)
+class Winograd:
+    """NHWC convolution with 3x3 filters, stride 1 and no dilation. Parameter: ``tile``, output pixels per side."""
+
+    name: str = "winograd"
+
+    @property
+    def traits(self) -> Traits:
+        return replace(LOWERED, transforms=True)
+
+    def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
+        convolution = _subject(task)
+        if isinstance(convolution, Rejected):
+            return convolution
+        if target.device != "cpu":
+            return [{"tile": _IREE_OUTPUT_TILE}]
+        tiles = promising_tiles(convolution)
+        if isinstance(tiles, Rejected):
+            return tiles
+        return [{"tile": tile.height} for tile in tiles[:_MOST_CHOICES]]
+
+    def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:
+        convolution = _subject(task)
+        if isinstance(convolution, Rejected):
+            return convolution
+        draft = Draft.images(task, CHANNELS_LAST)
+        machine = float_machine(task, target)
+        if isinstance(machine, Rejected):
+            tiling = tiling_of(convolution, integer(parameters["tile"]), 1)
+            return rewritten(draft, lambda each: use_iree_ops(each, convolution, tiling), target)
+        tiling = tiling_of(convolution, integer(parameters["tile"]), machine.lanes)
+        return rewritten(draft, lambda each: _rewrite(each, convolution, tiling, machine), target)
+
+
+def _subject(task: Task) -> Convolution | Rejected:
+    found = applicable(task)
+    if isinstance(found, Convolution) and found.filter.shape[2:] != (KERNEL, KERNEL):
+        return Rejected("not a 3x3 filter")
+    return found
+
+
+def _rewrite(draft: Draft, convolution: Convolution, tiling: Tiling, machine: Machine) -> None:
+    use_own_transforms(draft, convolution, tiling)
+    channels, inner = convolution.filter.shape[:2]
+    tile = register_tiles(tiling.tiles, channels, inner, machine)[0]
+    groups = tiling.size**2 * (channels // tile.panel)
+    WorkgroupTiling(
+        workgroup=(1, row_block(tiling.tiles, groups, _MOST_ROWS), tile.panel),
+        register=(1, tile.rows, tile.columns),
+        reduction=(tile.depth,),
+        pipeline="DoubleTilingExpert",
+    ).apply(draft)

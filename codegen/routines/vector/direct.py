@@ -1,0 +1,63 @@
+"""Direct convolution by a kernel of our own, in NHWC or in blocks of channels.
+
+The parameters are those of NeoCPU's template (Liu et al., 2019, section 3.1): the block of channels, the columns of a
+register tile and how far the reduction is unrolled; rows and panels say what one workgroup computes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from sartor.codegen.analysis.convolution import Convolution, convolution_of
+from sartor.codegen.ir.layer import LayerKind, Task, TensorType
+from sartor.codegen.ir.variants.routine import Parameters, Rejected
+from sartor.codegen.ir.variants.traits import Traits
+from sartor.codegen.kernels.isa.multipliers import DotElement
+from sartor.codegen.kernels.layers.analytic_costs import DirectCost, DotCost
+from sartor.codegen.kernels.layers.dot_choice import refused, worth_trying
+from sartor.codegen.kernels.layers.image_layer import ImageLayer
+from sartor.codegen.kernels.layers.image_routine import ImageRoutine
+from sartor.codegen.kernels.layers.kernel_layer import KernelCode
+from sartor.codegen.kernels.loops.tiling import Tiling
+from sartor.codegen.kernels.vector.convolution import convolution_contraction, convolution_tilings
+from sartor.codegen.mlir.machine import Machine
+
+
+@dataclass(frozen=True)
+class Direct(ImageRoutine[Convolution]):
+    """Convolution in registers, padding left out, everything elementwise fused.
+
+    Parameters: ``lines``, ``columns`` and ``vectors`` of the register tile, ``rows`` and ``panels`` of a workgroup,
+    ``unroll``.
+
+    Attributes:
+        element: what is multiplied in groups; None for single numbers, in f32.
+    """
+
+    name: str = "direct"
+    element: DotElement | None = None
+
+    @property
+    def traits(self) -> Traits:
+        if self.element is None:
+            return replace(super().traits, family="direct", cost=DirectCost())
+        cost = DotCost(self.element.group, self.element.dtype)
+        return replace(super().traits, family="dots", instruction=self.element, cost=cost)
+
+    def subject(self, task: Task) -> Convolution | Rejected:
+        convolution = convolution_of(task) if task.kind is LayerKind.CONVOLUTION else None
+        return convolution or Rejected("not a two-dimensional convolution without groups")
+
+    def channels(self, subject: Convolution) -> tuple[int, ...]:
+        return (subject.result.shape[1],)
+
+    def tilings(self, subject: Convolution, machine: Machine) -> list[Tiling] | Rejected:
+        refusal = refused(machine, self.storage, self.element, subject.filter.shape[1])
+        if refusal is not None:
+            return refusal
+        return worth_trying(convolution_tilings(subject, machine, self.element), machine, self.storage, self.element)
+
+    def code(
+        self, images: ImageLayer, subject: Convolution, parameters: Parameters
+    ) -> tuple[KernelCode, TensorType | None]:
+        return convolution_contraction(images, subject, Tiling.of(parameters), self.element), None

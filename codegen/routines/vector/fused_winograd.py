@@ -1,0 +1,96 @@
+"""Winograd's minimal filtering by one kernel of our own (Lavin and Gray, 2016)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from sartor.codegen.analysis.convolution import Convolution
+from sartor.codegen.analysis.winograd_tiles import applicable, promising_tiles
+from sartor.codegen.ir.layer import Task, TensorType
+from sartor.codegen.ir.variants.routine import Parameters, Rejected
+from sartor.codegen.ir.variants.traits import Traits
+from sartor.codegen.ir.winograd import MOST_POINTS, MOST_POINTS_OF_ROUNDED, MOST_POINTS_OF_WHOLE
+from sartor.codegen.kernels.isa.amx import BFLOAT
+from sartor.codegen.kernels.isa.multipliers import BFLOAT_DOTS, DotElement
+from sartor.codegen.kernels.layers.analytic_costs import WinogradCost
+from sartor.codegen.kernels.layers.image_layer import ImageLayer
+from sartor.codegen.kernels.layers.image_routine import ImageRoutine
+from sartor.codegen.kernels.layers.kernel_layer import KernelCode
+from sartor.codegen.kernels.winograd.convolution import winograd_form, winograd_tilings, workspace_type
+from sartor.codegen.kernels.winograd.emitter import WinogradCode
+from sartor.codegen.kernels.winograd.geometry import WinogradTiling
+from sartor.codegen.mlir.machine import Machine
+
+_MOST_CHOICES = 2
+_COMPILE_COST = 3.0
+_MASKS_NARROW = "avx512bw"
+
+
+@dataclass(frozen=True)
+class FusedWinograd(ImageRoutine[Convolution]):
+    """Winograd's method in the cache: blocks of tiles are encoded, multiplied and decoded by one dispatch.
+
+    Parameters: ``height`` and ``width`` of the tiles of the result; ``columns`` and ``vectors`` of the register tile;
+    ``block``, tiles taken at a time; ``groups`` and ``panels`` of workgroups; ``unroll``.
+
+    Attributes:
+        element: what encoded tiles and filters are rounded to and multiplied in groups as; None for f32. Tiles of
+            whole numbers are encoded in whole numbers.
+    """
+
+    name: str = "fused_winograd"
+    element: DotElement | None = None
+
+    @property
+    def traits(self) -> Traits:
+        return replace(
+            super().traits,
+            family="fused_winograd",
+            instruction=self.element,
+            transforms=True,
+            rounds_between=self.element is not None,
+            cost=WinogradCost(1 if self.element is None else self.element.group),
+            compile_cost=_COMPILE_COST,
+        )
+
+    def subject(self, task: Task) -> Convolution | Rejected:
+        return applicable(task)
+
+    def channels(self, subject: Convolution) -> tuple[int, ...]:
+        return subject.filter.shape[:2]
+
+    def tilings(self, subject: Convolution, machine: Machine) -> list[WinogradTiling] | Rejected:
+        refusal = self._refusal(machine)
+        if refusal is not None:
+            return refusal
+        tiles = promising_tiles(subject, self._most_points)
+        if isinstance(tiles, Rejected):
+            return tiles
+        group = 1 if self.element is None else self.element.group
+        return [
+            each
+            for rank, tile in enumerate(tiles[:_MOST_CHOICES])
+            for each in winograd_tilings(subject, tile, machine, is_best=rank == 0, group=group)
+        ]
+
+    @property
+    def _most_points(self) -> int:
+        if self.element is None:
+            return MOST_POINTS
+        return MOST_POINTS_OF_WHOLE if self.element.is_quantised else MOST_POINTS_OF_ROUNDED
+
+    def _refusal(self, machine: Machine) -> Rejected | None:
+        """Why the routine is not offered for what the CPU has, None if it is."""
+        if self.storage is not None and machine.refusal(BFLOAT.feature) is None:
+            return Rejected("the matrix unit multiplies faster than this saves")
+        refused = None if self.element is None else self.element.refusal(machine)
+        if refused is not None or self.storage is None or self.element == BFLOAT_DOTS:
+            return refused
+        # Without it LLVM loads pixels at the edge of an image one by one where they are narrow.
+        return machine.refusal(_MASKS_NARROW)
+
+    def code(
+        self, images: ImageLayer, subject: Convolution, parameters: Parameters
+    ) -> tuple[KernelCode, TensorType | None]:
+        form = winograd_form(images, subject, WinogradTiling.of(parameters), self.element)
+        return WinogradCode(form), workspace_type(form)

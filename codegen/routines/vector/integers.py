@@ -1,0 +1,123 @@
+"""Layers of which one tensor only is whole numbers of 8 bits: what is multiplied by weights, or the result.
+
+Models that find ranges when they run quantise what a product reads, and nothing else: scales, a residual and the
+result are floats.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from sartor.codegen.ir.layer import LayerKind, Task
+from sartor.codegen.ir.schema import QUANTISED
+from sartor.codegen.ir.target import Target
+from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected, Routine
+from sartor.codegen.ir.variants.traits import Traits
+from sartor.codegen.kernels.amx.contraction import TileContraction
+from sartor.codegen.kernels.layers.kernel_layer import KernelLayer, KernelRoutine, build_kernel
+from sartor.codegen.kernels.vector.contraction import Contraction
+from sartor.codegen.routines.iree.stored import MULTIPLYING, stored
+from sartor.codegen.routines.vector.rowwise import Rowwise
+
+
+class _Kernel(Routine, KernelRoutine, Protocol):
+    """A routine whose variants are kernels."""
+
+
+@dataclass(frozen=True)
+class WholeFactor:
+    """A kernel that reads what it multiplies by weights in 8 bits, and all else as ONNX has it.
+
+    Attributes:
+        kernel: stores all activations in 8 bits.
+        storage: the type of 8 bits.
+    """
+
+    kernel: _Kernel
+    storage: str | None = QUANTISED
+
+    @property
+    def name(self) -> str:
+        """The algorithm in descriptors."""
+        return f"whole_{self.kernel.name}"
+
+    @property
+    def traits(self) -> Traits:
+        """Those of the kernel; the result has the model's own type."""
+        return replace(self.kernel.traits, converts=True, needs_run_time_ranges=True)
+
+    def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
+        """Those of the kernel, or why the routine does not apply."""
+        return self.kernel.parameters(task, target)
+
+    def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:
+        """The implementation for one parameter set, or why there is none."""
+        return build_kernel(self, task, parameters, target)
+
+    def layer(self, task: Task, parameters: Parameters, target: Target) -> KernelLayer:
+        """The kernel for one parameter set.
+
+        Raises:
+            ValueError: if there is none.
+        """
+        layer = self.kernel.layer(task, parameters, target)
+        if not isinstance(layer.code, Contraction | TileContraction):
+            raise ValueError("it multiplies nothing")
+        factor, _ = layer.code.memories
+        if factor >= len(layer.inputs) or layer.inputs[factor].dtype != self.storage:
+            raise ValueError("what it multiplies by weights is not stored in 8 bits")
+        inputs = tuple(
+            schema if index == factor else schema.stored_as(each.dtype)
+            for index, (each, schema) in enumerate(zip(task.inputs, layer.inputs, strict=True))
+        )
+        return replace(layer, inputs=inputs, output=layer.output.stored_as(task.results[0].dtype))
+
+
+@dataclass(frozen=True)
+class WholeResult:
+    """A routine of f32 that stores its result in 8 bits.
+
+    Attributes:
+        lowering: computes in f32.
+        storage: the type of 8 bits.
+    """
+
+    lowering: Routine
+    storage: str | None = QUANTISED
+
+    @property
+    def name(self) -> str:
+        """The algorithm in descriptors."""
+        return f"{self.lowering.name}_to_whole"
+
+    @property
+    def traits(self) -> Traits:
+        """Those of the lowering; only the result has 8 bits."""
+        return replace(self.lowering.traits, precision=self.storage, converts=True, needs_run_time_ranges=True)
+
+    def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
+        """Those of the lowering, or why the routine does not apply."""
+        if task.kind in MULTIPLYING or task.kind is LayerKind.POOLING:
+            return Rejected("no layer that is elementwise or goes by rows")
+        if [each.dtype for each in task.results] != ["f32"]:
+            return Rejected("it has not one result of f32")
+        return self.lowering.parameters(task, target)
+
+    def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:
+        """The implementation for one parameter set, or why there is none."""
+        if isinstance(self.lowering, Rowwise):
+            return build_kernel(self, task, parameters, target)
+        built = self.lowering.build(task, parameters, target)
+        return built if isinstance(built, Rejected) else stored(task, built, QUANTISED, reads=False)
+
+    def layer(self, task: Task, parameters: Parameters, target: Target) -> KernelLayer:
+        """The kernel for one parameter set.
+
+        Raises:
+            ValueError: if there is none.
+        """
+        if not isinstance(self.lowering, Rowwise):
+            raise ValueError("the routine is no kernel")
+        layer = self.lowering.layer(task, parameters, target)
+        return replace(layer, output=layer.output.stored_as(QUANTISED))

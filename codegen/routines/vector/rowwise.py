@@ -1,0 +1,69 @@
+"""Softmax, normalization and the like, along the last dimension, by a kernel of our own."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from sartor.codegen.ir.layer import LayerKind, Task
+from sartor.codegen.ir.layouts import layouts_of
+from sartor.codegen.ir.schema import schemas_of
+from sartor.codegen.ir.target import Target
+from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected, integer
+from sartor.codegen.ir.variants.traits import LOWERED, Traits
+from sartor.codegen.kernels.layers.kernel_layer import KernelLayer, build_kernel
+from sartor.codegen.kernels.loops.partition import many_shares
+from sartor.codegen.kernels.rows.row_form import row_form
+from sartor.codegen.kernels.rows.rowwise import Rowwise as RowwiseCode
+from sartor.codegen.mlir.machine import kernel_machine
+from sartor.codegen.mlir.rewriting.draft import Draft
+
+
+@dataclass(frozen=True)
+class Rowwise:
+    """Row by row, each in the cache until it is done.
+
+    Parameters: ``groups`` that share out the rows.
+
+    Attributes:
+        name: the algorithm in descriptors.
+        storage: element type that activations and the result are stored in; None for their own.
+    """
+
+    name: str = "rowwise"
+    storage: str | None = None
+
+    @property
+    def traits(self) -> Traits:
+        return Traits(precision=self.storage, slowdown=LOWERED.slowdown)
+
+    def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
+        if task.kind is not LayerKind.FIXED:
+            return Rejected("not a layer without a root in ONNX's layout")
+        machine = kernel_machine(task, target, self.storage)
+        if isinstance(machine, Rejected):
+            return machine
+        rows = math.prod(task.results[0].shape[:-1])
+        return [{"groups": many_shares(rows, machine.threads)}]
+
+    def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:
+        return build_kernel(self, task, parameters, target)
+
+    def layer(self, task: Task, parameters: Parameters, target: Target) -> KernelLayer:
+        """The kernel of a layer.
+
+        Raises:
+            ValueError: if there is none.
+        """
+        machine = kernel_machine(task, target, self.storage)
+        if isinstance(machine, Rejected):
+            raise ValueError(machine.reason)
+        draft = Draft.plain(task)
+        with draft.module.context:
+            form = row_form(draft.function)
+        arguments = len(task.inputs) + len(task.weights)
+        code = RowwiseCode(form, arguments, machine.lanes, integer(parameters["groups"]))
+        inputs, outputs = (
+            schemas_of(each, layouts_of(each), target.device, self.storage) for each in (task.inputs, task.results)
+        )
+        return KernelLayer(task, (draft,), inputs, outputs[0], code)

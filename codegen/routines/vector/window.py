@@ -1,0 +1,42 @@
+"""Depthwise convolution and pooling by a kernel of our own, in NHWC or in blocks of channels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from sartor.codegen.analysis.convolution import Window, window_of
+from sartor.codegen.ir.layer import Task, TensorType
+from sartor.codegen.ir.variants.routine import Parameters, Rejected
+from sartor.codegen.ir.variants.traits import Traits
+from sartor.codegen.kernels.layers.image_layer import ImageLayer
+from sartor.codegen.kernels.layers.image_routine import ImageRoutine
+from sartor.codegen.kernels.layers.kernel_layer import KernelCode
+from sartor.codegen.kernels.loops.tiling import Tiling
+from sartor.codegen.kernels.windows.window import window_sliding, window_tilings
+from sartor.codegen.mlir.machine import Machine
+
+
+@dataclass(frozen=True)
+class SlidingWindow(ImageRoutine[Window]):
+    """Window over vectors of channels, padding left out, everything elementwise fused.
+
+    Parameters: ``columns`` and ``vectors`` of the register tile, ``rows`` and ``panels`` of a workgroup.
+    """
+
+    name: str = "window"
+
+    @property
+    def traits(self) -> Traits:
+        return replace(super().traits, family="window")
+
+    def subject(self, task: Task) -> Window | Rejected:
+        return window_of(task) or Rejected("neither a depthwise convolution nor a pooling in two dimensions")
+
+    def channels(self, subject: Window) -> tuple[int, ...]:
+        return (subject.result.shape[1],)
+
+    def tilings(self, subject: Window, machine: Machine) -> list[Tiling]:
+        return window_tilings(subject, machine)
+
+    def code(self, images: ImageLayer, subject: Window, parameters: Parameters) -> tuple[KernelCode, TensorType | None]:
+        return window_sliding(images, subject, Tiling.of(parameters)), None

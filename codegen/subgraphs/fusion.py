@@ -1,0 +1,95 @@
+"""Two tasks, one of which reads the other, as one task."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import replace
+
+from sartor.codegen.ir.layer import LayerKind, Stage, Task, TensorType
+from sartor.codegen.mlir.iree_compiler import ir, shared_context
+from sartor.codegen.mlir.operations import body_of, remap
+
+
+def task_of(
+    kind: LayerKind,
+    text: str,
+    inputs: tuple[TensorType, ...],
+    weights: tuple[TensorType, ...],
+    results: tuple[TensorType, ...],
+) -> Task:
+    """The task that one ``util.func public @layer`` over activations, then weights, is; named by its code alone."""
+    with shared_context():
+        module = ir.Module.parse(text)
+        body = str(module.body.operations[0].operation.get_asm(use_local_scope=True))
+    return Task(hashlib.sha256(body.encode()).hexdigest()[:16], kind, body, inputs, weights, results)
+
+
+def follow(first: Task, second: Task) -> Task:
+    """A task of the kind of ``first`` that computes both, ``second`` from the only result of ``first``.
+
+    Activations are those of ``first``, then the others of ``second``; the same goes for weights. It is one like any
+    other, without stages: what computes the first applies if what follows can be taken in.
+    """
+    return replace(fuse(first, second, 0), kind=first.kind, stages=())
+
+
+def fuse(first: Task, second: Task, slot: int) -> Task:
+    """What ``second`` computes when it reads the only result of ``first`` as activation ``slot``.
+
+    Activations are those of ``first``, then the others of ``second``; the same goes for weights.
+    """
+    count = len(first.inputs)
+    others = [each for index, each in enumerate(second.inputs) if index != slot]
+    inputs = tuple(None if index == slot else count + index - (index > slot) for index in range(len(second.inputs)))
+    stages = Stage(first, tuple(range(count))), Stage(second, inputs)
+    types, weights = (*first.inputs, *others), (*first.weights, *second.weights)
+    body = _body(stages, types, weights, second.results)
+    return Task(
+        key=hashlib.sha256(body.encode()).hexdigest()[:16],
+        kind=LayerKind.FUSED,
+        body=body,
+        inputs=types,
+        weights=weights,
+        results=second.results,
+        stages=stages,
+    )
+
+
+def _body(
+    stages: tuple[Stage, Stage],
+    inputs: Sequence[TensorType],
+    weights: Sequence[TensorType],
+    results: Sequence[TensorType],
+) -> str:
+    """One function in which the ops of both follow each other."""
+    with shared_context() as context, ir.Location.unknown(context):
+        arguments = ", ".join(f"%arg{index}: {each}" for index, each in enumerate((*inputs, *weights)))
+        types = ", ".join(map(str, results))
+        shell = ir.Module.parse(f"util.func public @layer({arguments}) -> ({types}) {{ util.unreachable }}")
+        function = shell.body.operations[0].operation
+        block = body_of(function)
+        terminator = block.operations[0].operation
+        point, given = ir.InsertionPoint(terminator), list(block.arguments)
+        activations, parameters = given[: len(inputs)], iter(given[len(inputs) :])
+        returned: list[ir.Value] = []
+        for stage in stages:
+            read = [returned[0] if each is None else activations[each] for each in stage.inputs]
+            own = [next(parameters) for _ in stage.task.weights]
+            returned = _inline(stage.task, [*read, *own], point)
+        ir.Operation.create("util.return", operands=returned, ip=point)
+        terminator.erase()
+        return str(function.get_asm(use_local_scope=True))
+
+
+def _inline(task: Task, arguments: Sequence[ir.Value], point: ir.InsertionPoint) -> list[ir.Value]:
+    """Clone what a task does to a place where its arguments are known; returns its results there."""
+    module = ir.Module.parse(task.body)
+    block = body_of(module.body.operations[0].operation)
+    mapping: dict[ir.Value, ir.Value] = dict(zip(block.arguments, arguments, strict=True))
+    *ops, last = (view.operation for view in block.operations)
+    for op in ops:
+        clone = op.clone(ip=point)
+        remap(clone, mapping)
+        mapping.update(zip(op.results, clone.results, strict=True))
+    return [mapping[value] for value in last.operands]

@@ -1,0 +1,1 @@
+"""The command line: entry points, and the commands as typer sees them."""

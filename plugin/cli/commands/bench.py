@@ -1,0 +1,172 @@
+"""``sartor bench``: how long an inference takes, and how long other runtimes take for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from sartor.cli.options.common import (
+    DeviceOption,
+    InputOption,
+    JsonOption,
+    ThreadsOption,
+    existing_file,
+    read_sources,
+    read_threads,
+)
+from sartor.cli.output.terminal import milliseconds, show_json, show_table
+from sartor.cli.tables.in_network_table import Row, in_place_json, in_place_rows, show_in_place
+from sartor.cli.tables.peak_table import bench_machine
+from sartor.comparison.bench_job import PEERS, SELF, BenchRuns, time_in_worker
+from sartor.errors import UsageError
+from sartor.profiling.dispatch_job import dispatches_in_worker
+from sartor.runtime.benchmark import Ratio, Samples, time_ratio
+from sartor.runtime.dispatch_statistics import DispatchStatistics
+from sartor.runtime.driver.signature import Array
+from sartor.runtime.module_facts import module_manifest, module_signature, module_weights
+from sartor.samples.feeds import make_feeds
+from sartor.tuning.records.plan import Plan
+from sartor.tuning.workers.calls import open_pool
+
+_DEFAULT_PEER = "onnxruntime"
+_DEFAULT_ROUNDS = 20
+
+
+def bench(
+    module: Annotated[Path | None, typer.Argument(metavar="[MODEL.vmfb]", help="A compiled module.")] = None,
+    vs: Annotated[Path | None, typer.Option(metavar="MODEL.onnx", help="The model for other runtimes.")] = None,
+    peers: Annotated[
+        str | None,
+        typer.Option(help=f"Runtimes to compare with: {','.join(PEERS)}. (default: {_DEFAULT_PEER})"),
+    ] = None,
+    input: InputOption = None,
+    threads: ThreadsOption = None,
+    device: DeviceOption = None,
+    rounds: Annotated[
+        int | None, typer.Option(min=1, help=f"Exactly so many rounds. (default: {_DEFAULT_ROUNDS} or more)")
+    ] = None,
+    dispatches: Annotated[
+        bool,
+        typer.Option("--dispatches", help="Show where the time goes, dispatch by dispatch, and what was predicted."),
+    ] = False,
+    peak: Annotated[
+        bool, typer.Option("--peak", help="Measure the machine instead: its f32 peak and memory bandwidth.")
+    ] = False,
+    tuning_db: Annotated[
+        Path | None, typer.Option(help="Tuning database for --peak. (default: in the user's cache directory)")
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Time a module, interleaved with other runtimes on the same inputs; or measure what the machine does at most."""
+    if peak:
+        options = ("MODEL.vmfb", "--vs", "--peers", "--input", "--device", "--rounds", "--dispatches")
+        values = (module, vs, peers, input, device, rounds, dispatches)
+        _check_peak_stands_alone(dict(zip(options, values, strict=True)))
+        bench_machine(read_threads(threads), tuning_db, json)
+        return
+    module = _named_module(module, tuning_db)
+    names = _peer_names(vs, peers)
+    manifest = module_manifest(module)
+    kind = device or (manifest.devices[0] if manifest else "cpu")
+    workers = read_threads(threads) if kind == "cpu" else None
+    signature = module_signature(module)
+    feeds = make_feeds(signature.inputs, read_sources(input))
+    count = _DEFAULT_ROUNDS if rounds is None else rounds
+    samples = time_in_worker(
+        BenchRuns(module, kind, workers, vs, names, read_threads(threads), feeds, count, exactly=rounds is not None)
+    )
+    statistics = _statistics(module, feeds, kind, workers) if dispatches else None
+    speedups = {name: time_ratio(samples[name], samples[SELF]) for name in names}
+    rows = in_place_rows(statistics, Plan.from_json(manifest.plan, f"'{module}'")) if statistics and manifest else []
+    (_show_json if json else _show_tables)(samples, speedups, statistics, rows)
+
+
+def _check_peak_stands_alone(given: Mapping[str, object]) -> None:
+    names = [name for name, value in given.items() if value]
+    if names:
+        raise UsageError(f"--peak measures the machine, not a module; leave {names[0]} out")
+
+
+def _named_module(module: Path | None, tuning_db: Path | None) -> Path:
+    if module is None:
+        raise UsageError("there is nothing to time; name a compiled module, or measure the machine with --peak")
+    if tuning_db is not None:
+        raise UsageError("--tuning-db is for --peak; a module is timed anew each time")
+    return module
+
+
+def _statistics(module: Path, feeds: Mapping[str, Array], kind: str, workers: int | None) -> DispatchStatistics:
+    signature = module_signature(module)
+    arrays = [feeds[spec.name] for spec in signature.inputs]
+    weights = module_weights(module, module_manifest(module))
+    settings = {"device": kind, "threads": workers, "parameters": weights}
+    with open_pool(1) as (pool, _):
+        return dispatches_in_worker(pool, {"path": module, "entry": signature.entry, "inputs": arrays, **settings})
+
+
+def _peer_names(vs: Path | None, peers: str | None) -> tuple[str, ...]:
+    if vs is None:
+        if peers is not None:
+            raise UsageError("--peers needs the ONNX model they run; name it with --vs")
+        return ()
+    existing_file(vs)
+    names = tuple(dict.fromkeys((peers or _DEFAULT_PEER).split(",")))
+    if unknown := [name for name in names if name not in PEERS]:
+        raise UsageError(f"'{unknown[0]}' is no peer, choose among {', '.join(PEERS)}")
+    return names
+
+
+def _show_json(
+    samples: Mapping[str, Samples],
+    speedups: Mapping[str, Ratio],
+    statistics: DispatchStatistics | None,
+    layers: list[Row],
+) -> None:
+    runs: list[dict[str, Any]] = [
+        {
+            "name": name,
+            "median_ms": each.median * 1e3,
+            "minimum_ms": each.minimum * 1e3,
+            "samples_ms": [seconds * 1e3 for seconds in each.seconds],
+            "sartor_is_faster_by": asdict(speedups[name]) if name in speedups else None,
+        }
+        for name, each in samples.items()
+    ]
+    parts = None if statistics is None else asdict(statistics)
+    show_json({"runs": runs, "dispatches": parts, "layers": in_place_json(layers)})
+
+
+def _show_tables(
+    samples: Mapping[str, Samples],
+    speedups: Mapping[str, Ratio],
+    statistics: DispatchStatistics | None,
+    layers: list[Row],
+) -> None:
+    rows = [
+        [name, milliseconds(each.median), milliseconds(each.minimum), _speedup(speedups.get(name))]
+        for name, each in samples.items()
+    ]
+    rounds = len(samples[SELF].seconds)
+    columns = ("runtime", "median ms", "minimum ms", "Sartor is faster by (95% interval)")
+    show_table(f"one inference, {rounds} rounds", columns, rows, right=(1, 2, 3))
+    if statistics is not None:
+        _show_dispatches(statistics)
+    if layers:
+        show_in_place(layers)
+
+
+def _speedup(ratio: Ratio | None) -> str:
+    return "" if ratio is None else f"{ratio.value:.2f} ({ratio.low:.2f} to {ratio.high:.2f})"
+
+
+def _show_dispatches(statistics: DispatchStatistics) -> None:
+    total = sum(each.seconds for each in statistics.dispatches) or 1.0
+    rows = [
+        [each.name, str(each.calls), milliseconds(each.seconds), f"{each.seconds / total:.1%}"]
+        for each in statistics.dispatches
+    ]
+    show_table("dispatches", ("dispatch", "calls", "ms", "share"), rows, right=(1, 2, 3))

@@ -1,0 +1,151 @@
+"""``sartor compare``: whether a module computes what ONNX Runtime computes."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from sartor.cli.options.common import (
+    DeviceOption,
+    JsonOption,
+    ModuleArgument,
+    ThreadsOption,
+    check_error_bound,
+    existing_file,
+)
+from sartor.cli.output.terminal import show_json, show_table, tuning_progress
+from sartor.cli.tables.layer_error_table import first_json, layer_errors_json, show_first, show_layer_errors
+from sartor.comparison.compare_job import Answer, Question, ask
+from sartor.comparison.layer_errors import FirstBeyond, LayerComparison, LayerError
+from sartor.comparison.model_comparison import layered_manifest, open_comparison, usual_error
+from sartor.config import DEFAULT_MAX_ERROR
+from sartor.errors import SartorError
+from sartor.runtime.driver.signature import Array
+from sartor.runtime.module_facts import module_signature
+from sartor.runtime.output_error import output_error
+from sartor.runtime.session import Session
+from sartor.samples.feeds import make_feeds, read_archive
+from sartor.tuning.workers.calls import open_pool
+
+_LOG = logging.getLogger(__name__)
+
+
+class DifferentResultError(SartorError):
+    """The module's outputs are further from ONNX Runtime's than allowed."""
+
+
+def compare(
+    module: ModuleArgument,
+    vs: Annotated[Path, typer.Option(metavar="MODEL.onnx", help="The model it was compiled from.")],
+    inputs: Annotated[
+        Path | None, typer.Option(metavar="FILE.npz", help="One array per input. (default: random values)")
+    ] = None,
+    max_error: Annotated[
+        float | None,
+        typer.Option(
+            help="Relative error allowed. (default: 0.01 for a module in lower precision, else 0.001; more if the "
+            "model's own types round off more)"
+        ),
+    ] = None,
+    layers: Annotated[
+        bool, typer.Option("--layers", help="Show how far every layer is off, in the network and alone.")
+    ] = False,
+    bisect: Annotated[
+        float | None, typer.Option(metavar="BOUND", min=0.0, help="Find the first layer whose error exceeds this.")
+    ] = None,
+    threads: ThreadsOption = None,
+    device: DeviceOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Compare a module's outputs with ONNX Runtime's; exit code 1 if they differ too much."""
+    usual = usual_error(module)
+    if layers or bisect is not None:
+        layered_manifest(module)
+    bound = None if max_error is None else check_error_bound(max_error)
+    signature, file = module_signature(module), existing_file(vs)
+    feeds = make_feeds(signature.inputs, {}) if inputs is None else read_archive(inputs)
+    with Session(module, device=device, threads=threads) as session:
+        outputs = session.run(None, feeds)
+    named = dict(zip((spec.name for spec in signature.outputs), outputs, strict=True))
+    with open_pool(1) as (pool, _):
+        right = ask(pool, Question(file, signature, feeds, usual, bound, narrow=usual > DEFAULT_MAX_ERROR))
+    _warn(right.unchecked)
+    errors, inside = _output_errors(named, right), _Inside()
+    if layers or bisect is not None:
+        with (
+            tuning_progress() as progress,
+            open_comparison(
+                module, file, feeds, right.shapes, device=device, threads=threads, progress=progress
+            ) as comparison,
+        ):
+            inside = _look_inside(comparison, layers, bisect)
+    if json:
+        _show_json(errors, right, inside)
+    else:
+        _show_tables(module, errors, right.allowed, inside)
+    worst = max(errors, key=lambda name: errors[name], default=None)
+    if worst is not None and errors[worst] > right.allowed:
+        raise DifferentResultError(
+            f"output '{worst}' has the relative error {errors[worst]:.2g}, {right.allowed:g} is allowed for this model"
+        )
+
+
+def _warn(unchecked: Sequence[str]) -> None:
+    for name in unchecked:
+        _LOG.warning(
+            "output '%s' is not checked: on these inputs it is constant, saturated or no number; "
+            "give inputs of what the network will see with --inputs",
+            name,
+        )
+
+
+@dataclass(frozen=True)
+class _Inside:
+    """What was asked of the module's layers; None if it was not."""
+
+    layers: list[LayerError] | None = None
+    bound: float = 0.0
+    first: FirstBeyond | None = None
+
+
+def _look_inside(comparison: LayerComparison, layers: bool, bound: float | None) -> _Inside:
+    table = comparison.table() if layers else None
+    return _Inside(table) if bound is None else _Inside(table, bound, comparison.bisect(bound))
+
+
+def _output_errors(outputs: Mapping[str, Array], right: Answer) -> dict[str, float]:
+    """Errors by name; an output that the model does not have is infinitely wrong."""
+    expected = dict(zip(right.names, zip(right.outputs, right.scales, strict=True), strict=True))
+    return {
+        name: output_error(output, expected[name][0], scale=expected[name][1]) if name in expected else math.inf
+        for name, output in outputs.items()
+    }
+
+
+def _show_json(errors: Mapping[str, float], right: Answer, inside: _Inside) -> None:
+    """Infinite errors are null in JSON, which has no word for them."""
+    listed = [
+        {"name": name, "relative_error": error if math.isfinite(error) else None, "within": error <= right.allowed}
+        for name, error in errors.items()
+    ]
+    data: dict[str, Any] = {"max_error": right.allowed, "outputs": listed, "unchecked_outputs": list(right.unchecked)}
+    if inside.layers is not None:
+        data["layers"] = layer_errors_json(inside.layers)
+    if inside.first is not None:
+        data["bisection"] = first_json(inside.first, inside.bound)
+    show_json(data)
+
+
+def _show_tables(module: Path, errors: Mapping[str, float], allowed: float, inside: _Inside) -> None:
+    rows = [[name, f"{error:.2g}", "yes" if error <= allowed else "NO"] for name, error in errors.items()]
+    show_table(str(module), ("output", "relative error", f"within {allowed:g}"), rows, right=(1,))
+    if inside.layers is not None:
+        show_layer_errors(inside.layers)
+    if inside.first is not None:
+        show_first(inside.first, inside.bound)

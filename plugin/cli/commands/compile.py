@@ -1,0 +1,168 @@
+"""``compile-to-vmfb``: an ONNX model into a tuned module."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sartor.artifact import Artifact, check_writable
+from sartor.cli.options.common import (
+    ArchOption,
+    CpuOption,
+    JsonOption,
+    ShapeOption,
+    TargetOption,
+    ThreadsOption,
+    existing_file,
+    read_shapes,
+    read_target,
+    read_threads,
+)
+from sartor.cli.options.constraints import (
+    CalibrationMethodOption,
+    CalibrationOption,
+    ErrorMeasureOption,
+    MaxErrorOption,
+    MemoryLimitOption,
+    ObjectiveOption,
+    ParetoOption,
+    PrecisionOption,
+    SearchOption,
+    SelectorOption,
+    TimeBudgetOption,
+    read_calibration,
+    read_calibration_method,
+    read_error_measure,
+    read_max_error,
+    read_memory_limit,
+    read_objective,
+    read_pareto,
+    read_precision,
+)
+from sartor.cli.output.terminal import tuning_progress
+from sartor.cli.tables.compile_summary import show_artifact
+from sartor.config import CompileConfig, Search, default_database
+from sartor.errors import UsageError
+from sartor.pipeline import compile_model, replay_plan
+from sartor.tuning.records.plan import Plan
+from sartor.tuning.selection import auto
+from sartor.tuning.selection.problem.pin import Pin
+
+
+def compile_to_vmfb(
+    model: Annotated[Path, typer.Argument(metavar="MODEL.onnx", help="The model.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The .vmfb to write.")],
+    target: TargetOption = "cpu",
+    cpu: CpuOption = None,
+    arch: ArchOption = None,
+    threads: ThreadsOption = None,
+    precision: PrecisionOption = None,
+    max_error: MaxErrorOption = None,
+    error_measure: ErrorMeasureOption = None,
+    calibration: CalibrationOption = None,
+    calibration_method: CalibrationMethodOption = None,
+    objective: ObjectiveOption = None,
+    memory_limit: MemoryLimitOption = None,
+    pareto: ParetoOption = None,
+    tuning_db: Annotated[
+        Path | None, typer.Option(help="Tuning database. (default: in the user's cache directory)")
+    ] = None,
+    search: SearchOption = None,
+    time_budget: TimeBudgetOption = None,
+    shape: ShapeOption = None,
+    pin: Annotated[
+        list[str] | None,
+        typer.Option(metavar="LAYER-GLOB=ROUTINE-GLOB", help="Restrict layers to routines; repeatable."),
+    ] = None,
+    selector: SelectorOption = None,
+    plan: Annotated[Path | None, typer.Option(help="Build this plan instead of tuning.")] = None,
+    save_plan: Annotated[Path | None, typer.Option(help="Write the plan as JSON.")] = None,
+    external_weights: Annotated[
+        Path | None, typer.Option(metavar="FILE.irpa", help="Write the weights to this file beside the module.")
+    ] = None,
+    dump_dir: Annotated[Path | None, typer.Option(help="Write the module after every pass to this folder.")] = None,
+    json: JsonOption = False,
+) -> None:
+    """Compile an ONNX model into one IREE module in which every layer runs the routine that is best here."""
+    tuning = {
+        "--save-plan": save_plan,
+        "--pin": pin,
+        "--selector": selector,
+        "--objective": objective,
+        "--memory-limit": memory_limit,
+        "--pareto": pareto,
+        "--tuning-db": tuning_db,
+        "--search": search,
+        "--precision": precision,
+        "--calibration-method": calibration_method,
+        "--time-budget": time_budget,
+    }
+    _check_plan_stands_alone(plan, tuning)
+    loaded = None if plan is None else Plan.load(plan)
+    config = CompileConfig(
+        target=read_target(target, cpu, arch),
+        threads=read_threads(threads),
+        precision=read_precision(precision),
+        max_error=read_max_error(max_error),
+        error_measure=read_error_measure(error_measure),
+        calibration=read_calibration(calibration),
+        calibration_method=read_calibration_method(calibration_method, read_precision(precision)),
+        objective=read_objective(objective),
+        memory_limit=read_memory_limit(memory_limit),
+        pareto=read_pareto(pareto),
+        selector=selector or auto.NAME,
+        shapes=read_shapes(shape),
+        pins=tuple(map(Pin.parse, pin or ())),
+        database=tuning_db or default_database(),
+        external_weights=external_weights,
+        dump_directory=dump_dir,
+        search=Search(search or Search.MODEL),
+        time_budget=time_budget,
+    )
+    _check_files(existing_file(model), output, external_weights, save_plan, dump_dir)
+    artifact = _run(model, output, loaded, config)
+    if save_plan is not None:
+        artifact.plan.save(save_plan)
+    show_artifact(artifact, json)
+
+
+def _run(model: Path, output: Path, plan: Plan | None, config: CompileConfig) -> Artifact:
+    with tuning_progress() as progress:
+        if plan is None:
+            return compile_model(model, output, config, progress)
+        return replay_plan(model, plan, output, config, progress)
+
+
+def _check_plan_stands_alone(plan: Path | None, tuning: Mapping[str, object]) -> None:
+    """A plan leaves nothing to tune: options that would be ignored are refused."""
+    given = [name for name, value in tuning.items() if value]
+    if plan is not None and given:
+        raise UsageError(f"--plan settles what {given[0]} asks for; leave one of the two out")
+
+
+def _check_files(model: Path, output: Path, weights: Path | None, plan: Path | None, dump: Path | None) -> None:
+    """Every file that will be written can be, and none is written over another."""
+    seen = {model.resolve(): "the model"}
+    for name, path in (("-o", output), ("--external-weights", weights), ("--save-plan", plan)):
+        if path is None:
+            continue
+        if path.resolve() in seen:
+            raise UsageError(f"{name} '{path}' would overwrite {seen[path.resolve()]}; name another file")
+        seen[path.resolve()] = f"what {name} writes"
+        check_writable(path)
+    if weights is not None and weights.resolve().parent != output.resolve().parent:
+        raise UsageError(
+            f"--external-weights '{weights}' must lie in the folder of '{output}', which looks for it there"
+        )
+    if dump is not None:
+        _make_folder(dump)
+
+
+def _make_folder(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--dump-dir '{path}' cannot be made: {error.strerror}") from None

@@ -1,0 +1,34 @@
+"""``sartor db``: look into the tuning database, move measurements between machines, tidy up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from sartor.cli.database.list import list_tasks
+from sartor.cli.database.prune import prune
+from sartor.cli.database.show import show
+from sartor.cli.database.transfer import export_measurements, import_measurements
+
+_DEFAULT = "show"
+
+
+class _ShowsByDefault(TyperGroup):
+    """``sartor db [PATH]`` is ``sartor db show [PATH]``."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        named = bool(args) and args[0] in {*self.commands, "--help"}
+        return super().parse_args(ctx, args if named else [_DEFAULT, *args])
+
+
+db_app = typer.Typer(
+    cls=_ShowsByDefault,
+    help="Look into the tuning database, move measurements between machines, tidy up. (default: show)",
+)
+db_app.command(_DEFAULT)(show)
+db_app.command("list")(list_tasks)
+db_app.command("export")(export_measurements)
+db_app.command("import")(import_measurements)
+db_app.command("prune")(prune)

@@ -1,0 +1,88 @@
+"""``sartor inspect``: what a module says about itself."""
+
+from __future__ import annotations
+
+import json as json_format
+from pathlib import Path
+
+from sartor.cli.options.common import JsonOption, ModuleArgument
+from sartor.cli.output.terminal import gflops, milliseconds, optional, show_facts, show_json, show_table
+from sartor.cli.tables.compile_summary import WHOLE_MODEL, proof
+from sartor.runtime.driver.signature import TensorSpec
+from sartor.runtime.manifest import Manifest, read_manifest
+from sartor.tuning.records.plan import LayerChoice, Plan
+
+
+def inspect(module: ModuleArgument, json: JsonOption = False) -> None:
+    """Show a module's manifest and, layer by layer, the plan it was built from."""
+    manifest = read_manifest(module)
+    if json:
+        show_json(json_format.loads(manifest.to_json()))
+        return
+    plan = Plan.from_json(manifest.plan, f"the plan in '{module}'")
+    show_facts(str(module), _facts(manifest, plan))
+    if not plan.unsplit:
+        _show_layers(plan)
+    if plan.adapts:
+        _show_adapts(plan)
+
+
+def _facts(manifest: Manifest, plan: Plan) -> list[tuple[str, str]]:
+    facts = [
+        ("model", manifest.model),
+        ("prepared model's SHA-256", manifest.model_sha256),
+        ("inputs", "\n".join(map(_spec, manifest.inputs))),
+        ("outputs", "\n".join(map(_spec, manifest.outputs))),
+        ("entry", manifest.entry),
+        ("target", plan.target),
+        ("needs of the CPU", ", ".join(manifest.features)),
+        ("tuned for threads", str(plan.threads)),
+        ("versions", f"sartor {manifest.sartor_version}, IREE {manifest.iree_version}"),
+        ("weights", "\n".join(str(Path(name)) for name in manifest.parameters.values())),
+        ("plan", WHOLE_MODEL if plan.unsplit else f"{len(plan.layers)} layers, {len(plan.adapts)} adapts"),
+        ("objective", plan.objective),
+        ("solver", proof(plan)),
+        ("predicted ms", milliseconds(plan.predicted)),
+        ("peak GFLOP/s", gflops(plan.peak)),
+    ]
+    return [fact for fact in facts if fact[1]]
+
+
+def _spec(spec: TensorSpec) -> str:
+    return f"{spec.name}: {spec}"
+
+
+def _show_layers(plan: Plan) -> None:
+    columns = ["layer", "ONNX nodes", "routine", "predicted ms", "GFLOP/s", "of peak"]
+    # Networks that are all in their own types have nothing to say here.
+    rounded = any(each.error is not None or each.saved is not None for each in plan.layers)
+    columns += ["type", "error", "saves ms"] if rounded else []
+    rows = [
+        [
+            each.layer,
+            ", ".join(each.nodes),
+            each.variant,
+            milliseconds(each.seconds),
+            gflops(each.rate),
+            optional(_share(each.rate, plan.peak), "{:.0%}".format),
+            *(_rounding(each) if rounded else ()),
+        ]
+        for each in plan.layers
+    ]
+    show_table("layers", columns, rows, right=[3, 4, 5, *([7, 8] if rounded else [])])
+
+
+def _rounding(layer: LayerChoice) -> tuple[str, str, str]:
+    return layer.dtype, optional(layer.error, "{:.2g}".format), milliseconds(layer.saved)
+
+
+def _share(rate: float | None, peak: float | None) -> float | None:
+    return rate / peak if rate and peak else None
+
+
+def _show_adapts(plan: Plan) -> None:
+    rows = [
+        [each.producer, each.consumer, f"{each.source} -> {each.target}", milliseconds(each.seconds)]
+        for each in plan.adapts
+    ]
+    show_table("adapts", ("from", "to", "conversion", "predicted ms"), rows, right=(3,))

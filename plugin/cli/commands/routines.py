@@ -1,0 +1,112 @@
+"""``sartor routines``: which routines there are, and what they say to a model's layers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from sartor.cli.options.common import (
+    ArchOption,
+    CpuOption,
+    JsonOption,
+    ShapeOption,
+    TargetOption,
+    existing_file,
+    read_shapes,
+    read_target,
+)
+from sartor.cli.output.terminal import show_json, show_table, tuning_progress
+from sartor.codegen.ir.graph import Childnet
+from sartor.codegen.ir.layer import Layer
+from sartor.codegen.ir.variants.routine import Routine, Storing
+from sartor.codegen.routines import ROUTINES
+from sartor.config import CompileConfig
+from sartor.costing.candidates import find_candidates
+from sartor.dialect_passes.annotate import Candidates
+from sartor.frontend.loading import load_front, open_workers
+
+
+def routines(
+    model: Annotated[Path | None, typer.Argument(metavar="[MODEL.onnx]", help="Ask about this model's layers.")] = None,
+    target: TargetOption = "cpu",
+    cpu: CpuOption = None,
+    arch: ArchOption = None,
+    shape: ShapeOption = None,
+    json: JsonOption = False,
+) -> None:
+    """List the routines and what they need of the CPU.
+
+    For a model: candidates of every layer, fusion and child, and why others do not apply.
+    """
+    config = CompileConfig(target=read_target(target, cpu, arch), shapes=read_shapes(shape), jobs=1)
+    if model is None:
+        _show_routines(json)
+    else:
+        _show_layers(model, _ask(existing_file(model), config), json)
+
+
+def _ask(model: Path, config: CompileConfig) -> list[dict[str, Any]]:
+    with tuning_progress() as progress, open_workers(config) as pool:
+        front = load_front(model, config, pool, progress)
+    candidates = find_candidates(front, config)
+    childnets = tuple(front.graph.all_childnets())
+    return [_answers(layer, candidates, childnets) for layer in front.graph.all_layers()]
+
+
+def _answers(layer: Layer, candidates: Candidates, childnets: Sequence[Childnet]) -> dict[str, Any]:
+    key = layer.task.key
+    return {
+        "layer": layer.name,
+        "nodes": list(layer.nodes),
+        "kind": layer.task.kind.value,
+        "candidates": [
+            *(each.descriptor for each in candidates.variants[key]),
+            *(each.descriptor for each in childnets if each.layer == layer.name),
+        ],
+        "rejected": [
+            {"routine": each.routine, "reason": each.reason} for each in candidates.rejections if each.task == key
+        ],
+    }
+
+
+def _show_routines(as_json: bool) -> None:
+    listed = list({(each.name, _type(each)): _told(each) for each in ROUTINES}.values())
+    if as_json:
+        show_json({"routines": listed})
+    else:
+        rows = [[each[name] or "" for name in ("name", "type", "needs", "what")] for each in listed]
+        show_table("routines", ("routine", "type", "needs of the CPU", "what it does"), rows)
+
+
+def _told(routine: Routine) -> dict[str, str | None]:
+    instruction = routine.traits.instruction
+    return {
+        "name": routine.name,
+        "type": _type(routine),
+        "needs": None if instruction is None else instruction.requirement,
+        "what": (type(routine).__doc__ or "").partition("\n")[0],
+    }
+
+
+def _type(routine: Routine) -> str | None:
+    """The narrower type that a routine computes in; None for the model's own."""
+    return routine.storage if isinstance(routine, Storing) else None
+
+
+def _show_layers(model: Path, answers: list[dict[str, Any]], as_json: bool) -> None:
+    if as_json:
+        show_json({"model": str(model), "layers": answers})
+        return
+    rows = [
+        [
+            each["layer"],
+            each["kind"],
+            "\n".join(each["candidates"]),
+            "\n".join(f"{one['routine']}: {one['reason']}" for one in each["rejected"]),
+        ]
+        for each in answers
+    ]
+    show_table(str(model), ("layer", "kind", "candidates", "rejected"), rows)

@@ -1,0 +1,1 @@
+"""The commands of ``sartor db``, one file each."""

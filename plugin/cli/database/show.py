@@ -1,0 +1,60 @@
+"""``sartor db show``: what the tuning database holds, and what of it is used here."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sartor.cli.database.options import DatabaseOption, day, existing_database, place
+from sartor.cli.options.common import JsonOption
+from sartor.cli.options.quantities import show_size
+from sartor.cli.output.terminal import show_json, show_table
+from sartor.tuning.store.prune import Pruning
+from sartor.tuning.store.store import Store
+from sartor.tuning.store.summary import SummaryRow
+
+_DAY = 86400.0
+
+
+def show(
+    path: Annotated[Path | None, typer.Argument(metavar="[PATH]", help="The database, as --tuning-db.")] = None,
+    tuning_db: DatabaseOption = None,
+    prune_older_than: Annotated[float | None, typer.Option(min=0, hidden=True)] = None,
+    json: JsonOption = False,
+) -> None:
+    """Show what was measured on which machine, and what of it this machine uses."""
+    database = existing_database(path or tuning_db)
+    removed = 0 if prune_older_than is None else _prune(database, prune_older_than)
+    with Store.open_to_read(database) as store:
+        rows, size = store.summary(), store.size_bytes
+    if json:
+        listed = [{**asdict(row), "used_here": row.used_here} for row in rows]
+        show_json({"path": str(database), "size_bytes": size, "removed": removed, "rows": listed})
+    else:
+        _show(database, rows, size, removed)
+
+
+def _prune(database: Path, days: float) -> int:
+    with Store.open_to_write(database) as store:
+        return store.prune(Pruning(created_before=time.time() - days * _DAY))
+
+
+def _show(database: Path, rows: tuple[SummaryRow, ...], size: int, removed: int) -> None:
+    columns = ("measured on", "used here", "tasks", "variants", "measurements", "failed", "MiB", "newest")
+    pruned = f", {removed} measurements removed" if removed else ""
+    show_table(f"{database}: {show_size(size)}{pruned}", columns, list(map(_row, rows)), right=range(2, 7))
+
+
+def _row(row: SummaryRow) -> list[str]:
+    numbers = (row.tasks, row.variants, row.measurements, row.failures)
+    return [
+        place(row.hardware, row.runtime, row.backend, row.threads),
+        "yes" if row.used_here else "no",
+        *map(str, numbers),
+        f"{row.data_bytes / 2**20:.2f}",
+        day(row.newest),
+    ]

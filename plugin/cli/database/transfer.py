@@ -1,0 +1,84 @@
+"""``sartor db export`` and ``sartor db import``: measurements from machine to machine."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from sartor.artifact import check_writable, publish
+from sartor.cli.database.options import DatabaseOption, existing_database, printable
+from sartor.cli.options.common import JsonOption
+from sartor.cli.options.quantities import show_size
+from sartor.cli.output.terminal import show_json, show_table
+from sartor.config import default_database
+from sartor.errors import UsageError
+from sartor.tuning.store.export import is_export, write_export
+from sartor.tuning.store.merge import Merged
+from sartor.tuning.store.store import Store
+from sartor.workspace import workspace
+
+_LOG = logging.getLogger(__name__)
+
+
+def export_measurements(
+    file: Annotated[Path, typer.Argument(metavar="FILE.jsonl", help="Where to; an earlier export is replaced.")],
+    here: Annotated[bool, typer.Option("--here", help="Only what this machine, with these versions, uses.")] = False,
+    tuning_db: DatabaseOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Write measurements as text, one a line, to be imported elsewhere or kept in git."""
+    _check_target(file)
+    with workspace() as folder:
+        whole = folder / "export"
+        with Store.open_to_read(existing_database(tuning_db)) as store, whole.open("w", encoding="ascii") as text:
+            written = write_export(text, store.measurements(here_only=here))
+        publish(whole, file)
+    size = file.stat().st_size
+    if json:
+        show_json({"path": str(file), "measurements": written, "size_bytes": size})
+    else:
+        print(f"{written} measurements in '{file}', {show_size(size)}")
+
+
+def _check_target(file: Path) -> None:
+    """Whatever else is there was named by mistake, above all a database."""
+    check_writable(file)
+    if file.exists() and file.stat().st_size > 0 and not is_export(file):
+        raise UsageError(f"'{file}' is no earlier export and was left as it is: name another file")
+
+
+def import_measurements(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Exports, or tuning databases.")],
+    tuning_db: DatabaseOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Take in measurements of other machines or users; of the same measured twice the newer stays."""
+    database = tuning_db or default_database()
+    with Store.open_to_write(database) as store:
+        merged = store.merge(files)
+    for each in merged:
+        _warn_of_skipped(each)
+    if json:
+        show_json({"path": str(database), "files": [_json_merged(each) for each in merged]})
+    else:
+        columns = ("file", "new", "newer than known", "known", "skipped")
+        show_table(f"into {database}", columns, [_row(each) for each in merged], right=range(1, 5))
+
+
+def _warn_of_skipped(merged: Merged) -> None:
+    first = merged.first_skipped
+    if first is not None:
+        where = f"the first is {first.where} ({printable(first.reason)})"
+        _LOG.warning("%d rows of '%s' are no measurements and were skipped, %s", merged.skipped, merged.path, where)
+
+
+def _json_merged(merged: Merged) -> dict[str, Any]:
+    return {**asdict(merged), "path": str(merged.path)}
+
+
+def _row(merged: Merged) -> list[str]:
+    return [str(merged.path), *map(str, (merged.added, merged.replaced, merged.unchanged, merged.skipped))]

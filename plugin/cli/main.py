@@ -1,0 +1,26 @@
+"""Entry points of ``sartor`` and ``compile-to-vmfb``: light, so that signals are heeded while the rest is loaded."""
+
+from __future__ import annotations
+
+from sartor.cli.output.messages import say_warnings
+from sartor.cli.output.signals import ending_at_once, unwinding
+
+
+def main() -> None:
+    """Entry point of ``sartor``."""
+    say_warnings()
+    with ending_at_once():
+        from sartor.cli.apps import app
+        from sartor.cli.output.terminal import run_app
+    with unwinding():
+        run_app(app)
+
+
+def compile_main() -> None:
+    """Entry point of ``compile-to-vmfb``."""
+    say_warnings()
+    with ending_at_once():
+        from sartor.cli.apps import compile_app
+        from sartor.cli.output.terminal import run_app
+    with unwinding():
+        run_app(compile_app)

@@ -1,0 +1,128 @@
+"""Options that several commands share, and reading their values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import typer
+
+from sartor.codegen.ir.target import Target
+from sartor.errors import UsageError
+from sartor.runtime.driver.device import device_settings
+
+Value = TypeVar("Value")
+
+TargetOption = Annotated[str, typer.Option("--target", help="Device to compile for: cpu, vulkan or cuda.")]
+CpuOption = Annotated[
+    str | None,
+    typer.Option("--cpu", help="CPU level: host, x86-64-v3, x86-64-v4, aarch64:neoverse-n1, ... (default: host)"),
+]
+ArchOption = Annotated[
+    str | None, typer.Option("--arch", help="GPU architecture: sm_80, llvmpipe, ... (default: llvmpipe or sm_80)")
+]
+ShapeOption = Annotated[
+    list[str] | None,
+    typer.Option("--shape", metavar="NAME=1,3,224,224", help="Bind an input's dynamic dimensions; repeatable."),
+]
+ThreadsOption = Annotated[
+    int | None, typer.Option("--threads", min=1, help="CPU threads. (default: one per physical core)")
+]
+DeviceOption = Annotated[
+    str | None, typer.Option("--device", help="cpu, vulkan, cuda or vulkan:1. (default: what it was compiled for)")
+]
+InputOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--input", metavar="NAME=FILE.npy|zeros|random", help="Value of an input; repeatable. (default: random)"
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+ModuleArgument = Annotated[Path, typer.Argument(metavar="MODEL.vmfb", help="A compiled module.")]
+
+
+def read_target(device: str, cpu: str | None, arch: str | None) -> Target:
+    """The target that ``--target``, ``--cpu`` and ``--arch`` name.
+
+    Raises:
+        UsageError: if the device is unknown, or the level is another device's.
+    """
+    if cpu is not None and device != "cpu":
+        raise UsageError(f"--cpu is for the target cpu, not for '{device}'; name its architecture with --arch")
+    if arch is not None and device == "cpu":
+        raise UsageError("--arch is for the targets vulkan and cuda; name the CPU's level with --cpu")
+    return Target.create(device, cpu or arch)
+
+
+def read_threads(threads: int | None) -> int:
+    """The number of threads, by default one per physical core.
+
+    Raises:
+        UsageError: if that many cannot be started.
+    """
+    return device_settings("cpu", threads).threads
+
+
+def read_pairs(option: str, form: str, texts: Sequence[str] | None, read: Callable[[str], Value]) -> dict[str, Value]:
+    """The values of a repeatable option of the form ``NAME=VALUE``; the name may hold ``=`` itself.
+
+    Raises:
+        UsageError: if a text has another form, or two have the same name.
+    """
+    pairs: dict[str, Value] = {}
+    for text in texts or ():
+        name, equals, value = text.rpartition("=")
+        if not (name and equals and value):
+            raise UsageError(f"{option} '{text}' cannot be read, expected {form}")
+        if name in pairs:
+            raise UsageError(f"{option} is given twice for '{name}'")
+        pairs[name] = read(value)
+    return pairs
+
+
+def read_shapes(texts: Sequence[str] | None) -> dict[str, tuple[int, ...]]:
+    """Input name to shape, from texts such as ``data=1,3,224,224``.
+
+    Raises:
+        UsageError: if a text has another form.
+    """
+    return read_pairs("--shape", "NAME=1,3,224,224", texts, _shape)
+
+
+def _shape(text: str) -> tuple[int, ...]:
+    sizes = text.split(",")
+    if not all(size.strip().isdecimal() for size in sizes):
+        raise UsageError(f"--shape '{text}' is no shape, expected numbers such as 1,3,224,224")
+    return tuple(int(size) for size in sizes)
+
+
+def read_sources(texts: Sequence[str] | None) -> dict[str, str]:
+    """Input name to where its value comes from.
+
+    Raises:
+        UsageError: if a text has another form.
+    """
+    return read_pairs("--input", "NAME=FILE.npy, NAME=zeros or NAME=random", texts, str)
+
+
+def existing_file(path: Path) -> Path:
+    """The path, if a file is there.
+
+    Raises:
+        UsageError: if not.
+    """
+    if not path.is_file():
+        raise UsageError(f"'{path}' is not there" if not path.exists() else f"'{path}' is not a file")
+    return path
+
+
+def check_error_bound(bound: float) -> float:
+    """An error that can be asked for.
+
+    Raises:
+        UsageError: if it is negative or no number.
+    """
+    if not bound >= 0:
+        raise UsageError(f"--max-error {bound} makes no sense, expected 0 or more such as 1e-3")
+    return bound

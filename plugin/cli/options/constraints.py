@@ -1,0 +1,159 @@
+"""Options that say what a plan is for and what it must keep to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from sartor.cli.options.common import check_error_bound
+from sartor.cli.options.quantities import read_size
+from sartor.config import DEFAULT_MAX_ERROR, LOW_PRECISION_MAX_ERROR, Precision
+from sartor.errors import UsageError
+from sartor.precision.fake_quantisation import I8
+from sartor.tuning.calibration.methods import CalibrationMethod
+from sartor.tuning.errors.error_measures import RELATIVE, ErrorMeasure
+from sartor.tuning.selection.problem.cost import Objective
+from sartor.tuning.selection.problem.limits import Quantity
+from sartor.tuning.selection.registry import SELECTORS
+
+PrecisionOption = Annotated[
+    Literal["f32", "bf16", "f16", "int8", "mixed"] | None,
+    typer.Option(help="What layers may be computed in besides f32, where that is faster. (default: f32)"),
+]
+MaxErrorOption = Annotated[
+    float | None,
+    typer.Option(
+        help="Error allowed against ONNX Runtime, by the --error-measure; models in f16 or 8 bits may have the "
+        "relative error that their own types round off. "
+        f"(default: {DEFAULT_MAX_ERROR:g}, with a --precision below f32 {LOW_PRECISION_MAX_ERROR:g})"
+    ),
+]
+CalibrationOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE.npz|FILE.npy|DIR",
+        help="Samples on which errors are measured: one array per input, with a sample axis. (default: random values)",
+    ),
+]
+CalibrationMethodOption = Annotated[
+    Literal["minmax", "percentile", "mse", "entropy"] | None,
+    typer.Option(help="How 8-bit ranges are found on the samples. (default: minmax)"),
+]
+ErrorMeasureOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="relative|cosine|top1|FILE.py:FUNCTION",
+        help="What an error is; a function takes a sample's outputs and the expected ones. (default: relative)",
+    ),
+]
+ObjectiveOption = Annotated[
+    Literal["latency", "cold", "memory"] | None,
+    typer.Option(
+        help="What to minimise: the time of an inference, the time until the end of the first one with the file read "
+        "from the disk, or the memory. (default: latency)"
+    ),
+]
+MemoryLimitOption = Annotated[
+    str | None,
+    typer.Option(metavar="256MiB", help="Most memory that weights, activations, inputs and outputs may take together."),
+]
+ParetoOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="X,Y",
+        help=f"Also show the plans between the best for X and the best for Y, two of {', '.join(Quantity)}.",
+    ),
+]
+SelectorOption = Annotated[str | None, typer.Option(help=f"Solver: {', '.join(SELECTORS)}. (default: auto)")]
+SearchOption = Annotated[
+    Literal["model", "full"] | None,
+    typer.Option(help="Measure the variants that a cost model expects to be fast, or all of them. (default: model)"),
+]
+TimeBudgetOption = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SECONDS",
+        help="Time that compiling may take: tuning stops early enough to build and check what is best by then. "
+        "(default: no limit)",
+    ),
+]
+
+
+def read_precision(text: str | None) -> Precision:
+    """The precision, f32 if none is named."""
+    return Precision(text or Precision.F32)
+
+
+def read_max_error(bound: float | None) -> float | None:
+    """The error allowed; None for what is usual with the precision.
+
+    Raises:
+        UsageError: if the bound is negative or no number.
+    """
+    return None if bound is None else check_error_bound(bound)
+
+
+def read_calibration(path: Path | None) -> Path | None:
+    """Where samples are.
+
+    Raises:
+        UsageError: if nothing is there.
+    """
+    if path is not None and not path.exists():
+        raise UsageError(f"--calibration '{path}' is not there")
+    return path
+
+
+def read_calibration_method(text: str | None, precision: Precision) -> CalibrationMethod:
+    """The method, the range of all values if none is named.
+
+    Raises:
+        UsageError: if one is named and the precision has no 8 bits.
+    """
+    if text is not None and I8 not in precision.types:
+        raise UsageError(
+            f"--calibration-method {text} finds ranges for 8 bits, which --precision {precision} does not use; "
+            "give --precision int8 or mixed"
+        )
+    return CalibrationMethod(text or CalibrationMethod.MIN_MAX)
+
+
+def read_error_measure(text: str | None) -> ErrorMeasure:
+    """The measure, relative if none is named.
+
+    Raises:
+        UsageError: if there is no such measure.
+    """
+    return RELATIVE if text is None else ErrorMeasure.parse(text)
+
+
+def read_objective(text: str | None) -> Objective:
+    """The objective, latency if none is named."""
+    return Objective(text or Objective.LATENCY)
+
+
+def read_memory_limit(text: str | None) -> int | None:
+    """Bytes.
+
+    Raises:
+        UsageError: if the text is no size.
+    """
+    return None if text is None else read_size("--memory-limit", text)
+
+
+def read_pareto(text: str | None) -> tuple[Quantity, Quantity] | None:
+    """The two quantities of a front.
+
+    Raises:
+        UsageError: if the text does not name two different ones.
+    """
+    if text is None:
+        return None
+    names = text.split(",")
+    if len(names) != 2 or names[0] == names[1] or any(name not in set(Quantity) for name in names):
+        raise UsageError(
+            f"--pareto '{text}' cannot be read, expected two different ones of {', '.join(Quantity)}: latency,memory"
+        )
+    return Quantity(names[0]), Quantity(names[1])

@@ -1,0 +1,161 @@
+"""What the user sees: progress, tables, JSON, and errors as one sentence with an exit code."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress as Bars
+from rich.table import Table
+
+from sartor.cli.output.messages import say
+from sartor.cli.output.signals import Interrupted
+from sartor.errors import INTERRUPTED, SartorError
+from sartor.progress import Progress
+
+_OTHER_ERROR = 1
+_PIPED_WIDTH = 160
+# Drawing takes time from the core that something is measured on meanwhile.
+_FRAMES_PER_SECOND = 2
+
+
+def run_app(app: typer.Typer) -> None:
+    """Run a command line to the end of the process; errors a user can cause never show a traceback."""
+    _never_fail_to_encode()
+    try:
+        app()
+    except SartorError as error:
+        _exit_with(str(error), error.exit_code)
+    except OSError as error:
+        _exit_with(_sentence(error), _OTHER_ERROR)
+    except KeyboardInterrupt:
+        _exit_with("interrupted", INTERRUPTED)
+    except Interrupted as interrupt:
+        _exit_with("interrupted", interrupt.exit_code)
+
+
+def _never_fail_to_encode() -> None:
+    """Layer names are any Unicode, the terminal's encoding may be ASCII."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _exit_with(message: str, code: int) -> None:
+    say(f"error: {message}")
+    sys.exit(code)
+
+
+def _sentence(error: OSError) -> str:
+    reason = error.strerror or str(error)
+    return f"'{error.filename}': {reason}" if error.filename else reason
+
+
+@contextmanager
+def tuning_progress() -> Iterator[Progress]:
+    """Show progress on stderr: bars on a terminal, a line per step elsewhere. Ctrl-C, TERM and HUP end the command."""
+    console = _console(sys.stderr)
+    try:
+        if console.is_terminal:
+            with _bars(console) as bars:
+                yield _on_bars(bars)
+        else:
+            yield _as_lines()
+    except (KeyboardInterrupt, Interrupted) as interrupt:
+        say("interrupted; what was measured is kept")
+        raise typer.Exit(interrupt.exit_code if isinstance(interrupt, Interrupted) else INTERRUPTED) from None
+
+
+def _bars(console: Console) -> Bars:
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    return Bars(*columns, console=console, transient=True, refresh_per_second=_FRAMES_PER_SECOND)
+
+
+def _on_bars(bars: Bars) -> Progress:
+    """One bar, of the current step: steps follow one another, and come again."""
+    current: tuple[str, TaskID] | None = None
+
+    def report(step: str, done: int, total: int) -> None:
+        nonlocal current
+        if current is None or current[0] != step:
+            if current is not None:
+                bars.remove_task(current[1])
+            current = (step, bars.add_task(step))
+        bars.update(current[1], completed=done, total=total)
+
+    return report
+
+
+def _as_lines() -> Progress:
+    last = ""
+
+    def report(step: str, done: int, total: int) -> None:
+        nonlocal last
+        if step != last:
+            say(f"{step} ({total})" if total > 1 else step)
+        last = step
+
+    return report
+
+
+def _console(stream: Any) -> Console:
+    """A console that prints names as they are, and does not cut them where nobody watches."""
+    piped = not stream.isatty()
+    return Console(file=stream, markup=False, emoji=False, highlight=False, width=_PIPED_WIDTH if piped else None)
+
+
+def show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> None:
+    """Print a table to stdout; ``right`` are the positions of columns of numbers."""
+    table = Table(title=title, title_justify="left")
+    for index, column in enumerate(columns):
+        table.add_column(column, justify="right" if index in right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    _console(sys.stdout).print(table)
+
+
+def show_facts(title: str, facts: Sequence[tuple[str, str]]) -> None:
+    """Print names and what they stand for to stdout."""
+    table = Table(title=title, title_justify="left", show_header=False)
+    table.add_column()
+    table.add_column(overflow="fold")
+    for name, value in facts:
+        table.add_row(name, value)
+    _console(sys.stdout).print(table)
+
+
+def show_json(data: object) -> None:
+    """Print JSON, and nothing else, to stdout.
+
+    Raises:
+        ValueError: if ``data`` holds a number that JSON has no form for.
+    """
+    print(json.dumps(data, indent=1, ensure_ascii=True, allow_nan=False), flush=True)
+
+
+def milliseconds(seconds: float | None) -> str:
+    """A time for a table, empty where there is none."""
+    return "" if seconds is None else f"{seconds * 1e3:.3f}"
+
+
+def gflops(rate: float | None) -> str:
+    """Operations per second as GFLOP/s for a table, empty where there are none."""
+    return "" if rate is None else f"{rate / 1e9:.1f}"
+
+
+def optional(value: float | None, show: Callable[[float], str]) -> str:
+    """A number for a table, empty where there is none."""
+    return "" if value is None else show(value)

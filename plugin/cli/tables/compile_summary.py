@@ -1,0 +1,99 @@
+"""The summary at the end of a compilation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sartor.artifact import Artifact
+from sartor.cli.options.quantities import show_size
+from sartor.cli.output.terminal import milliseconds, optional, show_facts, show_json
+from sartor.cli.tables.pareto_table import front_json, show_front
+from sartor.cli.tables.routine_counts import routine_counts
+from sartor.planning.recipe import UNSPLIT_SOLVER
+from sartor.tuning.errors.error_measures import RELATIVE
+from sartor.tuning.records.plan import Plan
+
+WHOLE_MODEL = "whole model by stock IREE"
+
+
+def show_artifact(artifact: Artifact, as_json: bool) -> None:
+    """Print what was compiled: a table, or JSON."""
+    if as_json:
+        show_json(summary(artifact))
+    else:
+        show_facts(str(artifact.path), _facts(artifact))
+        if artifact.pareto is not None:
+            show_front(artifact.pareto)
+
+
+def summary(artifact: Artifact) -> dict[str, Any]:
+    """The compilation as JSON data; times are in milliseconds, and null where they were not measured."""
+    plan = artifact.plan
+    return {
+        "output": str(artifact.path),
+        "size_bytes": artifact.size,
+        "external_weights": None if artifact.weights is None else str(artifact.weights),
+        "target": plan.target,
+        "threads": plan.threads,
+        "unsplit": plan.unsplit,
+        "layers": len(plan.layers),
+        "routines": routine_counts(plan),
+        "adapts": len(plan.adapts),
+        "objective": plan.objective,
+        "solver": plan.solver,
+        "optimal": plan.optimal,
+        "gap": plan.gap,
+        "predicted_ms": _in_ms(plan.predicted),
+        "measured_ms": _in_ms(plan.measured),
+        "stock_ms": _in_ms(plan.baseline),
+        "speedup": _speedup(plan),
+        "first_ms": _in_ms(plan.first),
+        "memory_bytes": plan.memory,
+        "peak_gflops": None if plan.peak is None else plan.peak / 1e9,
+        "error": artifact.error,
+        "relative_error": artifact.error if artifact.measure == RELATIVE else None,
+        "error_measure": str(artifact.measure),
+        "samples": artifact.samples,
+        "unchecked_outputs": list(artifact.unchecked),
+        "pareto": front_json(artifact.pareto),
+    }
+
+
+def proof(plan: Plan) -> str:
+    """Which solver chose, and what it proved; empty for the unsplit model, which nobody chose."""
+    if plan.unsplit or plan.solver == UNSPLIT_SOLVER:
+        return ""
+    if plan.optimal:
+        return f"{plan.solver}, optimal"
+    return f"{plan.solver}, " + ("not proven optimal" if plan.gap is None else f"within {plan.gap:.2%} of the optimum")
+
+
+def _in_ms(seconds: float | None) -> float | None:
+    return None if seconds is None else seconds * 1e3
+
+
+def _speedup(plan: Plan) -> float | None:
+    return plan.baseline / plan.measured if plan.baseline and plan.measured else None
+
+
+def _facts(artifact: Artifact) -> list[tuple[str, str]]:
+    plan = artifact.plan
+    routines = [f"{count} x {name}" for name, count in routine_counts(plan).items()]
+    facts = [
+        ("layers", WHOLE_MODEL if plan.unsplit else str(len(plan.layers))),
+        ("routines", "\n".join(routines)),
+        ("adapts", "" if plan.unsplit else str(len(plan.adapts))),
+        ("solver", proof(plan)),
+        ("predicted ms", milliseconds(plan.predicted)),
+        ("measured ms", milliseconds(plan.measured)),
+        ("stock IREE ms", milliseconds(plan.baseline)),
+        ("speed-up over stock", optional(_speedup(plan), "{:.2f}".format)),
+        ("first inference ms", milliseconds(plan.first)),
+        ("memory", "" if plan.memory is None else show_size(plan.memory)),
+        (f"{artifact.measure} error to ONNX Runtime", optional(artifact.error, "{:.2g}".format)),
+        ("measured on samples", str(artifact.samples) if artifact.samples > 1 else ""),
+        ("not checked", "\n".join(artifact.unchecked)),
+        ("file size", f"{artifact.size / 2**20:.2f} MiB"),
+        ("weights", "" if artifact.weights is None else str(artifact.weights)),
+    ]
+    return [fact for fact in facts if fact[1]]

@@ -1,0 +1,67 @@
+"""What each layer of a module takes in place, beside what its plan predicted."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from sartor.cli.output.terminal import milliseconds, optional, show_table
+from sartor.runtime.dispatch_statistics import DispatchStatistics
+from sartor.tuning.cost_tables.in_network import call_seconds
+from sartor.tuning.records.plan import Plan
+
+
+@dataclass(frozen=True)
+class Row:
+    """Layers, or conversions, that run the same code.
+
+    Attributes:
+        names: of the layers; of a conversion its two ends.
+        seconds: of one call in place.
+        predicted: of one call by the plan, None if it was not measured.
+    """
+
+    names: tuple[str, ...]
+    seconds: float
+    predicted: float | None
+
+
+def in_place_rows(statistics: DispatchStatistics, plan: Plan) -> list[Row]:
+    """Rows in the order of execution; pieces that have no dispatch of their own are left out."""
+    taken = call_seconds(statistics.dispatches)
+    names: defaultdict[str, list[str]] = defaultdict(list)
+    predicted: dict[str, float | None] = {}
+    for symbol, name, seconds in _pieces(plan):
+        names[symbol].append(name)
+        predicted[symbol] = seconds
+    return [Row(tuple(names[each]), taken[each], predicted[each]) for each in names if each in taken]
+
+
+def _pieces(plan: Plan) -> Iterator[tuple[str, str, float | None]]:
+    for layer in plan.layers:
+        yield layer.symbol, layer.layer, layer.seconds
+    for adapt in plan.adapts:
+        yield adapt.symbol, f"{adapt.producer} -> {adapt.consumer}", adapt.seconds
+
+
+def in_place_json(rows: list[Row]) -> list[dict[str, Any]]:
+    """The rows as JSON data; times in seconds."""
+    return [asdict(row) for row in rows]
+
+
+def show_in_place(rows: list[Row]) -> None:
+    """Print the rows."""
+    columns = ("layers", "calls", "predicted ms", "in place ms", "in place / predicted")
+    table = [
+        [
+            "\n".join(row.names),
+            str(len(row.names)),
+            milliseconds(row.predicted),
+            milliseconds(row.seconds),
+            optional(row.seconds / row.predicted if row.predicted else None, "{:.2f}".format),
+        ]
+        for row in rows
+    ]
+    show_table("layers in place", columns, table, right=(1, 2, 3, 4))

@@ -1,0 +1,117 @@
+"""How far each layer is from ONNX Runtime, and the first one that is too far, for people and for programs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sartor.cli.output.terminal import milliseconds, optional, show_facts, show_table
+from sartor.comparison.layer_errors import FirstBeyond, LayerError
+
+_NOT_COMPARED = "-"
+
+
+@dataclass(frozen=True)
+class _Column:
+    """What the table says of a layer; for people as text, to the right if it is a number."""
+
+    title: str
+    show: Callable[[LayerError], str]
+    number: bool = False
+
+
+_COLUMNS = (
+    _Column("layer", lambda each: each.layer),
+    _Column("ONNX nodes", lambda each: ", ".join(each.nodes)),
+    _Column("routine", lambda each: each.variant),
+    _Column("relative error", lambda each: _number(each.error), number=True),
+    _Column("before it", lambda each: _number(each.before), number=True),
+    _Column("growth", lambda each: _growth(each), number=True),
+    _Column("alone", lambda each: _number(each.alone), number=True),
+)
+# For networks in which some layer is computed in a narrower type.
+_ROUNDED_COLUMNS = (
+    _Column("contributes", lambda each: optional(each.contribution, "{:.2g}".format), number=True),
+    _Column("saves ms", lambda each: milliseconds(each.saved), number=True),
+)
+
+
+def show_layer_errors(errors: Sequence[LayerError]) -> None:
+    """Print a row for each layer."""
+    rounded = any(each.contribution is not None or each.saved is not None for each in errors)
+    columns = (*_COLUMNS, *(_ROUNDED_COLUMNS if rounded else ()))
+    rows = [[column.show(each) for column in columns] for each in errors]
+    right = [index for index, column in enumerate(columns) if column.number]
+    show_table("layers", [column.title for column in columns], rows, right=right)
+
+
+def layer_errors_json(errors: Sequence[LayerError]) -> list[dict[str, Any]]:
+    """The rows as JSON data; what is infinite or not known is null, which ``compared`` tells apart."""
+    return [_json(each) for each in errors]
+
+
+def _json(each: LayerError) -> dict[str, Any]:
+    return {
+        "layer": each.layer,
+        "nodes": list(each.nodes),
+        "routine": each.variant,
+        "tensors": list(each.tensors),
+        "compared": each.error is not None,
+        "relative_error": _finite(each.error),
+        "error_before": _finite(each.before),
+        "growth": _finite(each.growth),
+        "error_alone": _finite(each.alone),
+        "contribution": _finite(each.contribution),
+        "saved_ms": None if each.saved is None else each.saved * 1e3,
+    }
+
+
+def show_first(found: FirstBeyond, bound: float) -> None:
+    """Print the layer that goes wrong, or that none does."""
+    search = found.search
+    looked = f"{len(search.errors)} layers in {search.rounds} rounds"
+    if found.layer is None:
+        worst = max(search.errors.values(), default=0.0)
+        show_facts(f"no layer beyond {bound:g} was found", [("looked at", looked), ("worst of them", _number(worst))])
+        return
+    layer = found.layer
+    facts = [
+        ("layer", layer.layer),
+        ("ONNX nodes", "\n".join(layer.nodes)),
+        ("routine", layer.variant),
+        ("relative error", _number(layer.error)),
+        ("fed with what is right", _number(layer.alone)),
+        ("reads", "\n".join(f"{name}: {_number(error)}" for name, error in search.inputs.items()) or "inputs only"),
+        ("looked at", looked),
+    ]
+    show_facts(f"first layer beyond {bound:g}", facts)
+
+
+def first_json(found: FirstBeyond, bound: float) -> dict[str, Any]:
+    """The search as JSON data."""
+    search = found.search
+    return {
+        "bound": bound,
+        "first": None if found.layer is None else _json(found.layer),
+        "reads": _listed(search.inputs.items()),
+        "looked_at": _listed(search.errors.items()),
+        "rounds": search.rounds,
+    }
+
+
+def _listed(errors: Any) -> list[dict[str, Any]]:
+    return [{"layer": name, "relative_error": _finite(error)} for name, error in errors]
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _number(value: float | None) -> str:
+    return _NOT_COMPARED if value is None else f"{value:.2g}"
+
+
+def _growth(each: LayerError) -> str:
+    return "" if each.growth is None else f"{each.growth:.1f}x"

@@ -1,0 +1,76 @@
+"""The Pareto front at the end of a compilation."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from sartor.artifact import FrontPoint, PlanFront
+from sartor.cli.output.terminal import show_table
+from sartor.cli.tables.routine_counts import routine_counts
+from sartor.codegen.ir.variants.descriptor import without_parameters
+from sartor.tuning.errors.error_sum import total
+from sartor.tuning.selection.problem.limits import Quantity
+
+_UNITS = {
+    Quantity.LATENCY: ("latency ms", 1e3, "{:.3f}"),
+    Quantity.COLD: ("first inference ms", 1e3, "{:.3f}"),
+    Quantity.MEMORY: ("memory MiB", 1 / 2**20, "{:.3f}"),
+    Quantity.ERROR: ("error", 1.0, "{:.3g}"),
+}
+
+
+def front_json(front: PlanFront | None) -> dict[str, Any] | None:
+    """The front as JSON data; times in milliseconds, memory in bytes."""
+    if front is None:
+        return None
+    points = [
+        {
+            "latency_ms": each.needed[Quantity.LATENCY] * 1e3,
+            "cold_ms": each.needed[Quantity.COLD] * 1e3,
+            "memory_bytes": int(each.needed[Quantity.MEMORY]),
+            "error": total(each.needed[Quantity.ERROR]),
+            "simulated_error": each.error,
+            "optimal": each.plan.optimal,
+            "routines": routine_counts(each.plan),
+            "adapts": len(each.plan.adapts),
+        }
+        for each in front.points
+    ]
+    return {"first": front.first, "second": front.second, "complete": front.complete, "points": points}
+
+
+def show_front(front: PlanFront) -> None:
+    """Print a row per point, with what changes from one to the next."""
+    shown = [front.first, front.second]
+    is_rounded = any(point.error is not None for point in front.points)
+    simulated = ["simulated error"] if is_rounded else []
+    columns = (*(_UNITS[each][0] for each in shown), *simulated, "layers that differ from the row above")
+    rows = [
+        [*(_value(point, each) for each in shown), *(_simulated(point) for _ in simulated), _changes(before, point)]
+        for before, point in zip((None, *front.points), front.points, strict=False)
+    ]
+    rest = "" if front.complete else ", there are more between them"
+    right = range(len(columns) - 1)
+    show_table(f"predicted, {front.first} against {front.second}{rest}", columns, rows, right=right)
+
+
+def _simulated(point: FrontPoint) -> str:
+    return "" if point.error is None else f"{point.error:.3g}"
+
+
+def _value(point: FrontPoint, quantity: Quantity) -> str:
+    _, factor, form = _UNITS[quantity]
+    needed = point.needed[quantity]
+    return form.format((total(needed) if quantity is Quantity.ERROR else needed) * factor)
+
+
+def _changes(before: FrontPoint | None, point: FrontPoint) -> str:
+    """Routines gained, where there is something to compare with; else all of them."""
+    if before is None:
+        return "\n".join(f"{count} x {name}" for name, count in routine_counts(point.plan).items())
+    old = {each.layer: each.variant for each in before.plan.layers}
+    changed = Counter(
+        without_parameters(each.variant) for each in point.plan.layers if old.get(each.layer) != each.variant
+    )
+    return "\n".join(f"{count} now {name}" for name, count in changed.most_common())

@@ -1,0 +1,32 @@
+"""``sartor bench --peak``: what the machine does at most."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sartor.cli.output.terminal import gflops, show_json, show_table, tuning_progress
+from sartor.codegen.ir.target import Target
+from sartor.config import CompileConfig, default_database
+from sartor.costing.machine_limits import MachineLimits, machine_limits
+
+
+def bench_machine(threads: int, database: Path | None, as_json: bool) -> None:
+    """Measure this machine with one thread and with ``threads``, and print it: a table, or JSON."""
+    config = CompileConfig(target=Target.create("cpu"), jobs=1, database=database or default_database())
+    with tuning_progress() as progress:
+        limits = machine_limits(config, sorted({1, threads}), progress)
+    (_show_json if as_json else _show_table)(limits)
+
+
+def _show_json(limits: list[MachineLimits]) -> None:
+    rows = [
+        {"threads": each.threads, "gflops": each.operations / 1e9, "read_gb_per_s": each.bandwidth / 1e9}
+        for each in limits
+    ]
+    show_json({"peak": rows})
+
+
+def _show_table(limits: list[MachineLimits]) -> None:
+    rows = [[str(each.threads), gflops(each.operations), f"{each.bandwidth / 1e9:.1f}"] for each in limits]
+    columns = ("threads", "f32 GFLOP/s", "read from memory GB/s")
+    show_table("this machine at most", columns, rows, right=(0, 1, 2))

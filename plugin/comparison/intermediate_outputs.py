@@ -1,0 +1,129 @@
+"""Networks that show what single layers of another one compute.
+
+A module hands out its outputs only. The same variants in the same order, stitched with other outputs, are another
+module with the same dispatches, which hands out what is inside. A layer may also be fed with what is right: then it
+shows its own error, apart from that of the layers before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from sartor.codegen.ir.graph import LayerGraph
+from sartor.codegen.ir.layer import Layer, NetworkValue, ValueRef
+from sartor.codegen.ir.variants.routine import Variant
+from sartor.frontend.layer_tensors import LayerTensors
+from sartor.onnx_model.graphs.names import fresh_name
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A network whose outputs are results of layers of another.
+
+    Attributes:
+        graph: only the layers that the outputs need.
+        variants: by layer name.
+        fed: ONNX tensor that is the value of an input, by the input's name; the network's own inputs are not here.
+        expected: ONNX tensor that an output should be, by the output's name.
+        in_place: outputs that a layer computes in the network, by the layer's name.
+        alone: outputs that it computes from what is right.
+        stands_for: values of the network, by those of the probe that are read or written in their place.
+    """
+
+    graph: LayerGraph
+    variants: Mapping[str, Variant]
+    fed: Mapping[str, str]
+    expected: Mapping[str, str]
+    in_place: Mapping[str, tuple[str, ...]]
+    alone: Mapping[str, tuple[str, ...]]
+    stands_for: Mapping[ValueRef, ValueRef]
+
+
+def make_probe(
+    graph: LayerGraph,
+    variants: Mapping[str, Variant],
+    tensors: Mapping[str, LayerTensors],
+    in_place: Sequence[str],
+    alone: Sequence[str],
+) -> Probe:
+    """A probe of some layers.
+
+    Args:
+        graph: the network's layers.
+        variants: by layer name.
+        tensors: what ONNX calls the values of each layer.
+        in_place: layers to watch in the network.
+        alone: layers to watch fed with what is right; ONNX has all that they read.
+    """
+    writer = _Writer(graph, tensors)
+    layers = {each.name: each for each in graph.layers}
+    needed = needed_layers(graph, in_place)
+    kept = [each for each in graph.layers if each.name in needed]
+    copies = {name: writer.detached(layers[name]) for name in alone}
+    watched = {name: writer.watch(layers[name], tensors[name]) for name in in_place}
+    fed = {name: writer.watch(copy, tensors[name]) for name, copy in copies.items()}
+    chosen = {each.name: variants[each.name] for each in kept}
+    chosen |= {copy.name: variants[name] for name, copy in copies.items()}
+    probe = LayerGraph((*kept, *copies.values()), tuple(writer.inputs), tuple(writer.outputs))
+    return Probe(probe, chosen, writer.fed, writer.expected, watched, fed, writer.stands_for)
+
+
+def needed_layers(graph: LayerGraph, names: Sequence[str]) -> frozenset[str]:
+    """The layers ``names`` and all that they depend on."""
+    needed = set(names)
+    for layer in reversed(graph.layers):
+        if layer.name in needed:
+            needed.update(ref.source for ref in layer.inputs if ref.source is not None)
+    return frozenset(needed)
+
+
+@dataclass
+class _Writer:
+    """Inputs and outputs of a probe while they are collected."""
+
+    graph: LayerGraph
+    tensors: Mapping[str, LayerTensors]
+    outputs: list[NetworkValue] = field(default_factory=list)
+    fed: dict[str, str] = field(default_factory=dict)
+    expected: dict[str, str] = field(default_factory=dict)
+    stands_for: dict[ValueRef, ValueRef] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.inputs = list(self.graph.inputs)
+        self._names = {layer.name for layer in self.graph.layers} | {value.name for value in self.inputs}
+        self._known: dict[ValueRef, ValueRef] = {}
+
+    def watch(self, layer: Layer, tensors: LayerTensors) -> tuple[str, ...]:
+        """Make those results of a layer that ONNX has outputs; returns the outputs' names."""
+        watched: list[str] = []
+        for index, (kind, tensor) in enumerate(zip(layer.task.results, tensors.results, strict=True)):
+            if tensor is not None:
+                watched.append(fresh_name(f"result {index} of {layer.name}", self._names))
+                self.expected[watched[-1]] = tensor
+                value = NetworkValue(watched[-1], kind, kind.numpy_dtype.name, ValueRef(layer.name, index))
+                self.outputs.append(value)
+        return tuple(watched)
+
+    def detached(self, layer: Layer) -> Layer:
+        """A copy that reads inputs of its own instead of other layers' results."""
+        tensors = self.tensors[layer.name].inputs
+        refs = [self._right(ref, tensor) for ref, tensor in zip(layer.inputs, tensors, strict=True)]
+        copy = replace(layer, name=fresh_name(f"{layer.name} alone", self._names), inputs=tuple(refs))
+        for index in range(len(layer.task.results)):
+            self.stands_for[ValueRef(copy.name, index)] = ValueRef(layer.name, index)
+        return copy
+
+    def _right(self, ref: ValueRef, tensor: str | None) -> ValueRef:
+        """An input that is fed with what a layer's result should be."""
+        if ref.source is None:
+            return ref
+        if tensor is None:
+            raise ValueError(f"ONNX has no value for result {ref.index} of '{ref.source}' that could be fed")
+        if ref not in self._known:
+            kind, name = self.graph.type_of(ref), fresh_name(f"right {ref.index} of {ref.source}", self._names)
+            self._known[ref] = ValueRef(None, len(self.inputs))
+            self.inputs.append(NetworkValue(name, kind, kind.numpy_dtype.name))
+            self.fed[name] = tensor
+            self.stands_for[self._known[ref]] = ref
+        return self._known[ref]

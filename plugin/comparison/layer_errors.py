@@ -1,0 +1,270 @@
+"""How far each layer of a module is from ONNX Runtime, in the network and alone.
+
+The module was built from a plan, and the same plan gives the same code again: compiled with other outputs it shows
+what layers compute (``sartor.comparison.intermediate_outputs``). Values are never all there at once: layers are taken
+in chunks, each with a module of its own, and only errors leave the worker that runs it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+
+import networkx as nx
+
+from sartor.codegen.ir.graph import LayerGraph
+from sartor.codegen.ir.layer import Layer
+from sartor.comparison.bisection import Bisection, bisect
+from sartor.comparison.intermediate_outputs import Probe, make_probe
+from sartor.config import CompileConfig
+from sartor.frontend.imported_model import Front
+from sartor.frontend.layer_tensors import LayerTensors
+from sartor.planning.recipe import Recipe
+from sartor.profiling.builder import Builder
+from sartor.progress import Progress, silent
+from sartor.runtime.driver.signature import Array
+from sartor.tuning.records.plan import LayerChoice
+from sartor.tuning.workers.pool import JobStatus, WorkerPool
+
+CHUNK_BYTES = 256 << 20
+_JOB = "sartor.comparison.probe_job:probe_errors"
+_TIMEOUT = 900.0
+_STEP = "comparing layers"
+
+
+@dataclass(frozen=True)
+class LayerError:
+    """How far a layer is from ONNX Runtime, relative to the largest magnitude of what is right.
+
+    Attributes:
+        layer: its name, which is that of an ONNX node.
+        nodes: ONNX nodes computed in it.
+        variant: descriptor of how.
+        tensors: ONNX's names of its results; none where ONNX has no such values, so that nothing can be compared.
+        error: of its results in the network, the largest; None where nothing can be compared.
+        before: error of what it reads, the largest; 0 for the network's inputs.
+        alone: error of its results if fed with what is right; None where that cannot be had for all it reads.
+        contribution: relative error of the network's outputs that its narrower type is known to make by itself.
+        saved: seconds that the narrower type saves by the plan.
+    """
+
+    layer: str
+    nodes: tuple[str, ...]
+    variant: str
+    tensors: tuple[str, ...]
+    error: float | None
+    before: float
+    alone: float | None
+    contribution: float | None = None
+    saved: float | None = None
+
+    @property
+    def growth(self) -> float | None:
+        """How many times larger the error is than before; None where there was none before."""
+        known = self.error is not None and math.isfinite(self.before) and self.before > 0
+        return self.error / self.before if self.error is not None and known else None
+
+
+@dataclass(frozen=True)
+class FirstBeyond:
+    """Where a network goes wrong.
+
+    Attributes:
+        search: how it was found; its ``first`` is None if nothing that was looked at is beyond the bound.
+        layer: the layer found, also with its error alone.
+    """
+
+    search: Bisection
+    layer: LayerError | None
+
+
+@dataclass(frozen=True)
+class ProbeErrors:
+    """Errors by layer name: of results in the network, and of layers that are fed with what is right."""
+
+    in_place: Mapping[str, float]
+    alone: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Workshop:
+    """Where probes are compiled and run.
+
+    Attributes:
+        pool: workers.
+        directory: for modules.
+        config: settings of the compilation.
+        device: what probes run on, as for ``Session``.
+        threads: as for ``Session``.
+        progress: told about every probe.
+        chunk_bytes: what the values of one probe may take, unless a single layer's take more.
+    """
+
+    pool: WorkerPool
+    directory: Path
+    config: CompileConfig
+    device: str
+    threads: int | None
+    progress: Progress = silent
+    chunk_bytes: int = CHUNK_BYTES
+
+
+@dataclass
+class LayerComparison:
+    """Compares layers of a plan with ONNX Runtime on one set of inputs.
+
+    Attributes:
+        front: the model; ONNX Runtime runs its prepared form.
+        recipe: the plan's layers and variants.
+        tensors: what ONNX calls the values of each layer.
+        feeds: one array per input.
+        workshop: where probes are compiled and run.
+    """
+
+    front: Front
+    recipe: Recipe
+    tensors: Mapping[str, LayerTensors]
+    feeds: Mapping[str, Array]
+    workshop: Workshop
+    _numbers: Iterator[int] = field(default_factory=itertools.count)
+
+    @cached_property
+    def read(self) -> dict[str, tuple[str, ...]]:
+        """By layer in execution order, the nearest layers before it that can be compared."""
+        return nearest_before(self.recipe.graph, self._is_comparable)
+
+    @cached_property
+    def graph(self) -> nx.DiGraph:
+        """The layers that can be compared, in execution order, with an edge to each from those it reads."""
+        found = nx.DiGraph()
+        for name, before in self.read.items():
+            if self._is_comparable(name):
+                found.add_node(name)
+                found.add_edges_from((each, name) for each in before)
+        return found
+
+    def table(self) -> list[LayerError]:
+        """All layers in execution order.
+
+        Raises:
+            CompileError: if a probe does not compile or run.
+        """
+        found = self._measure(list(self.graph), alone=True)
+        return [self._row(layer, found) for layer in self.recipe.graph.layers]
+
+    def bisect(self, bound: float) -> FirstBeyond:
+        """The first layer beyond a bound.
+
+        Raises:
+            CompileError: if a probe does not compile or run.
+        """
+        search = bisect(self.graph, lambda names: self._measure(names).in_place, bound)
+        if search.first is None:
+            return FirstBeyond(search, None)
+        layer = next(each for each in self.recipe.graph.layers if each.name == search.first)
+        alone = self._probe([], self._detachable([layer.name])).alone
+        return FirstBeyond(search, self._row(layer, ProbeErrors(search.errors, alone)))
+
+    def _is_comparable(self, name: str) -> bool:
+        return any(each is not None for each in self.tensors[name].results)
+
+    def _row(self, layer: Layer, found: ProbeErrors) -> LayerError:
+        return LayerError(
+            layer=layer.name,
+            nodes=layer.nodes,
+            variant=self.recipe.variants[layer.name].descriptor,
+            tensors=tuple(filter(None, self.tensors[layer.name].results)),
+            error=found.in_place.get(layer.name),
+            before=max((found.in_place[name] for name in self.read[layer.name]), default=0.0),
+            alone=found.alone.get(layer.name),
+            contribution=self._planned[layer.name].error,
+            saved=self._planned[layer.name].saved,
+        )
+
+    @cached_property
+    def _planned(self) -> dict[str, LayerChoice]:
+        return {each.layer: each for each in self.recipe.plan.layers}
+
+    def _measure(self, names: Sequence[str], *, alone: bool = False) -> ProbeErrors:
+        """Errors of layers, a chunk after the other."""
+        in_place: dict[str, float] = {}
+        detached: dict[str, float] = {}
+        chunks = self._chunks(names, alone)
+        for done, chunk in enumerate(chunks):
+            self.workshop.progress(_STEP, done, len(chunks))
+            found = self._probe(chunk, self._detachable(chunk) if alone else [])
+            in_place.update(found.in_place)
+            detached.update(found.alone)
+        return ProbeErrors(in_place, detached)
+
+    def _chunks(self, names: Sequence[str], alone: bool) -> list[list[str]]:
+        """The names in order, as many at a time as there is memory for."""
+        layers = {each.name: each for each in self.recipe.graph.layers}
+        chunks: list[list[str]] = []
+        left = 0
+        for name in names:
+            task = layers[name].task
+            given = sum(each.bytes for each in task.inputs)
+            needed = sum(each.bytes for each in task.results) * (1 + alone) + given * alone
+            if needed > left or not chunks:
+                chunks.append([])
+                left = self.workshop.chunk_bytes
+            chunks[-1].append(name)
+            left -= needed
+        return chunks
+
+    def _detachable(self, names: Sequence[str]) -> list[str]:
+        """Layers of which ONNX Runtime knows all that they read."""
+        return [name for name in names if None not in self.tensors[name].inputs]
+
+    def _probe(self, in_place: Sequence[str], alone: Sequence[str]) -> ProbeErrors:
+        """Compile and run one probe."""
+        if not in_place and not alone:
+            return ProbeErrors({}, {})
+        probe = make_probe(self.recipe.graph, self.recipe.variants, self.tensors, in_place, alone)
+        directory = self.workshop.directory / f"probe{next(self._numbers)}"
+        directory.mkdir()
+        try:
+            errors = self._run(probe, directory)
+        finally:
+            shutil.rmtree(directory)
+        return ProbeErrors(
+            {layer: max(errors[name] for name in names) for layer, names in probe.in_place.items()},
+            {layer: max(errors[name] for name in names) for layer, names in probe.alone.items()},
+        )
+
+    def _run(self, probe: Probe, directory: Path) -> dict[str, float]:
+        shop, known = self.workshop, self.front.ranges
+        ranges = {own: known[ref] for own, ref in probe.stands_for.items() if ref in known}
+        front = replace(self.front, graph=probe.graph, ranges={**known, **ranges})
+        recipe = replace(self.recipe, graph=probe.graph, variants=probe.variants)
+        (built,) = Builder(front, shop.pool, directory, shop.config, silent).build([recipe])
+        job = {
+            "files": built.files,
+            "prepared": self.front.prepared,
+            "feeds": self.feeds,
+            "fed": probe.fed,
+            "expected": probe.expected,
+            "device": shop.device,
+            "threads": shop.threads,
+        }
+        (result,) = shop.pool.map_unordered(_JOB, [("probe", job)], _TIMEOUT)
+        if result.status is not JobStatus.OK:
+            raise result.error(_STEP)
+        errors: dict[str, float] = result.value
+        return errors
+
+
+def nearest_before(graph: LayerGraph, comparable: Callable[[str], bool]) -> dict[str, tuple[str, ...]]:
+    """By layer in execution order, the comparable layers whose results reach it through none that is comparable."""
+    found: dict[str, tuple[str, ...]] = {}
+    for layer in graph.layers:
+        sources = [ref.source for ref in layer.inputs if ref.source is not None]
+        reaching = [name for each in sources for name in ((each,) if comparable(each) else found[each])]
+        found[layer.name] = tuple(dict.fromkeys(reaching))
+    return found

@@ -1,0 +1,110 @@
+"""From a module and the model it was compiled from to a comparison layer by layer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from sartor.codegen.ir.target import Target
+from sartor.comparison.layer_errors import LayerComparison, Workshop
+from sartor.config import DEFAULT_MAX_ERROR, CompileConfig
+from sartor.costing.candidates import find_candidates
+from sartor.errors import UsageError
+from sartor.frontend.imported_model import Front
+from sartor.frontend.layer_tensors import layer_tensors
+from sartor.frontend.loading import load_front, open_workspace
+from sartor.frontend.value_ranges import quantised_by
+from sartor.onnx_model.graphs.prepared import prepared_model
+from sartor.planning.recipe import precision_of, recipe_of_plan
+from sartor.progress import Progress, silent
+from sartor.runtime.driver.signature import Array
+from sartor.runtime.manifest import Manifest
+from sartor.runtime.module_facts import module_manifest
+from sartor.tuning.records.plan import Plan
+
+
+def layered_manifest(module: Path) -> Manifest:
+    """The manifest of a module that was built layer by layer.
+
+    Raises:
+        UsageError: if the module has none, or has no layers.
+    """
+    manifest = module_manifest(module)
+    if manifest is None:
+        raise UsageError(
+            f"'{module}' was not compiled by sartor, so its layers are not known; compare its outputs only"
+        )
+    if _plan(manifest, module).unsplit:
+        raise UsageError(
+            f"'{module}' has no layers, it is the whole model by stock IREE; "
+            "compile the model with --pin '*=*', which keeps it split into layers, and compare that"
+        )
+    return manifest
+
+
+def usual_error(module: Path) -> float:
+    """What a module may err by unless the user says otherwise: as much as is usual with what it computes in.
+
+    Raises:
+        UsageError: if the file is missing or no IREE module.
+    """
+    manifest = module_manifest(module)
+    if manifest is None:
+        return DEFAULT_MAX_ERROR
+    try:
+        return precision_of(_plan(manifest, module)).usual_error
+    except UsageError:
+        # Of another version: its outputs can be compared all the same.
+        return DEFAULT_MAX_ERROR
+
+
+def _plan(manifest: Manifest, module: Path) -> Plan:
+    return Plan.from_json(manifest.plan, f"the plan in '{module}'")
+
+
+@contextmanager
+def open_comparison(
+    module: Path,
+    model: Path,
+    feeds: Mapping[str, Array],
+    shapes: Mapping[str, tuple[int, ...]],
+    *,
+    device: str | None = None,
+    threads: int | None = None,
+    progress: Progress = silent,
+) -> Iterator[LayerComparison]:
+    """Make ready what compares the layers of a module with ONNX Runtime.
+
+    Args:
+        module: compiled by Sartor from ``model``, layer by layer.
+        model: ONNX file.
+        feeds: one array per input.
+        shapes: as ``bound_shapes`` finds them.
+        device: as for ``Session``.
+        threads: as for ``Session``.
+        progress: told what is going on.
+
+    Raises:
+        UsageError: if the module has no layers, was compiled from another model, or by another version.
+    """
+    manifest = layered_manifest(module)
+    plan = _plan(manifest, module)
+    kind, _, architecture = plan.target.partition(":")
+    config = CompileConfig(target=Target.create(kind, architecture), threads=plan.threads, shapes=shapes)
+    with open_workspace(config) as (pool, directory):
+        front = load_front(model, config, pool, progress, directory)
+        _check_same(front, plan, module)
+        front = quantised_by(plan.ranges, front)
+        recipe = recipe_of_plan(plan, front, find_candidates(front, config).variants, config)
+        shop = Workshop(pool, directory, config, device or kind, threads, progress)
+        tensors = layer_tensors(prepared_model(front.prepared), recipe.graph)
+        yield LayerComparison(front, recipe, tensors, feeds, shop)
+
+
+def _check_same(front: Front, plan: Plan, module: Path) -> None:
+    if front.sha256 != plan.model_sha256:
+        raise UsageError(
+            f"'{front.path}' is not the model that '{module}' was compiled from: prepared it has the SHA-256 "
+            f"{front.sha256[:12]}, the module says {plan.model_sha256[:12]}; name that model, or compile this one"
+        )

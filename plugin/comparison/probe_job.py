@@ -1,0 +1,106 @@
+"""Worker side of comparing layers: run a probe and ONNX Runtime, and say how far they are apart."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+import numpy as np
+from onnx import ModelProto, ValueInfoProto
+
+from sartor.onnx_model.graphs.graph import GraphEditor
+from sartor.onnx_model.graphs.prepared import prepared_model
+from sartor.onnx_model.rewrites.structure.drop_unused import drop_unused
+from sartor.reference.expected_outputs import Disturbed
+from sartor.runtime.driver.signature import Array, passed
+from sartor.runtime.output_error import output_error
+from sartor.runtime.reference import OnnxRuntimeReference
+from sartor.runtime.session import Session
+from sartor.tuning.networks.build_job import NetFiles
+
+_INTEGERS = "biu"
+
+
+def probe_errors(
+    files: NetFiles,
+    prepared: Path | bytes,
+    feeds: Mapping[str, Array],
+    fed: Mapping[str, str],
+    expected: Mapping[str, str],
+    device: str,
+    threads: int | None,
+) -> dict[str, float]:
+    """Relative error of each output of a probe.
+
+    Args:
+        files: the compiled probe, with a manifest.
+        prepared: the prepared model.
+        feeds: one array per input of the model.
+        fed: tensor of the prepared model that each further input of the probe is fed with.
+        expected: tensor that each output should be; the shape may be another.
+        device: as for ``Session``.
+        threads: as for ``Session``.
+    """
+    model = prepared_model(prepared)
+    right = reference_tensors(model, {*fed.values(), *expected.values()}, feeds)
+    scales = _scales(model, right, feeds)
+    session = Session(files.module, device=device, threads=threads, parameters=files.parameters, huge_pages=False)
+    with session:
+        manifest = session.manifest
+        specs = {each.name: each for each in manifest.inputs} if manifest else {}
+        given = {
+            name: passed(right[tensor], specs[name].numpy_dtype, specs[name].shape) for name, tensor in fed.items()
+        }
+        values = session.run(list(expected), {**feeds, **given})
+    pairs = zip(expected.items(), values, strict=True)
+    return {name: tensor_error(value, right[tensor], scales.get(tensor)) for (name, tensor), value in pairs}
+
+
+def _scales(model: ModelProto, right: Mapping[str, Array], feeds: Mapping[str, Array]) -> dict[str, Array]:
+    """Scales of real tensors that are the model's outputs, as coarse as they are for lower precision."""
+    names = [each.name for each in model.graph.output if each.name in right]
+    if len(names) < len(model.graph.output):
+        return {}
+    disturbed, values = Disturbed(model, narrow=True), [right[name] for name in names]
+    found = zip(names, values, disturbed.scales(values, disturbed(feeds)), strict=True)
+    return {name: scale for name, value, scale in found if value.dtype.kind not in _INTEGERS}
+
+
+def reference_tensors(
+    model: ModelProto, names: Collection[str], feeds: Mapping[str, Array], threads: int | None = None
+) -> dict[str, Array]:
+    """What ONNX Runtime computes for tensors of a model; nothing that they do not need is computed.
+
+    Args:
+        model: changed in place: the tensors become its outputs.
+        names: of tensors anywhere in the graph.
+        feeds: one array per input.
+        threads: as for ``OnnxRuntimeReference``.
+
+    Raises:
+        UsageError: if the feeds do not fit the model.
+        UnsupportedModelError: if ONNX Runtime does not load the model.
+    """
+    inputs = {each.name for each in model.graph.input}
+    wanted = sorted(set(names) - inputs)
+    found = {name: feeds[name] for name in names if name in inputs}
+    if not wanted:
+        return found
+    editor = GraphEditor(model.graph)
+    outputs = [ValueInfoProto(name=name, type=editor.type(name)) for name in wanted]
+    del model.graph.output[:]
+    model.graph.output.extend(outputs)
+    drop_unused(model)
+    values = OnnxRuntimeReference(model.SerializeToString(), threads=threads)(feeds)
+    return found | dict(zip(wanted, values, strict=True))
+
+
+def tensor_error(value: Array, right: Array, scale: Array | None = None) -> float:
+    """Relative error of a value inside a network: integers are numbers like others there, they may stand for reals.
+
+    The shape may be another, if the elements follow each other in the same order; 0 where there are none. ``scale`` is
+    that of ``right``, by default without noise.
+    """
+    if right.dtype.kind in _INTEGERS:
+        return tensor_error(passed(value, right.dtype, right.shape).astype(np.float64), right.astype(np.float64))
+    return output_error(value.reshape(right.shape), right, scale=scale)

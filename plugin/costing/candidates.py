@@ -1,0 +1,24 @@
+"""The variants that a model's layers may run: what every routine answers, less what may not or need not be measured."""
+
+from __future__ import annotations
+
+from sartor.codegen.routines import FUSED_ROUTINES, LOW_PRECISION, routines_for
+from sartor.config import CompileConfig
+from sartor.dialect_passes.annotate import Candidates, annotate, annotated_module, never
+from sartor.dialect_passes.dump import Dumper
+from sartor.frontend.imported_model import Front
+from sartor.precision.eligibility import permitted_candidates, permitted_routines
+from sartor.tuning.search.shortlist import is_superfluous
+
+
+def find_candidates(front: Front, config: CompileConfig, *, everything: bool = True) -> Candidates:
+    """All routines' answers about all tasks; or only those that may be measured, which takes half as long."""
+    skip = never if everything or config.pins else is_superfluous
+    routines = routines_for(LOW_PRECISION) if everything else permitted_routines(front, config)
+    candidates = annotate(front.graph, routines, config.target, FUSED_ROUTINES, skip)
+    if not everything:
+        candidates = permitted_candidates(candidates, front, config)
+    if config.dump_directory is not None:
+        dumper = Dumper(config.dump_directory, count=len(list(config.dump_directory.glob("*.mlir"))))
+        dumper.write("annotate", annotated_module(front.graph, candidates))
+    return candidates

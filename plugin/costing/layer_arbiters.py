@@ -1,0 +1,52 @@
+"""Which layer's ONNX nodes say what is right for a unit that is measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from sartor.codegen.ir.layer import Layer, ValueRef
+from sartor.costing.layer_reference import LayerArbiter
+from sartor.frontend.imported_model import Front
+from sartor.tuning.measuring.benchmark_case import Unit
+from sartor.tuning.workers.shared_arrays import StoredArrays
+
+_NAMELESS: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+
+
+@dataclass(frozen=True)
+class LayerArbiters:
+    """Finds the arbiter of a unit: any layer that it stands for will do."""
+
+    front: Front
+
+    def __call__(self, unit: Unit) -> LayerArbiter | None:
+        """The arbiter; None for a unit that is no layer's, and where the model is in no file."""
+        front = self.front
+        layer, inputs, outputs = self._found.get(unit.key, (None, (), ()))
+        if layer is None or not isinstance(front.prepared, Path) or not isinstance(front.weights, StoredArrays):
+            return None
+        stored = front.weights.only(layer.weights)
+        return LayerArbiter(layer.name, front.prepared, inputs, outputs, layer.task.results, layer.weights, stored)
+
+    @cached_property
+    def _found(self) -> dict[str, tuple[Layer, tuple[str, ...], tuple[str, ...]]]:
+        """By task a layer and its tensors; one whose tensors all have a name if there is one. Childnets' have none."""
+        graph = self.front.graph
+        found = {layer.task.key: (layer, *_NAMELESS) for layer in reversed(list(graph.all_layers()))}
+        for layer in reversed([*graph.layers, *(each.layer for each in graph.fusions)]):
+            tensors = self._tensors(layer)
+            if tensors is not None:
+                found[layer.task.key] = (layer, *tensors)
+        return found
+
+    def _tensors(self, layer: Layer) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
+        """Names of activations and results; None unless all have one of their own."""
+        names = self.front.names
+        inputs = [names.get(ref) for ref in layer.inputs]
+        outputs = [names.get(ValueRef(layer.name, index)) for index in range(len(layer.task.results))]
+        known = [each for each in (*inputs, *outputs) if each is not None]
+        if len(set(known)) < len(inputs) + len(outputs):
+            return None
+        return tuple(known[: len(inputs)]), tuple(known[len(inputs) :])

@@ -1,0 +1,138 @@
+"""Worker side: what is right for a layer. Its own ONNX nodes say so, cut out of the model and run by ONNX Runtime.
+
+Weights are the layer's own, as its code reads them and as its nodes do: how the front end transformed them on the way
+does not matter. The model is read only once variants are in dispute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from google.protobuf.message import DecodeError, EncodeError
+from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto, helper
+from onnx.checker import ValidationError
+
+from sartor.codegen.ir.layer import TensorType
+from sartor.errors import UnsupportedModelError, UsageError
+from sartor.onnx_model.graphs.graph import GraphEditor
+from sartor.onnx_model.graphs.prepared import prepared_model
+from sartor.onnx_model.graphs.walk import names_read
+from sartor.runtime.driver.signature import Array, passed
+from sartor.runtime.reference import OnnxRuntimeReference
+from sartor.tuning.workers.shared_arrays import StoredArrays
+
+# What fails here is no fault of the variant that is measured. RuntimeError is what C++ raises that has no other name.
+_NO_RESULTS = (
+    DecodeError,
+    EncodeError,
+    MemoryError,
+    OSError,
+    RuntimeError,
+    UnsupportedModelError,
+    UsageError,
+    ValidationError,
+)
+
+
+@dataclass(frozen=True)
+class LayerArbiter:
+    """Runs the nodes of a layer.
+
+    Attributes:
+        layer: its name.
+        model: the prepared model's file.
+        inputs: ONNX's names of the activations.
+        outputs: ONNX's names of the results; empty where ONNX lacks a name for any of both.
+        types: of the results, in the module.
+        names: of the weights.
+        stored: the weights by name.
+    """
+
+    layer: str
+    model: Path
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    types: tuple[TensorType, ...]
+    names: tuple[str, ...]
+    stored: StoredArrays
+
+    def weights(self) -> list[Array]:
+        """The layer's own, in ONNX layout."""
+        return [self.stored[name] for name in self.names]
+
+    def results(self, inputs: Sequence[Array]) -> list[Array] | None:
+        """What ONNX Runtime computes; None where the nodes cannot be cut out or run, or give no finite numbers."""
+        if not self.outputs:
+            return None
+        try:
+            model = prepared_model(self.model)
+            cut_out(model, self.inputs, self.outputs)
+            reference = OnnxRuntimeReference(model.SerializeToString(), threads=1)
+            values = reference(_feeds(model.graph, inputs))
+        except _NO_RESULTS:
+            return None
+        if not all(np.isfinite(each).all() for each in values if each.dtype.kind == "f"):
+            return None
+        return [passed(each, kind.numpy_dtype, kind.shape) for each, kind in zip(values, self.types, strict=True)]
+
+
+def cut_out(model: ModelProto, inputs: Sequence[str], outputs: Sequence[str]) -> None:
+    """Leave those nodes of a model that compute some tensors from others, and what they need, in place.
+
+    Raises:
+        UnsupportedModelError: if the tensors depend on others besides, or nothing is known of their types.
+    """
+    editor = GraphEditor(model.graph)
+    needed: dict[str, NodeProto] = {}
+    constants: set[str] = set()
+    pending = list(outputs)
+    while pending:
+        name = pending.pop()
+        node = editor.producer(name)
+        if name in inputs or name in needed or name in constants:
+            continue
+        if node is not None:
+            needed[name] = node
+            pending.extend(names_read(node))
+        elif editor.is_constant(name):
+            constants.add(name)
+        else:
+            raise UnsupportedModelError(f"'{outputs[0]}' depends on '{name}', which is no input of its layer")
+    computing = {node.name for node in needed.values()}
+    cut = GraphProto(
+        name=model.graph.name,
+        node=(node for node in editor.nodes if node.name in computing),
+        initializer=(each for each in model.graph.initializer if each.name in constants),
+        input=_described(editor, inputs),
+        output=_described(editor, outputs),
+    )
+    for node in cut.node:
+        # A node of several outputs may compute an input as well, which is given.
+        node.output[:] = [editor.fresh(name) if name in inputs else name for name in node.output]
+    model.graph.CopyFrom(cut)
+
+
+def _described(editor: GraphEditor, names: Sequence[str]) -> list[ValueInfoProto]:
+    found: list[ValueInfoProto] = []
+    for name in names:
+        kind = editor.type(name)
+        if kind is None:
+            raise UnsupportedModelError(f"nothing is known of the type of '{name}'")
+        found.append(ValueInfoProto(name=name, type=kind))
+    return found
+
+
+def _feeds(graph: GraphProto, arrays: Sequence[Array]) -> dict[str, Array]:
+    """Activations of the module as the nodes' inputs."""
+    pairs = zip(graph.input, arrays, strict=True)
+    return {
+        value.name: passed(
+            array,
+            helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type),
+            tuple(each.dim_value for each in value.type.tensor_type.shape.dim),
+        )
+        for value, array in pairs
+    }

@@ -1,0 +1,61 @@
+"""What the machine does at most, measured like layers and kept in the same database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from sartor.config import CompileConfig
+from sartor.costing.layer_costs import make_tuner
+from sartor.errors import DeviceError
+from sartor.frontend.loading import open_workers
+from sartor.progress import Progress, silent
+from sartor.tuning.measuring.roofline import Limit, Measured, peak_operations, read_bandwidth
+from sartor.tuning.store.store import Store
+from sartor.tuning.workers.pool import WorkerPool
+
+
+@dataclass(frozen=True)
+class MachineLimits:
+    """The two ceilings of a roofline.
+
+    Attributes:
+        threads: CPU workers.
+        operations: f32 per second, a multiply-add being two.
+        bandwidth: bytes read from memory per second.
+    """
+
+    threads: int
+    operations: float
+    bandwidth: float
+
+
+def machine_limits(config: CompileConfig, threads: Iterable[int], progress: Progress = silent) -> list[MachineLimits]:
+    """Measure what the database does not know yet.
+
+    Args:
+        config: target and database.
+        threads: numbers of workers to measure with.
+        progress: told what is going on.
+
+    Raises:
+        DeviceError: if the machine cannot run what is measured.
+        SartorError: if the database or the target is of no use.
+    """
+    with open_workers(config) as pool, Store.open(config.database) as store:
+        return [_limits(replace(config, threads=each), store, pool, progress) for each in threads]
+
+
+def _limits(config: CompileConfig, store: Store, pool: WorkerPool, progress: Progress) -> MachineLimits:
+    operations = peak_operations(config.target, config.threads)
+    bandwidth = read_bandwidth(config.target)
+    measured = make_tuner(store, pool, config, progress).measure([operations.unit, bandwidth.unit])
+    return MachineLimits(config.threads, _rate(operations, measured), _rate(bandwidth, measured))
+
+
+def _rate(limit: Limit, measured: Measured) -> float:
+    rate = limit.per_second(measured)
+    if rate is None:
+        (failed,) = measured[limit.unit.key].values()
+        raise DeviceError(f"what this machine does at most cannot be measured: {failed.message}")
+    return rate

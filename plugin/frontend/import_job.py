@@ -1,0 +1,174 @@
+"""Worker side of the front end: an untrusted file becomes layers, in a process that may crash or be killed."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from sartor.codegen.ir.graph import LayerGraph
+from sartor.codegen.ir.layer import NetworkValue, TensorType
+from sartor.codegen.ir.target import Target
+from sartor.codegen.mlir.iree_compiler import compile_module, ir, run_passes
+from sartor.codegen.mlir.operations import symbol
+from sartor.dialect_passes.dump import Dumper, bytecode
+from sartor.dialect_passes.fold_weights import fold_weights
+from sartor.dialect_passes.form_layers import form_layers
+from sartor.dialect_passes.fuse_layers import find_fusions
+from sartor.dialect_passes.split_layers import find_childnets
+from sartor.errors import SartorError, UnsupportedModelError
+from sartor.frontend.imported_model import Front
+from sartor.frontend.layer_tensors import value_names
+from sartor.frontend.onnx_import import import_model
+from sartor.onnx_model.graphs.held_data import holding, serialised
+from sartor.onnx_model.graphs.infer import without_weights
+from sartor.onnx_model.graphs.prepared import TensorInfo
+from sartor.onnx_model.preparing.prepare import prepare
+from sartor.onnx_model.preparing.simplify import SimplifyProcess, simplify
+from sartor.onnx_model.quantisation.quantised_values import take_out_quantisation
+from sartor.onnx_model.reading.load import load_model
+from sartor.reference.random_inputs import USUAL, sample_inputs
+from sartor.reference.sample_styles import choose_styles
+from sartor.reference.tie_spread import TIE_SAMPLES, rounds, tie_spread
+from sartor.runtime.driver.device import open_device
+from sartor.runtime.driver.device_array import from_view, upload
+from sartor.runtime.driver.iree_runtime import Program
+from sartor.runtime.driver.signature import Array, TensorSpec
+from sartor.runtime.module import open_module
+from sartor.tuning.workers.calls import Refusal
+from sartor.tuning.workers.shared_arrays import StoredArrays
+
+# Weights that were folded into others are no longer needed, and would be stored in every module.
+_CLEAN = "builtin.module(util.func(canonicalize,cse),symbol-dce)"
+_SAMPLE_SEED = 0
+_PASSABLE = ("float32", "float16", "int64", "int32", "int16", "int8", "uint8", "bool")
+
+
+def run_front(
+    path: Path,
+    shapes: Mapping[str, tuple[int, ...]],
+    dump: Path | None,
+    directory: Path | None = None,
+    target: Target | None = None,
+) -> Front | Refusal:
+    """Load, prepare, import and split a model.
+
+    Args:
+        path: ONNX file.
+        shapes: input name to the shape that binds its dynamic dimensions.
+        dump: where to write the module after every pass, or None.
+        directory: where what is large is put, so that other processes can map it; None keeps it in memory.
+        target: for which layers are split further; None for this machine's CPU.
+    """
+    try:
+        with holding(), ThreadPoolExecutor(1) as saver:
+            return _front(path, shapes, Dumper(dump), target or Target.create("cpu"), directory, saver)
+    except SartorError as error:
+        return Refusal(error)
+
+
+def _front(
+    path: Path,
+    shapes: Mapping[str, tuple[int, ...]],
+    dumper: Dumper,
+    target: Target,
+    directory: Path | None,
+    saver: Executor,
+) -> Front:
+    with SimplifyProcess() as process:
+        loaded = load_model(path)
+        prepared = prepare(loaded, shapes, partial(simplify, process=process))
+    is_rounding = rounds(loaded)
+    del loaded
+    samples, asked = sample_inputs(prepared.model, _SAMPLE_SEED), without_weights(prepared.model)
+    named = take_out_quantisation(prepared.model)
+    saving = saver.submit(_saved, serialised(prepared.model), directory)
+    imported = import_model(prepared.model)
+    weights = imported.weights
+    context = ir.Context()
+    module = ir.Module.parse(imported.bytecode, context)
+    dumper.write("import", module)
+    fold_weights(module, weights, evaluate)
+    run_passes(module, _CLEAN)
+    dumper.write("fold-weights", module)
+    whole = bytecode(module)
+    layers = form_layers(module, list(map(_value, prepared.inputs)), list(map(_value, prepared.outputs)))
+    graph, parts = find_childnets(find_fusions(layers), weights, target)
+    weights = {**weights, **parts}
+    used = _used(graph, module)
+    kept: Mapping[str, np.ndarray] = {name: array for name, array in weights.items() if name in used}
+    if directory is not None:
+        kept = StoredArrays.write(directory / "weights.bin", kept)
+    names = dict(value_names(prepared.model, graph))
+    saved, sha256 = saving.result()
+    chosen = choose_styles(asked, saved)
+    if chosen.styles[0] != USUAL:
+        samples = sample_inputs(asked, _SAMPLE_SEED, chosen.styles[0])
+    drawn = [sample_inputs(asked, seed, style) for seed in range(TIE_SAMPLES) for style in chosen.styles]
+    spread = tie_spread(path, saved, drawn) if is_rounding else 0.0
+    return Front(
+        path=path,
+        graph=graph,
+        weights=kept,
+        whole=whole,
+        prepared=saved,
+        skeleton=asked.SerializeToString(deterministic=True),
+        sha256=sha256,
+        samples=samples,
+        node_count=len(prepared.model.graph.node),
+        ranges={ref: named[name] for ref, name in names.items() if name in named},
+        is_quantised=bool(named),
+        names=names,
+        styles=chosen.styles,
+        unchecked=chosen.unchecked,
+        tie_spread=spread,
+    )
+
+
+def _saved(pieces: Iterable[bytes | memoryview], directory: Path | None) -> tuple[bytes | Path, str]:
+    """A serialised model, in a file if there is a directory, and its hash."""
+    if directory is None:
+        data = b"".join(pieces)
+        return data, hashlib.sha256(data).hexdigest()
+    digest = hashlib.sha256()
+    path = directory / "prepared.onnx"
+    with path.open("wb") as file:
+        for piece in pieces:
+            digest.update(piece)
+            file.write(piece)
+    return path, digest.hexdigest()
+
+
+def _value(info: TensorInfo) -> NetworkValue:
+    """An input or output as declared; in IREE operations have a sign, not types.
+
+    Raises:
+        UnsupportedModelError: if the type is another one inside the module.
+    """
+    if info.dtype.name not in _PASSABLE:
+        raise UnsupportedModelError(
+            f"'{info.name}' is of type {info.dtype.name}, which IREE 3.13 changes on the way in; "
+            f"cast it inside the model from one of {', '.join(_PASSABLE)}"
+        )
+    signless = np.dtype(info.dtype.name.removeprefix("u"))
+    return NetworkValue(info.name, TensorType.of(info.shape, signless), info.dtype.name)
+
+
+def _used(graph: LayerGraph, module: ir.Module) -> set[str]:
+    """Weights that a layer or the whole module still refers to."""
+    loads = {symbol(view.operation) for view in module.body.operations if view.operation.name == "util.global"}
+    return loads | {name for layer in graph.all_layers() for name in layer.weights}
+
+
+def evaluate(text: str, arrays: Sequence[np.ndarray], results: Sequence[TensorType]) -> list[Array]:
+    """Run ``@fold`` of a module on arrays, on one thread of this machine; ``results`` are its result types."""
+    device = open_device("cpu", 1)
+    module = open_module(compile_module(text, Target.create("cpu").flags))
+    program = Program(module.native, "constant folding", device, {})
+    views = program.invoke("fold", [upload(array, device).view for array in arrays])
+    specs = [TensorSpec("folded", each.numpy_dtype.name, each.shape) for each in results]
+    return [from_view(view, device, spec).to_host().copy() for view, spec in zip(views, specs, strict=True)]

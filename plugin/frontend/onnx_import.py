@@ -1,0 +1,109 @@
+"""A prepared ONNX model to linalg on tensors, weights kept apart as numpy arrays.
+
+Initialisers never pass through MLIR text: they are imported as globals that name a parameter, and the arrays
+travel beside the module until they are packed for the routines that were chosen.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from sartor.codegen.mlir.iree_compiler import ParamData, WeightImporter, ir, onnx_importer, translate_bytecode
+from sartor.errors import CompileError, UnsupportedModelError
+from sartor.onnx_model.graphs.infer import without_weights
+from sartor.onnx_model.graphs.tensor_data import to_array
+
+PARAMETER_SCOPE = "model"
+
+# Shape operands and other tiny tensors stay in the graph: importing many ops needs their values.
+_INLINE_ELEMENTS = 16
+
+_IMPORT_FLAGS = ("--iree-input-type=onnx",)
+
+
+@dataclass(frozen=True)
+class ImportedModule:
+    """Linalg on tensors, and the weights its globals name.
+
+    Attributes:
+        text: MLIR bytecode; locations carry ONNX node names.
+        weights: parameter name to array, in ONNX layout.
+    """
+
+    bytecode: bytes
+    weights: dict[str, np.ndarray]
+
+
+def _with_safe_names(model: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
+    """A copy whose initialisers are called ``w0, w1, …``: the importer rewrites other names, not always uniquely.
+
+    It needs the values of small ones only; of others the copy has types.
+    """
+    copy = without_weights(model)
+    copy.graph.name = "main_graph"
+    renamed = dict(zip([tensor.name for tensor in copy.graph.initializer], _free_names(copy.graph), strict=False))
+    weights: dict[str, np.ndarray] = {}
+    for tensor, original in zip(copy.graph.initializer, model.graph.initializer, strict=True):
+        tensor.name = renamed[tensor.name]
+        weights[tensor.name] = to_array(original)
+    for node in copy.graph.node:
+        for index, name in enumerate(node.input):
+            if name in renamed:
+                node.input[index] = renamed[name]
+    for output in copy.graph.output:
+        if output.name in renamed:
+            # The importer takes an output for the result of a node.
+            node = helper.make_node("Identity", [renamed[output.name]], [output.name], name=output.name)
+            copy.graph.node.append(node)
+    return copy, weights
+
+
+def _free_names(graph: onnx.GraphProto) -> Iterator[str]:
+    """``w0, w1, …`` without those that something computed or passed in is called."""
+    taken = {name for node in graph.node for name in node.output} | {each.name for each in graph.input}
+    return (name for index in itertools.count() if (name := f"w{index}") not in taken)
+
+
+def _to_torch_onnx(model: onnx.ModelProto) -> str:
+    """The ``torch.operator`` form, one op per ONNX node, located by node name."""
+    inferred = onnx.shape_inference.infer_shapes(model, data_prop=True)
+    context = ir.Context()
+    info = onnx_importer.ModelInfo(inferred)
+    module = info.create_module(context=context).operation
+    settings = ParamData(
+        param_bit_threshold=None,
+        num_elements_threshold=_INLINE_ELEMENTS,
+        params_scope=PARAMETER_SCOPE,
+        data_dir=str(Path.cwd()),
+        param_path="",
+        input_index_threshold=None,
+    )
+    try:
+        importer = WeightImporter.define_function(info.main_graph, module, settings)
+        importer.import_all()
+        module.verify()
+    except (onnx_importer.OnnxImportError, ir.MLIRError) as error:
+        raise UnsupportedModelError(f"the model cannot be imported: {error}") from None
+    text: str = module.get_asm(enable_debug_info=True)
+    return text
+
+
+def import_model(model: onnx.ModelProto) -> ImportedModule:
+    """Lower a prepared model (static shapes, opset 17 or newer) to linalg on tensors.
+
+    Raises:
+        UnsupportedModelError: naming the ONNX op that IREE cannot lower.
+    """
+    renamed, weights = _with_safe_names(model)
+    try:
+        bytecode = translate_bytecode(_to_torch_onnx(renamed), _IMPORT_FLAGS, to="input")
+    except CompileError as error:
+        raise UnsupportedModelError(f"the model cannot be lowered: {error}") from None
+    return ImportedModule(bytecode, weights)

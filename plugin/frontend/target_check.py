@@ -1,0 +1,62 @@
+"""Whether the compiler knows a target, asked before anything is done for it, and whether this machine runs its code."""
+
+from __future__ import annotations
+
+import platform
+
+from sartor.codegen.ir.target import Target
+from sartor.codegen.mlir.iree_compiler import compile_module
+from sartor.errors import UsageError
+from sartor.runtime.driver.device import is_available
+from sartor.tuning.workers.pool import JobStatus, WorkerPool
+
+_PROBE = "sartor.frontend.target_check:compile_probe"
+_TIMEOUT = 120.0
+# An empty module is not enough: IREE looks up some architectures only when it has something to compile.
+_MODULE = """
+func.func @probe(%x: tensor<4xf32>) -> tensor<4xf32> {
+  %sum = arith.addf %x, %x : tensor<4xf32>
+  return %sum : tensor<4xf32>
+}
+"""
+_KNOWN = {
+    "cpu": "host, generic, x86-64-v3, x86-64-v4 or another CPU of this machine's kind that LLVM names, "
+    "or one of another kind after its instruction set, for example aarch64:neoverse-n1",
+    "vulkan": "llvmpipe, ampere, rdna3, adreno or another GPU that IREE names",
+    "cuda": "sm_80, sm_86, ampere or another GPU that IREE names",
+}
+# What operating systems call the instruction sets that LLVM calls otherwise.
+_ISAS = {"amd64": "x86_64", "arm64": "aarch64"}
+
+
+def check_target(target: Target, pool: WorkerPool) -> None:
+    """Compile next to nothing for a target, in a worker: LLVM and IREE abort at names they do not know.
+
+    What they call this machine they know, so it is not asked for.
+
+    Raises:
+        UsageError: if the compiler does not know the architecture.
+        CompileError: if the compiler did not get to answer.
+        DisturbedError: if that was none of its own doing.
+    """
+    if target == Target.create("cpu"):
+        return
+    (result,) = pool.map_unordered(_PROBE, [("target", {"target": target})], _TIMEOUT)
+    if result.status in (JobStatus.FAILED, JobStatus.CRASHED):
+        raise UsageError(
+            f"IREE knows no architecture '{target.architecture}' of the target {target.device}; "
+            f"name {_KNOWN[target.device]}"
+        )
+    if result.status is not JobStatus.OK:
+        raise result.error(f"asking the compiler about {target}")
+
+
+def compile_probe(target: Target) -> None:
+    """Worker side: compile one addition."""
+    compile_module(_MODULE, target.flags)
+
+
+def runs_here(target: Target) -> bool:
+    """Whether this machine has the device of a target, and if that is a CPU, one with its instruction set."""
+    machine = platform.machine().lower()
+    return is_available(target.device) and target.isa in (None, _ISAS.get(machine, machine))

@@ -1,0 +1,1 @@
+"""Looking up and editing ONNX graphs, without ever copying their weights."""

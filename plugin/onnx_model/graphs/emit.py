@@ -1,0 +1,84 @@
+"""Builds the nodes that take one node's place. The node that computes the essence keeps the ONNX name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from onnx import NodeProto, helper
+
+from sartor.onnx_model.graphs.graph import Array, GraphEditor
+
+
+class Emitter:
+    """Collects the replacement of ``node``: call it with an operator and its inputs to get an output name.
+
+    The parts are named ``<node>/<part>``; the one emitted without ``part`` keeps the node's own name, which is the
+    name that layers, plans and reports will show.
+    """
+
+    def __init__(self, editor: GraphEditor, node: NodeProto) -> None:
+        self.editor = editor
+        self.node = node
+        self.nodes: list[NodeProto] = []
+        self._shared: dict[tuple[str, bytes], str] = {}
+
+    def __call__(
+        self,
+        operator: str,
+        *inputs: str,
+        part: str = "",
+        output: str = "",
+        domain: str = "",
+        **attributes: Any,
+    ) -> str:
+        """Emit a node with one output, called ``output`` or freshly named; returns the output's name."""
+        return self.many(operator, *inputs, part=part, outputs=(output,), domain=domain, **attributes)[0]
+
+    def many(
+        self,
+        operator: str,
+        *inputs: str,
+        part: str = "",
+        outputs: tuple[str, ...],
+        domain: str = "",
+        **attributes: Any,
+    ) -> tuple[str, ...]:
+        """Emit a node with several outputs; an empty name in ``outputs`` becomes a fresh one."""
+        name = self.editor.fresh_node(f"{self.node.name}/{part}") if part else self.node.name
+        hint = f"{self.node.output[0]}/{part or operator}"
+        named = tuple(output or self.editor.fresh(hint) for output in outputs)
+        attributes = {key: value for key, value in attributes.items() if value is not None}
+        self.nodes.append(helper.make_node(operator, inputs, named, name=name, domain=domain, **attributes))
+        return named
+
+    def copy(self, inputs: list[str], output: str = "") -> str:
+        """Emit the node itself, first output only, with other inputs."""
+        copy = NodeProto()
+        copy.CopyFrom(self.node)
+        copy.input[:] = inputs
+        copy.output[:] = [output or self.editor.fresh(f"{self.node.output[0]}/{self.node.op_type}")]
+        self.nodes.append(copy)
+        return str(copy.output[0])
+
+    def constant(self, values: Array | float | list[int], hint: str, dtype: Any = None) -> str:
+        """An initialiser named after the node; lists become int64, plain numbers need ``dtype``."""
+        if isinstance(values, list):
+            dtype = np.int64
+        return self.editor.add_constant(f"{self.node.name}/{hint}", np.asarray(values, dtype))
+
+    def shared_constant(self, values: Array, hint: str) -> str:
+        """An initialiser that is stored once however often it is asked for."""
+        key = (hint, values.tobytes())
+        if key not in self._shared:
+            self._shared[key] = self.constant(values, hint)
+        return self._shared[key]
+
+    def like(self, value: float, name: str, hint: str) -> str:
+        """A scalar constant of the element type of ``name``."""
+        return self.constant(np.asarray(value, self.dtype(name)), hint)
+
+    def dtype(self, name: str) -> np.dtype[Any]:
+        """NumPy type of ``name``; float32 where the model does not say."""
+        element = self.editor.element_type(name)
+        return helper.tensor_dtype_to_np_dtype(element) if element else np.dtype(np.float32)

@@ -1,0 +1,271 @@
+"""Looks up and edits one ONNX graph: constants, shapes, consumers, fresh names, replacement of nodes."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, helper, numpy_helper
+
+from sartor.errors import UnsupportedModelError
+from sartor.onnx_model.graphs.names import fresh_name
+from sartor.onnx_model.graphs.tensor_data import to_array
+from sartor.onnx_model.graphs.walk import describe_node, names_read, subgraphs
+
+Array = np.ndarray[Any, Any]
+# What reading the attributes and shapes of a damaged node raises.
+MALFORMED = (ArithmeticError, AttributeError, IndexError, KeyError, MemoryError, TypeError, ValueError)
+Replacement = Sequence[NodeProto] | None
+
+
+def opset(model: ModelProto) -> int:
+    """Version of the standard operators that the model uses."""
+    return next((item.version for item in model.opset_import if item.domain in ("", "ai.onnx")), 0)
+
+
+def attributes(node: NodeProto) -> dict[str, Any]:
+    """Attribute values by name; strings decoded, tensors and graphs as protos."""
+    found = {}
+    for item in node.attribute:
+        value = helper.get_attribute_value(item)
+        if item.type == AttributeProto.STRING:
+            value = value.decode(errors="replace")
+        elif item.type == AttributeProto.STRINGS:
+            value = [text.decode(errors="replace") for text in value]
+        elif item.type in (AttributeProto.INTS, AttributeProto.FLOATS):
+            value = list(value)
+        found[item.name] = value
+    return found
+
+
+def optional_input(node: NodeProto, index: int) -> str:
+    """Name of the input at ``index``, or an empty string where it is left out."""
+    return str(node.input[index]) if index < len(node.input) else ""
+
+
+class GraphEditor:
+    """An index over one graph, and the edits that rewrites make.
+
+    Lookups see the graph as it was when the editor was made or last refreshed; a body inside a control-flow node
+    also sees the constants and types around it.
+    """
+
+    def __init__(self, graph: GraphProto, outer: GraphEditor | None = None) -> None:
+        self.graph = graph
+        self._outer = outer
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Index the graph anew."""
+        self._tensors: dict[str, TensorProto] = {tensor.name: tensor for tensor in self.graph.initializer}
+        self._arrays: dict[str, Array] = {}
+        values = (*self.graph.value_info, *self.graph.output, *self.graph.input)
+        self._types: dict[str, TypeProto] = {value.name: value.type for value in values}
+        self._producers = {output: node for node in self.graph.node for output in node.output if output}
+        self._consumers: dict[str, list[NodeProto]] = defaultdict(list)
+        for node in self.graph.node:
+            for name in names_read(node):
+                self._consumers[name].append(node)
+        self._outputs = {value.name for value in self.graph.output}
+        self._names = {*self._types, *self._tensors, *self._producers}
+        self._node_names = {node.name for node in self.graph.node}
+
+    @property
+    def nodes(self) -> list[NodeProto]:
+        """The graph's nodes in their present order."""
+        return list(self.graph.node)
+
+    def producer(self, name: str) -> NodeProto | None:
+        """The node of this graph that computes ``name``."""
+        return self._producers.get(name)
+
+    def consumers(self, name: str) -> list[NodeProto]:
+        """The nodes of this graph that read ``name``, directly or in a body."""
+        return self._consumers.get(name, [])
+
+    def is_output(self, name: str) -> bool:
+        """Whether the graph returns ``name``."""
+        return name in self._outputs
+
+    def only_consumer(self, name: str) -> NodeProto | None:
+        """The single node that reads ``name``, if nothing else does."""
+        readers = self.consumers(name)
+        return readers[0] if len(readers) == 1 and not self.is_output(name) else None
+
+    def is_constant(self, name: str) -> bool:
+        """Whether ``name`` is an initialiser."""
+        return name in self._tensors or (self._outer is not None and self._outer.is_constant(name))
+
+    def constant(self, name: str) -> Array | None:
+        """Values of an initialiser, or None for anything computed."""
+        if name in self._tensors:
+            if name not in self._arrays:
+                self._arrays[name] = to_array(self._tensors[name])
+            return self._arrays[name]
+        if name in self._types or name in self._producers or self._outer is None:
+            return None
+        return self._outer.constant(name)
+
+    def tensor(self, name: str) -> TensorProto | None:
+        """The initialiser called ``name``."""
+        if name in self._tensors:
+            return self._tensors[name]
+        if name in self._types or name in self._producers or self._outer is None:
+            return None
+        return self._outer.tensor(name)
+
+    def type(self, name: str) -> TypeProto | None:
+        """The type of a value, as far as it is known."""
+        if name in self._tensors:
+            return helper.make_tensor_type_proto(self._tensors[name].data_type, self._tensors[name].dims)
+        if name in self._types:
+            return self._types[name]
+        return self._outer.type(name) if self._outer else None
+
+    def set_type(self, name: str, value: TypeProto) -> None:
+        """Remember what inference found for a computed value."""
+        self._types[name] = value
+
+    def forget(self, name: str) -> None:
+        """Drop the description of a value whose type a rewrite changes; inference describes it anew."""
+        kept = [value for value in self.graph.value_info if value.name != name]
+        del self.graph.value_info[:]
+        self.graph.value_info.extend(kept)
+
+    def rank(self, name: str) -> int | None:
+        """Number of dimensions, where known."""
+        if name in self._tensors:
+            return len(self._tensors[name].dims)
+        value = self._types.get(name)
+        if value is None:
+            return self._outer.rank(name) if self._outer else None
+        return len(value.tensor_type.shape.dim) if value.tensor_type.HasField("shape") else None
+
+    def shape(self, name: str) -> tuple[int, ...] | None:
+        """Dimensions, where all of them are known."""
+        if name in self._tensors:
+            return tuple(self._tensors[name].dims)
+        value = self._types.get(name)
+        if value is None:
+            return self._outer.shape(name) if self._outer else None
+        return static_shape(value)
+
+    def element_type(self, name: str) -> int:
+        """ONNX element type, 0 where unknown."""
+        if name in self._tensors:
+            return int(self._tensors[name].data_type)
+        value = self._types.get(name)
+        if value is None:
+            return self._outer.element_type(name) if self._outer else 0
+        return int(value.tensor_type.elem_type)
+
+    def fresh(self, hint: str) -> str:
+        """A value name like ``hint`` that nothing in the graph has yet."""
+        return fresh_name(hint, self._names)
+
+    def fresh_node(self, hint: str) -> str:
+        """A node name like ``hint`` that no node of the graph has yet."""
+        return fresh_name(hint, self._node_names)
+
+    def add_constant(self, hint: str, values: Array) -> str:
+        """Add an initialiser; returns its name."""
+        name = self.fresh(hint)
+        self.set_constant(name, values)
+        return name
+
+    def set_constant(self, name: str, values: Array) -> None:
+        """Make ``name`` an initialiser with these values; whatever computed it has to go."""
+        self.graph.initializer.append(numpy_helper.from_array(values, name))
+        self._tensors[name] = self.graph.initializer[-1]
+
+    def rewrite(self, rule: Callable[[NodeProto], Replacement]) -> tuple[str, ...]:
+        """Ask ``rule`` for each node's replacement (None keeps it); returns the names of the nodes replaced."""
+        kept: list[NodeProto] = []
+        changed: list[str] = []
+        for node in self.graph.node:
+            try:
+                replacement = rule(node)
+            except MALFORMED as error:
+                raise UnsupportedModelError(
+                    f"{describe_node(node)} is malformed: its attributes, inputs or shapes do not fit the operator"
+                ) from error
+            if replacement is None:
+                kept.append(node)
+            else:
+                kept.extend(replacement)
+                changed.append(node.name)
+        if changed:
+            self.set_nodes(kept)
+        return tuple(changed)
+
+    def set_nodes(self, nodes: Sequence[NodeProto]) -> None:
+        """Replace the node list and index anew."""
+        copies = [_copy(node) for node in nodes]
+        del self.graph.node[:]
+        self.graph.node.extend(copies)
+        self.refresh()
+
+    def redirect(self, renamed: dict[str, str]) -> None:
+        """Let every reader of a key read its value instead, bodies included; chains are followed."""
+        resolved = {name: _follow(name, renamed) for name in renamed}
+        if resolved:
+            _redirect(self.graph, resolved)
+            self.refresh()
+
+
+def editors(graph: GraphProto, outer: GraphEditor | None = None) -> Iterator[GraphEditor]:
+    """An editor for ``graph`` and for every body inside it, innermost first."""
+    editor = GraphEditor(graph, outer)
+    for node in graph.node:
+        for body in subgraphs(node):
+            yield from editors(body, editor)
+    editor.refresh()
+    yield editor
+
+
+def rewrite_nodes(model: ModelProto, rule: Callable[[NodeProto, GraphEditor], Replacement]) -> tuple[str, ...]:
+    """Apply ``rule`` to every standard operator, in bodies too; returns the names of the nodes replaced."""
+    changed: list[str] = []
+    for editor in editors(model.graph):
+        changed.extend(editor.rewrite(partial(_standard_only, rule=rule, editor=editor)))
+    return tuple(changed)
+
+
+def _standard_only(
+    node: NodeProto, rule: Callable[[NodeProto, GraphEditor], Replacement], editor: GraphEditor
+) -> Replacement:
+    return None if node.domain else rule(node, editor)
+
+
+def static_shape(value: TypeProto) -> tuple[int, ...] | None:
+    """Dimensions of a tensor type if every one is a number."""
+    if not value.tensor_type.HasField("shape"):
+        return None
+    dims = value.tensor_type.shape.dim
+    return tuple(dim.dim_value for dim in dims) if all(dim.HasField("dim_value") for dim in dims) else None
+
+
+def _copy(node: NodeProto) -> NodeProto:
+    copy = NodeProto()
+    copy.CopyFrom(node)
+    return copy
+
+
+def _follow(name: str, renamed: dict[str, str]) -> str:
+    while name in renamed:
+        name = renamed[name]
+    return name
+
+
+def _redirect(graph: GraphProto, renamed: dict[str, str]) -> None:
+    for node in graph.node:
+        for index, name in enumerate(node.input):
+            if name in renamed:
+                node.input[index] = renamed[name]
+        for body in subgraphs(node):
+            _redirect(body, renamed)
+            for value in body.output:
+                value.name = renamed.get(value.name, value.name)

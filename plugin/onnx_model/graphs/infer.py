@@ -1,0 +1,111 @@
+"""Shape inference that leaves weights where they are: it needs their shapes, and only small ones' values."""
+
+from __future__ import annotations
+
+import math
+
+from onnx import (
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    OperatorSetIdProto,
+    TensorProto,
+    TypeProto,
+    ValueInfoProto,
+    checker,
+    defs,
+    helper,
+    shape_inference,
+)
+
+from sartor.errors import UnsupportedModelError
+from sartor.onnx_model.graphs.graph import GraphEditor
+
+# Shape operands (targets of Reshape, axes, pads …) are read by inference; anything longer is a weight.
+_VALUES_KEPT = 1024
+
+
+def infer_shapes(model: ModelProto, *, strict: bool = False) -> None:
+    """Give every value of ``model`` the type and shape that follow from the inputs, in place.
+
+    Args:
+        model: edited.
+        strict: refuse nodes whose shapes do not fit together, instead of leaving what they compute without a shape.
+
+    Raises:
+        UnsupportedModelError: the model contradicts itself.
+    """
+    skeleton = without_weights(model)
+    try:
+        inferred = shape_inference.infer_shapes(skeleton, strict_mode=strict, data_prop=True)
+    except (shape_inference.InferenceError, checker.ValidationError, RuntimeError, ValueError) as error:
+        raise UnsupportedModelError(f"the model's shapes contradict each other: {_first_line(error)}") from None
+    _take_types(model.graph, inferred.graph)
+
+
+def infer_node(node: NodeProto, editor: GraphEditor, opset: OperatorSetIdProto) -> dict[str, TypeProto]:
+    """Types of the outputs of one standard operator, from what is known of its inputs; empty where they are not."""
+    read = {name for name in node.input if name}
+    types = {name: kind for name in read if (kind := editor.type(name)) is not None}
+    if node.domain or len(types) != len(read):
+        return {}
+    values = {
+        name: tensor for name in types if (tensor := editor.tensor(name)) and math.prod(tensor.dims) <= _VALUES_KEPT
+    }
+    try:
+        schema = defs.get_schema(node.op_type, opset.version, "")
+        return dict(shape_inference.infer_node_outputs(schema, node, types, values, opset_imports=[opset]))
+    except (defs.SchemaError, shape_inference.InferenceError, checker.ValidationError, RuntimeError, ValueError):
+        return {}
+
+
+def without_weights(model: ModelProto) -> ModelProto:
+    """The model with types in place of weights; small tensors, which operators may read, keep their values."""
+    skeleton = ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
+    graph = skeleton.graph
+    graph.name = model.graph.name
+    graph.node.extend(model.graph.node)
+    graph.input.extend(model.graph.input)
+    graph.output.extend(model.graph.output)
+    graph.value_info.extend(model.graph.value_info)
+    for tensor in model.graph.initializer:
+        if math.prod(tensor.dims) <= _VALUES_KEPT:
+            graph.initializer.append(tensor)
+        else:
+            graph.initializer.append(TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims))
+    return skeleton
+
+
+def _take_types(graph: GraphProto, inferred: GraphProto) -> None:
+    has_bodies = any(_has_body(node) for node in inferred.node)
+    if has_bodies:
+        del graph.node[:]
+        graph.node.extend(inferred.node)
+    del graph.output[:]
+    graph.output.extend(inferred.output)
+    signature = {value.name for value in (*graph.input, *graph.output)}
+    known = [value for value in inferred.value_info if value.name not in signature and _has_shape(value)]
+    del graph.value_info[:]
+    graph.value_info.extend(known)
+    _type_constant_outputs(graph)
+
+
+def _type_constant_outputs(graph: GraphProto) -> None:
+    """Inference types only what nodes compute; an output may have been folded to a constant."""
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    for value in graph.output:
+        if value.name in constants:
+            tensor = constants[value.name]
+            value.type.CopyFrom(helper.make_tensor_type_proto(tensor.data_type, tensor.dims))
+
+
+def _has_shape(value: ValueInfoProto) -> bool:
+    return not value.type.HasField("tensor_type") or value.type.tensor_type.HasField("shape")
+
+
+def _has_body(node: NodeProto) -> bool:
+    return any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0]

@@ -1,0 +1,1 @@
+"""From a loaded model to one that the importer takes: shapes, rewrites, simplification, in order."""

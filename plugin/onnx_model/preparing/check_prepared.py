@@ -1,0 +1,108 @@
+"""The last look at a prepared model: what would fail later, or come out wrong, is refused here by name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, checker
+
+from sartor.errors import UnsupportedModelError
+from sartor.onnx_model.graphs.graph import GraphEditor, attributes, static_shape
+from sartor.onnx_model.graphs.infer import infer_shapes
+from sartor.onnx_model.graphs.limits import MAX_VALUE_BYTES
+from sartor.onnx_model.graphs.tensor_data import element_bits
+from sartor.onnx_model.graphs.walk import describe_node
+from sartor.onnx_model.preparing.simplify import weights_as_inputs
+
+_ELEMENT_TYPES = frozenset(TensorProto.DataType.values()) - {TensorProto.UNDEFINED, TensorProto.STRING}
+
+
+def check_prepared(model: ModelProto) -> None:
+    """Check a prepared model.
+
+    Raises:
+        UnsupportedModelError: not valid ONNX, an input or output that is no static tensor, a value whose rank is
+            unknown or that is too large, or an operator that IREE compiles to wrong results.
+    """
+    if any(not value.type.tensor_type.HasField("shape") for value in model.graph.output):
+        infer_shapes(model, strict=True)
+    try:
+        checker.check_model(weights_as_inputs(model))
+    except (checker.ValidationError, ValueError) as error:
+        first = str(error).strip().splitlines()[0]
+        raise UnsupportedModelError(f"the model is not valid ONNX: {first}") from None
+    for value in (*model.graph.input, *model.graph.output):
+        _check_signature(value)
+    editor = GraphEditor(model.graph)
+    for node in editor.nodes:
+        _check_results(node, editor)
+        _check_lowering(node, editor)
+
+
+def _check_signature(value: ValueInfoProto) -> None:
+    if value.type.tensor_type.elem_type not in _ELEMENT_TYPES:
+        raise UnsupportedModelError(f"'{value.name}' is not a tensor of numbers; only those are supported")
+    if static_shape(value.type) is None:
+        raise UnsupportedModelError(
+            f"the shape of '{value.name}' depends on the data, which is not supported; only static shapes are compiled"
+        )
+
+
+def _check_results(node: NodeProto, editor: GraphEditor) -> None:
+    for name in node.output:
+        shape = editor.shape(name) if name else ()
+        if name and editor.rank(name) is None:
+            raise UnsupportedModelError(
+                f"the rank of '{name}', computed by {describe_node(node)}, cannot be known before it runs; "
+                "only tensors of known rank are supported"
+            )
+        size = math.prod(shape or ()) * element_bits(editor.element_type(name)) // 8 if name else 0
+        if size > MAX_VALUE_BYTES:
+            raise UnsupportedModelError(
+                f"{describe_node(node)} computes a value of {size} bytes, more than the {MAX_VALUE_BYTES} "
+                "that are supported; bind smaller dimensions"
+            )
+
+
+def _check_lowering(node: NodeProto, editor: GraphEditor) -> None:
+    reason = _WRONG.get(node.op_type) if not node.domain else None
+    if reason is not None and (what := reason(node, editor)):
+        raise UnsupportedModelError(
+            f"{describe_node(node)} is not supported: IREE 3.13 compiles {what} to wrong results; "
+            "replace the operator before exporting"
+        )
+
+
+def _grid_sample(node: NodeProto, editor: GraphEditor) -> str:
+    # What is left after gather_grid_sample: IREE reads outside the image.
+    return "cubic or volumetric GridSample"
+
+
+def _average_pool(node: NodeProto, editor: GraphEditor) -> str:
+    found = attributes(node)
+    wrong = max(found.get("dilations", [1])) > 1 and found.get("ceil_mode") and found.get("count_include_pad")
+    return "AveragePool with dilations, ceil_mode and count_include_pad" if wrong else ""
+
+
+def _determinant(node: NodeProto, editor: GraphEditor) -> str:
+    return "Det of a single matrix" if editor.rank(node.input[0]) == 2 else ""
+
+
+def _space_to_depth(node: NodeProto, editor: GraphEditor) -> str:
+    return "SpaceToDepth in mode CRD" if attributes(node).get("mode", "DCR") == "CRD" else ""
+
+
+def _max_pool(node: NodeProto, editor: GraphEditor) -> str:
+    # What is left after gather_pool_indices.
+    return "MaxPool with Indices of such windows" if len(node.output) > 1 else ""
+
+
+# Found by running ONNX's operator tests.
+_WRONG: Mapping[str, Callable[[NodeProto, GraphEditor], str]] = {
+    "AveragePool": _average_pool,
+    "Det": _determinant,
+    "GridSample": _grid_sample,
+    "MaxPool": _max_pool,
+    "SpaceToDepth": _space_to_depth,
+}

@@ -1,0 +1,139 @@
+"""From a loaded model to one that the importer takes: the rewrites, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+
+import numpy as np
+from onnx import ModelProto, ValueInfoProto, helper
+
+from sartor.errors import UnsupportedModelError
+from sartor.onnx_model.graphs.graph import MALFORMED, static_shape
+from sartor.onnx_model.graphs.infer import infer_shapes
+from sartor.onnx_model.graphs.names import name_nodes
+from sartor.onnx_model.graphs.prepared import Change, PreparedModel, TensorInfo
+from sartor.onnx_model.preparing.check_prepared import check_prepared
+from sartor.onnx_model.preparing.shapes import Shapes, bind_shapes
+from sartor.onnx_model.preparing.simplify import simplify
+from sartor.onnx_model.rewrites.arithmetic.gather_lowerings import gather_reversed
+from sartor.onnx_model.rewrites.arithmetic.grid_sample import gather_grid_sample
+from sartor.onnx_model.rewrites.arithmetic.lp_normalization import guarded_norm
+from sartor.onnx_model.rewrites.arithmetic.matmul_vectors import matmul_vectors
+from sartor.onnx_model.rewrites.arithmetic.recurrent import unroll_recurrent
+from sartor.onnx_model.rewrites.arithmetic.resize import gather_resize
+from sartor.onnx_model.rewrites.number_types.dequantise_early import dequantise_early
+from sartor.onnx_model.rewrites.number_types.integers import pad_integer_conv, plain_quantization
+from sartor.onnx_model.rewrites.number_types.widen_reductions import widen_reductions
+from sartor.onnx_model.rewrites.number_types.widen_unsigned import widen_unsigned
+from sartor.onnx_model.rewrites.operator_sets.expand_operators import expand_operators
+from sartor.onnx_model.rewrites.operator_sets.expand_standard import expand_standard
+from sartor.onnx_model.rewrites.operator_sets.normal_domains import normal_domains
+from sartor.onnx_model.rewrites.operator_sets.upgrade_opset import upgrade_opset
+from sartor.onnx_model.rewrites.structure.drop_unused import drop_unused
+from sartor.onnx_model.rewrites.structure.eliminate_identity import eliminate_identity
+from sartor.onnx_model.rewrites.structure.flush_denormals import flush_denormals
+from sartor.onnx_model.rewrites.structure.fold_batch_norm import fold_batch_norm
+from sartor.onnx_model.rewrites.structure.fold_constants import fold_constants
+from sartor.onnx_model.rewrites.structure.initializers import initializers_only
+from sartor.onnx_model.rewrites.structure.inline_functions import inline_functions
+from sartor.onnx_model.rewrites.structure.sort_nodes import sort_nodes
+from sartor.onnx_model.rewrites.windowed.pool_indices import gather_pool_indices
+from sartor.onnx_model.rewrites.windowed.split_groups import split_groups
+from sartor.onnx_model.rewrites.windowed.transposed_conv import stretched_conv
+from sartor.onnx_model.rewrites.windowed.windows import explicit_padding, trim_windows
+
+Rewrite = Callable[[ModelProto], tuple[str, ...]]
+
+# One form for what exporters write in many ways.
+NORMALISE: tuple[Rewrite, ...] = (
+    name_nodes,
+    normal_domains,
+    inline_functions,
+    name_nodes,
+    initializers_only,
+    sort_nodes,
+)
+# Old forms can only be raised where ranks are known, so shapes come first.
+MODERNISE: tuple[Rewrite, ...] = (
+    fold_constants,
+    upgrade_opset,
+)
+# Fewer and simpler nodes.
+SIMPLIFY: tuple[Rewrite, ...] = (
+    expand_operators,
+    fold_constants,
+    eliminate_identity,
+    drop_unused,
+    simplify,
+    fold_batch_norm,
+    flush_denormals,
+)
+# What IREE cannot import, or gets wrong, in terms of what it can.
+LOWER: tuple[Rewrite, ...] = (
+    expand_standard,
+    dequantise_early,
+    explicit_padding,
+    stretched_conv,
+    split_groups,
+    unroll_recurrent,
+    gather_resize,
+    gather_grid_sample,
+    gather_reversed,
+    gather_pool_indices,
+    matmul_vectors,
+    guarded_norm,
+    pad_integer_conv,
+    plain_quantization,
+    widen_reductions,
+    widen_unsigned,
+    trim_windows,
+    fold_constants,
+    eliminate_identity,
+    drop_unused,
+    name_nodes,
+)
+
+
+def prepare(model: ModelProto, shapes: Shapes | None = None, simplifier: Rewrite = simplify) -> PreparedModel:
+    """Make a loaded model ready for import; ``model`` itself is not changed.
+
+    Args:
+        model: as ``load_model`` returns it.
+        shapes: static shape for each input that has free dimensions.
+        simplifier: takes the place of ``simplify``.
+
+    Raises:
+        UsageError: ``shapes`` does not fit the model.
+        UnsupportedModelError: naming the node that cannot be expressed.
+    """
+    work = ModelProto()
+    work.CopyFrom(model)
+    del work.training_info[:]
+    steps = (*NORMALISE, partial(bind_shapes, shapes=dict(shapes or {})), *MODERNISE, *SIMPLIFY, *LOWER)
+    steps = tuple(simplifier if step is simplify else step for step in steps)
+    changes = tuple(change for change in map(partial(_apply, work), steps) if change.names)
+    infer_shapes(work)
+    check_prepared(work)
+    return PreparedModel(work, _infos(work.graph.input), _infos(work.graph.output), changes)
+
+
+def _apply(model: ModelProto, rewrite: Rewrite) -> Change:
+    function = rewrite.func if isinstance(rewrite, partial) else rewrite
+    try:
+        # Not-a-number and overflow in a model's weights are the model's own; they pass through.
+        with np.errstate(all="ignore"):
+            return Change(function.__name__, rewrite(model))
+    except MALFORMED as error:
+        raise UnsupportedModelError(
+            f"the model is malformed (found by {function.__name__}); export it again"
+        ) from error
+
+
+def _infos(values: Iterable[ValueInfoProto]) -> tuple[TensorInfo, ...]:
+    return tuple(_info(value) for value in values)
+
+
+def _info(value: ValueInfoProto) -> TensorInfo:
+    tensor = value.type.tensor_type
+    return TensorInfo(value.name, static_shape(value.type) or (), helper.tensor_dtype_to_np_dtype(tensor.elem_type))

@@ -1,0 +1,158 @@
+"""Runs onnxslim on the model, in a process of its own so that nothing it does can end or flood this one."""
+
+from __future__ import annotations
+
+import logging
+import math
+import subprocess
+import sys
+import tempfile
+from contextlib import AbstractContextManager, suppress
+from pathlib import Path
+
+from google.protobuf.message import DecodeError, EncodeError
+from onnx import ModelProto, TensorProto, checker, helper
+
+from sartor.onnx_model.graphs.infer import infer_shapes
+from sartor.onnx_model.graphs.names import producer_names, restore_names
+from sartor.onnx_model.preparing.simplify_worker import START
+from sartor.onnx_model.rewrites.structure.drop_unused import drop_unused
+
+_log = logging.getLogger(__name__)
+
+_TIMEOUT_SECONDS = 300
+_TAIL = 200
+_WEIGHT_ELEMENTS = 2**10
+
+
+def simplify(model: ModelProto, process: SimplifyProcess | None = None) -> tuple[str, ...]:
+    """Merge reshapes, slices, transposes and equal subexpressions; returns the names of the nodes that went.
+
+    Node names are kept, also where onnxslim replaces nodes. Inputs and outputs are untouched. If onnxslim fails,
+    crashes, takes too long or returns another signature, a warning is logged and the model stays as it is.
+
+    Args:
+        model: changed in place.
+        process: was started before; by default one is started now.
+    """
+    light = weights_as_inputs(model)
+    simplified = _run_worker(light) if process is None else process.simplified(light)
+    if simplified is None:
+        return ()
+    problem = _difference(light, simplified)
+    if problem:
+        _log.warning("the model is not simplified: onnxslim %s", problem)
+        return ()
+    before = producer_names(model)
+    restore_names(simplified, before)
+    _take_graph(model, simplified)
+    present = {node.name for node in model.graph.node}
+    return tuple(name for name in dict.fromkeys(before.values()) if name not in present)
+
+
+def weights_as_inputs(model: ModelProto) -> ModelProto:
+    """The model with its weights as inputs: onnxslim has nothing to do with their values, and they can be gigabytes."""
+    light = ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
+    graph = light.graph
+    graph.name = model.graph.name
+    for field in ("node", "input", "output", "value_info"):
+        getattr(graph, field).extend(getattr(model.graph, field))
+    for tensor in model.graph.initializer:
+        if _is_weight(tensor):
+            graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
+        else:
+            graph.initializer.append(tensor)
+    return light
+
+
+def _is_weight(tensor: TensorProto) -> bool:
+    return math.prod(tensor.dims) > _WEIGHT_ELEMENTS
+
+
+class SimplifyProcess(AbstractContextManager["SimplifyProcess"]):
+    """onnxslim's process, which starts at once: to import it takes longer than to simplify most models.
+
+    It serves one model. Leaving the context ends it.
+    """
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="sartor-")
+        self._source, self._target = (Path(self._folder.name, name) for name in ("in.onnx", "out.onnx"))
+        self._process: subprocess.Popen[bytes] | None = None
+        command = [
+            sys.executable,
+            "-m",
+            "sartor.onnx_model.preparing.simplify_worker",
+            str(self._source),
+            str(self._target),
+        ]
+        # Whoever asks for a model is told that there is no process.
+        with suppress(OSError):
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                cwd=self._folder.name,
+            )
+
+    def __exit__(self, *_: object) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+        self._folder.cleanup()
+
+    def simplified(self, model: ModelProto) -> ModelProto | None:
+        """The model as onnxslim returns it, or None and a warning if it does not."""
+        try:
+            self._source.write_bytes(model.SerializeToString())
+            problem = self._finish()
+            if problem:
+                _log.warning("the model is not simplified: onnxslim failed (%s)", problem)
+                return None
+            result: ModelProto = ModelProto.FromString(self._target.read_bytes())
+            return result
+        except (OSError, subprocess.SubprocessError, DecodeError, EncodeError, ValueError) as error:
+            _log.warning("the model is not simplified: onnxslim could not be run (%s)", type(error).__name__)
+            return None
+
+    def _finish(self) -> str:
+        """Let the process begin and wait until it ends; why it failed, if it did."""
+        if self._process is None:
+            raise FileNotFoundError(sys.executable)
+        _, printed = self._process.communicate(START, timeout=_TIMEOUT_SECONDS)
+        code = self._process.returncode
+        return (printed.decode(errors="replace").strip()[-_TAIL:] or str(code)) if code else ""
+
+
+def _run_worker(model: ModelProto) -> ModelProto | None:
+    with SimplifyProcess() as process:
+        return process.simplified(model)
+
+
+def _difference(model: ModelProto, simplified: ModelProto) -> str:
+    """Why ``simplified`` must not take ``model``'s place; empty if it may."""
+    if [value.name for value in model.graph.output] != [value.name for value in simplified.graph.output]:
+        return "changed the outputs"
+    if {value.name for value in simplified.graph.input} - {value.name for value in model.graph.input}:
+        return "added inputs"
+    try:
+        checker.check_model(simplified)
+    except (checker.ValidationError, ValueError):
+        return "made it invalid"
+    return ""
+
+
+def _take_graph(model: ModelProto, simplified: ModelProto) -> None:
+    """Everything but the signature, which stays as the user knows it, unused inputs included."""
+    graph, new = model.graph, simplified.graph
+    del graph.node[:]
+    graph.node.extend(new.node)
+    for index in reversed(range(len(graph.initializer))):
+        if not _is_weight(graph.initializer[index]):
+            del graph.initializer[index]
+    graph.initializer.extend(new.initializer)
+    drop_unused(model)
+    # onnxslim describes some values without a shape, which the importer would read as scalars.
+    del graph.value_info[:]
+    infer_shapes(model)

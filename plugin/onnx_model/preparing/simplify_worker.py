@@ -1,0 +1,66 @@
+"""``python -m sartor.onnx_model.preparing.simplify_worker IN OUT``: onnxslim with limits, quiet unless it fails.
+
+It imports onnxslim, and reads IN when it is told to on standard input.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import sys
+from pathlib import Path
+
+from onnx import ModelProto
+
+START = b"\n"
+"""What it is told to start by; an end of file ends it."""
+
+_FOLDED_BYTES = 2**16
+_MEMORY_FACTOR = 8
+_MEMORY_BASE = 4 * 2**30
+
+
+def _limit_memory(size: int) -> None:
+    try:
+        import resource
+    except ImportError:  # not on Windows
+        return
+    soft_limit = resource.getrlimit(resource.RLIMIT_AS)[1]
+    limit = size if soft_limit == resource.RLIM_INFINITY else min(size, soft_limit)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, soft_limit))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+
+
+def simplify_bytes(data: bytes) -> bytes:
+    """An ONNX model simplified by onnxslim.
+
+    Its fusions stay off: they rename layers, turn MatMul into reshaped Gemm, and undo nothing that IREE needs undone.
+    Its eliminations, common subexpressions and bounded constant folding stay on.
+    """
+    import onnxslim
+    from onnxslim.core.pattern.registry import DEFAULT_FUSION_PATTERNS
+
+    fusions = [name for name, matchers in DEFAULT_FUSION_PATTERNS.items() if _is_fusion(matchers)]
+    with contextlib.redirect_stdout(io.StringIO()):
+        model = onnxslim.slim(ModelProto.FromString(data), skip_fusion_patterns=fusions, size_threshold=_FOLDED_BYTES)
+    if model is None:
+        raise ValueError("onnxslim returned no model")
+    return bytes(model.SerializeToString())
+
+
+def _is_fusion(matchers: list[object]) -> bool:
+    return any(".fusion." in type(matcher).__module__ for matcher in matchers)
+
+
+def _serve(source: Path, target: Path) -> None:
+    importlib.import_module("onnxslim")
+    if sys.stdin.buffer.read(len(START)) != START:
+        return
+    data = source.read_bytes()
+    _limit_memory(_MEMORY_BASE + _MEMORY_FACTOR * len(data))
+    target.write_bytes(simplify_bytes(data))
+
+
+if __name__ == "__main__":
+    _serve(Path(sys.argv[1]), Path(sys.argv[2]))

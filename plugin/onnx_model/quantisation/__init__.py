@@ -1,0 +1,1 @@
+"""Quantised models as float models whose values have known ranges."""

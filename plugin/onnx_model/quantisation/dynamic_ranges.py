@@ -1,0 +1,39 @@
+"""DynamicQuantizeLinear as arithmetic on floats: what is quantised stays a tensor of whole floats."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from sartor.onnx_model.graphs.emit import Emitter
+
+_STEPS = 255.0
+
+
+@dataclass(frozen=True)
+class DynamicRange:
+    """Names of what a tensor is quantised to.
+
+    Attributes:
+        values: the numbers from 0 to 255.
+        zero: zero point, a scalar.
+    """
+
+    values: str
+    zero: str
+
+
+def emit_dynamic_range(emit: Emitter) -> DynamicRange:
+    """Emit what the emitter's node computes, as its ONNX page defines it; the scale has the node's own name for it."""
+    source, scale = emit.node.input[0], emit.node.output[1]
+    nothing, one = (emit.constant(each, hint, np.float32) for each, hint in ((0.0, "nothing"), (1.0, "one")))
+    most = emit.constant(_STEPS, "most", np.float32)
+    low = emit("Min", emit("ReduceMin", source, part="min", keepdims=0), nothing, part="low")
+    high = emit("Max", emit("ReduceMax", source, part="max", keepdims=0), nothing, part="high")
+    step = emit("Div", emit("Sub", high, low, part="extent"), most, part="step")
+    emit("Where", emit("Equal", high, low, part="is_empty"), one, step, part="scale", output=scale)
+    start = emit("Div", emit("Neg", low, part="below"), scale, part="start")
+    zero = emit("Round", emit("Clip", start, nothing, most, part="inside"), part="zero")
+    moved = emit("Add", emit("Round", emit("Div", source, scale, part="divide"), part="round"), zero, part="shift")
+    return DynamicRange(emit("Clip", moved, nothing, most), zero)

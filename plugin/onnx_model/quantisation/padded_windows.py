@@ -1,0 +1,74 @@
+"""Convolutions of whole numbers whose image a Pad surrounds with its zero point: which taps lie in the image."""
+
+from __future__ import annotations
+
+import numpy as np
+from onnx import NodeProto, helper
+
+from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, optional_input
+from sartor.onnx_model.rewrites.windowed.windows import Window, window_of
+
+# What would pad once more, or say that nothing does.
+_OWN_PADDING = ("pads", "auto_pad")
+
+
+def padding_of(node: NodeProto, editor: GraphEditor) -> NodeProto | None:
+    """The Pad before a convolution that surrounds its image with the zero point."""
+    pad = editor.producer(node.input[0]) if node.op_type == "ConvInteger" else None
+    if pad is None or pad.op_type != "Pad" or editor.only_consumer(pad.output[0]) is None:
+        return None
+    if optional_input(pad, 3) or not attributes(node).keys().isdisjoint(_OWN_PADDING):
+        return None
+    amounts = editor.constant(pad.input[1])
+    same = optional_input(pad, 2) == optional_input(node, 2) or _are_equal(pad, node, editor)
+    if amounts is None or not same or amounts.min() < 0 or attributes(pad).get("mode", "constant") != "constant":
+        return None
+    rank = len(amounts) // 2
+    return None if any([*amounts[:2], *amounts[rank : rank + 2]]) else pad
+
+
+def _are_equal(pad: NodeProto, node: NodeProto, editor: GraphEditor) -> bool:
+    filling, zero = (editor.constant(optional_input(each, 2)) for each in (pad, node))
+    return filling is not None and zero is not None and filling.size == zero.size == 1 and filling.item() == zero.item()
+
+
+def pads_of(padding: NodeProto, editor: GraphEditor) -> list[int]:
+    """Pads of a convolution instead of a Pad before it."""
+    amounts = editor.constant(padding.input[1])
+    found = [] if amounts is None else amounts.tolist()
+    rank = len(found) // 2
+    return [*found[2:rank], *found[rank + 2 :]]
+
+
+def unpadded_window(node: NodeProto, padding: NodeProto | None, editor: GraphEditor) -> Window | None:
+    """The window over an image without padding."""
+    bare = NodeProto()
+    bare.CopyFrom(node)
+    if padding is not None:
+        bare.input[0] = padding.input[0]
+        bare.attribute.append(helper.make_attribute("pads", pads_of(padding, editor)))
+    return window_of(bare, editor)
+
+
+def window_sums(weights: Array, window: Window) -> Array:
+    """Sums of the weights ``[channels, depth, taps…]`` over those taps of a window that lie in the image.
+
+    Returns:
+        ``[1, channels, results…]``, with one result in each dimension if no window leaves the image.
+    """
+    taps: Array = weights.sum(axis=1)
+    if not any(any(sides) for sides in window.pads):
+        return np.asarray(taps.reshape(len(taps), -1).sum(axis=1)).reshape(1, -1, *(1,) * (taps.ndim - 1))
+    for axis in range(len(window.sizes)):
+        # The first of those not yet done takes part, and comes out behind.
+        taps = np.tensordot(taps, _inside(window, axis), axes=([1], [1]))
+    return taps[None]
+
+
+def _inside(window: Window, axis: int) -> Array:
+    """``[results, taps]``: which taps of a window lie in the image, along one dimension."""
+    low, high = window.pads[axis]
+    count = (low + window.sizes[axis] + high - window.extent(axis)) // window.strides[axis] + 1
+    starts = np.arange(count) * window.strides[axis] - low
+    places = starts[:, None] + np.arange(window.kernel[axis]) * window.dilations[axis]
+    return np.asarray((places >= 0) & (places < window.sizes[axis]), np.int64)

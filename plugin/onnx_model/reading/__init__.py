@@ -1,0 +1,1 @@
+"""Reading an untrusted ONNX file: nothing is believed before it is checked."""

@@ -1,0 +1,164 @@
+"""Reads weights stored beside the model, and only from inside the model's folder.
+
+The locations come from an untrusted file, so they are checked here for every tensor of the model, before anything
+is opened, and checked again on the opened file.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath, PureWindowsPath
+
+from onnx import ModelProto, TensorProto
+
+from sartor.errors import UnsupportedModelError, UsageError
+from sartor.onnx_model.graphs.held_data import hold, is_holding, release
+from sartor.onnx_model.graphs.limits import MAX_MODEL_BYTES
+from sartor.onnx_model.graphs.tensor_data import stored_bytes
+from sartor.onnx_model.graphs.walk import tensors
+
+# Not followed, and not waited for: a link swapped in after the check, or a named pipe, must not be opened.
+_OPEN_FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+_MAX_DIGITS = 19
+
+
+@dataclass(frozen=True)
+class _Reference:
+    """Where one tensor's bytes are: ``length`` bytes of ``location`` from ``offset``."""
+
+    tensor: TensorProto
+    what: str
+    location: str
+    offset: int
+    length: int
+
+
+def inline_external_data(model: ModelProto, folder: Path) -> None:
+    """Replace every reference to external data by the data itself, in place; inside ``holding`` it is mapped.
+
+    Raises:
+        UnsupportedModelError: a location leaves ``folder``, is not a plain file of its own, or a range lies outside it.
+        UsageError: the file is missing or unreadable.
+    """
+    references = sorted(_references(model), key=lambda reference: (reference.location, reference.offset))
+    total = sum(reference.length for reference in references)
+    if total > MAX_MODEL_BYTES:
+        raise UnsupportedModelError(
+            f"the model declares {total} bytes of external data, more than the {MAX_MODEL_BYTES} that are read; "
+            "split the model"
+        )
+    for reference in references:
+        path = _inside(folder, reference)
+        with _opened(path, reference) as file:
+            data = _mapped(file, reference) if is_holding() else _read(file, reference)
+        del reference.tensor.external_data[:]
+        reference.tensor.ClearField("data_location")
+        hold(reference.tensor, data)
+    for part in (*model.graph.node, *model.graph.sparse_initializer, *model.functions, *model.training_info):
+        for tensor, _ in tensors(part):
+            release(tensor)
+
+
+def is_external(tensor: TensorProto) -> bool:
+    """Whether the tensor's data is, or claims to be, in another file."""
+    return tensor.data_location == TensorProto.EXTERNAL or len(tensor.external_data) > 0
+
+
+def _references(model: ModelProto) -> Iterator[_Reference]:
+    for tensor, what in tensors(model):
+        if is_external(tensor):
+            yield _reference(tensor, what)
+
+
+def _reference(tensor: TensorProto, what: str) -> _Reference:
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    if tensor.data_location != TensorProto.EXTERNAL or not entries.get("location"):
+        raise UnsupportedModelError(f"{what} names external data but not the file it is in; export the model again")
+    if tensor.data_type == TensorProto.STRING:
+        raise UnsupportedModelError(f"{what} holds strings, which ONNX does not allow in external data")
+    expected = stored_bytes(tensor, what)
+    offset = _number(entries.get("offset", "0"), "offset", what)
+    length = _number(entries.get("length", str(expected)), "length", what)
+    if length != expected:
+        raise UnsupportedModelError(
+            f"{what} needs {expected} bytes for its shape, but its external data has length {length}; "
+            "export the model again"
+        )
+    return _Reference(tensor, what, entries["location"], offset, length)
+
+
+def _number(text: str, key: str, what: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS):
+        raise UnsupportedModelError(f"{what} has external data with the {key} {text[:40]!r}, which is not a byte count")
+    return int(text)
+
+
+def _inside(folder: Path, reference: _Reference) -> Path:
+    """The file that ``reference`` names, links resolved, if it lies below ``folder``."""
+    location = reference.location
+    windows = PureWindowsPath(location)
+    parts = {*PurePosixPath(location).parts, *windows.parts}
+    absolute = PurePosixPath(location).is_absolute() or bool(windows.drive or windows.root)
+    if absolute or ".." in parts or "\0" in location:
+        raise _escapes(reference, "only files inside the model's folder are read")
+    try:
+        root = folder.resolve(strict=True)
+        path = (folder / location).resolve(strict=True)
+    except (OSError, RuntimeError):
+        raise UsageError(
+            f"{reference.what} is stored in {location!r}, which is missing from {folder}; put the file beside the model"
+        ) from None
+    if not path.is_relative_to(root):
+        raise _escapes(reference, "a link leads out of the model's folder")
+    return path
+
+
+def _escapes(reference: _Reference, reason: str) -> UnsupportedModelError:
+    return UnsupportedModelError(
+        f"{reference.what} names the external data file {reference.location!r}, but {reason}; "
+        "put the data beside the model"
+    )
+
+
+@contextmanager
+def _opened(path: Path, reference: _Reference) -> Iterator[int]:
+    try:
+        file = os.open(path, _OPEN_FLAGS)
+    except OSError as error:
+        raise UsageError(
+            f"{reference.what} is stored in {reference.location!r}, which cannot be read: {error.strerror}"
+        ) from None
+    try:
+        status = os.fstat(file)
+        if not stat.S_ISREG(status.st_mode):
+            raise _escapes(reference, "that is not a plain file")
+        if status.st_nlink != 1:
+            raise _escapes(reference, "that file has further hard links, which may lie outside the model's folder")
+        if reference.offset + reference.length > status.st_size:
+            raise UnsupportedModelError(
+                f"{reference.what} lies at bytes {reference.offset} to {reference.offset + reference.length} of "
+                f"{reference.location!r}, which has only {status.st_size}; the file is truncated or not this model's"
+            )
+        yield file
+    finally:
+        os.close(file)
+
+
+def _read(file: int, reference: _Reference) -> bytes:
+    with os.fdopen(os.dup(file), "rb") as stream:
+        stream.seek(reference.offset)
+        data = stream.read(reference.length)
+    if len(data) != reference.length:
+        raise UnsupportedModelError(f"{reference.what}: {reference.location!r} became shorter while it was read")
+    return data
+
+
+def _mapped(file: int, reference: _Reference) -> bytes | memoryview:
+    if not reference.length:
+        return b""
+    return memoryview(mmap.mmap(file, 0, access=mmap.ACCESS_READ))[reference.offset :][: reference.length]

@@ -1,0 +1,95 @@
+"""Reads an untrusted ONNX file into a self-contained, checked ``ModelProto``."""
+
+from __future__ import annotations
+
+import mmap
+from pathlib import Path
+
+from google.protobuf.message import DecodeError
+from onnx import ModelProto
+
+from sartor.errors import UnsupportedModelError, UsageError
+from sartor.onnx_model.graphs.held_data import HELD_BYTES, hold, is_holding
+from sartor.onnx_model.graphs.limits import MAX_MODEL_BYTES
+from sartor.onnx_model.graphs.wire import taken_apart, varint
+from sartor.onnx_model.reading.external_data import inline_external_data
+from sartor.onnx_model.reading.validate import check_model, check_structure
+
+_LFS_POINTER = b"version https://git-lfs"
+_LENGTH_DELIMITED = 2
+
+
+def load_model(path: Path) -> ModelProto:
+    """Read ``path`` and the external data beside it.
+
+    The result holds all weights and refers to no file, except inside ``holding``, where large weights stay in the
+    files.
+
+    Raises:
+        UsageError: the file, or external data it names, is missing or unreadable.
+        UnsupportedModelError: not ONNX, damaged, truncated, over the size limits, external data outside the model's
+            folder, or an operator or opset that is not known.
+    """
+    model, ranges = _parse(_read(path), path)
+    check_structure(model)
+    inline_external_data(model, path.parent)
+    for index, data in ranges.items():
+        hold(model.graph.initializer[index], data)
+    check_model(model)
+    return model
+
+
+def _read(path: Path) -> bytes | mmap.mmap:
+    try:
+        if not path.is_file():
+            raise UsageError(f"{path} is not a file; name an .onnx file")
+        size = path.stat().st_size
+        if size > MAX_MODEL_BYTES:
+            raise UnsupportedModelError(
+                f"{path} has {size} bytes, more than the {MAX_MODEL_BYTES} an ONNX file may have"
+            )
+        with path.open("rb") as file:
+            if is_holding() and size:
+                return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            return file.read(MAX_MODEL_BYTES + 1)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from None
+
+
+def _parse(content: bytes | mmap.mmap, path: Path) -> tuple[ModelProto, dict[int, memoryview]]:
+    """The model, and what was left out of it: the data of initialisers by their place in the graph."""
+    data = memoryview(content)
+    if not data:
+        raise UnsupportedModelError(f"{path} is empty; an ONNX model was expected")
+    if data[: len(_LFS_POINTER)] == _LFS_POINTER:
+        raise UnsupportedModelError(f"{path} is a Git LFS pointer, not the model; fetch it with `git lfs pull`")
+    light, ranges = (is_holding() and taken_apart(data, HELD_BYTES)) or (content, {})
+    try:
+        model: ModelProto = ModelProto.FromString(bytes(light))
+    except DecodeError:
+        needed = _declared_length(data)
+        if needed is not None:
+            raise UnsupportedModelError(
+                f"{path} is truncated: it has {len(data)} bytes and needs at least {needed}; copy it again"
+            ) from None
+        raise UnsupportedModelError(f"{path} is not an ONNX model, or is damaged") from None
+    if not model.HasField("graph") or not model.opset_import:
+        raise UnsupportedModelError(f"{path} is not an ONNX model: it has no graph or declares no opset")
+    return model, ranges
+
+
+def _declared_length(data: memoryview) -> int | None:
+    """Bytes that a message cut off at the end of ``data`` needs, or None if it is not one."""
+    position, fields = 0, ModelProto.DESCRIPTOR.fields_by_number
+    while position < len(data):
+        tag, position = varint(data, position)
+        if tag >> 3 not in fields:
+            return None
+        if tag & 7 == 0:
+            _, position = varint(data, position)
+        elif tag & 7 == _LENGTH_DELIMITED:
+            length, position = varint(data, position)
+            position += length
+        else:
+            return None
+    return position if position > len(data) else None

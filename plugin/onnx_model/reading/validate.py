@@ -1,0 +1,160 @@
+"""Refuses models that are damaged, oversized, recursive or use what is not known, before anything else reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import partial
+
+from google.protobuf.message import Message
+from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorShapeProto, defs
+
+from sartor.errors import UnsupportedModelError
+from sartor.onnx_model.graphs.limits import MAX_DIMENSION, MAX_FUNCTION_DEPTH, MAX_MODEL_BYTES, MAX_NODES
+from sartor.onnx_model.graphs.tensor_data import check_stored_data, stored_bytes
+from sartor.onnx_model.graphs.walk import describe_node, messages, nodes, tensors
+from sartor.onnx_model.rewrites.operator_sets.expand_operators import CONTRIB_DOMAIN, CONTRIB_OPERATORS
+
+_STANDARD_DOMAINS = ("", "ai.onnx")
+# Domains whose operators are made for other things than tensors; none of them can be compiled.
+_KNOWN_DOMAINS = (*_STANDARD_DOMAINS, CONTRIB_DOMAIN)
+
+_FunctionId = tuple[str, str, str]
+
+
+def check_structure(model: ModelProto) -> None:
+    """Counts, names and declared sizes: what must hold before any data is read.
+
+    Raises:
+        UnsupportedModelError: naming what is wrong.
+    """
+    _check_text(model)
+    count = sum(1 for _ in nodes(model))
+    if count > MAX_NODES:
+        raise UnsupportedModelError(f"the model has {count} nodes, more than the {MAX_NODES} that are supported")
+    total = sum(stored_bytes(tensor, what) for tensor, what in tensors(model))
+    if total > MAX_MODEL_BYTES:
+        raise UnsupportedModelError(
+            f"the model declares {total} bytes of weights, more than the {MAX_MODEL_BYTES} that are read"
+        )
+    if not model.graph.output:
+        raise UnsupportedModelError("the model has no outputs; nothing would be computed")
+
+
+def check_model(model: ModelProto) -> None:
+    """Data, dimensions, opsets, functions and operators of a model that refers to no file.
+
+    Raises:
+        UnsupportedModelError: naming the tensor or node.
+    """
+    for tensor, what in tensors(model):
+        check_stored_data(tensor, what)
+    _check_dimensions(model)
+    _check_functions(model)
+    functions = {_function_id(function) for function in model.functions}
+    _check_operators(model.graph, _opsets(model.opset_import), functions)
+    for function in model.functions:
+        _check_operators(function, _opsets(function.opset_import), functions)
+
+
+def _check_text(model: ModelProto) -> None:
+    """Names that are not UTF-8 would surface as bytes, or as a UnicodeDecodeError, wherever they are first read."""
+    try:
+        valid = all(_is_text(message) for message, _ in messages(model))
+    except UnicodeDecodeError:
+        valid = False
+    if not valid:
+        raise UnsupportedModelError("the model has a name that is not valid text; the file is damaged")
+
+
+def _is_text(message: Message) -> bool:
+    for field in message.DESCRIPTOR.fields:
+        if field.type == field.TYPE_STRING:
+            value = getattr(message, field.name)
+            if not all(isinstance(text, str) for text in (value if field.is_repeated else (value,))):
+                return False
+    return True
+
+
+def _check_dimensions(model: ModelProto) -> None:
+    for message, owner in messages(model):
+        if isinstance(message, TensorShapeProto.Dimension) and message.dim_value > MAX_DIMENSION:
+            where = f" of {owner}" if owner else ""
+            raise UnsupportedModelError(f"a declared shape{where} has the impossible dimension {message.dim_value}")
+
+
+def _function_id(item: FunctionProto | NodeProto) -> _FunctionId:
+    name = item.name if isinstance(item, FunctionProto) else item.op_type
+    return _standard(item.domain), name, item.overload
+
+
+def _standard(domain: str) -> str:
+    return "" if domain in _STANDARD_DOMAINS else domain
+
+
+def _check_functions(model: ModelProto) -> None:
+    """Inlining must end, and must not grow the graph without bound (function A calls B twice, B calls C twice …)."""
+    bodies = {_function_id(function): function for function in model.functions}
+    sizes: dict[_FunctionId, int] = {}
+    for identity in bodies:
+        _inlined_size(identity, bodies, sizes, ())
+    total = sum(sizes.get(_function_id(node), 1) for node in nodes(model.graph))
+    if total > MAX_NODES:
+        raise UnsupportedModelError(f"the model expands to {total} nodes, more than the {MAX_NODES} that are supported")
+
+
+def _inlined_size(
+    identity: _FunctionId,
+    bodies: Mapping[_FunctionId, FunctionProto],
+    sizes: dict[_FunctionId, int],
+    callers: tuple[_FunctionId, ...],
+) -> int:
+    if identity in callers:
+        raise UnsupportedModelError(f"the model's function {identity[1]!r} calls itself, which ONNX does not allow")
+    if len(callers) > MAX_FUNCTION_DEPTH:
+        raise UnsupportedModelError(f"the model's functions call each other more than {MAX_FUNCTION_DEPTH} deep")
+    if identity not in sizes:
+        inner = partial(_inlined_size, bodies=bodies, sizes=sizes, callers=(*callers, identity))
+        called = [_function_id(node) for node in nodes(bodies[identity])]
+        sizes[identity] = sum(inner(callee) if callee in bodies else 1 for callee in called)
+    if sizes[identity] > MAX_NODES:
+        raise UnsupportedModelError(
+            f"the model's function {identity[1]!r} expands to {sizes[identity]} nodes, more than the {MAX_NODES} "
+            "that are supported"
+        )
+    return sizes[identity]
+
+
+def _opsets(imports: Iterable[OperatorSetIdProto]) -> dict[str, int]:
+    versions = {_standard(item.domain): item.version for item in imports}
+    newest = defs.onnx_opset_version()
+    version = versions.get("")
+    if version is not None and not 1 <= version <= newest:
+        raise UnsupportedModelError(f"the model uses ONNX opset {version}; opsets 1 to {newest} are known")
+    return versions
+
+
+def _check_operators(body: GraphProto | FunctionProto, opsets: Mapping[str, int], functions: set[_FunctionId]) -> None:
+    for node in nodes(body):
+        if _function_id(node) not in functions:
+            _check_operator(node, opsets)
+
+
+def _check_operator(node: NodeProto, opsets: Mapping[str, int]) -> None:
+    domain = _standard(node.domain)
+    if domain not in _KNOWN_DOMAINS:
+        raise UnsupportedModelError(f"{describe_node(node)} is from the operator set {domain!r}, which is not known")
+    if domain == CONTRIB_DOMAIN:
+        if node.op_type not in CONTRIB_OPERATORS:
+            raise UnsupportedModelError(
+                f"{describe_node(node)} is an ONNX Runtime operator that is not supported; "
+                "export the model without ONNX Runtime's own fusions"
+            )
+        return
+    if "" not in opsets:
+        raise UnsupportedModelError(
+            f"the model declares no version of the ONNX operators that {describe_node(node)} uses"
+        )
+    try:
+        defs.get_schema(node.op_type, opsets[""], "")
+    except defs.SchemaError:
+        raise UnsupportedModelError(f"{describe_node(node)} is not an operator of ONNX opset {opsets['']}") from None

@@ -1,0 +1,1 @@
+"""Operators that the importer lacks, as arithmetic on tensors that it has."""

@@ -1,0 +1,93 @@
+"""Operators that move elements in a fixed pattern, as Gather with constant indices."""
+
+from __future__ import annotations
+
+import numpy as np
+from onnx import ModelProto, NodeProto
+
+from sartor.onnx_model.graphs.emit import Emitter
+from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, optional_input, rewrite_nodes
+
+_INT64_MAX = 2**63 - 1
+
+
+def gather_reversed(model: ModelProto) -> tuple[str, ...]:
+    """Slices with negative steps, and pads that mirror or wrap.
+
+    IREE 3.13 reads a mirrored border through a reversed index map and fails where the border is no multiple of its
+    tile ("shape's dimension #0 to be greater than or equal to 128, but found 113"); it refuses steps below -1 and does
+    not come back from wrapped pads.
+    """
+    return rewrite_nodes(model, _lowered)
+
+
+def _lowered(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    if node.op_type == "Slice":
+        return _backward_slice(node, editor)
+    if node.op_type == "Pad" and attributes(node).get("mode", "constant") in ("reflect", "wrap"):
+        return _mirrored_pad(node, editor)
+    return None
+
+
+def _backward_slice(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    shape = editor.shape(node.input[0])
+    operands = [editor.constant(optional_input(node, index)) for index in range(1, 5)]
+    starts, ends, axes, steps = operands
+    if shape is None or starts is None or ends is None or steps is None or not (steps < 0).any():
+        return None
+    axes = np.arange(len(starts)) if axes is None else axes
+    emit = Emitter(editor, node)
+    value = node.input[0]
+    cuts = list(zip(starts.tolist(), ends.tolist(), axes.tolist(), steps.tolist(), strict=True))
+    for number, (start, end, axis, step) in enumerate(cuts):
+        axis %= len(shape)
+        rows = np.arange(shape[axis])[_python_slice(start, end, step, shape[axis])]
+        last = number == len(cuts) - 1
+        value = emit(
+            "Gather",
+            value,
+            emit.constant(rows, "rows"),
+            part="" if last else f"axis{axis}",
+            output=node.output[0] if last else "",
+            axis=axis,
+        )
+    return emit.nodes
+
+
+def _python_slice(start: int, end: int, step: int, size: int) -> slice:
+    """ONNX clamps like Python, but an end below ``-size`` means "to the first element" for negative steps."""
+    if step > 0:
+        return slice(start, min(end, _INT64_MAX), step)
+    return slice(start, None if end < -size else end, step)
+
+
+def _mirrored_pad(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    """Borders gathered along one axis after the other, joined to what they border."""
+    shape, pads = editor.shape(node.input[0]), editor.constant(optional_input(node, 1))
+    axes = editor.constant(optional_input(node, 3)) if optional_input(node, 3) else None
+    if shape is None or pads is None or (axes is None and optional_input(node, 3)):
+        return None
+    listed = list(range(len(shape))) if axes is None else [int(axis) % len(shape) for axis in axes]
+    half = len(listed)
+    borders = {axis: (int(pads[index]), int(pads[index + half])) for index, axis in enumerate(listed)}
+    padded = {axis: sides for axis, sides in borders.items() if any(sides)}
+    if not padded or any(min(sides) < 0 or max(sides) > shape[axis] for axis, sides in padded.items()):
+        return None
+    emit = Emitter(editor, node)
+    value, mode = node.input[0], attributes(node)["mode"]
+    for axis, (low, high) in padded.items():
+        rows = _border_rows(shape[axis], low, high, mode)
+        parts = [value]
+        if low:
+            parts.insert(0, emit("Gather", value, emit.constant(rows[:low], "low"), part=f"low{axis}", axis=axis))
+        if high:
+            parts.append(emit("Gather", value, emit.constant(rows[-high:], "high"), part=f"high{axis}", axis=axis))
+        last = axis == list(padded)[-1]
+        value = emit(
+            "Concat", *parts, part="" if last else f"axis{axis}", output=node.output[0] if last else "", axis=axis
+        )
+    return emit.nodes
+
+
+def _border_rows(size: int, low: int, high: int, mode: str) -> Array:
+    return np.pad(np.arange(size), (low, high), mode="wrap" if mode == "wrap" else "reflect")

@@ -1,0 +1,28 @@
+"""Matrix products with a vector, as products of matrices."""
+
+from __future__ import annotations
+
+from onnx import ModelProto, NodeProto
+
+from sartor.onnx_model.graphs.emit import Emitter
+from sartor.onnx_model.graphs.graph import GraphEditor, rewrite_nodes
+
+
+def matmul_vectors(model: ModelProto) -> tuple[str, ...]:
+    """Give a rank-1 operand of ``MatMul`` its missing dimension; IREE 3.13 cannot lower it against rank 3 and more."""
+    return rewrite_nodes(model, _as_matrices)
+
+
+def _as_matrices(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    if node.op_type != "MatMul":
+        return None
+    ranks = [editor.rank(name) for name in node.input]
+    if 1 not in ranks or None in ranks or max(rank or 0 for rank in ranks) < 3:
+        return None
+    emit = Emitter(editor, node)
+    vector, axis = (0, -2) if ranks[0] == 1 else (1, -1)
+    operands = list(node.input)
+    operands[vector] = emit("Unsqueeze", operands[vector], emit.constant([vector], "axis"), part="matrix")
+    product = emit("MatMul", *operands)
+    emit("Squeeze", product, emit.constant([axis], "dropped"), part="drop", output=node.output[0])
+    return emit.nodes

@@ -1,0 +1,173 @@
+"""LSTM, GRU and RNN over a fixed number of steps, as matrix products and elementwise operators."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from onnx import ModelProto, NodeProto
+
+from sartor.errors import UnsupportedModelError
+from sartor.onnx_model.graphs.emit import Emitter
+from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, optional_input, rewrite_nodes
+from sartor.onnx_model.graphs.walk import describe_node
+from sartor.onnx_model.rewrites.arithmetic.recurrent_cells import CELLS, Cell, State
+
+# Each step becomes some fifteen nodes; longer sequences would make compilation slow.
+_MAX_STEPS = 256
+
+
+@dataclass(frozen=True)
+class _Sequence:
+    """Sizes and options of one recurrent node; ``reversed`` has one entry per direction."""
+
+    steps: int
+    batch: int
+    hidden: int
+    batch_first: bool
+    reversed: tuple[bool, ...]
+
+
+def unroll_recurrent(model: ModelProto) -> tuple[str, ...]:
+    """Write every recurrent node out, step by step.
+
+    The products with the input need no step before them and become one large MatMul; each step adds the product with
+    the state (ONNX operator pages of LSTM, GRU and RNN). IREE 3.13 imports only the forward direction, as a loop
+    that nothing can be tuned in, and ignores peepholes.
+
+    Raises:
+        UnsupportedModelError: sequences of unequal length, weights that are computed, too many steps, or
+            activations that are not known.
+    """
+    return rewrite_nodes(model, _unrolled)
+
+
+def _unrolled(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    shape = editor.shape(node.input[0]) if node.input else None
+    if node.op_type not in CELLS or shape is None:
+        return None
+    sequence = _sequence(node, editor, shape)
+    if sequence is None:
+        return None
+    _check_lengths(node, editor, sequence)
+    emit = Emitter(editor, node)
+    source = node.input[0]
+    if sequence.batch_first:
+        source = emit("Transpose", source, part="time_first", perm=[1, 0, 2])
+    runs = [_run_direction(emit, source, sequence, number) for number in range(len(sequence.reversed))]
+    _write_outputs(emit, sequence, runs)
+    return emit.nodes
+
+
+def _sequence(node: NodeProto, editor: GraphEditor, shape: tuple[int, ...]) -> _Sequence | None:
+    """None for what is left to IREE's own loop: a long sequence in the plain forward form."""
+    found = attributes(node)
+    direction = found.get("direction", "forward")
+    batch_first = bool(found.get("layout", 0))
+    steps, batch = (shape[1], shape[0]) if batch_first else (shape[0], shape[1])
+    recurrence = editor.constant(node.input[2])
+    if recurrence is None or editor.constant(node.input[1]) is None:
+        raise UnsupportedModelError(f"{describe_node(node)} computes its weights; constant weights were expected")
+    if steps > _MAX_STEPS and direction == "forward" and not batch_first and not optional_input(node, 7):
+        return None
+    if not 1 <= steps <= _MAX_STEPS:
+        raise UnsupportedModelError(
+            f"{describe_node(node)} runs over {steps} steps; up to {_MAX_STEPS} are supported: bind a shorter sequence"
+        )
+    reverse = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}[direction]
+    return _Sequence(steps, batch, recurrence.shape[2], batch_first, reverse)
+
+
+def _check_lengths(node: NodeProto, editor: GraphEditor, sequence: _Sequence) -> None:
+    name = optional_input(node, 4)
+    lengths = editor.constant(name) if name else None
+    if name and (lengths is None or (lengths != sequence.steps).any()):
+        raise UnsupportedModelError(
+            f"{describe_node(node)} has sequences of unequal length (input sequence_lens); "
+            "export the model with full-length sequences"
+        )
+
+
+def _run_direction(emit: Emitter, source: str, sequence: _Sequence, number: int) -> tuple[list[str], State]:
+    """Hidden states by position in time, each [batch, hidden], and the last state."""
+    cell = _cell(emit, number, len(sequence.reversed))
+    state = _initial_state(emit, sequence, number, cell)
+    weight = emit.constant(np.ascontiguousarray(cell.weight.T), "weight")
+    projected = emit("MatMul", source, weight, part=f"input{number}" if number else "")
+    projected = emit("Add", projected, emit.constant(cell.input_bias, "bias"), part="bias")
+    order = range(sequence.steps)[::-1] if sequence.reversed[number] else range(sequence.steps)
+    hidden = [""] * sequence.steps
+    for step in order:
+        gates = emit("Gather", projected, emit.constant(np.asarray(step), "step"), part=f"step{step}", axis=0)
+        state = cell.step(emit, gates, state)
+        hidden[step] = state.hidden
+    return hidden, state
+
+
+def _cell(emit: Emitter, number: int, directions: int) -> Cell:
+    node, editor = emit.node, emit.editor
+    weight, recurrence = (_required(editor, node.input[index])[number] for index in (1, 2))
+    bias = _optional(emit, 3)
+    found: dict[str, Any] = attributes(node)
+    cell = CELLS[node.op_type]
+    names = found.get("activations") or list(cell.default_activations) * directions
+    count = len(cell.default_activations)
+    if found.get("activation_alpha") or found.get("activation_beta"):
+        raise UnsupportedModelError(f"{describe_node(node)} sets parameters of its activations, which is not supported")
+    return cell(
+        weight=weight,
+        recurrence=recurrence,
+        bias=np.zeros(2 * len(weight), weight.dtype) if bias is None else bias[number],
+        activations=tuple(names[number * count : (number + 1) * count]),
+        peepholes=None if (peepholes := _optional(emit, 7)) is None else peepholes[number],
+        options=found,
+    )
+
+
+def _required(editor: GraphEditor, name: str) -> Array:
+    value = editor.constant(name)
+    return np.zeros((2, 1, 1)) if value is None else value
+
+
+def _optional(emit: Emitter, index: int) -> Array | None:
+    name = optional_input(emit.node, index)
+    value = emit.editor.constant(name) if name else None
+    if name and value is None:
+        raise UnsupportedModelError(f"{describe_node(emit.node)} computes its weights; constant weights were expected")
+    return value
+
+
+def _initial_state(emit: Emitter, sequence: _Sequence, number: int, cell: Cell) -> State:
+    values = []
+    for index in (5, 6)[: cell.state_count]:
+        name = optional_input(emit.node, index)
+        if not name:
+            dtype = emit.dtype(emit.node.input[0])
+            values.append(emit.constant(np.zeros((sequence.batch, sequence.hidden), dtype), "zero_state"))
+            continue
+        axis = 1 if sequence.batch_first else 0
+        values.append(emit("Gather", name, emit.constant(np.asarray(number), "direction"), part="initial", axis=axis))
+    return State(*values)
+
+
+def _write_outputs(emit: Emitter, sequence: _Sequence, runs: list[tuple[list[str], State]]) -> None:
+    """Y is [steps, directions, batch, hidden]; batch first: [batch, steps, directions, hidden], the states likewise."""
+    outputs = [*emit.node.output, "", "", ""]
+    if outputs[0]:
+        merged = _stack(
+            emit, [_stack(emit, hidden, 0, "") for hidden, _ in runs], 1, "" if sequence.batch_first else outputs[0]
+        )
+        if sequence.batch_first:
+            emit("Transpose", merged, part="batch_first", output=outputs[0], perm=[2, 0, 1, 3])
+    axis = 1 if sequence.batch_first else 0
+    last = [state for _, state in runs]
+    if outputs[1]:
+        _stack(emit, [state.hidden for state in last], axis, outputs[1])
+    if outputs[2]:
+        _stack(emit, [state.memory for state in last], axis, outputs[2])
+
+
+def _stack(emit: Emitter, values: list[str], axis: int, output: str) -> str:
+    raised = [emit("Unsqueeze", value, emit.constant([axis], "axis"), part="raise") for value in values]
+    return emit("Concat", *raised, part="stack", output=output, axis=axis)

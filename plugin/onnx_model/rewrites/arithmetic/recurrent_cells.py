@@ -1,0 +1,166 @@
+"""One step of each recurrent operator.
+
+Gates arrive as ``X @ W^T + bias``; ``*`` is elementwise, ``@`` a matrix product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from sartor.errors import UnsupportedModelError
+from sartor.onnx_model.graphs.emit import Emitter
+from sartor.onnx_model.graphs.graph import Array
+from sartor.onnx_model.graphs.walk import describe_node
+
+_ACTIVATIONS = {"sigmoid": "Sigmoid", "tanh": "Tanh", "relu": "Relu", "softsign": "Softsign", "softplus": "Softplus"}
+
+
+@dataclass(frozen=True)
+class State:
+    """Value names of the hidden state and, for LSTM, of the memory cell, each [batch, hidden]."""
+
+    hidden: str
+    memory: str = ""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Weights of one direction.
+
+    Attributes:
+        weight, recurrence: [gates * hidden, inputs] and [gates * hidden, hidden].
+        bias: the two biases one after the other, [2 * gates * hidden].
+        peepholes: [3 * hidden] or None.
+        options: the node's attributes.
+    """
+
+    weight: Array
+    recurrence: Array
+    bias: Array
+    activations: tuple[str, ...]
+    peepholes: Array | None
+    options: Mapping[str, Any]
+
+    default_activations: ClassVar[tuple[str, ...]] = ()
+    state_count: ClassVar[int] = 1
+
+    @property
+    def hidden(self) -> int:
+        """Width of the state."""
+        return int(self.recurrence.shape[1])
+
+    @property
+    def input_bias(self) -> Array:
+        """What can be added before the first step."""
+        half = len(self.bias) // 2
+        return self.bias[:half] + self.bias[half:]
+
+    def step(self, emit: Emitter, gates: str, state: State) -> State:
+        """The next state, from this step's gates [batch, gates * hidden]."""
+        raise NotImplementedError
+
+    def recurrent_product(self, emit: Emitter, hidden: str, rows: slice = slice(None)) -> str:
+        """``H @ R^T`` for some of the gates."""
+        matrix = np.ascontiguousarray(self.recurrence[rows].T)
+        return emit("MatMul", hidden, emit.shared_constant(matrix, f"recurrence{rows.start or 0}"), part="recurrent")
+
+    def activate(self, emit: Emitter, index: int, value: str) -> str:
+        """Apply activation ``index``, after clipping where the node asks for it."""
+        name = self.activations[index].lower()
+        if name not in _ACTIVATIONS:
+            raise UnsupportedModelError(
+                f"{describe_node(emit.node)} has the activation {self.activations[index]!r}, which is not supported"
+            )
+        if limit := self.options.get("clip"):
+            bounds = [emit.like(bound, emit.node.input[0], "clip") for bound in (-limit, limit)]
+            value = emit("Clip", value, *bounds, part="clip")
+        return emit(_ACTIVATIONS[name], value, part=_ACTIVATIONS[name].lower())
+
+    def split(self, emit: Emitter, value: str, parts: int) -> tuple[str, ...]:
+        """Equal pieces of the last dimension."""
+        sizes = emit.constant([self.hidden] * parts, "sizes")
+        return emit.many("Split", value, sizes, part="gates", outputs=("",) * parts, axis=-1)
+
+
+class Rnn(Cell):
+    """``H = f(X @ W^T + H @ R^T + b)`` (Elman 1990)."""
+
+    default_activations = ("Tanh",)
+
+    def step(self, emit: Emitter, gates: str, state: State) -> State:
+        """One step of the plain network."""
+        total = emit("Add", gates, self.recurrent_product(emit, state.hidden), part="add")
+        return State(self.activate(emit, 0, total))
+
+
+class Lstm(Cell):
+    """Gates in the order input, output, forget, cell (Hochreiter and Schmidhuber 1997; peepholes: Gers et al. 2002)."""
+
+    default_activations = ("Sigmoid", "Tanh", "Tanh")
+    state_count = 2
+
+    def step(self, emit: Emitter, gates: str, state: State) -> State:
+        """``c = f * c + i * g(cell)``, ``H = o * h(c)``."""
+        if self.options.get("input_forget"):
+            raise UnsupportedModelError(
+                f"{describe_node(emit.node)} couples its gates (input_forget), which is not supported"
+            )
+        total = emit("Add", gates, self.recurrent_product(emit, state.hidden), part="add")
+        enter, leave, forget, cell = self.split(emit, total, 4)
+        enter = self.activate(emit, 0, self._peep(emit, enter, state.memory, 0))
+        forget = self.activate(emit, 0, self._peep(emit, forget, state.memory, 2))
+        fresh = emit("Mul", enter, self.activate(emit, 1, cell), part="enter")
+        memory = emit("Add", emit("Mul", forget, state.memory, part="keep"), fresh, part="memory")
+        leave = self.activate(emit, 0, self._peep(emit, leave, memory, 1))
+        unclipped = emit(_ACTIVATIONS[self.activations[2].lower()], memory, part="bend")
+        return State(emit("Mul", leave, unclipped, part="hidden"), memory)
+
+    def _peep(self, emit: Emitter, gate: str, memory: str, index: int) -> str:
+        if self.peepholes is None or not self.peepholes.any():
+            return gate
+        weights = self.peepholes[index * self.hidden : (index + 1) * self.hidden]
+        seen = emit("Mul", memory, emit.shared_constant(weights, f"peephole{index}"), part="peephole")
+        return emit("Add", gate, seen, part="add_peephole")
+
+
+class Gru(Cell):
+    """Gates in the order update, reset, hidden (Cho et al. 2014)."""
+
+    default_activations = ("Sigmoid", "Tanh")
+
+    @property
+    def input_bias(self) -> Array:
+        """The hidden gate's recurrent bias is multiplied by the reset gate first if ``linear_before_reset`` is set."""
+        total = super().input_bias
+        if not self.options.get("linear_before_reset"):
+            return total
+        return np.concatenate([total[: 2 * self.hidden], self.bias[2 * self.hidden : 3 * self.hidden]])
+
+    def step(self, emit: Emitter, gates: str, state: State) -> State:
+        """``H = (1 - z) * h + z * H``, written ``h + z * (H - h)``."""
+        both = slice(0, 2 * self.hidden)
+        entering = self.split(emit, gates, 3)
+        returning = self.recurrent_product(emit, state.hidden, both)
+        update, reset = self.split(emit, returning, 2)
+        update = self.activate(emit, 0, emit("Add", entering[0], update, part="add_update"))
+        reset = self.activate(emit, 0, emit("Add", entering[1], reset, part="add_reset"))
+        hidden = self.activate(emit, 1, emit("Add", entering[2], self._recalled(emit, reset, state), part="add_hidden"))
+        change = emit("Sub", state.hidden, hidden, part="change")
+        return State(emit("Add", hidden, emit("Mul", update, change, part="keep"), part="hidden"))
+
+    def _recalled(self, emit: Emitter, reset: str, state: State) -> str:
+        rows = slice(2 * self.hidden, 3 * self.hidden)
+        if not self.options.get("linear_before_reset"):
+            return self.recurrent_product(emit, emit("Mul", reset, state.hidden, part="reset"), rows)
+        bias = self.bias[5 * self.hidden :]
+        product = emit(
+            "Add", self.recurrent_product(emit, state.hidden, rows), emit.shared_constant(bias, "bias"), part="bias"
+        )
+        return emit("Mul", reset, product, part="reset")
+
+
+CELLS: Mapping[str, type[Cell]] = {"GRU": Gru, "LSTM": Lstm, "RNN": Rnn}

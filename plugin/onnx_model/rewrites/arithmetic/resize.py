@@ -1,0 +1,160 @@
+"""Resizing in the forms that IREE cannot import, as weighted sums of gathered rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from onnx import ModelProto, NodeProto
+
+from sartor.onnx_model.graphs.emit import Emitter
+from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, optional_input, rewrite_nodes
+
+# IREE 3.13 rounds exact halves wrongly in some of the other combinations and refuses the rest.
+_NEAREST_NATIVE = (("half_pixel", "round_prefer_floor"), ("half_pixel", "floor"), ("asymmetric", "floor"))
+_CUBIC_NATIVE = -0.75
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """How one dimension is resized: from ``size`` to ``target`` positions, ``scale`` apart."""
+
+    index: int
+    size: int
+    target: int
+    scale: float
+
+
+def gather_resize(model: ModelProto) -> tuple[str, ...]:
+    """Lower ``Resize`` where IREE 3.13 has no lowering: rare coordinate and rounding modes, ``exclude_outside``,
+    other cubic coefficients, subsets of axes, scales that do not divide evenly.
+
+    Every axis is a sum over taps of gathered rows times weights (ONNX operator page of Resize, version 19).
+    Antialiasing and cropping stay as they are.
+    """
+    return rewrite_nodes(model, _lowered)
+
+
+def _lowered(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    if node.op_type != "Resize":
+        return None
+    found = attributes(node)
+    shape, target = editor.shape(node.input[0]), editor.shape(node.output[0])
+    if shape is None or target is None:
+        return None
+    if found.get("antialias") or found.get("coordinate_transformation_mode") == "tf_crop_and_resize":
+        return None
+    axes = _resized_axes(node, editor, shape, target)
+    if axes is None or not axes or _is_native(found, axes):
+        return None
+    emit = Emitter(editor, node)
+    value = node.input[0]
+    for axis in axes:
+        last = axis is axes[-1]
+        value = _resize_axis(emit, value, axis, found, node.output[0] if last else "")
+    return emit.nodes
+
+
+def _resized_axes(
+    node: NodeProto, editor: GraphEditor, shape: tuple[int, ...], target: tuple[int, ...]
+) -> list[_Axis] | None:
+    listed = attributes(node).get("axes", list(range(len(shape))))
+    scales = [to / size for size, to in zip(shape, target, strict=True)]
+    if name := optional_input(node, 2):
+        given = editor.constant(name)
+        if given is None:
+            return None
+        if given.size:
+            for axis, scale in zip(listed, given.tolist(), strict=True):
+                scales[axis] = scale
+    return [
+        _Axis(index, size, to, scale)
+        for index, (size, to, scale) in enumerate(zip(shape, target, scales, strict=True))
+        if to != size or scale != 1.0
+    ]
+
+
+def _is_native(found: dict[str, object], axes: list[_Axis]) -> bool:
+    mode, transform = found.get("mode", "nearest"), found.get("coordinate_transformation_mode", "half_pixel")
+    even = all(axis.size * axis.scale == axis.target or axis.scale == axis.target / axis.size for axis in axes)
+    if found.get("exclude_outside") or "axes" in found or not even or axes[0].index < 2:
+        return False
+    if mode == "nearest":
+        return (transform, found.get("nearest_mode", "round_prefer_floor")) in _NEAREST_NATIVE
+    return mode == "linear" or found.get("cubic_coeff_a", _CUBIC_NATIVE) == _CUBIC_NATIVE
+
+
+def _resize_axis(emit: Emitter, value: str, axis: _Axis, found: dict[str, object], output: str) -> str:
+    rows, weights = _taps(axis, found)
+    if weights is None:
+        part = "" if output else f"axis{axis.index}"
+        return emit("Gather", value, emit.constant(rows[0], "rows"), part=part, output=output, axis=axis.index)
+    rank = len(emit.editor.shape(emit.node.input[0]) or ())
+    column = [-1 if index == axis.index else 1 for index in range(rank)]
+    total = ""
+    for tap, (positions, factors) in enumerate(zip(rows, weights, strict=True)):
+        taken = emit(
+            "Gather", value, emit.constant(positions, "rows"), part=f"axis{axis.index}_tap{tap}", axis=axis.index
+        )
+        factor = emit.constant(factors.reshape(column).astype(emit.dtype(emit.node.input[0])), "weights")
+        last = tap == len(rows) - 1
+        scaled = emit("Mul", taken, factor, part=f"axis{axis.index}_weight{tap}")
+        if total:
+            part = "" if last and output else f"axis{axis.index}_sum{tap}"
+            scaled = emit("Add", total, scaled, part=part, output=output if last else "")
+        total = scaled
+    return total
+
+
+def _taps(axis: _Axis, found: dict[str, object]) -> tuple[Array, Array | None]:
+    """Rows to gather, [taps, target], and their weights, or None where the one tap is taken as it is."""
+    where = _coordinates(axis, str(found.get("coordinate_transformation_mode", "half_pixel")))
+    mode = found.get("mode", "nearest")
+    if mode == "nearest":
+        rows = _nearest(where, str(found.get("nearest_mode", "round_prefer_floor")))
+        return np.clip(rows, 0, axis.size - 1)[None].astype(np.int64), None
+    base = np.floor(where)
+    fraction = where - base
+    if mode == "linear":
+        offsets, weights = np.array([0, 1]), np.stack([1 - fraction, fraction])
+    else:
+        offsets = np.arange(-1, 3)
+        weights = _cubic(fraction, float(str(found.get("cubic_coeff_a", _CUBIC_NATIVE))))
+    rows = base[None] + offsets[:, None]
+    if found.get("exclude_outside"):
+        weights = np.where((rows < 0) | (rows >= axis.size), 0, weights)
+        weights = weights / weights.sum(axis=0)
+    return np.clip(rows, 0, axis.size - 1).astype(np.int64), weights
+
+
+def _coordinates(axis: _Axis, transform: str) -> Array:
+    """Position in the input of every output position."""
+    out = np.arange(axis.target, dtype=np.float64)
+    scaled = axis.scale * axis.size
+    if transform == "align_corners":
+        return out * (axis.size - 1) / (scaled - 1) if scaled > 1 else np.zeros_like(out)
+    if transform == "asymmetric":
+        return out / axis.scale
+    if transform == "pytorch_half_pixel" and scaled <= 1:
+        return np.zeros_like(out)
+    half = (out + 0.5) / axis.scale - 0.5
+    if transform == "half_pixel_symmetric":
+        center = axis.size / 2
+        return center * (1 - axis.target / scaled) + half
+    return half
+
+
+def _nearest(where: Array, rounding: str) -> Array:
+    if rounding == "round_prefer_floor":
+        return np.ceil(where - 0.5)
+    if rounding == "round_prefer_ceil":
+        return np.floor(where + 0.5)
+    return np.floor(where) if rounding == "floor" else np.ceil(where)
+
+
+def _cubic(fraction: Array, a: float) -> Array:
+    """Weights of the four neighbours (Keys 1981, equation 4)."""
+    near, far = np.stack([fraction, 1 - fraction]), np.stack([1 + fraction, 2 - fraction])
+    inner = ((a + 2) * near - (a + 3)) * near * near + 1
+    outer = ((a * far - 5 * a) * far + 8 * a) * far - 4 * a
+    return np.stack([outer[0], inner[0], inner[1], outer[1]])

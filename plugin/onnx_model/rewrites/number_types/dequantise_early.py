@@ -1,0 +1,90 @@
+"""Operators that move 8-bit numbers move what these stand for: kernels take floats, and IREE no unsigned numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from onnx import ModelProto, NodeProto, TensorProto
+
+from sartor.onnx_model.graphs.emit import Emitter
+from sartor.onnx_model.graphs.graph import Array, GraphEditor, optional_input
+from sartor.tuning.calibration.quantised_range import QuantisedRange
+
+MOVING = frozenset(
+    {
+        *("Concat", "DepthToSpace", "Expand", "Flatten", "Gather", "Identity", "MaxPool", "Reshape"),
+        *("Slice", "SpaceToDepth", "Squeeze", "Tile", "Transpose", "Unsqueeze"),
+    }
+)
+"""Their results are elements of the first operand, those of Concat of any."""
+
+_SHIFTS = {np.dtype(np.int8): 0, np.dtype(np.uint8): 128}
+_IN_8_BITS: Mapping[int, type[np.int8] | type[np.uint8]] = {TensorProto.INT8: np.int8, TensorProto.UINT8: np.uint8}
+
+
+def dequantise_early(model: ModelProto) -> tuple[str, ...]:
+    """Put DequantizeLinear before operators that move numbers; returns the names of these operators."""
+    editor = GraphEditor(model.graph)
+    moved: list[str] = []
+    while name := _move_one(editor):
+        moved.append(name)
+    return tuple(moved)
+
+
+def fixed_range(node: NodeProto, editor: GraphEditor) -> QuantisedRange | None:
+    """Where in 8 bits a (de)quantising node has its whole tensor, as int8; None if that is not fixed."""
+    scale, zero = editor.constant(node.input[1]), _zero_point(node, editor)
+    if scale is None or zero is None or scale.size != 1 or zero.size != 1 or zero.dtype not in _SHIFTS:
+        return None
+    if scale.dtype != np.float32 or not np.isfinite(scale.item()) or scale.item() <= 0:
+        return None
+    return QuantisedRange(float(scale.item()), int(zero.item()) - _SHIFTS[zero.dtype], "int8")
+
+
+def _zero_point(node: NodeProto, editor: GraphEditor) -> Array | None:
+    if name := optional_input(node, 2):
+        return editor.constant(name)
+    stored = editor.element_type(node.input[0]) if dequantises(node) else TensorProto.UINT8
+    return np.zeros((), _IN_8_BITS[stored]) if stored in _IN_8_BITS else None
+
+
+def dequantises(node: NodeProto) -> bool:
+    """Whether a node is DequantizeLinear."""
+    return node.op_type == "DequantizeLinear"
+
+
+def _move_one(editor: GraphEditor) -> str:
+    """The name of the operator, empty if there is none."""
+    for node in editor.nodes:
+        if node.op_type not in MOVING or len(node.output) != 1 or editor.is_output(node.output[0]):
+            continue
+        readers = editor.consumers(node.output[0])
+        found = {fixed_range(each, editor) if dequantises(each) else None for each in readers}
+        given = sum(editor.is_output(each.output[0]) for each in readers)
+        if len(found) == 1 and None not in found and given <= 1:
+            _exchange(editor, node, readers)
+            return str(node.name)
+    return ""
+
+
+def _exchange(editor: GraphEditor, node: NodeProto, readers: list[NodeProto]) -> None:
+    """Put the readers, which dequantise alike, before a node instead of after it."""
+    first = next((each for each in readers if editor.is_output(each.output[0])), readers[0])
+    emit = Emitter(editor, first)
+    moved = len(node.input) if node.op_type == "Concat" else 1
+    inputs = [
+        emit("DequantizeLinear", name, *first.input[1:], part="before") if index < moved else name
+        for index, name in enumerate(node.input)
+    ]
+    mover = Emitter(editor, node)
+    mover.copy(inputs, first.output[0])
+    gone = {each.output[0] for each in readers}
+    kept: list[NodeProto] = []
+    for each in editor.nodes:
+        if each.output[0] == node.output[0]:
+            kept += [*emit.nodes, *mover.nodes]
+        elif each.output[0] not in gone:
+            kept.append(each)
+    editor.set_nodes(kept)
+    editor.redirect(dict.fromkeys(gone - {first.output[0]}, first.output[0]))

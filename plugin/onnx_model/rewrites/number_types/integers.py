@@ -1,0 +1,112 @@
+"""Integer and wide or blocked quantised operators that IREE cannot import, in terms of what it can."""
+
+from __future__ import annotations
+
+import numpy as np
+from onnx import ModelProto, NodeProto, TensorProto, helper
+
+from sartor.onnx_model.graphs.emit import Emitter
+from sartor.onnx_model.graphs.graph import GraphEditor, attributes, optional_input, rewrite_nodes
+from sartor.onnx_model.rewrites.windowed.windows import window_of
+
+
+def pad_integer_conv(model: ModelProto) -> tuple[str, ...]:
+    """Pad the operand of ``ConvInteger`` with its zero point first; IREE 3.13 imports only the unpadded form."""
+    return rewrite_nodes(model, _padded_conv)
+
+
+def plain_quantization(model: ModelProto) -> tuple[str, ...]:
+    """Write uint16 and blocked (de)quantisation as arithmetic: ``(q - z) s`` and ``saturate(round(x / s) + z)``."""
+    return rewrite_nodes(model, _plain)
+
+
+def _padded_conv(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    if node.op_type != "ConvInteger":
+        return None
+    window, element = window_of(node, editor), editor.element_type(node.input[0])
+    if window is None or not element or not any(any(sides) for sides in window.pads):
+        return None
+    emit = Emitter(editor, node)
+    pads = [0, 0, *(low for low, _ in window.pads), 0, 0, *(high for _, high in window.pads)]
+    operands = [node.input[0], emit.constant(pads, "pads")]
+    if zero := optional_input(node, 2):
+        known = editor.constant(zero)
+        operands.append(zero if known is None else emit.constant(known.reshape(()), "zero_point"))
+    value = emit("Pad", *operands, part="pad")
+    bare = NodeProto()
+    bare.CopyFrom(node)
+    bare.input[0] = value
+    del bare.attribute[:]
+    bare.attribute.extend(item for item in node.attribute if item.name not in ("pads", "auto_pad"))
+    return [*emit.nodes, bare]
+
+
+def _plain(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    if node.op_type not in ("DequantizeLinear", "QuantizeLinear"):
+        return None
+    quantised = node.output[0] if node.op_type == "QuantizeLinear" else node.input[0]
+    block = attributes(node).get("block_size", 0)
+    element = editor.element_type(quantised)
+    shape, scales = editor.shape(node.input[0]), editor.shape(node.input[1])
+    if shape is None or scales is None or not (block or element == TensorProto.UINT16):
+        return None
+    emit = Emitter(editor, node)
+    axis = attributes(node).get("axis", 1) % max(len(shape), 1)
+    if block and shape[axis] % block:
+        return None
+    scale = _aligned(emit, node.input[1], shape, axis, block, "scale")
+    zero = ""
+    if point := optional_input(node, 2):
+        zero = _aligned(emit, emit("Cast", point, part="zero", to=_float(editor, node)), shape, axis, block, "zero")
+    if node.op_type == "DequantizeLinear":
+        _dequantize(emit, scale, zero)
+    else:
+        _quantize(emit, scale, zero, element)
+    return emit.nodes
+
+
+def _float(editor: GraphEditor, node: NodeProto) -> int:
+    return editor.element_type(node.input[1]) or TensorProto.FLOAT
+
+
+def _aligned(emit: Emitter, name: str, shape: tuple[int, ...], axis: int, block: int, hint: str) -> str:
+    """``name`` in a shape that broadcasts against the values: per tensor, per channel, or one per block."""
+    own = emit.editor.shape(emit.node.input[1]) or ()
+    if not own:
+        return name
+    if not block:
+        column = [-1 if index == axis else 1 for index in range(len(shape))]
+        return emit("Reshape", name, emit.constant(column, f"{hint}_shape"), part=f"{hint}_align")
+    split = [*own[: axis + 1], 1, *own[axis + 1 :]]
+    repeated = [*own[: axis + 1], block, *own[axis + 1 :]]
+    value = emit("Reshape", name, emit.constant(split, f"{hint}_split"), part=f"{hint}_split")
+    value = emit("Expand", value, emit.constant(repeated, f"{hint}_repeated"), part=f"{hint}_repeat")
+    return emit("Reshape", value, emit.constant(list(shape), f"{hint}_shape"), part=f"{hint}_align")
+
+
+def _dequantize(emit: Emitter, scale: str, zero: str) -> None:
+    value = emit("Cast", emit.node.input[0], part="cast", to=_float(emit.editor, emit.node))
+    if zero:
+        value = emit("Sub", value, zero, part="shift")
+    emit("Mul", value, scale, output=emit.node.output[0])
+
+
+def _quantize(emit: Emitter, scale: str, zero: str, element: int) -> None:
+    source = emit.node.input[0]
+    value = emit("Round", emit("Div", source, scale), part="round")
+    if zero:
+        value = emit("Add", value, zero, part="shift")
+    limits = np.iinfo(helper.tensor_dtype_to_np_dtype(element))
+    bounds = [emit.like(float(bound), source, "bound") for bound in (limits.min, limits.max)]
+    value = emit("Clip", value, *bounds, part="saturate")
+    if element == TensorProto.UINT16 and _only_dequantized(emit):
+        element = TensorProto.INT32
+        emit.editor.forget(emit.node.output[0])
+    emit("Cast", value, part="cast", output=emit.node.output[0], to=element)
+
+
+def _only_dequantized(emit: Emitter) -> bool:
+    """Whether nothing sees the 16-bit type, which IREE cannot cast to; 32 bits hold the same values."""
+    name = emit.node.output[0]
+    readers = emit.editor.consumers(name)
+    return not emit.editor.is_output(name) and all(reader.op_type == "DequantizeLinear" for reader in readers)

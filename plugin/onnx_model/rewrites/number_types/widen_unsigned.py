@@ -1,0 +1,60 @@
+"""Operators on uint8 that IREE computes as if they were int8."""
+
+from __future__ import annotations
+
+from onnx import ModelProto, NodeProto, TensorProto
+
+from sartor.onnx_model.graphs.emit import Emitter
+from sartor.onnx_model.graphs.graph import GraphEditor, attributes, rewrite_nodes
+
+# Both hold every value of uint8 exactly.
+_WIDE = {
+    "Clip": TensorProto.INT32,
+    "Div": TensorProto.INT32,
+    "MaxPool": TensorProto.FLOAT,
+    "Mod": TensorProto.INT32,
+    "TopK": TensorProto.INT32,
+}
+_FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
+
+
+def widen_unsigned(model: ModelProto) -> tuple[str, ...]:
+    """Cast around operators that IREE 3.13 imports with signed comparison or division for uint8.
+
+    A cast from floats to uint8 goes by int32: IREE casts to int8, which leaves values above 127 to the machine.
+    """
+    return rewrite_nodes(model, _widened)
+
+
+def _widened(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    if node.op_type == "Cast":
+        return _cast(node, editor)
+    wide = _WIDE.get(node.op_type)
+    if wide is None or editor.element_type(node.input[0]) != TensorProto.UINT8:
+        return None
+    emit = Emitter(editor, node)
+    operands = [_wide(emit, name, wide) for name in node.input]
+    results = emit.many(node.op_type, *operands, outputs=("", *node.output[1:]), **attributes(node))
+    _narrow(emit, results[0], wide)
+    return emit.nodes
+
+
+def _cast(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    if attributes(node)["to"] != TensorProto.UINT8 or editor.element_type(node.input[0]) not in _FLOATS:
+        return None
+    emit = Emitter(editor, node)
+    _narrow(emit, node.input[0], TensorProto.FLOAT)
+    return emit.nodes
+
+
+def _wide(emit: Emitter, name: str, wide: int) -> str:
+    if not name or emit.editor.element_type(name) != TensorProto.UINT8:
+        return name
+    return emit("Cast", name, part="widen", to=wide)
+
+
+def _narrow(emit: Emitter, value: str, wide: int) -> None:
+    if wide == TensorProto.FLOAT:
+        value = emit("Cast", value, part="integer", to=TensorProto.INT32)
+    part = "" if emit.node.op_type == "Cast" else "narrow"
+    emit("Cast", value, part=part, output=emit.node.output[0], to=TensorProto.UINT8)

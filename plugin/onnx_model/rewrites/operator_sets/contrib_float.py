@@ -1,0 +1,255 @@
+"""ONNX Runtime's fused float operators as the standard operators they were fused from.
+
+Definitions: https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from onnx import NodeProto, TensorProto
+
+from sartor.errors import UnsupportedModelError
+from sartor.onnx_model.graphs.emit import Emitter
+from sartor.onnx_model.graphs.graph import GraphEditor, attributes, optional_input
+from sartor.onnx_model.graphs.walk import describe_node
+from sartor.onnx_model.rewrites.number_types.quantized import Lowering
+from sartor.onnx_model.rewrites.operator_sets.contrib_attention import ATTENTION
+
+
+def _activate(emit: Emitter, value: str, found: dict[str, object], output: str) -> None:
+    """The activation that FusedConv names, with its parameters in declaration order."""
+    name = str(found["activation"])
+    raw = found.get("activation_params") or []
+    parameters = [float(item) for item in raw] if isinstance(raw, list) else []
+    if name == "Clip":
+        bounds = [emit.like(bound, emit.node.input[0], "bound") for bound in parameters]
+        emit("Clip", value, *bounds, part="activation", output=output)
+        return
+    keys = {"LeakyRelu": ("alpha",), "HardSigmoid": ("alpha", "beta")}.get(name, ())
+    if name not in ("Relu", "Sigmoid", "Tanh", "LeakyRelu", "HardSigmoid"):
+        raise UnsupportedModelError(f"{describe_node(emit.node)} has the activation {name!r}, which is not known")
+    found_parameters: dict[str, Any] = dict(zip(keys, parameters, strict=False))
+    emit(name, value, part="activation", output=output, **found_parameters)
+
+
+def _fused_conv(node: NodeProto, editor: GraphEditor) -> list[NodeProto]:
+    emit, found, output = Emitter(editor, node), attributes(node), node.output[0]
+    kept = {key: value for key, value in found.items() if not key.startswith("activation")}
+    addend, activation = optional_input(node, 3), found.get("activation")
+    result = emit(
+        "Conv",
+        *[name for name in node.input[:3] if name],
+        output="" if addend or activation else output,
+        **kept,
+    )
+    if addend:
+        result = emit("Add", result, addend, part="add", output="" if activation else output)
+    if activation:
+        _activate(emit, result, found, output)
+    return emit.nodes
+
+
+def _fused_gemm(node: NodeProto, editor: GraphEditor) -> list[NodeProto]:
+    emit, found = Emitter(editor, node), attributes(node)
+    kept = {key: value for key, value in found.items() if not key.startswith("activation")}
+    result = emit("Gemm", *node.input, **kept)
+    keys = ("activation_alpha", "activation_beta")
+    parameters = [found[key] for key in keys if key in found]
+    _activate(
+        emit,
+        result,
+        {"activation": found.get("activation", "Relu"), "activation_params": parameters},
+        node.output[0],
+    )
+    return emit.nodes
+
+
+def _fused_matmul(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    emit, found = Emitter(editor, node), attributes(node)
+    if found.get("transBatchA") or found.get("transBatchB"):
+        raise UnsupportedModelError(f"{describe_node(node)} transposes its batch dimensions, which is not supported")
+    operands = []
+    for name, key, part in ((node.input[0], "transA", "left"), (node.input[1], "transB", "right")):
+        rank = editor.rank(name)
+        if rank is None:
+            return None
+        if found.get(key) and rank > 1:
+            name = emit("Transpose", name, part=f"{part}_transpose", perm=[*range(rank - 2), rank - 1, rank - 2])
+        operands.append(name)
+    alpha = found.get("alpha", 1.0)
+    product = emit("MatMul", *operands, output="" if alpha != 1.0 else node.output[0])
+    if alpha != 1.0:
+        emit("Mul", product, emit.like(alpha, node.input[0], "alpha"), part="scale", output=node.output[0])
+    return emit.nodes
+
+
+def _gelu(emit: Emitter, value: str, output: str) -> None:
+    """``x (1 + erf(x / sqrt 2)) / 2`` (Hendrycks and Gimpel 2016)."""
+    half, one = emit.like(0.5, emit.node.input[0], "half"), emit.like(1.0, emit.node.input[0], "one")
+    scaled = emit("Mul", value, emit.like(math.sqrt(0.5), emit.node.input[0], "sqrt_half"), part="scale")
+    cdf = emit("Add", emit("Erf", scaled), one, part="add_one")
+    emit("Mul", emit("Mul", value, half, part="half"), cdf, part="product", output=output)
+
+
+def _exact_gelu(node: NodeProto, editor: GraphEditor) -> list[NodeProto]:
+    emit = Emitter(editor, node)
+    _gelu(emit, node.input[0], node.output[0])
+    return emit.nodes
+
+
+def _bias_gelu(node: NodeProto, editor: GraphEditor) -> list[NodeProto]:
+    emit = Emitter(editor, node)
+    _gelu(emit, emit("Add", node.input[0], node.input[1], part="bias"), node.output[0])
+    return emit.nodes
+
+
+def _fast_gelu(node: NodeProto, editor: GraphEditor) -> list[NodeProto]:
+    """``x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2``."""
+    emit, source, bias = Emitter(editor, node), node.input[0], optional_input(node, 1)
+    value = emit("Add", source, bias, part="bias") if bias else source
+    square = emit("Mul", value, value, part="square")
+    inner = emit("Mul", square, emit.like(0.044715 * math.sqrt(2 / math.pi), source, "cubic"), part="cubic")
+    inner = emit("Add", inner, emit.like(math.sqrt(2 / math.pi), source, "linear"), part="linear")
+    bent = emit("Tanh", emit("Mul", inner, value, part="polynomial"))
+    cdf = emit("Add", bent, emit.like(1.0, source, "one"), part="add_one")
+    half = emit("Mul", value, emit.like(0.5, source, "half"), part="half")
+    emit("Mul", half, cdf, part="product", output=node.output[0])
+    return emit.nodes
+
+
+def _quick_gelu(node: NodeProto, editor: GraphEditor) -> list[NodeProto]:
+    emit, source = Emitter(editor, node), node.input[0]
+    alpha = emit.like(attributes(node).get("alpha", 1.702), source, "alpha")
+    gate = emit("Sigmoid", emit("Mul", source, alpha, part="scale"))
+    emit("Mul", source, gate, part="product", output=node.output[0])
+    return emit.nodes
+
+
+def _bias_add(node: NodeProto, editor: GraphEditor) -> list[NodeProto]:
+    emit = Emitter(editor, node)
+    biased = emit("Add", node.input[0], node.input[1], part="bias")
+    emit("Add", biased, node.input[2], output=node.output[0])
+    return emit.nodes
+
+
+def _outputs(node: NodeProto, count: int) -> list[str]:
+    return [node.output[index] if index < len(node.output) else "" for index in range(count)]
+
+
+def _refuse_statistics(node: NodeProto, names: list[str], editor: GraphEditor) -> None:
+    if any(name and (editor.consumers(name) or editor.is_output(name)) for name in names):
+        raise UnsupportedModelError(
+            f"{describe_node(node)} returns its mean or deviation, which only training needs; "
+            "export the model for inference"
+        )
+
+
+def _layer_norm(emit: Emitter, value: str, gamma: str, beta: str, output: str) -> None:
+    inputs = [value, gamma, *([beta] if beta else [])]
+    found = attributes(emit.node)
+    emit(
+        "LayerNormalization",
+        *inputs,
+        output=output,
+        axis=found.get("axis", -1),
+        epsilon=found.get("epsilon", 1e-5),
+    )
+
+
+def _rms_norm(emit: Emitter, value: str, gamma: str, output: str) -> None:
+    """``x / sqrt(mean(x^2) + eps) * gamma`` over the last dimension (Zhang and Sennrich 2019), in float32."""
+    source, epsilon = emit.node.input[0], attributes(emit.node).get("epsilon", 1e-5)
+    wide = emit("Cast", value, part="widen", to=TensorProto.FLOAT)
+    square = emit("Mul", wide, wide, part="square")
+    size = emit.editor.shape(gamma)
+    total = emit("ReduceSum", square, emit.constant([-1], "axes"), part="sum", keepdims=1)
+    count = emit.constant(float((size or (1,))[-1]), "count", "float32")
+    mean = emit(
+        "Add",
+        emit("Div", total, count, part="mean"),
+        emit.constant(epsilon, "epsilon", "float32"),
+        part="epsilon",
+    )
+    normal = emit("Div", wide, emit("Sqrt", mean, part="root"))
+    narrow = emit("Cast", normal, part="narrow", to=emit.editor.element_type(source) or TensorProto.FLOAT)
+    emit("Mul", narrow, gamma, part="scale", output=output)
+
+
+def _layer_normalization(node: NodeProto, editor: GraphEditor) -> list[NodeProto]:
+    _refuse_statistics(node, list(node.output[1:]), editor)
+    emit = Emitter(editor, node)
+    _layer_norm(emit, node.input[0], node.input[1], optional_input(node, 2), node.output[0])
+    return emit.nodes
+
+
+def _simplified_layer_normalization(node: NodeProto, editor: GraphEditor) -> list[NodeProto]:
+    _refuse_statistics(node, list(node.output[1:]), editor)
+    emit = Emitter(editor, node)
+    _rms_norm(emit, node.input[0], node.input[1], node.output[0])
+    return emit.nodes
+
+
+def _skip_sum(emit: Emitter, bias: str, output: str) -> str:
+    node = emit.node
+    total = emit("Add", node.input[0], node.input[1], part="skip", output="" if bias else output)
+    return emit("Add", total, bias, part="bias", output=output) if bias else total
+
+
+def _skip_layer_normalization(node: NodeProto, editor: GraphEditor) -> list[NodeProto]:
+    output, mean, deviation, total = _outputs(node, 4)
+    _refuse_statistics(node, [mean, deviation], editor)
+    emit = Emitter(editor, node)
+    value = _skip_sum(emit, optional_input(node, 4), total)
+    _layer_norm(emit, value, node.input[2], optional_input(node, 3), output)
+    return emit.nodes
+
+
+def _skip_simplified_layer_normalization(node: NodeProto, editor: GraphEditor) -> list[NodeProto]:
+    output, mean, deviation, total = _outputs(node, 4)
+    _refuse_statistics(node, [mean, deviation], editor)
+    emit = Emitter(editor, node)
+    _rms_norm(emit, _skip_sum(emit, optional_input(node, 3), total), node.input[2], output)
+    return emit.nodes
+
+
+def _embed_layer_normalization(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    """Word, position and segment embeddings, summed and normalised (BERT's first layer)."""
+    shape = editor.shape(node.input[0])
+    if shape is None:
+        return None
+    emit = Emitter(editor, node)
+    output, mask_index, total = _outputs(node, 3)
+    segments, positions = optional_input(node, 1), optional_input(node, 8)
+    positions = positions or emit.constant([list(range(shape[1]))], "positions")  # type: ignore[list-item]
+    words = emit("Gather", node.input[2], node.input[0], part="words", axis=0)
+    places = emit("Gather", node.input[3], positions, part="positions", axis=0)
+    value = emit("Add", words, places, part="add_positions", output="" if segments else total)
+    if segments:
+        kinds = emit("Gather", node.input[4], segments, part="segments", axis=0)
+        value = emit("Add", value, kinds, part="add_segments", output=total)
+    _layer_norm(emit, value, node.input[5], node.input[6], output)
+    if mask_index and (mask := optional_input(node, 7)):
+        emit("ReduceSum", mask, emit.constant([1], "axes"), part="mask_index", output=mask_index, keepdims=0)
+    return emit.nodes
+
+
+CONTRIB: Mapping[str, Lowering] = {
+    **ATTENTION,
+    "BiasAdd": _bias_add,
+    "BiasGelu": _bias_gelu,
+    "EmbedLayerNormalization": _embed_layer_normalization,
+    "FastGelu": _fast_gelu,
+    "FusedConv": _fused_conv,
+    "FusedGemm": _fused_gemm,
+    "FusedMatMul": _fused_matmul,
+    "Gelu": _exact_gelu,
+    "LayerNormalization": _layer_normalization,
+    "QuickGelu": _quick_gelu,
+    "SimplifiedLayerNormalization": _simplified_layer_normalization,
+    "SkipLayerNormalization": _skip_layer_normalization,
+    "SkipSimplifiedLayerNormalization": _skip_simplified_layer_normalization,
+    "TransposeMatMul": _fused_matmul,
+}

@@ -1,0 +1,67 @@
+"""Expands quantised operators and ONNX Runtime's own operators into standard ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from onnx import ModelProto, NodeProto
+
+from sartor.errors import UnsupportedModelError
+from sartor.onnx_model.graphs.graph import GraphEditor, editors
+from sartor.onnx_model.graphs.infer import infer_shapes
+from sartor.onnx_model.graphs.walk import describe_node, graphs, nodes
+from sartor.onnx_model.rewrites.number_types import quantized
+from sartor.onnx_model.rewrites.number_types.quantized import Lowering
+from sartor.onnx_model.rewrites.operator_sets import contrib_float
+
+CONTRIB_DOMAIN = "com.microsoft"
+# ONNX Runtime's optimiser writes these without a domain, where the standard knows them only later or not at all.
+UNDECLARED_CONTRIB = frozenset({"LayerNormalization", "SimplifiedLayerNormalization"})
+
+_LOWERINGS: Mapping[str, Mapping[str, Lowering]] = {
+    "": quantized.STANDARD,
+    CONTRIB_DOMAIN: {**quantized.CONTRIB, **contrib_float.CONTRIB},
+}
+CONTRIB_OPERATORS = frozenset(_LOWERINGS[CONTRIB_DOMAIN])
+
+
+def expand_operators(model: ModelProto) -> tuple[str, ...]:
+    """Lower every operator in the tables; repeats, because an expansion can need shapes that another one gives.
+
+    Raises:
+        UnsupportedModelError: an expansion needs a shape that stays unknown, or a variant is not handled.
+    """
+    changed: list[str] = []
+    while True:
+        infer_shapes(model)
+        expanded = [name for editor in editors(model.graph) for name in _expand(editor)]
+        changed.extend(expanded)
+        if not expanded:
+            break
+    _check_none_left(model)
+    _drop_domain(model)
+    return tuple(changed)
+
+
+def _expand(editor: GraphEditor) -> tuple[str, ...]:
+    def rule(node: NodeProto) -> list[NodeProto] | None:
+        lowering = _LOWERINGS.get(node.domain, {}).get(node.op_type)
+        return lowering(node, editor) if lowering else None
+
+    return editor.rewrite(rule)
+
+
+def _check_none_left(model: ModelProto) -> None:
+    for graph in graphs(model):
+        for node in nodes(graph):
+            if node.op_type in _LOWERINGS.get(node.domain, {}):
+                raise UnsupportedModelError(
+                    f"{describe_node(node)} can only be expanded where the shapes of its inputs are known; "
+                    "bind the model's dimensions with --shape"
+                )
+
+
+def _drop_domain(model: ModelProto) -> None:
+    for index in reversed(range(len(model.opset_import))):
+        if model.opset_import[index].domain not in ("", "ai.onnx"):
+            del model.opset_import[index]

@@ -1,0 +1,37 @@
+"""One spelling for operator domains."""
+
+from __future__ import annotations
+
+from onnx import ModelProto, helper
+
+from sartor.onnx_model.graphs.graph import opset
+from sartor.onnx_model.graphs.walk import nodes
+from sartor.onnx_model.rewrites.operator_sets.expand_operators import CONTRIB_DOMAIN, UNDECLARED_CONTRIB
+
+_LAYER_NORMALIZATION_OPSET = 17
+
+
+def normal_domains(model: ModelProto) -> tuple[str, ...]:
+    """Spell the standard domain as the empty string, and ONNX Runtime's undeclared operators as its own."""
+    version = opset(model)
+    for item in model.opset_import:
+        item.domain = "" if item.domain == "ai.onnx" else item.domain
+    changed: list[str] = []
+    for node in nodes(model):
+        node.domain = "" if node.domain == "ai.onnx" else node.domain
+        if not node.domain and node.op_type in UNDECLARED_CONTRIB and not _standard(node.op_type, version):
+            node.domain = CONTRIB_DOMAIN
+            changed.append(node.name)
+    _declare_contrib(model)
+    return tuple(changed)
+
+
+def _declare_contrib(model: ModelProto) -> None:
+    """Shape inference refuses nodes of a domain that the model does not import; ONNX Runtime does not."""
+    used = any(node.domain == CONTRIB_DOMAIN for node in nodes(model))
+    if used and all(item.domain != CONTRIB_DOMAIN for item in model.opset_import):
+        model.opset_import.append(helper.make_opsetid(CONTRIB_DOMAIN, 1))
+
+
+def _standard(operator: str, version: int) -> bool:
+    return operator == "LayerNormalization" and version >= _LAYER_NORMALIZATION_OPSET

@@ -1,0 +1,47 @@
+"""Raises a model to opset 17, the oldest that the importer takes.
+
+``onnx.version_converter`` refuses several operators, does not look into the bodies of control flow and copies all
+weights, so the changes between opsets are written out here. The source is the operator changelog
+(https://onnx.ai/onnx/repo-docs/Changelog.html); every change there between opset 1 and 17 that alters attributes or
+inputs is either in ``upgrades.UPGRADES`` or compatible.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from onnx import ModelProto, NodeProto, helper
+
+from sartor.onnx_model.graphs.graph import GraphEditor, opset, rewrite_nodes
+from sartor.onnx_model.graphs.infer import infer_shapes
+from sartor.onnx_model.rewrites.operator_sets.upgrades import UPGRADES
+
+OLDEST_OPSET = 17
+
+
+def upgrade_opset(model: ModelProto) -> tuple[str, ...]:
+    """Rewrite operators whose form changed and declare opset 17; newer models stay as they are.
+
+    Raises:
+        UnsupportedModelError: an old form needs a shape or constant that the model does not have.
+    """
+    version = opset(model)
+    if version >= OLDEST_OPSET:
+        return ()
+    infer_shapes(model)
+    changed = rewrite_nodes(model, partial(_upgraded, version=version))
+    _declare(model)
+    infer_shapes(model)
+    return changed
+
+
+def _upgraded(node: NodeProto, editor: GraphEditor, version: int) -> list[NodeProto] | None:
+    upgrade = UPGRADES.get(node.op_type)
+    return upgrade(node, editor, version) if upgrade else None
+
+
+def _declare(model: ModelProto) -> None:
+    others = [item for item in model.opset_import if item.domain not in ("", "ai.onnx")]
+    kept = [helper.make_opsetid(item.domain, item.version) for item in others]
+    del model.opset_import[:]
+    model.opset_import.extend([helper.make_opsetid("", OLDEST_OPSET), *kept])

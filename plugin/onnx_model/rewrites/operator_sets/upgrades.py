@@ -1,0 +1,290 @@
+"""One function per operator whose form changed between opset 1 and 17; each does nothing to the present form.
+
+``upgrade(node, editor, version)`` returns the nodes that take ``node``'s place, or None. Most changes show in the node
+itself (an attribute that has become an input), so only changes of meaning look at ``version``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from onnx import NodeProto, TensorProto
+
+from sartor.errors import UnsupportedModelError
+from sartor.onnx_model.graphs.emit import Emitter
+from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, optional_input
+from sartor.onnx_model.graphs.walk import describe_node
+
+Upgrade = Callable[[NodeProto, GraphEditor, int], list[NodeProto] | None]
+
+
+def _reissue(
+    node: NodeProto, editor: GraphEditor, inputs: list[str], changes: Mapping[str, Any], operator: str = ""
+) -> list[NodeProto]:
+    """The same node with other inputs, and attributes replaced (None removes one)."""
+    emit = Emitter(editor, node)
+    emit.many(operator or node.op_type, *inputs, outputs=tuple(node.output), **changes)
+    emit.nodes[0].attribute.extend(item for item in node.attribute if item.name not in changes)
+    return emit.nodes
+
+
+def _constant(editor: GraphEditor, node: NodeProto, hint: str, values: list[int] | Array) -> str:
+    return Emitter(editor, node).constant(values, hint)
+
+
+def _rank(editor: GraphEditor, node: NodeProto, name: str) -> int:
+    rank = editor.rank(name)
+    if rank is None:
+        raise UnsupportedModelError(
+            f"{describe_node(node)} is in an old form that can only be raised to opset 17 where the rank of its input "
+            f"{name!r} is known; export the model with opset 17"
+        )
+    return rank
+
+
+def _attribute_to_input(attribute: str, index: int) -> Upgrade:
+    """Integer lists that became an input (Squeeze axes, Split sizes …)."""
+
+    def upgrade(node: NodeProto, editor: GraphEditor, version: int) -> list[NodeProto] | None:
+        values = attributes(node).get(attribute)
+        if values is None:
+            return None
+        inputs = [optional_input(node, position) for position in range(index)]
+        inputs.append(_constant(editor, node, attribute, list(values)))
+        return _reissue(node, editor, inputs, {attribute: None})
+
+    return upgrade
+
+
+def _broadcast(node: NodeProto, editor: GraphEditor, version: int) -> list[NodeProto] | None:
+    """Before opset 7 the second operand was aligned at ``axis``; now at the last dimension."""
+    if version >= 7:
+        return None
+    found = attributes(node)
+    emit = Emitter(editor, node)
+    second = node.input[1]
+    if found.get("broadcast") and "axis" in found:
+        rank, axis = _rank(editor, node, node.input[0]), found["axis"]
+        trailing = rank - (axis % rank) - _rank(editor, node, second)
+        if trailing > 0:
+            axes = emit.constant(list(range(-trailing, 0)), "axes")
+            second = emit("Unsqueeze", second, axes, part="align")
+    emit(node.op_type, node.input[0], second, output=node.output[0])
+    return emit.nodes
+
+
+def _drop(*names: str) -> Upgrade:
+    """Attributes that only training or the very first opset had."""
+
+    def upgrade(node: NodeProto, editor: GraphEditor, version: int) -> list[NodeProto] | None:
+        if not any(item.name in names for item in node.attribute):
+            return None
+        return _reissue(node, editor, list(node.input), dict.fromkeys(names))
+
+    return upgrade
+
+
+def _batch_normalization(node: NodeProto, editor: GraphEditor, version: int) -> list[NodeProto] | None:
+    found = attributes(node)
+    if version < 9 and not found.get("spatial", 1):
+        raise UnsupportedModelError(
+            f"{describe_node(node)} normalises every position by itself (spatial=0), which no later ONNX can express; "
+            "export the model with opset 17"
+        )
+    if not {"spatial", "is_test", "consumed_inputs"} & found.keys() and len(node.output) == 1:
+        return None
+    emit = Emitter(editor, node)
+    kept = {key: found[key] for key in ("epsilon", "momentum") if key in found}
+    emit(node.op_type, *node.input, output=node.output[0], **kept)
+    return emit.nodes
+
+
+def _cast(node: NodeProto, editor: GraphEditor, version: int) -> list[NodeProto] | None:
+    target = attributes(node)["to"]
+    if not isinstance(target, str):
+        return None
+    return _reissue(node, editor, list(node.input), {"to": TensorProto.DataType.Value(target)})
+
+
+def _clip(node: NodeProto, editor: GraphEditor, version: int) -> list[NodeProto] | None:
+    if version >= 11:
+        return None
+    found = attributes(node)
+    emit = Emitter(editor, node)
+    bounds = [emit.like(found[key], node.input[0], key) if key in found else "" for key in ("min", "max")]
+    while bounds and not bounds[-1]:
+        bounds.pop()
+    emit("Clip", node.input[0], *bounds, output=node.output[0])
+    return emit.nodes
+
+
+def _concat(node: NodeProto, editor: GraphEditor, version: int) -> list[NodeProto] | None:
+    return None if "axis" in attributes(node) else _reissue(node, editor, list(node.input), {"axis": 1})
+
+
+def _dropout(node: NodeProto, editor: GraphEditor, version: int) -> list[NodeProto] | None:
+    if version >= 12:
+        return None
+    return _reissue(node, editor, list(node.input[:1]), dict.fromkeys(("ratio", "is_test", "consumed_inputs")))
+
+
+def _pad(node: NodeProto, editor: GraphEditor, version: int) -> list[NodeProto] | None:
+    found = attributes(node)
+    pads = found.get("pads", found.get("paddings"))
+    if pads is None:
+        return None
+    emit = Emitter(editor, node)
+    inputs = [node.input[0], emit.constant(list(pads), "pads")]
+    if found.get("value"):
+        inputs.append(emit.like(found["value"], node.input[0], "value"))
+    return _reissue(node, editor, inputs, dict.fromkeys(("pads", "paddings", "value")))
+
+
+def _reshape(node: NodeProto, editor: GraphEditor, version: int) -> list[NodeProto] | None:
+    shape = attributes(node).get("shape")
+    if shape is None:
+        return None
+    target = _constant(editor, node, "shape", list(shape))
+    return _reissue(node, editor, [node.input[0], target], dict.fromkeys(("shape", "consumed_inputs")))
+
+
+def _resize(node: NodeProto, editor: GraphEditor, version: int) -> list[NodeProto] | None:
+    """Opset 10 mapped coordinates without half pixels and rounded down."""
+    if version >= 11:
+        return None
+    changes = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+    return _reissue(node, editor, [node.input[0], "", node.input[1]], changes)
+
+
+def _roi_align(node: NodeProto, editor: GraphEditor, version: int) -> list[NodeProto] | None:
+    if version >= 16:
+        return None
+    changes = {"coordinate_transformation_mode": "output_half_pixel"}
+    return _reissue(node, editor, list(node.input), changes)
+
+
+def _scatter(node: NodeProto, editor: GraphEditor, version: int) -> list[NodeProto] | None:
+    return _reissue(node, editor, list(node.input), {}, operator="ScatterElements")
+
+
+def _slice(node: NodeProto, editor: GraphEditor, version: int) -> list[NodeProto] | None:
+    found = attributes(node)
+    if "starts" not in found:
+        return None
+    axes = found.get("axes", list(range(len(found["starts"]))))
+    emit = Emitter(editor, node)
+    named = [
+        emit.constant(list(v), k) for k, v in (("starts", found["starts"]), ("ends", found["ends"]), ("axes", axes))
+    ]
+    emit("Slice", node.input[0], *named, output=node.output[0])
+    return emit.nodes
+
+
+def _softmax(node: NodeProto, editor: GraphEditor, version: int) -> list[NodeProto] | None:
+    """Before opset 13 the dimensions from ``axis`` on were normalised together."""
+    if version >= 13:
+        return None
+    rank = _rank(editor, node, node.input[0])
+    axis = attributes(node).get("axis", 1) % rank
+    shape = editor.shape(node.input[0])
+    if axis == rank - 1 or (shape and math.prod(shape[axis + 1 :]) == 1):
+        return _reissue(node, editor, list(node.input), {"axis": axis})
+    emit = Emitter(editor, node)
+    flat = emit("Flatten", node.input[0], part="flatten", axis=axis)
+    normal = emit(node.op_type, flat, axis=1)
+    target = emit("Shape", node.input[0], part="shape")
+    emit("Reshape", normal, target, part="unflatten", output=node.output[0])
+    return emit.nodes
+
+
+def _split(node: NodeProto, editor: GraphEditor, version: int) -> list[NodeProto] | None:
+    if version < 2 and len(node.input) > 1:
+        return _reissue(node, editor, list(node.input), {"axis": attributes(node).get("axis", 0)})
+    return _attribute_to_input("split", 1)(node, editor, version)
+
+
+def _tile(node: NodeProto, editor: GraphEditor, version: int) -> list[NodeProto] | None:
+    if version >= 6:
+        return None
+    tiles, axis = (editor.constant(optional_input(node, index)) for index in (1, 2))
+    if tiles is None or axis is None:
+        raise UnsupportedModelError(
+            f"{describe_node(node)} of opset {version} repeats a number of times that is not constant"
+        )
+    repeats = [1] * _rank(editor, node, node.input[0])
+    repeats[int(axis.item())] = int(tiles.item())
+    return _reissue(node, editor, [node.input[0], _constant(editor, node, "repeats", repeats)], {})
+
+
+def _top_k(node: NodeProto, editor: GraphEditor, version: int) -> list[NodeProto] | None:
+    count = attributes(node).get("k")
+    if count is None:
+        return None
+    return _reissue(node, editor, [node.input[0], _constant(editor, node, "k", [count])], {"k": None})
+
+
+def _upsample(node: NodeProto, editor: GraphEditor, version: int) -> list[NodeProto] | None:
+    found = attributes(node)
+    scales = found.get("scales")
+    if "height_scale" in found:
+        scales = [1.0, 1.0, found["height_scale"], found["width_scale"]]
+    emit = Emitter(editor, node)
+    name = node.input[1] if scales is None else emit.constant(np.asarray(scales, np.float32), "scales")
+    mode = "linear" if found.get("mode", "nearest") in ("linear", "bilinear") else "nearest"
+    emit(
+        "Resize",
+        node.input[0],
+        "",
+        name,
+        output=node.output[0],
+        mode=mode,
+        coordinate_transformation_mode="asymmetric",
+        nearest_mode="floor",
+    )
+    return emit.nodes
+
+
+_FIRST_OPSET_INPLACE = (
+    *(
+        "Abs",
+        "Ceil",
+        "Elu",
+        "Exp",
+        "Floor",
+        "HardSigmoid",
+        "InstanceNormalization",
+        "LeakyRelu",
+        "Log",
+        "Max",
+        "Mean",
+    ),
+    *("Min", "Neg", "PRelu", "Reciprocal", "Relu", "Selu", "Sigmoid", "Sqrt", "Sum", "Tanh"),
+)
+_BROADCASTING = ("Add", "And", "Div", "Equal", "Greater", "Less", "Mul", "Or", "Pow", "Sub", "Xor")
+
+UPGRADES: Mapping[str, Upgrade] = {
+    **dict.fromkeys(_FIRST_OPSET_INPLACE, _drop("consumed_inputs")),
+    **dict.fromkeys(_BROADCASTING, _broadcast),
+    **dict.fromkeys(("GRU", "LSTM", "RNN"), _drop("output_sequence")),
+    **dict.fromkeys(("Hardmax", "LogSoftmax", "Softmax"), _softmax),
+    **dict.fromkeys(("ReduceSum", "Squeeze", "Unsqueeze"), _attribute_to_input("axes", 1)),
+    "BatchNormalization": _batch_normalization,
+    "Cast": _cast,
+    "Clip": _clip,
+    "Concat": _concat,
+    "Dropout": _dropout,
+    "Gemm": _drop("broadcast"),
+    "Pad": _pad,
+    "Reshape": _reshape,
+    "Resize": _resize,
+    "RoiAlign": _roi_align,
+    "Scatter": _scatter,
+    "Slice": _slice,
+    "Split": _split,
+    "Tile": _tile,
+    "TopK": _top_k,
+    "Upsample": _upsample,
+}

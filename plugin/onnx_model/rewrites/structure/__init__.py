@@ -1,0 +1,1 @@
+"""Rewrites of the graph itself: constants, inlining, order, and what nobody needs."""

@@ -1,0 +1,42 @@
+"""Removes what no output depends on. Inputs of the model stay: they are its signature."""
+
+from __future__ import annotations
+
+from onnx import GraphProto, ModelProto, NodeProto
+
+from sartor.onnx_model.graphs.walk import names_read, subgraphs
+
+
+def drop_unused(model: ModelProto) -> tuple[str, ...]:
+    """Remove dead nodes, initialisers and value descriptions, in bodies too; returns the names of the dead nodes."""
+    return tuple(_drop(model.graph))
+
+
+def _drop(graph: GraphProto) -> list[str]:
+    needed = {value.name for value in graph.output}
+    alive: list[NodeProto] = []
+    dead: list[str] = []
+    for node in reversed(graph.node):
+        if any(output in needed for output in node.output):
+            needed |= names_read(node)
+            alive.append(node)
+        else:
+            dead.append(node.name)
+    if dead:
+        copies = [NodeProto.FromString(node.SerializeToString()) for node in reversed(alive)]
+        del graph.node[:]
+        graph.node.extend(copies)
+    _keep(graph, "initializer", needed)
+    _keep(graph, "value_info", needed)
+    _keep(graph, "quantization_annotation", set())
+    for node in graph.node:
+        for body in subgraphs(node):
+            dead.extend(_drop(body))
+    return dead[::-1]
+
+
+def _keep(graph: GraphProto, field: str, names: set[str]) -> None:
+    items = getattr(graph, field)
+    for index in reversed(range(len(items))):
+        if getattr(items[index], "name", None) not in names:
+            del items[index]

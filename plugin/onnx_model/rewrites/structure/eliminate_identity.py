@@ -1,0 +1,83 @@
+"""Removes nodes that hand on their input."""
+
+from __future__ import annotations
+
+from onnx import ModelProto, NodeProto
+
+from sartor.onnx_model.graphs.graph import GraphEditor, attributes, editors, optional_input
+
+_SINGLE_INPUT = ("Concat", "Max", "Mean", "Min", "Sum")
+
+
+def eliminate_identity(model: ModelProto) -> tuple[str, ...]:
+    """Remove Identity, Dropout at inference, casts to the same type, zero pads and one-operand Concat or Sum.
+
+    Graph outputs keep their names: where the removed node computed one, its input's producer computes it instead.
+    An output that is an input, a constant or a second name of another output keeps its Identity.
+    """
+    removed: list[str] = []
+    for editor in editors(model.graph):
+        while changed := _eliminate(editor):
+            removed.extend(changed)
+    return tuple(removed)
+
+
+def _eliminate(editor: GraphEditor) -> list[str]:
+    """One sweep; stops at every graph output it moves, because the index is stale then."""
+    aliases: dict[str, str] = {}
+    kept: list[NodeProto] = []
+    removed: list[str] = []
+    moved: tuple[str, str] | None = None
+    for node in editor.nodes:
+        source, target = (node.input[0], node.output[0]) if _hands_on(node, editor) else ("", "")
+        if source and not editor.is_output(target):
+            aliases[target] = source
+        elif source and moved is None and not aliases and _may_move(source, editor):
+            moved = (source, target)
+        else:
+            kept.append(node)
+            continue
+        removed.append(node.name)
+    if not removed:
+        return []
+    editor.set_nodes(kept)
+    if moved:
+        _move_output(editor, *moved)
+        aliases[moved[0]] = moved[1]
+    editor.redirect(aliases)
+    return removed
+
+
+def _may_move(source: str, editor: GraphEditor) -> bool:
+    return editor.producer(source) is not None and not editor.is_output(source)
+
+
+def _move_output(editor: GraphEditor, source: str, target: str) -> None:
+    for node in editor.nodes:
+        node.output[:] = [target if name == source else name for name in node.output]
+
+
+def _hands_on(node: NodeProto, editor: GraphEditor) -> bool:
+    if node.domain not in ("", "ai.onnx") or not node.input or not node.input[0]:
+        return False
+    if node.op_type == "Identity":
+        return True
+    if node.op_type == "Dropout":
+        return _inactive_dropout(node, editor)
+    if node.op_type == "Cast":
+        return bool(attributes(node)["to"] == editor.element_type(node.input[0]))
+    if node.op_type == "Pad":
+        pads = editor.constant(optional_input(node, 1))
+        return pads is not None and not pads.any()
+    return node.op_type in _SINGLE_INPUT and len(node.input) == 1
+
+
+def _inactive_dropout(node: NodeProto, editor: GraphEditor) -> bool:
+    mask = node.output[1] if len(node.output) > 1 else ""
+    if mask and (editor.consumers(mask) or editor.is_output(mask)):
+        return False
+    training = optional_input(node, 2)
+    if not training:
+        return True
+    value = editor.constant(training)
+    return value is not None and not value.any()

@@ -1,0 +1,108 @@
+"""Folds batch normalisation at inference into the convolution or Gemm before it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from onnx import ModelProto, NodeProto
+
+from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, optional_input
+from sartor.onnx_model.rewrites.structure.drop_unused import drop_unused
+
+# Output channel axis of the weight, transposed Gemm apart.
+_CHANNEL_AXIS = {"Conv": 0, "ConvTranspose": 1, "Gemm": 1}
+
+
+@dataclass(frozen=True)
+class _Affine:
+    """What batch normalisation does to channel c: ``scale[c] * x + shift[c]``, in double precision."""
+
+    scale: Array
+    shift: Array
+
+
+def fold_batch_norm(model: ModelProto) -> tuple[str, ...]:
+    """Scale the weights and bias of a convolution or Gemm by the batch normalisation that alone reads its result.
+
+    ``W'[c] = s[c] W[c]`` and ``b'[c] = s[c] (b[c] - mean[c]) + beta[c]`` with ``s = gamma / sqrt(var + eps)``
+    (Ioffe and Szegedy 2015, section 3.1), computed in double precision and rounded once. Returns the folded nodes.
+    """
+    editor = GraphEditor(model.graph)
+    folded = editor.rewrite(lambda node: [] if _fold_into_producer(node, editor) else None)
+    if folded:
+        drop_unused(model)
+    return folded
+
+
+def _fold_into_producer(norm: NodeProto, editor: GraphEditor) -> bool:
+    if norm.op_type != "BatchNormalization":
+        return False
+    root = editor.producer(norm.input[0])
+    affine = _affine(norm, editor)
+    if root is None or affine is None or editor.only_consumer(norm.input[0]) is None:
+        return False
+    if root.domain not in ("", "ai.onnx") or root.op_type not in _CHANNEL_AXIS:
+        return False
+    folded = _folded_weights(root, affine, editor)
+    if folded is None:
+        return False
+    weight, bias = folded
+    names = [root.input[0], editor.add_constant(f"{root.name}/weight", weight)]
+    root.input[:] = [*names, editor.add_constant(f"{root.name}/bias", bias)]
+    root.output[0] = norm.output[0]
+    return True
+
+
+def _affine(norm: NodeProto, editor: GraphEditor) -> _Affine | None:
+    found = attributes(norm)
+    parameters = [editor.constant(name) for name in norm.input[1:5]]
+    if found.get("training_mode") or any(value is None for value in parameters):
+        return None
+    gamma, beta, mean, variance = (np.asarray(value, np.float64) for value in parameters)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        scale = gamma / np.sqrt(variance + found.get("epsilon", 1e-5))
+        return _Affine(scale, beta - scale * mean)
+
+
+def _folded_weights(root: NodeProto, affine: _Affine, editor: GraphEditor) -> tuple[Array, Array] | None:
+    """New weight and bias, or None where they are not constant or leave the weight's type."""
+    weight = editor.constant(root.input[1])
+    bias_name = optional_input(root, 2)
+    bias = editor.constant(bias_name) if bias_name else np.zeros(1)
+    if weight is None or bias is None or weight.ndim < 2:
+        return None
+    found = attributes(root)
+    if root.op_type == "Gemm":
+        bias = bias * found.get("beta", 1.0)
+        if found.get("beta", 1.0) != 1.0:
+            return None
+    channels = len(affine.scale)
+    if bias.size not in (1, channels) or bias.shape[-1:] not in ((1,), (channels,)):
+        return None
+    shifted = affine.scale * bias.reshape(-1).astype(np.float64) + affine.shift
+    with np.errstate(over="ignore"):
+        scaled = _scale_channels(root, weight, affine.scale, found)
+        if scaled is None:
+            return None
+        result = scaled, shifted.astype(weight.dtype)
+    return result if all(np.isfinite(values).all() for values in result) else None
+
+
+def _scale_channels(root: NodeProto, weight: Array, scale: Array, found: dict[str, int]) -> Array | None:
+    group = found.get("group", 1)
+    if root.op_type == "ConvTranspose":
+        if weight.shape[1] * group != len(scale):
+            return None
+        grouped = weight.reshape(group, -1, *weight.shape[1:])
+        factors = scale.reshape(group, 1, -1, *[1] * (weight.ndim - 2))
+        return _product(grouped, factors).reshape(weight.shape)
+    axis = 0 if root.op_type == "Gemm" and found.get("transB") else _CHANNEL_AXIS[root.op_type]
+    if weight.shape[axis] != len(scale):
+        return None
+    return _product(weight, scale.reshape([-1 if index == axis else 1 for index in range(weight.ndim)]))
+
+
+def _product(weight: Array, factors: Array) -> Array:
+    """In double precision and rounded once, without a copy of all weights in double precision."""
+    return np.multiply(weight, factors, out=np.empty(weight.shape, weight.dtype), dtype=np.float64, casting="unsafe")

@@ -1,0 +1,137 @@
+"""Computes what depends on constants and static shapes alone, without letting the model grow."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+from onnx import ModelProto, NodeProto, OperatorSetIdProto, TypeProto, helper
+from onnx.reference import ReferenceEvaluator
+
+from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, editors, opset
+from sartor.onnx_model.graphs.infer import infer_node, infer_shapes
+from sartor.onnx_model.graphs.limits import MAX_FOLDED_BYTES
+from sartor.onnx_model.graphs.tensor_data import element_bits
+from sartor.onnx_model.graphs.walk import describe_node, subgraphs
+from sartor.onnx_model.rewrites.structure.inline_if import inline_if
+
+_log = logging.getLogger(__name__)
+
+# Folding would turn small quantised weights into large ones, or one sample of a random value into every one.
+_KEPT = frozenset(
+    {
+        *("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"),
+        *(
+            "RandomNormal",
+            "RandomUniform",
+            "RandomNormalLike",
+            "RandomUniformLike",
+            "Bernoulli",
+            "Multinomial",
+        ),
+    }
+)
+# What the reference evaluator raises on operands it cannot take; it has no error class of its own.
+_EVALUATION_ERRORS = (
+    *(ArithmeticError, AssertionError, AttributeError, IndexError, KeyError),
+    *(NotImplementedError, RuntimeError, TypeError, ValueError),
+)
+
+
+def fold_constants(model: ModelProto) -> tuple[str, ...]:
+    """Replace nodes by their value, and conditionals by the branch taken, until nothing changes.
+
+    A result larger than 64 KiB is kept only if it is no larger than the constants it is computed from.
+    """
+    changed: list[str] = []
+    while True:
+        infer_shapes(model)
+        version = helper.make_opsetid("", opset(model))
+        folded = [name for editor in editors(model.graph) for name in _fold(editor, version)]
+        folded.extend(inline_if(model))
+        if not folded:
+            return tuple(changed)
+        changed.extend(folded)
+
+
+def _fold(editor: GraphEditor, version: OperatorSetIdProto) -> tuple[str, ...]:
+    def rule(node: NodeProto) -> list[NodeProto] | None:
+        _infer(node, editor, version)
+        values = _known_shape(node, editor) or _evaluated(node, editor, version)
+        if values is None:
+            return None
+        for name, value in zip(node.output, values, strict=True):
+            if name:
+                editor.set_constant(name, value)
+        return []
+
+    return editor.rewrite(rule)
+
+
+def _infer(node: NodeProto, editor: GraphEditor, version: OperatorSetIdProto) -> None:
+    """What has been folded on the way here can fix the shapes of this node, and those fold what comes after it."""
+    if all(editor.shape(name) is not None for name in node.output if name):
+        return
+    for name, value in infer_node(node, editor, version).items():
+        if name:
+            editor.set_type(name, value)
+
+
+def _known_shape(node: NodeProto, editor: GraphEditor) -> list[Array] | None:
+    if node.op_type not in ("Shape", "Size"):
+        return None
+    shape = editor.shape(node.input[0])
+    if shape is None:
+        return None
+    if node.op_type == "Size":
+        return [np.asarray(np.prod(shape, dtype=np.int64))]
+    found = attributes(node)
+    return [np.asarray(shape[found.get("start", 0) : found.get("end")], np.int64)]
+
+
+def _evaluated(node: NodeProto, editor: GraphEditor, version: OperatorSetIdProto) -> list[Array] | None:
+    if node.op_type in _KEPT or node.domain not in ("", "ai.onnx") or any(True for _ in subgraphs(node)):
+        return None
+    inputs = [name for name in dict.fromkeys(node.input) if name]
+    if not all(map(editor.is_constant, inputs)):
+        return None
+    operands = {name: value for name in inputs if (value := editor.constant(name)) is not None}
+    if len(operands) != len(inputs) or not _stays_small(node, editor, operands):
+        return None
+    values = _run(node, operands, version)
+    return values if values is not None and _as_declared(node, editor, values) else None
+
+
+def _stays_small(node: NodeProto, editor: GraphEditor, operands: dict[str, Array]) -> bool:
+    size = 0
+    for name in node.output:
+        shape, element = editor.shape(name), editor.element_type(name)
+        if name and (shape is None or not element):
+            return False
+        size += int(np.prod(shape or (), dtype=object)) * element_bits(element) // 8 if name else 0
+    return size <= max(MAX_FOLDED_BYTES, sum(value.nbytes for value in operands.values()))
+
+
+def _run(node: NodeProto, operands: dict[str, Array], version: OperatorSetIdProto) -> list[Array] | None:
+    inputs = [helper.make_value_info(name, TypeProto()) for name in operands]
+    outputs = [helper.make_value_info(name, TypeProto()) for name in node.output if name]
+    graph = helper.make_graph([node], "constant", inputs, outputs)
+    model = helper.make_model(graph, opset_imports=[version])
+    try:
+        with np.errstate(all="ignore"):
+            results = iter(ReferenceEvaluator(model).run(None, operands))
+    except _EVALUATION_ERRORS as error:
+        _log.debug("%s is not folded: %s", describe_node(node), error)
+        return None
+    return [np.asarray(next(results)) if name else np.empty(0) for name in node.output]
+
+
+def _as_declared(node: NodeProto, editor: GraphEditor, values: list[Array]) -> bool:
+    """Whether the evaluator agrees with shape inference; a sequence or a wrong type is left to run time."""
+    for name, value in zip(node.output, values, strict=True):
+        if not name:
+            continue
+        expected = helper.tensor_dtype_to_np_dtype(editor.element_type(name))
+        if value.dtype != expected or value.shape != editor.shape(name):
+            return False
+    return True

@@ -1,0 +1,1 @@
+"""Rewrites of convolutions and pooling: pads, groups, and transposed ones."""

@@ -1,0 +1,86 @@
+"""The Indices output of MaxPool, which IREE does not compute as ONNX numbers it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from onnx import ModelProto, NodeProto
+
+from sartor.onnx_model.graphs.emit import Emitter
+from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, rewrite_nodes
+from sartor.onnx_model.rewrites.windowed.windows import Window, window_of
+
+
+def gather_pool_indices(model: ModelProto) -> tuple[str, ...]:
+    """Compute ``Indices`` of ``MaxPool`` from the windows themselves; the pooling keeps its first output alone.
+
+    IREE 3.13 numbers elements within their channel, as PyTorch does; ONNX numbers them within the whole tensor.
+    """
+    return rewrite_nodes(model, _lowered)
+
+
+def _lowered(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    if node.op_type != "MaxPool" or len(node.output) < 2:
+        return None
+    window, shape, output = window_of(node, editor), editor.shape(node.input[0]), editor.shape(node.output[0])
+    if window is None or shape is None or output is None:
+        return None
+    by_column = attributes(node).get("storage_order", 0) == 1
+    emit = Emitter(editor, _values_only(node))
+    emit.copy([node.input[0]], node.output[0])
+    if not editor.consumers(node.output[1]) and not editor.is_output(node.output[1]):
+        return emit.nodes
+    tables = _tables(window, output[2:], by_column)
+    if tables is None:
+        return None
+    elements, numbers = tables
+    flat = emit("Reshape", node.input[0], emit.constant([*shape[:2], -1], "flat"), part="flat")
+    windows = emit("Gather", flat, emit.constant(elements, "elements"), part="windows", axis=2)
+    largest = emit("ArgMax", windows, part="largest", axis=3, keepdims=0)
+    rows = np.arange(len(numbers)) * numbers.shape[1]
+    slots = emit("Add", largest, emit.constant(rows, "rows"), part="slots")
+    within = emit("Gather", emit.constant(numbers.reshape(-1), "numbers"), slots, part="within")
+    planes = np.arange(math.prod(shape[:2])).reshape(*shape[:2], 1) * math.prod(shape[2:])
+    number = emit("Add", within, emit.constant(planes, "planes"), part="number")
+    emit("Reshape", number, emit.constant(list(output), "shape"), part="indices", output=node.output[1])
+    return emit.nodes
+
+
+def _values_only(node: NodeProto) -> NodeProto:
+    bare = NodeProto()
+    bare.CopyFrom(node)
+    del bare.output[1:]
+    del bare.attribute[:]
+    bare.attribute.extend(item for item in node.attribute if item.name != "storage_order")
+    return bare
+
+
+def _tables(window: Window, output: Sequence[int], by_column: bool) -> tuple[Array, Array] | None:
+    """For every window and position in it, the element in row-major order and ONNX's number of it.
+
+    Positions in the padding stand for the window's first element, which leaves the first largest one what it is.
+    None if a window has no element.
+    """
+    rank = len(window.sizes)
+    inside = np.ones((1,) * (2 * rank), np.bool_)
+    elements = numbers = np.zeros((1,) * (2 * rank), np.int64)
+    for axis, size in enumerate(window.sizes):
+        starts = np.arange(output[axis]) * window.strides[axis] - window.pads[axis][0]
+        places = starts[:, None] + np.arange(window.kernel[axis]) * window.dilations[axis]
+        places = np.expand_dims(places, [each for each in range(2 * rank) if each not in (axis, axis + rank)])
+        inside = inside & (places >= 0) & (places < size)
+        row_major = math.prod(window.sizes[axis + 1 :])
+        elements = elements + places * row_major
+        numbers = numbers + places * (math.prod(window.sizes[:axis]) if by_column else row_major)
+    flat = (math.prod(output), math.prod(window.kernel))
+    inside = inside.reshape(flat)
+    if not inside.any(axis=1).all():
+        return None
+    slots = np.where(inside, np.arange(flat[1]), inside.argmax(axis=1)[:, None])
+    return _read(elements, slots), _read(numbers, slots)
+
+
+def _read(table: Array, slots: Array) -> Array:
+    return np.take_along_axis(table.reshape(slots.shape), slots, axis=1)

@@ -1,0 +1,81 @@
+"""Transposed convolutions with groups or uneven pads, as convolutions over a stretched input."""
+
+from __future__ import annotations
+
+import numpy as np
+from onnx import ModelProto, NodeProto
+
+from sartor.onnx_model.graphs.emit import Emitter
+from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, rewrite_nodes
+from sartor.onnx_model.rewrites.windowed.windows import Window, window_of
+
+
+def stretched_conv(model: ModelProto) -> tuple[str, ...]:
+    """Zero insertion and a ``Conv`` with the kernel turned round, where IREE has no ``ConvTranspose``.
+
+    Dumoulin and Visin 2016, A guide to convolution arithmetic, relationship 14. IREE 3.13 fails on groups ("expected
+    reassociation map #0 to have size equal to the expanded rank") and on pads that differ between the two ends.
+    """
+    return rewrite_nodes(model, _as_conv)
+
+
+def _as_conv(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    if node.op_type != "ConvTranspose":
+        return None
+    window, weight, shape = window_of(node, editor), editor.constant(node.input[1]), editor.shape(node.input[0])
+    if window is None or weight is None or shape is None:
+        return None
+    group, rank = attributes(node).get("group", 1), len(window.sizes)
+    if group == 1 and all(begin == end for begin, end in window.pads):
+        return None
+    extra = attributes(node).get("output_padding", [0] * rank)
+    low = [window.extent(axis) - 1 - window.pads[axis][0] for axis in range(rank)]
+    # The stretched input ends with ``stride - 1`` zeros that belong to no element.
+    high = [window.extent(axis) - window.pads[axis][1] + extra[axis] - window.strides[axis] for axis in range(rank)]
+    if min(low) < 0:
+        return None
+    emit = Emitter(editor, node)
+    value = _stretched(emit, shape, window)
+    value = _cropped(emit, value, window, high)
+    kernel = emit.constant(_turned(weight, group), "weight")
+    pads = [*low, *(max(end, 0) for end in high)]
+    emit(
+        "Conv",
+        *(value, kernel, *node.input[2:]),
+        output=node.output[0],
+        group=group,
+        kernel_shape=list(window.kernel),
+        dilations=list(window.dilations),
+        pads=pads,
+    )
+    return emit.nodes
+
+
+def _stretched(emit: Emitter, shape: tuple[int, ...], window: Window) -> str:
+    """``stride - 1`` zeros behind every element of every spatial dimension."""
+    value = str(emit.node.input[0])
+    if max(window.strides) == 1:
+        return value
+    split, pads, joined = list(shape[:2]), [0, 0], list(shape[:2])
+    for size, stride in zip(window.sizes, window.strides, strict=True):
+        split += [size, 1]
+        pads += [0, stride - 1]
+        joined.append(size * stride)
+    value = emit("Reshape", value, emit.constant(split, "split"), part="split")
+    value = emit("Pad", value, emit.constant([*[0] * len(pads), *pads], "zeros"), part="stretch")
+    return emit("Reshape", value, emit.constant(joined, "joined"), part="join")
+
+
+def _cropped(emit: Emitter, value: str, window: Window, high: list[int]) -> str:
+    ends = {axis: window.sizes[axis] * window.strides[axis] + end for axis, end in enumerate(high) if end < 0}
+    if not ends:
+        return value
+    starts, axes = emit.constant([0] * len(ends), "starts"), emit.constant([axis + 2 for axis in ends], "axes")
+    return emit("Slice", value, starts, emit.constant(list(ends.values()), "ends"), axes, part="crop")
+
+
+def _turned(weight: Array, group: int) -> Array:
+    """[inputs, outputs / group, …] to [outputs, inputs / group, …], mirrored in every spatial dimension."""
+    grouped = weight.reshape(group, weight.shape[0] // group, *weight.shape[1:]).swapaxes(1, 2)
+    turned = grouped.reshape(group * weight.shape[1], weight.shape[0] // group, *weight.shape[2:])
+    return np.flip(turned, axis=tuple(range(2, weight.ndim)))

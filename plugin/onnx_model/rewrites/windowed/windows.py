@@ -1,0 +1,148 @@
+"""Windowed operators: padding written out, and input that no window reaches cut off."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from onnx import ModelProto, NodeProto, helper
+
+from sartor.onnx_model.graphs.emit import Emitter
+from sartor.onnx_model.graphs.graph import GraphEditor, attributes, rewrite_nodes
+
+_WINDOWED = ("Conv", "ConvInteger", "AveragePool", "LpPool", "MaxPool")
+
+
+@dataclass(frozen=True)
+class Window:
+    """Geometry of a windowed operator, one entry per spatial dimension."""
+
+    sizes: tuple[int, ...]
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    pads: tuple[tuple[int, int], ...]
+
+    def extent(self, axis: int) -> int:
+        """Input positions that one window spans."""
+        return (self.kernel[axis] - 1) * self.dilations[axis] + 1
+
+
+def explicit_padding(model: ModelProto) -> tuple[str, ...]:
+    """Write ``auto_pad`` out as pads, as the ONNX operator pages define it, where shapes are known."""
+    return rewrite_nodes(model, _with_pads)
+
+
+def trim_windows(model: ModelProto) -> tuple[str, ...]:
+    """Cut off input behind the last window in dimensions with one window.
+
+    IREE 3.13 drops such a dimension with its stride and then finds the input too long: "inferred operand has shape's
+    dimension to be 4, but found 3" for a kernel of 3 over 2 padded by 1 on each side with stride 2.
+    """
+    return rewrite_nodes(model, _trimmed)
+
+
+def window_of(node: NodeProto, editor: GraphEditor) -> Window | None:
+    """Geometry of ``node`` if its shapes are static and its padding explicit."""
+    shape, found = editor.shape(node.input[0]), attributes(node)
+    kernel = found.get("kernel_shape")
+    if kernel is None and node.op_type.startswith("Conv"):
+        weight = editor.shape(node.input[1])
+        kernel = weight[2:] if weight else None
+    if shape is None or kernel is None or found.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
+        return None
+    rank = len(kernel)
+    ones = [1] * rank
+    pads = found.get("pads", [0] * (2 * rank)) if found.get("auto_pad", "NOTSET") == "NOTSET" else [0] * (2 * rank)
+    return Window(
+        tuple(shape[2:]),
+        tuple(kernel),
+        tuple(found.get("strides", ones)),
+        tuple(found.get("dilations", ones)),
+        tuple(zip(pads[:rank], pads[rank:], strict=True)),
+    )
+
+
+def _with_pads(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    found = attributes(node)
+    mode = found.get("auto_pad", "NOTSET")
+    if node.op_type not in (*_WINDOWED, "ConvTranspose"):
+        return None
+    if node.op_type == "ConvTranspose" and "output_shape" in found:
+        mode = mode if mode.startswith("SAME") else "SAME_LOWER"
+    if not mode.startswith("SAME"):
+        return None
+    bare = _without(node, ("auto_pad", "pads", "output_shape"))
+    window = window_of(bare, editor)
+    if window is None:
+        return None
+    totals = _transposed_totals(window, found) if node.op_type == "ConvTranspose" else _same_totals(window)
+    if min(totals) < 0:
+        return None
+    low = [total // 2 if mode == "SAME_UPPER" else total - total // 2 for total in totals]
+    high = [total - begin for total, begin in zip(totals, low, strict=True)]
+    bare.attribute.append(helper.make_attribute("pads", [*low, *high]))
+    return [bare]
+
+
+def _same_totals(window: Window) -> list[int]:
+    """Padding for an output of ``ceil(input / stride)``."""
+    totals = []
+    for axis, (size, stride) in enumerate(zip(window.sizes, window.strides, strict=True)):
+        windows = -(-size // stride)
+        totals.append(max((windows - 1) * stride + window.extent(axis) - size, 0))
+    return totals
+
+
+def _transposed_totals(window: Window, found: dict[str, Sequence[int]]) -> list[int]:
+    """Padding of a transposed convolution for the output shape it asks for, or ``input * stride``."""
+    rank = len(window.sizes)
+    wanted = [size * stride for size, stride in zip(window.sizes, window.strides, strict=True)]
+    wanted = list(found.get("output_shape", wanted))[-rank:]
+    extra = found.get("output_padding", [0] * rank)
+    return [
+        window.strides[axis] * (window.sizes[axis] - 1) + extra[axis] + window.extent(axis) - wanted[axis]
+        for axis in range(rank)
+    ]
+
+
+def _trimmed(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    if node.op_type not in _WINDOWED:
+        return None
+    window, output = window_of(node, editor), editor.shape(node.output[0])
+    if window is None or output is None:
+        return None
+    unread = [_unread(window, axis) if output[axis + 2] == 1 else 0 for axis in range(len(window.sizes))]
+    if max(unread) <= 0:
+        return None
+    emit = Emitter(editor, node)
+    pads = [min(high, max(rest, 0)) for (_, high), rest in zip(window.pads, unread, strict=True)]
+    ends = {
+        axis: window.sizes[axis] - (rest - cut)
+        for axis, (rest, cut) in enumerate(zip(unread, pads, strict=True))
+        if rest > cut
+    }
+    source = node.input[0]
+    if ends:
+        operands = [[0] * len(ends), list(ends.values()), [axis + 2 for axis in ends]]
+        names = [emit.constant(values, hint) for values, hint in zip(operands, ("starts", "ends", "axes"), strict=True)]
+        source = emit("Slice", source, *names, part="trim")
+    bare = _without(node, ("auto_pad", "pads"))
+    bare.input[0] = source
+    high = [end - cut for (_, end), cut in zip(window.pads, pads, strict=True)]
+    bare.attribute.append(helper.make_attribute("pads", [*(begin for begin, _ in window.pads), *high]))
+    return [*emit.nodes, bare]
+
+
+def _unread(window: Window, axis: int) -> int:
+    """Padded input positions behind the only window."""
+    begin, end = window.pads[axis]
+    return begin + window.sizes[axis] + end - window.extent(axis)
+
+
+def _without(node: NodeProto, names: tuple[str, ...]) -> NodeProto:
+    copy = NodeProto()
+    copy.CopyFrom(node)
+    del copy.attribute[:]
+    copy.attribute.extend(item for item in node.attribute if item.name not in names)
+    return copy

@@ -1,0 +1,311 @@
+"""Recipes: what a whole network is built from, and the plan that records it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from importlib.metadata import version
+
+from sartor.codegen.analysis.operation_count import operation_count
+from sartor.codegen.digest import digest
+from sartor.codegen.ir.graph import ENTRY, LayerGraph
+from sartor.codegen.ir.layer import Layer, ValueRef
+from sartor.codegen.ir.layouts import CHANNELS_LAST
+from sartor.codegen.ir.schema import Schema
+from sartor.codegen.ir.variants.descriptor import dtype_in
+from sartor.codegen.ir.variants.routine import Variant, dtype_of
+from sartor.codegen.linking.stitching import PARAMETER_SCOPE
+from sartor.codegen.routines import LOW_PRECISION
+from sartor.config import CompileConfig, Precision
+from sartor.dialect_passes.split_layers import apply_choices
+from sartor.errors import InfeasibleError, UsageError
+from sartor.frontend.imported_model import Front
+from sartor.frontend.value_ranges import Values, named_ranges
+from sartor.precision.eligibility import permits
+from sartor.runtime.manifest import Manifest
+from sartor.tuning.calibration.quantised_range import QuantisedRange
+from sartor.tuning.cost_tables.conversions import adapts_between
+from sartor.tuning.cost_tables.fused_choices import chosen_layers
+from sartor.tuning.cost_tables.in_network import InPlace
+from sartor.tuning.cost_tables.tables import Tables, adapt_seconds
+from sartor.tuning.measuring.benchmark_case import symbol_of
+from sartor.tuning.records.plan import AdaptChoice, LayerChoice, Plan
+from sartor.tuning.records.signature import value_spec
+from sartor.tuning.selection.problem.limits import Amounts
+from sartor.tuning.selection.problem.selection import Selection
+
+UNSPLIT_SOLVER = "none"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A plan and the code it names.
+
+    Attributes:
+        plan: without measured times: those are not known before the module is compiled, which holds the plan.
+        graph: the layers, fused ones in the place of their members.
+        variants: by layer name; empty for the unsplit model.
+        needed: what it needs of each quantity by the tables that it was selected by; empty if it was not selected.
+    """
+
+    plan: Plan
+    graph: LayerGraph
+    variants: Mapping[str, Variant]
+    needed: Amounts = field(default_factory=dict)
+
+    @cached_property
+    def digest(self) -> str:
+        """Hash of what a module is built from: the plan, which lies within it, and the code that the plan names."""
+        code = (f"{layer} {variant.implementation.digest}" for layer, variant in sorted(self.variants.items()))
+        return digest(json.dumps(self.plan.to_json(), sort_keys=True), *code)
+
+    def is_same_as(self, other: Recipe) -> bool:
+        """Whether both choose the same for every layer."""
+        return self.plan.unsplit == other.plan.unsplit and self._names() == other._names()
+
+    def _names(self) -> dict[str, str]:
+        return {layer: variant.descriptor for layer, variant in self.variants.items()}
+
+    def manifest(self, front: Front, config: CompileConfig) -> str:
+        """The manifest that the module carries, as JSON."""
+        external = {} if config.external_weights is None else {PARAMETER_SCOPE: config.external_weights.name}
+        return Manifest(
+            model=front.path.name,
+            model_sha256=front.sha256,
+            entry=ENTRY,
+            inputs=tuple(map(value_spec, front.graph.inputs)),
+            outputs=tuple(map(value_spec, front.graph.outputs)),
+            devices=(config.target.device,),
+            levels=(config.target.architecture,),
+            sartor_version=version("sartor"),
+            iree_version=version("iree-base-compiler"),
+            plan=self.plan.to_json(),
+            parameters=external,
+            features=tuple(sorted({need for each in self.variants.values() for need in each.implementation.needs})),
+        ).to_json()
+
+
+def versions() -> dict[str, str]:
+    """Versions on which the meaning of a plan depends."""
+    return {name: version(name) for name in ("sartor", "iree-base-compiler")}
+
+
+def split_recipe(front: Front, tables: Tables, selection: Selection, config: CompileConfig) -> Recipe:
+    """The recipe of a selection, with the times the tables predict."""
+    graph, variants = chosen_layers(front.graph, tables.variants, selection)
+    plan = replace(
+        _empty_plan(front, config),
+        solver=selection.solver,
+        optimal=selection.optimal,
+        gap=_gap(selection),
+        peak=tables.peak,
+    )
+    plan = replace(plan, ranges=named_ranges(_used_ranges(front, graph, variants)))
+    recipe = Recipe(plan, graph, variants)
+    return replace(recipe, plan=timed_plan(recipe, tables))
+
+
+def _used_ranges(front: Front, graph: LayerGraph, variants: Mapping[str, Variant]) -> dict[ValueRef, QuantisedRange]:
+    """Ranges of what the layers quantise, in the order in which they come to it."""
+    used = (
+        ref
+        for layer in graph.layers
+        for each in variants[layer.name].implementation.ranges
+        for ref in (Values.written(layer) if each is None else (layer.inputs[each],))
+    )
+    return {ref: front.ranges[ref] for ref in used}
+
+
+def _gap(selection: Selection) -> float | None:
+    if selection.optimal:
+        return 0.0
+    return selection.cost / selection.lower_bound - 1 if selection.lower_bound > 0 else None
+
+
+def timed_plan(recipe: Recipe, tables: Tables) -> Plan:
+    """The plan of a split network with what the tables predict."""
+    layers = tuple(
+        LayerChoice(
+            layer=layer.name,
+            nodes=layer.nodes,
+            task=layer.task.key,
+            variant=recipe.variants[layer.name].descriptor,
+            symbol=symbol_of(layer.task.key, recipe.variants[layer.name]),
+            seconds=tables.seconds(layer.task.key, recipe.variants[layer.name].descriptor),
+            in_place=None,
+            operations=operation_count(layer.task),
+            dtype=recipe.variants[layer.name].dtype,
+            error=tables.contribution(layer, recipe.variants[layer.name]),
+            saved=_saved(layer, recipe.variants[layer.name], tables),
+        )
+        for layer in recipe.graph.layers
+    )
+    device = recipe.plan.target.partition(":")[0]
+    adapts = tuple(
+        AdaptChoice(
+            edge.producer,
+            edge.consumer,
+            edge.slot,
+            str(kind.source),
+            str(kind.target),
+            kind.symbol,
+            adapt_seconds(kind, tables),
+            None,
+        )
+        for edge, kind in adapts_between(recipe.graph, recipe.variants, device)
+    )
+    predicted = sum(each.seconds or 0.0 for each in layers) + sum(each.seconds or 0.0 for each in adapts)
+    return replace(recipe.plan, layers=layers, adapts=adapts, predicted=predicted)
+
+
+def _saved(layer: Layer, variant: Variant, tables: Tables) -> float | None:
+    """Seconds that a variant in a narrower type saves; None for one in the layer's own."""
+    key, own = layer.task.key, dtype_of(layer.task)
+    taken = tables.seconds(key, variant.descriptor)
+    others = [tables.seconds(key, each.descriptor) for each, _ in tables.usable(key) if each.dtype == own]
+    known = [each for each in others if each is not None]
+    return min(known) - taken if variant.dtype != own and taken is not None and known else None
+
+
+def placed_plan(plan: Plan, found: InPlace) -> Plan:
+    """A plan with what its layers and conversions were found to take in place."""
+    seconds = {kind.symbol: taken for kind, taken in found.adapts.items()}
+    layers = tuple(replace(each, in_place=found.layers.get((each.task, each.variant))) for each in plan.layers)
+    adapts = tuple(replace(each, in_place=seconds.get(each.symbol)) for each in plan.adapts)
+    return replace(plan, layers=layers, adapts=adapts)
+
+
+def unsplit_recipe(front: Front, config: CompileConfig, peak: float | None = None) -> Recipe:
+    """The whole model by IREE's stock lowering: the plan that no other may be slower than.
+
+    Args:
+        front: the model.
+        config: settings.
+        peak: operations per second that the machine does at most, if that was measured.
+    """
+    return Recipe(replace(_empty_plan(front, config), unsplit=True, peak=peak), front.graph, {})
+
+
+def guessed_recipe(front: Front, candidates: Mapping[str, tuple[Variant, ...]], config: CompileConfig) -> Recipe:
+    """Each layer's best guess among the variants that its pins allow, for a target that cannot be measured here.
+
+    Raises:
+        InfeasibleError: if a layer's pins allow none.
+    """
+    variants: dict[str, Variant] = {}
+    may_run = permits(front, config)
+    for layer in front.graph.layers:
+        offered = [each for each in candidates[layer.task.key] if may_run(layer, each)]
+        allowed = [each for each in offered if all(pin.allows(layer.name, each.descriptor) for pin in config.pins)]
+        if not allowed:
+            names = ", ".join(each.descriptor for each in offered)
+            raise InfeasibleError(f"no routine of layer '{layer.name}' fits its pins, it has {names}")
+        variants[layer.name] = min(allowed, key=partial(_doubts, layer))
+    layers = tuple(
+        LayerChoice(
+            layer=layer.name,
+            nodes=layer.nodes,
+            task=layer.task.key,
+            variant=variants[layer.name].descriptor,
+            symbol=symbol_of(layer.task.key, variants[layer.name]),
+            seconds=None,
+            in_place=None,
+            operations=operation_count(layer.task),
+            dtype=variants[layer.name].dtype,
+            error=None,
+            saved=None,
+        )
+        for layer in front.graph.layers
+    )
+    adapts = tuple(
+        AdaptChoice(
+            edge.producer, edge.consumer, edge.slot, str(kind.source), str(kind.target), kind.symbol, None, None
+        )
+        for edge, kind in adapts_between(front.graph, variants, config.target.device)
+    )
+    return Recipe(replace(_empty_plan(front, config), layers=layers, adapts=adapts), front.graph, variants)
+
+
+def _doubts(layer: Layer, variant: Variant) -> tuple[bool, bool]:
+    """Smaller for what is more likely to be fast: kernels, and beside them what leaves channels last, as they do.
+
+    On a GPU, which has no kernels, all are alike, and the first is the best guess.
+    """
+    code = variant.implementation
+    if variant.device != "cpu":
+        return False, False
+    return code.kernel is None, code.output != Schema("cpu", layer.task.results[0].dtype, CHANNELS_LAST)
+
+
+def _empty_plan(front: Front, config: CompileConfig) -> Plan:
+    return Plan(
+        model_sha256=front.sha256,
+        target=str(config.target),
+        threads=config.threads,
+        unsplit=False,
+        layers=(),
+        adapts=(),
+        objective=config.objective.value,
+        solver=UNSPLIT_SOLVER,
+        optimal=False,
+        gap=None,
+        predicted=None,
+        measured=None,
+        baseline=None,
+        memory=None,
+        first=None,
+        peak=None,
+        versions=versions(),
+    )
+
+
+def recipe_of_plan(
+    plan: Plan, front: Front, candidates: Mapping[str, tuple[Variant, ...]], config: CompileConfig
+) -> Recipe:
+    """The recipe a plan records.
+
+    Raises:
+        UsageError: if the plan was made for another model, target or version.
+    """
+    expected = _empty_plan(front, config)
+    if plan.target != expected.target:
+        raise UsageError(
+            f"the plan is for another target: {plan.target}, not {expected.target}; pass {_target_options(plan)}"
+        )
+    for what, found, wanted in (
+        ("model", plan.model_sha256, expected.model_sha256),
+        ("version", plan.versions, expected.versions),
+    ):
+        if found != wanted:
+            raise UsageError(f"the plan is for another {what}: it says {found}, this is {wanted}; tune again")
+    unmeasured = plan.unmeasured()
+    if plan.unsplit:
+        return Recipe(unmeasured, front.graph, {})
+    graph = apply_choices(front.graph, {each.layer for each in plan.layers})
+    return Recipe(unmeasured, graph, _variants_of(plan, graph, candidates))
+
+
+def precision_of(plan: Plan) -> Precision:
+    """The precision that a plan's layers are computed in: f32, or all where one is narrower."""
+    types = {dtype_in(each.variant) for each in plan.layers}
+    return Precision.MIXED if types & LOW_PRECISION.keys() else Precision.F32
+
+
+def _target_options(plan: Plan) -> str:
+    """Options of the command line that name a plan's target."""
+    device, _, architecture = plan.target.partition(":")
+    return f"--target {device} {'--cpu' if device == 'cpu' else '--arch'} {architecture}"
+
+
+def _variants_of(plan: Plan, graph: LayerGraph, candidates: Mapping[str, tuple[Variant, ...]]) -> dict[str, Variant]:
+    chosen = {each.layer: each.variant for each in plan.layers}
+    variants: dict[str, Variant] = {}
+    for layer in graph.layers:
+        by_name = {each.descriptor: each for each in candidates[layer.task.key]}
+        name = chosen.get(layer.name)
+        if name not in by_name:
+            raise UsageError(f"the plan has no routine for layer '{layer.name}' that this version offers; tune again")
+        variants[layer.name] = by_name[name]
+    return variants

@@ -1,0 +1,138 @@
+"""What a plan makes the outputs err by, before it is run: rounding is simulated, the rest estimated from single layers.
+
+Some variants round on the way besides, and how much more their results err alone is known. Of that not all reaches the
+outputs: single layers are measured on random numbers, by the worst of their results. What share does shows when a plan
+is run; until then it is what it was for VGG-16.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from sartor.codegen.ir.graph import LayerGraph
+from sartor.codegen.ir.layer import Layer
+from sartor.codegen.ir.variants.rounding import STORED, rounding_of
+from sartor.codegen.ir.variants.routine import Variant
+from sartor.config import Precision
+from sartor.planning.recipe import Recipe
+from sartor.precision.eligibility import narrower_type
+from sartor.precision.fake_quantisation import BF16, F16, I8
+from sartor.precision.sensitivities import Sensitivities
+from sartor.tuning.cost_tables.tables import Tables
+from sartor.tuning.errors.error_measures import ErrorMeasure, MeasureKind
+from sartor.tuning.errors.error_sum import grown, joined
+
+NARROW = (F16, BF16, STORED, I8)
+"""From the finest to the coarsest."""
+
+EXPECTED = 0.2
+"""Share of what variants err besides that reaches the outputs, before a plan was run."""
+
+_STEPS = 20
+# A plan that errs by less of it tells nothing about what variants err besides.
+_TELLING = 1.05
+_TELLING_MEASURES = (MeasureKind.RELATIVE, MeasureKind.COSINE)
+# What a plan errs by on other samples, or with other variants of the same kind.
+_MARGIN = 1.05
+
+
+def units_of(graph: LayerGraph) -> list[tuple[tuple[str, ...], Layer]]:
+    """Everything that one kernel computes, with the names of the layers of the network that it is part of."""
+    return [
+        *(((each.name,), each) for each in graph.layers),
+        *((each.members, each.layer) for each in graph.fusions),
+        *(((net.layer,), child) for net in graph.childnets for child in net.graph.all_layers()),
+    ]
+
+
+def rounded_as(variant: Variant, layer: Layer) -> str | None:
+    """What a variant rounds a layer to, of ``NARROW``; None if it keeps to the layer's own type."""
+    return None if narrower_type(variant, layer) is None else rounding_of(variant)
+
+
+def is_allowed(rounding: str, precision: Precision) -> bool:
+    """Whether the user allows what a layer is rounded to."""
+    return (I8 if rounding == STORED else rounding) in precision.types
+
+
+def assignment_of(recipe: Recipe, graph: LayerGraph) -> dict[str, str]:
+    """What a split network's layers are rounded to, by the names in the graph before fusion.
+
+    A layer that is made of children is rounded to the coarsest of their types.
+    """
+    names = {layer.name: members for members, layer in units_of(graph)}
+    types = [(names[each.name], rounded_as(recipe.variants[each.name], each)) for each in recipe.graph.layers]
+    found = [(name, dtype) for members, dtype in types if dtype for name in members]
+    return dict(sorted(found, key=lambda pair: NARROW.index(pair[1])))
+
+
+def simulated(sensitivities: Sensitivities, recipe: Recipe, tables: Tables) -> float:
+    """Rounding what layers read and write, and as much more as their variants err.
+
+    Raises:
+        UsageError, CompileError: as ``Sensitivities.together``.
+    """
+    config = sensitivities.config
+    assigned = assignment_of(recipe, sensitivities.front.graph)
+    allowed = {name: dtype for name, dtype in assigned.items() if is_allowed(dtype, config.precision)}
+    error = sensitivities.together(allowed)
+    return grown(error, config.error_measure, _growth_of(recipe, tables))
+
+
+def learned(tables: Tables, recipe: Recipe, error: float, measured: float, measure: ErrorMeasure) -> Tables:
+    """The tables with the share of what variants err besides that explains what a plan errs by; all, if not all does.
+
+    They stay as they are if the plan's variants err by nothing besides, or its errors are none, or of a measure that is
+    blind to small ones.
+
+    Args:
+        tables: by which the plan was selected.
+        recipe: the plan.
+        error: what it was to err by.
+        measured: what it errs by.
+        measure: of both.
+    """
+    if not (error > 0 and 0 < measured < math.inf and measure.kind in _TELLING_MEASURES):
+        return tables
+    before = _growth_of(recipe, tables)
+    least, most = (_growth_of(recipe, replace(tables, passed=each)) for each in (0.0, 1.0))
+    if most < _TELLING * least:
+        return tables
+    for step in range(_STEPS):
+        changed = replace(tables, passed=step / _STEPS)
+        if grown(error, measure, _growth_of(recipe, changed) / before) >= _MARGIN * measured:
+            return changed
+    return replace(tables, passed=1.0)
+
+
+def most_growth(graph: LayerGraph, tables: Tables, narrowest: Mapping[str, str]) -> float:
+    """How many times as much as by rounding alone, in the narrowest types, the variants of all layers may err."""
+    keys: defaultdict[str, list[str]] = defaultdict(list)
+    for members, unit in units_of(graph):
+        for name in members:
+            keys[name].append(unit.task.key)
+    rounded, computed = [], []
+    for name, own in keys.items():
+        known = {dtype: tables.rounding.get((name, dtype), 0.0) for dtype in NARROW}
+        rounded.append(known.get(narrowest.get(name, ""), 0.0))
+        computed.append(max(each * tables.most_excess(key, dtype) for dtype, each in known.items() for key in own))
+    return max(_growth(rounded, computed), 1.0)
+
+
+def _growth_of(recipe: Recipe, tables: Tables) -> float:
+    """How many times as much as by rounding alone a plan errs."""
+    rounded, computed = [], []
+    for layer in recipe.graph.layers:
+        variant = recipe.variants[layer.name]
+        rounded.append(tables.rounded(layer, variant) or 0.0)
+        computed.append(tables.contribution(layer, variant) or 0.0)
+    return _growth(rounded, computed)
+
+
+def _growth(rounded: Sequence[float], computed: Sequence[float]) -> float:
+    """How many times as much as by some errors of layers the outputs err by others."""
+    plain = joined(rounded)
+    return joined(computed) / plain if plain else 1.0

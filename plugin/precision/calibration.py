@@ -1,0 +1,143 @@
+"""What must be known of a network before its layers are offered lower precision: samples, and ranges for 8 bits."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from sartor.codegen.ir.graph import LayerGraph
+from sartor.codegen.ir.layer import ValueRef
+from sartor.codegen.routines import LOW_PRECISION
+from sartor.config import CompileConfig
+from sartor.frontend.imported_model import Front
+from sartor.frontend.layer_tensors import LayerTensors, layer_tensors
+from sartor.onnx_model.graphs.prepared import prepared_model
+from sartor.precision.fake_quantisation import I8
+from sartor.precision.observed_ranges import calibrate as observed_ranges
+from sartor.precision.sensitivity_cache import Findings
+from sartor.progress import Progress, silent
+from sartor.samples.sample_sets import MOST_VERIFIED, SampleSet, sample_set
+from sartor.tuning.calibration.methods import OBSERVERS
+from sartor.tuning.calibration.quantised_range import QuantisedRange
+from sartor.tuning.calibration.ranges import Ranges
+from sartor.tuning.workers.calls import call
+from sartor.tuning.workers.pool import WorkerPool
+
+_LOG = logging.getLogger(__name__)
+_UNCHECKED = "sartor.samples.samples_job:unchecked_outputs"
+_TIES = "sartor.samples.samples_job:tie_spread_on"
+_STEP = "running the model on samples"
+_TIMEOUT = 900.0
+# Relative error that may hide a defect, so that who compiles should know of it.
+_MUCH_BY_TIES = 0.1
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What samples say.
+
+    Attributes:
+        samples: on which errors are measured.
+        dtypes: narrower element types that layers may compute in.
+        tensors: what ONNX calls the values of each layer, by its name; empty if there are no narrower types.
+        forms: 8-bit forms by ONNX tensor; empty if 8 bits are not asked for.
+        ranges: the same by the graph's values.
+    """
+
+    samples: SampleSet
+    dtypes: tuple[str, ...] = ()
+    tensors: Mapping[str, LayerTensors] = field(default_factory=dict)
+    forms: Mapping[str, QuantisedRange] = field(default_factory=dict)
+    ranges: Ranges = field(default_factory=Ranges)
+
+
+def calibrate(
+    front: Front,
+    config: CompileConfig,
+    pool: WorkerPool,
+    progress: Progress = silent,
+    dtypes: Sequence[str] | None = None,
+) -> Calibration:
+    """Read the samples, and find ranges on them if 8 bits are asked for; ``dtypes`` stands for the config's types.
+
+    Raises:
+        UsageError: if the samples do not fit the model, or cannot be read.
+        CompileError: if the worker dies.
+    """
+    samples = checked_samples(front, config, pool)
+    if len(samples) > MOST_VERIFIED:
+        _LOG.warning("errors are measured on the first %d of %d samples", MOST_VERIFIED, len(samples))
+    wanted = tuple(each for each in config.precision.types if each in LOW_PRECISION) if dtypes is None else dtypes
+    if not wanted:
+        return Calibration(samples)
+    if I8 in wanted and config.calibration is None:
+        _LOG.warning(
+            "ranges for 8 bits are those of %d samples of random values, others are clipped; "
+            "give samples of what the network will see with --calibration",
+            len(samples),
+        )
+    tensors = layer_tensors(prepared_model(front.prepared), front.graph)
+    forms = _forms(front, config, samples, tensors, pool, progress) if I8 in wanted else {}
+    return Calibration(samples, tuple(wanted), tensors, forms, graph_ranges(front.graph, tensors, forms))
+
+
+def checked_samples(front: Front, config: CompileConfig, pool: WorkerPool) -> SampleSet:
+    """The samples with what cannot be checked on them, of which the user is told; of drawn ones the front end knows.
+
+    Raises:
+        UsageError: if the samples do not fit the model, or cannot be read.
+        CompileError: if the worker dies.
+    """
+    samples = sample_set(front, config)
+    if config.calibration is not None:
+        job = {"prepared": front.prepared, "source": samples.source}
+        samples = replace(samples, unchecked=call(pool, _UNCHECKED, job, _STEP, _TIMEOUT))
+        if front.tie_spread:
+            samples = replace(samples, tie_spread=call(pool, _TIES, {"path": front.path, **job}, _STEP, _TIMEOUT))
+    if samples.tie_spread > _MUCH_BY_TIES:
+        _LOG.warning(
+            "the model rounds to whole numbers so often that a number next to a tie moves an output by up to %.0f%%: "
+            "errors up to that cannot be told from it",
+            100 * samples.tie_spread,
+        )
+    for name in samples.unchecked:
+        _LOG.warning(
+            "output '%s' is not checked: on all samples it is constant, saturated or no number; "
+            "give samples of what the network will see with --calibration",
+            name,
+        )
+    return samples
+
+
+def _forms(
+    front: Front,
+    config: CompileConfig,
+    samples: SampleSet,
+    tensors: Mapping[str, LayerTensors],
+    pool: WorkerPool,
+    progress: Progress,
+) -> dict[str, QuantisedRange]:
+    """8-bit forms of all tensors that layers read or compute."""
+    findings = Findings.beside(config.database)
+    key = ("ranges", front.sha256, samples.digest, config.calibration_method.value)
+    known = findings.get(*key)
+    names = {name for each in tensors.values() for name in (*each.inputs, *each.results) if name is not None}
+    if missing := names - known.keys():
+        observer, threads = OBSERVERS[config.calibration_method], config.threads
+        found = observed_ranges(
+            front.prepared, missing, samples.source, pool, observer, threads=threads, progress=progress
+        )
+        # What holds no real numbers has no range, and is known to have none.
+        known |= {name: found.get(name, ()) for name in missing}
+        findings.put(known, *key)
+    return {name: QuantisedRange.of(known[name][0], known[name][1]) for name in sorted(names) if known[name]}
+
+
+def graph_ranges(graph: LayerGraph, tensors: Mapping[str, LayerTensors], forms: Mapping[str, QuantisedRange]) -> Ranges:
+    """Forms of a graph's values, by those of the tensors that they are."""
+    names: dict[ValueRef, str | None] = {ValueRef(None, index): each.name for index, each in enumerate(graph.inputs)}
+    fused = ((each.layer.name, each.members[-1]) for each in graph.fusions)
+    for name, last in (*((layer.name, layer.name) for layer in graph.layers), *fused):
+        names |= {ValueRef(name, index): tensor for index, tensor in enumerate(tensors[last].results)}
+    return Ranges({ref: forms[name] for ref, name in names.items() if name is not None and name in forms})

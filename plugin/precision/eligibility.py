@@ -1,0 +1,138 @@
+"""Which variants a layer may run: 8 bits need ranges, and a quantised model's weights stay what they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from sartor.codegen.analysis.rounded_result import rounds
+from sartor.codegen.ir.graph import LayerGraph
+from sartor.codegen.ir.layer import Layer, ValueRef
+from sartor.codegen.ir.packing import Packing
+from sartor.codegen.ir.schema import QUANTISED
+from sartor.codegen.ir.variants.routine import Routine, Storing, Variant, dtype_of
+from sartor.codegen.routines import LOW_PRECISION, routines_for
+from sartor.config import CompileConfig
+from sartor.dialect_passes.annotate import Candidates
+from sartor.frontend.imported_model import Front
+from sartor.frontend.value_ranges import Values
+
+Permits = Callable[[Layer, Variant], bool]
+
+
+def narrower_type(variant: Variant, layer: Layer) -> str | None:
+    """The element type that a variant rounds a layer's values to, if it is not the layer's own."""
+    return variant.dtype if variant.dtype in LOW_PRECISION and variant.dtype != dtype_of(layer.task) else None
+
+
+def permitted_routines(front: Front, config: CompileConfig) -> tuple[Routine, ...]:
+    """Those of the precision that the user allows, and of 8 bits throughout if the model is quantised."""
+    asked = routines_for(config.precision.types)
+    if front.is_quantised and QUANTISED not in config.precision.types:
+        own = (each for each in LOW_PRECISION[QUANTISED] if isinstance(each, Storing) and each.storage == QUANTISED)
+        asked = (*asked, *own)
+    whole = any(each.is_whole for each in front.ranges.values())
+    return tuple(each for each in asked if whole or not each.traits.needs_run_time_ranges)
+
+
+def permits(front: Front, config: CompileConfig) -> Permits:
+    """Whether a layer may run a variant.
+
+    A variant that quantises asks for ranges of what it reads and writes; of several results it takes one. Unless the
+    user asks for 8 bits, its weights must be whole numbers by a scale already, as those of a quantised model are;
+    weights whose zero point takes them out of 8 bits are not. Sums of whole numbers stay exact.
+    """
+    asked = {None, *config.precision.types, *([QUANTISED] if front.is_quantised else [])}
+    exact: dict[tuple[str, Packing], bool] = {}
+    values = Values(front.graph)
+    keeps_whole = _WholeNumbers(front, values).keeps
+
+    def is_exact(name: str, packing: Packing) -> bool:
+        if (name, packing) not in exact:
+            exact[name, packing] = packing.is_exact(front.weights[name])
+        return exact[name, packing]
+
+    def may_run(layer: Layer, variant: Variant) -> bool:
+        code = variant.implementation
+        if narrower_type(variant, layer) not in asked:
+            return False
+        if not all(values.read(layer, each) in front.ranges for each in code.ranges if each is not None):
+            return False
+        written = {front.ranges.get(each) for each in values.written(layer)} if None in code.ranges else set()
+        if None in written or len(written) > 1 or not keeps_whole(layer, variant):
+            return False
+        if code.step is not None and any(each is not None and each.scale != code.step for each in written):
+            return False
+        if QUANTISED in config.precision.types:
+            return True
+        if variant.dtype == QUANTISED and variant.traits.rounds_between:
+            # What it makes of whole numbers is rounded.
+            return False
+        if front.is_quantised and variant.traits.transforms and rounds(layer.task):
+            # It is a thousand times further from what the layer rounds, and would move that many more numbers.
+            return False
+        return all(is_exact(name, each) for name, each in zip(layer.weights, code.packings, strict=True))
+
+    return may_run
+
+
+class _WholeNumbers:
+    """Layers of a model that quantises by ranges of run time, and of what is computed of whole numbers.
+
+    Winograd's transforms round, and so do narrower types: scales, zero points, and what these add to a sum.
+    """
+
+    def __init__(self, front: Front, values: Values) -> None:
+        self._whole = {value for value, numbers in front.ranges.items() if numbers.is_whole}
+        self._values = values
+        layers = list(front.graph.all_layers()) if self._whole else []
+        readers = {each.name for each in layers if not self._whole.isdisjoint(self._read(each))}
+        touching = readers | {value.source for value in self._whole if value.source is not None}
+        feeding = {value.source for each in layers if each.name in touching for value in self._read(each)}
+        scalars = self._leading_to_scalars(layers)
+        self._exact = readers | _children(front.graph, readers)
+        self._own_types = self._exact | touching | feeding | scalars
+
+    def keeps(self, layer: Layer, variant: Variant) -> bool:
+        """Whether a variant gives all digits where they count."""
+        if layer.name in self._exact and variant.traits.transforms:
+            return False
+        if layer.name not in self._own_types or variant.dtype == dtype_of(layer.task):
+            return True
+        read, stored = self._read(layer), variant.implementation.ranges
+        values = {read[each] for each in stored if each is not None}
+        values |= set(self._values.written(layer)) if None in stored else set()
+        return variant.dtype == QUANTISED and self._whole.issuperset(values)
+
+    def _leading_to_scalars(self, layers: Sequence[Layer]) -> set[str]:
+        """Layers whose results are scalars, as scales are, or only serve to find such, as minima of rows do."""
+        users: dict[str, set[str]] = {}
+        found = {each.name for each in layers if all(result.elements == 1 for result in each.task.results)}
+        for layer in reversed(layers):
+            if users.get(layer.name) and users[layer.name] <= found:
+                found.add(layer.name)
+            for value in self._read(layer):
+                users.setdefault(value.source or "", set()).add(layer.name)
+        return found
+
+    def _read(self, layer: Layer) -> list[ValueRef]:
+        return [self._values.read(layer, slot) for slot in range(len(layer.inputs))]
+
+
+def _children(graph: LayerGraph, layers: set[str]) -> set[str]:
+    """Layers of the nets that some layers may be computed by."""
+    nets = [each.graph for each in graph.all_childnets() if each.layer in layers]
+    return {child.name for net in nets for child in net.all_layers()}
+
+
+def permitted_candidates(candidates: Candidates, front: Front, config: CompileConfig) -> Candidates:
+    """Without variants that no layer may run: they need not be measured."""
+    may_run = permits(front, config)
+    layers: dict[str, list[Layer]] = {}
+    for layer in front.graph.all_layers():
+        layers.setdefault(layer.task.key, []).append(layer)
+    kept = {
+        key: tuple(each for each in variants if any(may_run(layer, each) for layer in layers[key]))
+        for key, variants in candidates.variants.items()
+    }
+    return replace(candidates, variants=kept)

@@ -1,0 +1,123 @@
+"""ONNX nodes that round a tensor to what a narrower element type can hold, and give it back in its own type."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from onnx import NodeProto, TensorProto, helper, numpy_helper
+
+from sartor.codegen.ir.variants.rounding import STORED
+from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes
+from sartor.tuning.calibration.quantised_range import QuantisedRange
+
+BF16, F16, I8 = "bf16", "f16", "i8"
+_CASTS = {BF16: TensorProto.BFLOAT16, F16: TensorProto.FLOAT16}
+_REALS = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16})
+_SYMMETRIC_MOST = 127
+
+
+@dataclass
+class Rounder:
+    """Collects the nodes of one body that round tensors to one element type.
+
+    Attributes:
+        editor: the model's graph.
+        dtype: ``bf16``, ``f16``, ``i8`` or ``STORED``.
+        ranges: the 8-bit form of activations, by tensor.
+        prefix: of all names that are made up.
+    """
+
+    editor: GraphEditor
+    dtype: str
+    ranges: Mapping[str, QuantisedRange]
+    prefix: str
+    nodes: list[NodeProto] = field(default_factory=list)
+    constants: list[TensorProto] = field(default_factory=list)
+
+    def activation(self, tensor: str, value: str) -> str:
+        """Round ``value``, which is what ``tensor`` holds; returns the name of the rounded value."""
+        if self.dtype in (I8, STORED):
+            form = self.ranges[tensor]
+            scale, zero = np.float32(form.scale), np.asarray(form.zero_point, form.dtype)
+            return self._as_float32(tensor, value, lambda name: self._quantised(name, scale, zero))
+        return self._as_float32(tensor, value, self._cast)
+
+    def weight(self, tensor: str, axis: int) -> str:
+        """Round a constant, to 8 bits symmetrically with a scale for each index of ``axis``; ``STORED`` leaves it."""
+        if self.dtype == STORED:
+            return tensor
+        if self.dtype == I8:
+            scales = channel_scales(self.editor.constant(tensor), axis)
+            zeros = np.zeros(scales.shape, np.int8)
+            return self._as_float32(tensor, tensor, lambda name: self._quantised(name, scales, zeros, axis))
+        return self._as_float32(tensor, tensor, self._cast)
+
+    def node(self, operator: str, *inputs: str, **values: Any) -> str:
+        """Add a node with attributes; returns the name of its output."""
+        output = f"{self.prefix}value{len(self.nodes)}"
+        name = f"{self.prefix}node{len(self.nodes)}"
+        self.nodes.append(helper.make_node(operator, list(inputs), [output], name=name, **values))
+        return output
+
+    def _as_float32(self, tensor: str, value: str, rounded: Callable[[str], str]) -> str:
+        """Round in float32, from which every type is rounded alike."""
+        element = self.editor.element_type(tensor)
+        if element == TensorProto.FLOAT:
+            return rounded(value)
+        return self.node("Cast", rounded(self.node("Cast", value, to=TensorProto.FLOAT)), to=element)
+
+    def _cast(self, value: str) -> str:
+        return self.node("Cast", self.node("Cast", value, to=_CASTS[self.dtype]), to=TensorProto.FLOAT)
+
+    def _quantised(self, value: str, scale: Array | np.float32, zero: Array, axis: int = 0) -> str:
+        parameters = [self._constant(np.asarray(each)) for each in (scale, zero)]
+        stored = self.node("QuantizeLinear", value, *parameters, axis=axis)
+        return self.node("DequantizeLinear", stored, *parameters, axis=axis)
+
+    def _constant(self, array: Array) -> str:
+        name = f"{self.prefix}constant{len(self.constants)}"
+        self.constants.append(numpy_helper.from_array(array, name))
+        return name
+
+
+def holds_reals(editor: GraphEditor, tensor: str) -> bool:
+    """Whether rounding means anything for a tensor."""
+    return editor.element_type(tensor) in _REALS
+
+
+def channel_scales(weight: Array | None, axis: int) -> Array:
+    """The symmetric 8-bit scale of each index of ``axis`` (Krishnamoorthi 2018, section 3.1.1)."""
+    if weight is None:
+        raise ValueError("only what is constant has scales of its own")
+    others = tuple(each for each in range(weight.ndim) if each != axis)
+    largest = np.max(np.abs(weight.astype(np.float32)), axis=others, initial=0.0)
+    return np.where(largest > 0, np.maximum(largest / _SYMMETRIC_MOST, np.finfo(np.float32).tiny), 1).astype(np.float32)
+
+
+def rounded_weights(node: NodeProto, editor: GraphEditor) -> dict[int, int]:
+    """Which of a node's inputs are weights that a kernel in a narrower type stores in it: input to channel axis.
+
+    Biases and what is added or multiplied elementwise are not: kernels add in 32 bits.
+    """
+    found = {}
+    for index, axis in _weight_axes(node, editor):
+        if index < len(node.input) and editor.is_constant(node.input[index]) and holds_reals(editor, node.input[index]):
+            found[index] = axis
+    return found
+
+
+def _weight_axes(node: NodeProto, editor: GraphEditor) -> list[tuple[int, int]]:
+    match node.op_type:
+        case "Conv":
+            return [(1, 0)]
+        case "ConvTranspose":
+            return [(1, 1)]
+        case "Gemm":
+            return [(0, int(attributes(node).get("transA", 0))), (1, 1 - int(attributes(node).get("transB", 0)))]
+        case "MatMul":
+            rows, columns = (editor.rank(name) or 0 for name in node.input[:2])
+            return [(0, max(rows - 2, 0)), (1, max(columns - 1, 0))]
+    return []

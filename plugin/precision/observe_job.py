@@ -1,0 +1,81 @@
+"""Worker side of calibration: ONNX Runtime computes tensors inside the model, observers see them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from onnx import ModelProto, ValueInfoProto
+
+from sartor.errors import SartorError
+from sartor.onnx_model.graphs.graph import GraphEditor
+from sartor.onnx_model.rewrites.structure.drop_unused import drop_unused
+from sartor.runtime.reference import OnnxRuntimeReference
+from sartor.samples.given_samples import SampleSource
+from sartor.tuning.calibration.observer import Observer
+from sartor.tuning.workers.calls import Refusal
+
+
+@dataclass(frozen=True)
+class Observed:
+    """How far observation has come: the observers, and the number of the next sample."""
+
+    observers: Mapping[str, Observer]
+    sample: int
+
+
+def observe(
+    prepared: Path,
+    samples: SampleSource,
+    before: Observed,
+    threads: int | None,
+    seconds: float,
+) -> Observed | Refusal:
+    """Show observers what their tensors are on further samples, one at least, until time is up.
+
+    Args:
+        prepared: file of the prepared model.
+        samples: what to run it on.
+        before: the observers, by tensor, and the first sample to show them.
+        threads: as for ``OnnxRuntimeReference``.
+        seconds: after which no further sample is begun.
+    """
+    try:
+        return _observe(prepared, samples, before, threads, time.monotonic() + seconds)
+    except SartorError as error:
+        return Refusal(error)
+
+
+def _observe(prepared: Path, samples: SampleSource, before: Observed, threads: int | None, deadline: float) -> Observed:
+    observers = dict(before.observers)
+    reference = _reference(prepared, tuple(observers), threads)
+    done = before.sample
+    for feeds in samples.since(before.sample):
+        for name, array in zip(reference.output_names, reference(feeds), strict=True):
+            observers[name].observe(array)
+        done += 1
+        if time.monotonic() >= deadline:
+            break
+    if done == len(samples):
+        _reference.cache_clear()
+    return Observed(observers, done)
+
+
+# Jobs on the same tensors follow one another in one worker. What it holds is given back with the last of them.
+@lru_cache(maxsize=1)
+def _reference(prepared: Path, tensors: tuple[str, ...], threads: int | None) -> OnnxRuntimeReference:
+    model = ModelProto.FromString(prepared.read_bytes())
+    show_only(model, tensors)
+    return OnnxRuntimeReference(model.SerializeToString(), threads=threads)
+
+
+def show_only(model: ModelProto, tensors: Sequence[str]) -> None:
+    """Make tensors inside a model its outputs, in place; what they do not need is dropped."""
+    editor = GraphEditor(model.graph)
+    outputs = [ValueInfoProto(name=name, type=editor.type(name)) for name in tensors]
+    del model.graph.output[:]
+    model.graph.output.extend(outputs)
+    drop_unused(model)

@@ -1,0 +1,94 @@
+"""Ranges of tensors inside a model, from what ONNX Runtime computes for them on samples."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import numpy as np
+from onnx import ModelProto, helper
+
+from sartor.onnx_model.graphs.graph import GraphEditor
+from sartor.precision.observe_job import Observed
+from sartor.progress import Progress, silent
+from sartor.samples.given_samples import SampleSource
+from sartor.tuning.calibration.observer import Observer
+from sartor.tuning.workers.calls import as_file, call
+from sartor.tuning.workers.pool import WorkerPool
+
+CHUNK_BYTES = 256 << 20
+_JOB = "sartor.precision.observe_job:observe"
+_STEP = "calibrating"
+_SECONDS_PER_CALL = 2.0
+_TIMEOUT = 900.0
+_OBSERVABLE = ("float16", "float32", "float64")
+
+
+def calibrate(
+    prepared: bytes | Path,
+    tensors: Iterable[str],
+    samples: SampleSource,
+    pool: WorkerPool,
+    observer: Callable[[], Observer],
+    *,
+    threads: int | None = None,
+    progress: Progress = silent,
+    chunk_bytes: int = CHUNK_BYTES,
+) -> dict[str, tuple[float, float]]:
+    """The lowest and highest number to represent of each tensor.
+
+    Args:
+        prepared: the prepared model, or the file that holds it.
+        tensors: names in it; what holds no floating-point numbers has no range.
+        samples: what to run the model on, with one array per input.
+        pool: where ONNX Runtime runs: the model is not trusted.
+        observer: makes an observer for each tensor.
+        threads: as for ``OnnxRuntimeReference``.
+        progress: told how many samples have been run.
+        chunk_bytes: what the values of tensors that are observed together may take.
+
+    Raises:
+        UsageError: if the samples cannot be read, or the model fails on them.
+        CompileError: if the worker dies.
+    """
+    found: dict[str, tuple[float, float]] = {}
+    with as_file(prepared) as path:
+        chunks = _chunks(ModelProto.FromString(path.read_bytes()), tensors, chunk_bytes)
+        total = len(chunks) * len(samples)
+        for number, chunk in enumerate(chunks):
+            seen = Observed({name: observer() for name in chunk}, 0)
+            while seen.sample < len(samples):
+                progress(_STEP, number * len(samples) + seen.sample, total)
+                job = {"prepared": path, "samples": samples, "before": seen, "threads": threads}
+                seen = call(pool, _JOB, job | {"seconds": _SECONDS_PER_CALL}, _STEP, _TIMEOUT)
+            found |= {name: each.range() for name, each in seen.observers.items()}
+        progress(_STEP, total, total)
+    return found
+
+
+def _chunks(model: ModelProto, tensors: Iterable[str], limit: int) -> list[list[str]]:
+    """The tensors that can be observed, in the model's order, as many at a time as there is memory for.
+
+    Early ones are observed together: what comes after them in the model need not be computed.
+    """
+    wanted, editor = set(tensors), GraphEditor(model.graph)
+    computed = [name for node in model.graph.node for name in node.output]
+    chunks: list[list[str]] = []
+    left = 0
+    for name in [*(each.name for each in model.graph.input), *computed]:
+        if name not in wanted or _dtype(editor, name).name not in _OBSERVABLE:
+            continue
+        shape = editor.shape(name)
+        size = limit if shape is None else _dtype(editor, name).itemsize * math.prod(shape)
+        if size > left or not chunks:
+            chunks.append([])
+            left = limit
+        chunks[-1].append(name)
+        left -= size
+    return chunks
+
+
+def _dtype(editor: GraphEditor, name: str) -> np.dtype[np.generic]:
+    element = editor.element_type(name)
+    return np.dtype(helper.tensor_dtype_to_np_dtype(element)) if element else np.dtype(bool)

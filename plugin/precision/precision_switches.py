@@ -1,0 +1,209 @@
+"""A model each of whose layers can be told, at run time, to compute as it would in a narrower element type.
+
+After every layer stands an ``If``: it hands on the layer's result, or computes the layer anew from rounded inputs and
+weights and rounds the result. Only what is switched on costs time, and what is off stays in the main graph, where ONNX
+Runtime optimises it as ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
+
+from sartor.codegen.ir.variants.rounding import STORED
+from sartor.frontend.layer_tensors import LayerTensors
+from sartor.onnx_model.graphs.graph import GraphEditor
+from sartor.onnx_model.graphs.walk import subgraphs
+from sartor.precision.fake_quantisation import BF16, F16, I8, Rounder, holds_reals, rounded_weights
+from sartor.tuning.calibration.quantised_range import QuantisedRange
+
+_CODES = {BF16: 1, F16: 2, I8: 3, STORED: 4}
+
+
+@dataclass(frozen=True)
+class Switchable:
+    """Layers that can be switched, and to what.
+
+    Attributes:
+        layers: with all their values in the model, no value twice.
+        dtypes: for each layer, of ``bf16``, ``f16``, ``i8`` and, where filters are rounded for that, ``STORED``.
+        ranges: the 8-bit form of activations, by tensor.
+    """
+
+    layers: tuple[LayerTensors, ...]
+    dtypes: tuple[tuple[str, ...], ...]
+    ranges: tuple[tuple[str, QuantisedRange], ...]
+
+    @staticmethod
+    def of(
+        model: ModelProto,
+        layers: Sequence[LayerTensors],
+        dtypes: Sequence[str],
+        ranges: Mapping[str, QuantisedRange],
+    ) -> Switchable:
+        """Those of the layers that can be switched, by what the model says of their values.
+
+        Results need names, and some value must be real; for ``i8`` all real inputs and results need ranges. Layers with
+        filters can be stored in ``i8``, too.
+        """
+        editor = GraphEditor(model.graph)
+        nodes = {node.name: node for node in model.graph.node}
+        found: dict[LayerTensors, tuple[str, ...]] = {}
+        taken: set[str | None] = set()
+        for layer in layers:
+            reals = _reals((*layer.inputs, *layer.results), editor)
+            if reals and _is_plain(layer, nodes) and taken.isdisjoint(layer.results):
+                possible = [dtype for dtype in dtypes if dtype != I8 or reals <= ranges.keys()]
+                has_filters = any(rounded_weights(nodes[name], editor) for name in layer.nodes)
+                found[layer] = (*possible, *([STORED] if I8 in possible and has_filters else []))
+                taken.update(layer.results)
+        return Switchable(tuple(found), tuple(found.values()), tuple(sorted(ranges.items(), key=_first)))
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """Every layer's name with every type that it can be switched to."""
+        return [(layer.layer, each) for layer, dtypes in zip(self.layers, self.dtypes, strict=True) for each in dtypes]
+
+    def codes(self, assignment: Mapping[str, str]) -> np.ndarray:
+        """What to pass as the model's further input for layers to compute in the types they are assigned by name."""
+        found = zip(self.layers, self.dtypes, strict=True)
+        return np.array([_code(assignment.get(layer.layer, ""), dtypes) for layer, dtypes in found], np.int64)
+
+
+def _code(dtype: str, dtypes: Sequence[str]) -> int:
+    """What a layer without filters stores in 8 bits is in 8 bits."""
+    chosen = I8 if dtype == STORED and STORED not in dtypes else dtype
+    return _CODES[chosen] if chosen in dtypes else 0
+
+
+def _first(item: tuple[str, QuantisedRange]) -> str:
+    return item[0]
+
+
+def _is_plain(layer: LayerTensors, nodes: Mapping[str, NodeProto]) -> bool:
+    """Whether a layer is there as nodes without bodies, the last of which computes all results."""
+    if not layer.nodes or any(any(subgraphs(nodes[name])) for name in layer.nodes):
+        return False
+    return set(layer.results) <= set(nodes[layer.nodes[-1]].output)
+
+
+def _reals(tensors: Iterable[str | None], editor: GraphEditor) -> set[str]:
+    return {name for name in tensors if name is not None and holds_reals(editor, name)}
+
+
+def add_switches(model: ModelProto, switchable: Switchable) -> str:
+    """Make a model switchable, in place; returns the name of the input that takes ``Switchable.codes``."""
+    return _Switches(model, switchable).add()
+
+
+class _Switches:
+    def __init__(self, model: ModelProto, switchable: Switchable) -> None:
+        self._model = model
+        self._switchable = switchable
+        self._editor = GraphEditor(model.graph)
+        self._ranges = dict(switchable.ranges)
+        self._nodes = {node.name: node for node in model.graph.node}
+        self._input = self._editor.fresh("precision")
+
+    def add(self) -> str:
+        """Add the input and an ``If`` after every layer."""
+        graph, layers = self._model.graph, self._switchable.layers
+        last = {layer.nodes[-1]: index for index, layer in enumerate(layers)}
+        nodes: list[NodeProto] = []
+        for node in list(graph.node):
+            nodes.append(node)
+            if node.name in last:
+                nodes.extend(self._switch(last[node.name], layers[last[node.name]]))
+        exact = {name: self._exact(name) for layer in layers for name in layer.results if name is not None}
+        for node in self._nodes.values():
+            node.output[:] = [exact.get(name, name) for name in node.output]
+        copies = [NodeProto.FromString(node.SerializeToString()) for node in nodes]
+        del graph.node[:]
+        graph.node.extend(copies)
+        graph.input.append(helper.make_tensor_value_info(self._input, TensorProto.INT64, [len(layers)]))
+        return self._input
+
+    def _exact(self, name: str) -> str:
+        return f"{self._input}/exact/{name}"
+
+    def _switch(self, index: int, layer: LayerTensors) -> list[NodeProto]:
+        """Nodes that hand on a layer's result, or compute another instead."""
+        prefix = f"{self._input}/{index}"
+        where, code = f"{prefix}/index", f"{prefix}/code"
+        self._model.graph.initializer.append(numpy_helper.from_array(np.array(index, np.int64), where))
+        results = [name for name in layer.results if name is not None]
+        body = self._handing_on(prefix, results)
+        for dtype in self._switchable.dtypes[index]:
+            rounded = self._rounded(f"{prefix}/{dtype}/", layer, dtype)
+            body = self._choice(f"{prefix}/choose-{dtype}", code, _CODES[dtype], rounded, body)
+        nodes = [helper.make_node("Gather", [self._input, where], [code], name=code), *body.node]
+        renamed = dict(zip([value.name for value in body.output], results, strict=True))
+        for node in nodes:
+            node.output[:] = [renamed.get(name, name) for name in node.output]
+        self._model.graph.initializer.extend(body.initializer)
+        return nodes
+
+    def _handing_on(self, prefix: str, results: Sequence[str]) -> GraphProto:
+        names = [f"{prefix}/same/{name}" for name in results]
+        nodes = [
+            helper.make_node("Identity", [self._exact(old)], [new]) for old, new in zip(results, names, strict=True)
+        ]
+        return self._body(nodes, names, results, [])
+
+    def _choice(self, prefix: str, code: str, number: int, then: GraphProto, other: GraphProto) -> GraphProto:
+        """A body that is one of two: the first if the layer's code is ``number``."""
+        wanted, equal = f"{prefix}/number", f"{prefix}/equal"
+        names = [f"{prefix}/{value.name}" for value in other.output]
+        nodes = [
+            helper.make_node("Equal", [code, wanted], [equal]),
+            helper.make_node("If", [equal], names, then_branch=then, else_branch=other, name=f"{prefix}/if"),
+        ]
+        constant = numpy_helper.from_array(np.array(number, np.int64), wanted)
+        outputs = [ValueInfoProto(name=name, type=each.type) for each, name in zip(other.output, names, strict=True)]
+        return _graph(nodes, outputs, [constant])
+
+    def _rounded(self, prefix: str, layer: LayerTensors, dtype: str) -> GraphProto:
+        """A body that computes a layer as it would be in another type."""
+        rounder = Rounder(self._editor, dtype, self._ranges, prefix)
+        values = {
+            name: rounder.activation(name, name)
+            for name in dict.fromkeys(each for each in layer.inputs if each is not None)
+            if holds_reals(self._editor, name)
+        }
+        for name in layer.nodes:
+            self._copy(self._nodes[name], rounder, values)
+        results = [name for name in layer.results if name is not None]
+        names = [self._result(rounder, name, values[name]) for name in results]
+        return self._body(rounder.nodes, names, results, rounder.constants)
+
+    def _result(self, rounder: Rounder, name: str, value: str) -> str:
+        return rounder.activation(name, value) if holds_reals(self._editor, name) else value
+
+    def _copy(self, node: NodeProto, rounder: Rounder, values: dict[str, str]) -> None:
+        """Add a copy that reads rounded values; its own are called otherwise than the node's."""
+        copy = NodeProto.FromString(node.SerializeToString())
+        weights = rounded_weights(node, self._editor)
+        for index, name in enumerate(node.input):
+            copy.input[index] = rounder.weight(name, weights[index]) if index in weights else values.get(name, name)
+        for index, name in enumerate(node.output):
+            if name:
+                copy.output[index] = values[name] = f"{rounder.prefix}{name}"
+        copy.name = f"{rounder.prefix}{node.name}"
+        rounder.nodes.append(copy)
+
+    def _body(
+        self, nodes: Sequence[NodeProto], names: Sequence[str], like: Sequence[str], constants: Sequence[TensorProto]
+    ) -> GraphProto:
+        """A body whose outputs have the types of tensors of the model."""
+        types = [self._editor.type(name) for name in like]
+        outputs = [ValueInfoProto(name=name, type=kind) for name, kind in zip(names, types, strict=True)]
+        return _graph(nodes, outputs, constants)
+
+
+def _graph(
+    nodes: Sequence[NodeProto], outputs: Sequence[ValueInfoProto], constants: Sequence[TensorProto]
+) -> GraphProto:
+    return helper.make_graph(list(nodes), "body", [], list(outputs), list(constants))

@@ -1,0 +1,104 @@
+"""How much of the outputs' error comes from each layer, if it computes in a narrower element type.
+
+One layer at a time is rounded in an otherwise exact network, and the outputs are compared: what later layers make of
+its error is part of it (as in HAWQ and SoftNeuro's accuracy budget, but measured, not estimated from gradients).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from onnx import ModelProto
+
+from sartor.frontend.layer_tensors import LayerTensors
+from sartor.precision.precision_switches import Switchable
+from sartor.precision.sensitivity_job import Assignment, Experiment
+from sartor.progress import Progress, silent
+from sartor.samples.given_samples import SampleSource
+from sartor.tuning.calibration.quantised_range import QuantisedRange
+from sartor.tuning.errors.error_measures import RELATIVE, ErrorMeasure
+from sartor.tuning.workers.calls import as_file, call
+from sartor.tuning.workers.pool import WorkerPool
+
+MOST_SAMPLES = 8
+_JOB = "sartor.precision.sensitivity_job:errors_from"
+_STEP = "measuring what rounding does"
+_SECONDS_PER_CALL = 2.0
+_TIMEOUT = 900.0
+
+
+@dataclass(frozen=True)
+class RoundingErrors:
+    """Errors of the model's outputs, one for each sample."""
+
+    samples: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class RoundingTrial:
+    """Tries out what rounding in layers does to the outputs.
+
+    Attributes:
+        prepared: the prepared model, or the file that holds it.
+        layers: what layers are called in it.
+        dtypes: of ``bf16``, ``f16`` and ``i8``.
+        ranges: the 8-bit form of tensors, for ``i8``.
+        samples: what to run the model on; at most the first ``most_samples`` are used.
+        pool: where ONNX Runtime runs: the model is not trusted.
+        measure: of the outputs' error, against those of the same model without rounding.
+        most_samples: at least 1.
+        threads: as for ``OnnxRuntimeReference``.
+        progress: told how many inferences were made.
+    """
+
+    prepared: bytes | Path
+    layers: Sequence[LayerTensors]
+    dtypes: Sequence[str]
+    ranges: Mapping[str, QuantisedRange]
+    samples: SampleSource
+    pool: WorkerPool
+    measure: ErrorMeasure = RELATIVE
+    most_samples: int = MOST_SAMPLES
+    threads: int | None = None
+    progress: Progress = silent
+
+    def contributions(self, pairs: Collection[tuple[str, str]] | None = None) -> dict[tuple[str, str], RoundingErrors]:
+        """The errors if one layer computes in one type and all others exactly, by the layer's name and the type.
+
+        Layers that cannot be told apart in the model are missing, as are those in ``i8`` of which a range is. ``pairs``
+        names those that are wanted, by default all.
+
+        Raises:
+            UsageError: if the samples cannot be read, or the model or measure fails on them.
+            CompileError: if the worker dies.
+        """
+        with as_file(self.prepared) as path:
+            switchable = self._switchable(path)
+            found = [pair for pair in switchable.pairs if pairs is None or pair in pairs]
+            assignments = [{layer: dtype} for layer, dtype in found]
+            return dict(zip(found, self._errors(path, switchable, assignments), strict=True)) if found else {}
+
+    def together(self, assignments: Sequence[Assignment]) -> list[RoundingErrors]:
+        """The errors if layers compute in the types they are assigned, all at once; layers that cannot are exact.
+
+        Raises:
+            UsageError, CompileError: as ``contributions``.
+        """
+        with as_file(self.prepared) as path:
+            return self._errors(path, self._switchable(path), assignments)
+
+    def _switchable(self, path: Path) -> Switchable:
+        return Switchable.of(ModelProto.FromString(path.read_bytes()), self.layers, self.dtypes, self.ranges)
+
+    def _errors(self, path: Path, switchable: Switchable, assignments: Sequence[Assignment]) -> list[RoundingErrors]:
+        count = min(len(self.samples), self.most_samples)
+        experiment = Experiment(path, switchable, assignments, self.samples, count, self.measure, self.threads)
+        errors: list[float] = []
+        while len(errors) < experiment.runs:
+            self.progress(_STEP, len(errors), experiment.runs)
+            job = {"experiment": experiment, "start": len(errors), "seconds": _SECONDS_PER_CALL}
+            errors.extend(call(self.pool, _JOB, job, _STEP, _TIMEOUT))
+        self.progress(_STEP, len(errors), experiment.runs)
+        return [RoundingErrors(tuple(errors[index :: len(assignments)])) for index in range(len(assignments))]

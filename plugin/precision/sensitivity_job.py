@@ -1,0 +1,91 @@
+"""Worker side of sensitivity: run a switchable model, and say how far its outputs move."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from onnx import ModelProto
+
+from sartor.errors import SartorError
+from sartor.precision.precision_switches import Switchable, add_switches
+from sartor.reference.expected_outputs import Disturbed
+from sartor.runtime.reference import OnnxRuntimeReference
+from sartor.samples.given_samples import SampleSource
+from sartor.tuning.errors.error_measures import ErrorMeasure
+from sartor.tuning.workers.calls import Refusal
+
+Assignment = Mapping[str, str]
+"""Layer name to the element type that the layer computes in; others compute as the model says."""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """What to find out.
+
+    Attributes:
+        prepared: file of the prepared model.
+        switchable: its layers.
+        assignments: each is tried on every sample.
+        samples: what to run the model on.
+        count: how many of the samples to take.
+        measure: of the outputs' error.
+        threads: as for ``OnnxRuntimeReference``.
+    """
+
+    prepared: Path
+    switchable: Switchable
+    assignments: Sequence[Assignment]
+    samples: SampleSource
+    count: int
+    measure: ErrorMeasure
+    threads: int | None
+
+    @property
+    def runs(self) -> int:
+        """How many errors there are to find: one for each sample and assignment, samples one after the other."""
+        return self.count * len(self.assignments)
+
+
+def errors_from(experiment: Experiment, start: int, seconds: float) -> list[float] | Refusal:
+    """Errors of the runs from number ``start`` on, one at least, until time is up."""
+    try:
+        errors = _errors_from(experiment, start, time.monotonic() + seconds)
+    except SartorError as error:
+        return Refusal(error)
+    if start + len(errors) == experiment.runs:
+        _session.cache_clear()
+    return errors
+
+
+def _errors_from(experiment: Experiment, start: int, deadline: float) -> list[float]:
+    run, precision, disturbed = _session(experiment.prepared, experiment.switchable, experiment.threads)
+    switchable, assignments = experiment.switchable, experiment.assignments
+    sample, first = divmod(start, len(assignments))
+    errors: list[float] = []
+    for feeds in experiment.samples.since(sample):
+        expected = run({**feeds, precision: switchable.codes({})})
+        scales = disturbed.scales(expected, disturbed(feeds))
+        for assignment in assignments[first:]:
+            outputs = run({**feeds, precision: switchable.codes(assignment)})
+            errors.append(experiment.measure.of_sample(outputs, expected, scales))
+            if time.monotonic() >= deadline:
+                return errors
+        if start + len(errors) == experiment.runs:
+            break
+        first = 0
+    return errors
+
+
+# The calls of one experiment follow one another in one worker. What it holds is given back with the last of them.
+@lru_cache(maxsize=1)
+def _session(
+    prepared: Path, switchable: Switchable, threads: int | None
+) -> tuple[OnnxRuntimeReference, str, Disturbed]:
+    model = ModelProto.FromString(prepared.read_bytes())
+    disturbed = Disturbed(model, threads=threads, narrow=True)
+    precision = add_switches(model, switchable)
+    return OnnxRuntimeReference(model.SerializeToString(), threads=threads), precision, disturbed

@@ -1,0 +1,1 @@
+"""Whole networks: built, run beside ONNX Runtime, timed, selected again, and published."""

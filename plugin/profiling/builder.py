@@ -1,0 +1,112 @@
+"""Compile recipes whole, side by side, in workers."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from sartor.config import CompileConfig
+from sartor.errors import CompileError, DisturbedError
+from sartor.frontend.imported_model import Front
+from sartor.planning.recipe import Recipe
+from sartor.progress import Progress
+from sartor.tuning.networks.build_job import NetFiles, SplitNet, WholeNet
+from sartor.tuning.networks.profile_job import NetRun
+from sartor.tuning.records.measurement import Status
+from sartor.tuning.workers.pool import JobStatus, WorkerPool
+
+_BUILD = "sartor.tuning.networks.build_job:build_net"
+_TIMEOUT = 900.0
+
+
+@dataclass(frozen=True)
+class Build:
+    """A recipe compiled whole."""
+
+    recipe: Recipe
+    files: NetFiles
+
+    @property
+    def digest(self) -> str:
+        """Hash of what it was built from."""
+        return self.recipe.digest
+
+
+@dataclass
+class Builder:
+    """Compiles recipes of one model, each once.
+
+    Attributes:
+        front: the imported model.
+        pool: workers.
+        directory: where modules are written.
+        config: settings.
+        progress: told about every module.
+    """
+
+    front: Front
+    pool: WorkerPool
+    directory: Path
+    config: CompileConfig
+    progress: Progress
+    _done: dict[str, Build] = field(default_factory=dict)
+    _failed: dict[str, NetRun] = field(default_factory=dict)
+    _numbers: Iterator[int] = field(default_factory=itertools.count)
+    _seconds: list[float] = field(default_factory=list)
+
+    def build(self, recipes: Sequence[Recipe]) -> list[Build]:
+        """Modules of the recipes that compile, each once, in their order.
+
+        Raises:
+            CompileError: if none does.
+            DisturbedError: if that may be none of their own doing.
+        """
+        wanted = {recipe.digest: recipe for recipe in recipes}
+        self._compile([recipe for key, recipe in wanted.items() if key not in self._done])
+        found = [self._done[key] for key in wanted if key in self._done]
+        if not found:
+            failures = [self.failure(recipe) for recipe in recipes]
+            if any(each.status.is_transient for each in failures):
+                raise DisturbedError(f"compiling was disturbed: {failures[0].message}; try again")
+            raise CompileError(f"no plan compiles: {failures[0].message}")
+        return found
+
+    @property
+    def seconds(self) -> float | None:
+        """What the longest build so far took; None if there was none."""
+        return max(self._seconds, default=None)
+
+    def failure(self, recipe: Recipe) -> NetRun:
+        """Why a recipe did not compile when that was tried last."""
+        return self._failed.get(recipe.digest) or NetRun(Status.COMPILE_FAILED, message="it was not compiled")
+
+    def _compile(self, recipes: Sequence[Recipe]) -> None:
+        builds = {f"plan{next(self._numbers)}": recipe for recipe in recipes}
+        files = {name: self._files(name) for name in builds}
+        # The unsplit model takes longest to compile, so it starts first.
+        jobs = [(name, self._job(builds[name], files[name])) for name in reversed(builds)]
+        for done, result in enumerate(self.pool.map_unordered(_BUILD, jobs, _TIMEOUT), 1):
+            self.progress("compiling plans", done, len(jobs))
+            self._seconds.append(result.seconds)
+            recipe = builds[result.job_id]
+            if result.status is JobStatus.OK:
+                self._done[recipe.digest] = Build(recipe, replace(files[result.job_id], weight_bytes=result.value))
+            else:
+                status = Status(result.status.value) if result.status.is_transient else Status.COMPILE_FAILED
+                self._failed[recipe.digest] = NetRun(status, message=result.message)
+
+    def _files(self, name: str) -> NetFiles:
+        external = self.config.external_weights is not None
+        return NetFiles(self.directory / f"{name}.vmfb", self.directory / f"{name}.irpa" if external else None)
+
+    def _job(self, recipe: Recipe, files: NetFiles) -> dict[str, object]:
+        whole, split = WholeNet(self.front.whole), SplitNet(recipe.graph, recipe.variants, self.front.ranges)
+        return {
+            "net": whole if recipe.plan.unsplit else split,
+            "weights": self.front.weights,
+            "target": self.config.target,
+            "manifest": recipe.manifest(self.front, self.config),
+            "files": files,
+        }

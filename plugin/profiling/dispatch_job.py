@@ -1,0 +1,34 @@
+"""Worker side of timing dispatches: IREE's tool writes to the temporary folder, and may hang."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sartor.errors import SartorError
+from sartor.runtime.dispatch_statistics import DispatchStatistics, dispatch_statistics
+from sartor.tuning.workers.calls import Refusal, call
+from sartor.tuning.workers.pool import WorkerPool
+
+_JOB = "sartor.profiling.dispatch_job:time_dispatches"
+_STEP = "timing dispatches"
+_TIMEOUT = 900.0
+
+
+def dispatches_in_worker(pool: WorkerPool, arguments: Mapping[str, Any]) -> DispatchStatistics:
+    """Call ``dispatch_statistics`` with named arguments in a worker.
+
+    Raises:
+        CompileError: if the worker dies.
+        SartorError: as ``dispatch_statistics``.
+    """
+    found: DispatchStatistics = call(pool, _JOB, {"arguments": arguments}, _STEP, _TIMEOUT)
+    return found
+
+
+def time_dispatches(arguments: Mapping[str, Any]) -> DispatchStatistics | Refusal:
+    """Worker side of ``dispatches_in_worker``."""
+    try:
+        return dispatch_statistics(**arguments)
+    except SartorError as error:
+        return Refusal(error)

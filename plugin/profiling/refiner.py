@@ -1,0 +1,273 @@
+"""Selecting again by what layers take in place, until the plan that is shipped takes what was predicted.
+
+Layers measured alone are off by a tenth or more of what they take in a network, and not all by the same. So the best
+plan is run whole, IREE's statistics say what each of its layers took there, and the tables are corrected by that
+before the next plan is selected.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from sartor.config import CompileConfig
+from sartor.errors import DeviceError, InfeasibleError
+from sartor.planning.plan_selector import PlanSelector
+from sartor.planning.recipe import Recipe, placed_plan, timed_plan
+from sartor.planning.single_type_plans import single_precision_plans
+from sartor.planning.tightened_limits import tightened
+from sartor.profiling.profiler import Profiled, Profiler
+from sartor.profiling.time_budget import TimeBudget
+from sartor.tuning.cost_tables.in_network import InPlace, corrected
+from sartor.tuning.cost_tables.tables import Tables
+from sartor.tuning.records.measurement import Status
+from sartor.tuning.records.plan import Plan
+from sartor.tuning.selection.problem.cost import Objective
+from sartor.tuning.selection.problem.limits import Limits, Quantity
+
+_LOG = logging.getLogger(__name__)
+_ROUNDS = 5
+_LIMIT_ROUNDS = 4
+# A plan must promise to be this much faster to be worth compiling and running.
+_WORTHWHILE = 0.99
+# Layers of plans that take this much longer than the best are hardly worth mixing with it.
+_NEAR = 1.3
+# A prediction that is further off is replaced by the sum of what was measured in place.
+_CLOSE = 0.1
+
+
+@dataclass(frozen=True)
+class Refined:
+    """What came out.
+
+    Attributes:
+        recipe: what to build.
+        profiled: how it ran.
+        plan: with all that is known.
+        tables: what was measured alone.
+        found: what was measured in place.
+        tried: all recipes that were run.
+    """
+
+    recipe: Recipe
+    profiled: Profiled
+    plan: Plan
+    tables: Tables
+    found: InPlace
+    tried: tuple[Recipe, ...]
+
+    @property
+    def placed(self) -> Tables:
+        """Times in place."""
+        return corrected(self.tables, self.found)
+
+
+@dataclass
+class Refiner:
+    """Runs plans and selects anew.
+
+    Attributes:
+        config: settings.
+        profiler: runs whole networks.
+        selector: selects plans.
+        budget: leaves out what there is no time for.
+    """
+
+    config: CompileConfig
+    profiler: Profiler
+    selector: PlanSelector
+    budget: TimeBudget = field(default_factory=TimeBudget)
+
+    def refine(self, tables: Tables, recipes: Sequence[Recipe]) -> Refined:
+        """The best correct network within the limits.
+
+        Args:
+            tables: what was measured alone.
+            recipes: what to run first: selected plans, and the unsplit model.
+
+        Raises:
+            CompileError: if none is right.
+            LimitError: if those that are right take too much memory, or none is as exact as the user wants.
+        """
+        tried, tables, limits = self._keeping_limits(tables, recipes)
+        newest = next(filter(self._ran, reversed(tried[len(recipes) :])), recipes[0])
+        found = InPlace()
+        profiled = self.profiler.profile(tried)
+        # Memory is what it is, alone or in place.
+        for _ in range(0 if self.config.objective is Objective.MEMORY else _ROUNDS):
+            if profiled.recipe.plan.unsplit or not self._ran(newest):
+                break
+            found |= self._in_place(self._near(newest, tried, profiled.seconds))
+            try:
+                selected, tables = self._selected(tables, found, limits)
+            except InfeasibleError:
+                # By the tables no plan keeps to the limits: the one that did when it ran was the last resort.
+                break
+            placed = corrected(tables, found)
+            selected = [each for each in selected if self._is_worthwhile(each, tried, profiled, placed)]
+            if not selected or not self._has_time():
+                break
+            tried.extend(selected)
+            profiled = self.profiler.profile(tried)
+            newest = next(filter(self._ran, selected), selected[0])
+        return self._told(profiled, tables, found, tried)
+
+    def next_best(self, refined: Refined) -> Refined:
+        """What is best of the networks that were run, after the best turned out wrong.
+
+        Raises:
+            CompileError: if none is right.
+            LimitError: as ``refine``.
+        """
+        profiled = self.profiler.profile(refined.tried)
+        return self._told(profiled, refined.tables, refined.found, refined.tried)
+
+    def _selected(self, tables: Tables, found: InPlace, limits: Limits) -> tuple[list[Recipe], Tables]:
+        """The best plan by times in place, and if there is time enough, that of each single type which comes near.
+
+        Conversions that it took were measured alone, as all in the tables that come back.
+
+        Raises:
+            InfeasibleError: if no plan keeps to the limits.
+        """
+        (best, *_), placed = self.selector.select(corrected(tables, found), limits)
+        single: list[Recipe] = []
+        if self.budget.is_bounded:
+            _LOG.info("the time budget leaves plans in one type as they were selected first")
+        else:
+            single, placed = single_precision_plans(self.selector, placed, [best], limits)
+        return [best, *single], replace(tables, adapts={**placed.adapts, **tables.adapts})
+
+    def _keeping_limits(self, tables: Tables, recipes: Sequence[Recipe]) -> tuple[list[Recipe], Tables, Limits]:
+        """Everything that was run until a plan kept in fact what it kept by the tables, and under which limits.
+
+        A plan that shows that less of what its variants err alone counts than was expected may be followed by a faster.
+        """
+        tried, newest, limits = list(recipes), recipes[0], self.config.limits
+        for _ in range(_LIMIT_ROUNDS):
+            self.profiler.run(tried)
+            self.profiler.verify(newest)
+            before, tables = tables, self._learned(tables, newest)
+            if tables.passed != before.passed:
+                # It was of other sums.
+                limits = replace(limits, error=self.config.limits.error)
+            again, tables = self._again(before, tables, newest, limits)
+            if again is None or any(again[0].is_same_as(each) for each in tried):
+                break
+            newest, limits = again
+            _LOG.info("selected again, what was run being known, under limits of %s", dict(limits.bounds))
+            tried.append(newest)
+        self.profiler.run(tried)
+        return tried, tables, limits
+
+    def _again(
+        self, before: Tables, tables: Tables, newest: Recipe, limits: Limits
+    ) -> tuple[tuple[Recipe, Limits] | None, Tables]:
+        """A plan to run after one that breaks limits, or shows that faster ones keep to them; and under which.
+
+        Args:
+            before: by which it was selected.
+            tables: with what it showed.
+            newest: the plan.
+            limits: that count by these tables.
+        """
+        run = self.profiler.run_of(newest)
+        is_wrong = run is not None and run.status is Status.WRONG_RESULT
+        tighter = tightened(limits, newest, run, self.config)
+        if tables.passed != before.passed and (is_wrong or tables.passed < before.passed):
+            bounds = replace(tighter or limits, error=limits.error)
+            selected, tables = self._within(tables, bounds)
+            if not (is_wrong and selected and selected[0].is_same_as(newest)):
+                is_better = selected and (is_wrong or tighter or self._is_faster(selected[0], newest, tables))
+                return ((selected[0], bounds) if is_better else None), tables
+            # What it showed does not rule it out; these are its sums by what it showed.
+            newest, tighter = selected[0], tightened(bounds, selected[0], run, self.config)
+        if tighter is None:
+            return None, tables
+        selected, tables = self._within(tables, tighter)
+        return ((selected[0], tighter) if selected else None), tables
+
+    def _is_faster(self, recipe: Recipe, other: Recipe, tables: Tables) -> bool:
+        """Whether a plan promises to be faster than another by the same tables."""
+        return self._promise(recipe, tables) < _WORTHWHILE * self._promise(other, tables)
+
+    def _within(self, tables: Tables, limits: Limits) -> tuple[list[Recipe], Tables]:
+        """Plans within limits, or the last resort."""
+        try:
+            return self.selector.select(tables, limits)
+        except InfeasibleError:
+            return self._last_resort(tables, limits), tables
+
+    def _learned(self, tables: Tables, recipe: Recipe) -> Tables:
+        """The tables with what a plan shows of errors; the same if it shows nothing."""
+        run, budget = self.profiler.run_of(recipe), self.selector.budget
+        if budget is None or run is None or run.error is None or recipe.plan.unsplit or not self._has_time():
+            return tables
+        return budget.learned(tables, recipe, run.error)
+
+    def _last_resort(self, tables: Tables, tighter: Limits) -> list[Recipe]:
+        """No plan is tighter by the tables: what is left is the one that is smallest, or most exact, by them."""
+        if tighter.memory is not None:
+            return self.selector.smallest(tables)[0]
+        return [] if tighter.error is None else self.selector.most_exact(tables)[0]
+
+    def _ran(self, recipe: Recipe) -> bool:
+        run = self.profiler.run_of(recipe)
+        return run is not None and run.status is Status.OK
+
+    def _near(self, newest: Recipe, tried: Sequence[Recipe], seconds: float) -> list[Recipe]:
+        """A plan, and if there is time enough those that came near the best: they may use other variants."""
+        if self.budget.is_bounded:
+            return [newest]
+        split = [each for each in tried if not each.plan.unsplit and each is not newest]
+        runs = [(each, run) for each in split if (run := self.profiler.run_of(each)) and run.status is Status.OK]
+        return [newest, *(each for each, run in runs if run.time < _NEAR * seconds)]
+
+    def _in_place(self, recipes: Sequence[Recipe]) -> InPlace:
+        if not self.budget.allows_timing_in_place(self.selector.front):
+            return InPlace()
+        try:
+            return self.profiler.in_place(recipes)
+        except DeviceError as error:
+            _LOG.warning("layers were not timed in place: %s", error)
+            return InPlace()
+
+    def _has_time(self) -> bool:
+        """Whether the budget allows another build."""
+        return self.budget.allows_build(self.selector.front, self.profiler.build_seconds)
+
+    def _is_worthwhile(self, recipe: Recipe, tried: Sequence[Recipe], profiled: Profiled, tables: Tables) -> bool:
+        """Whether a plan is new, and promises to be faster than the best so far by the same tables."""
+        if any(recipe.is_same_as(each) for each in tried):
+            return False
+        return self._is_faster(recipe, profiled.recipe, tables)
+
+    def _promise(self, recipe: Recipe, tables: Tables) -> float:
+        """Seconds of an inference, of the first if that is what counts."""
+        warm = timed_plan(recipe, tables).predicted or 0.0
+        if self.config.objective is not Objective.COLD:
+            return warm
+        return warm + recipe.needed[Quantity.COLD] - recipe.needed[Quantity.LATENCY]
+
+    def _told(self, profiled: Profiled, tables: Tables, found: InPlace, tried: Sequence[Recipe]) -> Refined:
+        recipe = profiled.recipe
+        if not recipe.plan.unsplit:
+            if not all(each in found.layers for each in _pieces(recipe)):
+                found |= self._in_place([recipe])
+            if abs((recipe.plan.predicted or 0.0) / profiled.seconds - 1) > _CLOSE and self._has_time():
+                # The module carries the prediction, which should hold: it is built again.
+                recipe = replace(recipe, plan=timed_plan(recipe, corrected(tables, found)))
+        plan = replace(
+            recipe.plan,
+            measured=profiled.seconds,
+            baseline=profiled.baseline,
+            memory=profiled.memory,
+            first=profiled.first,
+        )
+        return Refined(recipe, profiled, placed_plan(plan, found), tables, found, tuple(tried))
+
+
+def _pieces(recipe: Recipe) -> list[tuple[str, str]]:
+    """Task and variant of each layer."""
+    return [(each.task.key, recipe.variants[each.name].descriptor) for each in recipe.graph.layers]

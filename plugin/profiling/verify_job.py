@@ -1,0 +1,91 @@
+"""Worker side of the last check: a module and ONNX Runtime side by side, one sample after the other."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from sartor.codegen.ir.layer import NetworkValue
+from sartor.errors import SartorError
+from sartor.reference.expected_outputs import Expectation
+from sartor.runtime.driver.device import open_device
+from sartor.runtime.session import Session
+from sartor.samples.given_samples import SampleSource
+from sartor.tuning.errors.error_measures import ErrorMeasure
+from sartor.tuning.networks.build_job import NetFiles
+from sartor.tuning.records.signature import net_signature
+from sartor.tuning.workers.calls import Refusal
+
+
+@dataclass(frozen=True)
+class Check:
+    """What to compare.
+
+    Attributes:
+        files: the compiled network.
+        values: network inputs and outputs.
+        models: the user's file, and the prepared model, which stands for it where ONNX Runtime does not load that.
+        samples: what to run both on.
+        count: how many of the samples to take.
+        measure: of the outputs' error.
+        narrow: whether the network rounds to less than the model's own types.
+        device: as for ``open_device``.
+        threads: as for ``open_device``.
+    """
+
+    files: NetFiles
+    values: tuple[tuple[NetworkValue, ...], tuple[NetworkValue, ...]]
+    models: tuple[Path, Path | bytes]
+    samples: SampleSource
+    count: int
+    measure: ErrorMeasure
+    narrow: bool
+    device: str
+    threads: int
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What comparing gave, a number for each sample.
+
+    Attributes:
+        errors: of the outputs.
+        seconds: that one inference of the module took.
+        refused: why ONNX Runtime did not load the user's file, one sentence; empty if it did.
+    """
+
+    errors: tuple[float, ...] = ()
+    seconds: tuple[float, ...] = ()
+    refused: tuple[str, ...] = ()
+
+    def __add__(self, other: Verified) -> Verified:
+        refused = self.refused or other.refused
+        return Verified(self.errors + other.errors, self.seconds + other.seconds, refused)
+
+
+def verify(check: Check, start: int, seconds: float) -> Verified | Refusal:
+    """Compare on the samples from number ``start`` on, one at least, until time is up."""
+    try:
+        return _verify(check, start, time.monotonic() + seconds)
+    except SartorError as error:
+        return Refusal(error)
+
+
+def _verify(check: Check, start: int, deadline: float) -> Verified:
+    expectation = Expectation(check.models, check.models[-1], threads=check.threads, narrow=check.narrow)
+    device = open_device(check.device, check.threads if check.device == "cpu" else None)
+    files, signature = check.files, net_signature(check.values)
+    found = Verified(refused=tuple(expectation.refused))
+    session = Session(files.module, device=device, signature=signature, parameters=files.parameters, huge_pages=False)
+    with session:
+        for feeds in check.samples.since(start):
+            expected = expectation(feeds)
+            begin = time.perf_counter()
+            outputs = session.run(None, dict(feeds))
+            taken = time.perf_counter() - begin
+            error = check.measure.of_sample(outputs, expected.outputs, expected.scales)
+            found += Verified((error,), (taken,))
+            if start + len(found.errors) == check.count or time.monotonic() >= deadline:
+                break
+    return found

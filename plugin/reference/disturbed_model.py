@@ -1,0 +1,116 @@
+"""A model and inputs changed by about what rounding changes them, to see what that does to the outputs.
+
+Every weight that is multiplied and every real input is off by up to one unit in its last place, at random: about what
+each product is off by in the model's own arithmetic (Monte Carlo arithmetic, Parker 1997). What follows is rounded
+anew too. Inputs of quantised models are off by up to one step of 8 bits, as less may change nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import ml_dtypes
+import numpy as np
+from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
+
+from sartor.onnx_model.graphs.graph import Array, GraphEditor
+from sartor.onnx_model.graphs.infer import infer_shapes
+from sartor.onnx_model.graphs.tensor_data import to_array
+from sartor.onnx_model.graphs.walk import nodes
+
+# Inputs that are multiplied, or looked up to be multiplied.
+_MULTIPLIED: Mapping[str, tuple[int, ...]] = {
+    "Conv": (1, 2),
+    "ConvTranspose": (1, 2),
+    "Einsum": (0, 1),
+    "GRU": (1, 2, 3),
+    "Gather": (0,),
+    "Gemm": (0, 1, 2),
+    "LSTM": (1, 2, 3),
+    "MatMul": (0, 1),
+    "RNN": (1, 2, 3),
+}
+_HALF = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
+_REALS = (TensorProto.FLOAT, TensorProto.DOUBLE, *_HALF)
+_QUANTISING = frozenset({"DynamicQuantizeLinear", "QuantizeLinear"})
+_STEP = 2.0**-8
+_EPS_BF16 = 2.0**-7
+# Prime, so that rows of weights are not all changed alike.
+_PERIOD = 65_521
+
+
+def is_half(model: ModelProto) -> bool:
+    """Whether weights or inputs are in 16 bits, so that rounding is that of 16 bits."""
+    types = [tensor.data_type for tensor in model.graph.initializer]
+    return any(each in _HALF for each in (*types, *(value.type.tensor_type.elem_type for value in model.graph.input)))
+
+
+def is_quantising(model: ModelProto) -> bool:
+    """Whether values are rounded to 8 bits on the way."""
+    made = {name: node.op_type for node in model.graph.node for name in node.output}
+    return any(
+        node.op_type in _QUANTISING or (node.op_type == "Round" and made.get(node.input[0]) == "Div")
+        for node in nodes(model)
+    )
+
+
+def disturb(model: ModelProto, seed: int) -> None:
+    """Change all weights that are multiplied, in place; Sigmoid is computed as exactly as its input is known.
+
+    ONNX Runtime's own Sigmoid has no correct digit below 1e-7 (docs/accuracy.md).
+    """
+    expand_sigmoid(model)
+    names = {node.input[index] for node in model.graph.node for index in _multiplied(node)}
+    random = np.random.default_rng(seed)
+    for tensor in model.graph.initializer:
+        if tensor.name in names and tensor.data_type in _REALS:
+            changed = _changed(to_array(tensor), random, 0.0)
+            tensor.CopyFrom(numpy_helper.from_array(changed, tensor.name))
+
+
+def disturbed_feeds(feeds: Mapping[str, Array], seed: int, *, quantised: bool) -> dict[str, Array]:
+    """Inputs changed alike; whole numbers and booleans stay as they are."""
+    random = np.random.default_rng(seed)
+    least = _STEP if quantised else 0.0
+    return {name: _changed(array, random, least) if _is_real(array) else array for name, array in feeds.items()}
+
+
+def _multiplied(node: NodeProto) -> list[int]:
+    return [index for index in _MULTIPLIED.get(node.op_type, ()) if index < len(node.input)]
+
+
+def _is_real(array: Array) -> bool:
+    return array.dtype.kind == "f" or bool(array.dtype == ml_dtypes.bfloat16)
+
+
+def _changed(array: Array, random: np.random.Generator, least: float) -> Array:
+    """Every element off by up to one unit in the last place, or by the share ``least`` if that is more."""
+    standard = array.dtype.kind == "f"
+    wide = np.promote_types(array.dtype, np.float32) if standard else np.dtype(np.float32)
+    share = max(float(np.finfo(array.dtype).eps) if standard else _EPS_BF16, least)
+    # In the type of the weights, so that large ones take no more memory than they do.
+    factors = (1.0 + share * random.uniform(-1.0, 1.0, min(array.size, _PERIOD))).astype(wide)
+    return np.asarray(array.astype(wide, copy=False) * np.resize(factors, array.shape)).astype(array.dtype)
+
+
+def expand_sigmoid(model: ModelProto) -> None:
+    """Write every Sigmoid as 1 / (1 + exp(-x)), in place; its relative error is that of exp."""
+    if not any(each.op_type == "Sigmoid" for each in model.graph.node):
+        return
+    infer_shapes(model)
+    editor = GraphEditor(model.graph)
+
+    def expanded(node: NodeProto) -> list[NodeProto] | None:
+        kind = editor.element_type(node.input[0]) if node.op_type == "Sigmoid" else TensorProto.UNDEFINED
+        if kind not in (TensorProto.FLOAT, TensorProto.DOUBLE):
+            return None
+        dtype = np.float32 if kind == TensorProto.FLOAT else np.float64
+        one = editor.add_constant("one", np.ones((), dtype))
+        names = [editor.fresh(f"{node.output[0]}_{step}") for step in ("negative", "exponential", "sum")]
+        steps = (("Neg", node.input[0]), ("Exp", names[0]), ("Add", names[1], one), ("Reciprocal", names[2]))
+        return [
+            NodeProto(op_type=operator, name=editor.fresh_node(operator), input=read, output=[name])
+            for (operator, *read), name in zip(steps, (*names, node.output[0]), strict=True)
+        ]
+
+    editor.rewrite(expanded)

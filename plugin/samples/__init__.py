@@ -1,0 +1,1 @@
+"""Inputs that a model is run on: those that the user gives, or drawn ones."""

@@ -1,0 +1,112 @@
+"""The samples that a compilation works with: those that the user gives, or drawn ones."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sartor.config import CompileConfig, Precision
+from sartor.frontend.imported_model import Front
+from sartor.onnx_model.graphs.prepared import prepared_model
+from sartor.reference.random_inputs import USUAL, Style, sample_inputs
+from sartor.runtime.driver.signature import Array
+from sartor.samples.given_samples import HeldSamples, Samples, SampleSource
+from sartor.tuning.records.signature import value_spec
+
+DRAWN = 8
+"""How many samples are drawn for a lower precision where the user gives none."""
+
+MOST_VERIFIED = 100
+"""A module's error is measured on the first so many samples."""
+
+# Of each style, where one is not enough.
+_EACH = 2
+_BLOCK = 1 << 20
+
+
+@dataclass(frozen=True)
+class DrawnSamples:
+    """Random inputs of a model, drawn where they are used.
+
+    Attributes:
+        skeleton: the model; weights are not read.
+        count: how many.
+        styles: in which they are drawn, in turn.
+    """
+
+    skeleton: bytes
+    count: int
+    styles: tuple[Style, ...] = (USUAL,)
+
+    def __len__(self) -> int:
+        return self.count
+
+    def since(self, start: int) -> Iterator[Mapping[str, Array]]:
+        """The samples from number ``start`` on; the first is the front end's."""
+        model = prepared_model(self.skeleton)
+        for number in range(start, self.count):
+            seed, style = divmod(number, len(self.styles))
+            yield sample_inputs(model, seed, self.styles[style])
+
+
+@dataclass(frozen=True)
+class SampleSet:
+    """Samples that are known to fit the model.
+
+    Attributes:
+        source: where they come from.
+        digest: what is found out with them holds for samples of the same digest; empty for what every compilation of
+            the model has.
+        unchecked: outputs that cannot be checked on them, as they are constant or no numbers.
+        tie_spread: relative error that numbers next to a tie make on them (``near_ties``).
+    """
+
+    source: SampleSource
+    digest: str
+    unchecked: tuple[str, ...] = ()
+    tie_spread: float = 0.0
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    @property
+    def first(self) -> Mapping[str, Array]:
+        """The first one.
+
+        Raises:
+            UsageError: if it cannot be read.
+        """
+        return next(self.source.since(0))
+
+
+def sample_set(front: Front, config: CompileConfig) -> SampleSet:
+    """The user's samples, checked against the model; without any the front end's, and more for a lower precision.
+
+    Raises:
+        UsageError: naming the file and input that does not fit.
+    """
+    if config.calibration is not None:
+        source = Samples.open(config.calibration, list(map(value_spec, front.graph.inputs)))
+        return SampleSet(source, _digest(config.calibration))
+    styles, known = front.styles, (front.unchecked, front.tie_spread)
+    named = "" if styles == (USUAL,) else f" {styles}"
+    if config.precision is not Precision.F32:
+        return SampleSet(DrawnSamples(front.skeleton, DRAWN, styles), f"{DRAWN} drawn{named}", *known)
+    if len(styles) == 1:
+        return SampleSet(HeldSamples((front.samples,)), named, *known)
+    count = _EACH * len(styles)
+    return SampleSet(DrawnSamples(front.skeleton, count, styles), f"{count} drawn{named}", *known)
+
+
+def _digest(path: Path) -> str:
+    """Hash of what files hold, by their names."""
+    paths: Sequence[Path] = sorted(each for each in path.iterdir() if each.is_file()) if path.is_dir() else [path]
+    hashed = hashlib.sha256()
+    for each in paths:
+        hashed.update(f"{each.name}\0{each.stat().st_size}\0".encode())
+        with each.open("rb") as file:
+            while block := file.read(_BLOCK):
+                hashed.update(block)
+    return hashed.hexdigest()

@@ -1,0 +1,203 @@
+"""Devices: which there are, and opening one with the thread count a session asks for."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from weakref import WeakValueDictionary
+
+from sartor.errors import DeviceError, UsageError
+from sartor.runtime.driver.iree_runtime import DriverDevice, NativeDevice, driver_devices, open_cpu, open_gpu
+
+GPU_KINDS = ("vulkan", "cuda")
+MAX_THREADS = 256  # IREE starts no more workers than this and says nothing.
+_SPEC = re.compile(r"(?P<kind>cpu|vulkan|cuda)(?::(?P<index>\d+))?")
+_CPU_TOPOLOGY = Path("/sys/devices/system/cpu")
+_NUMA_NODES = Path("/sys/devices/system/node")
+
+
+@dataclass(frozen=True)
+class DeviceInfo:
+    """One usable device: what ``open_device`` takes, and what the driver calls it."""
+
+    spec: str
+    name: str
+
+
+@dataclass(frozen=True)
+class DeviceSettings:
+    """What is asked of a device. ``threads`` and ``spin_us`` are 0 on a GPU."""
+
+    kind: str
+    index: int
+    threads: int
+    spin_us: int
+
+    @property
+    def driver(self) -> str:
+        """IREE's driver; one thread needs no task system, whose hand-over costs 2 µs a dispatch."""
+        if self.kind != "cpu":
+            return self.kind
+        return "local-sync" if self.threads == 1 else "local-task"
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """The flags that make IREE's tools and runtime start these workers."""
+        if self.driver != "local-task":
+            return ()
+        return (*_topology_flags(self.threads), f"--task_worker_spin_us={self.spin_us}")
+
+    def __str__(self) -> str:
+        if self.kind == "cpu":
+            return f"cpu with {self.threads} thread{'s' if self.threads > 1 else ''}"
+        return f"{self.kind}:{self.index}"
+
+
+# Equal settings share one device: one set of worker threads, and device arrays that pass between sessions.
+_OPEN: WeakValueDictionary[DeviceSettings, NativeDevice] = WeakValueDictionary()
+_OPENING = threading.Lock()
+
+
+def _forget_devices() -> None:
+    # Worker threads do not survive a fork: a child that kept the parent's device would wait for ever.
+    _OPEN.clear()
+
+
+os.register_at_fork(after_in_child=_forget_devices)
+
+
+def device_settings(spec: str = "cpu", threads: int | None = None, spin_us: int = 0) -> DeviceSettings:
+    """Read a device's name: ``cpu``, ``vulkan``, ``cuda``, or ``vulkan:1`` for the second of a kind.
+
+    ``threads`` are CPU workers (default: one per physical core this process may use); ``spin_us`` is how many
+    microseconds an idle worker spins before it sleeps.
+
+    Raises:
+        UsageError: if the name is unknown, or workers are asked of a GPU.
+    """
+    match = _SPEC.fullmatch(spec)
+    if match is None or (match["kind"] == "cpu" and match["index"]):
+        raise UsageError(f"'{spec}' is not a device; use cpu, vulkan, cuda or for example vulkan:1")
+    if match["kind"] != "cpu":
+        if threads is not None or spin_us:
+            raise UsageError(f"threads and spinning are settings of the cpu device, not of '{spec}'")
+        return DeviceSettings(match["kind"], int(match["index"] or 0), 0, 0)
+    if threads is not None and not 1 <= threads <= MAX_THREADS:
+        raise UsageError(f"a cpu device has 1 to {MAX_THREADS} threads, but {threads} were asked for")
+    if spin_us < 0:
+        raise UsageError(f"workers can spin for 0 or more microseconds, not {spin_us}")
+    return DeviceSettings("cpu", 0, threads or min(physical_cores(), MAX_THREADS), spin_us)
+
+
+def open_device(spec: str = "cpu", threads: int | None = None, spin_us: int = 0) -> NativeDevice:
+    """Open a device; arguments as for ``device_settings``.
+
+    Several thread counts can be open at once in one process. Equal settings give the same device.
+
+    Raises:
+        UsageError: if the settings make no sense.
+        DeviceError: if there is no such device or it cannot be opened.
+    """
+    settings = device_settings(spec, threads, spin_us)
+    with _OPENING:
+        device = _OPEN.get(settings)
+        if device is None:
+            device = _open(settings)
+            _OPEN[settings] = device
+        return device
+
+
+def fresh_cpu() -> NativeDevice:
+    """A CPU device of one thread that nothing else uses, so that what it counts is its user's alone.
+
+    Raises:
+        DeviceError: if it cannot be opened.
+    """
+    return _open(DeviceSettings("cpu", 0, 1, 0))
+
+
+def _open(settings: DeviceSettings) -> NativeDevice:
+    if settings.kind == "cpu":
+        return open_cpu(str(settings), settings.driver, settings.flags)
+    return open_gpu(str(settings), settings.driver, _find_gpu(settings).identifier)
+
+
+def _find_gpu(settings: DeviceSettings) -> DriverDevice:
+    found = driver_devices(settings.kind)
+    if settings.index >= len(found):
+        raise DeviceError(f"there is no device '{settings}': the driver lists {len(found)}")
+    return found[settings.index]
+
+
+def tool_device(settings: DeviceSettings) -> str:
+    """The value of ``--device`` that selects the device in IREE's tools.
+
+    Raises:
+        DeviceError: if there is no such device.
+    """
+    if settings.kind == "cpu":
+        return settings.driver
+    return f"{settings.driver}://{_find_gpu(settings).path}"
+
+
+def list_devices() -> list[DeviceInfo]:
+    """Every usable device, the CPU first. A kind whose driver is missing is left out."""
+    devices = [DeviceInfo("cpu", _cpu_name())]
+    for kind in GPU_KINDS:
+        try:
+            found = driver_devices(kind)
+        except DeviceError:
+            continue
+        devices += [DeviceInfo(f"{kind}:{index}", gpu.name) for index, gpu in enumerate(found)]
+    return devices
+
+
+def is_available(driver: str) -> bool:
+    """Whether this machine has a device of a driver (``cpu``, ``vulkan``, ``cuda``) to run on."""
+    return any(device.spec.split(":")[0] == driver for device in list_devices())
+
+
+def physical_cores() -> int:
+    """Physical cores among the CPUs this process may run on, at least 1."""
+    return len({_core_of(cpu) for cpu in _allowed_cpus()})
+
+
+def _allowed_cpus() -> set[int]:
+    if hasattr(os, "sched_getaffinity"):
+        return os.sched_getaffinity(0)
+    return set(range(os.cpu_count() or 1))
+
+
+def _core_of(cpu: int) -> tuple[str, str]:
+    topology = _CPU_TOPOLOGY / f"cpu{cpu}" / "topology"
+    try:
+        return (topology / "physical_package_id").read_text(), (topology / "core_id").read_text()
+    except OSError:
+        return ("", str(cpu))
+
+
+def _topology_flags(threads: int) -> tuple[str, ...]:
+    # Pinned workers keep a core each, where free ones were seen to share one for whole runs (2 threads on 2
+    # cores: median 1.5 against 2.4 ms). IREE pins by the machine's cores and knows nothing of taskset.
+    restricted = len(_allowed_cpus()) < (os.cpu_count() or 1)
+    if restricted or threads > physical_cores():
+        return (f"--task_topology_group_count={threads}", "--task_topology_nodes=current")
+    nodes = len(list(_NUMA_NODES.glob("node[0-9]*"))) or 1
+    where = "current" if threads * nodes <= physical_cores() else "all"
+    return (
+        "--task_topology_group_count=0",
+        f"--task_topology_max_group_count={threads}",
+        f"--task_topology_nodes={where}",
+    )
+
+
+def _cpu_name() -> str:
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return "cpu"
+    match = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    return match[1] if match else "cpu"

@@ -1,0 +1,93 @@
+"""Tensors that stay in a device's memory, so that nothing is copied between one run and the next."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from sartor.errors import DeviceError, UsageError
+from sartor.runtime.driver.iree_runtime import NativeDevice, buffer_view
+from sartor.runtime.driver.signature import Array, TensorSpec
+
+
+class DeviceArray:
+    """A dense row-major tensor in a device's memory; ``nbytes`` is the length of its data."""
+
+    def __init__(self, view: Any, device: NativeDevice, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
+        self.view = view
+        self.device = device
+        self.dtype = dtype
+        self.shape = shape
+        self.nbytes = math.prod(shape) * dtype.itemsize
+
+    def __del__(self) -> None:
+        # The memory goes back to the device, which must still be there.
+        del self.view
+
+    def __repr__(self) -> str:
+        return f"DeviceArray({self.dtype}{list(self.shape)} on {self.device})"
+
+    @property
+    def shares_host_memory(self) -> bool:
+        """Whether ``to_host`` shows the tensor's own memory (CPU devices) instead of copying it."""
+        return self.device.host_memory
+
+    def to_host(self) -> Array:
+        """The tensor as a numpy array.
+
+        On a CPU device the array shares memory with the tensor: nothing is copied, and writing to one changes
+        the other. On every other device the data is copied once.
+
+        Raises:
+            DeviceError: if copying fails.
+        """
+        if self.nbytes == 0:
+            return np.empty(self.shape, self.dtype)
+        contents = self.device.map(self.view.get_buffer())
+        return contents[: self.nbytes].view(self.dtype).reshape(self.shape)
+
+    def copy_from(self, array: Array) -> None:
+        """Overwrite the tensor with an array of the same element type and shape: one copy.
+
+        Raises:
+            UsageError: if element type or shape differ.
+            DeviceError: if copying fails.
+        """
+        if (array.dtype, array.shape) != (self.dtype, self.shape):
+            raise UsageError(f"{self!r} cannot take the values of {array.dtype}{list(array.shape)}")
+        if self.nbytes == 0:
+            return
+        if self.device.host_memory:
+            self.to_host()[...] = array
+        else:
+            self.device.copy(upload(array, self.device).view.get_buffer(), self.view.get_buffer())
+
+
+def upload(array: Array, device: NativeDevice) -> DeviceArray:
+    """Copy an array, in any memory order, to a device.
+
+    Raises:
+        DeviceError: if the device has no memory left.
+    """
+    raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    view = buffer_view(device.store(raw), array.dtype, array.shape)
+    return DeviceArray(view, device, array.dtype, array.shape)
+
+
+def from_view(view: Any, device: NativeDevice, spec: TensorSpec) -> DeviceArray:
+    """The result ``spec`` describes, in the buffer a module returned.
+
+    IREE's integer types have no sign, so the element type is the specification's.
+
+    Raises:
+        DeviceError: if the buffer is not of that size.
+    """
+    array = DeviceArray(view, device, spec.numpy_dtype, tuple(view.shape))
+    if not spec.accepts_shape(array.shape) or array.nbytes != view.byte_length:
+        raise DeviceError(
+            f"output '{spec.name}' should be {spec}, but the module gave {view.byte_length} bytes "
+            f"of shape {list(array.shape)}"
+        )
+    return array

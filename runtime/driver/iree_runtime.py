@@ -1,0 +1,356 @@
+"""The only import of ``iree.runtime``: thin typed wrappers that keep native objects alive in the right order.
+
+IREE returns a buffer's memory to a pool of the device it came from, so a buffer that outlives its device is
+freed into freed memory. Every wrapper below therefore holds its device and lets go of it last.
+"""
+
+from __future__ import annotations
+
+import functools
+import mmap
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import iree.runtime as rt  # noqa: TID251
+import numpy as np
+from iree.runtime import _binding, benchmark  # noqa: TID251
+
+from sartor.errors import DeviceError, UsageError
+from sartor.runtime.driver.signature import Array
+from sartor.runtime.driver.waiting import PatientWait
+
+# What IREE's bindings raise; NotImplementedError is a RuntimeError.
+NATIVE_ERRORS = (RuntimeError, ValueError, IndexError)
+
+_DEVICE_BUFFER = rt.BufferUsage.DEFAULT | rt.BufferUsage.MAPPING
+_STAGING_MEMORY = rt.MemoryType.HOST_LOCAL | rt.MemoryType.DEVICE_VISIBLE
+_STAGING_BUFFER = rt.BufferUsage.TRANSFER | rt.BufferUsage.MAPPING_SCOPED
+_ELEMENT_TYPES = {
+    "bool": rt.HalElementType.BOOL_8,
+    "float16": rt.HalElementType.FLOAT_16,
+    "bfloat16": rt.HalElementType.BFLOAT_16,
+    "float32": rt.HalElementType.FLOAT_32,
+    "float64": rt.HalElementType.FLOAT_64,
+    **{f"int{bits}": getattr(rt.HalElementType, f"SINT_{bits}") for bits in (8, 16, 32, 64)},
+    **{f"uint{bits}": getattr(rt.HalElementType, f"UINT_{bits}") for bits in (8, 16, 32, 64)},
+}
+_STATUS = re.compile(r"^.*?(?:\S+:\d+: )?[A-Z_]{4,}; ", re.DOTALL)
+
+
+@functools.cache
+def _instance() -> Any:
+    return rt.VmInstance()
+
+
+def reason(error: BaseException) -> str:
+    """IREE's message without source location, status code and stack: one line of at most 300 characters."""
+    text = _STATUS.sub("", str(error), count=1).split("; while ")[0].split("\n\n")[0]
+    return " ".join(text.split()).strip(" ;")[:300]
+
+
+class NativeDevice:
+    """An open IREE device: a queue, an allocator and, on the CPU, worker threads.
+
+    ``host_memory``: it computes in the host's own memory, as CPUs do. ``blocking``: it computes on the
+    calling thread, so even an asynchronous invocation returns only when it has finished.
+    """
+
+    def __init__(self, hal: Any, label: str, *, host_memory: bool, blocking: bool) -> None:
+        self.hal = hal
+        self.label = label
+        self.host_memory = host_memory
+        self.blocking = blocking
+
+    def __str__(self) -> str:
+        return self.label
+
+    @property
+    def peak_bytes(self) -> int | None:
+        """The most bytes that were allocated at once since the device was opened; None if nobody counts them."""
+        allocator = self.hal.allocator
+        return int(allocator.statistics["device_bytes_peak"]) if allocator.has_statistics else None
+
+    def waiting(self) -> AbstractContextManager[None]:
+        """What the calling thread should be in while it waits for the device."""
+        return PatientWait() if self.host_memory and not self.blocking else nullcontext()
+
+    def store(self, raw: Array) -> Any:
+        """A new buffer with these bytes, given as a one-dimensional uint8 array.
+
+        Raises:
+            DeviceError: if the device has no memory left.
+        """
+        try:
+            return self.hal.allocator.allocate_buffer_copy(
+                memory_type=rt.MemoryType.DEVICE_LOCAL,
+                allowed_usage=_DEVICE_BUFFER,
+                device=self.hal,
+                buffer=raw,
+            )
+        except NATIVE_ERRORS as error:
+            raise DeviceError(f"{raw.nbytes} bytes cannot be put on '{self}': {reason(error)}") from None
+
+    def map(self, buffer: Any) -> Array:
+        """A buffer's bytes: the buffer's own memory on the CPU, elsewhere a copy of it.
+
+        Raises:
+            DeviceError: if copying fails.
+        """
+        source = buffer if self.host_memory else self._staged(buffer)
+        try:
+            return np.asarray(_HostMapping(source.map(), self))
+        except NATIVE_ERRORS as error:
+            raise DeviceError(f"memory of '{self}' cannot be read: {reason(error)}") from None
+
+    def copy(self, source: Any, target: Any) -> None:
+        """Copy a buffer to another of the same length and wait for it.
+
+        Raises:
+            DeviceError: if copying fails.
+        """
+        fences = Fences(self)
+        try:
+            self.hal.queue_copy(source, target, wait_semaphores=fences.ready, signal_semaphores=fences.finished)
+        except NATIVE_ERRORS as error:
+            raise DeviceError(f"copying failed on '{self}': {reason(error)}") from None
+        fences.wait(timeout=None)
+
+    def _staged(self, buffer: Any) -> Any:
+        try:
+            staging = self.hal.allocator.allocate_buffer(
+                memory_type=_STAGING_MEMORY,
+                allowed_usage=_STAGING_BUFFER,
+                allocation_size=buffer.byte_length(),
+            )
+        except NATIVE_ERRORS as error:
+            raise DeviceError(f"memory of '{self}' cannot be read: {reason(error)}") from None
+        self.copy(buffer, staging)
+        return staging
+
+
+def buffer_view(buffer: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Any:
+    """A buffer seen as a dense row-major tensor."""
+    return rt.HalBufferView(buffer, shape, _element_type(dtype))
+
+
+@functools.cache
+def _element_type(dtype: np.dtype[Any]) -> Any:
+    """IREE's element type; a dtype looks its own name up anew each time."""
+    return _ELEMENT_TYPES[dtype.name]
+
+
+def open_cpu(label: str, driver: str, flags: Sequence[str]) -> NativeDevice:
+    """Open ``local-sync`` or ``local-task``. Not thread-safe: the flags are global while the driver starts.
+
+    Raises:
+        DeviceError: if IREE cannot start the worker threads.
+    """
+    try:
+        rt.flags.parse_flags(*flags)
+        # A driver owns its worker threads and reads the flags when it is created; IREE's cached driver would
+        # give every session the thread count of the first.
+        device = _binding.create_hal_driver(driver).create_default_device()
+    except NATIVE_ERRORS as error:
+        raise DeviceError(f"the CPU device '{label}' cannot be opened: {reason(error)}") from None
+    return NativeDevice(device, label, host_memory=True, blocking=driver == "local-sync")
+
+
+@dataclass(frozen=True)
+class DriverDevice:
+    """A device as its driver lists it; ``path`` names it in IREE's tools as ``driver://path``."""
+
+    identifier: int
+    path: str
+    name: str
+
+
+def driver_devices(driver: str) -> list[DriverDevice]:
+    """The devices of a driver.
+
+    Raises:
+        DeviceError: if the driver's library is not installed or does not work.
+    """
+    try:
+        found = rt.get_driver(driver).query_available_devices()
+    except NATIVE_ERRORS as error:
+        raise DeviceError(f"no {driver} device can be used: {reason(error)}") from None
+    return [DriverDevice(device["device_id"], device["path"], device["name"]) for device in found]
+
+
+def open_gpu(label: str, driver: str, identifier: int) -> NativeDevice:
+    """Open a device that ``driver_devices`` listed.
+
+    Raises:
+        DeviceError: if the driver refuses.
+    """
+    try:
+        device = rt.get_driver(driver).create_device(identifier)
+    except NATIVE_ERRORS as error:
+        raise DeviceError(f"the device '{label}' cannot be opened: {reason(error)}") from None
+    return NativeDevice(device, label, host_memory=False, blocking=False)
+
+
+class _HostMapping:
+    """Shows a mapped buffer to numpy and keeps its memory, and then its device, alive."""
+
+    def __init__(self, memory: Any, device: NativeDevice) -> None:
+        self._memory = memory
+        self._device = device
+        contents: Array = np.frombuffer(memory, np.uint8)
+        self.__array_interface__ = {
+            "version": 3,
+            "typestr": "|u1",
+            "shape": contents.shape,
+            "data": (contents.ctypes.data, False),
+        }
+
+    def __del__(self) -> None:
+        del self._memory
+
+
+class Fences:
+    """The fences around an asynchronous invocation: ``ready`` is reached, ``finished`` is waited for."""
+
+    def __init__(self, device: NativeDevice) -> None:
+        semaphore = device.hal.create_semaphore(0)
+        self.ready = rt.HalFence.create_at(semaphore, 0)
+        self.finished = rt.HalFence.create_at(semaphore, 1)
+        self._device = device
+
+    def __del__(self) -> None:
+        del self.ready, self.finished
+
+    def wait(self, timeout: float | None) -> bool:
+        """Wait up to ``timeout`` seconds; whether the invocation has finished.
+
+        Raises:
+            DeviceError: if the invocation failed.
+        """
+        try:
+            nanoseconds = None if timeout is None else int(timeout * 1e9)
+            with self._device.waiting():
+                return bool(self.finished.wait(timeout=nanoseconds))
+        except NATIVE_ERRORS as error:
+            raise DeviceError(f"running on '{self._device}' failed: {reason(error)}") from None
+
+    def settled(self, timeout: float | None) -> bool:
+        """As ``wait``, where an invocation that failed counts as one that has finished."""
+        try:
+            return self.wait(timeout)
+        except DeviceError:
+            return True
+
+
+def parse_module(content: bytes | mmap.mmap, label: str) -> Any:
+    """A VM module from a .vmfb's content: bytes are copied to aligned memory, mapped memory is used in place.
+
+    Raises:
+        UsageError: if it is not an IREE module; ``label`` names it.
+    """
+    parse = rt.VmModule.copy_buffer if isinstance(content, bytes) else rt.VmModule.wrap_buffer
+    try:
+        return parse(_instance(), content)
+    except NATIVE_ERRORS as error:
+        raise UsageError(f"{label} is not an IREE module (.vmfb): {reason(error)}") from None
+
+
+def benchmark_rows(
+    path: Path, entry: str, inputs: Sequence[str], flags: Mapping[str, Sequence[str]], timeout: float
+) -> list[dict[str, Any]]:
+    """Run IREE's benchmark tool on a function; the rows of its report.
+
+    Raises:
+        DeviceError: if the tool fails or takes longer than ``timeout`` seconds.
+    """
+    try:
+        results = rt.benchmark_module(path, entry_function=entry, inputs=list(inputs), timeout=timeout, **flags)
+    except benchmark.BenchmarkTimeoutError:
+        raise DeviceError(f"benchmarking '{path}' took longer than {timeout} s") from None
+    except (benchmark.BenchmarkToolError, *NATIVE_ERRORS) as error:
+        raise DeviceError(f"'{path}' cannot be benchmarked: {reason(error)}") from None
+    return [result.report for result in results]
+
+
+class Program:
+    """A VM module loaded on a device. Invocations must not overlap; the caller sees to that.
+
+    Raises:
+        DeviceError: if the module holds no code for the device, or the device refuses the code.
+        UsageError: if a parameter file is missing or not readable.
+    """
+
+    def __init__(self, module: Any, label: str, device: NativeDevice, parameters: Mapping[str, Path]) -> None:
+        self.device = device
+        self._module = module
+        self._functions: dict[str, Any] = {}
+        modules = [rt.create_hal_module(_instance(), device.hal), module]
+        if parameters:
+            providers = [_open_parameters(scope, path) for scope, path in sorted(parameters.items())]
+            modules.insert(0, rt.create_io_parameters_module(_instance(), *providers))
+        try:
+            self._context = rt.VmContext(_instance(), modules)
+        except NATIVE_ERRORS as error:
+            raise _load_error(label, device, error) from None
+
+    def __del__(self) -> None:
+        self.__dict__.pop("_context", None)
+
+    def _function(self, name: str) -> Any:
+        if name not in self._functions:
+            self._functions[name] = self._module.lookup_function(name)
+        return self._functions[name]
+
+    def invoke(self, function: str, views: Sequence[Any], fences: Fences | None = None) -> list[Any]:
+        """Call an exported function on buffer views; with fences it returns before the results are written.
+
+        Raises:
+            DeviceError: if the device fails.
+        """
+        inputs = rt.VmVariantList(len(views) + 2)
+        for argument in (*views, *((fences.ready, fences.finished) if fences else ())):
+            inputs.push_ref(argument.ref)
+        outputs = rt.VmVariantList(1)
+        try:
+            with self.device.waiting():
+                self._context.invoke(self._function(function), inputs, outputs)
+        except NATIVE_ERRORS as error:
+            raise DeviceError(f"running '{function}' on '{self.device}' failed: {reason(error)}") from None
+        return [outputs.get_as_object(index, rt.HalBufferView) for index in range(len(outputs))]
+
+
+def write_parameters(path: Path, arrays: Mapping[str, Array]) -> None:
+    """Write arrays as a parameter archive (.irpa), each under its name.
+
+    Raises:
+        RuntimeError, ValueError, IndexError: IREE's, if the file cannot be written; "out of disk space" is in the
+            message if it cannot grow.
+    """
+    index = rt.ParameterIndex()
+    for name, array in arrays.items():
+        index.add_buffer(name, np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+    index.create_archive_file(str(path))
+
+
+def _open_parameters(scope: str, path: Path) -> Any:
+    index = rt.ParameterIndex()
+    try:
+        index.load(str(path))
+    except (OSError, *NATIVE_ERRORS) as error:
+        raise UsageError(f"the parameter file '{path}' cannot be loaded: {reason(error)}") from None
+    return index.create_provider(scope=scope)
+
+
+def _load_error(label: str, device: NativeDevice, error: BaseException) -> DeviceError | UsageError:
+    text = str(error)
+    if "io_parameters" in text:
+        return UsageError(f"{label} needs its weights ({reason(error)}); pass parameters={{scope: file}}")
+    if "INCOMPATIBLE" in text and (wanted := re.search(r'#hal\.device\.target<"([\w-]+)"', text)):
+        kind = {"local": "cpu"}.get(wanted[1], wanted[1])
+        if kind == "cpu" and device.host_memory and (isa := re.search(r'target_triple = "(\w+)-', text)):
+            return DeviceError(f"{label} holds code for {isa[1]}, which this machine does not run; compile it for host")
+        return DeviceError(f"{label} holds code for {kind}, which '{device}' cannot run; open it on {kind}")
+    return DeviceError(f"{label} cannot be loaded on '{device}': {reason(error)}")

@@ -1,0 +1,73 @@
+"""Tile sizes fit the registers and the layer."""
+
+from __future__ import annotations
+
+import pytest
+
+from sartor.codegen.analysis.register_tiles import balanced, register_tiles, row_block, vector_tiles
+from sartor.codegen.ir.target import Target
+from sartor.codegen.mlir.machine import Machine, MatmulTile, machine_of
+
+AVX512 = Machine(64, 28, MatmulTile(16, 16, 1), MatmulTile(1, 16, 1))
+AVX2 = Machine(32, 12, MatmulTile(8, 8, 1), MatmulTile(1, 8, 1))
+ROWS = (1, 2, 7, 13, 17, 35, 49, 56, 71, 73, 147, 149, 3136)
+COLUMNS = (1, 3, 8, 16, 19, 24, 32, 48, 64, 96, 144, 255, 256, 1000, 1001)
+
+
+@pytest.mark.parametrize("machine", [AVX512, AVX2])
+@pytest.mark.parametrize("columns", COLUMNS)
+def test_tiles_fit(columns: int, machine: Machine) -> None:
+    for rows in ROWS:
+        tiles = register_tiles(rows, columns, 3, machine)
+        assert 1 <= len(tiles) <= 4
+        assert len(set(tiles)) == len(tiles)
+        for tile in tiles:
+            vectors = -(-tile.columns // machine.lanes)
+            assert tile.rows * vectors <= machine.accumulators
+            assert tile.rows <= rows
+            assert columns % tile.panel == 0
+            assert tile.columns <= tile.panel
+            assert tile.columns & (tile.columns - 1) == 0
+            assert tile.depth <= 3
+
+
+def test_the_best_guess_fills_the_registers() -> None:
+    (first, *_) = register_tiles(56, 64, 64, AVX512)
+    assert (first.rows, first.columns, first.depth) == (14, 32, 1)
+    (first, *_) = register_tiles(56, 64, 64, AVX2)
+    assert (first.rows, first.columns, first.depth) == (6, 16, 1)
+
+
+@pytest.mark.parametrize("columns", COLUMNS)
+def test_tiles_of_one_row_fit(columns: int) -> None:
+    for tile in vector_tiles(columns, 512, AVX512):
+        assert tile.rows == 1
+        assert columns % tile.panel == 0
+        assert tile.columns <= tile.panel
+
+
+@pytest.mark.parametrize(
+    ("extent", "tile", "expected"), [(56, 14, 14), (17, 14, 9), (71, 14, 12), (7, 14, 7), (1, 8, 1)]
+)
+def test_balanced_tiles(extent: int, tile: int, expected: int) -> None:
+    assert balanced(extent, tile) == expected
+
+
+@pytest.mark.parametrize("rows", ROWS)
+def test_row_blocks_divide_and_leave_some_workgroups(rows: int) -> None:
+    for groups in (1, 3, 16):
+        block = row_block(rows, groups)
+        assert rows % block == 0
+        assert block == 1 or (rows // block) * groups >= 8
+
+
+@pytest.mark.parametrize(
+    ("level", "vector", "accumulators", "tile"),
+    [("x86-64-v4", 64, 28, (16, 16)), ("x86-64-v3", 32, 12, (8, 8)), ("aarch64:neoverse-n1", 16, 28, (8, 8))],
+)
+def test_the_compiler_knows_the_machine(level: str, vector: int, accumulators: int, tile: tuple[int, int]) -> None:
+    machine = machine_of(Target.create("cpu", level), "f32")
+    assert (machine.vector_bytes, machine.accumulators) == (vector, accumulators)
+    assert (machine.lanes, machine.registers) == (vector // 4, accumulators + 4)
+    assert machine.tile == MatmulTile(*tile, 1)
+    assert machine.vector_tile == MatmulTile(1, tile[1], 1)

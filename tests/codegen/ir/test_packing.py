@@ -1,0 +1,95 @@
+"""Packing steps: values, element type, and the type they promise without data."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from sartor.codegen.ir.layer import TensorType
+from sartor.codegen.ir.packing import Packing, PadTo, Reshape, Round, Transpose, WinogradFilter
+
+FILTER = TensorType((20, 12, 3, 3), "f32")
+# As a product on 16 x 1 tiles asks for it: [OC, IC, KH, KW] to [K, N], then [N1, K1, N0, K0].
+TILED = Packing(
+    (
+        Transpose((2, 3, 1, 0)),
+        Reshape((108, 20)),
+        PadTo((108, 32)),
+        Reshape((108, 1, 2, 16)),
+        Transpose((2, 0, 3, 1)),
+    )
+)
+
+
+def values(tensor: TensorType) -> np.ndarray:
+    return np.random.default_rng(0).standard_normal(tensor.shape).astype(tensor.numpy_dtype)
+
+
+@pytest.mark.parametrize(
+    "packing",
+    [Packing(), TILED, Packing((Transpose((2, 3, 1, 0)),)), Packing((WinogradFilter((4, 4)), Reshape((36, 12, 20))))],
+)
+@pytest.mark.parametrize("dtype", ["f32", "f16"])
+def test_the_promised_type_is_what_comes_out(packing: Packing, dtype: str) -> None:
+    logical = TensorType(FILTER.shape, dtype)
+    packed = packing.apply(values(logical))
+    assert TensorType(packed.shape, dtype) == packing.type_of(logical)
+    assert packed.dtype == logical.numpy_dtype
+    assert packed.flags.c_contiguous
+
+
+def test_a_scalar_stays_a_scalar() -> None:
+    assert Packing().apply(np.array(2.5, np.float32)).shape == ()
+
+
+def test_tiles_hold_the_filter_and_zeros() -> None:
+    weights = values(FILTER)
+    packed = TILED.apply(weights)
+    matrix = packed.transpose(1, 3, 0, 2).reshape(108, 32)
+    assert np.array_equal(matrix[:, :20].reshape(3, 3, 12, 20), weights.transpose(2, 3, 1, 0))
+    assert not matrix[:, 20:].any()
+
+
+def test_a_large_weight_is_not_allocated_to_learn_its_type() -> None:
+    huge = TensorType((1 << 20, 1 << 16), "f32")
+    assert Packing((Transpose((1, 0)), Reshape((1 << 16, 1 << 10, 1 << 10)))).type_of(huge).shape == (
+        1 << 16,
+        1 << 10,
+        1 << 10,
+    )
+
+
+def test_equal_packings_are_equal_keys() -> None:
+    same = Packing(tuple(TILED.steps))
+    assert same == TILED
+    assert {TILED: 1}[same] == 1
+    assert Packing((Transpose((1, 0)),)) != Packing((Transpose((0, 1)),))
+
+
+def test_rounding_is_to_the_nearest_number_and_ties_are_to_even() -> None:
+    step = 2.0**-7
+    exact = np.array([1, 1 + step / 2, 1 + 3 * step / 2, 1 + 0.51 * step, -1 - 0.49 * step, 0, np.inf], np.float32)
+    rounded = Packing((Round("bf16"),)).apply(exact)
+    assert rounded.dtype == np.dtype(ml_dtypes.bfloat16)
+    assert rounded.astype(np.float32).tolist() == [1, 1, 1 + 2 * step, 1 + step, -1, 0, np.inf]
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "f16"])
+def test_a_rounded_packing_promises_its_element_type(dtype: str) -> None:
+    packing = Packing((*TILED.steps, Round(dtype)))
+    packed = packing.apply(values(FILTER))
+    assert packing.type_of(FILTER) == TensorType(packed.shape, dtype) == TensorType.of(packed.shape, packed.dtype)
+    wide = TILED.apply(values(FILTER))
+    np.testing.assert_allclose(packed.astype(np.float32), wide, rtol=2.0**-8)
+
+
+def test_packings_that_round_differently_are_different_keys() -> None:
+    assert Packing((Round("bf16"),)) != Packing((Round("f16"),)) != Packing()
+    assert str(Packing((Round("bf16"),))) != str(Packing((Round("f16"),)))
+
+
+def test_nor_is_one_that_is_padded_and_transformed() -> None:
+    huge = TensorType((1 << 20, 1 << 16, 3, 3), "f32")
+    packing = Packing((WinogradFilter((4, 2)), Reshape((24, 1 << 16, 1 << 20)), PadTo((24, 1 << 17, 1 << 20))))
+    assert packing.type_of(huge) == TensorType((24, 1 << 17, 1 << 20), "f32")

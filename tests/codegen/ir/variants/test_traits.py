@@ -1,0 +1,86 @@
+"""What routines say of themselves, and what is found out by a descriptor alone."""
+
+from __future__ import annotations
+
+import pickle
+from collections import defaultdict
+from dataclasses import replace
+
+import pytest
+
+from sartor.codegen.ir.variants.routine import Storing
+from sartor.codegen.ir.variants.traits import LOWERED, Traits
+from sartor.codegen.routine_registry import described, families
+from sartor.codegen.routines import FUSED_ROUTINES, LOW_PRECISION, ROUTINES, routines_for
+
+
+def test_routines_of_one_name_and_type_differ_in_nothing_that_is_looked_up() -> None:
+    found: defaultdict[tuple[str, str | None], set[Traits]] = defaultdict(set)
+    for each in ROUTINES:
+        storage = each.storage if isinstance(each, Storing) else None
+        found[each.name, storage].add(replace(each.traits, beside_kernels=frozenset()))
+    assert {key: traits for key, traits in found.items() if len(traits) > 1} == {}
+
+
+def test_every_routine_is_asked_about_some_layers() -> None:
+    asked = {*routines_for(LOW_PRECISION), *FUSED_ROUTINES}
+    assert asked == set(ROUTINES)
+    assert list(LOW_PRECISION) == ["bf16", "i8", "f16"]
+
+
+def test_traits_reach_workers_and_do_not_change() -> None:
+    for each in ROUTINES:
+        assert pickle.loads(pickle.dumps(each.traits)) == each.traits
+        assert each.traits == each.traits
+
+
+@pytest.mark.parametrize(
+    ("descriptor", "family", "schema"),
+    [
+        ("cpu:f32/conv2d.direct_blocked{columns=4}", "direct", ("f32", True, False)),
+        ("cpu:bf16/conv2d.tiles{columns=4}", "tiles", ("bf16", False, False)),
+        ("cpu:bf16/conv2d.tiles_of_bf16{columns=4}", "tiles", ("bf16", False, True)),
+        ("cpu:i8/matmul.dots_to_f32{columns=4}", "dots", ("i8", False, True)),
+        ("cpu:i8/conv2d.whole_tiles{columns=4}", "tiles", ("i8", False, True)),
+        ("cpu:i8/conv2d.whole_direct{columns=4}", "direct", ("i8", False, True)),
+        ("cpu:i8/block.stock_to_whole", "stock", ("i8", False, True)),
+        ("cpu:i8/conv2d.fused_winograd_bytes{columns=4}", "fused_winograd", ("i8", False, False)),
+        ("cpu:f32/conv2d.nhwc", None, ("f32", False, False)),
+        ("f32/conv2d.direct", "direct", ("f32", False, False)),
+    ],
+)
+def test_a_descriptor_tells_family_and_schema(
+    descriptor: str, family: str | None, schema: tuple[str, bool, bool]
+) -> None:
+    found = described(descriptor)
+    assert found.traits.family == family
+    assert found.schema == schema
+
+
+def test_a_type_that_is_the_models_own_is_no_precision() -> None:
+    assert described("cpu:f64/conv2d.stock").traits == ROUTINES[0].traits
+    assert described("cpu:i64/block.rowwise{groups=2}").parameters == {"groups": 2}
+
+
+@pytest.mark.parametrize("descriptor", ["", "probe", "cpu:f32/conv2d.forgotten{columns=4}"])
+def test_a_routine_that_does_not_exist_any_more_counts_as_a_lowering(descriptor: str) -> None:
+    assert described(descriptor).traits == LOWERED
+
+
+def test_only_what_rounds_or_transforms_says_so() -> None:
+    rounding = {each.name for each in ROUTINES if each.traits.rounds_between}
+    assert rounding == {"fused_winograd_dots", "fused_winograd_bytes"}
+    transforming = {each.name for each in ROUTINES if each.traits.transforms}
+    assert transforming == {*rounding, "winograd", "fused_winograd", "fused_winograd_blocked"}
+
+
+def test_kernels_that_multiply_in_groups_name_their_instruction() -> None:
+    for each in ROUTINES:
+        assert (each.traits.instruction is not None) == any(
+            part in each.name for part in ("tiles", "dots", "fused_winograd_bytes")
+        ), each.name
+
+
+def test_families_come_in_the_order_of_the_list() -> None:
+    assert families()[:3] == ("stock", "direct", "product")
+    assert {"tiled", "tiles", "dots", "separable", "window", "fused_winograd"} <= set(families())

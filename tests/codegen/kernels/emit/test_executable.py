@@ -1,0 +1,108 @@
+"""Kernels as executables: their workgroups, their names, and what is said about those that are wrong."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from sartor.codegen.ir.layer import TensorType
+from sartor.codegen.ir.target import Target
+from sartor.codegen.kernels.emit.assembler import Assembler
+from sartor.codegen.kernels.emit.executable import Kernel, executable_target
+from sartor.codegen.kernels.emit.index_arithmetic import Index
+from sartor.codegen.mlir.dispatches import lower
+from sartor.codegen.mlir.iree_compiler import ir
+from sartor.errors import CompileError
+from tests.codegen.kernels.small_kernels import HOST, LANES, SmallKernel, floats, number, run_kernels
+
+Group = tuple[Index, Index, Index]
+
+
+def _positions(groups: Group) -> SmallKernel:
+    """Every workgroup writes its position, one vector for each dimension."""
+    sizes = tuple(each for each in groups if isinstance(each, int))
+
+    def write(asm: Assembler, memories: Sequence[ir.Value], group: Group) -> None:
+        linear = asm.add(group[0], asm.mul(group[1], sizes[0]), asm.mul(group[2], sizes[0] * sizes[1]))
+        for axis, index in enumerate(group):
+            place = asm.add(asm.mul(linear, 3 * LANES), axis * LANES)
+            asm.store(number(asm, index), memories[-1], place, LANES)
+
+    return SmallKernel(write, [floats(0)], int(np.prod(sizes)) * 3 * LANES, (sizes[0], sizes[1], sizes[2]))
+
+
+def _broken(asm: Assembler, memories: Sequence[ir.Value], group: Group) -> None:
+    ir.Operation.create("arith.addf", results=[ir.F32Type.get()], operands=[asm.value(0), asm.value(1)])
+
+
+def test_every_workgroup_knows_its_position() -> None:
+    """The same symbol inside each kernel does not clash."""
+    kernels = {"line": _positions((5, 1, 1)), "plane": _positions((1, 3, 2)), "space": _positions((2, 3, 4))}
+    results = run_kernels(kernels)
+    for name, kernel in kernels.items():
+        x, y, z = kernel.groups
+        expected = [(i, j, k) for k in range(z) for j in range(y) for i in range(x)]
+        found = results[name].reshape(-1, 3, LANES)
+        assert (found == found[..., :1]).all()
+        assert found[..., 0].tolist() == [list(map(float, each)) for each in expected]
+
+
+def test_a_dimension_of_one_workgroup_is_a_constant() -> None:
+    seen: list[Group] = []
+
+    def write(asm: Assembler, memories: Sequence[ir.Value], group: Group) -> None:
+        seen.append(group)
+
+    small = SmallKernel(write, [floats(0)], 1, (1, 3, 1))
+    small.kernel.executable(HOST, write)
+    assert [isinstance(each, int) for each in seen[0]] == [True, False, True]
+
+
+def test_a_kernel_that_is_not_valid_is_no_candidate() -> None:
+    broken = SmallKernel(_broken, [floats(0)], 1)
+    with pytest.raises(ValueError, match="operand #0 must be floating-point"):
+        broken.kernel.executable(HOST, _broken)
+    with pytest.raises(CompileError, match=r"a kernel cannot be written: .*operand #0"):
+        lower({"broken": broken.implementation}, HOST)
+
+
+def _doubled(asm: Assembler, memories: Sequence[ir.Value], group: Group) -> None:
+    """The second input, twice, and the first one added."""
+    value = asm.load(memories[1], asm.mul(group[0], LANES), LANES)
+    total = asm.sum_of(asm.sum_of(value, value), asm.load(memories[0], 0, LANES))
+    asm.store(total, memories[-1], asm.mul(group[0], LANES), LANES)
+
+
+def test_a_result_may_be_written_over_an_input() -> None:
+    left, right = floats(1, 2, 3, 4), np.arange(12, dtype=np.float32)
+    results = run_kernels({"over": SmallKernel(_doubled, [left, right], 12, (3, 1, 1), tied=1)})
+    assert results["over"].tolist() == (2 * np.arange(12) + np.tile([1, 2, 3, 4], 3)).tolist()
+    assert right.tolist() == list(range(12)), "what others still have is copied first"
+
+
+@pytest.mark.parametrize(("tied", "bindings"), [(None, [0, 1, 2, 3]), (0, [0, 1, 0, 2]), (1, [0, 1, 1, 2])])
+def test_a_tied_result_has_no_binding_of_its_own(tied: int | None, bindings: list[int]) -> None:
+    one, other = TensorType((4,), "f32"), TensorType((9,), "bf16")
+    kernel = Kernel("small", (one, one), (one, other), (1, 1, 1), LANES, tied)
+    text = kernel.executable(HOST, lambda asm, memories, group: None)
+    assert [int(each) for each in re.findall(r"binding\((\d)\)", text)] == bindings
+    (layout,) = set(re.findall(r"#hal.pipeline.layout<bindings = \[(.*?)\]>", text))
+    read_only = [each.endswith("ReadOnly>") for each in layout.split(", #")]
+    assert read_only == [each != tied and each < 2 for each in range(max(bindings) + 1)]
+    place = "tensor<4xf32>" if tied is None else f"%a{tied}"
+    assert kernel.dispatch(["%a0", "%a1"]).endswith(f" : (tensor<4xf32>, tensor<4xf32>) -> ({place}, tensor<9xbf16>)")
+
+
+@pytest.mark.parametrize(
+    ("architecture", "words"),
+    [
+        ("x86-64-v3", ("embedded-elf-x86_64", "native_vector_size = 32")),
+        ("aarch64:neoverse-n1", ("embedded-elf-arm_64", "native_vector_size = 16", 'cpu = "neoverse-n1"')),
+    ],
+)
+def test_executables_are_for_the_targets_cpu(architecture: str, words: tuple[str, ...]) -> None:
+    attribute = executable_target(Target.create("cpu", architecture))
+    assert all(word in attribute for word in words)

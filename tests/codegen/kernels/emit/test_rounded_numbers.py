@@ -1,0 +1,89 @@
+"""Divisions by constants and scaled sums give the bits of what they stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+
+from sartor.codegen.kernels.emit.assembler import Assembler
+from sartor.codegen.kernels.emit.index_arithmetic import Index
+from sartor.codegen.kernels.emit.rounded_numbers import divided, scaled
+from sartor.codegen.mlir.iree_compiler import arith, ir
+from sartor.runtime.driver.signature import Array
+from tests.codegen.kernels.small_kernels import LANES, SmallKernel, run_kernels
+
+SCALES = [np.float32(each) for each in (0.023535222, 0.0078125, 3.0, 1.17e-3, 0.99999994, 1.9999999)]
+FACTOR, BIAS = np.float32(1.7e-4), -12345
+_RANDOM = np.random.default_rng(0)
+_SPECIAL = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1e-30, -3e30], np.float32)
+_TIES = (np.arange(-300, 300) + 0.5).astype(np.float32)
+NUMBERS = np.resize(
+    np.concatenate(
+        [_RANDOM.standard_normal(8000).astype(np.float32) * 30, _SPECIAL, *[_TIES * each for each in SCALES]]
+    ),
+    16384,
+)
+SUMS = _RANDOM.integers(-(1 << 20), 1 << 20, 4096).astype(np.float32)
+
+Compute = Callable[[Assembler, ir.Value], ir.Value]
+
+
+def _constant(asm: Assembler, number: np.float32) -> ir.Value:
+    return asm.splat(ir.FloatAttr.get(ir.F32Type.get(), float(number)))
+
+
+def _dividing(number: np.float32) -> Compute:
+    def compute(asm: Assembler, value: ir.Value) -> ir.Value:
+        found = divided(asm, value, _constant(asm, number))
+        assert found is not None
+        return found
+
+    return compute
+
+
+def _scaling(asm: Assembler, value: ir.Value) -> ir.Value:
+    factor, bias = arith.addf(_constant(asm, FACTOR), _constant(asm, np.float32(0))), _constant(asm, BIAS * FACTOR)
+    found = divided(asm, scaled(asm, value, bias, factor), _constant(asm, SCALES[0]))
+    assert found is not None
+    return found
+
+
+def _kernel(compute: Compute, given: Array) -> SmallKernel:
+    def write(asm: Assembler, memories: Sequence[ir.Value], _: tuple[Index, Index, Index]) -> None:
+        def every(index: Index) -> None:
+            asm.store(compute(asm, asm.load(memories[0], index, LANES)), memories[1], index, LANES)
+
+        asm.repeat(0, given.size, LANES, every)
+
+    return SmallKernel(write, [given], given.size)
+
+
+@pytest.fixture(scope="module")
+def results() -> dict[str, Array]:
+    dividing = {f"by{index}": _kernel(_dividing(each), NUMBERS) for index, each in enumerate(SCALES)}
+    return run_kernels({**dividing, "scaled": _kernel(_scaling, SUMS)})
+
+
+@pytest.mark.parametrize("index", range(len(SCALES)))
+def test_corrected_products_are_quotients(index: int, results: dict[str, Array]) -> None:
+    np.testing.assert_array_equal(results[f"by{index}"], NUMBERS / SCALES[index])
+
+
+def test_scaled_sums_are_those_of_integer_operators(results: dict[str, Array]) -> None:
+    """As QLinearConv has it: a bias of whole numbers, and the factors' quotient in f32."""
+    np.testing.assert_array_equal(results["scaled"], (SUMS + np.float32(BIAS)) * (FACTOR / SCALES[0]))
+
+
+def test_only_positive_constants_of_common_size_are_divided_by() -> None:
+    found: list[ir.Value | None] = []
+
+    def compute(asm: Assembler, value: ir.Value) -> ir.Value:
+        found.extend(divided(asm, value, _constant(asm, np.float32(each))) for each in (0.0, -1.5, 1e-30, 1e30))
+        found.append(divided(asm, value, value))
+        return value
+
+    run_kernels({"none": _kernel(compute, SUMS)})
+    assert found == [None] * len(found)
+    assert found

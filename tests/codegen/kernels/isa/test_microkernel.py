@@ -1,0 +1,66 @@
+"""Outer products added to the accumulators that they belong to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+import pytest
+
+from sartor.codegen.kernels.emit.assembler import Assembler
+from sartor.codegen.kernels.emit.index_arithmetic import Index
+from sartor.codegen.kernels.isa.microkernel import Ahead, Left, Right, multiply_add
+from sartor.codegen.mlir.iree_compiler import ir
+from tests.codegen.kernels.small_kernels import HOST, LANES, SmallKernel, run_kernels
+
+# Pixel 1 of three is touched by nothing; the second vector has three channels.
+ROWS = {0: 0, 2: 20}
+PIXELS, VECTORS, CHANNELS = 3, 2, LANES + 3
+STEP = 10
+AHEAD = 7
+STEPS = [(1, 1), (7, 3), (8, 3), (12, 5), (5, 8)]
+
+
+def _write(
+    count: int, unroll: int, asm: Assembler, memories: Sequence[ir.Value], _: tuple[Index, Index, Index]
+) -> None:
+    left, right, result = memories
+    start = [asm.load(right, 0, LANES) for _ in range(PIXELS * VECTORS)]
+    vectors = [(0, LANES), (LANES, CHANNELS - LANES)]
+    totals = multiply_add(
+        asm, Left(left, 1, ROWS), Right(right, LANES, STEP, vectors, Ahead(3, AHEAD)), count, unroll, start
+    )
+    for index, total in enumerate(totals):
+        asm.store(total, result, index * LANES, LANES)
+
+
+def _kernel(count: int, unroll: int) -> SmallKernel:
+    random = np.random.default_rng(count)
+    left, right = (random.standard_normal(size).astype(np.float32) for size in (40, LANES + 12 * STEP))
+    return SmallKernel(partial(_write, count, unroll), [left, right], PIXELS * VECTORS * LANES)
+
+
+def _expected(small: SmallKernel, count: int) -> np.ndarray:
+    left, right = (each.astype(np.float64) for each in small.inputs)
+    totals = np.tile(right[:LANES], (PIXELS, VECTORS)).astype(np.float64)
+    for step in range(count):
+        row = right[LANES + step * STEP :][:CHANNELS]
+        for pixel, distance in ROWS.items():
+            totals[pixel, :CHANNELS] += left[1 + step + distance] * row
+    return totals.ravel()
+
+
+def test_accumulators_get_their_products() -> None:
+    kernels = {f"k{count}_{unroll}": _kernel(count, unroll) for count, unroll in STEPS}
+    results = run_kernels(kernels)
+    for count, unroll in STEPS:
+        name = f"k{count}_{unroll}"
+        np.testing.assert_allclose(results[name], _expected(kernels[name], count), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("steps", "written"), list(zip(STEPS, [1, 1, 2, 4, 5], strict=True)))
+def test_a_divisor_of_the_steps_is_written_out(steps: tuple[int, int], written: int) -> None:
+    text = _kernel(*steps).kernel.executable(HOST, partial(_write, *steps))
+    assert text.count("vector.fma") == written * len(ROWS) * VECTORS
+    assert text.count("memref.prefetch") == -(-written * AHEAD // LANES)

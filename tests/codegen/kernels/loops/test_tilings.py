@@ -1,0 +1,112 @@
+"""Tilings fit the registers of the machine, and shares of work add up."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sartor.codegen.analysis.convolution import Convolution, Window
+from sartor.codegen.analysis.winograd_tiles import OutputTile
+from sartor.codegen.ir.layer import TensorType
+from sartor.codegen.kernels.loops.tilings import Shape, Work, chunk, register_shapes, tilings
+from sartor.codegen.kernels.windows.window import window_tilings
+from sartor.codegen.kernels.winograd.convolution import winograd_tilings
+from sartor.codegen.mlir.machine import Machine
+
+AVX512, AVX2, NEON = Machine(64, 28, None, None), Machine(32, 12, None, None), Machine(16, 28, None, None)
+MACHINES = (AVX512, AVX2, NEON)
+
+machines = st.sampled_from(MACHINES)
+extents = st.integers(1, 60)
+channels = st.integers(1, 300)
+
+
+def registers(machine: Machine, pixels: int, vectors: int) -> int:
+    """Vector registers of a step: its sums, its vectors, and the number that they are multiplied by, which
+    instructions of AVX-512 take from memory."""
+    return pixels * vectors + vectors + (0 if machine is AVX512 else 1)
+
+
+@given(extents, extents, channels, st.integers(1, 5000), st.booleans(), machines)
+def test_register_tiles_fit(rows: int, columns: int, count: int, depth: int, joined: bool, machine: Machine) -> None:
+    found = tilings(Work(rows, columns, count, depth, joined), machine)
+    assert found
+    assert len(set(found)) == len(found)
+    for tiling in found:
+        pixels = tiling.lines * tiling.columns
+        assert pixels * tiling.vectors <= machine.accumulators
+        assert registers(machine, pixels, tiling.vectors) <= machine.registers
+        assert tiling.vectors <= -(-count // machine.lanes)
+        assert tiling.lines <= rows
+        assert tiling.columns <= (rows * columns if joined else columns)
+        assert tiling.row_groups >= 1
+        assert tiling.panel_groups >= 1
+
+
+@given(extents, extents, channels, st.integers(1, 5000), machines)
+def test_tiles_of_several_lines_have_all_rows_to_themselves(
+    rows: int, columns: int, count: int, depth: int, machine: Machine
+) -> None:
+    for tiling in tilings(Work(rows, columns, count, depth, False), machine):
+        assert tiling.lines == 1 or tiling.row_groups == 1
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_the_best_guess_uses_most_registers(machine: Machine) -> None:
+    best = register_shapes(56, 56, 64 // machine.lanes, 576, machine)[0]
+    assert best.lines * best.columns * best.vectors >= 2 / 3 * machine.accumulators
+
+
+@given(st.integers(1, 4000), st.integers(1, 28))
+def test_a_chunk_divides_the_positions_and_wastes_little(positions: int, columns: int) -> None:
+    size = chunk(positions, columns)
+    assert positions % size == 0
+    assert size == positions or (columns <= size and -(-size // columns) * columns <= 1.04 * size)
+
+
+@given(
+    extents, extents, st.integers(1, 40), st.integers(1, 10), st.integers(1, 6), st.integers(1, 6), st.integers(1, 9)
+)
+def test_cycles_count_every_result(
+    rows: int, columns: int, vectors: int, lines: int, width: int, wide: int, unroll: int
+) -> None:
+    """Two multiply-adds start in a cycle at most."""
+    cycles = Shape(lines, width, wide, unroll).cycles(rows, columns, vectors, 0.0)
+    assert cycles >= rows * columns * vectors / 2
+
+
+def _window(kernel: tuple[int, int], count: int, size: int, weighted: bool) -> Window:
+    image, result = TensorType((1, count, size + kernel[0], size), "f32"), TensorType((1, count, size, size), "f32")
+    return Window(image, kernel, result, (1, 1), (1, 1), weighted)
+
+
+@given(st.integers(1, 40), channels, extents, st.booleans(), machines)
+def test_windows_fit(taps: int, count: int, size: int, weighted: bool, machine: Machine) -> None:
+    found = window_tilings(_window((3, taps), count, size, weighted), machine)
+    assert found
+    for tiling in found:
+        held = tiling.columns + (taps if weighted and taps < machine.accumulators else 0)
+        assert held * tiling.vectors <= machine.accumulators
+        assert tiling.lines == 1
+        assert tiling.columns <= size
+        assert 1 <= tiling.row_groups <= size
+
+
+def _convolution(depth: int, count: int, height: int, width: int) -> Convolution:
+    image, result = TensorType((1, depth, height + 2, width + 2), "f32"), TensorType((1, count, height, width), "f32")
+    return Convolution(image, TensorType((count, depth, 3, 3), "f32"), result, (1, 1), (1, 1))
+
+
+@pytest.mark.parametrize("tile", [2, 3, 6])
+@given(st.integers(16, 600), st.integers(16, 600), extents, extents, st.booleans(), machines)
+def test_blocks_of_tiles_divide_into_register_tiles(
+    tile: int, depth: int, count: int, height: int, width: int, is_best: bool, machine: Machine
+) -> None:
+    tiles = -(-height // tile) * -(-width // tile)
+    square = OutputTile(tile, tile)
+    for tiling in winograd_tilings(_convolution(depth, count, height, width), square, machine, is_best=is_best):
+        assert (tiling.height, tiling.width) == (tile, tile)
+        assert tiling.block % tiling.columns == 0
+        assert tiling.groups <= -(-tiles // tiling.block)
+        assert registers(machine, tiling.columns, tiling.vectors) <= machine.registers

@@ -1,0 +1,73 @@
+"""Winograd's transforms as they are written out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from sartor.codegen.ir.winograd import transforms
+from sartor.codegen.kernels.emit.assembler import Assembler
+from sartor.codegen.kernels.emit.index_arithmetic import Index
+from sartor.codegen.kernels.winograd.matrix import Row, transform
+from sartor.codegen.mlir.iree_compiler import ir
+from tests.codegen.kernels.small_kernels import LANES, SmallKernel, run_kernels
+
+# Rows that are mirrored, negated, of one number, with and without a one.
+ODD: tuple[Row, ...] = tuple(
+    tuple(map(Fraction, row.split())) for row in ("1 2 3", "1 -2 3", "0 -1/2 0", "-1 -2 -3", "0 0 -1", "5 0 1")
+)
+MATRICES = {
+    **{f"image{tile}": transforms(tile).image for tile in (2, 4, 6)},
+    **{f"result{tile}": transforms(tile).result for tile in (2, 4, 6)},
+    **{f"image3x{kernel}": transforms(3, kernel).image for kernel in (4, 5, 6)},
+    **{f"result3x{kernel}": transforms(3, kernel).result for kernel in (4, 5, 6)},
+    "odd": ODD,
+}
+# Twice the roundings of the longest sum, relative to its terms.
+MAX_ERROR = 2 * 8 * 2.0**-24
+
+
+def _writer(matrix: Sequence[Row]) -> SmallKernel:
+    columns = len(matrix[0])
+    given = np.random.default_rng(len(matrix)).standard_normal(columns * LANES).astype(np.float32)
+
+    def write(asm: Assembler, memories: Sequence[ir.Value], _: tuple[Index, Index, Index]) -> None:
+        source, target = memories
+        vectors = [asm.load(source, index * LANES, LANES) for index in range(columns)]
+        for index, value in enumerate(transform(asm, matrix, vectors)):
+            asm.store(value, target, index * LANES, LANES)
+
+    return SmallKernel(write, [given], len(matrix) * LANES)
+
+
+@pytest.fixture(scope="module")
+def kernels() -> dict[str, SmallKernel]:
+    return {name: _writer(matrix) for name, matrix in MATRICES.items()}
+
+
+def test_transforms_are_products_by_their_matrices(kernels: dict[str, SmallKernel]) -> None:
+    for name, result in run_kernels(kernels).items():
+        matrix = np.array([[float(each) for each in row] for row in MATRICES[name]])
+        given = kernels[name].inputs[0].astype(np.float64).reshape(-1, LANES)
+        errors = np.abs(result.reshape(-1, LANES) - matrix @ given)
+        assert (errors <= MAX_ERROR * (np.abs(matrix) @ np.abs(given))).all(), name
+
+
+@pytest.mark.parametrize("name", ["image4", "image6"])
+def test_mirrored_rows_share_their_sums(name: str) -> None:
+    assert _operations(MATRICES[name]) < sum(_operations([row]) for row in MATRICES[name])
+
+
+def _operations(matrix: Sequence[Row]) -> int:
+    """Ops on vectors that a transform emits."""
+    arguments = ", ".join(f"%a{index}: vector<{LANES}xf32>" for index in range(len(matrix[0])))
+    with ir.Context() as context, ir.Location.unknown(context):
+        module = ir.Module.parse(f"func.func @f({arguments}) {{ return }}")
+        block = module.body.operations[0].regions[0].blocks[0]
+        with ir.InsertionPoint(block.operations[0]):
+            transform(Assembler(block, LANES), matrix, list(block.arguments))
+        names = [view.operation.name for view in block.operations]
+        return len(names) - names.count("arith.constant") - 1

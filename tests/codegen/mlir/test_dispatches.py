@@ -1,0 +1,63 @@
+"""Lowered pieces: each complete by itself, none in another's way."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from sartor.codegen.ir.target import Target
+from sartor.codegen.ir.variants.routine import Implementation
+from sartor.codegen.mlir.dispatches import lower, module_header
+from sartor.codegen.mlir.iree_compiler import compile_module
+from sartor.codegen.routines.iree.stock import Stock
+from sartor.errors import CompileError
+from sartor.frontend.imported_model import Front
+
+TARGET = Target.create("cpu")
+
+
+@pytest.fixture(scope="module")
+def padded(front_of: Callable[[str], Front]) -> dict[str, Implementation]:
+    """Layers that pad alike, so that the compiler makes one dispatch for all of their pads."""
+    tasks = [layer.task for name in ("residual", "blocks") for layer in front_of(name).graph.layers]
+    built = [Stock().build(task, {}, TARGET) for task in {task.key: task for task in tasks}.values()]
+    return {f"s{index}": each for index, each in enumerate(built) if isinstance(each, Implementation)}
+
+
+def test_pieces_share_no_symbol(padded: dict[str, Implementation]) -> None:
+    code = lower(padded, TARGET)
+    attributes, devices = module_header(TARGET)
+    defined: list[str] = []
+    for name, each in code.items():
+        symbols = re.findall(r"(?:func|export|executable)(?: \w+)* @([\w$.]+)", each.text)
+        assert symbols
+        assert all(re.match(rf"{name}(_|$)", symbol) for symbol in symbols), symbols
+        defined += set(symbols)
+    assert len(set(defined)) == len(defined)
+    text = "\n".join([f"module attributes {{{attributes}}} {{", devices, *(each.text for each in code.values()), "}"])
+    exported = text.replace("util.func private", "util.func public")
+    assert compile_module(exported, TARGET.flags, start="flow")
+
+
+def test_a_symbol_may_begin_like_another(padded: dict[str, Implementation]) -> None:
+    first, second, *_ = padded.values()
+    code = lower({"a": first, "ab": second, "a_b": first}, TARGET)
+    for name, each in code.items():
+        assert f"util.func private @{name}(" in each.function
+    executables = [re.findall(r"flow.executable private @([\w$]+)", each.text) for each in code.values()]
+    assert all(executables)
+    flat = [each for found in executables for each in found]
+    assert len(set(flat)) == len(flat)
+
+
+def test_lowering_twice_gives_the_same_text(padded: dict[str, Implementation]) -> None:
+    assert lower(padded, TARGET) == lower(padded, TARGET)
+
+
+def test_what_is_no_layer_is_refused() -> None:
+    with pytest.raises(CompileError, match="no function @layer"):
+        lower({"s": Implementation("module {\n}", (), (), ())}, TARGET)
+    with pytest.raises(CompileError, match="IREE rejected"):
+        lower({"s": Implementation("util.func public @layer() {\n  no.op\n}", (), (), ())}, TARGET)

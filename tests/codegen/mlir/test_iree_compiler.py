@@ -1,0 +1,74 @@
+"""Modules compiled straight to files."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sartor.codegen.ir.target import Target
+from sartor.codegen.mlir.iree_compiler import compile_module, ir, write_module
+from sartor.errors import CompileError
+
+FLAGS = Target.create("cpu").flags
+TEXT = """
+util.func public @f(%x: tensor<4xf32>) -> tensor<4xf32> {
+  %y = arith.addf %x, %x : tensor<4xf32>
+  util.return %y : tensor<4xf32>
+}
+"""
+CALL = """
+util.func private @g(%x: tensor<4xf32>) -> tensor<4xf32>
+util.func public @f(%x: tensor<4xf32>) -> tensor<4xf32> {
+  %y = util.call @g(%x) : (tensor<4xf32>) -> tensor<4xf32>
+  util.return %y : tensor<4xf32>
+}
+"""
+
+
+def test_the_file_is_what_compiling_in_memory_gives(tmp_path: Path) -> None:
+    path = tmp_path / "module.vmfb"
+    path.write_bytes(b"older and longer" * 10_000)
+    write_module(lambda: ir.Module.parse(TEXT), path, FLAGS, start="input")
+    with ir.Context():
+        buffer = io.BytesIO()
+        ir.Module.parse(TEXT).operation.write_bytecode(buffer)
+    assert path.read_bytes() == compile_module(buffer.getvalue(), FLAGS, start="input")
+
+
+def test_weights_are_embedded(tmp_path: Path) -> None:
+    values = np.random.default_rng(0).random(1 << 16, np.float32)
+
+    def make() -> ir.Module:
+        module = ir.Module.parse(f"util.global public @w : tensor<{values.size}xf32>")
+        attribute = ir.DenseResourceElementsAttr.get_from_buffer(
+            values, "w", ir.RankedTensorType.get(values.shape, ir.F32Type.get())
+        )
+        module.body.operations[0].operation.attributes["initial_value"] = attribute
+        return module
+
+    path = tmp_path / "module.vmfb"
+    write_module(make, path, FLAGS, start="input")
+    assert values.tobytes() in path.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("text", "start", "message"),
+    [
+        (TEXT, "flow", r"IREE rejected the module: .*arith.addf"),
+        (CALL, "input", r"module.vmfb' cannot be written: .*'vm.import' op must reference a function in a module"),
+    ],
+)
+def test_what_iree_rejects_is_said(tmp_path: Path, text: str, start: str, message: str) -> None:
+    path = tmp_path / "module.vmfb"
+    with pytest.raises(CompileError, match=message):
+        write_module(lambda: ir.Module.parse(text), path, FLAGS, start=start)
+    assert not path.exists()
+
+
+def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "none" / "module.vmfb"
+    with pytest.raises(CompileError, match=r"none/module.vmfb' cannot be written"):
+        write_module(lambda: ir.Module.parse(TEXT), path, FLAGS, start="input")

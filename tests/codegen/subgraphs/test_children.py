@@ -1,0 +1,104 @@
+"""Children compute what their layer does: whole networks of stock code, in ONNX's layout and in blocks of channels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import onnx
+import pytest
+from onnx import ModelProto
+
+from sartor.codegen.ir.layer import Task
+from sartor.codegen.ir.layouts import PLAIN_IMAGE
+from sartor.codegen.ir.target import Target
+from sartor.codegen.ir.variants.routine import Variant
+from sartor.codegen.mlir.machine import machine_of
+from sartor.codegen.routines.iree.channels_last import ChannelsLast
+from sartor.codegen.routines.iree.stock import Stock
+from sartor.codegen.routines.iree_tiled.blocked import Blocked
+from sartor.config import CompileConfig
+from sartor.dialect_passes.annotate import annotate
+from sartor.dialect_passes.split_layers import apply_choices
+from sartor.frontend.import_job import run_front
+from sartor.frontend.imported_model import Front
+from sartor.planning.recipe import unsplit_recipe
+from sartor.runtime.output_error import scales_of
+from sartor.runtime.reference import OnnxRuntimeReference
+from sartor.tuning.measuring.measure_job import MeasureSettings
+from sartor.tuning.networks.build_job import NetFiles, SplitNet, build_net
+from sartor.tuning.networks.profile_job import Example, NetTrial, time_nets
+from sartor.tuning.records.measurement import Status
+from tests import grouped_models as models
+
+Maker = Callable[[], ModelProto]
+CPU, VULKAN = Target.create("cpu"), Target.create("vulkan")
+BLOCKED = f"nchw{max(8, machine_of(CPU, 'f32').lanes)}c"
+MAKERS = (models.strided, models.dilated_with_residual, models.slopes, models.odd_groups)
+
+
+def _front(make: Maker, folder: Path, target: Target) -> tuple[Front, Path]:
+    path = folder / "net.onnx"
+    onnx.save(make(), path)
+    front = run_front(path, {}, None, target=target)
+    assert isinstance(front, Front)
+    return front, path
+
+
+def _check(front: Front, model: Path, names: set[str], layout: str, folder: Path) -> Mapping[str, str]:
+    """Build the network of these layers, each in ``layout`` if it can be; returns the layouts that they write."""
+    graph = apply_choices(front.graph, names)
+    candidates = annotate(graph, (Stock(), ChannelsLast(), Blocked()), CPU).variants
+    chosen = {each.name: _in_layout(candidates[each.task.key], each.task, layout) for each in graph.layers}
+    files = NetFiles(folder / "net.vmfb", None)
+    build_net(SplitNet(graph, chosen), front.weights, CPU, _manifest(front), files)
+    outputs = OnnxRuntimeReference(model, threads=1)(front.samples)
+    example = Example(front.samples, outputs, scales_of(outputs))
+    settings = MeasureSettings("cpu", 1, 1e-4, rounds=1)
+    (run,) = time_nets(NetTrial([files], (graph.inputs, graph.outputs), example, settings))
+    assert run.status is Status.OK, run.message
+    return {name: each.implementation.output.layout for name, each in chosen.items()}
+
+
+def _manifest(front: Front) -> str:
+    config = CompileConfig(target=CPU)
+    return unsplit_recipe(front, config).manifest(front, config)
+
+
+def _in_layout(found: tuple[Variant, ...], task: Task, layout: str) -> Variant:
+    images = [index for index, each in enumerate(task.inputs) if len(each.shape) == 4]
+    for each in found:
+        code = each.implementation
+        if code.output.layout == layout and all(code.inputs[index].layout == layout for index in images):
+            return each
+    return found[0]
+
+
+@pytest.mark.parametrize(
+    ("make", "layout"),
+    [(models.slopes, PLAIN_IMAGE), (models.strided, "nhwc"), *((make, BLOCKED) for make in MAKERS)],
+    ids=lambda given: given if isinstance(given, str) else given.__name__,
+)
+def test_children_compute_what_their_layer_does(make: Maker, layout: str, tmp_path: Path) -> None:
+    front, model = _front(make, tmp_path, CPU)
+    (net,) = front.graph.childnets
+    names = {each.name for each in net.graph.layers}
+    written = _check(front, model, names, layout, tmp_path)
+    assert set(written) == names
+    if "childnet.parts" in net.descriptor:
+        assert set(written.values()) == {layout}
+
+
+@pytest.mark.parametrize("make", [models.slopes, models.dilated_with_residual], ids=lambda make: make.__name__)
+def test_groups_may_be_a_batch_of_products(make: Maker, tmp_path: Path) -> None:
+    """Without kernels both methods are offered; what they compute does not depend on the target."""
+    front, model = _front(make, tmp_path, VULKAN)
+    (net,) = (each for each in front.graph.childnets if each.descriptor.endswith("childnet.patches"))
+    _check(front, model, {each.name for each in net.graph.layers}, PLAIN_IMAGE, tmp_path)
+
+
+def test_a_convolution_without_groups_may_be_one_product(tmp_path: Path) -> None:
+    front, model = _front(models.dense, tmp_path, VULKAN)
+    (net,) = front.graph.childnets
+    assert net.descriptor.endswith("childnet.patches")
+    _check(front, model, {each.name for each in net.graph.layers}, PLAIN_IMAGE, tmp_path)

@@ -1,0 +1,163 @@
+"""``sartor compare`` on modules of small networks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+from sartor.cli.tables.layer_error_table import first_json, layer_errors_json
+from sartor.codegen.routines import ROUTINES
+from sartor.comparison.bisection import Bisection
+from sartor.comparison.compare_job import bound_shapes
+from sartor.comparison.layer_errors import FirstBeyond, LayerError
+from sartor.config import CompileConfig
+from sartor.dialect_passes.annotate import annotate
+from sartor.errors import UsageError
+from sartor.frontend.imported_model import Front
+from sartor.planning.recipe import guessed_recipe, unsplit_recipe
+from sartor.profiling.builder import Builder
+from sartor.progress import silent
+from sartor.runtime.driver.signature import Signature, TensorSpec
+from sartor.runtime.module_facts import module_signature
+from sartor.tuning.workers.pool import WorkerPool
+from tests.plugin.calling import assert_refused, call, parsed
+
+FrontOf = Callable[[str], Front]
+ModelFile = Callable[[str], Path]
+
+MODEL = "inner_output"
+CONFIG = CompileConfig(threads=1, jobs=1)
+
+
+@dataclass(frozen=True)
+class Modules:
+    """One model, compiled layer by layer and as a whole."""
+
+    model: Path
+    split: Path
+    whole: Path
+
+
+@pytest.fixture(scope="module")
+def modules(front_of: FrontOf, model_file: ModelFile, tmp_path_factory: pytest.TempPathFactory) -> Modules:
+    front = front_of(MODEL)
+    stock = annotate(front.graph, ROUTINES[:1], CONFIG.target).variants
+    recipes = [
+        guessed_recipe(replace(front, graph=replace(front.graph, fusions=())), stock, CONFIG),
+        unsplit_recipe(front, CONFIG),
+    ]
+    with WorkerPool(1) as pool:
+        builder = Builder(front, pool, tmp_path_factory.mktemp("modules"), CONFIG, silent)
+        split, whole = (each.files.module for each in builder.build(recipes))
+    return Modules(model_file(MODEL), split, whole)
+
+
+def test_layers_and_the_first_beyond_are_told_as_json(modules: Modules) -> None:
+    options = ["--vs", modules.model, "--threads", 1, "--layers", "--bisect", 1e-3, "--json"]
+    data = parsed(call("sartor", "compare", modules.split, *options))
+    assert [each["name"] for each in data["outputs"]] == ["y", "inner"]
+    first, second = data["layers"]
+    assert (first["layer"], first["nodes"], first["tensors"]) == ("conv1", ["conv1", "inner"], ["inner"])
+    assert first["error_before"] == 0
+    assert first["growth"] is None
+    assert first["compared"]
+    assert second["error_before"] == first["relative_error"] < 1e-5
+    assert second["error_alone"] < 1e-5
+    assert data["bisection"]["first"] is None
+    assert [each["layer"] for each in data["bisection"]["looked_at"]] == ["conv1", "conv2"]
+
+
+def test_tables_name_layers_nodes_and_routines(modules: Modules) -> None:
+    options = ["--vs", modules.model, "--threads", 1, "--bisect", 0, "--layers"]
+    result = call("sartor", "compare", modules.split, *options)
+    assert result.returncode == 0, result.stderr
+    for said in ("conv2, y", "first layer beyond 0", "conv1", "inputs only", ROUTINES[0].name.partition("/")[0]):
+        assert said in result.stdout
+    assert "comparing layers" in result.stderr
+
+
+def test_without_options_nothing_is_compiled(modules: Modules) -> None:
+    data = parsed(call("sartor", "compare", modules.split, "--vs", modules.model, "--threads", 1, "--json"))
+    assert sorted(data) == ["max_error", "outputs", "unchecked_outputs"]
+
+
+def test_weights_may_lie_beside_the_model(modules: Modules, tmp_path: Path) -> None:
+    """ONNX finds them from the model's file alone, wherever the command is called."""
+    folder, elsewhere = tmp_path / "model", tmp_path / "elsewhere"
+    folder.mkdir()
+    elsewhere.mkdir()
+    path, wrong = folder / "net.onnx", folder / "wrong.onnx"
+    model = onnx.load(modules.model)
+    onnx.save(model, path, save_as_external_data=True, location="net.data", size_threshold=0)
+    model = onnx.load(modules.model)
+    _double_a_weight(model)
+    onnx.save(model, wrong, save_as_external_data=True, location="wrong.data", size_threshold=0)
+    assert sum(each.stat().st_size for each in folder.glob("*.data")) > 0
+    right = call("sartor", "compare", modules.split, "--vs", "../model/net.onnx", "--json", folder=elsewhere)
+    assert all(each["within"] for each in parsed(right)["outputs"])
+    result = call("sartor", "compare", modules.split, "--vs", wrong, folder=elsewhere)
+    assert result.returncode == 1, result.stderr
+    assert "has the relative error" in result.stderr
+
+
+@pytest.mark.parametrize("option", [["--layers"], ["--bisect", "1e-3"]])
+def test_a_module_without_layers_is_refused(modules: Modules, option: list[str]) -> None:
+    result = call("sartor", "compare", modules.whole, "--vs", modules.model, *option)
+    assert_refused(result, 2, "has no layers", "--pin '*=*'")
+
+
+def test_another_model_is_refused(modules: Modules, tmp_path: Path) -> None:
+    other = onnx.load(modules.model)
+    _double_a_weight(other)
+    onnx.save(other, tmp_path / "other.onnx")
+    result = call("sartor", "compare", modules.split, "--vs", tmp_path / "other.onnx", "--layers")
+    assert_refused(result, 2, "other.onnx' is not the model that", "SHA-256")
+
+
+def _double_a_weight(model: onnx.ModelProto) -> None:
+    weight = model.graph.initializer[0]
+    weight.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(weight) * np.float32(2), weight.name))
+
+
+def test_what_says_nothing_is_named(modules: Modules, tmp_path: Path) -> None:
+    (shape,) = (spec.shape for spec in module_signature(modules.split).inputs)
+    np.savez(tmp_path / "none.npz", x=np.full(shape, np.nan, np.float32))
+    options = ["--vs", modules.model, "--inputs", tmp_path / "none.npz", "--json"]
+    result = call("sartor", "compare", modules.split, *options)
+    assert json.loads(result.stdout)["unchecked_outputs"] == ["y", "inner"]
+    assert "output 'y' is not checked" in result.stderr
+    usual = parsed(call("sartor", "compare", modules.split, "--vs", modules.model, "--json"))
+    assert usual["unchecked_outputs"] == []
+
+
+def test_a_negative_bound_is_refused(modules: Modules) -> None:
+    result = call("sartor", "compare", modules.split, "--vs", modules.model, "--bisect", -1)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert "--bisect" in result.stderr
+
+
+def test_shapes_that_the_model_leaves_open_are_the_modules() -> None:
+    x = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["batch", 3])
+    y = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [2, 3])
+    scalar = onnx.helper.make_tensor_value_info("s", onnx.TensorProto.FLOAT, [])
+    model = onnx.helper.make_model(onnx.helper.make_graph([], "g", [x, y, scalar], []))
+    specs = tuple(TensorSpec(name, "float32", shape) for name, shape in (("x", (2, 3)), ("y", (2, 3)), ("s", ())))
+    assert bound_shapes(model, Signature("main_graph", specs, ())) == {"x": (2, 3)}
+    with pytest.raises(UsageError, match="no input 'x'"):
+        bound_shapes(model, Signature("main_graph", specs[1:], ()))
+
+
+def test_json_is_json_where_an_error_is_infinite() -> None:
+    row = LayerError("conv", ("conv",), "cpu:f32/conv2d.stock", ("c",), float("inf"), float("inf"), None)
+    found = FirstBeyond(Bisection("conv", {}, {"conv": float("inf")}, 1), row)
+    data = json.loads(json.dumps([layer_errors_json([row]), first_json(found, 1.0)], allow_nan=False))
+    assert data[0][0]["relative_error"] is None
+    assert data[0][0]["compared"]
+    assert data[1]["first"]["growth"] is None

@@ -1,0 +1,35 @@
+"""What the user sees on stderr: warnings, also while bars are shown."""
+
+from __future__ import annotations
+
+import io
+import logging
+import subprocess
+import sys
+
+import pytest
+from rich.console import Console
+
+from sartor.cli.output import terminal
+from sartor.cli.output.messages import say_warnings
+
+
+def test_a_warning_is_said_once_and_says_that_it_is() -> None:
+    code = (
+        "import logging; from sartor.cli.output.messages import say_warnings; say_warnings(); "
+        "import sartor.codegen.mlir.iree_compiler; log = logging.getLogger('sartor.pipeline'); "
+        "log.warning('no %s here', 'cuda'); log.info('nothing')"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert result.stderr == "warning: no cuda here\n"
+
+
+def test_a_warning_goes_above_the_bars(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=80, color_system=None)
+    monkeypatch.setattr(terminal, "_console", lambda stream: console)
+    say_warnings()
+    with terminal.tuning_progress() as progress:
+        progress("measuring", 1, 2)
+        logging.getLogger("sartor.test").warning("drifting")
+    assert any(line.endswith("warning: drifting") for line in screen.getvalue().splitlines())

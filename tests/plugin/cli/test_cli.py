@@ -1,0 +1,344 @@
+"""The command line as its user sees it: exit codes, and what goes to which stream."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import sartor
+from benchmarks import zoo
+from tests.plugin.calling import assert_refused, call, parsed, program
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """LeNet-5, compiled once for all tests."""
+
+    model: Path
+    module: Path
+    plan: Path
+    database: Path
+    summary: dict[str, Any]
+    progress: str
+
+
+@pytest.fixture(scope="module")
+def lenet(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return zoo.write("lenet5", tmp_path_factory.mktemp("lenet"))
+
+
+@pytest.fixture(scope="module")
+def compiled(lenet: Path) -> Compiled:
+    module, plan, database = (lenet.parent / name for name in ("lenet.vmfb", "plan.json", "tuning.db"))
+    result = call(
+        "compile-to-vmfb", lenet, "-o", module, "--save-plan", plan, "--tuning-db", database, "--threads", 1, "--json"
+    )
+    return Compiled(lenet, module, plan, database, parsed(result), result.stderr)
+
+
+@pytest.fixture
+def broken(tmp_path: Path, lenet: Path) -> dict[str, Path]:
+    """Files that a command must refuse."""
+    contents = {
+        "text.onnx": b"this is no model\n",
+        "truncated.onnx": lenet.read_bytes()[:20000],
+        "unknown_op.onnx": _unknown_op(),
+        "foreign.db": b"SQLite format 3\0" + bytes(200),
+        "text.json": b"{",
+        "other.json": b"{}",
+        "text.vmfb": b"this is no module\n",
+    }
+    for name, content in contents.items():
+        (tmp_path / name).write_bytes(content)
+    return {name: tmp_path / name for name in contents}
+
+
+def _unknown_op() -> bytes:
+    value = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 4]) for name in ("x", "y")]
+    node = helper.make_node("Frobnicate", ["x"], ["y"], name="the_node", domain="com.example")
+    graph = helper.make_graph([node], "graph", value[:1], value[1:])
+    opsets = [helper.make_opsetid("", 18), helper.make_opsetid("com.example", 1)]
+    model: onnx.ModelProto = helper.make_model(graph, opset_imports=opsets, ir_version=9)
+    content: bytes = model.SerializeToString()
+    return content
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "said"),
+    [("text.onnx", 3, "not an ONNX model"), ("truncated.onnx", 3, "truncated"), ("unknown_op.onnx", 3, "the_node")],
+)
+def test_a_bad_model_is_refused_and_nothing_is_written(
+    broken: dict[str, Path], tmp_path: Path, name: str, code: int, said: str
+) -> None:
+    output = tmp_path / "out" / "model.vmfb"
+    output.parent.mkdir()
+    result = call("compile-to-vmfb", broken[name], "-o", output, "--tuning-db", tmp_path / "t.db")
+    assert_refused(result, code, said)
+    assert list(output.parent.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--shape", "input"], "--shape 'input'"),
+        (["--shape", "input=1,x"], "'1,x'"),
+        (["--shape", "input=1,-1"], "'1,-1'"),
+        (["--shape", "input=0,1,32,32"], "fixes it to 1"),
+        (["--shape", "input=1", "--shape", "input=2"], "twice"),
+        (["--pin", "conv"], "'conv' is no pin"),
+        (["--selector", "magic"], "'magic' is no selector, choose among auto"),
+        (["--target", "tpu"], "'tpu' is no target"),
+        (["--target", "vulkan", "--cpu", "host"], "--arch"),
+        (["--arch", "sm_80"], "--cpu"),
+        (["--cpu", "nonsense"], "no architecture 'nonsense' of the target cpu; name host, generic"),
+        (["--cpu", "aarch64:nonsense"], "for example aarch64:neoverse-n1"),
+        (["--target", "vulkan", "--arch", "nonsense"], "name llvmpipe"),
+        (["--target", "cuda", "--arch", "sm_999"], "name sm_80"),
+        (["--threads", "1000"], "1000"),
+        (["--max-error", "nan"], "--max-error"),
+        (["--plan", "p.json", "--pin", "a=b"], "--pin"),
+        (["--plan", "absent.json"], "absent.json"),
+        (["--external-weights", "elsewhere/w.irpa"], "elsewhere"),
+        (["--save-plan", "out.vmfb"], "overwrite"),
+    ],
+)
+def test_a_bad_option_is_a_usage_error(lenet: Path, tmp_path: Path, options: list[str], said: str) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    result = call("compile-to-vmfb", lenet, "-o", "out.vmfb", *options, folder=tmp_path)
+    assert_refused(result, 2, said)
+    assert not (tmp_path / "out.vmfb").exists()
+
+
+@pytest.mark.parametrize("options", [["--threads", "0"], ["--objective", "beauty"], ["--frobnicate"]])
+def test_what_typer_refuses_has_the_same_exit_code(lenet: Path, options: list[str]) -> None:
+    result = call("compile-to-vmfb", lenet, "-o", "out.vmfb", *options)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert options[0] in result.stderr
+
+
+def test_files_that_do_not_fit_are_usage_errors(broken: dict[str, Path], lenet: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out.vmfb"
+    foreign = broken["foreign.db"].read_bytes()
+    cases: list[tuple[list[object], str]] = [
+        ([tmp_path / "absent.onnx", "-o", output], "absent.onnx"),
+        ([lenet, "-o", tmp_path / "absent" / "out.vmfb"], "cannot be written"),
+        ([lenet, "-o", tmp_path], "directory"),
+        ([lenet, "-o", lenet], "overwrite the model"),
+        ([lenet, "-o", output, "--tuning-db", broken["foreign.db"]], "not a Sartor tuning database"),
+        ([lenet, "-o", output, "--plan", broken["text.json"]], "not JSON"),
+        ([lenet, "-o", output, "--plan", broken["other.json"]], "no plan"),
+    ]
+    for arguments, said in cases:
+        assert_refused(call("compile-to-vmfb", *arguments), 2, said)
+    assert not output.exists()
+    assert broken["foreign.db"].read_bytes() == foreign
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["run", "absent.vmfb"], "absent.vmfb"),
+        (["inspect", "text.vmfb"], "text.vmfb"),
+        (["bench", "text.vmfb", "--peers", "openvino"], "--vs"),
+        (["bench", "text.vmfb", "--vs", "text.onnx", "--peers", "tensorrt"], "'tensorrt' is no peer"),
+        (["bench"], "--peak"),
+        (["bench", "--peak", "text.vmfb"], "leave MODEL.vmfb out"),
+        (["bench", "--peak", "--rounds", "3"], "leave --rounds out"),
+        (["bench", "--peak", "--tuning-db", "foreign.db"], "not a Sartor tuning database"),
+        (["bench", "text.vmfb", "--tuning-db", "t.db"], "--tuning-db is for --peak"),
+        (["compare", "text.vmfb", "--vs", "text.onnx"], "text.vmfb"),
+        (["routines", "absent.onnx"], "absent.onnx"),
+        (["routines", "text.onnx", "--cpu", "nonsense"], "'nonsense'"),
+    ],
+)
+def test_other_commands_refuse_too(broken: dict[str, Path], tmp_path: Path, arguments: list[str], said: str) -> None:
+    assert_refused(call("sartor", *arguments, folder=tmp_path), 2, said)
+
+
+def test_compiling_reports_what_it_did(compiled: Compiled) -> None:
+    summary = compiled.summary
+    assert summary["size_bytes"] == compiled.module.stat().st_size
+    assert summary["relative_error"] < 1e-4
+    assert summary["measured_ms"] <= summary["stock_ms"]
+    assert sum(summary["routines"].values()) == summary["layers"]
+    steps = compiled.progress.splitlines()
+    assert steps[0] == "importing"
+    assert all(one != other for one, other in itertools.pairwise(steps))
+
+
+def test_a_plan_replays_to_the_same_bytes(compiled: Compiled, tmp_path: Path) -> None:
+    again = tmp_path / "again.vmfb"
+    summary = parsed(call("sartor", "compile", compiled.model, "-o", again, "--plan", compiled.plan, "--json"))
+    assert again.read_bytes() == compiled.module.read_bytes()
+    assert summary["routines"] == compiled.summary["routines"]
+    assert summary["relative_error"] == compiled.summary["relative_error"]
+
+
+def test_a_plan_of_another_model_is_refused(compiled: Compiled, tmp_path: Path) -> None:
+    plan = json.loads(compiled.plan.read_text()) | {"model_sha256": "0" * 64}
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    output = tmp_path / "out.vmfb"
+    result = call("compile-to-vmfb", compiled.model, "-o", output, "--plan", tmp_path / "plan.json")
+    assert_refused(result, 2, "another model")
+    assert not output.exists()
+
+
+def test_an_infeasible_pin_has_its_own_exit_code(compiled: Compiled, tmp_path: Path) -> None:
+    output = tmp_path / "out.vmfb"
+    options = ["--pin", "*=absent*", "--tuning-db", compiled.database, "--threads", 1]
+    assert_refused(call("compile-to-vmfb", compiled.model, "-o", output, *options), 5, "pins")
+    assert not output.exists()
+
+
+def test_run_reads_and_writes_arrays(compiled: Compiled, tmp_path: Path) -> None:
+    image = np.random.default_rng(1).standard_normal((1, 1, 32, 32)).astype(np.float32)
+    np.save(tmp_path / "image.npy", image)
+    source, folder = f"input={tmp_path / 'image.npy'}", tmp_path / "out"
+    (output,) = parsed(
+        call("sartor", "run", compiled.module, "--input", source, "--output-dir", folder, "--threads", 1, "--json")
+    )["outputs"]
+    values = np.load(folder / "logits.npy")
+    assert (output["name"], output["shape"]) == ("logits", [1, 10])
+    assert output["max"] == pytest.approx(float(values.max()))
+
+
+def test_run_refuses_wrong_inputs(compiled: Compiled, tmp_path: Path) -> None:
+    np.save(tmp_path / "small.npy", np.zeros((1, 1), np.float32))
+    for option, said in (("nothing=zeros", "nothing"), (f"input={tmp_path / 'small.npy'}", "'input' expects")):
+        assert_refused(call("sartor", "run", compiled.module, "--input", option), 2, said)
+
+
+def test_bench_times_peers_in_the_same_rounds(compiled: Compiled) -> None:
+    options = ["--vs", compiled.model, "--rounds", 3, "--threads", 1, "--dispatches", "--json"]
+    result = parsed(call("sartor", "bench", compiled.module, *options))
+    assert [run["name"] for run in result["runs"]] == ["sartor", "onnxruntime"]
+    assert {len(run["samples_ms"]) for run in result["runs"]} == {3}
+    ratio = result["runs"][1]["sartor_is_faster_by"]
+    assert ratio["low"] <= ratio["value"] <= ratio["high"]
+    assert len(result["dispatches"]["dispatches"]) >= 3
+
+
+def test_bench_measures_the_machine_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sartor.tuning.measuring.roofline._MOST_BYTES", 16 << 20)
+    arguments = ["bench", "--peak", "--threads", 1, "--tuning-db", tmp_path / "tuning.db"]
+    first = call("sartor", *arguments, "--json")
+    (row,) = parsed(first)["peak"]
+    assert row["threads"] == 1
+    assert row["gflops"] > 1
+    assert row["read_gb_per_s"] > 0.5
+    assert "measuring" in first.stderr
+    again = call("sartor", *arguments)
+    assert again.stderr == ""
+    assert f"{row['gflops']:.1f}" in again.stdout
+
+
+def test_compare_says_whether_results_agree(compiled: Compiled, tmp_path: Path) -> None:
+    np.savez(tmp_path / "inputs.npz", input=np.ones((1, 1, 32, 32), np.float32))
+    options = ["--vs", compiled.model, "--inputs", tmp_path / "inputs.npz"]
+    (output,) = parsed(call("sartor", "compare", compiled.module, *options, "--json"))["outputs"]
+    assert output["within"]
+    too_strict = call("sartor", "compare", compiled.module, *options, "--max-error", "1e-15")
+    assert too_strict.returncode == 1
+    assert "error: output 'logits' has the relative error" in too_strict.stderr
+
+
+def test_inspect_shows_every_layer(compiled: Compiled) -> None:
+    manifest = parsed(call("sartor", "inspect", compiled.module, "--json"))
+    layers = [layer["layer"] for layer in manifest["plan"]["layers"]]
+    shown = call("sartor", "inspect", compiled.module).stdout
+    assert len(layers) == compiled.summary["layers"]
+    assert all(layer in shown for layer in layers)
+    peak = manifest["plan"]["peak"]
+    assert compiled.summary["peak_gflops"] == pytest.approx(peak / 1e9)
+    assert f"{peak / 1e9:.1f}" in shown
+    rates = [layer["operations"] / layer["seconds"] for layer in manifest["plan"]["layers"] if layer["operations"]]
+    assert len(rates) >= 5, "two convolutions and three products"
+    assert all(f"{rate / 1e9:.1f}" in shown and f"{rate / peak:.0%}" in shown for rate in rates)
+
+
+def test_routines_say_why_they_do_not_apply(compiled: Compiled) -> None:
+    layers = parsed(call("sartor", "routines", compiled.model, "--json"))["layers"]
+    assert all("stock" in layer["candidates"][0] for layer in layers)
+    assert any(rejection["reason"] for layer in layers for rejection in layer["rejected"])
+
+
+def test_ctrl_c_ends_a_compilation_with_one_line(lenet: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out.vmfb"
+    arguments = program("compile-to-vmfb", lenet, "-o", output, "--tuning-db", tmp_path / "t.db")
+    with subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == "importing\n"
+        time.sleep(0.3)
+        process.send_signal(signal.SIGINT)
+        rest = process.stderr.read()
+    assert process.returncode == 130
+    assert rest.splitlines()[-1] == "interrupted; what was measured is kept"
+    assert "Traceback" not in rest
+    assert not output.exists()
+
+
+def test_ctrl_c_while_modules_are_loaded_is_no_traceback() -> None:
+    code = (
+        "import os, signal, sys; from sartor.cli.main import main; "
+        # The finder is asked for the first module that is not there yet: in the midst of loading.
+        "find = lambda *_: os.kill(os.getpid(), signal.SIGINT); "
+        "sys.meta_path.insert(0, type('Finder', (), {'find_spec': find})); main()"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (result.returncode, result.stderr) == (130, "error: interrupted\n")
+
+
+def test_a_reader_that_goes_away_is_no_traceback() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as closed:
+        result = subprocess.run(program("sartor", "routines", "--json"), stdout=closed, stderr=subprocess.PIPE)
+    assert result.returncode == 1
+    assert b"Traceback" not in result.stderr
+
+
+def test_importing_sartor_loads_nothing_heavy() -> None:
+    code = "import sys, sartor; print(sorted({'numpy', 'onnx', 'iree', 'typer'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"
+
+
+def test_onnx_runtime_reports_nothing(tmp_path: Path) -> None:
+    """What it would report by has a file in the temporary folder."""
+    environment = {name: value for name, value in os.environ.items() if name != "ORT_DISABLE_TELEMETRY"}
+    code = "import sartor.runtime.reference"
+    subprocess.run([sys.executable, "-c", code], env={**environment, "TMPDIR": str(tmp_path)}, check=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_public_names_are_there() -> None:
+    assert sartor.CompileConfig(threads=1).threads == 1
+    assert all(getattr(sartor, name) is not None for name in sartor.__all__)
+    with pytest.raises(AttributeError, match="absent"):
+        _ = sartor.absent
+
+
+def test_an_interrupt_while_something_is_printed_ends_the_process() -> None:
+    """Python's streams cannot be entered twice."""
+    code = (
+        "import io, os, signal, sys; from sartor.cli.output.signals import ending_at_once\n"
+        "class Raw(io.RawIOBase):\n"
+        " def writable(self): return True\n"
+        " def write(self, data): os.kill(os.getpid(), signal.SIGTERM); return len(data)\n"
+        "sys.stderr = io.TextIOWrapper(io.BufferedWriter(Raw()))\n"
+        "with ending_at_once(): print('x', file=sys.stderr, flush=True)"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (result.returncode, result.stderr) == (143, "error: interrupted\n")

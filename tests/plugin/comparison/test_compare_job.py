@@ -1,0 +1,81 @@
+"""What a module is compared with follows from the model's file, however that is written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import ModelProto, numpy_helper
+
+from sartor.comparison.compare_job import Answer, Question, right_outputs
+from sartor.errors import UnsupportedModelError
+from sartor.runtime.driver.signature import Signature, TensorSpec
+from sartor.tuning.workers.calls import Refusal
+from tests.plugin.onnx_model.builders import FLOAT, FLOAT16, model, node
+
+SIGNATURE = Signature("main_graph", (TensorSpec("x", "float32", (2, 4)),), ())
+X = {"x": np.array([[1, 1, 0.5, 2], [3, 3, 0.25, 1]], np.float32)}
+# Two large terms leave a small sum, so that noise decides what its scale is.
+W = np.array([[1e6, 1], [-1e6, 2], [1, 3], [2, 4]], np.float32)
+
+
+def _with_initializers() -> ModelProto:
+    return model([node("MatMul", ["x", "w"], ["y"])], [("x", ("n", 4), FLOAT)], [("y", ("n", 2), FLOAT)], {"w": W})
+
+
+def _with_constants() -> ModelProto:
+    built = _with_initializers()
+    del built.graph.initializer[:]
+    built.graph.node.insert(0, node("Constant", [], ["w"], value=numpy_helper.from_array(W)))
+    return built
+
+
+def _answer(built: ModelProto, folder: Path, max_error: float | None = None) -> Answer | Refusal:
+    onnx.save(built, folder / "model.onnx")
+    return right_outputs(Question(folder / "model.onnx", SIGNATURE, X, 1e-3, max_error, narrow=False))
+
+
+def test_scales_do_not_depend_on_how_weights_are_written(tmp_path: Path) -> None:
+    one, other = (_answer(built, tmp_path) for built in (_with_initializers(), _with_constants()))
+    assert isinstance(one, Answer)
+    assert isinstance(other, Answer)
+    np.testing.assert_array_equal(one.scales[0], other.scales[0])
+    assert one.names == other.names == ("y",)
+    assert one.shapes == {"x": (2, 4)}
+    assert one.unchecked == ()
+
+
+@pytest.mark.parametrize(("max_error", "allowed"), [(None, 3e-2), (1e-5, 1e-5)])
+def test_the_models_types_say_what_is_allowed_unless_the_user_does(
+    max_error: float | None, allowed: float, tmp_path: Path
+) -> None:
+    nodes = [
+        node("Cast", ["x"], ["h"], to=FLOAT16, name="narrow"),
+        node("Exp", ["h"], ["e"]),
+        node("Cast", ["e"], ["y"], to=FLOAT, name="widen"),
+    ]
+    found = _answer(model(nodes, [("x", (2, 4), FLOAT)], ["y"]), tmp_path, max_error)
+    assert isinstance(found, Answer)
+    assert found.allowed == allowed
+
+
+def test_outputs_that_say_nothing_are_named_but_for_constants_and_single_numbers(tmp_path: Path) -> None:
+    nodes = [
+        node("Sign", ["x"], ["same"]),
+        node("ReduceSum", ["x"], ["single"], keepdims=0),
+        node("Relu", ["x"], ["right"]),
+        node("Relu", ["zero"], ["constant"], name="constant"),
+    ]
+    built = model(nodes, [("x", (2, 4), FLOAT)], ["same", "single", "right", "constant"], {"zero": np.zeros(3, "f")})
+    found = _answer(built, tmp_path)
+    assert isinstance(found, Answer)
+    assert found.unchecked == ("same",)
+
+
+def test_what_is_no_model_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "model.onnx").write_bytes(b"no model")
+    found = right_outputs(Question(tmp_path / "model.onnx", SIGNATURE, X, 1e-3, None, narrow=False))
+    assert isinstance(found, Refusal)
+    assert isinstance(found.error, UnsupportedModelError)

@@ -1,0 +1,56 @@
+"""Import: weights stay arrays, and what cannot be imported is refused by name."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import numpy_helper
+
+from sartor.errors import UnsupportedModelError
+from sartor.frontend.onnx_import import import_model
+from tests.tiny_models import Builder, blocks, constant_output, residual
+
+
+def test_weights_are_the_initialisers() -> None:
+    model = residual()
+    expected = [numpy_helper.to_array(each) for each in model.graph.initializer]
+    found = import_model(model).weights
+    assert len(found) == len(expected)
+    assert all(np.array_equal(one, other) for one, other in zip(found.values(), expected, strict=True))
+
+
+def test_values_may_be_called_as_weights_are() -> None:
+    b = Builder()
+    first = b.op("Relu", "w1", b.conv("w0", "w2", (3, 16)))
+    b.op("Relu", "y", b.conv("conv", first, (16, 8)))
+    imported = import_model(b.model([("w2", (1, 3, 4, 4))], [("y", (1, 8, 4, 4))]))
+    assert [each.shape for each in imported.weights.values()] == [(16, 3, 3, 3), (16,), (8, 16, 3, 3), (8,)]
+
+
+def test_the_model_is_not_changed() -> None:
+    model = blocks()
+    import_model(model)
+    assert model == blocks()
+
+
+def test_importing_twice_gives_the_same_bytes() -> None:
+    assert import_model(blocks()).bytecode == import_model(blocks()).bytecode
+
+
+def test_an_op_that_iree_does_not_know_is_named() -> None:
+    b = Builder()
+    b.op("StringNormalizer", "y", "x")
+    with pytest.raises(UnsupportedModelError, match="StringNormalizer"):
+        import_model(b.model([("x", (2, 3))], [("y", (2, 3))]))
+
+
+def test_an_output_that_is_an_initialiser_is_imported() -> None:
+    model = constant_output()
+    constant = model.graph.initializer[0]
+    del model.graph.node[1]
+    constant.name = "fixed"
+    assert import_model(model).bytecode
+
+
+def test_an_output_of_constants_alone_is_imported() -> None:
+    assert import_model(constant_output()).bytecode

@@ -1,0 +1,51 @@
+"""Which targets the compiler knows, and whose code this machine runs."""
+
+from __future__ import annotations
+
+import platform
+
+import pytest
+
+from sartor.codegen.ir.target import Target
+from sartor.errors import CompileError, DisturbedError, UsageError
+from sartor.frontend.target_check import check_target, runs_here
+from sartor.tuning.workers.pool import JobResult, JobStatus, WorkerPool
+
+
+@pytest.mark.parametrize(
+    ("machine", "architecture", "expected"),
+    [
+        ("x86_64", "host", True),
+        ("x86_64", "x86-64-v3", True),
+        ("x86_64", "x86_64:haswell", True),
+        ("x86_64", "aarch64:neoverse-n1", False),
+        ("AMD64", "x86_64:haswell", True),
+        ("arm64", "aarch64:apple-m1", True),
+        ("aarch64", "aarch64:neoverse-n1", True),
+        ("aarch64", "x86_64:haswell", False),
+    ],
+)
+def test_a_cpu_runs_code_of_its_instruction_set(
+    monkeypatch: pytest.MonkeyPatch, machine: str, architecture: str, expected: bool
+) -> None:
+    monkeypatch.setattr(platform, "machine", lambda: machine)
+    assert runs_here(Target.create("cpu", architecture)) == expected
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        (JobStatus.CRASHED, UsageError),
+        (JobStatus.TIMEOUT, CompileError),
+        (JobStatus.KILLED, DisturbedError),
+        (JobStatus.STARVED, DisturbedError),
+    ],
+)
+def test_a_disturbed_worker_says_nothing_of_a_target(
+    monkeypatch: pytest.MonkeyPatch, status: JobStatus, expected: type[Exception]
+) -> None:
+    result = JobResult("target", status, None, "by SIGKILL", 0.0)
+    monkeypatch.setattr(WorkerPool, "map_unordered", lambda *_, **__: iter([result]))
+    with pytest.raises(expected) as raised:
+        check_target(Target.create("cpu", "x86-64-v3"), WorkerPool(1))
+    assert type(raised.value) is expected

@@ -1,0 +1,108 @@
+"""onnxslim runs apart, keeps names and signature, and may fail without harm."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+
+import pytest
+from onnx import ModelProto
+
+from sartor.onnx_model.graphs.infer import infer_shapes
+from sartor.onnx_model.preparing import simplify as module
+from sartor.onnx_model.preparing.prepare import prepare
+from sartor.onnx_model.preparing.simplify import SimplifyProcess, simplify
+from tests.plugin.onnx_model.builders import FLOAT, model, node, relative_error, run, weights
+
+
+def _redundant() -> ModelProto:
+    """Two reshapes in a row, the same product twice, and an input nothing reads."""
+    nodes = [
+        node("Reshape", ["x", "s1"], ["a"], name="first"),
+        node("Reshape", ["a", "s2"], ["b"], name="second"),
+        node("MatMul", ["b", "w"], ["c"], name="product"),
+        node("MatMul", ["b", "w"], ["d"], name="again"),
+        node("Add", ["c", "d"], ["y"], name="sum"),
+    ]
+    constants = {"s1": [3, 8], "s2": [6, 4], "w": weights(4, 5)}
+    built = model(nodes, [("x", (2, 3, 4), FLOAT), ("unused", (1,), FLOAT)], ["y"], constants)
+    infer_shapes(built)
+    return built
+
+
+def test_names_and_signature_survive(capfd: pytest.CaptureFixture[str]) -> None:
+    built = _redundant()
+    feeds = {"x": weights(2, 3, 4, seed=1), "unused": weights(1)}
+    expected = run(built, feeds)["y"]
+    removed = simplify(built)
+    assert {"again", "product"} & set(removed)
+    assert {item.name for item in built.graph.node} <= {"first", "second", "product", "again", "sum"}
+    assert [value.name for value in built.graph.input] == ["x", "unused"]
+    assert relative_error(run(built, feeds)["y"], expected) <= 1e-6
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        ("import os; os.abort()", "onnxslim failed"),
+        ("raise SystemExit('cannot')", "cannot"),
+        ("pass", "could not be run"),
+        ("import sys; open(sys.argv[3], 'wb').write(b'rubbish')", "could not be run"),
+    ],
+)
+def test_failure_is_a_warning(
+    program: str, message: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    script = tmp_path / "python"
+    script.write_text(f"#!{sys.executable}\nimport sys\nsys.argv.pop(1)\n{program}\n")
+    script.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(script))
+    built = _redundant()
+    before = built.SerializeToString()
+    with caplog.at_level(logging.WARNING):
+        assert simplify(built) == ()
+    assert message in caplog.text
+    assert built.SerializeToString() == before
+
+
+def test_changed_signature_is_refused(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    other = _redundant()
+    other.graph.output[0].name = "c"
+    monkeypatch.setattr(module, "_run_worker", lambda _: other)
+    with caplog.at_level(logging.WARNING):
+        assert simplify(_redundant()) == ()
+    assert "changed the outputs" in caplog.text
+
+
+def test_prepare_reports_what_it_did() -> None:
+    prepared = prepare(_redundant())
+    changes = {change.rewrite: change.names for change in prepared.changes}
+    assert set(changes) == {"simplify"}
+    assert [item.op_type for item in prepared.model.graph.node].count("MatMul") == 1
+
+
+def test_a_process_that_was_started_before_gives_the_same(capfd: pytest.CaptureFixture[str]) -> None:
+    expected, built = _redundant(), _redundant()
+    removed = simplify(expected)
+    with SimplifyProcess() as process:
+        assert simplify(built, process) == removed
+    assert built == expected
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_process_that_is_not_needed_ends() -> None:
+    with SimplifyProcess() as process:
+        pass
+    assert process._process is not None
+    assert process._process.returncode is not None
+    assert not process._source.parent.exists()
+
+
+def test_without_a_program_there_is_a_warning(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "none"))
+    assert simplify(_redundant()) == ()
+    assert "could not be run (FileNotFoundError)" in caplog.text

@@ -1,0 +1,136 @@
+"""Quantised models as floats with ranges: what remains is what ONNX Runtime makes of the original."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from onnx import ModelProto, TensorProto
+
+from sartor.onnx_model.quantisation.quantised_values import take_out_quantisation
+from sartor.reference.random_inputs import sample_inputs
+from sartor.tuning.calibration.quantised_range import QuantisedRange
+from tests.plugin.onnx_model.builders import FLOAT, model, node, run
+from tests.plugin.onnx_model.conftest import Prepare
+from tests.plugin.quantised_models import Qdq, network, one_convolution
+
+
+def _operators(built: ModelProto) -> Counter[str]:
+    return Counter(each.op_type for each in built.graph.node)
+
+
+def _assert_equal(built: ModelProto, prepared: ModelProto) -> None:
+    """The output ``y`` is the same to the last bit."""
+    for seed in range(8):
+        feeds = sample_inputs(built, seed)
+        np.testing.assert_array_equal(run(prepared, feeds)["y"], run(built, feeds)["y"])
+
+
+@pytest.mark.parametrize("kind", ["int8", "uint8"])
+def test_pairs_leave_a_float_model_and_ranges(kind: str, prepare_quickly: Prepare) -> None:
+    built = network(kind)
+    prepared = prepare_quickly(built).model
+    ranges = take_out_quantisation(prepared)
+    found = _operators(prepared)
+    assert found["QuantizeLinear"] == found["DequantizeLinear"] == 0
+    # Averages of what fits its range already are only rounded.
+    assert (found["Div"], found["Round"], found["Mul"], found["Clip"]) == (6, 6, 6, 5)
+    _assert_equal(built, prepared)
+    assert ranges["x_d"] == QuantisedRange(float(np.float32(4.2 / 255)), -7, "int8")
+    assert ranges["sum_d"] == ranges["pooled"] == ranges["joined"] == ranges["mean_d"] == ranges["flat"]
+    assert "mean" not in ranges
+    assert {name for name in ranges if name.startswith("conv")} == {"conv2_d"}
+
+
+def test_dequantised_weights_are_exact_constants(prepare_quickly: Prepare) -> None:
+    prepared = prepare_quickly(network()).model
+    stored = {each.name: each for each in prepared.graph.initializer}
+    assert stored["w1"].data_type == TensorProto.INT8
+    take_out_quantisation(prepared)
+    kept = {each.name: each for each in prepared.graph.initializer}
+    assert "w1" not in kept
+    assert kept["w1_d"].data_type == TensorProto.FLOAT
+
+
+@pytest.mark.parametrize("zero", [0, 128, 70])
+def test_operators_over_whole_numbers_become_floats(zero: int, prepare_quickly: Prepare) -> None:
+    built = one_convolution(zero)
+    prepared = prepare_quickly(built).model
+    ranges = take_out_quantisation(prepared)
+    assert _operators(prepared) == {"Div": 2, "Round": 2, "Clip": 2, "Mul": 2, "Conv": 1, "MaxPool": 1}
+    assert ranges["y"] == QuantisedRange(0.5, -8, "int8")
+    _assert_equal(built, prepared)
+
+
+def test_results_are_clipped_to_what_can_be_represented(prepare_quickly: Prepare) -> None:
+    q = Qdq("int8")
+    q.pair("x", 0.0, 1.0, output="y")
+    built = model(q.nodes, [("x", (64,), FLOAT)], ["y"], q.constants)
+    prepared = prepare_quickly(built).model
+    assert take_out_quantisation(prepared)["y"].zero_point == -128
+    y = run(prepared, {"x": np.linspace(-3, 3, 64, dtype=np.float32)})["y"]
+    assert y.min() == 0.0
+    assert y.max() == pytest.approx(1.0)
+
+
+def test_a_second_rounding_to_the_same_range_does_nothing(prepare_quickly: Prepare) -> None:
+    q = Qdq("uint8")
+    inner = q.op("Transpose", [q.pair("x", -1.0, 1.0)], "turned", perm=[1, 0])
+    q.constants |= {"turned_s": q.constants["x_s"], "turned_z": q.constants["x_z"]}
+    numbers = ["turned_s", "turned_z"]
+    q.op("QuantizeLinear", [inner, *numbers], "again")
+    q.op("Relu", [q.op("DequantizeLinear", ["again", *numbers], "back")], "y")
+    built = model(q.nodes, [("x", (4, 6), FLOAT)], ["y"], q.constants)
+    prepared = prepare_quickly(built).model
+    ranges = take_out_quantisation(prepared)
+    assert _operators(prepared) == {"Div": 1, "Round": 1, "Clip": 1, "Mul": 1, "Relu": 1, "Transpose": 1}
+    assert ranges["y"] == ranges["turned"]
+
+
+def test_what_somebody_else_reads_unrounded_keeps_its_values(prepare_quickly: Prepare) -> None:
+    q = Qdq("int8")
+    mean = q.op("Sigmoid", ["x"], "mean")
+    rounded = q.pair(mean, 0.0, 1.0)
+    q.op("Sub", [mean, rounded], "y")
+    built = model(q.nodes, [("x", (64,), FLOAT)], ["y"], q.constants)
+    prepared = prepare_quickly(built).model
+    assert "mean" not in take_out_quantisation(prepared)
+    _assert_equal(built, prepared)
+
+
+def test_a_range_that_begins_at_zero_takes_the_place_of_relu(prepare_quickly: Prepare) -> None:
+    q = Qdq("uint8")
+    q.pair(q.op("Relu", ["x"], "r"), 0.0, 1.0, output="y")
+    built = model(q.nodes, [("x", (64,), FLOAT)], ["y"], q.constants)
+    prepared = prepare_quickly(built).model
+    take_out_quantisation(prepared)
+    assert _operators(prepared) == {"Div": 1, "Round": 1, "Clip": 1, "Mul": 1}
+    _assert_equal(built, prepared)
+
+
+def test_halves_go_to_the_even_number_before_the_zero_point_is_added(prepare_quickly: Prepare) -> None:
+    q = Qdq("int8")
+    q.pair("x", -1.0, 1.0, output="y")
+    q.constants["x_s"], q.constants["x_z"] = np.float32(0.5), np.int8(3)
+    built = model(q.nodes, [("x", (41,), FLOAT)], ["y"], q.constants)
+    prepared = prepare_quickly(built).model
+    take_out_quantisation(prepared)
+    x = np.linspace(-5, 5, 41, dtype=np.float32)
+    np.testing.assert_array_equal(run(prepared, {"x": x})["y"], 0.5 * np.rint(x / 0.5))
+
+
+def test_results_in_8_bits_stay_in_8_bits(prepare_quickly: Prepare) -> None:
+    q = Qdq("int8")
+    q.pair("x", -1.0, 1.0)
+    built = model(q.nodes[:1], [("x", (5,), FLOAT)], [("x_q", (5,), TensorProto.INT8)], q.constants)
+    prepared = prepare_quickly(built).model
+    assert take_out_quantisation(prepared) == {}
+    assert _operators(prepared) == {"QuantizeLinear": 1}
+
+
+def test_float_models_are_left_alone(prepare_quickly: Prepare) -> None:
+    prepared = prepare_quickly(model([node("Relu", ["x"], ["y"])], [("x", (3,), FLOAT)], ["y"])).model
+    before = prepared.SerializeToString()
+    assert take_out_quantisation(prepared) == {}
+    assert prepared.SerializeToString() == before

@@ -1,0 +1,74 @@
+"""Selection without measuring: times of variants and conversions are what a test says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import cast
+
+from sartor.codegen.ir.target import Target
+from sartor.codegen.ir.variants.routine import Variant
+from sartor.codegen.routines import routines_for
+from sartor.config import CompileConfig, Precision
+from sartor.dialect_passes.annotate import annotate
+from sartor.frontend.imported_model import Front
+from sartor.planning.plan_selector import PlanSelector
+from sartor.planning.recipe import Recipe
+from sartor.progress import silent
+from sartor.tuning.cost_tables.tables import Tables
+from sartor.tuning.measuring.benchmark_case import Unit
+from sartor.tuning.measuring.tuner import Tuner
+from sartor.tuning.records.measurement import Measurement, MeasurementKey, Status
+
+FrontOf = Callable[[str], Front]
+CONFIG = CompileConfig(target=Target.create("cpu", "sapphirerapids"), threads=1, jobs=1)
+
+
+def measurement(descriptor: str, seconds: float | None) -> Measurement:
+    key = MeasurementKey("task", descriptor, "source", "hardware", 1, "runtime", "cpu")
+    if seconds is None:
+        return Measurement(key, Status.COMPILE_FAILED, (), message="no lowering")
+    return Measurement(key, Status.OK, (seconds,))
+
+
+@dataclass
+class FakeTuner:
+    """Takes what it is told to have measured; conversions that are not to work fail."""
+
+    works: Callable[[Unit], bool] = lambda unit: True
+    is_late: bool = False
+
+    def measure(self, units: Iterable[Unit]) -> Mapping[str, Mapping[str, Measurement]]:
+        return {unit.key: {each.descriptor: self._measured(unit, each) for each in unit.variants} for unit in units}
+
+    def _measured(self, unit: Unit, variant: Variant) -> Measurement:
+        return measurement(variant.descriptor, 1e-6 if self.works(unit) else None)
+
+
+def tables_of(front: Front, seconds: Callable[[str, str], float], *types: str) -> Tables:
+    """All variants of a network, with the times that a function of task and descriptor gives them."""
+    variants = annotate(front.graph, routines_for(types), CONFIG.target).variants
+    measured = {
+        key: {each.descriptor: measurement(each.descriptor, seconds(key, each.descriptor)) for each in listed}
+        for key, listed in variants.items()
+    }
+    return Tables(variants, measured)
+
+
+def selector(front: Front, tuner: FakeTuner, precision: Precision = Precision.F32) -> PlanSelector:
+    return PlanSelector(front, cast(Tuner, tuner), replace(CONFIG, precision=precision), silent)
+
+
+def by_type(**seconds: float) -> Callable[[str, str], float]:
+    """Times of variants of all tasks, by the type that they compute in."""
+    return lambda key, descriptor: seconds[type_of(descriptor)]
+
+
+def type_of(descriptor: str) -> str:
+    """The element type that a variant computes in."""
+    return descriptor.partition(":")[2].partition("/")[0]
+
+
+def types(recipe: Recipe) -> set[str]:
+    """The element types that a plan computes in."""
+    return {each.dtype for each in recipe.variants.values()}

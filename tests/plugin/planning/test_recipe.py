@@ -1,0 +1,80 @@
+"""Recipes and builds are told apart by what they are built from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from sartor.codegen.ir.target import Target
+from sartor.codegen.routines import routines_for
+from sartor.config import CompileConfig
+from sartor.dialect_passes.annotate import annotate
+from sartor.errors import CompileError
+from sartor.frontend.imported_model import Front
+from sartor.planning.recipe import Recipe, guessed_recipe, unsplit_recipe
+from sartor.profiling.builder import Builder
+from sartor.tuning.workers.pool import JobResult, JobStatus, WorkerPool
+
+FrontOf = Callable[[str], Front]
+CONFIG = CompileConfig(target=Target.create("cpu"))
+
+
+@pytest.fixture
+def front(front_of: FrontOf) -> Front:
+    return front_of("residual")
+
+
+@pytest.fixture
+def recipe(front: Front) -> Recipe:
+    return guessed_recipe(front, annotate(front.graph, routines_for(()), CONFIG.target).variants, CONFIG)
+
+
+def test_recipes_of_the_same_content_have_the_same_digest(front: Front, recipe: Recipe) -> None:
+    again = guessed_recipe(front, annotate(front.graph, routines_for(()), CONFIG.target).variants, CONFIG)
+    assert again is not recipe
+    assert again.digest == recipe.digest
+    assert unsplit_recipe(front, CONFIG).digest == unsplit_recipe(front, CONFIG).digest != recipe.digest
+
+
+def test_another_plan_or_other_code_is_another_recipe(recipe: Recipe) -> None:
+    name, variant = next(iter(recipe.variants.items()))
+    changed = replace(variant, implementation=replace(variant.implementation, body=f"{variant.implementation.body} "))
+    others = [
+        replace(recipe, plan=replace(recipe.plan, threads=3)),
+        replace(recipe, plan=replace(recipe.plan, ranges={"conv1:0": (0.5, 1)})),
+        replace(recipe, variants={**recipe.variants, name: changed}),
+    ]
+    assert len({recipe.digest, *(each.digest for each in others)}) == 4
+
+
+@dataclass
+class _Pool:
+    """Compiles all but the unsplit model."""
+
+    asked: list[str] = field(default_factory=list)
+
+    def map_unordered(self, _: str, jobs: list[tuple[str, dict[str, object]]], __: float) -> list[JobResult]:
+        self.asked += [name for name, _ in jobs]
+        return [self._result(name, "bytecode" in vars(job["net"])) for name, job in jobs]
+
+    def _result(self, name: str, fails: bool) -> JobResult:
+        if fails:
+            return JobResult(name, JobStatus.FAILED, None, "no", 1.0)
+        return JobResult(name, JobStatus.OK, 7, "", 1.0)
+
+
+def test_what_was_compiled_is_not_compiled_again(front: Front, recipe: Recipe, tmp_path: Path) -> None:
+    pool, unsplit = _Pool(), unsplit_recipe(front, CONFIG)
+    builder = Builder(front, cast(WorkerPool, pool), tmp_path, CONFIG, lambda *_: None)
+    (built,) = builder.build([recipe, unsplit, replace(recipe)])
+    assert (built.digest, built.files.weight_bytes) == (recipe.digest, 7)
+    assert len(pool.asked) == 2
+    assert builder.build([replace(recipe)]) == [built]
+    assert len(pool.asked) == 2
+    assert builder.failure(replace(unsplit)).message == "no"
+    with pytest.raises(CompileError, match="no plan compiles: no"):
+        builder.build([unsplit])

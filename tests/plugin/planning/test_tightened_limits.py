@@ -1,0 +1,81 @@
+"""Tighter limits for plans that did not do what the tables said."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from sartor.codegen.ir.graph import LayerGraph
+from sartor.config import CompileConfig
+from sartor.errors import UsageError
+from sartor.planning.recipe import Recipe
+from sartor.planning.tightened_limits import tightened
+from sartor.tuning.errors.error_sum import addend, total
+from sartor.tuning.records.measurement import Measurement, MeasurementKey, Status
+from sartor.tuning.records.plan import Plan
+from sartor.tuning.selection.problem.cost import Objective
+from sartor.tuning.selection.problem.limits import UNLIMITED, Limits, Quantity
+
+PLAN = Plan(
+    model_sha256="0",
+    target="cpu:host",
+    threads=1,
+    unsplit=False,
+    layers=(),
+    adapts=(),
+    objective="latency",
+    solver="dprs",
+    optimal=True,
+    gap=0.0,
+    predicted=1.0,
+    measured=None,
+    baseline=None,
+    memory=None,
+    first=None,
+    peak=None,
+    versions={},
+)
+RECIPE = Recipe(PLAN, LayerGraph((), (), ()), {}, {Quantity.MEMORY: 1000.0, Quantity.ERROR: addend(4e-5)})
+
+
+def run(status: Status, **known: Any) -> Measurement:
+    key = MeasurementKey("net", "plan", "source", "hardware", 1, "runtime", "cpu")
+    return Measurement(key, status, (1.0,) if status is Status.OK else (), **known)
+
+
+def test_what_kept_to_the_limits_needs_no_others() -> None:
+    config = CompileConfig(memory_limit=1000)
+    assert tightened(config.limits, RECIPE, run(Status.OK, packed_bytes=1000), config) is None
+    assert tightened(config.limits, RECIPE, run(Status.CRASHED), config) is None
+    assert tightened(config.limits, RECIPE, None, config) is None
+    assert tightened(UNLIMITED, RECIPE, run(Status.OK, packed_bytes=9999), CompileConfig()) is None
+
+
+def test_memory_beyond_the_limit_comes_off_what_was_predicted() -> None:
+    config = CompileConfig(memory_limit=1000)
+    assert tightened(config.limits, RECIPE, run(Status.OK, packed_bytes=1030), config) == Limits(memory=970.0)
+    assert tightened(config.limits, RECIPE, run(Status.OK, packed_bytes=5000), config) == Limits(memory=0.0)
+
+
+def test_an_error_beyond_the_limit_scales_the_budget() -> None:
+    config = CompileConfig(max_error=1e-6)
+    tighter = tightened(Limits(memory=5.0), RECIPE, run(Status.WRONG_RESULT, error=2e-6), config)
+    assert tighter is not None
+    assert tighter.memory == 5.0
+    assert tighter.error is not None
+    assert total(tighter.error) == pytest.approx(0.5 * 4e-5, rel=0.3)
+    assert total(tighter.error) < 0.5 * 4e-5
+    assert tightened(UNLIMITED, RECIPE, run(Status.WRONG_RESULT, error=math.inf), config) is None
+
+
+def test_constraints_that_make_no_sense_are_refused() -> None:
+    with pytest.raises(UsageError, match="-1 bytes"):
+        CompileConfig(memory_limit=-1)
+    with pytest.raises(UsageError, match="not memory for itself"):
+        CompileConfig(pareto=(Quantity.MEMORY, Quantity.MEMORY))
+    with pytest.raises(UsageError, match="choose auto or ilp"):
+        CompileConfig(selector="greedy", memory_limit=1)
+    config = CompileConfig(objective=Objective.COLD, memory_limit=1, pareto=(Quantity.ERROR, Quantity.LATENCY))
+    assert config.quantities == tuple(Quantity)

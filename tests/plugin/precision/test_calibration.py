@@ -1,0 +1,119 @@
+"""The calibration step: samples, ranges by the graph's values, and what is kept of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sartor.codegen.ir.layer import ValueRef
+from sartor.config import CompileConfig, Precision
+from sartor.frontend.imported_model import Front
+from sartor.precision.calibration import calibrate
+from sartor.precision.sensitivity_cache import Findings
+from sartor.samples.sample_sets import DRAWN, sample_set
+from sartor.tuning.calibration.methods import CalibrationMethod
+from sartor.tuning.workers.pool import WorkerPool
+
+FrontOf = Callable[[str], Front]
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[WorkerPool]:
+    with WorkerPool(1) as workers:
+        yield workers
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> CompileConfig:
+    return CompileConfig(threads=1, database=tmp_path / "t.db", calibration_method=CalibrationMethod.MIN_MAX)
+
+
+def test_f32_needs_nothing_but_the_sample_it_always_had(
+    front_of: FrontOf, config: CompileConfig, pool: WorkerPool
+) -> None:
+    front = front_of("residual")
+    found = calibrate(front, config, pool)
+    assert (len(found.samples), found.samples.digest, found.dtypes) == (1, "", ())
+    np.testing.assert_array_equal(found.samples.first["x"], front.samples["x"])
+    assert not list(config.database.parent.iterdir())
+
+
+@pytest.mark.parametrize(("precision", "warns"), [(Precision.BF16, False), (Precision.INT8, True)])
+def test_ranges_of_random_values_come_with_a_warning(
+    precision: Precision,
+    warns: bool,
+    front_of: FrontOf,
+    config: CompileConfig,
+    pool: WorkerPool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    calibrate(front_of("residual"), replace(config, precision=precision), pool)
+    assert any("--calibration" in each.message for each in caplog.records) == warns
+
+
+def test_drawn_samples_are_different_and_begin_with_the_front_ends(front_of: FrontOf, config: CompileConfig) -> None:
+    front = front_of("residual")
+    found = sample_set(front, replace(config, precision=Precision.BF16))
+    drawn = [sample["x"] for sample in found.source.since(0)]
+    assert len(found) == len(drawn) == DRAWN
+    np.testing.assert_array_equal(drawn[0], front.samples["x"])
+    assert len({each.tobytes() for each in drawn}) == DRAWN
+    np.testing.assert_array_equal(next(found.source.since(3))["x"], drawn[3])
+
+
+def test_the_users_samples_are_known_by_what_they_hold(
+    front_of: FrontOf, config: CompileConfig, tmp_path: Path
+) -> None:
+    front = front_of("residual")
+    digests: list[str] = []
+    for number in (0, 0, 1):
+        folder = tmp_path / f"samples{len(digests)}"
+        folder.mkdir()
+        np.savez(folder / "a.npz", x=np.full((2, 16, 6, 6), number, np.float32))
+        found = sample_set(front, replace(config, calibration=folder))
+        assert len(found) == 2
+        digests.append(found.digest)
+    assert digests[0] == digests[1] != digests[2]
+
+
+def test_ranges_are_those_of_the_graphs_values(front_of: FrontOf, config: CompileConfig, pool: WorkerPool) -> None:
+    front, steps = front_of("residual"), []
+    x = np.random.default_rng(0).standard_normal((4, 16, 6, 6)).astype(np.float32)
+    np.savez(config.database.parent / "x.npz", x=x)
+    config = replace(config, calibration=config.database.parent / "x.npz")
+    for _ in range(2):
+        found = calibrate(front, config, pool, lambda step, done, total: steps.append(step), dtypes=("i8",))
+    given, hidden = found.ranges.of(ValueRef(None, 0)), found.ranges.of(ValueRef("conv1", 0))
+    assert given is not None
+    assert hidden is not None
+    assert given.dtype == hidden.dtype == "int8"
+    assert given.limits == pytest.approx((x.min(), x.max()), abs=given.scale)
+    assert (hidden.zero_point, hidden.limits[0]) == (-128, 0.0)
+    assert found.ranges.of(ValueRef("nothing", 0)) is None
+    assert len(set(steps)) == 1
+    again = len(steps)
+    calibrate(front, config, pool, lambda step, done, total: steps.append(step), dtypes=("i8",))
+    assert len(steps) == again, "what is known is not observed again"
+
+
+def test_findings_are_kept_and_damage_is_forgotten(tmp_path: Path) -> None:
+    findings = Findings.beside(tmp_path / "t.db")
+    assert findings.get("a") == {}
+    findings.put({"one": (1.0, float("inf"))}, "a")
+    findings.put({"two": ()}, "a")
+    assert findings.get("a") == {"one": (1.0, float("inf")), "two": ()}
+    assert findings.get("a", "b") == {}
+    (path,) = findings.directory.iterdir()
+    for damaged in ("", "[]", '{"one": 1}', '{"one": ["x"]}'):
+        path.write_text(damaged)
+        assert findings.get("a") == {}
+
+
+def test_what_cannot_be_kept_is_no_error(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "t.db.calibration").write_text("in the way")
+    Findings.beside(tmp_path / "t.db").put({"one": (1.0,)}, "a")
+    assert "what was calibrated is not kept" in caplog.text

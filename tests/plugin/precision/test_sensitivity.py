@@ -1,0 +1,270 @@
+"""Sensitivity: one layer rounded in ONNX Runtime moves the outputs as the same rounding in numpy does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+from onnx import ModelProto, TensorProto
+
+from sartor.codegen.ir.variants.rounding import STORED
+from sartor.errors import UsageError
+from sartor.frontend.import_job import run_front
+from sartor.frontend.imported_model import Front
+from sartor.frontend.layer_tensors import LayerTensors, layer_tensors
+from sartor.onnx_model.graphs.infer import infer_shapes
+from sartor.precision.precision_switches import Switchable, add_switches
+from sartor.precision.sensitivity import RoundingTrial
+from sartor.precision.sensitivity_job import Experiment, errors_from
+from sartor.reference.expected_outputs import Disturbed
+from sartor.reference.random_inputs import sample_inputs
+from sartor.runtime.driver.signature import Array
+from sartor.runtime.output_error import relative_error
+from sartor.runtime.reference import OnnxRuntimeReference
+from sartor.samples.given_samples import HeldSamples
+from sartor.tuning.calibration.quantised_range import QuantisedRange
+from sartor.tuning.errors.error_measures import ErrorMeasure, MeasureKind
+from sartor.tuning.workers.calls import Refusal
+from sartor.tuning.workers.pool import WorkerPool
+from tests.tiny_models import Builder
+
+DTYPES = ("bf16", "f16", "i8")
+ROUNDINGS = (*DTYPES, STORED)
+RANDOM = np.random.default_rng(5)
+
+
+def _dyadic(shape: tuple[int, ...], below: int, step: float) -> Array:
+    return np.asarray(RANDOM.integers(-below, below, shape, endpoint=True) * np.float32(step), np.float32)
+
+
+# Numbers of few bits: whatever the order of the sums, the hidden layer's are exact, and rounded alike everywhere.
+X = _dyadic((3, 4, 8), 511, 2**-8)
+FIRST, SECOND = _dyadic((8, 16), 127, 2**-6), _dyadic((16, 5), 127, 2**-6)
+FIRST[0], SECOND[0] = 127 * 2**-6, -127 * 2**-6
+SAMPLES = HeldSamples(tuple({"x": each} for each in X))
+RANGES = {
+    "x": QuantisedRange(2**-6, 0, "int8"),
+    "hidden": QuantisedRange(2**-4, 0, "uint8"),
+    "y": QuantisedRange(2**-2, 3, "int8"),
+}
+LAYERS = [
+    LayerTensors("one", ("x",), ("hidden",), ("product", "hidden")),
+    LayerTensors("two", ("hidden",), ("y",), ("y",)),
+]
+
+
+def _model() -> ModelProto:
+    b = Builder()
+    hidden = b.op("Relu", "hidden", b.op("MatMul", "product", "x", b.constant(FIRST)))
+    b.op("MatMul", "y", hidden, b.constant(SECOND))
+    model = b.model([("x", (4, 8))], [("y", (4, 5))])
+    infer_shapes(model)
+    return model
+
+
+def _round(dtype: str, tensor: str, values: Array) -> Array:
+    if dtype in ("i8", STORED):
+        return np.asarray(RANGES[tensor].round(values).astype(np.float32))
+    return np.asarray(values.astype(ml_dtypes.bfloat16 if dtype == "bf16" else np.float16).astype(np.float32))
+
+
+def _round_weight(dtype: str, values: Array) -> Array:
+    if dtype != "i8":
+        return values if dtype == STORED else _round(dtype, "", values)
+    scales = np.abs(values).max(axis=0) / 127
+    return np.asarray(np.rint(values / scales) * scales)
+
+
+def _expected(x: Array, assignment: Mapping[str, str]) -> Array:
+    """The outputs, computed in numpy."""
+    value, weights = x, {"one": FIRST, "two": SECOND}
+    for layer in LAYERS:
+        weight, dtype = weights[layer.layer], assignment.get(layer.layer)
+        before, after = str(layer.inputs[0]), str(layer.result)
+        if dtype is not None:
+            value, weight = _round(dtype, before, value), _round_weight(dtype, weight)
+        value = np.maximum(value @ weight, 0) if layer.layer == "one" else value @ weight
+        value = value if dtype is None else _round(dtype, after, value)
+    return value
+
+
+def _errors(assignment: Mapping[str, str]) -> list[float]:
+    """Of the outputs of each sample, by their scales."""
+    disturbed, found = Disturbed(_model(), threads=1, narrow=True), []
+    for x in X:
+        right = [_expected(x, {})]
+        scales = disturbed.scales(right, disturbed({"x": x}))
+        found.append(relative_error([_expected(x, assignment)], right, scales=scales))
+    return found
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[WorkerPool]:
+    with WorkerPool(1) as workers:
+        yield workers
+
+
+@pytest.fixture(scope="module")
+def trial(pool: WorkerPool) -> RoundingTrial:
+    return RoundingTrial(_model().SerializeToString(), LAYERS, DTYPES, RANGES, SAMPLES, pool)
+
+
+ASSIGNMENTS: list[dict[str, str]] = [
+    *({layer.layer: dtype} for layer in LAYERS for dtype in ROUNDINGS),
+    {"one": STORED, "two": "i8"},
+    {"one": "i8", "two": "bf16"},
+    {"one": "i8", "two": "i8"},
+    {},
+]
+
+
+@pytest.mark.parametrize("assignment", ASSIGNMENTS, ids=str)
+def test_a_switched_model_computes_what_numpy_does(assignment: dict[str, str]) -> None:
+    model = _model()
+    switchable = Switchable.of(model, LAYERS, DTYPES, RANGES)
+    precision = add_switches(model, switchable)
+    reference = OnnxRuntimeReference(model.SerializeToString(), threads=1)
+    for x in X:
+        (found,) = reference({"x": x, precision: switchable.codes(assignment)})
+        # What lies between two numbers may be rounded either way, as the outputs are not quite exact.
+        steps = {"bf16": (2**-7, 0), "f16": (2**-10, 0), "i8": (0, 2**-2), STORED: (0, 2**-2)}
+        near, step = steps.get(assignment.get("two", ""), (0, 0))
+        np.testing.assert_allclose(found, _expected(x, assignment), rtol=1e-6 + near, atol=1e-5 + step)
+        if assignment:
+            assert not np.array_equal(found, _expected(x, {}))
+
+
+def test_contributions_are_the_errors_of_single_layers(trial: RoundingTrial) -> None:
+    found = trial.contributions()
+    assert set(found) == {(layer, dtype) for layer in ("one", "two") for dtype in ROUNDINGS}
+    for (layer, dtype), errors in found.items():
+        assert errors.samples == pytest.approx(_errors({layer: dtype}), rel=0.3)
+    assert max(found["one", "f16"].samples) < max(found["one", "bf16"].samples) < max(found["one", "i8"].samples)
+
+
+def test_filters_stay_what_they_are_where_8_bits_are_only_stored(pool: WorkerPool) -> None:
+    """All but one weight of a channel are nothing beside it in 8 bits, and that one is multiplied by zero."""
+    b = Builder()
+    weight = np.full((8, 5), 0.25, np.float32)
+    weight[0] = 100
+    b.op("MatMul", "y", "x", b.constant(weight))
+    model = b.model([("x", (4, 8))], [("y", (4, 5))])
+    infer_shapes(model)
+    x = np.abs(X[0]) * (np.arange(8) > 0)
+    ranges = {"x": QuantisedRange(2**-6, -128, "int8"), "y": QuantisedRange(2**-5, -128, "int8")}
+    layers = [LayerTensors("y", ("x",), ("y",), ("y",))]
+    samples = HeldSamples(({"x": x.astype(np.float32)},))
+    found = RoundingTrial(model.SerializeToString(), layers, ("i8",), ranges, samples, pool).contributions()
+    assert max(found["y", "i8"].samples) == pytest.approx(1.0)
+    assert max(found["y", STORED].samples) < 0.02
+
+
+def test_layers_may_be_rounded_together(trial: RoundingTrial) -> None:
+    alone, both, none = trial.together([{"two": "i8"}, {"one": "i8", "two": "i8"}, {"unknown": "i8"}])
+    assert alone.samples == trial.contributions()["two", "i8"].samples
+    assert both.samples == pytest.approx(_errors({"one": "i8", "two": "i8"}), rel=0.3)
+    assert none.samples == (0.0, 0.0, 0.0)
+
+
+def test_fewer_samples_and_another_measure(trial: RoundingTrial, pool: WorkerPool) -> None:
+    steps: list[tuple[int, int]] = []
+    other = RoundingTrial(
+        prepared=trial.prepared,
+        layers=LAYERS,
+        dtypes=("f16",),
+        ranges={},
+        samples=SAMPLES,
+        pool=pool,
+        measure=ErrorMeasure(MeasureKind.TOP1),
+        most_samples=2,
+        progress=lambda _, done, total: steps.append((done, total)),
+    )
+    found = other.contributions()
+    assert {pair: len(errors.samples) for pair, errors in found.items()} == {("one", "f16"): 2, ("two", "f16"): 2}
+    assert all(error in (0, 0.25, 0.5, 0.75, 1) for errors in found.values() for error in errors.samples)
+    assert steps[0] == (0, 4)
+    assert steps[-1] == (4, 4)
+
+
+def test_a_trial_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    path.write_bytes(_model().SerializeToString())
+    switchable = Switchable.of(_model(), LAYERS, DTYPES, RANGES)
+    measure = ErrorMeasure(MeasureKind.RELATIVE)
+    experiment = Experiment(path, switchable, ASSIGNMENTS, SAMPLES, 2, measure, 1)
+    whole = errors_from(experiment, 0, seconds=60.0)
+    assert isinstance(whole, list)
+    assert len(whole) == experiment.runs
+    for start in range(experiment.runs):
+        assert errors_from(experiment, start, seconds=0.0) == whole[start : start + 1]
+
+
+def test_layers_without_names_or_ranges_are_left_out() -> None:
+    nameless = LayerTensors("nameless", ("x",), (None,), ())
+    found = Switchable.of(_model(), [nameless, *LAYERS], DTYPES, {"x": RANGES["x"], "hidden": RANGES["hidden"]})
+    assert found.pairs == [
+        *(("one", dtype) for dtype in ROUNDINGS),
+        *(("two", dtype) for dtype in DTYPES if dtype != "i8"),
+    ]
+
+
+def test_what_has_no_filters_stores_8_bits_as_it_computes_in_them() -> None:
+    b = Builder()
+    b.op("Relu", "y", "x")
+    model = b.model([("x", (4, 5))], [("y", (4, 5))])
+    infer_shapes(model)
+    found = Switchable.of(model, [LayerTensors("y", ("x",), ("y",), ("y",))], DTYPES, RANGES)
+    assert found.pairs == [("y", dtype) for dtype in DTYPES]
+    assert found.codes({"y": STORED}) == found.codes({"y": "i8"}) != found.codes({})
+
+
+def test_errors_of_the_users_measure_reach_the_user(trial: RoundingTrial, pool: WorkerPool, tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text("def error(outputs, expected):\n    raise KeyError('labels')\n", encoding="utf-8")
+    measure = ErrorMeasure.parse(f"{tmp_path / 'own.py'}:error")
+    broken = RoundingTrial(trial.prepared, LAYERS, ("f16",), {}, SAMPLES, pool, measure)
+    with pytest.raises(UsageError, match="KeyError: 'labels'"):
+        broken.contributions()
+
+
+def test_half_precision_models_are_rounded_from_their_own_type(pool: WorkerPool) -> None:
+    b = Builder()
+    b.op("MatMul", "y", "x", b.constant(FIRST.astype(np.float16)))
+    model = b.model([("x", (4, 8))], [("y", (4, 16))], TensorProto.FLOAT16)
+    samples = HeldSamples(({"x": X[0].astype(np.float16)},))
+    layers = [LayerTensors("y", ("x",), ("y",), ("y",))]
+    ranges = {"x": RANGES["x"], "y": RANGES["y"]}
+    found = RoundingTrial(model.SerializeToString(), layers, DTYPES, ranges, samples, pool).contributions()
+    assert max(found["y", "f16"].samples) == 0.0
+    assert 0 < max(found["y", "bf16"].samples) < 0.02
+    assert 0 < max(found["y", "i8"].samples) < 0.1
+
+
+def _contributions(front: Front, pool: WorkerPool, dtypes: tuple[str, ...]) -> dict[tuple[str, str], float]:
+    assert isinstance(front.prepared, bytes)
+    model = ModelProto.FromString(front.prepared)
+    layers = list(layer_tensors(model, front.graph).values())
+    samples = HeldSamples((sample_inputs(model, 0),))
+    found = RoundingTrial(front.prepared, layers, dtypes, {}, samples, pool).contributions()
+    return {pair: max(errors.samples) for pair, errors in found.items()}
+
+
+@pytest.mark.parametrize("name", ["residual", "silu", "layer_norm", "gelu", "split", "batch", "squeeze_excite"])
+def test_every_layer_of_tiny_models_can_be_rounded(
+    name: str, front_of: Callable[[str], Front], pool: WorkerPool
+) -> None:
+    front = front_of(name)
+    found = _contributions(front, pool, ("bf16", "f16"))
+    assert {layer for layer, _ in found} == {layer.name for layer in front.graph.layers}
+    for layer in front.graph.layers:
+        assert 0 < found[layer.name, "f16"] < found[layer.name, "bf16"] < 0.1
+
+
+def test_a_real_model(model_folder: Path, pool: WorkerPool) -> None:
+    front = run_front(model_folder / "mobilefacenet.onnx", {}, None)
+    assert not isinstance(front, Refusal), front.error
+    found = _contributions(front, pool, ("bf16",))
+    assert len(found) == len(front.graph.layers)
+    assert all(0 < error < 0.05 for error in found.values())

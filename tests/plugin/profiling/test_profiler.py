@@ -1,0 +1,158 @@
+"""Layers of several plans timed in place, by a runner that says what a test says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from sartor.config import CompileConfig, Precision
+from sartor.errors import CompileError, DisturbedError
+from sartor.planning.recipe import Recipe
+from sartor.profiling.builder import Build, Builder
+from sartor.profiling.profiler import Profiler
+from sartor.runtime.dispatch_statistics import Dispatch
+from sartor.samples.sample_sets import sample_set
+from sartor.tuning.cost_tables.in_network import Symbols
+from sartor.tuning.networks.build_job import NetFiles
+from sartor.tuning.networks.profile_job import NetRun
+from sartor.tuning.records.measurement import Measurement, Status
+from sartor.tuning.selection.problem.limits import UNLIMITED
+from sartor.tuning.store.store import Store
+from tests.plugin.planning.selecting_fakes import FakeTuner, FrontOf, by_type, selector, tables_of
+
+SECONDS = 1e-3
+
+
+@dataclass
+class FakeRunner:
+    """Every dispatch takes as long as is said of the next network; what fails is left out."""
+
+    seconds: list[float]
+    fails: list[Build] = field(default_factory=list)
+    passes: int = 3
+    criterion: str = ""
+    verifies: bool = False
+    asked: list[int] = field(default_factory=list)
+
+    def dispatches(self, builds: Sequence[tuple[Build, float]]) -> dict[str, list[list[Dispatch]]]:
+        self.asked.append(len(builds))
+        found = {}
+        for (build, _), seconds in zip(builds, self.seconds, strict=True):
+            names = Symbols.of(build.recipe.graph, build.recipe.variants, "cpu").names
+            if build not in self.fails:
+                found[build.digest] = [[Dispatch(f"{each}_kernel", 1, seconds) for each in names]]
+        return found
+
+
+@dataclass
+class FakeBuilder:
+    """Builds what it is told to."""
+
+    front: object
+    config: CompileConfig
+    builds: list[Build]
+
+    def build(self, recipes: Sequence[Recipe]) -> list[Build]:
+        found = [each for each in self.builds if any(each.digest == recipe.digest for recipe in recipes)]
+        if not found:
+            raise CompileError("no plan compiles")
+        return found
+
+
+@dataclass
+class Setting:
+    profiler: Profiler
+    runner: FakeRunner
+    builds: list[Build]
+
+    @property
+    def recipes(self) -> list[Recipe]:
+        return [each.recipe for each in self.builds]
+
+
+@pytest.fixture
+def setting(front_of: FrontOf, tmp_path: Path) -> Setting:
+    """Two plans of one network in different types, which ran."""
+    select = selector(front_of("residual"), FakeTuner(), Precision.MIXED)
+    recipes = []
+    for first in ("bf16", "f32"):
+        alone = by_type(**{"f32": 0.2, "bf16": 0.2, first: 0.1})
+        (best, *_), _ = select.select(tables_of(select.front, alone, "bf16"), UNLIMITED)
+        recipes.append(best)
+    builds = [Build(each, NetFiles(tmp_path / "none", None)) for each in recipes]
+    builder = FakeBuilder(select.front, select.config, list(builds))
+    store = Store.open(tmp_path / "tuning.db")
+    profiler = Profiler(store, cast(Builder, builder), sample_set(select.front, select.config))
+    runner = FakeRunner([SECONDS, 3 * SECONDS])
+    profiler._runner = runner  # type: ignore[assignment]
+    for each in recipes:
+        store.put(Measurement(profiler._key(each), Status.OK, (SECONDS,)))
+    return Setting(profiler, runner, builds)
+
+
+def first_layer(recipe: Recipe) -> tuple[str, str]:
+    layer = recipe.graph.layers[0]
+    return layer.task.key, recipe.variants[layer.name].descriptor
+
+
+def test_plans_are_timed_together_and_remembered(setting: Setting) -> None:
+    found = setting.profiler.in_place(setting.recipes)
+    times = [found.layers[first_layer(each)] for each in setting.recipes]
+    assert times == pytest.approx([SECONDS, 3 * SECONDS])
+    assert setting.profiler.in_place(setting.recipes) == found
+    assert setting.runner.asked == [2]
+
+
+def test_beside_others_a_plan_is_timed_anew(setting: Setting) -> None:
+    setting.runner.seconds = [SECONDS]
+    setting.profiler.in_place(setting.recipes[:1])
+    setting.runner.seconds = [2 * SECONDS, 2 * SECONDS]
+    found = setting.profiler.in_place(setting.recipes)
+    assert found.layers[first_layer(setting.recipes[0])] == pytest.approx(2 * SECONDS)
+    again = setting.profiler.in_place(setting.recipes[:1])
+    assert again.layers[first_layer(setting.recipes[0])] == pytest.approx(SECONDS)
+    assert setting.runner.asked == [1, 2]
+
+
+def test_in_fewer_processes_it_is_another_measurement(setting: Setting) -> None:
+    setting.profiler.in_place(setting.recipes)
+    setting.runner.passes = 1
+    setting.profiler.in_place(setting.recipes)
+    assert setting.runner.asked == [2, 2]
+
+
+def test_a_plan_that_fails_leaves_the_others(setting: Setting) -> None:
+    setting.runner.fails = setting.builds[:1]
+    found = setting.profiler.in_place(setting.recipes)
+    assert first_layer(setting.recipes[0]) not in found.layers
+    assert found.layers[first_layer(setting.recipes[1])] == pytest.approx(3 * SECONDS)
+
+
+def test_a_plan_that_does_not_compile_any_more_leaves_the_others(setting: Setting) -> None:
+    del setting.profiler._builder.builds[0]  # type: ignore[attr-defined]
+    setting.runner.seconds = [SECONDS]
+    found = setting.profiler.in_place(setting.recipes)
+    assert first_layer(setting.recipes[1]) in found.layers
+    assert setting.runner.asked == [1]
+
+
+def test_what_a_published_file_showed_counts_even_where_nothing_is_kept(setting: Setting) -> None:
+    profiler, (recipe, other) = setting.profiler, setting.recipes
+    profiler.contradict(recipe, NetRun(Status.WRONG_RESULT, error=0.6, message="wrong"))
+    found = profiler.run_of(recipe)
+    assert found is not None
+    assert (found.status, found.error) == (Status.WRONG_RESULT, 0.6)
+    assert profiler.profile(setting.recipes).recipe is other
+
+
+def test_a_disturbed_check_is_no_verdict(setting: Setting) -> None:
+    recipe = setting.recipes[0]
+    with pytest.raises(DisturbedError, match="try again"):
+        setting.profiler.contradict(recipe, NetRun(Status.CRASHED, message="write: No space left on device"))
+    found = setting.profiler.run_of(recipe)
+    assert found is not None
+    assert found.status is Status.OK

@@ -1,0 +1,142 @@
+"""What is published is right whatever was known before it was built."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sartor.artifact import Artifact
+from sartor.config import CompileConfig
+from sartor.errors import CompileError
+from sartor.pipeline import compile_model, replay_plan
+from sartor.planning.recipe import Recipe
+from sartor.profiling.builder import Builder
+from sartor.runtime.output_error import relative_error
+from sartor.runtime.reference import OnnxRuntimeReference
+from sartor.runtime.session import Session
+from sartor.tuning.networks.build_job import NetFiles
+from sartor.tuning.records.measurement import Status
+from sartor.tuning.selection.problem.limits import Quantity
+from sartor.tuning.selection.programming.infeasible import LimitError
+from sartor.tuning.store.store import Store
+
+ModelFile = Callable[[str], Path]
+MODEL = "residual"
+OLD = b"what was there before"
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory: pytest.TempPathFactory, model_file: ModelFile) -> tuple[Artifact, CompileConfig]:
+    """A network whose best plan its database calls right."""
+    folder = tmp_path_factory.mktemp("tuned")
+    config = CompileConfig(threads=1, jobs=2, database=folder / "tuning.db")
+    artifact = compile_model(model_file(MODEL), folder / "first.vmfb", config)
+    assert not artifact.plan.unsplit
+    return artifact, config
+
+
+@pytest.fixture
+def compiled(tuned: tuple[Artifact, CompileConfig], tmp_path: Path) -> tuple[Artifact, CompileConfig]:
+    """The same with a copy of the database that a test may change."""
+    artifact, config = tuned
+    shutil.copyfile(config.database, tmp_path / "tuning.db")
+    return artifact, replace(config, database=tmp_path / "tuning.db")
+
+
+def plant_wrong_weights(monkeypatch: pytest.MonkeyPatch, *, unsplit: bool) -> None:
+    """From now on networks of chosen variants are built with other weights than the model's; or all networks are."""
+    job = Builder._job
+
+    def wrong(self: Builder, recipe: Recipe, files: NetFiles) -> Mapping[str, Any]:
+        found = dict(job(self, recipe, files))
+        weights: Mapping[str, np.ndarray] = found["weights"]  # type: ignore[assignment]
+        if unsplit or not recipe.plan.unsplit:
+            found["weights"] = {
+                name: each * each.dtype.type(1.5) if each.dtype == np.float32 else each
+                for name, each in weights.items()
+            }
+        return found
+
+    monkeypatch.setattr(Builder, "_job", wrong)
+
+
+def error_of(module: Path, model: Path) -> float:
+    feeds = {"x": np.random.default_rng(5).normal(size=(1, 16, 6, 6)).astype(np.float32)}
+    with Session(module, threads=1) as session:
+        return relative_error(session.run(None, dict(feeds)), OnnxRuntimeReference(model, threads=1)(feeds))
+
+
+def test_a_stale_verdict_is_found_out_and_the_next_network_is_published(
+    compiled: tuple[Artifact, CompileConfig],
+    model_file: ModelFile,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    _, config = compiled
+    plant_wrong_weights(monkeypatch, unsplit=False)
+    with caplog.at_level(logging.WARNING):
+        again = compile_model(model_file(MODEL), tmp_path / "again.vmfb", config)
+    assert "the next best is built" in caplog.text
+    assert again.plan.unsplit
+    assert error_of(again.path, model_file(MODEL)) < 1e-4
+    assert again.error is not None
+    assert again.error < 1e-4
+    with Store.open(config.database) as store:
+        nets = [each for each in store.measurements() if each.key.task.startswith("net:")]
+    wrong = [each for each in nets if each.status is Status.WRONG_RESULT and not each.key.variant.endswith("verified")]
+    assert wrong
+    assert all(each.error is not None and each.error > 0.1 for each in wrong)
+    assert sorted(each.name for each in tmp_path.iterdir() if each.suffix == ".vmfb") == ["again.vmfb"]
+
+
+def test_where_everything_is_wrong_nothing_is_published(
+    compiled: tuple[Artifact, CompileConfig], model_file: ModelFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    artifact, config = compiled
+    output = tmp_path / "out" / "net.vmfb"
+    output.parent.mkdir()
+    output.write_bytes(OLD)
+    plant_wrong_weights(monkeypatch, unsplit=True)
+    with pytest.raises(CompileError, match="no plan is right: relative error"):
+        compile_model(model_file(MODEL), output, config)
+    with pytest.raises(CompileError, match="no plan is right: relative error"):
+        replay_plan(model_file(MODEL), artifact.plan, output, config)
+    assert output.read_bytes() == OLD
+    assert [each.name for each in output.parent.iterdir()] == ["net.vmfb"]
+
+
+def test_weights_beside_a_wrong_module_are_not_published_either(
+    compiled: tuple[Artifact, CompileConfig], model_file: ModelFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    artifact, config = compiled
+    folder = tmp_path / "out"
+    folder.mkdir()
+    plant_wrong_weights(monkeypatch, unsplit=True)
+    apart = replace(config, external_weights=folder / "net.irpa")
+    with pytest.raises(CompileError, match="no plan is right"):
+        replay_plan(model_file(MODEL), artifact.plan, folder / "net.vmfb", apart)
+    assert list(folder.iterdir()) == []
+
+
+def test_stored_errors_are_judged_by_each_compilation_anew(
+    compiled: tuple[Artifact, CompileConfig], model_file: ModelFile, tmp_path: Path
+) -> None:
+    artifact, config = compiled
+    assert artifact.error is not None
+    strict = replace(config, max_error=artifact.error * 1e-6)
+    with pytest.raises(LimitError) as refused:
+        compile_model(model_file(MODEL), tmp_path / "strict.vmfb", strict)
+    nearest = refused.value.nearest[Quantity.ERROR]
+    kept = compile_model(model_file(MODEL), tmp_path / "kept.vmfb", replace(config, max_error=nearest))
+    assert kept.error is not None
+    assert kept.error <= nearest
+    again = compile_model(model_file(MODEL), tmp_path / "again.vmfb", config)
+    assert again.error == artifact.error

@@ -1,0 +1,247 @@
+"""Selecting again by times in place, with a profiler that says what a test says."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import cast
+
+import pytest
+
+from sartor.config import Precision
+from sartor.planning.error_budget import ErrorBudget, Selected
+from sartor.planning.recipe import Recipe
+from sartor.profiling.profiler import Profiled, Profiler
+from sartor.profiling.refiner import Refiner
+from sartor.profiling.time_budget import TimeBudget
+from sartor.tuning.cost_tables.in_network import InPlace
+from sartor.tuning.cost_tables.tables import Tables
+from sartor.tuning.records.measurement import Measurement, Status
+from sartor.tuning.selection.problem.limits import UNLIMITED, Limits
+from tests.plugin.planning.selecting_fakes import (
+    FakeTuner,
+    FrontOf,
+    by_type,
+    measurement,
+    selector,
+    tables_of,
+    type_of,
+    types,
+)
+
+UNIT = 1e-4
+
+Within = Callable[[Tables, Limits], Selected]
+
+
+@dataclass
+class FakeProfiler:
+    """Runs nothing: a network takes the sum of its layers, and something for using several types.
+
+    Attributes:
+        seconds: by task and descriptor, in place.
+        mixing: what a network of several types takes besides.
+        ran: all that were run, in that order.
+        timed: all whose layers were timed in place.
+        error: of every network.
+        allowed: networks that err by more are wrong.
+    """
+
+    seconds: Callable[[str, str], float]
+    mixing: float = 0.0
+    ran: list[Recipe] = field(default_factory=list)
+    timed: list[Recipe] = field(default_factory=list)
+    error: Callable[[Recipe], float] | None = None
+    allowed: float = math.inf
+    build_seconds: float | None = None
+
+    def run(self, recipes: Sequence[Recipe]) -> None:
+        self.ran.extend(each for each in recipes if not any(each.is_same_as(other) for other in self.ran))
+
+    def run_of(self, recipe: Recipe) -> Measurement | None:
+        if not any(recipe.is_same_as(each) for each in self.ran):
+            return None
+        seconds = sum(self._in_place(recipe).layers.values()) + self._mixing(recipe)
+        if self.error is None:
+            return measurement("net", seconds)
+        error = self.error(recipe)
+        status = Status.OK if error <= self.allowed else Status.WRONG_RESULT
+        return replace(measurement("net", seconds), error=error, status=status)
+
+    def profile(self, recipes: Sequence[Recipe]) -> Profiled:
+        self.run(recipes)
+        found = [(self.run_of(recipe), recipe) for recipe in recipes]
+        runs = [(run.time, recipe) for run, recipe in found if run is not None and run.status is Status.OK]
+        seconds, best = min(runs, key=lambda pair: pair[0])
+        return Profiled(best, seconds, error=None, baseline=None)
+
+    def verify(self, recipe: Recipe) -> bool:
+        return True
+
+    def in_place(self, recipes: Sequence[Recipe]) -> InPlace:
+        self.timed.extend(recipes)
+        return InPlace.mean([self._in_place(each) for each in recipes])
+
+    def _in_place(self, recipe: Recipe) -> InPlace:
+        chosen = [(each.task.key, recipe.variants[each.name].descriptor) for each in recipe.graph.layers]
+        return InPlace({each: self.seconds(*each) for each in chosen})
+
+    def _mixing(self, recipe: Recipe) -> float:
+        return self.mixing * (len(types(recipe)) - 1)
+
+
+def refined(
+    front_of: FrontOf, alone: Callable[[str, str], float], profiler: FakeProfiler, *narrow: str
+) -> tuple[set[str], FakeProfiler]:
+    """The types of the plan that is shipped."""
+    precision = Precision.MIXED if narrow else Precision.F32
+    select = selector(front_of("residual"), FakeTuner(), precision)
+    recipes, tables = select.select(tables_of(select.front, alone, *narrow), UNLIMITED)
+    found = Refiner(select.config, cast(Profiler, profiler), select).refine(tables, recipes[:1])
+    assert found.plan.measured == found.profiled.seconds
+    return types(found.recipe), profiler
+
+
+def first_task(front_of: FrontOf) -> str:
+    return front_of("residual").graph.layers[0].task.key
+
+
+def test_a_plan_that_takes_what_was_predicted_is_shipped(front_of: FrontOf) -> None:
+    alone = by_type(f32=2 * UNIT, bf16=UNIT)
+    shipped, profiler = refined(front_of, alone, FakeProfiler(alone), "bf16")
+    assert shipped == {"bf16"}
+    assert len(profiler.ran) == 1
+
+
+def slow_in_place(front_of: FrontOf) -> tuple[Callable[[str, str], float], Callable[[str, str], float]]:
+    """Times alone and in place where bf16 is fast in one routine of each layer only, and not in the first in place."""
+    front, slow = front_of("residual"), first_task(front_of)
+    variants = tables_of(front, by_type(f32=1.0, bf16=1.0), "bf16").variants
+    fast = {key: min(each.descriptor for each in found if each.dtype == "bf16") for key, found in variants.items()}
+
+    def alone(key: str, descriptor: str) -> float:
+        return UNIT * (1.0 if descriptor == fast[key] else by_type(f32=1.5, bf16=3.0)(key, descriptor))
+
+    def in_place(key: str, descriptor: str) -> float:
+        return 10 * UNIT if (key, descriptor) == (slow, fast[slow]) else alone(key, descriptor)
+
+    return alone, in_place
+
+
+def test_a_layer_that_is_slow_in_place_gets_another_routine(front_of: FrontOf) -> None:
+    alone, in_place = slow_in_place(front_of)
+    shipped, profiler = refined(front_of, alone, FakeProfiler(in_place), "bf16")
+    assert types(profiler.ran[0]) == {"bf16"}
+    assert shipped == {"f32", "bf16"}
+
+
+def test_plans_in_one_type_are_selected_by_times_in_place_too(front_of: FrontOf) -> None:
+    alone, in_place = slow_in_place(front_of)
+    shipped, profiler = refined(front_of, alone, FakeProfiler(in_place, mixing=5 * UNIT), "bf16")
+    assert [types(each) for each in profiler.ran[:3]] == [{"bf16"}, {"f32", "bf16"}, {"f32"}]
+    assert shipped == {"f32"}
+
+
+def test_what_was_run_and_lost_informs_the_next_selection(front_of: FrontOf) -> None:
+    """Of two plans of which each has one slow layer the mixture of their fast ones is found."""
+    slow = first_task(front_of)
+
+    def in_place(key: str, descriptor: str) -> float:
+        return UNIT * (4 if (key == slow) == (type_of(descriptor) == "bf16") else 1)
+
+    alone = by_type(f32=3 * UNIT, bf16=UNIT, f16=1.01 * UNIT)
+    select = selector(front_of("residual"), FakeTuner(), Precision.MIXED)
+    tables = tables_of(select.front, alone, "bf16", "f16")
+    first, tables = select.select(tables, UNLIMITED)
+    profiler = FakeProfiler(in_place)
+    found = Refiner(select.config, cast(Profiler, profiler), select).refine(tables, first[:1])
+    assert types(found.recipe) == {"bf16", "f16"}
+    assert found.plan.predicted == pytest.approx(found.profiled.seconds, rel=0.1)
+
+
+@dataclass
+class LearningBudget:
+    """Lets nothing narrow run if all of an error is expected to reach the outputs.
+
+    Attributes:
+        shown: what share does, as the first plan shows.
+        told: errors of plans that ran.
+    """
+
+    shown: float = 0.5
+    told: list[float] = field(default_factory=list)
+
+    def anew(self) -> LearningBudget:
+        return self
+
+    def select(self, tables: Tables, limits: Limits, within: Within, most_exact: object) -> Selected:
+        if tables.passed < 1:
+            return within(tables, limits)
+        exact = {
+            key: {name: each for name, each in found.items() if type_of(name) == "f32"}
+            for key, found in tables.measured.items()
+        }
+        recipes, _ = within(replace(tables, measured=exact), limits)
+        return recipes, tables
+
+    def learned(self, tables: Tables, recipe: Recipe, measured: float) -> Tables:
+        self.told.append(measured)
+        return replace(tables, passed=self.shown) if len(self.told) == 1 else tables
+
+
+def test_a_plan_that_errs_less_than_expected_makes_way_for_a_faster_one(front_of: FrontOf) -> None:
+    alone, budget = by_type(f32=2 * UNIT, bf16=UNIT), LearningBudget()
+    select = selector(front_of("residual"), FakeTuner(), Precision.BF16)
+    select = replace(select, budget=cast(ErrorBudget, budget))
+    recipes, tables = select.select(tables_of(select.front, alone, "bf16"), UNLIMITED)
+    assert types(recipes[0]) == {"f32"}
+    profiler = FakeProfiler(alone, error=lambda recipe: 1e-3)
+    found = Refiner(select.config, cast(Profiler, profiler), select).refine(tables, recipes[:1])
+    assert budget.told[0] == 1e-3
+    assert types(found.recipe) == {"bf16"}
+    assert found.tables.passed == 0.5
+
+
+def test_with_no_time_left_nothing_is_learned(front_of: FrontOf) -> None:
+    alone, budget = by_type(f32=2 * UNIT, bf16=UNIT), LearningBudget()
+    select = selector(front_of("residual"), FakeTuner(), Precision.BF16)
+    select = replace(select, budget=cast(ErrorBudget, budget))
+    recipes, tables = select.select(tables_of(select.front, alone, "bf16"), UNLIMITED)
+    profiler = FakeProfiler(alone, error=lambda recipe: 1e-3)
+    over = TimeBudget(1e-9)
+    found = Refiner(select.config, cast(Profiler, profiler), select, over).refine(tables, recipes[:1])
+    assert (types(found.recipe), budget.told) == ({"f32"}, [])
+
+
+@pytest.mark.parametrize("shown", [1.0, 0.5])
+def test_a_plan_that_errs_more_than_hoped_makes_way_for_a_more_exact_one(front_of: FrontOf, shown: float) -> None:
+    """As is known of what reaches the outputs then, or under tighter limits if that does not explain it."""
+    alone, budget = by_type(f32=2 * UNIT, bf16=UNIT), LearningBudget(shown)
+    select = selector(front_of("residual"), FakeTuner(), Precision.BF16)
+    select = replace(select, budget=cast(ErrorBudget, budget))
+    tables = tables_of(select.front, alone, "bf16")
+    rounding = {(each.name, "bf16"): 1e-3 for each in select.front.graph.layers}
+    recipes, tables = select.select(replace(tables, rounding=rounding, passed=0.2), UNLIMITED)
+    assert types(recipes[0]) == {"bf16"}
+
+    def error(recipe: Recipe) -> float:
+        return 0.012 if types(recipe) == {"bf16"} else 0.0
+
+    profiler = FakeProfiler(alone, error=error, allowed=0.01)
+    found = Refiner(select.config, cast(Profiler, profiler), select).refine(tables, recipes[:1])
+    assert budget.told[0] == 0.012
+    assert types(found.recipe) == ({"f32"} if shown == 1.0 else {"f32", "bf16"})
+    assert len(profiler.ran) > 1
+
+
+def test_a_faster_plan_that_errs_too_much_leaves_the_first_to_be_refined(front_of: FrontOf) -> None:
+    alone, budget = by_type(f32=2 * UNIT, bf16=UNIT), LearningBudget()
+    select = selector(front_of("residual"), FakeTuner(), Precision.BF16)
+    select = replace(select, budget=cast(ErrorBudget, budget))
+    recipes, tables = select.select(tables_of(select.front, alone, "bf16"), UNLIMITED)
+    profiler = FakeProfiler(alone, error=lambda recipe: 0.1 if "bf16" in types(recipe) else 0.0, allowed=0.01)
+    found = Refiner(select.config, cast(Profiler, profiler), select).refine(tables, recipes[:1])
+    assert [types(each) for each in profiler.ran[:2]] == [{"f32"}, {"bf16"}]
+    assert types(found.recipe) == {"f32"}
+    assert any(each.is_same_as(recipes[0]) for each in profiler.timed)

@@ -1,0 +1,58 @@
+"""What outputs are measured by: runs that are off by what rounding may change, and by nothing that is measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import ModelProto, numpy_helper
+
+from sartor.reference.expected_outputs import Disturbed, Expectation
+from sartor.runtime.output_error import relative_error
+from sartor.runtime.reference import OnnxRuntimeReference
+from tests import tiny_models
+from tests.plugin.onnx_model.builders import FLOAT, Array, model, node, weights
+
+UNIT = float(np.finfo(np.float32).eps)
+
+
+def wrong(right: ModelProto) -> ModelProto:
+    """The model with its filters turned round, as a rewrite with a fault may leave it."""
+    found = ModelProto()
+    found.CopyFrom(right)
+    for tensor in found.graph.initializer:
+        tensor.CopyFrom(numpy_helper.from_array(-numpy_helper.to_array(tensor), tensor.name))
+    return found
+
+
+def test_a_prepared_model_that_is_wrong_is_no_noise(tmp_path: Path) -> None:
+    built = tiny_models.residual()
+    onnx.save(built, tmp_path / "net.onnx")
+    feeds = {"x": np.random.default_rng(1).normal(size=(1, 16, 6, 6)).astype(np.float32)}
+    prepared = wrong(built)
+    outputs = OnnxRuntimeReference(prepared.SerializeToString())(feeds)
+    for narrow in (False, True):
+        expected = Expectation([tmp_path / "net.onnx"], prepared.SerializeToString(), narrow=narrow)(feeds)
+        assert relative_error(outputs, expected.outputs, scales=expected.scales) > 0.5
+
+
+def test_every_run_is_off_by_one_unit(monkeypatch: pytest.MonkeyPatch) -> None:
+    built = model([node("MatMul", ["x", "w"], ["y"])], [("x", (1, 64), FLOAT)], ["y"], {"w": weights(64, 64)})
+    before, loaded = built.SerializeToString(), list[bytes]()
+    monkeypatch.setattr("sartor.reference.expected_outputs.OnnxRuntimeReference", lambda data, **_: loaded.append(data))
+    Disturbed(built, narrow=False)
+    assert built.SerializeToString() == before
+    right = _weight(before)
+    changes = [_weight(each).astype(np.float64) / right - 1 for each in loaded]
+    assert len(changes) > 1
+    for change in changes:
+        # What is rounded to the nearest adds half a unit.
+        assert 0.9 * UNIT < np.abs(change).max() <= 1.5 * UNIT
+    assert not np.array_equal(changes[0], changes[1])
+
+
+def _weight(data: bytes) -> Array:
+    (tensor,) = ModelProto.FromString(data).graph.initializer
+    return numpy_helper.to_array(tensor)

@@ -1,0 +1,74 @@
+"""Sampled inputs: reproducible, and inside what the model can take."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import TensorProto
+
+from sartor.errors import UsageError
+from sartor.reference.disturbed_model import disturbed_feeds
+from sartor.reference.random_inputs import OTHERS, USUAL, sample_inputs
+from tests.plugin.onnx_model.builders import FLOAT, INT64, model, node, weights
+
+
+def test_same_seed_same_values() -> None:
+    built = model([node("Add", ["a", "b"], ["y"])], [("a", (50,), FLOAT), ("b", (50,), FLOAT)], ["y"])
+    first, again, other = (sample_inputs(built, seed) for seed in (1, 1, 2))
+    np.testing.assert_array_equal(first["a"], again["a"])
+    assert not np.array_equal(first["a"], other["a"])
+    assert not np.array_equal(first["a"], first["b"])
+    assert first["a"].dtype == np.float32
+
+
+def test_indices_stay_inside_the_table() -> None:
+    nodes = [
+        node("Reshape", ["ids", "s"], ["flat"]),
+        node("Cast", ["flat"], ["i"], to=INT64),
+        node("Gather", ["t", "i"], ["y"]),
+    ]
+    built = model(nodes, [("ids", (20, 10), TensorProto.INT32)], ["y"], {"s": [-1], "t": weights(7, 2)})
+    ids = sample_inputs(built, 0)["ids"]
+    assert ids.min() == 0
+    assert ids.max() == 6
+
+
+def test_quantised_input_covers_its_range() -> None:
+    constants = {"s": np.float32(0.5), "z": np.int8(-128)}
+    built = model(
+        [node("QuantizeLinear", ["x", "s", "z"], ["y"])],
+        [("x", (4000,), FLOAT)],
+        [("y", None, TensorProto.INT8)],
+        constants,
+    )
+    x = sample_inputs(built, 0)["x"]
+    assert 0 <= x.min() < 1
+    assert 126 < x.max() <= 127.5
+
+
+def test_bytes_flags_and_plain_integers() -> None:
+    inputs = [("b", (300,), TensorProto.UINT8), ("m", (300,), TensorProto.BOOL), ("n", (300,), INT64)]
+    built = model([node("Identity", ["b"], ["y"])], inputs, [("y", None, TensorProto.UINT8)])
+    samples = sample_inputs(built, 0)
+    assert samples["b"].dtype == np.uint8
+    assert samples["b"].max() > 200
+    assert samples["m"].dtype == np.bool_
+    assert 0.5 < samples["m"].mean() < 1
+    assert set(samples["n"].tolist()) == {0, 1}
+
+
+def test_free_dimension() -> None:
+    built = model([node("Relu", ["x"], ["y"])], [("x", ("n", 3), FLOAT)], ["y"])
+    with pytest.raises(UsageError, match="free dimension"):
+        sample_inputs(built, 0)
+
+
+@pytest.mark.parametrize("dtype", [TensorProto.FLOAT, TensorProto.BOOL, TensorProto.INT64, TensorProto.UINT8])
+def test_values_without_dimensions_are_arrays(dtype: int) -> None:
+    made = model([node("Identity", ["x"], ["y"])], [("x", (), dtype)], [("y", (), dtype)])
+    for style in (USUAL, *OTHERS):
+        (value,) = sample_inputs(made, 0, style).values()
+        assert isinstance(value, np.ndarray)
+        (moved,) = disturbed_feeds({"x": value}, 0, quantised=False).values()
+        assert isinstance(moved, np.ndarray)
+        assert (moved.shape, moved.dtype) == (value.shape, value.dtype) == ((), value.dtype)

@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from sartor.errors import DeviceError, UsageError
+from sartor.runtime.driver import device as devices
+from sartor.runtime.driver.device import (
+    MAX_THREADS,
+    device_settings,
+    list_devices,
+    open_device,
+    physical_cores,
+    tool_device,
+)
+
+TASKS = Path("/proc/self/task")
+
+
+def _workers() -> int:
+    return sum("iree-worker" in (task / "comm").read_text() for task in TASKS.iterdir())
+
+
+def _workers_become(expected: int) -> bool:
+    # A thread names itself once it runs.
+    deadline = time.monotonic() + 10
+    while _workers() != expected and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return _workers() == expected
+
+
+def test_the_cpu_is_always_listed() -> None:
+    assert list_devices()[0].spec == "cpu"
+    assert list_devices()[0].name
+
+
+def test_listed_devices_can_be_opened() -> None:
+    for info in list_devices():
+        assert str(open_device(info.spec)).startswith(info.spec)
+
+
+@pytest.mark.skipif(not TASKS.is_dir(), reason="threads are counted in /proc")
+def test_every_thread_count_is_had_at_once() -> None:
+    before = _workers()
+    kept = []
+    for threads, workers in [(1, 0), (11, 11), (5, 5), (11, 0)]:
+        kept.append(open_device(threads=threads, spin_us=1))
+        assert _workers_become(before + workers)
+        before += workers
+
+
+@pytest.mark.skipif(not TASKS.is_dir(), reason="threads are counted in /proc")
+def test_a_device_nobody_uses_is_closed() -> None:
+    before = _workers()
+    device = open_device(threads=9)
+    assert _workers_become(before + 9)
+    del device
+    assert _workers_become(before)
+
+
+def test_equal_settings_share_a_device() -> None:
+    assert open_device(threads=2) is open_device("cpu", 2)
+    assert open_device(threads=2) is not open_device(threads=2, spin_us=10)
+    assert open_device() is open_device(threads=physical_cores())
+
+
+@pytest.mark.parametrize(
+    ("spec", "threads", "complaint"),
+    [
+        ("gpu", None, "'gpu' is not a device"),
+        ("cpu:1", None, "'cpu:1' is not a device"),
+        ("vulkan:", None, "'vulkan:' is not a device"),
+        ("cpu", 0, "1 to 256 threads, but 0"),
+        ("cpu", MAX_THREADS + 1, "1 to 256 threads, but 257"),
+        ("vulkan", 2, "settings of the cpu device"),
+    ],
+)
+def test_settings_without_sense_are_refused(spec: str, threads: int | None, complaint: str) -> None:
+    with pytest.raises(UsageError, match=complaint):
+        open_device(spec, threads)
+
+
+def test_spinning_is_a_flag_of_the_workers() -> None:
+    with pytest.raises(UsageError, match="not -1"):
+        device_settings(spin_us=-1)
+    assert "--task_worker_spin_us=50" in device_settings(threads=2, spin_us=50).flags
+    assert device_settings(threads=1).flags == ()
+
+
+def test_workers_are_pinned_only_where_each_has_a_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "_allowed_cpus", lambda: set(range(os.cpu_count() or 1)))
+    monkeypatch.setattr(devices, "_core_of", lambda cpu: ("0", str(cpu)))
+    cores = os.cpu_count() or 1
+    pinned = device_settings(threads=cores).flags if cores > 1 else ()
+    assert cores == 1 or f"--task_topology_max_group_count={cores}" in pinned
+    assert f"--task_topology_group_count={cores + 1}" in device_settings(threads=cores + 1).flags
+    monkeypatch.setattr(devices, "_allowed_cpus", lambda: {0})
+    assert "--task_topology_group_count=2" in device_settings(threads=2).flags
+    assert device_settings().threads == 1
+
+
+def test_missing_gpus_are_a_sentence() -> None:
+    for kind in ("vulkan", "cuda"):
+        with pytest.raises(DeviceError, match=f"no {kind} device can be used: |no device '{kind}:99'"):
+            open_device(f"{kind}:99")
+
+
+def test_tools_are_told_the_device(vulkan: str) -> None:
+    assert tool_device(device_settings(threads=1)) == "local-sync"
+    assert tool_device(device_settings(threads=2)) == "local-task"
+    assert tool_device(device_settings(vulkan)).startswith("vulkan://")
+    assert any(info.spec == "vulkan:0" and info.name for info in list_devices())
+
+
+def _opens_a_device() -> None:
+    assert open_device(threads=2)
+    os._exit(0)
+
+
+@pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="there is no fork here")
+def test_a_forked_child_opens_its_own_device() -> None:
+    kept = open_device(threads=2)
+    child = multiprocessing.get_context("fork").Process(target=_opens_a_device)
+    child.start()
+    child.join(timeout=30)
+    assert (child.exitcode, kept is open_device(threads=2)) == (0, True)

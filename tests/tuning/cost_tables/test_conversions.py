@@ -1,0 +1,59 @@
+"""Which conversions a choice of variants needs."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from sartor.codegen.ir.target import Target
+from sartor.codegen.routines import routines_for
+from sartor.dialect_passes.annotate import annotate
+from sartor.frontend.imported_model import Front
+from sartor.tuning.cost_tables.conversions import adapts_between, links_of
+from sartor.tuning.cost_tables.problem_builder import selection_problem
+from sartor.tuning.cost_tables.tables import Tables
+from sartor.tuning.records.measurement import Measurement, MeasurementKey, Status
+from sartor.tuning.selection.problem.cost import Objective
+
+FrontOf = Callable[[str], Front]
+TARGET = Target.create("cpu")
+
+
+def test_chosen_layouts_are_adapted_at_both_ends(front_of: FrontOf) -> None:
+    graph = front_of("residual").graph
+    variants = annotate(graph, routines_for(()), TARGET).variants
+    by_layout = {
+        layer.name: next(each for each in variants[layer.task.key] if each.implementation.output.layout == "nhwc")
+        for layer in graph.layers
+    }
+    found = [
+        (str(edge), kind.source.layout, kind.target.layout) for edge, kind in adapts_between(graph, by_layout, "cpu")
+    ]
+    assert [each[1:] for each in found] == [("nchw", "nhwc"), ("nchw", "nhwc"), ("nhwc", "nchw")]
+    assert "output:y" in found[-1][0]
+
+
+def test_each_use_of_a_value_is_an_edge(front_of: FrontOf) -> None:
+    graph = front_of("two_results").graph
+    links = list(links_of(graph))
+    assert len({each.edge for each in links}) == len(links)
+    read = [pair for layer in graph.layers for pair in zip(layer.inputs, layer.task.inputs, strict=True)]
+    given = [(each.source, each.type) for each in graph.outputs if each.source is not None]
+    assert [(each.ref, each.logical) for each in links] == [*read, *given]
+
+
+@pytest.mark.parametrize("name", ["residual", "separable", "split"])
+def test_selection_knows_every_conversion_that_a_choice_needs(name: str, front_of: FrontOf) -> None:
+    graph = front_of(name).graph
+    variants = annotate(graph, routines_for(["bf16", "i8"]), TARGET).variants
+    key = MeasurementKey("task", "variant", "source", "hardware", 1, "runtime", "cpu")
+    one = Measurement(key, Status.OK, (1e-3,))
+    tables = Tables(variants, {task: {each.descriptor: one for each in found} for task, found in variants.items()})
+    known = selection_problem(graph, tables, "cpu", Objective.LATENCY).adapts
+    for seed in range(5):
+        draw = random.Random(seed)
+        chosen = {layer.name: draw.choice(variants[layer.task.key]) for layer in graph.layers}
+        for edge, kind in adapts_between(graph, chosen, "cpu"):
+            assert (edge, kind.source, kind.target) in known

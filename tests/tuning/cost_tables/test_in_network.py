@@ -1,0 +1,115 @@
+"""Tests of correcting tables by what layers take in place."""
+
+from __future__ import annotations
+
+import pytest
+
+from sartor.codegen.ir.schema import Schema
+from sartor.codegen.linking.adapts import AdaptKind
+from sartor.runtime.dispatch_statistics import Dispatch
+from sartor.tuning.cost_tables.in_network import UNKNOWN, InPlace, Symbols, corrected, scaled
+from sartor.tuning.cost_tables.tables import Tables
+from sartor.tuning.records.measurement import Measurement, MeasurementKey, Status
+
+ADAPT = AdaptKind("tensor<1x16x8x8xf32>", Schema.parse("cpu:f32@nchw"), Schema.parse("cpu:f32@nhwc"))
+OTHER = AdaptKind("tensor<1x32x8x8xf32>", Schema.parse("cpu:f32@nchw"), Schema.parse("cpu:f32@nhwc"))
+SYMBOLS = Symbols({"sa": ("task a", "fast"), "sb": ("task b", "only")}, {"sc": ADAPT})
+
+
+class Named:
+    """As much of a variant as tables need."""
+
+    def __init__(self, descriptor: str) -> None:
+        self.descriptor = descriptor
+
+
+def measured(name: str, *samples: float, status: Status = Status.OK) -> Measurement:
+    key = MeasurementKey("task", name, "source", "hardware", 1, "runtime", "backend")
+    return Measurement(key, status, samples, packed_bytes=7)
+
+
+def tables() -> Tables:
+    variants = {
+        key: tuple(map(Named, names)) for key, names in {"a": ("slow", "fast", "wrong"), "b": ("only",)}.items()
+    }
+    results = {
+        "a": {
+            "slow": measured("slow", 4e-4),
+            "fast": measured("fast", 2e-4),
+            "wrong": measured("wrong", status=Status.CRASHED),
+        },
+        "b": {"only": measured("only", 1e-4)},
+    }
+    return Tables(variants, results, {ADAPT: 1e-5, OTHER: 3e-5})  # type: ignore[arg-type]
+
+
+def test_times_are_of_one_call() -> None:
+    dispatches = [
+        Dispatch("sa_kernel", 4, 8e-4),
+        Dispatch("sb_dispatch_0", 1, 1e-4),
+        Dispatch("sb_dispatch_1", 1, 2e-4),
+    ]
+    found = SYMBOLS.in_place(SYMBOLS.seconds([dispatches]))
+    assert found.layers == {("task a", "fast"): pytest.approx(2e-4), ("task b", "only"): pytest.approx(3e-4)}
+    assert found.adapts == {}
+
+
+def test_calls_that_write_over_an_activation_are_calls_of_the_same_variant() -> None:
+    dispatches = [
+        Dispatch("sa_kernel", 1, 3e-4),
+        Dispatch("sa_over_kernel", 2, 3e-4),
+        Dispatch("sb_over_kernel", 1, 1e-4),
+    ]
+    assert SYMBOLS.seconds([dispatches]) == pytest.approx((2e-4, 1e-4, UNKNOWN))
+
+
+def test_a_piece_without_a_dispatch_of_its_own_is_unknown() -> None:
+    assert SYMBOLS.names == ("sa", "sb", "sc")
+    assert SYMBOLS.seconds([[Dispatch("sc_dispatch_0", 2, 6e-6)]]) == pytest.approx((UNKNOWN, UNKNOWN, 3e-6))
+
+
+def test_the_variant_that_ran_gets_its_time_and_others_of_its_task_its_ratio() -> None:
+    found = corrected(tables(), InPlace({("a", "fast"): 3e-4}))
+    assert found.seconds("a", "fast") == pytest.approx(3e-4)
+    assert found.seconds("a", "slow") == pytest.approx(6e-4)
+    assert found.seconds("a", "wrong") is None
+    assert found.seconds("b", "only") == pytest.approx(1e-4)
+    assert found.measured["a"]["slow"].packed_bytes == 7
+
+
+def test_a_variant_is_scaled_like_one_of_its_own_routine_if_there_is_one() -> None:
+    names = ("cpu:f32/direct{unroll=1}", "cpu:f32/direct{unroll=2}", "cpu:i8/tiles{lines=1}", "cpu:i8/window")
+    results = {"a": {name: measured(name, 1e-4) for name in names}}
+    alone = Tables({"a": tuple(map(Named, names))}, results)  # type: ignore[arg-type]
+    found = corrected(alone, InPlace({("a", names[0]): 1.5e-4, ("a", "cpu:i8/tiles{lines=1}"): 2.5e-4}))
+    assert [found.seconds("a", name) for name in names] == pytest.approx([1.5e-4, 1.5e-4, 2.5e-4, 2e-4])
+
+
+def test_conversions_that_did_not_run_are_scaled_like_those_that_did() -> None:
+    found = corrected(tables(), InPlace({}, {ADAPT: 2e-5}))
+    assert found.adapts == {ADAPT: pytest.approx(2e-5), OTHER: pytest.approx(6e-5)}
+
+
+def test_of_several_passes_the_median_counts() -> None:
+    passes = [[Dispatch("sa_kernel", 2, seconds)] for seconds in (6e-4, 2e-4, 4e-4)]
+    assert SYMBOLS.seconds(passes) == pytest.approx((2e-4, UNKNOWN, UNKNOWN))
+
+
+def test_of_networks_that_were_timed_in_turn_the_mean_counts() -> None:
+    one, other = InPlace({("a", "x"): 1.0}, {ADAPT: 1.0}), InPlace({("a", "x"): 3.0, ("b", "y"): 2.0})
+    assert InPlace.mean([one, other]) == InPlace({("a", "x"): 2.0, ("b", "y"): 2.0}, {ADAPT: 1.0})
+
+
+def test_later_times_replace_earlier_ones() -> None:
+    both = InPlace({("a", "x"): 1.0, ("b", "y"): 2.0}) | InPlace({("a", "x"): 3.0})
+    assert both.layers == {("a", "x"): 3.0, ("b", "y"): 2.0}
+
+
+@pytest.mark.parametrize(
+    ("alone", "pair", "expected"),
+    [(4e-4, (2e-4, 3e-4), 6e-4), (4e-4, (1e-4, 9e-3), 1.2e-3), (4e-4, (1e-4, 1e-6), 2e-4), (5e-6, (1e-6, 4e-6), 8e-6)],
+)
+def test_ratios_are_bounded_and_short_times_are_shifted(
+    alone: float, pair: tuple[float, float], expected: float
+) -> None:
+    assert scaled(alone, *pair) == pytest.approx(expected)

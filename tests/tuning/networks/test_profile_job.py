@@ -1,0 +1,105 @@
+"""Whole networks in turn, with sessions that take the time that a test gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import pytest
+
+from sartor.runtime.session import Session
+from sartor.tuning.measuring.measure_job import MeasureSettings
+from sartor.tuning.networks import profile_job
+from sartor.tuning.networks.profile_job import NetRun, _time_in_turn
+from sartor.tuning.records.measurement import Status
+
+
+@dataclass
+class Clock:
+    """Time that passes as sessions run."""
+
+    now: float = 0.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+
+@dataclass
+class FakeSession:
+    """Takes some seconds, the first time after another one ten times as long."""
+
+    clock: Clock
+    seconds: float
+    ran: list[float]
+    runs: int = 0
+
+    def to_device(self, array: object) -> object:
+        return array
+
+    def run_device(self, names: None, feeds: object) -> None:
+        is_cold = not self.ran or self.ran[-1] != self.seconds
+        self.ran.append(self.seconds)
+        self.runs += 1
+        self.clock.now += (10 if is_cold else 1) * self.seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    found = Clock()
+    monkeypatch.setattr(profile_job, "time", found)
+    return found
+
+
+def timed(clock: Clock, taken: Sequence[float], **settings: float) -> tuple[list[FakeSession], list[Sequence[float]]]:
+    ran: list[float] = []
+    sessions = [FakeSession(clock, each, ran) for each in taken]
+    given = MeasureSettings("cpu", 1, 1.0, hopeless=1.6, **settings)  # type: ignore[arg-type]
+    found = _time_in_turn({index: cast(Session, each) for index, each in enumerate(sessions)}, {}, given)
+    return sessions, [found[index] for index in range(len(taken))]
+
+
+def test_a_sample_of_a_block_is_the_median_of_warm_runs(clock: Clock) -> None:
+    sessions, samples = timed(clock, [0.001, 0.0011], rounds=6, seconds=10.0, block=4)
+    assert samples[0] == pytest.approx([0.001] * 6)
+    assert samples[1] == pytest.approx([0.0011] * 6)
+    assert [each.runs for each in sessions] == [2 + 6 * 5] * 2
+
+
+def test_a_hopeless_network_is_run_twice(clock: Clock) -> None:
+    sessions, samples = timed(clock, [0.001, 0.002], rounds=6, seconds=10.0, block=4)
+    assert (sessions[1].runs, len(samples[1])) == (2, 2)
+    assert len(samples[0]) == 6
+
+
+def test_without_blocks_runs_alternate(clock: Clock) -> None:
+    sessions, samples = timed(clock, [1.0, 1.1], rounds=2, seconds=30.0)
+    assert [each.runs for each in sessions] == [2, 2]
+    assert samples[0] == pytest.approx([10.0, 10.0])
+
+
+def test_networks_too_slow_for_a_block_are_run_alone(clock: Clock) -> None:
+    sessions, _ = timed(clock, [1.0], rounds=6, seconds=4.0, block=4)
+    assert sessions[0].runs == 2
+
+
+def test_a_round_is_the_last_when_time_is_over(clock: Clock) -> None:
+    sessions, samples = timed(clock, [0.01], rounds=100, seconds=1.0, block=4)
+    assert 1 < len(samples[0]) < 30
+    assert sessions[0].runs == 2 + 5 * len(samples[0])
+
+
+def test_nothing_to_time(clock: Clock) -> None:
+    assert timed(clock, [], rounds=6, seconds=1.0, block=4) == ([], [])
+
+
+def test_of_several_processes_the_one_in_the_middle_counts() -> None:
+    runs = [
+        NetRun(Status.OK, (seconds,) * 3, 1e-3, memory=memory) for seconds, memory in ((3, 7), (1, None), (2, None))
+    ]
+    assert NetRun.joined(runs) == NetRun(Status.OK, (2, 2, 2), 1e-3, memory=7)
+
+
+def test_what_failed_in_one_process_has_failed() -> None:
+    crashed = NetRun(Status.CRASHED, message="gone")
+    assert NetRun.joined([NetRun(Status.OK, (1.0,)), crashed]) == crashed

@@ -1,0 +1,106 @@
+"""Plans: written, read back, and refused when they are none."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sartor.errors import UsageError
+from sartor.tuning.records.plan import FORMAT, AdaptChoice, LayerChoice, Plan
+
+PLAN = Plan(
+    model_sha256="0" * 64,
+    target="cpu:host",
+    threads=2,
+    unsplit=False,
+    layers=(
+        LayerChoice(
+            'größe "1"\n',
+            ("a\\n", "b"),
+            "key",
+            "cpu:f32/conv2d.nhwc{tile=4}",
+            "s0",
+            1.25e-5,
+            2e-5,
+            5000,
+            "f32",
+            None,
+            None,
+        ),
+    ),
+    adapts=(AdaptChoice("input:x", "b", 0, "cpu:f32@nchw", "cpu:f32@nhwc", "s1", None, None),),
+    objective="latency",
+    solver="dprs",
+    optimal=True,
+    gap=0.0,
+    predicted=0.1 + 0.2,
+    measured=None,
+    baseline=3e-3,
+    memory=None,
+    first=None,
+    peak=1e11,
+    versions={"sartor": "0.1.0"},
+)
+
+
+def test_a_plan_reads_back_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    PLAN.save(path)
+    assert Plan.load(path) == PLAN
+    first = path.read_bytes()
+    Plan.load(path).save(path)
+    assert path.read_bytes() == first
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"format": FORMAT + 1}, f"format {FORMAT + 1}, this version reads {FORMAT}"),
+        ({"format": 4}, f"format 4, this version reads {FORMAT}"),
+        ({"threads": "many"}, "threads"),
+        ({"layers": [{"layer": "x"}]}, r"layers\.0"),
+        ({"extra": 1}, "extra"),
+    ],
+)
+def test_errors_say_where(change: dict[str, object], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        Plan.from_json(PLAN.to_json() | change, "'plan.json'")
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"{", b"null", b"\xff\xfe", b"7", b'"plan"'])
+def test_what_is_no_plan_is_refused(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    path.write_bytes(content)
+    with pytest.raises(UsageError, match="plan"):
+        Plan.load(path)
+
+
+def test_deeply_nested_json_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    path.write_text("[" * 100_000, encoding="ascii")
+    with pytest.raises(UsageError, match="is not JSON"):
+        Plan.load(path)
+
+
+def test_files_that_cannot_be_used(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot be read"):
+        Plan.load(tmp_path / "absent.json")
+    with pytest.raises(UsageError, match="cannot be written"):
+        PLAN.save(tmp_path / "absent" / "plan.json")
+
+
+def test_a_plan_is_readable_json() -> None:
+    data = json.loads(json.dumps(PLAN.to_json()))
+    assert data["layers"][0]["variant"] == "cpu:f32/conv2d.nhwc{tile=4}"
+    assert Plan.from_json(data, "it") == PLAN
+    assert Plan.from_json(replace(PLAN, unsplit=True).to_json(), "it").unsplit
+
+
+def test_a_rate_needs_a_time_and_operations() -> None:
+    (layer,) = PLAN.layers
+    assert layer.rate == pytest.approx(4e8)
+    assert replace(layer, seconds=None).rate is None
+    assert replace(layer, operations=0).rate is None

@@ -1,0 +1,133 @@
+"""What the search picks, and how much of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from sartor.codegen.routine_registry import described
+from sartor.tuning.search.cost_model import Sample
+from sartor.tuning.search.search import Searched, SearchSettings, VariantSearch
+from tests.tuning.search.searched_tasks import (
+    KERNELS,
+    STOCK,
+    VARIANTS,
+    best,
+    facts,
+    listed,
+    measured,
+    samples,
+    seconds,
+    task,
+)
+
+SHAPES = [(channels, side) for channels in (64, 128, 512) for side in (14, 28, 56)]
+TASKS = {f"{c}x{s}": task(f"{c}x{s}", c, s, count=c // 64) for c, s in SHAPES}
+OTHERS = [task(f"other{side}", channels, side) for channels in (64, 128, 512) for side in (10, 20, 40)]
+
+
+def searched(search: VariantSearch) -> dict[str, dict[str, float | None]]:
+    """All rounds, with times by the rule."""
+    picks = search.first({})
+    known = measured(TASKS, picks)
+    cost = search.effort(picks)
+    for _ in range(search.settings.rounds):
+        for key, found in measured(TASKS, search.later(known, cost)).items():
+            known[key] |= found
+    return known
+
+
+def regret(known: dict[str, dict[str, float | None]]) -> float:
+    """By how much the network is slower than with the best variants."""
+    found = sum(each.count * min(filter(None, known[each.key].values())) for each in TASKS.values())
+    return found / sum(each.count * seconds(each.facts, best(each)) for each in TASKS.values()) - 1
+
+
+@pytest.mark.parametrize("known", [(), tuple(samples(*OTHERS))])
+def test_the_first_round_covers_candidate_0_and_all_layouts(known: tuple[Sample, ...]) -> None:
+    picks = VariantSearch(list(TASKS.values()), known).first({})
+    assert set(picks) == set(TASKS)
+    for picked in picks.values():
+        assert picked[0] == STOCK
+        assert {"blocked" in name for name in picked[1:]} == {True, False}
+
+
+def test_without_knowledge_the_rounds_find_what_is_nearly_best() -> None:
+    first = searched(VariantSearch(list(TASKS.values()), settings=SearchSettings(rounds=0)))
+    known = searched(VariantSearch(list(TASKS.values()), settings=SearchSettings(rounds=4, share=0.7)))
+    assert regret(known) < 0.5 * regret(first)
+    assert sum(map(len, known.values())) < 0.9 * len(TASKS) * len(VARIANTS)
+
+
+def test_what_was_learned_from_other_networks_carries_over() -> None:
+    search = VariantSearch(list(TASKS.values()), samples(*OTHERS), SearchSettings(rounds=0))
+    assert regret(searched(search)) < 0.02
+
+
+def test_the_block_of_tiles_that_loads_least_is_tried_whatever_was_learned() -> None:
+    sizes = "depth=32,lines={},panel_groups=1,pixels=16,row_groups={},tiles=1,vectors={}"
+    tiles = [
+        f"cpu:bf16/conv2d.tiles{{{sizes.format(*each)}}}" for each in ((1, 1, 4), (1, 13, 4), (1, 7, 4), (2, 13, 2))
+    ]
+    # In the other networks the two rows of the last one never paid.
+    learned = [
+        Sample(facts(channels, side, 3), described(name), 1e-3 * side * channels * (9.0 if name == tiles[-1] else 1.0))
+        for channels in (32, 128, 256)
+        for side in (10, 20, 40)
+        for name in (STOCK, *tiles)
+    ]
+    wanted = Searched("large", facts(64, 224, 3), listed(STOCK, *tiles), 1)
+    assert tiles[-1] in VariantSearch([wanted], learned).first({})["large"]
+
+
+def test_winograds_form_in_groups_is_tried_beside_the_direct_one_whatever_was_learned() -> None:
+    register = "columns=11,unroll=2,vectors=2"
+    direct = f"cpu:bf16/conv2d.dots{{{register},lines=1,panel_groups=1,row_groups=8}}"
+    sizes = "block=110,groups=1,height={},panels=1,width={}"
+    winograd = [f"cpu:bf16/conv2d.fused_winograd_dots{{{register},{sizes.format(each, each)}}}" for each in (2, 3)]
+    subject = Searched("a", facts(256, 56, 3), listed(STOCK, direct, *winograd), 1)
+    picked = VariantSearch([subject], samples(*OTHERS), SearchSettings(first=0)).first({})["a"]
+    assert set(picked) == {STOCK, direct, winograd[1]}
+
+
+def test_what_is_known_is_not_measured_again() -> None:
+    search = VariantSearch(list(TASKS.values()))
+    known = measured(TASKS, search.first({}))
+    assert search.first(known) == {}
+    for key, picked in search.later(known, 100.0).items():
+        assert not set(picked) & set(known[key])
+
+
+def test_a_round_costs_no_more_than_its_share() -> None:
+    search = VariantSearch(list(TASKS.values()), settings=SearchSettings(share=0.1, gain=0.0))
+    picks = search.first({})
+    cost = search.effort(picks)
+    later = search.later(measured(TASKS, picks), cost)
+    assert 0 < search.effort(later) < 0.1 * cost + 3.0
+
+
+def test_layers_that_count_for_nothing_get_nothing_more() -> None:
+    heavy = [replace(each, count=1000 if each.key == "512x56" else 1) for each in TASKS.values()]
+    search = VariantSearch(heavy)
+    assert set(search.later(measured(TASKS, search.first({})), 1000.0)) <= {"512x56"}
+
+
+def test_failures_are_no_samples_and_are_not_tried_again() -> None:
+    search = VariantSearch(list(TASKS.values()))
+    known = measured(TASKS, search.first({}))
+    known["64x14"] = dict.fromkeys(known["64x14"])
+    later = search.later(known, 1000.0)
+    assert "64x14" not in later
+
+
+def test_the_same_store_gives_the_same_picks() -> None:
+    search = VariantSearch(list(TASKS.values()), samples(*OTHERS))
+    known = measured(TASKS, search.first({}))
+    assert search.later(known, 50.0) == search.later(known, 50.0)
+
+
+@pytest.mark.parametrize("variants", [(STOCK,), (STOCK, KERNELS[0])])
+def test_little_to_choose_from_is_all_measured(variants: tuple[str, ...]) -> None:
+    few = Searched("few", TASKS["64x14"].facts, listed(*variants), 1)
+    assert VariantSearch([few]).first({}) == {"few": variants}

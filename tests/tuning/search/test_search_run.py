@@ -1,0 +1,194 @@
+"""A search that measures: rounds, what is remembered, and what happens when time is up."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sartor.codegen.ir.layer import TensorType
+from sartor.codegen.ir.schema import Schema
+from sartor.codegen.ir.target import Target
+from sartor.codegen.ir.variants.routine import Implementation, Variant
+from sartor.codegen.ir.variants.traits import DescribedVariant
+from sartor.tuning.measuring.benchmark_case import Unit
+from sartor.tuning.measuring.compile_job import CompiledUnit
+from sartor.tuning.measuring.measure_job import MeasureSettings, VariantSamples
+from sartor.tuning.measuring.tuner import Tuner, TuneSettings
+from sartor.tuning.records.measurement import Status
+from sartor.tuning.search.search import SearchSettings
+from sartor.tuning.search.search_run import SEARCHED, SearchRun
+from sartor.tuning.store.store import Store
+from sartor.tuning.store.tasks import task_results
+from sartor.tuning.workers.pool import Job, JobResult, JobStatus, WorkerPool
+from tests.tuning.search.searched_tasks import KERNELS, STOCK, VARIANTS, facts, listed, seconds
+
+SETTINGS = TuneSettings(Target.create("cpu"), MeasureSettings("cpu", 1, 1e-3))
+TENSOR = TensorType((16,), "f32")
+SCHEMA = Schema.plain(TENSOR, "cpu")
+
+
+def variant(found: DescribedVariant) -> Variant:
+    code = Implementation(found.descriptor, (SCHEMA,), (SCHEMA,), ())
+    names = (found.descriptor, "cpu", found.dtype)
+    return Variant(*names, code, found.traits, found.routine, tuple(found.parameters.items()))
+
+
+def unit(key: str, channels: int, side: int) -> Unit:
+    variants = tuple(variant(each) for each in listed(*VARIANTS))
+    return Unit(key, (TENSOR,), (), (TENSOR,), variants, facts(channels, side))
+
+
+UNITS = [unit(f"{channels}x{side}", channels, side) for channels in (64, 128, 512) for side in (14, 56)]
+COUNTS = {each.key: 1 for each in UNITS}
+
+
+class RulePool(WorkerPool):
+    """Compiles nothing, and measures by the rule; each job takes a tenth of the time it says.
+
+    Attributes:
+        compiled: descriptors of all that was compiled.
+    """
+
+    def __init__(self, seconds_per_job: float = 0.0) -> None:
+        super().__init__(1)
+        self.compiled: list[tuple[str, str]] = []
+        self._pause = seconds_per_job
+
+    def map_unordered(  # type: ignore[override]
+        self, function: str, jobs: list[Job], timeout: float, *, deadline: float | None = None, **_: Any
+    ) -> Iterator[JobResult]:
+        for job_id, arguments in jobs:
+            if deadline is not None and time.monotonic() >= deadline:
+                return
+            time.sleep(self._pause)
+            yield JobResult(job_id, JobStatus.OK, self._answer(function, arguments["unit"]), "", 0.0)
+
+    def _answer(self, function: str, what: Unit) -> object:
+        names = [each.descriptor for each in what.variants]
+        if function.endswith("compile_unit"):
+            self.compiled += [(what.key, name) for name in names]
+            return CompiledUnit(dict.fromkeys(names, Path("module.vmfb")), {})
+        return {name: VariantSamples(Status.OK, (seconds(what.facts, name),)) for name in names}
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    with Store.in_memory() as opened:
+        yield opened
+
+
+def run(store: Store, pool: WorkerPool, directory: Path, deadline: float | None = None) -> SearchRun:
+    tuner = Tuner(store, pool, replace(SETTINGS, deadline=deadline), lambda *_: None, directory)
+    return SearchRun(tuner, UNITS, COUNTS)
+
+
+def test_every_task_has_candidate_0_and_some_kernels(store: Store, tmp_path: Path) -> None:
+    measured = run(store, RulePool(), tmp_path).measured()
+    assert set(measured) == set(COUNTS)
+    for found in measured.values():
+        assert STOCK in found
+        assert set(found) & set(KERNELS)
+    assert sum(map(len, measured.values())) < len(UNITS) * len(VARIANTS)
+
+
+def test_nothing_is_compiled_twice(store: Store, tmp_path: Path) -> None:
+    pool = RulePool()
+    run(store, pool, tmp_path).measured()
+    named = [each for each in pool.compiled if each[0] != "probe"]
+    assert len(named) == len(set(named))
+
+
+def test_a_search_that_ended_is_not_taken_up_again(store: Store, tmp_path: Path) -> None:
+    measured = run(store, RulePool(), tmp_path).measured()
+    pool = RulePool()
+    assert run(store, pool, tmp_path).measured() == measured
+    assert pool.compiled == []
+
+
+def test_the_end_of_a_search_is_no_measurement_of_the_task(store: Store, tmp_path: Path) -> None:
+    run(store, RulePool(), tmp_path).measured()
+    assert any(each.key.variant.endswith(SEARCHED) for each in store.measurements())
+    names = {each.key.variant for result in task_results(store.measurements()) for each in result.variants}
+    assert not any(name.endswith(SEARCHED) for name in names)
+
+
+def test_a_search_that_was_cut_off_is_taken_up_again(store: Store, tmp_path: Path) -> None:
+    late = run(store, RulePool(0.02), tmp_path, time.monotonic() + 0.3)
+    partly = sum(map(len, late.measured().values()))
+    pool = RulePool()
+    assert sum(map(len, run(store, pool, tmp_path).measured().values())) > partly
+    assert pool.compiled
+
+
+def test_without_time_nothing_is_measured_and_all_is_guessed(store: Store, tmp_path: Path) -> None:
+    pool = RulePool()
+    late = run(store, pool, tmp_path, time.monotonic() - 1.0)
+    measured = late.measured()
+    assert not any(measured.values())
+    assert pool.compiled == []
+    guessed = late.guessed(measured)
+    for each in UNITS:
+        times = {name: found.time for name, found in guessed[each.key].items()}
+        assert set(times) == set(VARIANTS)
+        assert min(times, key=times.__getitem__) in KERNELS
+    assert list(store.measurements()) == []
+
+
+def test_what_other_tasks_took_makes_better_guesses(store: Store, tmp_path: Path) -> None:
+    tuner = Tuner(store, RulePool(), SETTINGS, lambda *_: None, tmp_path)
+    tuner.measure([replace(each, key=f"other {each.key}") for each in UNITS])
+    late = run(store, RulePool(), tmp_path, time.monotonic() - 1.0)
+    for each in UNITS:
+        times = {name: found.time for name, found in late.guessed(late.measured())[each.key].items()}
+        best = min(seconds(each.facts, name) for name in VARIANTS)
+        assert seconds(each.facts, min(times, key=times.__getitem__)) < 1.15 * best
+
+
+def test_what_was_measured_is_not_guessed(store: Store, tmp_path: Path) -> None:
+    found = run(store, RulePool(), tmp_path)
+    assert found.guessed(found.measured()) == {}
+
+
+class TurningPool(RulePool):
+    """Candidates 0 are found to be wrong in the second round of their task."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.measured: dict[str, list[tuple[str, ...]]] = defaultdict(list)
+
+    def _answer(self, function: str, what: Unit) -> object:
+        answer = super()._answer(function, what)
+        if isinstance(answer, dict):
+            self.measured[what.key].append(tuple(answer))
+            if len(self.measured[what.key]) > 1:
+                answer[STOCK] = VariantSamples(Status.WRONG_RESULT, message="candidate 0 is wrong")
+        return answer
+
+
+def test_what_was_right_beside_a_wrong_candidate_0_is_measured_again(store: Store, tmp_path: Path) -> None:
+    others = Tuner(store, RulePool(), SETTINGS, lambda *_: None, tmp_path)
+    others.measure([replace(each, key=f"other {each.key}") for each in UNITS])
+    pool = TurningPool()
+    eager = SearchSettings(share=2.0, gain=0.0, optimism=0.1)
+    found = replace(run(store, pool, tmp_path), settings=eager).measured()
+    turned = [key for key, listed in found.items() if listed[STOCK].status is Status.WRONG_RESULT]
+    assert turned, "there was no second round"
+    for key in turned:
+        first, *_, last = pool.measured[key]
+        assert set(first) <= set(last) == set(found[key])
+    assert all(len(rounds) == 1 for key, rounds in pool.measured.items() if key not in turned)
+
+
+def test_a_search_that_ended_under_another_bound_is_open_again(store: Store, tmp_path: Path) -> None:
+    run(store, RulePool(), tmp_path).measured()
+    lenient = replace(SETTINGS, measure=replace(SETTINGS.measure, max_error=0.1))
+    for settings, is_open in ((SETTINGS, False), (lenient, True)):
+        search = SearchRun(Tuner(store, RulePool(), settings, lambda *_: None), UNITS, COUNTS)
+        known = search.tuner.known(UNITS)
+        assert [search._is_open(unit, known) for unit in UNITS] == [is_open] * len(UNITS)

@@ -1,0 +1,51 @@
+"""Which candidates are measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from sartor.codegen.ir.target import Target
+from sartor.codegen.routines import routines_for
+from sartor.dialect_passes.annotate import annotate
+from sartor.frontend.imported_model import Front
+from sartor.tuning.search.shortlist import shortlist
+from sartor.tuning.selection.problem.pin import Pin
+
+FrontOf = Callable[[str], Front]
+MODEL = "residual"
+
+
+@pytest.fixture
+def names(front_of: FrontOf) -> Callable[[tuple[Pin, ...]], dict[str, list[str]]]:
+    """Descriptors that are left, by layer, under some pins."""
+    front = front_of(MODEL)
+    variants = annotate(front.graph, routines_for(()), Target.create("cpu")).variants
+
+    def listed(pins: tuple[Pin, ...]) -> dict[str, list[str]]:
+        kept = shortlist(front.graph, variants, pins)
+        return {layer.name: [each.descriptor for each in kept[layer.task.key]] for layer in front.graph.layers}
+
+    return listed
+
+
+def test_kernels_push_out_other_lowerings(names: Callable[[tuple[Pin, ...]], dict[str, list[str]]]) -> None:
+    convolutions = [each for each in names(()).values() if any(".direct" in name for name in each)]
+    assert convolutions
+    for each in convolutions:
+        assert each[0].endswith(".stock")
+        assert not any(".im2col" in name or ".nhwc" in name for name in each)
+
+
+def test_a_pinned_routine_is_measured(names: Callable[[tuple[Pin, ...]], dict[str, list[str]]]) -> None:
+    before, after = names(()), names((Pin("*", "*.im2col*"),))
+    gained = [name for name in after if len(after[name]) > len(before[name])]
+    assert gained
+    assert all(any(".im2col" in each for each in after[name]) for name in gained)
+
+
+def test_layers_without_kernels_keep_everything(front_of: FrontOf) -> None:
+    front = front_of("blocks")
+    variants = annotate(front.graph, routines_for(()), Target.create("vulkan")).variants
+    assert shortlist(front.graph, variants, ()) == variants

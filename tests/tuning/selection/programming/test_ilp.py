@@ -1,0 +1,144 @@
+"""The integer program: exact on any graph, without limits; its ties and its time limit."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from random import Random
+
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from sartor.codegen.ir.schema import Schema
+from sartor.errors import InfeasibleError
+from sartor.tuning.selection.elimination import dprs
+from sartor.tuning.selection.heuristics import exhaustive, greedy
+from sartor.tuning.selection.problem.cost import Cost, Objective
+from sartor.tuning.selection.problem.limits import Quantity
+from sartor.tuning.selection.problem.problem import Choice, Edge, Node, Problem
+from sartor.tuning.selection.problem.selection import evaluate
+from sartor.tuning.selection.problem.trade_offs import worth_keeping
+from sartor.tuning.selection.programming import ilp
+from tests.tuning.selection.seeded_plans import printed_plans
+
+BuildRandom = Callable[[Random], Problem]
+BuildNet = Callable[..., Problem]
+
+A, B, C = (Schema.parse(f"cpu:f32@{layout}") for layout in ("nchw", "nhwc", "nchw16c"))
+RNG = st.builds(Random, st.integers(0, 2**32 - 1))
+QUICK = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def _has_plan(problem: Problem) -> bool:
+    try:
+        exhaustive.select(problem)
+    except InfeasibleError:
+        return False
+    return True
+
+
+@QUICK
+@given(rng=RNG)
+def test_it_is_exact(random_problem: BuildRandom, rng: Random) -> None:
+    problem = random_problem(rng)
+    assume(exhaustive.combinations(problem) <= 3000 and _has_plan(problem))
+    found = ilp.select(problem)
+    assert found.optimal
+    assert found.cost == found.lower_bound == exhaustive.select(problem).cost
+
+
+@QUICK
+@given(rng=RNG, k=st.integers(1, 8))
+def test_k_best_are_the_cheapest_distinct_plans(random_problem: BuildRandom, rng: Random, k: int) -> None:
+    problem = random_problem(rng)
+    assume(exhaustive.combinations(problem) <= 3000 and _has_plan(problem))
+    found = ilp.k_best(problem, k)
+    assert [plan.cost for plan in found] == [plan.cost for plan in exhaustive.k_best(problem, k)]
+    assert all(one.assignment != other.assignment for one in found for other in found if one is not other)
+    for plan in found:
+        assert evaluate(problem, plan.assignment) == plan.costs
+        assert plan.optimal == (plan.cost == found[0].cost)
+
+
+def test_at_least_one_plan_is_asked_for() -> None:
+    with pytest.raises(ValueError, match="at least one"):
+        ilp.k_best(Problem((), (), {}), 0)
+
+
+def test_a_dense_block_is_proven_optimal(layout_net: BuildNet) -> None:
+    """DenseNet as torchvision writes it, every concat reading all layers before it in its block."""
+    producers: list[list[int]] = [[]]
+    for layers in (6, 12, 24, 16):
+        block = [len(producers) - 1]
+        for _ in range(layers):
+            start = len(producers)
+            producers += [list(block), [start], [start + 1]]
+            block.append(start + 2)
+        producers.append(list(block))
+    problem = layout_net(producers, schemas=4, choices=8)
+    found = ilp.select(problem)
+    assert found.optimal
+    assert found.cost <= dprs.select(problem).cost
+    assert found.seconds < 4.0, "a second on a machine of its own"
+
+
+def test_no_layer_alone_could_take_an_earlier_choice_for_the_same() -> None:
+    """Both choices of the middle layer cost the same, only between the same neighbours."""
+    edges = (Edge("x", "y", 0), Edge("y", "z", 0))
+    nodes = (
+        Node("x", (Choice("only", (), A, Cost(1.0)),)),
+        Node("y", (Choice("first", (A,), B, Cost(1.0)), Choice("second", (A,), C, Cost(1.0)))),
+        Node("z", (Choice("only", (A,), A, Cost(1.0)),)),
+    )
+    adapts = {(edges[1], B, A): Cost(0.5), (edges[1], C, A): Cost(0.5)}
+    assert ilp.select(Problem(nodes, edges, adapts)).choices["y"].name == "first"
+
+
+def test_out_of_time_it_is_no_worse_than_greedy(layout_net: BuildNet, caplog: pytest.LogCaptureFixture) -> None:
+    problem = layout_net([list(range(layer)) for layer in range(12)])
+    with caplog.at_level(logging.WARNING):
+        found = ilp.k_best(problem, 2, seconds=0.0)[0]
+    assert not found.optimal
+    assert found.lower_bound <= found.cost <= greedy.select(problem).cost
+    assert "time is up" in caplog.text
+
+
+def test_only_what_is_worse_in_everything_is_left_out() -> None:
+    fast = Choice("fast", (), A, Cost(1.0, memory=9.0))
+    small = Choice("small", (), A, Cost(2.0, memory=1.0))
+    slow = Choice("slow", (), A, Cost(3.0, memory=9.0))
+    other = Choice("other", (), B, Cost(9.0, memory=9.0))
+    copy = Choice("copy", (), A, Cost(1.0, memory=9.0))
+    choices = (slow, fast, small, other, copy)
+    latency, both = [Quantity.LATENCY], [Quantity.LATENCY, Quantity.MEMORY]
+    assert worth_keeping(choices, latency) == (fast, other)
+    assert worth_keeping(choices, both) == (fast, small, other)
+    assert worth_keeping(choices, both, keep=2) == (fast, small, other, copy)
+    assert worth_keeping(choices, latency, keep=3) == (fast, small, other, copy)
+
+
+@pytest.mark.parametrize("scale", [1e-7, 1.0, 1e6])
+def test_the_unit_of_the_costs_does_not_matter(layout_net: BuildNet, scale: float) -> None:
+    """Seconds of small layers are near the tolerances of a solver that is not told their scale."""
+    problem = layout_net([[], [0], [0, 1], [2, 0], [3, 1]])
+    nodes = tuple(
+        Node(
+            node.name,
+            tuple(Choice(each.name, each.inputs, each.output, _times(each.cost, scale)) for each in node.choices),
+        )
+        for node in problem.nodes
+    )
+    adapts = {key: _times(cost, scale) for key, cost in problem.adapts.items()}
+    scaled = Problem(nodes, problem.edges, adapts, Objective.LATENCY)
+    assert ilp.select(scaled).cost == dprs.select(scaled).cost
+
+
+def _times(cost: Cost, scale: float) -> Cost:
+    return Cost(latency=cost.latency * scale)
+
+
+def test_the_plan_does_not_depend_on_the_hash_seed() -> None:
+    outputs = set(printed_plans("[*ilp.k_best(problem, 2), *auto.k_best(problem, 2)]", 20))
+    assert len(outputs) == 1
+    assert len(outputs.pop().splitlines()) == 20

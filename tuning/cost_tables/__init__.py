@@ -1,0 +1,1 @@
+"""From measurements to the selection problem: tables of layers, conversions, fusions and childnets."""

@@ -1,0 +1,94 @@
+"""Childnets in the selection problem.
+
+A childnet is one choice of its layer for each way in which its own choices can read the layer's activations and write
+its result. Its cost is that of the best plan of the net between just these schemas: conversions of what comes in and
+goes out are on the layer's own edges. So each plan of the nested problem is one of the network with the children in
+their layer's place, at the same cost.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
+
+from sartor.codegen.ir.graph import Childnet
+from sartor.codegen.ir.schema import Schema
+from sartor.tuning.selection.problem.cost import Cost
+from sartor.tuning.selection.problem.problem import Choice, Edge, Node, Problem
+
+
+def childnet_choices(childnet: Childnet, problem: Problem, inputs: Sequence[str], output: str) -> Iterator[Choice]:
+    """What a childnet is to its layer.
+
+    Args:
+        childnet: the net.
+        problem: it alone, as if it were a network.
+        inputs: nodes of the problem that are the layer's activations.
+        output: the node that is the layer's result.
+    """
+    nodes = {node.name: node for node in problem.nodes}
+    read = [_schemas(_read(problem, nodes, name)) for name in inputs]
+    (last,) = (edge for edge in problem.edges if edge.consumer == output)
+    written = _schemas(choice.output for choice in nodes[last.producer].choices)
+    for *before, after in itertools.product(*read, written):
+        name = f"{childnet.descriptor} {', '.join(map(str, before))} -> {after}"
+        fixed = {each: _outside(schema, 0) for each, schema in zip(inputs, before, strict=True)}
+        net = _between(problem, fixed | {output: _outside(after, 1)}, last.producer)
+        yield Choice(name, tuple(before), after, Cost(), net)
+
+
+def asked_for(childnets: Sequence[Childnet], layer: str, globs: Sequence[str]) -> tuple[Sequence[Childnet], bool]:
+    """The nets of a layer that may be chosen, and whether one of them has to be.
+
+    Whoever restricts a child, and not its layer with the same glob, wants the layer to be made of children.
+    """
+    inside = [glob for glob in globs if not fnmatchcase(layer, glob)]
+    asked = [
+        net
+        for net in childnets
+        if any(fnmatchcase(child.name, glob) for child in net.graph.all_layers() for glob in inside)
+    ]
+    return (asked, True) if asked else (childnets, False)
+
+
+def names_childnet(choice: str, childnet: Childnet) -> bool:
+    """Whether a choice of this name is the childnet between some schemas."""
+    return choice.startswith(f"{childnet.descriptor} ")
+
+
+def _between(problem: Problem, fixed: dict[str, Choice], last: str) -> Problem:
+    """The net between fixed schemas, with no conversion at its ends; what lies there is its layer's."""
+
+    def bounded(node: Node) -> Node:
+        if node.name in fixed:
+            return Node(node.name, (fixed[node.name],))
+        return replace(node, output_bytes=0.0, kept=False) if node.name == last else node
+
+    adapts = {
+        key: cost
+        for key, cost in problem.adapts.items()
+        if key[0].producer not in fixed and key[0].consumer not in fixed
+    }
+    return replace(problem, nodes=tuple(map(bounded, problem.nodes)), adapts=adapts)
+
+
+def _read(problem: Problem, nodes: dict[str, Node], producer: str) -> Iterator[Schema]:
+    """Schemas in which readers of a value may want it."""
+    for edge in problem.edges:
+        if edge.producer == producer:
+            yield from _wanted(nodes, edge)
+
+
+def _wanted(nodes: dict[str, Node], edge: Edge) -> Iterator[Schema]:
+    return (choice.inputs[edge.slot] for choice in nodes[edge.consumer].choices)
+
+
+def _schemas(found: Iterable[Schema]) -> list[Schema]:
+    """Each once, in order of their first use."""
+    return list(dict.fromkeys(found))
+
+
+def _outside(schema: Schema, slots: int) -> Choice:
+    return Choice("outside", (schema,) * slots, schema, Cost())

@@ -1,0 +1,61 @@
+"""The edges of a network, and the conversions on them that a choice of variants needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from sartor.codegen.ir.graph import LayerGraph
+from sartor.codegen.ir.layer import TensorType, ValueRef
+from sartor.codegen.ir.schema import Schema
+from sartor.codegen.ir.variants.routine import Variant
+from sartor.codegen.linking.adapts import AdaptKind
+from sartor.tuning.selection.problem.problem import Edge
+
+INPUT_PREFIX = "input:"
+OUTPUT_PREFIX = "output:"
+
+
+@dataclass(frozen=True)
+class Link:
+    """An edge of a network with the value that goes along it, of ONNX type ``logical``."""
+
+    edge: Edge
+    ref: ValueRef
+    logical: TensorType
+
+
+def links_of(graph: LayerGraph) -> Iterator[Link]:
+    """Each use of a value: by layers in their order, then as network outputs."""
+
+    def link(ref: ValueRef, logical: TensorType, consumer: str, slot: int) -> Link:
+        producer = INPUT_PREFIX + graph.inputs[ref.index].name if ref.source is None else ref.source
+        return Link(Edge(producer, consumer, slot), ref, logical)
+
+    for layer in graph.layers:
+        for slot, (ref, logical) in enumerate(zip(layer.inputs, layer.task.inputs, strict=True)):
+            yield link(ref, logical, layer.name, slot)
+    for each in graph.outputs:
+        if each.source is not None:
+            yield link(each.source, each.type, OUTPUT_PREFIX + each.name, 0)
+
+
+def adapts_between(graph: LayerGraph, chosen: Mapping[str, Variant], device: str) -> list[tuple[Edge, AdaptKind]]:
+    """The conversions that a choice of variants needs, in the order of the edges."""
+    code = {name: variant.implementation for name, variant in chosen.items()}
+    found: list[tuple[Edge, AdaptKind]] = []
+    for each in links_of(graph):
+        # The world outside writes and reads ONNX's schema.
+        outside = Schema.plain(each.logical, device)
+        source, consumer = each.ref.source, each.edge.consumer
+        produced = outside if source is None else code[source].outputs[each.ref.index]
+        needed = code[consumer].inputs[each.edge.slot] if consumer in code else outside
+        kind = AdaptKind.between(each.logical, produced, needed)
+        if kind is not None:
+            found.append((each.edge, kind))
+    return found
+
+
+def units_of(kinds: Iterable[AdaptKind]) -> list[AdaptKind]:
+    """Each conversion that moves bytes, once, in a fixed order."""
+    return sorted({kind for kind in kinds if not kind.is_free})

@@ -1,0 +1,174 @@
+"""What layers cost within a network, where it differs from what they cost alone.
+
+Alone a layer finds its activations in the nearest cache and its threads awake; in a network, the layer before has
+written them, perhaps on another core. IREE's statistics of a run of the whole network say what each dispatch took
+there, and each dispatch is named after its layer.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import mean, median
+from typing import TypeVar
+
+import numpy as np
+
+from sartor.codegen.ir.graph import LayerGraph
+from sartor.codegen.ir.variants.descriptor import without_parameters
+from sartor.codegen.ir.variants.routine import Variant
+from sartor.codegen.linking.adapts import AdaptKind
+from sartor.codegen.linking.overwriting import plain_name
+from sartor.runtime.dispatch_statistics import Dispatch
+from sartor.tuning.cost_tables.conversions import adapts_between, units_of
+from sartor.tuning.cost_tables.tables import Tables
+from sartor.tuning.measuring.benchmark_case import symbol_of
+from sartor.tuning.records.measurement import Measurement
+
+_Piece = TypeVar("_Piece")
+# What takes less alone is not scaled: two times of a few microseconds do not make a ratio.
+_SCALED_SECONDS = 1e-5
+# Stands for a piece without a dispatch of its own; no dispatch takes so little.
+UNKNOWN = 1e-9
+_LEAST_RATIO, _MOST_RATIO = 0.5, 3.0
+
+
+@dataclass(frozen=True)
+class InPlace:
+    """Seconds of each call within networks that were run.
+
+    Attributes:
+        layers: by task key and descriptor of the variant.
+        adapts: by conversion.
+    """
+
+    layers: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    adapts: Mapping[AdaptKind, float] = field(default_factory=dict)
+
+    def __or__(self, later: InPlace) -> InPlace:
+        return InPlace({**self.layers, **later.layers}, {**self.adapts, **later.adapts})
+
+    @staticmethod
+    def mean(found: Sequence[InPlace]) -> InPlace:
+        """What pieces take on average of the networks that have them, which were timed in turn."""
+        return InPlace(_means(each.layers for each in found), _means(each.adapts for each in found))
+
+
+@dataclass(frozen=True)
+class Symbols:
+    """What a network of chosen variants calls its pieces.
+
+    Attributes:
+        layers: symbol to task key and descriptor.
+        adapts: symbol to conversion.
+    """
+
+    layers: Mapping[str, tuple[str, str]]
+    adapts: Mapping[str, AdaptKind]
+
+    @staticmethod
+    def of(graph: LayerGraph, variants: Mapping[str, Variant], device: str) -> Symbols:
+        """The symbols of a network, by the variants of its layers."""
+        layers: dict[str, tuple[str, str]] = {}
+        for layer in graph.layers:
+            variant = variants[layer.name]
+            layers[symbol_of(layer.task.key, variant)] = layer.task.key, variant.descriptor
+        kinds = units_of(kind for _, kind in adapts_between(graph, variants, device))
+        return Symbols(layers, {kind.symbol: kind for kind in kinds})
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All symbols in a fixed order, in which their times are stored."""
+        return tuple(sorted((*self.layers, *self.adapts)))
+
+    def seconds(self, passes: Iterable[Iterable[Dispatch]]) -> tuple[float, ...]:
+        """Seconds of one call of each symbol in the median of some passes, in the order of ``names``, or ``UNKNOWN``.
+
+        IREE keeps one of several dispatches with the same code, so a piece may have none under its own name, and
+        another more calls than it has.
+        """
+        totals = [call_seconds(each) for each in passes]
+        return tuple(median(total.get(name, UNKNOWN) for total in totals) for name in self.names)
+
+    def in_place(self, seconds: Sequence[float]) -> InPlace:
+        """Times in the order of ``names``, told apart."""
+        found = {name: taken for name, taken in zip(self.names, seconds, strict=True) if taken != UNKNOWN}
+        return InPlace(
+            {what: found[symbol] for symbol, what in self.layers.items() if symbol in found},
+            {kind: found[symbol] for symbol, kind in self.adapts.items() if symbol in found},
+        )
+
+
+def _means(found: Iterable[Mapping[_Piece, float]]) -> dict[_Piece, float]:
+    samples: defaultdict[_Piece, list[float]] = defaultdict(list)
+    for each in found:
+        for piece, seconds in each.items():
+            samples[piece].append(seconds)
+    return {piece: mean(taken) for piece, taken in samples.items()}
+
+
+def call_seconds(dispatches: Iterable[Dispatch]) -> dict[str, float]:
+    """Seconds of one call of each piece, by symbol: the sum over its dispatches.
+
+    A dispatch that writes over an activation counts among the calls of the one that does not.
+    """
+    taken: defaultdict[str, list[Dispatch]] = defaultdict(list)
+    for each in dispatches:
+        taken[plain_name(each.name)].append(each)
+    total: defaultdict[str, float] = defaultdict(float)
+    for name, alike in taken.items():
+        total[name.partition("_")[0]] += sum(each.seconds for each in alike) / sum(each.calls for each in alike)
+    return dict(total)
+
+
+def scaled(alone: float, chosen_alone: float, chosen_in_place: float) -> float:
+    """What a variant would take in place, by what another of the same task takes there and alone."""
+    if chosen_alone < _SCALED_SECONDS:
+        return max(alone + chosen_in_place - chosen_alone, alone)
+    return alone * min(max(chosen_in_place / chosen_alone, _LEAST_RATIO), _MOST_RATIO)
+
+
+def corrected(tables: Tables, found: InPlace) -> Tables:
+    """Tables in which all times are those in place: measured there, or scaled like another variant of the same task.
+
+    That is one of the same routine in the same type, if any was run: types differ in what they move, and thus in what
+    a network's memory adds to them.
+
+    Args:
+        tables: what was measured alone.
+        found: what was measured in place.
+    """
+    measured = dict(tables.measured)
+    for key in tables.variants:
+        if pairs := _pairs(tables, found, key):
+            measured[key] = {
+                name: _moved(each, found.layers.get((key, name)), tables.seconds(key, name), _alike(name, pairs))
+                for name, each in tables.measured[key].items()
+            }
+    ratios = [found.adapts[kind] / alone for kind, alone in tables.adapts.items() if alone and kind in found.adapts]
+    ratio = float(np.clip(np.median(ratios), _LEAST_RATIO, _MOST_RATIO)) if ratios else 1.0
+    adapts = {kind: found.adapts.get(kind, alone * ratio) for kind, alone in tables.adapts.items()}
+    return replace(tables, measured=measured, adapts=adapts)
+
+
+def _pairs(tables: Tables, found: InPlace, key: str) -> dict[str, tuple[float, float]]:
+    """Times alone and in place of the variants of a task that were run in place."""
+    alone = {name: tables.seconds(key, name) for task, name in found.layers if task == key}
+    return {name: (taken, found.layers[key, name]) for name, taken in alone.items() if taken is not None}
+
+
+def _alike(name: str, pairs: Mapping[str, tuple[float, float]]) -> list[tuple[float, float]]:
+    """Of these variants those that differ only in parameters, or all if none does."""
+    own = without_parameters(name)
+    return [pair for other, pair in pairs.items() if without_parameters(other) == own] or [*pairs.values()]
+
+
+def _moved(
+    measurement: Measurement, in_place: float | None, alone: float | None, pairs: Sequence[tuple[float, float]]
+) -> Measurement:
+    """A measurement as it would be in place; failures stay what they are."""
+    if alone is None:
+        return measurement
+    seconds = in_place if in_place is not None else float(np.mean([scaled(alone, *pair) for pair in pairs]))
+    return replace(measurement, samples=(seconds,), baseline_samples=())

@@ -1,0 +1,210 @@
+"""The selection problem that cost tables make of a layer graph."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+
+from sartor.codegen.ir.graph import Childnet, LayerGraph
+from sartor.codegen.ir.layer import Layer, TensorType
+from sartor.codegen.ir.schema import Schema
+from sartor.codegen.ir.variants.routine import Variant
+from sartor.codegen.linking.adapts import AdaptKind
+from sartor.codegen.linking.scratch import aligned
+from sartor.errors import InfeasibleError
+from sartor.tuning.cost_tables.childnet_choices import asked_for, childnet_choices
+from sartor.tuning.cost_tables.conversions import INPUT_PREFIX, OUTPUT_PREFIX, Link, links_of
+from sartor.tuning.cost_tables.fused_choices import is_inside, member_choices
+from sartor.tuning.cost_tables.tables import Tables, adapt_seconds
+from sartor.tuning.errors.error_sum import addend
+from sartor.tuning.records.measurement import Measurement
+from sartor.tuning.selection.problem.cost import Cost, Objective
+from sartor.tuning.selection.problem.limits import Quantity
+from sartor.tuning.selection.problem.pin import Pin
+from sartor.tuning.selection.problem.problem import Choice, Edge, Node, Problem
+from sartor.tuning.selection.problem.trade_offs import worth_keeping
+
+
+def selection_problem(
+    graph: LayerGraph,
+    tables: Tables,
+    device: str,
+    objective: Objective,
+    pins: Sequence[Pin] = (),
+    quantities: Collection[Quantity] = (),
+    may_run: Callable[[Layer, Variant], bool] | None = None,
+) -> Problem:
+    """The graph with every usable variant of each layer as a choice.
+
+    Args:
+        graph: the network.
+        tables: costs.
+        device: where all layers run.
+        objective: what will be minimised.
+        pins: restrictions of layers.
+        quantities: what else will be minimised or bounded; a choice that is no better in any of them is left out.
+        may_run: which variants are open to which layers, all if None; pins allow no others.
+
+    Raises:
+        InfeasibleError: if a layer has none, or none that its pins allow.
+    """
+    wanted = (Quantity(objective.value), *(each for each in quantities if each.value != objective.value))
+    return _Builder(graph, tables, device, objective, pins, wanted, may_run).build()
+
+
+def _nothing_usable(layer: Layer, tables: Tables, pinned: bool) -> str:
+    if pinned:
+        names = ", ".join(each.descriptor for each, _ in tables.usable(layer.task.key))
+        return f"no routine of layer '{layer.name}' fits its pins, it has {names}"
+    failures = [each.message for each in tables.measured.get(layer.task.key, {}).values() if each.message]
+    return f"no routine of layer '{layer.name}' works: {failures[0] if failures else 'none was measured'}"
+
+
+class _Builder:
+    def __init__(
+        self,
+        graph: LayerGraph,
+        tables: Tables,
+        device: str,
+        objective: Objective,
+        pins: Sequence[Pin],
+        quantities: Sequence[Quantity],
+        may_run: Callable[[Layer, Variant], bool] | None,
+    ) -> None:
+        self._pins = pins
+        self._may_run = may_run
+        self._quantities = quantities
+        self._graph = graph
+        self._tables = tables
+        self._device = device
+        self._objective = objective
+        self._uses = Counter(name for layer in graph.layers for name in layer.weights)
+        self._adapts: dict[tuple[Edge, Schema, Schema], Cost] = {}
+        self._fused = self._fused_choices()
+
+    def build(self) -> Problem:
+        graph = self._graph
+        given = {each.source.source for each in graph.outputs if each.source}
+        nodes = [
+            Node(INPUT_PREFIX + each.name, (self._fixed(each.type, 0),), each.type.bytes, kept=True)
+            for each in graph.inputs
+        ]
+        nodes += [
+            Node(layer.name, self._choices(layer), _result_bytes(layer, layer.name in given), layer.name in given)
+            for layer in graph.layers
+        ]
+        nodes += [
+            Node(OUTPUT_PREFIX + each.name, (self._fixed(each.type, 1),)) for each in graph.outputs if each.source
+        ]
+        by_name = {node.name: node for node in nodes}
+        links = list(links_of(graph))
+        for link in links:
+            self._add_adapts(link, by_name[link.edge.producer], by_name[link.edge.consumer])
+        return Problem(tuple(nodes), tuple(link.edge for link in links), self._adapts, self._objective)
+
+    def _fixed(self, tensor: TensorType, inputs: int) -> Choice:
+        """The world outside reads and writes ONNX's layout, and costs nothing."""
+        schema = Schema.plain(tensor, self._device)
+        return Choice("outside", (schema,) * inputs, schema, Cost())
+
+    def _choices(self, layer: Layer) -> tuple[Choice, ...]:
+        usable = self._usable(layer)
+        allowed = [pair for pair in usable if self._allowed(layer, layer.name, pair[0])]
+        nets, asked = asked_for(self._graph.childnets_of(layer.name), layer.name, [pin.layers for pin in self._pins])
+        allowed = [] if asked else allowed
+        fused = (*(() if asked else self._fused[layer.name]), *self._made_of_children(layer, nets))
+        if not allowed and not fused:
+            raise InfeasibleError(_nothing_usable(layer, self._tables, bool(usable)))
+        choices = [self._choice(layer, variant, measurement) for variant, measurement in allowed]
+        kept = worth_keeping(choices, self._quantities)
+        return (*(each for each in choices if each is choices[0] or each in kept), *fused)
+
+    def _allowed(self, layer: Layer, name: str, variant: Variant) -> bool:
+        """Whether a variant is open to a layer, and its pins leave it by this name."""
+        is_open = self._may_run is None or self._may_run(layer, variant)
+        return is_open and all(pin.allows(name, variant.descriptor) for pin in self._pins)
+
+    def _made_of_children(self, layer: Layer, nets: Sequence[Childnet]) -> Iterator[Choice]:
+        """What the childnets of a layer are to it that have a plan and that its pins allow."""
+        for net in nets:
+            if not all(pin.allows(layer.name, net.descriptor) for pin in self._pins):
+                continue
+            try:
+                problem = self._inside(net).build()
+            except InfeasibleError:
+                continue
+            ends = [INPUT_PREFIX + each.name for each in net.graph.inputs]
+            yield from childnet_choices(net, problem, ends, OUTPUT_PREFIX + layer.name)
+
+    def _inside(self, net: Childnet) -> _Builder:
+        """The same for a layer's children."""
+        return _Builder(
+            net.graph, self._tables, self._device, self._objective, self._pins, self._quantities, self._may_run
+        )
+
+    def _usable(self, layer: Layer) -> list[tuple[Variant, Measurement]]:
+        """What works, and leaves numbers to work with."""
+        usable = self._tables.usable(layer.task.key)
+        return [pair for pair in usable if math.isfinite(self._tables.error(layer, *pair))]
+
+    def _fused_choices(self) -> dict[str, list[Choice]]:
+        """What fused kernels are for each of their members."""
+        found: dict[str, list[Choice]] = {layer.name: [] for layer in self._graph.layers}
+        for fusion in self._graph.fusions:
+            names = (fusion.layer.name, *fusion.members)
+            kernels = [
+                self._choice(fusion.layer, variant, measurement)
+                for variant, measurement in self._usable(fusion.layer)
+                if variant.implementation.kernel is not None
+                and all(self._allowed(fusion.layer, name, variant) for name in names)
+            ]
+            for choice in worth_keeping(kernels, self._quantities):
+                for member, own in member_choices(fusion, choice).items():
+                    found[member].append(own)
+        return found
+
+    def _choice(self, layer: Layer, variant: Variant, measurement: Measurement) -> Choice:
+        key = layer.task.key
+        shared = self._shared(layer, variant)
+        own = measurement.packed_bytes - sum(size for _, size in shared)
+        loading = self._tables.loading
+        return Choice(
+            variant.descriptor,
+            variant.implementation.inputs,
+            variant.implementation.output,
+            Cost(
+                latency=self._tables.seconds(key, variant.descriptor) or 0.0,
+                cold=measurement.packed_bytes / loading if loading else 0.0,
+                memory=own,
+                error=addend(self._tables.error(layer, variant, measurement)),
+            ),
+            scratch=self._tables.scratch.get((key, variant.descriptor), 0),
+            shared=shared,
+        )
+
+    def _shared(self, layer: Layer, variant: Variant) -> tuple[tuple[str, float], ...]:
+        """Weights that are used more than once; those packed alike are in the module once."""
+        packings = variant.implementation.packings
+        return tuple(
+            (f"{name} {packing}", packing.type_of(logical).bytes)
+            for name, packing, logical in zip(layer.weights, packings, layer.task.weights, strict=True)
+            if self._uses[name] > 1
+        )
+
+    def _add_adapts(self, link: Link, producer: Node, consumer: Node) -> None:
+        outputs = {choice.output for choice in producer.choices}
+        inputs = {choice.inputs[link.edge.slot] for choice in consumer.choices}
+        produced, needed = ({each for each in found if not is_inside(each)} for found in (outputs, inputs))
+        for source in produced:
+            for target in needed:
+                kind = AdaptKind.between(link.logical, source, target)
+                seconds = math.inf if kind is None else adapt_seconds(kind, self._tables)
+                if math.isfinite(seconds):
+                    self._adapts[link.edge, source, target] = Cost(latency=seconds)
+
+
+def _result_bytes(layer: Layer, given: bool) -> int:
+    """What the results take: those that are network outputs have a buffer of their own, others share an aligned one."""
+    sizes = [each.bytes for each in layer.task.results]
+    return sum(sizes if given else map(aligned, sizes))

@@ -1,0 +1,130 @@
+"""Cost tables: what measurements say about variants and conversions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from sartor.codegen.analysis.integer_ranges import integer_ranges
+from sartor.codegen.analysis.rounded_result import steps_of
+from sartor.codegen.analysis.task_facts import task_facts
+from sartor.codegen.ir.graph import LayerGraph
+from sartor.codegen.ir.layer import Layer
+from sartor.codegen.ir.variants.rounding import rounding_of
+from sartor.codegen.ir.variants.routine import Variant
+from sartor.codegen.linking.adapts import AdaptKind
+from sartor.tuning.measuring.benchmark_case import Unit
+from sartor.tuning.records.measurement import Measurement, Status
+
+# Until an adapt is measured it is taken for faster than the device can move its bytes, so that no plan is missed for
+# an estimate that was too high. Bytes per second, read and write together.
+_OPTIMISTIC_BANDWIDTH = {"cpu": 400e9, "vulkan": 4e12, "cuda": 2e13}
+
+# Of bf16.
+_ROUNDOFF = 2.0**-8
+# Of what was not measured: what it is for the largest tiles, docs/kernels.md.
+_MOST_EXCESS = 10.0
+
+
+@dataclass(frozen=True)
+class Tables:
+    """What is known about costs.
+
+    Attributes:
+        variants: candidates of each task, by task key, candidate 0 first.
+        measured: measurements by unit key and descriptor.
+        adapts: measured seconds of conversions; infinite for those that do not work.
+        peak: f32 operations per second that the machine does at most, None if not measured.
+        scratch: bytes that variants need while they run, by task key and descriptor; of others nothing is known.
+        loading: bytes per second that are read from a file for the first time; None if not measured.
+        rounding: relative error of the network's outputs if one layer computes in a narrower type, by the layer's name
+            and what is rounded, as ``rounding_of`` says.
+        passed: share of what variants err alone beside that which reaches the outputs.
+    """
+
+    variants: Mapping[str, tuple[Variant, ...]]
+    measured: Mapping[str, Mapping[str, Measurement]]
+    adapts: Mapping[AdaptKind, float] = field(default_factory=dict)
+    peak: float | None = None
+    scratch: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    loading: float | None = None
+    rounding: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    passed: float = 1.0
+
+    def usable(self, key: str) -> list[tuple[Variant, Measurement]]:
+        """Variants of a task that compiled, ran and were right."""
+        found = self.measured.get(key, {})
+        return [
+            (variant, found[variant.descriptor])
+            for variant in self.variants[key]
+            if variant.descriptor in found and found[variant.descriptor].status is Status.OK
+        ]
+
+    def error(self, layer: Layer, variant: Variant, measurement: Measurement) -> float:
+        """What a variant makes the outputs err by, as far as it is known: else what it errs by alone."""
+        known = self.contribution(layer, variant)
+        return measurement.error or 0.0 if known is None else known
+
+    def contribution(self, layer: Layer, variant: Variant) -> float | None:
+        """What a variant in a narrower type makes the outputs err by; None if that is not known."""
+        rounding = self.rounded(layer, variant)
+        return None if rounding is None else rounding * self.excess(layer.task.key, variant)
+
+    def rounded(self, layer: Layer, variant: Variant) -> float | None:
+        """The same by what a layer reads and writes alone, and by its filters if they are rounded as well."""
+        return self.rounding.get((layer.name, rounding_of(variant)), self.rounding.get((layer.name, variant.dtype)))
+
+    def excess(self, key: str, variant: Variant) -> float:
+        """How many times as much as by rounding what a layer reads and writes a variant makes the outputs err."""
+        return 1 + self.passed * (self._excess_alone(key, variant) - 1)
+
+    def _excess_alone(self, key: str, variant: Variant) -> float:
+        """How many times as much it makes its results err.
+
+        That is known of variants that round on the way besides, by what they and the others of their type err by alone.
+        """
+        if not variant.traits.rounds_between:
+            return 1.0
+        usable, rounding = self.usable(key), rounding_of(variant)
+        alike = [(other, each.error) for other, each in usable if rounding_of(other) == rounding and each.error]
+        own = [error for other, error in alike if other.descriptor == variant.descriptor]
+        others = [error for other, error in alike if not other.traits.rounds_between]
+        return max(1.0, own[0] / max(others, default=_ROUNDOFF)) if own else _MOST_EXCESS
+
+    def most_excess(self, key: str, dtype: str) -> float:
+        """The largest excess of the variants in a type that are usable."""
+        return max((self.excess(key, each) for each, _ in self.usable(key) if each.dtype == dtype), default=1.0)
+
+    def seconds(self, key: str, descriptor: str) -> float | None:
+        """Time of a variant, corrected for the drift of the machine between runs."""
+        found = self.measured.get(key, {})
+        measurement = found.get(descriptor)
+        if measurement is None or measurement.status is not Status.OK:
+            return None
+        baseline = found.get(self.variants[key][0].descriptor)
+        if baseline is None or baseline.status is not Status.OK or baseline is measurement:
+            return measurement.time
+        return measurement.time_at(baseline.time)
+
+
+def adapt_seconds(kind: AdaptKind, tables: Tables) -> float:
+    """Measured, or else optimistic, time of a conversion; nothing where the bytes stay as they are."""
+    if kind.is_free:
+        return 0.0
+    known = tables.adapts.get(kind)
+    return known if known is not None else 2 * kind.logical.bytes / _OPTIMISTIC_BANDWIDTH[kind.source.device]
+
+
+def tuned_units(graph: LayerGraph, variants: Mapping[str, tuple[Variant, ...]]) -> list[Unit]:
+    """All tasks of the graph with their candidates, as units to measure; none for what only stock code would fuse."""
+    return [
+        Unit(
+            *(task.key, task.inputs, task.weights, task.results),
+            variants=variants[key],
+            facts=task_facts(task),
+            integers=integer_ranges(task),
+            step=sum(steps_of(task)),
+        )
+        for key, task in graph.tasks().items()
+        if not task.stages or len(variants[key]) > 1
+    ]

@@ -1,0 +1,225 @@
+"""How wrong a model's outputs are: a number per sample, and one for all samples."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sartor.errors import UsageError
+from sartor.runtime.driver.signature import Array
+from sartor.runtime.output_error import FloatArray, output_scale, relative_error, scaled_differences
+
+Measure = Callable[[Array, Array, Array | None], float]
+"""From an output, the expected one and its scale to an error."""
+
+_SEPARATOR = ":"
+_VERSION = 2
+# A value off by so much of its scale decides otherwise, where no larger value beside it says what is decided.
+_OTHER_DECISION = 0.1
+_EXACT_KINDS = "biu"
+
+
+class MeasureKind(StrEnum):
+    """The measures by the names that users give them; USER is a function of their own."""
+
+    RELATIVE = "relative"
+    COSINE = "cosine"
+    TOP1 = "top1"
+    USER = "user"
+
+
+# What averages: of the others the worst sample counts.
+_AVERAGED = frozenset({MeasureKind.TOP1, MeasureKind.USER})
+
+
+@dataclass(frozen=True)
+class ErrorMeasure:
+    """A measure of error; it can be pickled, and loads the user's file where it is used.
+
+    Attributes:
+        kind: which.
+        path: the user's Python file.
+        function: the name of the function in it.
+    """
+
+    kind: MeasureKind
+    path: Path | None = None
+    function: str = ""
+
+    @staticmethod
+    def parse(text: str) -> ErrorMeasure:
+        """Read ``relative``, ``cosine``, ``top1`` or ``FILE.py:function``; the file is run.
+
+        Raises:
+            UsageError: if it is none of these, or there is no such function.
+        """
+        kinds = [kind for kind in MeasureKind if kind is not MeasureKind.USER]
+        if text in kinds:
+            return ErrorMeasure(MeasureKind(text))
+        path, separator, function = text.rpartition(_SEPARATOR)
+        if not separator or not function.isidentifier():
+            raise UsageError(f"'{text}' is no error measure; give {', '.join(kinds)} or FILE.py:function")
+        measure = ErrorMeasure(MeasureKind.USER, Path(path).resolve(), function)
+        _load(measure)
+        return measure
+
+    def __str__(self) -> str:
+        return f"{self.path}{_SEPARATOR}{self.function}" if self.kind is MeasureKind.USER else self.kind.value
+
+    @property
+    def identity(self) -> str:
+        """Text that is another one for another measure, also if a user's file has changed.
+
+        Raises:
+            UsageError: if that file is gone.
+        """
+        if self.path is None:
+            return f"{self.kind.value} {_VERSION}"
+        try:
+            return f"{self} {hashlib.sha256(self.path.read_bytes()).hexdigest()}"
+        except OSError as error:
+            raise UsageError(f"'{self.path}' cannot be read: {error.strerror}") from None
+
+    def of_sample(self, outputs: Sequence[Array], expected: Sequence[Array], scales: Sequence[Array] = ()) -> float:
+        """The error of one sample's outputs, 0 if they are as expected; that of the worst output.
+
+        Args:
+            outputs: of the module.
+            expected: what is right.
+            scales: as by ``scales_of``; none are those without noise.
+
+        Raises:
+            UsageError: if the user's function fails, or returns no number.
+        """
+        if self.kind is MeasureKind.USER:
+            return _call(self, outputs, expected)
+        if len(outputs) != len(expected):
+            return math.inf
+        known: Sequence[Array | None] = scales or [None] * len(outputs)
+        measure = _MEASURES[self.kind]
+        return max((measure(*each) for each in zip(outputs, expected, known, strict=True)), default=0.0)
+
+    def of_samples(self, errors: Sequence[float]) -> float:
+        """The error of several samples: the largest, or the mean of what top-1 or the user's function gave."""
+        if not errors:
+            return 0.0
+        return math.fsum(errors) / len(errors) if self.kind in _AVERAGED else max(errors)
+
+
+def cosine_distance(output: Array, expected: Array, scale: Array | None = None) -> float:
+    """How far an output is from the expected one as a vector, in direction and length.
+
+    With lengths a and b and the angle t between them it is 1 - 2 a b cos(t) / (a^2 + b^2), that is |x - y|^2 / (|x|^2
+    + |y|^2): 1 - cos(t) for vectors of one length, as small as that for a small error along the vector, 1 if one
+    vector is next to nothing beside the other. Values are divided by their scales first. Two zero vectors are equal
+    (0). Another shape, or a value that is finite in one of them only, is infinitely far.
+    """
+    if output.shape != expected.shape:
+        return math.inf
+    if expected.dtype.kind in _EXACT_KINDS:
+        output, expected = output.astype(np.float64), expected.astype(np.float64)
+    apart = scaled_differences(output, expected, np.ones(()))
+    finite = np.isfinite(expected.astype(np.float64))
+    if np.isinf(apart).any() or not apart.any():
+        return math.inf if np.isinf(apart).any() else 0.0
+    with np.errstate(over="ignore"):
+        scaled = [each[finite].astype(np.float64) / _scale(expected, scale)[finite] for each in (output, expected)]
+    # Scaled to 1, so that squares do not leave the range of float64.
+    largest = max(float(np.max(np.abs(each), initial=0.0)) for each in scaled)
+    if math.isinf(largest):
+        return 1.0
+    own, right = (each / largest for each in scaled)
+    return _squares(own - right) / (_squares(own) + _squares(right))
+
+
+def _scale(expected: Array, scale: Array | None) -> Array:
+    return output_scale(expected) if scale is None else np.broadcast_to(scale, expected.shape)
+
+
+def _squares(values: FloatArray) -> float:
+    return float(values @ values)
+
+
+def top1_disagreement(output: Array, expected: Array, scale: Array | None = None) -> float:
+    """The share of rows whose largest element is at another place, along the last axis that has more than one element.
+
+    The first axis of several is that of a batch and never meant. An output without such an axis, [N, 1], has no
+    classes: of these the share of elements counts that are off by more than a tenth of their scale. Of integers, which
+    may be classes already, the share that differs. Another shape, or NaN in other places, agrees with nothing.
+    """
+    if output.shape != expected.shape:
+        return 1.0
+    if expected.size == 0:
+        return 0.0
+    if expected.dtype.kind in _EXACT_KINDS:
+        return float(np.mean(output != expected))
+    axes = [axis for axis, size in enumerate(expected.shape) if size > 1 and (axis or expected.ndim == 1)]
+    if not axes:
+        return float(np.mean(scaled_differences(output, expected, scale) > _OTHER_DECISION))
+    missing = np.isnan(output) != np.isnan(expected)
+    own, right = (np.where(np.isnan(each), -np.inf, each) for each in (output, expected))
+    differs = np.argmax(own, axis=axes[-1]) != np.argmax(right, axis=axes[-1])
+    return float(np.mean(differs | missing.any(axis=axes[-1])))
+
+
+def _relative(output: Array, expected: Array, scale: Array | None) -> float:
+    return relative_error([output], [expected], scales=[] if scale is None else [scale])
+
+
+_MEASURES: dict[MeasureKind, Measure] = {
+    MeasureKind.RELATIVE: _relative,
+    MeasureKind.COSINE: cosine_distance,
+    MeasureKind.TOP1: top1_disagreement,
+}
+
+
+RELATIVE = ErrorMeasure(MeasureKind.RELATIVE)
+"""What errors are measured by unless the user says otherwise."""
+
+
+class _UserCode:
+    """The boundary at which whatever the user's code raises becomes an error that names it."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, Exception) and not isinstance(error, UsageError):
+            raise UsageError(f"{self._what} failed: {type(error).__name__}: {error}") from None
+
+
+@lru_cache(maxsize=8)
+def _load(measure: ErrorMeasure) -> Callable[..., Any]:
+    path = measure.path or Path()
+    spec = importlib.util.spec_from_file_location(f"sartor_measure_{path.stem}", path)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise UsageError(f"'{path}' is no Python file, one with a function '{measure.function}' was expected")
+    module = importlib.util.module_from_spec(spec)
+    with _UserCode(f"'{path}'"):
+        spec.loader.exec_module(module)
+    function = getattr(module, measure.function, None)
+    if not callable(function):
+        raise UsageError(f"'{path}' has no function '{measure.function}'")
+    found: Callable[..., Any] = function
+    return found
+
+
+def _call(measure: ErrorMeasure, outputs: Sequence[Array], expected: Sequence[Array]) -> float:
+    function = _load(measure)
+    with _UserCode(f"the error measure '{measure}'"):
+        error = float(function(list(outputs), list(expected)))
+    if math.isnan(error):
+        raise UsageError(f"the error measure '{measure}' returned not a number, a float was expected")
+    return error

@@ -1,0 +1,1 @@
+"""Measuring variants: compiled and run in workers, checked, timed in turn."""

@@ -1,0 +1,81 @@
+"""What is measured together: the variants of one task, or one adapt."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sartor.codegen.analysis.task_bounds import ideal_seconds
+from sartor.codegen.digest import digest
+from sartor.codegen.ir.layer import TensorType
+from sartor.codegen.ir.schema import Schema
+from sartor.codegen.ir.variants.routine import Implementation, Variant
+from sartor.codegen.linking.adapts import AdaptKind
+
+ADAPT_ROUTINE = "adapt"
+
+SHORT_SECONDS = 5e-4
+"""A variant that takes less is called several times in a row: what a call costs varies by as much."""
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Variants that compute the same; the first is the baseline.
+
+    Attributes:
+        key: the task's key, or that of an adapt.
+        inputs: ONNX types of the activations.
+        weights: ONNX types of the weights.
+        results: ONNX types of the results.
+        variants: candidate 0 first.
+        facts: of the task, as ``task_facts`` writes them; empty for what is no layer.
+        integers: which the activations, then the weights, may hold, as ``integer_ranges`` gives them; empty if any.
+        step: what a number next to a tie may move the results by; 0 where nothing is rounded.
+    """
+
+    key: str
+    inputs: tuple[TensorType, ...]
+    weights: tuple[TensorType, ...]
+    results: tuple[TensorType, ...]
+    variants: tuple[Variant, ...]
+    facts: str = ""
+    integers: tuple[range | None, ...] = ()
+    step: float = 0.0
+
+
+def adapt_unit(kind: AdaptKind) -> Unit:
+    """A conversion as something to measure."""
+    device, dtype = kind.source.device, kind.source.dtype
+    descriptor = f"{device}:{dtype}/{ADAPT_ROUTINE}.transpose{{{kind.source}->{kind.target}}}"
+    variant = Variant(descriptor, device, dtype, kind.implementation())
+    return Unit(kind.key, (kind.logical,), (), (kind.logical,), (variant,))
+
+
+def _probe() -> Unit:
+    tensor = TensorType((16,), "f32")
+    body = """util.func public @layer(%arg0: tensor<16xf32>) -> tensor<16xf32> {
+  %empty = tensor.empty() : tensor<16xf32>
+  %sum = linalg.generic {indexing_maps = [affine_map<(d0) -> (d0)>, affine_map<(d0) -> (d0)>],
+      iterator_types = ["parallel"]} ins(%arg0 : tensor<16xf32>) outs(%empty : tensor<16xf32>) {
+  ^bb0(%in: f32, %out: f32):
+    %twice = arith.addf %in, %in : f32
+    linalg.yield %twice : f32
+  } -> tensor<16xf32>
+  util.return %sum : tensor<16xf32>
+}"""
+    schema = Schema.plain(tensor, "any")
+    variant = Variant("probe", schema.device, "f32", Implementation(body, (schema,), (schema,), ()))
+    return Unit("probe", (tensor,), (), (tensor,), (variant,))
+
+
+PROBE = _probe()
+"""One dispatch that does next to nothing: how long it takes is what a call costs."""
+
+
+def may_be_short(unit: Unit) -> bool:
+    """Whether a variant of the unit may take so little that it has to be called several times in a row."""
+    return not unit.facts or ideal_seconds(unit.facts) < SHORT_SECONDS
+
+
+def symbol_of(key: str, variant: Variant) -> str:
+    """The name of a variant's function in modules; the same wherever the same code is used."""
+    return f"s{digest(key, variant.descriptor, variant.implementation.digest)}"

@@ -1,0 +1,110 @@
+"""What the variants of one unit are measured on.
+
+Weights are rotated over copies, so that they come from where they come from in the network: not from the nearest
+cache. Activations are not: there the layer before has just written them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from sartor.codegen.analysis.integer_ranges import PLAIN
+from sartor.codegen.ir.layer import TensorType
+from sartor.codegen.ir.packing import Packing
+from sartor.codegen.ir.variants.routine import Implementation
+from sartor.runtime.driver.device_array import DeviceArray, upload
+from sartor.runtime.driver.iree_runtime import NativeDevice
+from sartor.runtime.driver.signature import Array
+from sartor.tuning.calibration.quantised_range import QuantisedRange
+from sartor.tuning.measuring.benchmark_case import Unit
+
+_COLD_BYTES = 24 << 20
+_MOST_COPIES = 6
+# More than caches keep while a network runs.
+_LARGE_BYTES = 128 << 20
+# Prime, so that what repeats does not hide elements that are taken from another row.
+_PERIOD = 4_000_037
+
+
+class UnitData:
+    """Random activations and weights of a unit, in ONNX layout, and weights packed as variants ask for them.
+
+    Args:
+        unit: what is measured.
+        weights: of a layer, in place of random ones.
+    """
+
+    def __init__(self, unit: Unit, weights: Sequence[Array] | None = None) -> None:
+        random = np.random.default_rng(0)
+        activations = len(unit.inputs)
+        allowed = unit.integers or (None,) * (activations + len(unit.weights))
+        self.inputs = _all_random(unit.inputs, allowed[:activations], random)
+        scale = max((each.elements for each in unit.weights), default=1) ** -0.25
+        drawn = _all_random(unit.weights, allowed[activations:], random, scale) if weights is None else weights
+        self.weights = list(drawn)
+        self._packed: dict[tuple[Packing, ...], list[Array]] = {}
+        self._large: dict[tuple[Packing, ...], list[DeviceArray]] = {}
+        self.results: list[Array] = []
+
+    def ranges(self, implementation: Implementation) -> dict[int | None, QuantisedRange]:
+        """Of everything that code asks for; the result's is that of candidate 0, or of an adapt's own input."""
+        results = self.results or self.inputs
+        return {
+            each: _range(*self.inputs[each : each + 1]) if each is not None else _result_range(results, implementation)
+            for each in implementation.ranges
+        }
+
+    def copies(self, packings: tuple[Packing, ...], device: NativeDevice) -> list[list[DeviceArray]]:
+        """The weights in these packings, so often that no cache keeps them until it is a copy's turn again.
+
+        Large ones are there once for all variants, and nowhere else: memory takes longer to get than to fill.
+        """
+        if packings in self._large:
+            return [self._large[packings]]
+        packed = self._packed.get(packings) or self._pack(packings)
+        size = sum(array.nbytes for array in packed)
+        copies = min(max(_COLD_BYTES // max(size, 1), 1), _MOST_COPIES)
+        uploaded = [[upload(array, device) for array in packed] for _ in range(copies)]
+        if size > _LARGE_BYTES:
+            (self._large[packings],) = uploaded
+        else:
+            self._packed[packings] = packed
+        return uploaded
+
+    def _pack(self, packings: tuple[Packing, ...]) -> list[Array]:
+        return [each.apply(array) for each, array in zip(packings, self.weights, strict=True)]
+
+
+def _result_range(results: list[Array], implementation: Implementation) -> QuantisedRange:
+    """By the step that the code takes for granted, if there is one: of such results no two are 256 steps apart."""
+    if implementation.step is None:
+        return _range(*results)
+    least = min(float(each.min(initial=0.0)) for each in results)
+    zero = -128 - round(least / implementation.step)
+    return QuantisedRange(implementation.step, min(max(zero, -128), 127), "int8")
+
+
+def _range(*arrays: Array) -> QuantisedRange:
+    low, high = (
+        min(float(each.min(initial=0.0)) for each in arrays),
+        max(float(each.max(initial=0.0)) for each in arrays),
+    )
+    return QuantisedRange.of(low, high)
+
+
+def _all_random(
+    tensors: Sequence[TensorType], allowed: Sequence[range | None], random: np.random.Generator, scale: float = 1.0
+) -> list[Array]:
+    return [_random(each, numbers, random, scale) for each, numbers in zip(tensors, allowed, strict=True)]
+
+
+def _random(tensor: TensorType, allowed: range | None, random: np.random.Generator, scale: float) -> Array:
+    """Plausible values: integers that are allowed, and floating-point numbers multiplied by ``scale``."""
+    dtype = tensor.numpy_dtype
+    if dtype.kind not in "biu":
+        drawn = random.standard_normal(min(tensor.elements, _PERIOD), np.float32).astype(dtype)
+        return np.resize((drawn * scale).astype(dtype), tensor.shape)
+    numbers = allowed or range(2 if dtype.kind == "b" else PLAIN)
+    return random.integers(numbers.start, numbers.stop, tensor.shape).astype(dtype)

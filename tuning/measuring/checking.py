@@ -1,0 +1,275 @@
+"""Worker side: which variants of a unit are right.
+
+They are compared with candidate 0. Where it did not compile or does not run, or where variants that are as precise
+differ from it, it has no more weight than they have: the layer's own ONNX nodes decide, and the majority if those
+cannot be run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Protocol
+
+import numpy as np
+
+from sartor.codegen.ir.variants.descriptor import algorithm_of
+from sartor.codegen.ir.variants.routine import Variant
+from sartor.errors import DeviceError
+from sartor.runtime.driver.iree_runtime import NativeDevice, Program
+from sartor.runtime.driver.signature import Array
+from sartor.runtime.output_error import LAYER, largest_error, output_scale, relative_error
+from sartor.tuning.measuring.benchmark_case import Unit
+from sartor.tuning.measuring.case_data import UnitData
+from sartor.tuning.measuring.near_ties import without_near_ties
+from sartor.tuning.measuring.variant_runner import VariantRunner
+from sartor.tuning.records.measurement import Status
+
+ROUNDING = {"f16": 5e-3, "bf16": 3e-2, "i8": 1e-1}
+"""What rounding to a type may make of a layer's largest result; what a network may lose is measured on the network."""
+
+_ON_A_GRID = "i8"
+# Share of 8-bit results that may be one step off ONNX Runtime's: it sums in another order, and rounds other ties.
+_TIES = 0.01
+
+
+class Arbiter(Protocol):
+    """What knows the results of a layer without IREE; it is carried to workers."""
+
+    @property
+    def layer(self) -> str:
+        """A layer that the unit stands for, by its name."""
+
+    def weights(self) -> list[Array]:
+        """The layer's own, in ONNX layout."""
+
+    def results(self, inputs: Sequence[Array]) -> list[Array] | None:
+        """What is right for these activations and the layer's weights; None if that cannot be had."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a variant is not timed."""
+
+    status: Status
+    message: str
+    error: float | None = None
+
+
+@dataclass(frozen=True)
+class Checked:
+    """Runners of right variants, with their errors, and what is wrong with the others; both by descriptor."""
+
+    runners: Mapping[str, VariantRunner]
+    failures: Mapping[str, Failure]
+
+
+@dataclass(frozen=True)
+class _Ran:
+    runner: VariantRunner
+    outputs: list[Array]
+
+
+@dataclass
+class _Agreeing:
+    """Variants with the same results."""
+
+    outputs: list[Array]
+    names: list[str] = field(default_factory=list)
+
+    @property
+    def routines(self) -> set[str]:
+        return {algorithm_of(name) for name in self.names}
+
+
+@dataclass(frozen=True)
+class Checker:
+    """Runs the variants of one unit, and tells the right from the wrong.
+
+    Attributes:
+        unit: what was compiled.
+        programs: what runs each variant, by descriptor; candidate 0 may be missing.
+        device: what they run on.
+        max_error: largest relative error, for variants that do not round to a narrower type.
+    """
+
+    unit: Unit
+    programs: Mapping[str, Program]
+    device: NativeDevice
+    max_error: float
+
+    def check(self, arbiter: Arbiter | None) -> Checked:
+        """Run all variants; those that are right are ready to be timed."""
+        found = self._against_first()
+        if found is None or self._is_disputed(found):
+            is_disputed = found is not None
+            # What it holds on the device has to go before the variants are set up again.
+            found = None
+            found = self._arbitrated(arbiter, is_disputed) or self._by_majority()
+        for runner in found.runners.values():
+            runner.warm_up()
+        return found
+
+    @property
+    def _first(self) -> Variant:
+        return self.unit.variants[0]
+
+    @property
+    def _variants(self) -> list[Variant]:
+        return [each for each in self.unit.variants if each.descriptor in self.programs]
+
+    def _against_first(self) -> Checked | None:
+        """All compared with candidate 0; None if there are no results of it."""
+        if self._first.descriptor not in self.programs:
+            return None
+        data = UnitData(self.unit)
+        try:
+            first = self._run(self._first, data)
+        except DeviceError:
+            return None
+        return self._compared(data, first.outputs, self._first.descriptor, ran={self._first.descriptor: first})
+
+    def _is_disputed(self, found: Checked) -> bool:
+        """Whether a variant that is as precise as candidate 0 differs from it, or every other variant does."""
+        differing = [each for each in self._variants if _is_wrong(found.failures.get(each.descriptor))]
+        others = set(found.runners) - {self._first.descriptor}
+        most = self._allowed(self._first)
+        return any(self._allowed(each) <= most for each in differing) or (bool(differing) and not others)
+
+    def _arbitrated(self, arbiter: Arbiter | None, is_disputed: bool) -> Checked | None:
+        """All compared with what is right for a layer; None if that is not known, or settles no dispute.
+
+        Variants may differ on random weights and agree on those of the layer.
+        """
+        if arbiter is None:
+            return None
+        data = UnitData(self.unit, arbiter.weights())
+        expected = arbiter.results(data.inputs)
+        if expected is None:
+            return None
+        found = self._compared(data, expected, f"ONNX Runtime on the nodes of layer '{arbiter.layer}'", ties=_TIES)
+        is_settled = any(_is_wrong(each) for each in found.failures.values())
+        return found if is_settled or not is_disputed else None
+
+    def _by_majority(self) -> Checked:
+        """All compared with candidate 0, unless it stands alone against two routines that agree with each other.
+
+        Variants of one routine are no independent witnesses: they share its mistakes.
+        """
+        data = UnitData(self.unit)
+        parties = self._parties(data)
+        if not parties:
+            return self._compared(data, [], "nothing, as no variant runs")
+        own = next((each for each in parties if self._first.descriptor in each.names), None)
+        strongest = max(parties, key=lambda each: len(each.routines))
+        if own is not None and (len(own.routines) > 1 or len(strongest.routines) < 2):
+            strongest = own
+        name = self._first.descriptor if strongest is own else " and ".join(sorted(strongest.routines))
+        return self._compared(data, strongest.outputs, name)
+
+    def _parties(self, data: UnitData) -> list[_Agreeing]:
+        """Variants that agree, the most precise first: less precise ones join those that they are close to."""
+        parties: list[_Agreeing] = []
+        for variant in sorted(self._variants, key=self._allowed):
+            if parties:
+                data.results = max(parties, key=lambda each: len(each.routines)).outputs
+            try:
+                outputs = self._run(variant, data).outputs
+            except DeviceError:
+                continue
+            near = (each for each in parties if self._error(variant, outputs, each.outputs) <= self._allowed(variant))
+            party = next(near, None)
+            if party is None:
+                parties.append(party := _Agreeing(outputs))
+            party.names.append(variant.descriptor)
+        return parties
+
+    def _compared(
+        self,
+        data: UnitData,
+        reference: list[Array],
+        name: str,
+        *,
+        ties: float = 0.0,
+        ran: Mapping[str, _Ran] = MappingProxyType({}),
+    ) -> Checked:
+        """Every variant compared with what is called ``name``; those that ``ran`` already do not run again."""
+        data.results = reference
+        scales = layer_scales(reference)
+        runners: dict[str, VariantRunner] = {}
+        failures: dict[str, Failure] = {}
+        for variant in self._variants:
+            try:
+                tried = ran.get(variant.descriptor) or self._run(variant, data)
+            except DeviceError as error:
+                failures[variant.descriptor] = Failure(Status.CRASHED, str(error))
+                continue
+            error_value = self._error(variant, _without_ties(tried.outputs, reference, ties), reference, scales)
+            if error_value <= self._allowed(variant):
+                tried.runner.error = error_value
+                runners[variant.descriptor] = tried.runner
+            else:
+                blamed = "candidate 0 is wrong: " if variant is self._first else ""
+                message = f"{blamed}relative error {error_value:.2g} against {name}"
+                failures[variant.descriptor] = Failure(Status.WRONG_RESULT, message, error_value)
+        return Checked(runners, failures)
+
+    def _run(self, variant: Variant, data: UnitData) -> _Ran:
+        runner = VariantRunner(self.unit, variant, self.programs[variant.descriptor], self.device, data)
+        return _Ran(runner, runner.outputs())
+
+    def _error(
+        self, variant: Variant, outputs: Sequence[Array], reference: Sequence[Array], scales: Sequence[Array] = ()
+    ) -> float:
+        """How far a variant's results are from what they are compared with, but for numbers next to a tie."""
+        moved = without_near_ties(outputs, reference, self.unit.step, is_narrow=variant.dtype in ROUNDING)
+        return variant_error(moved, reference, variant.dtype, scales)
+
+    def _allowed(self, variant: Variant) -> float:
+        return allowed_error(variant, self.max_error)
+
+
+def allowed_error(variant: Variant, max_error: float) -> float:
+    """How far a variant's results may be from the right ones, where ``max_error`` is allowed without rounding."""
+    return max(max_error, ROUNDING.get(variant.dtype, 0.0))
+
+
+def layer_scales(reference: Sequence[Array]) -> list[Array]:
+    """What differences from the right results of a layer are divided by."""
+    return [output_scale(each, lenience=LAYER) for each in reference]
+
+
+def variant_error(
+    outputs: Sequence[Array], reference: Sequence[Array], dtype: str, scales: Sequence[Array] = ()
+) -> float:
+    """How far a variant's results are from what they are compared with.
+
+    Args:
+        outputs: of the variant.
+        reference: what is right.
+        dtype: of the variant; results in 8 bits are on one grid, so that they are as inexact in all slices.
+        scales: of the reference, if they are known.
+    """
+    if dtype == _ON_A_GRID and len(outputs) == len(reference):
+        return max((largest_error(*pair) for pair in zip(outputs, reference, strict=True)), default=0.0)
+    return relative_error(outputs, reference, scales=scales or layer_scales(reference))
+
+
+def _is_wrong(failure: Failure | None) -> bool:
+    return failure is not None and failure.status is Status.WRONG_RESULT
+
+
+def _without_ties(outputs: list[Array], reference: Sequence[Array], share: float) -> list[Array]:
+    """Results whose 8-bit numbers are taken for equal if they are one step apart, if that many at most are."""
+    if not share:
+        return outputs
+    return [_tied(output, right, share) for output, right in zip(outputs, reference, strict=True)]
+
+
+def _tied(output: Array, right: Array, share: float) -> Array:
+    if right.dtype.itemsize > 1 or right.dtype.kind not in "iu" or output.shape != right.shape:
+        return output
+    steps = output.view(np.uint8) - right.view(np.uint8)
+    near = np.isin(steps, (1, 255))
+    return np.where(near, right, output) if np.count_nonzero(near) <= share * near.size else output

@@ -1,0 +1,83 @@
+"""Worker side: compile the variants of one unit into a module that exports each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from sartor.codegen.digest import digest
+from sartor.codegen.ir.target import Target
+from sartor.codegen.ir.variants.routine import Variant
+from sartor.codegen.linking.bench_module import compile_bench, physical_signature
+from sartor.codegen.linking.stitching import Piece
+from sartor.codegen.mlir.dispatches import lower
+from sartor.errors import CompileError
+from sartor.tuning.measuring.benchmark_case import Unit, may_be_short, symbol_of
+from sartor.tuning.workers.disturbances import is_disk_full
+
+
+@dataclass(frozen=True)
+class CompiledUnit:
+    """Where the variants of a unit can be run.
+
+    Attributes:
+        modules: descriptor to the file whose ``run_<symbol>`` runs the variant.
+        failures: descriptor to IREE's diagnostic.
+    """
+
+    modules: Mapping[str, Path]
+    failures: Mapping[str, str]
+
+
+def compile_unit(unit: Unit, target: Target, directory: Path) -> CompiledUnit:
+    """Compile all variants in one module; if that fails, one by one to see which are to blame.
+
+    Args:
+        unit: what to compile.
+        target: for what.
+        directory: where the modules are written.
+
+    Raises:
+        CompileError: if the disk is full, of which no variant is to blame.
+    """
+    try:
+        path = _compile(unit, unit.variants, target, directory / f"{_stem(unit)}.vmfb")
+        return CompiledUnit(dict.fromkeys((each.descriptor for each in unit.variants), path), {})
+    except CompileError as error:
+        if is_disk_full(error):
+            raise
+        if len(unit.variants) == 1:
+            return CompiledUnit({}, {unit.variants[0].descriptor: str(error)})
+    return _compile_apart(unit, target, directory)
+
+
+def _compile_apart(unit: Unit, target: Target, directory: Path) -> CompiledUnit:
+    modules: dict[str, Path] = {}
+    failures: dict[str, str] = {}
+    for index, variant in enumerate(unit.variants):
+        try:
+            path = directory / f"{_stem(unit)}.{index}.vmfb"
+            modules[variant.descriptor] = _compile(unit, (variant,), target, path)
+        except CompileError as error:
+            if is_disk_full(error):
+                raise
+            failures[variant.descriptor] = str(error)
+    return CompiledUnit(modules, failures)
+
+
+def _stem(unit: Unit) -> str:
+    """A file name that differs for different variants of one task."""
+    return f"{unit.key}-{digest(*(each.descriptor for each in unit.variants))}"
+
+
+def _compile(unit: Unit, variants: tuple[Variant, ...], target: Target, path: Path) -> Path:
+    implementations = {symbol_of(unit.key, each): each.implementation for each in variants}
+    code = lower(implementations, target)
+    pieces = {name: Piece(name, each, code[name]) for name, each in implementations.items()}
+    signatures = {
+        name: physical_signature(each, unit.inputs, unit.weights, unit.results)
+        for name, each in implementations.items()
+    }
+    path.write_bytes(compile_bench(target, pieces, signatures, repeated=may_be_short(unit)))
+    return path

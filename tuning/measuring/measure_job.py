@@ -1,0 +1,165 @@
+"""Worker side: run the variants of one unit, find out which are right, and time those in turn.
+
+Variants that cannot win any more are dropped after two rounds.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from sartor.runtime.driver.device import open_device
+from sartor.runtime.driver.iree_runtime import NativeDevice, Program
+from sartor.runtime.module import open_module
+from sartor.tuning.measuring.benchmark_case import PROBE, Unit
+from sartor.tuning.measuring.case_data import UnitData
+from sartor.tuning.measuring.checking import Arbiter, Checker
+from sartor.tuning.measuring.variant_runner import VariantRunner
+from sartor.tuning.records.measurement import Status
+
+
+@dataclass(frozen=True)
+class MeasureSettings:
+    """How long and how strictly to measure.
+
+    Attributes:
+        device: as ``open_device`` takes it.
+        threads: CPU workers.
+        max_error: largest relative error against candidate 0, or what stands in for it.
+        rounds: samples of a variant that may win.
+        seconds: no further round begins after this time, once there are a few.
+        hopeless: a variant this many times slower than the best is dropped after two rounds.
+        block: runs of a whole network after another, after one that is not timed; a sample is their median. 0 is one
+            run alone, as variants of a layer are always timed.
+    """
+
+    device: str
+    threads: int
+    max_error: float
+    rounds: int = 12
+    seconds: float = 1.0
+    hopeless: float = 1.6
+    block: int = 0
+
+
+@dataclass(frozen=True)
+class VariantSamples:
+    """What measuring one variant gave."""
+
+    status: Status
+    samples: tuple[float, ...] = ()
+    baseline: tuple[float, ...] = ()
+    error: float | None = None
+    message: str = ""
+    packed_bytes: int = 0
+
+
+_SURE_ROUNDS = 2
+_LEAST_ROUNDS = 4
+# After a single run, which may have been disturbed, and once there are enough to tell.
+_PLAINLY_HOPELESS = 2.5
+_NEARLY_HOPELESS = 1.25
+_CHEAP_SECONDS = 0.01
+_MINIMUM_SECONDS = 0.02
+_PROBE_CALLS = 200
+
+
+@functools.cache
+def _device(name: str, threads: int) -> NativeDevice:
+    """One device per worker: opening one starts threads."""
+    return open_device(name, threads if name == "cpu" else None)
+
+
+@functools.cache
+def _call_overhead(probe: Path, name: str, threads: int) -> float:
+    """Seconds that a call from here costs beyond the dispatches it makes, which a layer in a network does not pay."""
+    device = _device(name, threads)
+    program = Program(open_module(probe).native, probe.name, device, {})
+    runner = VariantRunner(PROBE, PROBE.variants[0], program, device, UnitData(PROBE))
+    runner.outputs()
+    runner.calls = 1
+    return float(np.median([runner.timed(0.0) for _ in range(_PROBE_CALLS)]))
+
+
+def measure_unit(
+    unit: Unit,
+    modules: Mapping[str, Path],
+    settings: MeasureSettings,
+    probe: Path,
+    arbiter: Arbiter | None = None,
+) -> dict[str, VariantSamples]:
+    """Check and time the compiled variants of a unit; results by descriptor.
+
+    Args:
+        unit: what was compiled.
+        modules: descriptor to the file that runs the variant.
+        settings: how to measure.
+        probe: the compiled ``PROBE``, which shows what a call costs that does next to nothing.
+        arbiter: knows what is right where candidate 0 is missing or variants differ from it.
+    """
+    overhead = _call_overhead(probe, settings.device, settings.threads)
+    device = _device(settings.device, settings.threads)
+    programs = {path: Program(open_module(path).native, path.name, device, {}) for path in set(modules.values())}
+    available = {name: programs[path] for name, path in modules.items()}
+    checked = Checker(unit, available, device, settings.max_error).check(arbiter)
+    failed = {
+        name: VariantSamples(each.status, error=each.error, message=each.message)
+        for name, each in checked.failures.items()
+    }
+    return failed | _timed(checked.runners, unit.variants[0].descriptor, settings, overhead)
+
+
+def _timed(
+    runners: Mapping[str, VariantRunner], baseline: str, settings: MeasureSettings, overhead: float
+) -> dict[str, VariantSamples]:
+    runs = {name: functools.partial(each.timed, overhead) for name, each in runners.items()}
+    samples = time_in_turn(runs, baseline, settings)
+    reference = samples.get(baseline, ())
+    return {
+        name: VariantSamples(
+            Status.OK, samples[name], reference if name != baseline else (), runner.error, "", runner.packed_bytes
+        )
+        for name, runner in runners.items()
+    }
+
+
+def time_in_turn(
+    runs: Mapping[str, Callable[[], float]], baseline: str, settings: MeasureSettings
+) -> dict[str, tuple[float, ...]]:
+    """Round-robin timing; the hopeless drop out, the rest goes on until the rounds or the time are used up.
+
+    Beside others candidate 0's time does not count: it may take a thousand times as long as the best.
+
+    Args:
+        runs: what to time; each returns the seconds of one call.
+        baseline: candidate 0 among them.
+        settings: rounds and limits.
+    """
+    samples: dict[str, list[float]] = {name: [] for name in runs}
+    active, spent = list(runs), 0.0
+    for done in itertools.count(1):
+        for name in active if done % 2 else reversed(active):
+            begin = time.perf_counter()
+            samples[name].append(runs[name]())
+            if name != baseline or len(active) == 1:
+                spent += time.perf_counter() - begin
+        enough = done >= settings.rounds and spent > _MINIMUM_SECONDS
+        if not active or enough or (done >= _LEAST_ROUNDS and spent > settings.seconds):
+            break
+        active = _hopeful(active, samples, settings.hopeless, done)
+    return {name: tuple(taken) for name, taken in samples.items()}
+
+
+def _hopeful(active: list[str], samples: Mapping[str, list[float]], hopeless: float, done: int) -> list[str]:
+    """Those that may still be the fastest after so many rounds; what takes little is run twice in any case."""
+    best = min(min(samples[name]) for name in active)
+    if done < _SURE_ROUNDS:
+        return [each for each in active if samples[each][0] <= max(_PLAINLY_HOPELESS * best, _CHEAP_SECONDS)]
+    most = hopeless if done < _LEAST_ROUNDS else _NEARLY_HOPELESS
+    return [each for each in active if min(samples[each]) <= most * best]

@@ -1,0 +1,41 @@
+"""What variants of a layer that rounds may differ by: sums in another order fall on either side of a tie."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from sartor.runtime.driver.signature import Array
+
+# Another order of sums moves what is within a ten thousandth of a step of a tie.
+_MOST_MOVED = 1 / 64
+_WITHIN = 1.001
+
+
+def without_near_ties(
+    outputs: Sequence[Array], reference: Sequence[Array], step: float, *, is_narrow: bool
+) -> Sequence[Array]:
+    """A layer's results, those that are next to the right ones put there if they are few.
+
+    Args:
+        outputs: of a variant.
+        reference: of candidate 0.
+        step: what a number next to a tie may move a result by; 0 where nothing is rounded.
+        is_narrow: whether the variant's operands are rounded to a narrower type, which moves any result.
+    """
+    most = 1.0 if is_narrow else _MOST_MOVED
+    if not step or [each.shape for each in outputs] != [each.shape for each in reference]:
+        return outputs
+    return [_moved_back(*pair, step, most) for pair in zip(outputs, reference, strict=True)]
+
+
+def _moved_back(output: Array, right: Array, step: float, most: float) -> Array:
+    """An output with what is next to its right value put there, if that is at most such a share of it."""
+    if output.dtype.kind != "f":
+        return output
+    distance = np.abs(output - right)
+    is_near = (distance > 0) & (distance <= _WITHIN * step)
+    if np.count_nonzero(is_near) > max(1, most * right.size):
+        return output
+    return np.where(is_near, right, output)

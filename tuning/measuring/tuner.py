@@ -1,0 +1,334 @@
+"""Fill the store: compile and measure what it does not know yet, and read back what it does."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from sartor.codegen.digest import digest
+from sartor.codegen.ir.target import Target
+from sartor.codegen.ir.variants.routine import Variant
+from sartor.codegen.source_digest import source_digest
+from sartor.errors import CompileError
+from sartor.tuning.measuring.benchmark_case import PROBE, Unit
+from sartor.tuning.measuring.checking import Arbiter, allowed_error
+from sartor.tuning.measuring.compile_job import CompiledUnit, compile_unit
+from sartor.tuning.measuring.measure_job import MeasureSettings, VariantSamples, measure_unit
+from sartor.tuning.records.hardware import host
+from sartor.tuning.records.measurement import Measurement, MeasurementKey, Status, runtime_key
+from sartor.tuning.store.store import Store
+from sartor.tuning.workers.pool import JobResult, JobStatus, WorkerPool
+from sartor.workspace import workspace
+
+_LOG = logging.getLogger(__name__)
+# What a measurement follows from, apart from what the variant emits.
+_JOBS = (compile_unit.__module__, measure_unit.__module__)
+_COMPILE = "sartor.tuning.measuring.compile_job:compile_unit"
+_MEASURE = "sartor.tuning.measuring.measure_job:measure_unit"
+# With a deadline so many units at a time are compiled and measured: what is compiled and not measured is worth nothing.
+_HURRIED = 6
+_MEASURING_SECONDS = 0.25
+
+
+@dataclass(frozen=True)
+class TuneSettings:
+    """What to tune for, and within which limits.
+
+    Attributes:
+        target: device and architecture.
+        measure: how to measure.
+        compile_timeout: seconds for one unit.
+        measure_timeout: seconds for one unit.
+        deadline: by ``time.monotonic()``, after which nothing is compiled or measured any more; None for none.
+    """
+
+    target: Target
+    measure: MeasureSettings
+    compile_timeout: float = 120.0
+    measure_timeout: float = 60.0
+    deadline: float | None = None
+
+
+Progress = Callable[[str, int, int], None]
+"""Called with what is being done, how much of it is done, and how much there is."""
+
+
+class Tuner:
+    """Measures units into a store.
+
+    Args:
+        store: where measurements are kept; each is committed as soon as it is known.
+        pool: workers that compile and measure.
+        settings: what to tune for.
+        progress: told about every unit.
+        directory: where compiled units are kept, so that they can be measured again beside others; None if they are
+            not.
+        arbiter: what knows the results of a unit without IREE; None for none.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        pool: WorkerPool,
+        settings: TuneSettings,
+        progress: Progress,
+        directory: Path | None = None,
+        arbiter: Callable[[Unit], Arbiter | None] = lambda _: None,
+    ) -> None:
+        self._store = store
+        self._pool = pool
+        self._settings = settings
+        self._progress = progress
+        self._directory = directory
+        self._arbiter = arbiter
+        self._modules: dict[tuple[str, str], Path] = {}
+        # What failed, and candidates 0 that are wrong: nothing else is compiled, run or compared beside them.
+        self._unfit: set[tuple[str, str]] = set()
+        self._cut_off = False
+        self._probe_path: Path | None = None
+
+    def key(self, unit: Unit, descriptor: str) -> MeasurementKey:
+        """Under what a variant of a unit is stored."""
+        variant = next(each for each in unit.variants if each.descriptor == descriptor)
+        return MeasurementKey(
+            task=unit.key,
+            variant=descriptor,
+            source=digest(variant.implementation.digest, source_digest(*_JOBS)),
+            hardware=host().key,
+            threads=self._settings.measure.threads,
+            runtime=runtime_key(),
+            backend=self._settings.target.key,
+        )
+
+    @property
+    def max_error(self) -> float:
+        """How far results of variants may be from the right ones, where nothing is rounded to a narrower type."""
+        return self._settings.measure.max_error
+
+    def known(self, units: Iterable[Unit]) -> dict[str, dict[str, Measurement]]:
+        """Stored measurements, by unit key and descriptor, judged by what may differ in this compilation."""
+        listed = list(units)
+        keys = {
+            (unit.key, each.descriptor): (each, self.key(unit, each.descriptor))
+            for unit in listed
+            for each in unit.variants
+        }
+        found = self._store.get_many(key for _, key in keys.values())
+        known: dict[str, dict[str, Measurement]] = {unit.key: {} for unit in listed}
+        for (unit_key, descriptor), (variant, key) in keys.items():
+            judged = self._judged(variant, found[key]) if key in found else None
+            if judged is not None:
+                known[unit_key][descriptor] = judged
+        return known
+
+    def _judged(self, variant: Variant, found: Measurement) -> Measurement | None:
+        """A stored measurement with its status by this compilation's bound; None if it has no time but may be right."""
+        if found.error is None or found.status not in (Status.OK, Status.WRONG_RESULT):
+            return found
+        allowed = allowed_error(variant, self._settings.measure.max_error)
+        if found.error <= allowed:
+            return found if found.status is Status.OK else None
+        if found.status is Status.WRONG_RESULT:
+            return found
+        message = f"relative error {found.error:.2g}, allowed is {allowed:.2g}"
+        return replace(found, status=Status.WRONG_RESULT, message=message)
+
+    def measure(self, units: Iterable[Unit]) -> dict[str, dict[str, Measurement]]:
+        """Measure whatever is missing; then everything is known, failures included, unless the deadline passes."""
+        listed = list(units)
+        known = self.known(listed)
+        self.measure_anew(unit for unit in listed if len(known[unit.key]) < len(unit.variants))
+        return self.known(listed)
+
+    def measure_anew(self, units: Iterable[Unit]) -> None:
+        """Measure all variants of units side by side, in the units' order as far as the deadline lets it.
+
+        What this tuner compiled before, and has a directory for, is not compiled again.
+        """
+        missing = list(units)
+        size = len(missing) if self._settings.deadline is None else _HURRIED
+        for start in range(0, len(missing), max(size, 1)):
+            if not self.is_late:
+                self._measure_in_directory(missing[start : start + size])
+
+    def _measure_in_directory(self, units: list[Unit]) -> None:
+        if self._directory is not None:
+            self._measure(units, self._directory)
+            return
+        with workspace() as directory:
+            self._measure(units, directory)
+            self._modules.clear()
+
+    @property
+    def store(self) -> Store:
+        """Where measurements are kept."""
+        return self._store
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the deadline has passed, or something was left out because of it."""
+        deadline = self._settings.deadline
+        return self._cut_off or (deadline is not None and time.monotonic() >= deadline)
+
+    def has_compiled(self, unit: Unit, descriptor: str) -> bool:
+        """Whether a variant is compiled and can be measured again."""
+        return (unit.key, descriptor) in self._modules
+
+    def _measure(self, units: list[Unit], directory: Path) -> None:
+        """Unit by unit; where a whole unit crashed or hung, variant by variant, to see which is to blame.
+
+        In pairs no variant can outvote candidate 0, and without it nothing vouches for any: then all that run are
+        measured together once more.
+        """
+        failed = self._attempt(units, directory)
+        for unit, result in failed:
+            if len(unit.variants) == 1:
+                self._blame(unit, result)
+        apart = {unit.key: unit for unit, _ in failed if len(unit.variants) > 1}.values()
+        for parts in ([_alone(unit) for unit in apart], [pair for unit in apart for pair in _pairs(unit)]):
+            for unit, result in self._attempt(parts, directory):
+                self._blame(unit, result)
+        self._attempt([self._running(unit) for unit in apart if self._is_doubtful(unit)], directory)
+
+    def _is_doubtful(self, unit: Unit) -> bool:
+        """Whether candidate 0 is missing, or anything differs from it."""
+        found = self.known([unit])[unit.key]
+        first = found.get(unit.variants[0].descriptor)
+        differs = any(each.status is Status.WRONG_RESULT for each in found.values())
+        return differs or first is None or first.status is not Status.OK
+
+    def _running(self, unit: Unit) -> Unit:
+        """Candidate 0, and all other variants that run."""
+        first, *others = unit.variants
+        return replace(unit, variants=(first, *(each for each in others if self._runs(unit, each.descriptor))))
+
+    def _attempt(self, units: list[Unit], directory: Path) -> list[tuple[Unit, JobResult]]:
+        """Compile and measure; returns the units that took their worker with them."""
+        failed: list[tuple[Unit, JobResult]] = []
+        for done, (unit, result) in enumerate(self._compile(units, directory), 1):
+            self._progress("compiling", done, len(units))
+            if result.status is JobStatus.OK:
+                self._modules |= {(unit.key, name): path for name, path in result.value.modules.items()}
+                self._record_rejected(unit, result.value)
+            else:
+                failed.append((unit, result))
+        jobs = [
+            (str(index), self._measuring(unit, directory)) for index, unit in enumerate(units) if self._is_ready(unit)
+        ]
+        done, timeout, deadline = 0, self._settings.measure_timeout, self._settings.deadline
+        results = self._pool.map_unordered(_MEASURE, jobs, timeout, quiet=True, deadline=deadline)
+        for done, result in enumerate(results, 1):
+            self._progress("measuring", done, len(jobs))
+            unit = units[int(result.job_id)]
+            if result.status is JobStatus.OK:
+                for descriptor, samples in result.value.items():
+                    self._put(unit, descriptor, samples)
+            else:
+                failed.append((unit, result))
+        self._cut_off |= done < len(jobs)
+        return failed
+
+    def _compile(self, units: Sequence[Unit], directory: Path) -> Iterator[tuple[Unit, JobResult]]:
+        """What is not compiled yet; without a deadline the largest first, so that workers end together."""
+        wanted = [(unit, left) for unit in units if (left := self._without_known(unit)).variants]
+        if self._settings.deadline is None:
+            wanted.sort(key=lambda pair: -len(pair[1].variants))
+        target, deadline = self._settings.target, self._settings.deadline
+        if deadline is not None:
+            # What is compiled should be measured too.
+            deadline -= _MEASURING_SECONDS * len(wanted)
+        jobs = [
+            (str(index), {"unit": left, "target": target, "directory": directory})
+            for index, (_, left) in enumerate(wanted)
+        ]
+        done = 0
+        for result in self._pool.map_unordered(_COMPILE, jobs, self._settings.compile_timeout, deadline=deadline):
+            done += 1
+            yield wanted[int(result.job_id)][0], result
+        self._cut_off |= done < len(jobs)
+
+    def _without_known(self, unit: Unit) -> Unit:
+        """What is not compiled, nor known to fail."""
+        names = [each.descriptor for each in unit.variants]
+        known = {name for name in names if self.has_compiled(unit, name) or (unit.key, name) in self._unfit}
+        return replace(unit, variants=tuple(each for each in unit.variants if each.descriptor not in known))
+
+    def _runs(self, unit: Unit, descriptor: str) -> bool:
+        return self.has_compiled(unit, descriptor) and (unit.key, descriptor) not in self._unfit
+
+    def _is_ready(self, unit: Unit) -> bool:
+        return any(self._runs(unit, each.descriptor) for each in unit.variants)
+
+    def _measuring(self, unit: Unit, directory: Path) -> dict[str, object]:
+        """The job that measures what is compiled of a unit."""
+        names = [each.descriptor for each in unit.variants if self._runs(unit, each.descriptor)]
+        modules = {name: self._modules[unit.key, name] for name in names}
+        job = {"unit": unit, "modules": modules, "settings": self._settings.measure, "probe": self._probe(directory)}
+        return {**job, "arbiter": self._arbiter(unit)}
+
+    def _probe(self, directory: Path) -> Path:
+        """The compiled probe.
+
+        Raises:
+            CompileError: if not even that compiles, so that nothing will.
+            DisturbedError: if the worker was disturbed, so that nothing is known.
+        """
+        if self._probe_path is None or not self._probe_path.exists():
+            job = {"unit": PROBE, "target": self._settings.target, "directory": directory}
+            (result,) = self._pool.map_unordered(_COMPILE, [("probe", job)], self._settings.compile_timeout)
+            if result.status.is_transient:
+                raise result.error(f"compiling for {self._settings.target}")
+            if result.status is not JobStatus.OK or not result.value.modules:
+                reason = result.message or "; ".join(result.value.failures.values())
+                raise CompileError(f"IREE cannot compile for {self._settings.target}: {reason}")
+            (self._probe_path,) = result.value.modules.values()
+        return self._probe_path
+
+    def _record_rejected(self, unit: Unit, compiled: CompiledUnit) -> None:
+        for descriptor, message in compiled.failures.items():
+            self._put(unit, descriptor, VariantSamples(Status.COMPILE_FAILED, message=message))
+
+    def _blame(self, unit: Unit, result: JobResult) -> None:
+        """The last variant of a unit failed, whether it was measured alone or beside candidate 0."""
+        status = Status.CRASHED if result.status is JobStatus.FAILED else Status(result.status.value)
+        self._put(unit, unit.variants[-1].descriptor, VariantSamples(status, message=result.message))
+
+    def _set_aside(self, unit: Unit, descriptor: str, samples: VariantSamples) -> None:
+        """Do without a variant from now on; a candidate 0 that fails is IREE's own mistake, which is told."""
+        known, arbiter = len(self._unfit), self._arbiter(unit)
+        self._unfit.add((unit.key, descriptor))
+        is_news = len(self._unfit) > known and not samples.status.is_transient
+        if arbiter is not None and descriptor == unit.variants[0].descriptor and is_news:
+            reason = samples.message.partition("\n")[0]
+            _LOG.warning("stock IREE fails on layer '%s' (%s): %s", arbiter.layer, samples.status, reason)
+
+    def _put(self, unit: Unit, descriptor: str, samples: VariantSamples) -> None:
+        is_first = descriptor == unit.variants[0].descriptor
+        if samples.status is not Status.OK and (is_first or samples.status is not Status.WRONG_RESULT):
+            self._set_aside(unit, descriptor, samples)
+        self._store.put(
+            Measurement(
+                key=self.key(unit, descriptor),
+                status=samples.status,
+                samples=samples.samples,
+                baseline_samples=samples.baseline,
+                error=samples.error,
+                message=samples.message,
+                packed_bytes=samples.packed_bytes,
+                facts=unit.facts,
+            )
+        )
+
+
+def _alone(unit: Unit) -> Unit:
+    """Candidate 0 by itself."""
+    return replace(unit, variants=unit.variants[:1])
+
+
+def _pairs(unit: Unit) -> list[Unit]:
+    """Each other variant beside candidate 0."""
+    first, *others = unit.variants
+    return [replace(unit, variants=(first, each)) for each in others]

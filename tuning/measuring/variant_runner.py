@@ -1,0 +1,113 @@
+"""Running one variant on arguments in its own schemas.
+
+Short ones are called several times in a row: what a call costs varies by as much as they take.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+
+import numpy as np
+
+from sartor.codegen.ir.layer import TensorType
+from sartor.codegen.ir.layouts import layout_packing
+from sartor.codegen.ir.schema import Schema
+from sartor.codegen.ir.variants.routine import Variant
+from sartor.codegen.linking.bench_module import EXPORT_PREFIX, REPEAT_PREFIX, REPEATS
+from sartor.runtime.driver.device_array import from_view, upload
+from sartor.runtime.driver.iree_runtime import NativeDevice, Program
+from sartor.runtime.driver.signature import Array, TensorSpec
+from sartor.tuning.calibration.quantised_range import QuantisedRange
+from sartor.tuning.measuring.benchmark_case import SHORT_SECONDS, Unit, may_be_short, symbol_of
+from sartor.tuning.measuring.case_data import UnitData
+
+_RESOLUTION = 1e-7
+
+
+class VariantRunner:
+    """Runs one variant on rotating copies of its arguments.
+
+    Attributes:
+        packed_bytes: size of its weights.
+        error: of its results.
+        calls: how often ``run`` calls it.
+    """
+
+    def __init__(self, unit: Unit, variant: Variant, program: Program, device: NativeDevice, data: UnitData) -> None:
+        self._unit = unit
+        self._implementation = variant.implementation
+        self._program = program
+        self._device = device
+        self._symbol = symbol_of(unit.key, variant)
+        copies = data.copies(self._implementation.packings, device)
+        self.packed_bytes = sum(array.nbytes for array in copies[0])
+        self.error = 0.0
+        self.calls = 1
+        ranges = data.ranges(self._implementation)
+        inputs = [
+            upload(_stored(array, each, schema, ranges.get(slot)), device)
+            for slot, (array, each, schema) in enumerate(
+                zip(data.inputs, unit.inputs, self._implementation.inputs, strict=True)
+            )
+        ]
+        self._range = ranges.get(None)
+        numbers = [upload(ranges[each].numbers, device) for each in self._implementation.ranges]
+        self._arrays = [[*inputs, *weights, *numbers] for weights in copies]
+        self._turn = itertools.cycle(range(len(copies)))
+
+    def timed(self, overhead: float) -> float:
+        """Seconds of one call, of which each run has ``overhead`` besides."""
+        begin = time.perf_counter()
+        self.run()
+        return max((time.perf_counter() - begin - overhead) / self.calls, _RESOLUTION)
+
+    def run(self) -> None:
+        prefix = EXPORT_PREFIX if self.calls == 1 else REPEAT_PREFIX
+        arguments = [each.view for _ in range(self.calls) for each in self._arrays[next(self._turn)]]
+        self._program.invoke(prefix + self._symbol, arguments)
+
+    def warm_up(self) -> None:
+        """Have the memory of several calls allocated before one of them is timed."""
+        if self.calls > 1:
+            self.run()
+
+    def outputs(self) -> list[Array]:
+        """Results in ONNX layout; how long they take decides how often the variant is called from now on.
+
+        Raises:
+            DeviceError: if the variant does not run.
+        """
+        arguments = [each.view for each in self._arrays[0]]
+        begin = time.perf_counter()
+        views = self._program.invoke(EXPORT_PREFIX + self._symbol, arguments)
+        is_short = time.perf_counter() - begin < SHORT_SECONDS and may_be_short(self._unit)
+        self.calls = REPEATS if is_short else 1
+        return [
+            _to_plain(from_view(view, self._device, _spec(each, schema)).to_host(), each, schema, self._range)
+            for view, each, schema in zip(views, self._unit.results, self._implementation.outputs, strict=True)
+        ]
+
+
+def _spec(logical: TensorType, schema: Schema) -> TensorSpec:
+    physical = schema.physical(logical)
+    return TensorSpec("result", physical.numpy_dtype.name, physical.shape)
+
+
+def _stored(array: Array, logical: TensorType, schema: Schema, numbers: QuantisedRange | None) -> Array:
+    """A tensor as it lies in memory in a schema; ``numbers`` is its range if that is quantised."""
+    found = schema.packing(logical).apply(array)
+    return found if numbers is None else numbers.quantise(found)
+
+
+def _to_plain(array: Array, logical: TensorType, schema: Schema, numbers: QuantisedRange | None) -> Array:
+    """Undo a layout and a type: where each element of an enumerated tensor went says where it came from."""
+    array = array if numbers is None else numbers.dequantise(array)
+    array = array.astype(logical.numpy_dtype, copy=False)
+    packing = layout_packing(logical, schema.layout)
+    if not packing.steps:
+        return array.reshape(logical.shape)
+    source = packing.apply(np.arange(logical.elements, dtype=np.int64).reshape(logical.shape))
+    plain = np.empty(logical.elements, array.dtype)
+    plain[source.reshape(-1)] = array.reshape(-1)
+    return plain.reshape(logical.shape)

@@ -1,0 +1,1 @@
+"""Whole networks in workers: built, run and timed in place."""

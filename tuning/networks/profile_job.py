@@ -1,0 +1,219 @@
+"""Integrated profiling: whole networks side by side, checked before their time counts (SoftNeuro, section III-D)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+
+from sartor.codegen.ir.layer import NetworkValue
+from sartor.errors import DeviceError
+from sartor.runtime.driver.device import open_device
+from sartor.runtime.driver.iree_runtime import NativeDevice
+from sartor.runtime.driver.signature import Array, Signature
+from sartor.runtime.memory import allocated_bytes
+from sartor.runtime.output_error import relative_error
+from sartor.runtime.session import Session
+from sartor.tuning.measuring.cold_read import forget
+from sartor.tuning.measuring.measure_job import MeasureSettings
+from sartor.tuning.networks.build_job import NetFiles
+from sartor.tuning.records.measurement import Status, typical_time
+from sartor.tuning.records.signature import net_signature
+
+_FIRST_ROUNDS = 5
+_TRIALS = 2
+
+
+@dataclass(frozen=True)
+class NetRun:
+    """What running one whole network gave.
+
+    Attributes:
+        status: OK, WRONG_RESULT or CRASHED.
+        samples: seconds of an inference, or the medians of blocks of them.
+        error: relative error against the reference.
+        message: why it failed.
+        memory: bytes of weights, activations, inputs and outputs; None if nobody counts them.
+    """
+
+    status: Status
+    samples: tuple[float, ...] = ()
+    error: float | None = None
+    message: str = ""
+    memory: int | None = None
+
+    @property
+    def seconds(self) -> float:
+        """Typical time of one inference."""
+        return typical_time(self.samples)
+
+    @staticmethod
+    def joined(runs: Sequence[NetRun]) -> NetRun:
+        """One network in several processes: what failed once has failed, else the process in the middle counts."""
+        failed = next((each for each in runs if each.status is not Status.OK), None)
+        if failed is not None:
+            return failed
+        middle = sorted(runs, key=lambda each: each.seconds)[len(runs) // 2]
+        # Only the first process counts memory.
+        return replace(runs[0], samples=middle.samples)
+
+
+@dataclass(frozen=True)
+class Example:
+    """One inference, and what is right.
+
+    Attributes:
+        feeds: one array per input.
+        outputs: the right outputs in order.
+        scales: for each output, by element, what a difference is divided by.
+    """
+
+    feeds: Mapping[str, Array]
+    outputs: Sequence[Array]
+    scales: Sequence[Array]
+
+
+@dataclass(frozen=True)
+class NetTrial:
+    """Networks to compare.
+
+    Attributes:
+        nets: files; all take and give the same values.
+        values: network inputs and outputs.
+        example: inputs and what is right.
+        settings: device, threads, rounds; ``max_error`` is the whole network's.
+    """
+
+    nets: Sequence[NetFiles]
+    values: tuple[tuple[NetworkValue, ...], tuple[NetworkValue, ...]]
+    example: Example
+    settings: MeasureSettings
+
+
+def profile_nets(trial: NetTrial) -> list[NetRun]:
+    """Worker side: as ``time_nets``, with the memory that networks on a CPU take."""
+    runs = time_nets(trial)
+    if trial.settings.device != "cpu":
+        return runs
+    signature = net_signature(trial.values)
+    return [
+        replace(run, memory=_memory(net, signature, trial.example)) if run.status is Status.OK else run
+        for net, run in zip(trial.nets, runs, strict=True)
+    ]
+
+
+def time_nets(trial: NetTrial) -> list[NetRun]:
+    """Worker side: run compiled networks on the same inputs, check each, and time them in turn."""
+    checked = _load_all(trial)
+    sessions = {index: session for index, (session, _) in enumerate(checked) if session is not None}
+    samples = _time_in_turn(sessions, trial.example.feeds, trial.settings)
+    return [replace(run, samples=samples.get(index, ())) for index, (_, run) in enumerate(checked)]
+
+
+def _memory(net: NetFiles, signature: Signature, example: Example) -> int | None:
+    """What a network takes: weights used where they are in the file count as well as those that are copied."""
+    found = allocated_bytes(net.module, example.feeds, signature, net.parameters)
+    if found is None:
+        return None
+    return found.peak + (net.weight_bytes if found.loaded < net.weight_bytes else 0)
+
+
+def time_first(trial: NetTrial) -> list[tuple[float, ...]]:
+    """Worker side: seconds from opening each network's file, which is not in memory, to the end of one inference.
+
+    The device is open and the runtime is loaded: they cost every network the same. Empty where the system cannot
+    drop files from memory.
+
+    Raises:
+        DeviceError: if a network does not run.
+    """
+    device = _device(trial.settings)
+    samples: list[list[float]] = [[] for _ in trial.nets]
+    for index in [*range(len(trial.nets))] * _FIRST_ROUNDS:
+        net = trial.nets[index]
+        if not all(forget(path) for path in (net.module, net.weights) if path is not None):
+            continue
+        begin = time.perf_counter()
+        with _mapped(net, device, trial.values) as session:
+            session.run(None, dict(trial.example.feeds))
+            samples[index].append(time.perf_counter() - begin)
+    return [tuple(taken) for taken in samples]
+
+
+def _mapped(
+    net: NetFiles, device: NativeDevice, values: tuple[tuple[NetworkValue, ...], tuple[NetworkValue, ...]]
+) -> Session:
+    """A session that reads of the file what it touches."""
+    signature = net_signature(values)
+    return Session(net.module, device=device, signature=signature, parameters=net.parameters, huge_pages=False)
+
+
+def _device(settings: MeasureSettings) -> NativeDevice:
+    return open_device(settings.device, settings.threads if settings.device == "cpu" else None)
+
+
+def _load_all(trial: NetTrial) -> list[tuple[Session | None, NetRun]]:
+    device, signature = _device(trial.settings), net_signature(trial.values)
+    return [_check(net, device, signature, trial.example, trial.settings.max_error) for net in trial.nets]
+
+
+def _check(
+    net: NetFiles, device: NativeDevice, signature: Signature, example: Example, max_error: float
+) -> tuple[Session | None, NetRun]:
+    """Load a network and compare one inference; no session if it is wrong."""
+    try:
+        session = Session(net.module, device=device, signature=signature, parameters=net.parameters)
+        outputs = session.run(None, dict(example.feeds))
+    except DeviceError as failure:
+        return None, NetRun(Status.CRASHED, message=str(failure))
+    error = relative_error(outputs, example.outputs, scales=example.scales)
+    if error > max_error:
+        message = f"relative error {error:.2g} against ONNX Runtime, allowed is {max_error:.2g}"
+        return None, NetRun(Status.WRONG_RESULT, error=error, message=message)
+    return session, NetRun(Status.OK, (), error)
+
+
+def _time_in_turn(
+    sessions: Mapping[int, Session], feeds: Mapping[str, Array], settings: MeasureSettings
+) -> dict[int, tuple[float, ...]]:
+    """Round-robin; a network that is much slower than the best is run twice only, others in blocks after that.
+
+    What a network reads lies in the caches as its own runs leave it in a block, as in a program that does nothing else.
+    """
+    turns = {path: _Turns(session, feeds) for path, session in sessions.items()}
+    active, started = [*turns.values()], time.perf_counter()
+    for each in active * _TRIALS:
+        each.run(0)
+    best = min((min(each.samples) for each in active), default=0.0)
+    active = [each for each in active if min(each.samples) <= settings.hopeless * best]
+    expected = (settings.block + 1) * sum(min(each.samples) for each in active)
+    block = settings.block if expected < settings.seconds else 0
+    for each in active if block else ():
+        each.samples.clear()
+    for done in range(settings.rounds - (0 if block else _TRIALS)):
+        if time.perf_counter() - started > settings.seconds and (done or not block):
+            break
+        for each in reversed(active) if done % 2 else active:
+            each.run(block)
+    return {path: tuple(each.samples) for path, each in turns.items()}
+
+
+class _Turns:
+    """A network whose turn it is from time to time, and the seconds that it takes."""
+
+    def __init__(self, session: Session, feeds: Mapping[str, Array]) -> None:
+        self._session = session
+        self._arrays = {name: session.to_device(array) for name, array in feeds.items()}
+        self.samples: list[float] = []
+
+    def run(self, block: int) -> None:
+        """A sample of some runs after one that is not timed, or of one."""
+        if block:
+            self._seconds()
+        self.samples.append(median(self._seconds() for _ in range(max(block, 1))))
+
+    def _seconds(self) -> float:
+        begin = time.perf_counter()
+        self._session.run_device(None, self._arrays)
+        return time.perf_counter() - begin

@@ -1,0 +1,1 @@
+"""What is kept of a tuning: measurements, the machine they are of, and plans."""

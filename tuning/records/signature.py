@@ -1,0 +1,17 @@
+"""What a whole network's module takes and gives."""
+
+from __future__ import annotations
+
+from sartor.codegen.ir.graph import ENTRY
+from sartor.codegen.ir.layer import NetworkValue
+from sartor.runtime.driver.signature import Signature, TensorSpec
+
+
+def net_signature(values: tuple[tuple[NetworkValue, ...], tuple[NetworkValue, ...]]) -> Signature:
+    """The signature of a network's module, by its inputs and outputs."""
+    return Signature(ENTRY, *(tuple(map(value_spec, each)) for each in values))
+
+
+def value_spec(value: NetworkValue) -> TensorSpec:
+    """What is passed for a network input, or returned as an output."""
+    return TensorSpec(value.name, value.dtype, value.type.shape)

@@ -1,0 +1,1 @@
+"""Which variants are worth measuring: a model of cycles, one that learns, and rounds of measuring by them."""

@@ -1,0 +1,73 @@
+"""What a cost model sees of a variant: numbers from its task's facts, its routine's traits and its parameters.
+
+Cycles by the routine's analytic model are put in relation to the least that the task could take. The trees of the cost
+model learn what that leaves out: caches, layouts, memory.
+"""
+
+from __future__ import annotations
+
+import math
+
+from sartor.codegen.analysis.task_bounds import HERTZ, SIZES, ideal_cycles, ideal_seconds, kind_and_sizes
+from sartor.codegen.ir.variants.traits import DescribedVariant
+from sartor.codegen.routine_registry import families
+
+_KINDS = ("convolution", "depthwise", "contraction", "pooling", "fused")
+_NARROW_TYPES = ("bf16", "f16", "i8")
+_PARAMETERS = (
+    *("lines", "columns", "vectors", "row_groups", "panel_groups", "unroll"),
+    *("height", "width", "block", "groups", "panels"),
+    *("band", "window_columns", "window_vectors"),
+    *("tiles", "pixels", "depth"),
+)
+
+
+def analytic_cycles(facts: str, variant: DescribedVariant) -> float | None:
+    """Cycles of a variant by its routine's model; None if there is none.
+
+    Raises:
+        ValueError: if ``facts`` are none.
+    """
+    cost = variant.traits.cost
+    return None if cost is None else cost.cycles(kind_and_sizes(facts)[1], variant.parameters)
+
+
+def analytic_seconds(facts: str, variant: DescribedVariant) -> float:
+    """A guess at what a variant takes before anything was measured: by cycles, or by how much slower its routine is.
+
+    Raises:
+        ValueError: if ``facts`` are none.
+    """
+    cycles = analytic_cycles(facts, variant)
+    return variant.traits.slowdown * ideal_seconds(facts) if cycles is None else cycles / HERTZ
+
+
+def features(facts: str, variant: DescribedVariant) -> list[float]:
+    """The features of a variant on a task, the same number for all.
+
+    Raises:
+        ValueError: if ``facts`` are none.
+    """
+    kind, sizes = kind_and_sizes(facts)
+    given, ideal = variant.parameters, ideal_cycles(sizes)
+    cycles = analytic_cycles(facts, variant)
+    moved = sizes["read"] + sizes["weights"] + sizes["written"]
+    return [
+        float(_KINDS.index(kind)) if kind in _KINDS else -1.0,
+        *(float(variant.traits.family == each) for each in families()),
+        *(float(variant.dtype == each) for each in _NARROW_TYPES),
+        float(variant.traits.blocked),
+        *(_log(sizes[each]) for each in SIZES),
+        float(sizes["stride"]),
+        float(sizes["operands"]),
+        *(float(given.get(each, 0)) for each in _PARAMETERS),
+        -1.0 if cycles is None else _log(cycles) - _log(ideal),
+        _log(sizes["operations"]) - _log(moved),
+        float(given.get("lines", 1) * given.get("columns", 1) * given.get("vectors", 1)),
+        _log(sizes["depth"] * given.get("vectors", 0)),
+        _log(sizes["channels"] & -sizes["channels"]),
+    ]
+
+
+def _log(value: float) -> float:
+    return math.log2(max(value, 1.0))

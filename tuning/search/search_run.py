@@ -1,0 +1,171 @@
+"""Run a search for variants: measure its picks round by round, until none is expected to gain by or time is up."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from sartor.codegen.analysis.task_bounds import ideal_seconds
+from sartor.codegen.digest import digest
+from sartor.tuning.measuring.benchmark_case import Unit
+from sartor.tuning.measuring.tuner import Tuner
+from sartor.tuning.records.measurement import Measurement, Status
+from sartor.tuning.search.cost_model import CostModel, Sample, samples_of
+from sartor.tuning.search.features import analytic_seconds
+from sartor.tuning.search.search import Picks, Searched, SearchSettings, VariantSearch
+
+SEARCHED = ":searched"
+"""Ends the descriptor under which it is stored that the search of a task came to its end."""
+
+Measured = dict[str, dict[str, Measurement]]
+
+
+@dataclass(frozen=True)
+class SearchRun:
+    """A search by measuring.
+
+    Attributes:
+        tuner: measures.
+        units: tasks with all their variants.
+        counts: layers that each task stands for, by key.
+        settings: how far to go.
+    """
+
+    tuner: Tuner
+    units: Sequence[Unit]
+    counts: Mapping[str, int]
+    settings: SearchSettings = field(default_factory=SearchSettings)
+
+    def measured(self) -> Measured:
+        """Measurements by task key and descriptor: all that are stored, and those that the search made.
+
+        A task whose search came to its end is not searched again, whatever was learned since.
+        """
+        known = self.tuner.known(self.units)
+        open_units = [unit for unit in self.units if self._is_open(unit, known)]
+        if not open_units:
+            return known
+        search = VariantSearch([self._searched(unit) for unit in open_units], self._samples(open_units), self.settings)
+        picks = search.first(_times(known))
+        cost = search.effort(picks)
+        for _ in range(self.settings.rounds):
+            self._measure(picks, known)
+            known = self.tuner.known(self.units)
+            if self.tuner.is_late or not (picks := search.later(_times(known), cost)):
+                break
+        else:
+            self._measure(picks, known)
+        self.tuner.measure_anew(self._compared_with_the_wrong(open_units))
+        if not self.tuner.is_late:
+            known = self.tuner.known(self.units)
+            # What was disturbed is found out by the next compilation.
+            ended = [unit for unit in open_units if not any(each.is_transient for each in known[unit.key].values())]
+            self.tuner.store.put_many(self._end(unit) for unit in ended)
+        return self.tuner.known(self.units)
+
+    def _compared_with_the_wrong(self, units: Sequence[Unit]) -> list[Unit]:
+        """What was right beside a candidate 0 that came out wrong in a later round; it may be as wrong."""
+        known = self.tuner.known(units)
+        found: list[Unit] = []
+        for unit in units:
+            first, *others = unit.variants
+            judged = known[unit.key].get(first.descriptor)
+            if judged is not None and judged.status is Status.WRONG_RESULT:
+                compiled = [each for each in others if self.tuner.has_compiled(unit, each.descriptor)]
+                right = [each for each in compiled if each.descriptor in _ok(known[unit.key])]
+                found += [replace(unit, variants=(first, *right))] if right else []
+        return found
+
+    def _is_open(self, unit: Unit, known: Measured) -> bool:
+        if len(known[unit.key]) == len(unit.variants):
+            return False
+        return self.tuner.store.get(self._end(unit).key) is None
+
+    def _searched(self, unit: Unit) -> Searched:
+        variants = tuple(each.described for each in unit.variants)
+        return Searched(unit.key, unit.facts, variants, self.counts[unit.key])
+
+    def _samples(self, units: Sequence[Unit]) -> list[Sample]:
+        """What this machine took for other tasks, whichever network they are of."""
+        own = {unit.key for unit in units}
+        here = self.tuner.key(units[0], units[0].variants[0].descriptor)
+        return samples_of(
+            each
+            for each in self.tuner.store.measurements(here_only=True)
+            if each.key.task not in own and (each.key.threads, each.key.backend) == (here.threads, here.backend)
+        )
+
+    def _measure(self, picks: Picks, known: Measured) -> None:
+        """Measure picks beside candidate 0 and what was fastest so far, the layers first that take most."""
+        units = {unit.key: unit for unit in self.units}
+        ordered = sorted(picks, key=lambda key: -self._share(units[key], known))
+        self.tuner.measure_anew(self._beside(units[key], picks[key], known[key]) for key in ordered)
+
+    def _beside(self, unit: Unit, picked: Collection[str], known: Mapping[str, Measurement]) -> Unit:
+        """The picks of a task with candidate 0, and with the best so far, so that they are timed in one run."""
+        first = unit.variants[0].descriptor
+        wanted = {first, *picked, *(name for name in _contenders(unit, known) if self.tuner.has_compiled(unit, name))}
+        return replace(unit, variants=tuple(each for each in unit.variants if each.descriptor in wanted))
+
+    def _share(self, unit: Unit, known: Measured) -> float:
+        """Seconds of the network that a task takes, as far as that is known."""
+        times = _ok(known[unit.key]).values()
+        return self.counts[unit.key] * min(times, default=ideal_seconds(unit.facts))
+
+    def _end(self, unit: Unit) -> Measurement:
+        """What is stored when a task's search came to its end.
+
+        Its key changes with the candidates, and with the bound that said which of them are right.
+        """
+        first = unit.variants[0]
+        key = self.tuner.key(unit, first.descriptor)
+        sources = (self.tuner.key(unit, each.descriptor).source for each in unit.variants)
+        codes = (f"{each.descriptor} {code}" for each, code in zip(unit.variants, sources, strict=True))
+        source = digest(str(self.tuner.max_error), *codes)
+        return Measurement(replace(key, variant=f"{first.descriptor}{SEARCHED}", source=source), Status.OK, (1.0,))
+
+    def guessed(self, known: Measured) -> Measured:
+        """Predictions in place of measurements, for tasks of which nothing was measured or nothing works yet.
+
+        They are not stored. A variant that was not run may be wrong, so whoever builds it has to check.
+        """
+        missing = [unit for unit in self.units if not _ok(known[unit.key])]
+        if not missing:
+            return {}
+        model = CostModel.fit([*_samples_in(known), *self._samples(missing)])
+        return {unit.key: dict(self._predictions(unit, model, known[unit.key])) for unit in missing}
+
+    def _predictions(
+        self, unit: Unit, model: CostModel | None, known: Mapping[str, Measurement]
+    ) -> Iterator[tuple[str, Measurement]]:
+        variants = [each.described for each in unit.variants if each.descriptor not in known]
+        predicted = [analytic_seconds(unit.facts, each) for each in variants]
+        if model is not None:
+            predicted = model.seconds(unit.facts, variants)
+        for each, seconds in zip(variants, predicted, strict=True):
+            key = self.tuner.key(unit, each.descriptor)
+            yield each.descriptor, Measurement(key, Status.OK, (seconds,), facts=unit.facts)
+
+
+def _ok(known: Mapping[str, Measurement]) -> dict[str, float]:
+    """Seconds of what works."""
+    return {name: each.time for name, each in known.items() if each.status is Status.OK}
+
+
+def _contenders(unit: Unit, known: Mapping[str, Measurement]) -> list[str]:
+    """The fastest so far of each schema."""
+    times = _ok(known)
+    schemas = {each.descriptor: each.described.schema for each in unit.variants if each.descriptor in times}
+    alike = [[name for name in schemas if schemas[name] == schema] for schema in {*schemas.values()}]
+    return [min(names, key=times.__getitem__) for names in alike]
+
+
+def _samples_in(known: Measured) -> list[Sample]:
+    return [sample for found in known.values() for each in found.values() if (sample := Sample.of(each)) is not None]
+
+
+def _times(known: Measured) -> dict[str, dict[str, float | None]]:
+    return {
+        key: {name: each.time if each.status is Status.OK else None for name, each in found.items()}
+        for key, found in known.items()
+    }

@@ -1,0 +1,70 @@
+"""Which candidates are worth measuring: compiling and timing those that cannot win takes most of a cold tune."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
+
+from sartor.codegen.ir.graph import LayerGraph
+from sartor.codegen.ir.layer import LayerKind, Task
+from sartor.codegen.ir.variants.routine import Routine, Variant
+from sartor.tuning.selection.problem.pin import Pin
+
+_IMAGE_RANK = 4
+# With fewer channels than this, most of a vector of channels is empty, and IREE's loops over pixels may win.
+_FEWEST_CHANNELS = 8
+
+
+def shortlist(
+    graph: LayerGraph, variants: Mapping[str, tuple[Variant, ...]], pins: Sequence[Pin]
+) -> dict[str, tuple[Variant, ...]]:
+    """Candidate 0 and the kernels of each task that has kernels for full vectors, everything of the others.
+
+    Most of IREE's own lowerings never come close to the kernels (docs/kernels.md); those stay whose routines say that
+    they do, and what a pin asks for.
+
+    Args:
+        graph: the network.
+        variants: candidates of each task.
+        pins: restrictions of layers.
+    """
+    asked = _asked_for(graph, pins)
+    return {key: tuple(_kept(task, variants[key], asked.get(key, ()))) for key, task in graph.tasks().items()}
+
+
+def is_superfluous(task: Task, found: Sequence[Variant], routine: Routine) -> bool:
+    """Whether all that a routine could add to what was found would be left out, unless a pin asks for it."""
+    return task.kind not in routine.traits.beside_kernels and _has_kernels(task, found)
+
+
+def _has_kernels(task: Task, variants: Sequence[Variant]) -> bool:
+    """Whether there are kernels that fill their vectors."""
+    kernels = any(each.implementation.kernel is not None for each in variants)
+    return kernels and _channels(task) >= _FEWEST_CHANNELS
+
+
+def _asked_for(graph: LayerGraph, pins: Sequence[Pin]) -> dict[str, tuple[str, ...]]:
+    """Globs of routines that pins name, by task."""
+    return {
+        layer.task.key: tuple(pin.routines for pin in pins if fnmatchcase(layer.name, pin.layers))
+        for layer in graph.all_layers()
+    }
+
+
+def _kept(task: Task, variants: Sequence[Variant], globs: Sequence[str]) -> Iterable[Variant]:
+    if not _has_kernels(task, variants):
+        return variants
+    return [
+        each
+        for index, each in enumerate(variants)
+        if index == 0
+        or each.implementation.kernel
+        or task.kind in each.traits.beside_kernels
+        or any(fnmatchcase(each.descriptor, glob) for glob in globs)
+    ]
+
+
+def _channels(task: Task) -> int:
+    shape = task.results[0].shape
+    is_image = len(shape) == _IMAGE_RANK and task.kind is not LayerKind.CONTRACTION
+    return shape[1] if is_image else shape[-1] if shape else 1

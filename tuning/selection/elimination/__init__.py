@@ -1,0 +1,1 @@
+"""Exact selection by dynamic programming (DPRS)."""

@@ -1,0 +1,167 @@
+"""DPRS, dynamic programming for routine selection (SoftNeuro, section IV, Algorithm 1).
+
+The algorithm goes through the layers in topological order and keeps for layer i the table S_i(λ; λ_C): the
+cheapest way to compute everything up to i such that i writes schema λ and the open branching layers C write
+λ_C. A branching layer adds itself to C; a layer on all downstream paths of a branching layer relaxes it
+(Proposition 3). Where the paper is silent, or holds only for nested branches, this is what is done:
+
+- Routines whose inputs need other schemas than their output: F_i is indexed by input schemas and output
+  schema, and an adapt is paid on every edge by the schema that the routine reads there. Two edges may join
+  the same layers.
+- Cost of a shared prefix: the paper merges *sets* of routines, in which the layers before the branch occur
+  once. Here the table of a branching layer is set aside, the branches start anew from zero, keyed by λ of
+  the branching layer, and it is added once, when the constraint is relaxed.
+- "All C_h are equal" (line 9) fails where a branch leaves a nested region. The tables of the producers are
+  joined over the union of their constraints, so each keeps only the constraints it mentions, never more
+  than Proposition 3 says.
+- Several inputs and outputs: an auxiliary output post-dominates everything; with shared prefixes set aside an
+  auxiliary input has nothing to constrain and is left out. Layers without a connection are simply added.
+- Childnets are solved first, innermost first; a choice costs its own overhead plus its childnet's optimum.
+
+Setting the prefix aside makes each step the elimination of one variable from a sum of tables, which is
+exact in any order. So where the order of Proposition 3 needs large tables (many outputs keep every branch
+open up to the end) and another order needs smaller ones, that is taken. Where no order fits into memory,
+options that no optimal plan needs are left out first. Only where that is not enough is the result not proven
+optimal, which is logged, and said by the selection.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+from functools import partial
+from time import perf_counter
+
+import numpy as np
+
+from sartor.tuning.selection.elimination import conditioning
+from sartor.tuning.selection.elimination.elimination import DeadEndError, Elimination, Factor, cheapest, eliminate
+from sartor.tuning.selection.elimination.order import Order, elimination_order, option_of, schema_of
+from sartor.tuning.selection.problem.dominance import restrict, undominated
+from sartor.tuning.selection.problem.indexed import Floats, IndexedProblem, Layer, index_problem
+from sartor.tuning.selection.problem.problem import Problem
+from sartor.tuning.selection.problem.selection import Selection, conclude, nothing_left
+
+NAME = "dprs"
+_LOG = logging.getLogger(__name__)
+
+
+def select(problem: Problem) -> Selection:
+    """The cheapest plan; of equals the one that takes earlier choices.
+
+    The time grows with |Λ|^|C|, where |C| is the problem's ``width``.
+
+    Raises:
+        InfeasibleError: if no plan exists.
+    """
+    return k_best(problem, 1)[0]
+
+
+def k_best(problem: Problem, k: int) -> list[Selection]:
+    """The ``k`` cheapest plans, cheapest first, fewer if there are fewer.
+
+    Plans are different if any layer, inside chosen childnets too, has another choice. Where no order fits into
+    memory there may be cheaper ones between the first and the others: these are the best around the first.
+
+    Raises:
+        InfeasibleError: if no plan exists.
+        ValueError: if ``k`` is less than 1.
+    """
+    if k < 1:
+        raise ValueError("at least one plan must be asked for")
+    started = perf_counter()
+    model = index_problem(problem, partial(k_best, k=k), keep=k)
+    order = elimination_order(model)
+    found = _solve(model, order, k)
+    seconds = perf_counter() - started
+    _report(model, found.order, seconds)
+    plans = [model.assignment(pick) for pick in found.picks]
+    first = conclude(problem, plans[0], bound=_bound(model, found), solver=NAME, seconds=seconds)
+    others = [conclude(problem, plan, bound=first.lower_bound, solver=NAME, seconds=seconds) for plan in plans[1:]]
+    return [first, *others]
+
+
+def width(problem: Problem) -> int:
+    """The most branching layers whose schemas constrain one table at a time, |C|; 0 for a straight net."""
+    return elimination_order(index_problem(problem, partial(k_best, k=1))).width
+
+
+@dataclass(frozen=True)
+class _Found:
+    """The option indices of the best plans, a lower bound (None where the first plan is proven optimal), and the
+    order that decided on both."""
+
+    picks: list[list[int]]
+    bound: float | None
+    order: Order
+
+
+def _solve(model: IndexedProblem, order: Order, k: int) -> _Found:
+    """The best plans; those after the first are the best around it where no order fits."""
+    if not order.fixed:
+        return _Found(_search(model, order, [0] * (2 * len(model.layers)), k), None, order)
+    found = _solve_undominated(model)
+    best = min(found.picks[0], conditioning.incumbent(model), key=model.value)
+    others = _search(model, order, conditioning.values_of(model, best), k) if k > 1 else [best]
+    return replace(found, picks=others)
+
+
+def _solve_undominated(model: IndexedProblem) -> _Found:
+    """The best plan of the options that are not dominated, for which a smaller order may fit."""
+    kept = undominated(model)
+    rest = restrict(model, kept)
+    order = elimination_order(rest)
+    values, bound = [0] * (2 * len(rest.layers)), None
+    if order.fixed:
+        values = conditioning.values_of(rest, conditioning.incumbent(rest))
+        bound = _eliminate(rest, conditioning.relax(_factors(rest, order), order.fixed), order).minimum
+    (picks,) = _search(rest, order, values, 1)
+    return _Found([[int(np.flatnonzero(mask)[pick]) for mask, pick in zip(kept, picks, strict=True)]], bound, order)
+
+
+def _search(model: IndexedProblem, order: Order, values: list[int], k: int) -> list[list[int]]:
+    """The option indices of the best plans in which the variables that the order fixes have the values given."""
+    factors = conditioning.fix(_factors(model, order), {variable: values[variable] for variable in order.fixed})
+    found = cheapest(_eliminate(model, factors, order), values, k)
+    return [[values[option_of(index)] for index in range(len(model.layers))] for values in found]
+
+
+def _bound(model: IndexedProblem, found: _Found) -> float | None:
+    """The lower bound on all plans, those of childnets included; None where the first plan is optimal."""
+    if not model.slack:
+        return found.bound
+    return (model.value(found.picks[0]) if found.bound is None else found.bound) - model.slack
+
+
+def _eliminate(model: IndexedProblem, factors: list[Factor], order: Order) -> Elimination:
+    try:
+        return eliminate(factors, order.variables)
+    except DeadEndError as end:
+        raise nothing_left(model.layers[end.layer].name) from None
+
+
+def _factors(model: IndexedProblem, order: Order) -> list[Factor]:
+    """The routine table F of every layer and the adapts of every link, as one sum over what is not settled."""
+    routines = [
+        Factor((option_of(index), schema_of(index)), _routines(layer), index)
+        for index, layer in enumerate(model.layers)
+    ]
+    adapts = [
+        Factor((schema_of(link.producer), option_of(link.consumer)), link.costs, link.consumer) for link in model.links
+    ]
+    return conditioning.fix(routines + adapts, dict.fromkeys(order.settled, 0))
+
+
+def _routines(layer: Layer) -> Floats:
+    """F, indexed by option and output schema: an option's value at the schema that it writes."""
+    table = np.full((len(layer.options), len(layer.outputs)), np.inf)
+    table[np.arange(len(layer.options)), layer.output_of] = layer.values
+    return table
+
+
+def _report(model: IndexedProblem, order: Order, seconds: float) -> None:
+    summary = f"{len(model.layers)} layers, |C| <= {order.width}, {order.entries} table entries, {seconds:.3f} s"
+    if order.fixed:
+        _LOG.warning("%s: no exact order fits; %d variables fixed; %s", NAME, len(order.fixed), summary)
+    else:
+        _LOG.info("%s: %s", NAME, summary)

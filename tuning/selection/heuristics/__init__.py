@@ -1,0 +1,1 @@
+"""Solvers that prove nothing, and the exhaustive one that they are tested against."""

@@ -1,0 +1,103 @@
+"""What searches share that try one plan per episode: the look-up table, and the record of what they found."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from time import perf_counter
+
+import numpy as np
+
+from sartor.tuning.selection.heuristics.greedy import everything, greedy_picks, independent_bound, supported
+from sartor.tuning.selection.problem.indexed import IndexedProblem, Link
+from sartor.tuning.selection.problem.selection import Selection, conclude
+
+EPISODES = 1000
+"""As many as QS-DNN has (section VI-B)."""
+SEED = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Search:
+    """A finished search.
+
+    Attributes:
+        selection: the best plan of all episodes; the first in choice order among equals.
+        values: what each episode's plan costs, infinite where it ran into a dead end.
+    """
+
+    selection: Selection
+    values: tuple[float, ...]
+
+    @property
+    def curve(self) -> tuple[float, ...]:
+        """The cost of the best plan so far, after each episode."""
+        return tuple(accumulate(self.values, min))
+
+
+class Episodes:
+    """The costs of single options, in lists, as they are looked up one by one; and the plans tried so far.
+
+    Attributes:
+        model: the problem.
+        worst: no plan costs more.
+    """
+
+    def __init__(self, model: IndexedProblem) -> None:
+        """Build the table.
+
+        Raises:
+            InfeasibleError: if a layer has no option that its neighbours can be joined with.
+        """
+        self.model = model
+        self.worst = float(sum(layer.values.max() for layer in model.layers)) + sum(map(_dearest, model.links))
+        self._started = perf_counter()
+        self._allowed = supported(model, everything(model))
+        self._options: list[list[int]] = [np.flatnonzero(mask).tolist() for mask in self._allowed]
+        self._costs: list[list[float]] = [layer.values.tolist() for layer in model.layers]
+        self._outputs: list[list[int]] = [layer.output_of.tolist() for layer in model.layers]
+        self._adapts: list[list[tuple[int, list[list[float]]]]] = [
+            [(link.producer, link.costs.tolist()) for link in links] for links in model.inbound
+        ]
+        self._partial = [any(bool(np.isinf(link.costs).any()) for link in links) for links in model.inbound]
+        self._values: list[float] = []
+        self._best: tuple[float, list[int]] | None = None
+
+    def options(self, layer: int, picks: Sequence[int]) -> list[int]:
+        """The options of a layer that can be joined with what was picked before it."""
+        options = self._options[layer]
+        if self._partial[layer]:
+            return [option for option in options if math.isfinite(self.cost(layer, option, picks))]
+        return options
+
+    def cost(self, layer: int, option: int, picks: Sequence[int]) -> float:
+        """What an option costs with its adapts from what was picked before it."""
+        total = self._costs[layer][option]
+        for producer, adapts in self._adapts[layer]:
+            total += adapts[self._outputs[producer][picks[producer]]][option]
+        return total
+
+    def record(self, picks: Sequence[int], value: float) -> None:
+        """Note an episode's plan; one that ran into a dead end has an infinite value."""
+        self._values.append(value)
+        if math.isfinite(value) and (self._best is None or (value, picks) < self._best):
+            self._best = value, list(picks)
+
+    def finish(self, solver: str) -> Search:
+        """The best plan; the greedy one if all episodes ran into dead ends.
+
+        Raises:
+            InfeasibleError: if no plan exists.
+        """
+        picks = self._best[1] if self._best else greedy_picks(self.model, self._allowed)
+        bound = independent_bound(self.model) - self.model.slack
+        seconds = perf_counter() - self._started
+        plan = self.model.assignment(picks)
+        selection = conclude(self.model.problem, plan, bound=bound, solver=solver, seconds=seconds)
+        return Search(selection, tuple(self._values))
+
+
+def _dearest(link: Link) -> float:
+    return float(np.max(link.costs, where=np.isfinite(link.costs), initial=0.0))

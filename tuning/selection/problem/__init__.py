@@ -1,0 +1,1 @@
+"""The selection problem: choices, their costs, limits, and what a plan of them costs."""

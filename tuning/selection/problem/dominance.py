@@ -1,0 +1,86 @@
+"""Options that no optimal plan needs, whatever its neighbours take.
+
+Option a of a layer is dominated by b if taking b instead never costs more: the difference of their values and,
+for every link on its own, the least difference of adapts over all that the other end can take, add up to no less
+than zero (Goldstein, "Efficient rotamer elimination applied to protein side-chains and related spin glasses",
+1994). Each option that goes leaves less for its neighbours to take, so this is repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from sartor.tuning.selection.problem.indexed import Floats, IndexedProblem, Layer, Link, Mask
+
+_ROUNDS = 8
+
+
+def undominated(model: IndexedProblem) -> list[Mask]:
+    """For each layer a mask of options such that the problem of these alone has the same optimum.
+
+    Between equals the earlier option is kept.
+    """
+    kept = [np.ones(len(layer.options), dtype=np.bool_) for layer in model.layers]
+    outbound: list[list[Link]] = [[] for _ in model.layers]
+    for link in model.links:
+        outbound[link.producer].append(link)
+    for _ in range(_ROUNDS):
+        before = sum(int(mask.sum()) for mask in kept)
+        for index in range(len(model.layers)):
+            _drop_dominated(model, outbound[index], kept, index)
+        if sum(int(mask.sum()) for mask in kept) == before:
+            break
+    return kept
+
+
+def restrict(model: IndexedProblem, kept: Sequence[Mask]) -> IndexedProblem:
+    """The problem with only some of the options, at least one of every layer."""
+    layers = tuple(_restrict_layer(layer, mask) for layer, mask in zip(model.layers, kept, strict=True))
+    written = [np.unique(layer.output_of[mask]) for layer, mask in zip(model.layers, kept, strict=True)]
+    links = tuple(
+        replace(link, costs=link.costs[np.ix_(written[link.producer], kept[link.consumer])]) for link in model.links
+    )
+    return replace(model, layers=layers, links=links)
+
+
+def _restrict_layer(layer: Layer, kept: Mask) -> Layer:
+    written, output_of = np.unique(layer.output_of[kept], return_inverse=True)
+    return replace(
+        layer,
+        options=tuple(option for option, keep in zip(layer.options, kept, strict=True) if keep),
+        outputs=tuple(layer.outputs[output] for output in written),
+        output_of=output_of,
+        values=layer.values[kept],
+    )
+
+
+def _drop_dominated(model: IndexedProblem, outbound: Sequence[Link], kept: list[Mask], index: int) -> None:
+    own = np.flatnonzero(kept[index])
+    layer = model.layers[index]
+    tables = [link.costs[layer.output_of[own]][:, kept[link.consumer]] for link in outbound]
+    for link in model.inbound[index]:
+        written = np.unique(model.layers[link.producer].output_of[kept[link.producer]])
+        tables.append(link.costs[np.ix_(written, own)].T)
+    saved = layer.values[own, np.newaxis] - layer.values[own]
+    # Where one link forbids the first and another the second, neither is said to dominate.
+    with np.errstate(invalid="ignore"):
+        for table in tables:
+            saved += _least_difference(table)
+    left = np.ones(len(own), dtype=np.bool_)
+    for option, savings in enumerate(saved):
+        left[option] = False
+        left[option] = not ((savings[left] > 0).any() or (savings[:option][left[:option]] == 0).any())
+    kept[index][own] = left
+
+
+def _least_difference(costs: Floats) -> Floats:
+    """For each pair of rows the least by which the first exceeds the second, over the columns.
+
+    Where the first is infinite nothing is lost without it, whatever the second is.
+    """
+    first, second = costs[:, np.newaxis], costs[np.newaxis]
+    least: Floats = np.where(np.isinf(first), np.inf, first - second).min(axis=2)
+    return least

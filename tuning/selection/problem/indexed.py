@@ -1,0 +1,214 @@
+"""A selection problem as arrays over indices, its childnets solved and its dominated choices dropped.
+
+Solvers work on this form: layer i's output schemas and options are small integers, and every edge is a
+dense table.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sartor.codegen.ir.schema import Schema
+from sartor.errors import InfeasibleError
+from sartor.tuning.selection.problem.problem import Choice, Edge, Node, Problem
+from sartor.tuning.selection.problem.selection import Assignment, Selection
+
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+Solve = Callable[[Problem], Sequence[Selection]]
+
+
+@dataclass(frozen=True)
+class Option:
+    """A choice together with one plan of its childnet, if it has one; ``value`` is the objective's."""
+
+    choice: Choice
+    childnet: Selection | None
+    value: float
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """A layer's options in choice order.
+
+    Attributes:
+        name: the layer's name.
+        options: at most the k cheapest of those that read and write the same schemas.
+        outputs: the schemas that the options write, in order of first use.
+        output_of: for each option the index of its output schema.
+        values: for each option its value.
+        slack: by how much a better plan of a childnet could still lower an option's value.
+    """
+
+    name: str
+    options: tuple[Option, ...]
+    outputs: tuple[Schema, ...]
+    output_of: NDArray[np.intp]
+    values: Floats
+    slack: float
+
+
+@dataclass(frozen=True, eq=False)
+class Link:
+    """An edge; ``costs[output of producer, option of consumer]`` is its adapt, infinite where none exists."""
+
+    producer: int
+    consumer: int
+    costs: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class IndexedProblem:
+    """Layers in topological order, and the links between them."""
+
+    problem: Problem
+    layers: tuple[Layer, ...]
+    links: tuple[Link, ...]
+
+    @cached_property
+    def inbound(self) -> tuple[tuple[Link, ...], ...]:
+        """For each layer the links into it."""
+        into: list[list[Link]] = [[] for _ in self.layers]
+        for link in self.links:
+            into[link.consumer].append(link)
+        return tuple(tuple(links) for links in into)
+
+    @cached_property
+    def producers(self) -> tuple[tuple[int, ...], ...]:
+        """For each layer the distinct layers it reads, ascending."""
+        return tuple(tuple(sorted({link.producer for link in links})) for links in self.inbound)
+
+    @cached_property
+    def consumers(self) -> tuple[tuple[int, ...], ...]:
+        """For each layer the distinct layers that read it, ascending."""
+        readers: list[list[int]] = [[] for _ in self.layers]
+        for consumer, producers in enumerate(self.producers):
+            for producer in producers:
+                readers[producer].append(consumer)
+        return tuple(tuple(consumers) for consumers in readers)
+
+    @property
+    def slack(self) -> float:
+        """By how much unproven plans of childnets could overstate the optimum."""
+        return sum(layer.slack for layer in self.layers)
+
+    def value(self, picks: Sequence[int]) -> float:
+        """The value of taking option ``picks[i]`` at layer i; infinite if an adapt is missing."""
+        total = sum(float(layer.values[pick]) for layer, pick in zip(self.layers, picks, strict=True))
+        for link in self.links:
+            output = self.layers[link.producer].output_of[picks[link.producer]]
+            total += float(link.costs[output, picks[link.consumer]])
+        return total
+
+    def assignment(self, picks: Sequence[int]) -> Assignment:
+        """The plan that takes option ``picks[i]`` at layer i."""
+        taken = {layer.name: layer.options[pick] for layer, pick in zip(self.layers, picks, strict=True)}
+        return Assignment(
+            {name: option.choice for name, option in taken.items()},
+            {name: option.childnet.assignment for name, option in taken.items() if option.childnet},
+        )
+
+
+def index_problem(problem: Problem, solve: Solve, keep: int = 1) -> IndexedProblem:
+    """Index ``problem``; its childnets are first solved by ``solve``, innermost first.
+
+    ``keep`` is how many options are kept among those with equal schemas: with 1 only undominated ones, with
+    k all that any of the k best plans can need.
+
+    Raises:
+        InfeasibleError: if all choices of a layer have childnets without a plan.
+    """
+    solve_once = cache(solve)
+    layers = tuple(_index_layer(node, problem, solve_once, keep) for node in problem.nodes)
+    index = {layer.name: position for position, layer in enumerate(layers)}
+    links = tuple(_index_edges(problem, layers, index))
+    return IndexedProblem(problem, layers, links)
+
+
+def _index_layer(node: Node, problem: Problem, solve: Solve, keep: int) -> Layer:
+    found: list[Option] = []
+    slack = 0.0
+    failure: InfeasibleError | None = None
+    for choice in node.choices:
+        try:
+            options, unproven = _options(choice, problem, solve)
+        except InfeasibleError as error:
+            failure = error
+            continue
+        found += options
+        slack = max(slack, unproven)
+    if not found:
+        raise InfeasibleError(f"layer '{node.name}': none of its childnets has a plan; {failure}") from failure
+    kept = tuple(_undominated(found, keep))
+    outputs = {schema: position for position, schema in enumerate(dict.fromkeys(each.choice.output for each in kept))}
+    output_of = np.array([outputs[option.choice.output] for option in kept], dtype=np.intp)
+    values = np.array([option.value for option in kept], dtype=np.float64)
+    return Layer(node.name, kept, tuple(outputs), output_of, values, slack)
+
+
+def _options(choice: Choice, problem: Problem, solve: Solve) -> tuple[list[Option], float]:
+    """The options of one choice, and how far the best of them may be from its childnet's optimum."""
+    value = choice.cost.value(problem.objective)
+    if choice.childnet is None:
+        return [Option(choice, None, value)], 0.0
+    plans = solve(choice.childnet)
+    unproven = plans[0].cost - plans[0].lower_bound
+    return [Option(choice, plan, value + plan.cost) for plan in plans], unproven
+
+
+def _undominated(options: Sequence[Option], keep: int) -> Iterator[Option]:
+    alike: dict[tuple[tuple[Schema, ...], Schema], list[int]] = {}
+    for position, option in enumerate(options):
+        alike.setdefault((option.choice.inputs, option.choice.output), []).append(position)
+    kept = [
+        position
+        for positions in alike.values()
+        for position in sorted(positions, key=lambda position: options[position].value)[:keep]
+    ]
+    return (options[position] for position in sorted(kept))
+
+
+def _index_edges(problem: Problem, layers: Sequence[Layer], index: Mapping[str, int]) -> Iterator[Link]:
+    tables = {
+        edge: _EdgeTable(edge.slot, layers[index[edge.producer]], layers[index[edge.consumer]])
+        for edge in problem.edges
+    }
+    last: Edge | None = None
+    # One pass over what there is: looking up every pair of schemas on every edge would mostly be hashing edges.
+    for (edge, produced, needed), cost in problem.adapts.items():
+        if edge is not last:
+            last, table = edge, tables[edge]
+        if produced in table.rows and needed in table.columns:
+            table.values[table.rows[produced]][table.columns[needed]] = cost.value(problem.objective)
+    for edge, table in tables.items():
+        yield Link(index[edge.producer], index[edge.consumer], table.costs())
+
+
+class _EdgeTable:
+    """What the adapts on an edge cost: infinitely much until they are set.
+
+    Attributes:
+        rows: the producer's outputs.
+        columns: what the consumer's options read.
+        values: by row and column.
+    """
+
+    def __init__(self, slot: int, producer: Layer, consumer: Layer) -> None:
+        self._needed = [option.choice.inputs[slot] for option in consumer.options]
+        self.rows = {schema: row for row, schema in enumerate(producer.outputs)}
+        self.columns = {schema: column for column, schema in enumerate(dict.fromkeys(self._needed))}
+        self.values = [[math.inf] * len(self.columns) for _ in self.rows]
+
+    def costs(self) -> Floats:
+        """By the producer's outputs and the consumer's options; between equal schemas it is nothing."""
+        for schema, row in self.rows.items():
+            if schema in self.columns:
+                self.values[row][self.columns[schema]] = 0.0
+        columns = [self.columns[schema] for schema in self._needed]
+        return np.array(self.values, dtype=np.float64)[:, columns]

@@ -1,0 +1,130 @@
+"""What a plan may need of memory and error, and how much of each it does need.
+
+The memory of a plan is what stays, its weights as packed, each once, plus the peak of what comes and goes: the layers
+run one after the other in the order of the problem's nodes, and while one runs there are
+
+- its own output, and every output that it or a later layer still reads;
+- a copy of each input that is adapted for it, beside the original, since converting needs both at once;
+- the scratch of its choice, and the peak inside its childnet.
+
+An output is there from the layer that writes it to the last that reads it, unless it is kept, which is what a memory
+planner needs at least; what it rounds up or fragments comes on top.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import accumulate
+
+from sartor.tuning.selection.problem.cost import Objective
+from sartor.tuning.selection.problem.problem import Problem
+from sartor.tuning.selection.problem.selection import Assignment, evaluate
+
+
+class Quantity(StrEnum):
+    """What can be bounded, or traded for another: seconds warm and of the first inference, bytes, and error."""
+
+    LATENCY = "latency"
+    COLD = "cold"
+    MEMORY = "memory"
+    ERROR = "error"
+
+
+Amounts = Mapping[Quantity, float]
+"""How much of each quantity is needed, or allowed."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a plan must keep to; None is no limit.
+
+    Attributes:
+        memory: bytes of all packed weights and of the peak of the activations together.
+        error: what the errors of all choices and adapts may add up to, as their costs have them.
+
+    Raises:
+        ValueError: if a limit is negative or no number.
+    """
+
+    memory: float | None = None
+    error: float | None = None
+
+    def __post_init__(self) -> None:
+        for quantity, bound in self.bounds.items():
+            if not bound >= 0:
+                raise ValueError(f"the limit of {quantity} is {bound}, not a number from 0 up")
+
+    @property
+    def bounds(self) -> dict[Quantity, float]:
+        """The limits that there are."""
+        pairs = ((Quantity.MEMORY, self.memory), (Quantity.ERROR, self.error))
+        return {quantity: bound for quantity, bound in pairs if bound is not None}
+
+
+UNLIMITED = Limits()
+"""No limits."""
+
+
+def measures(problem: Problem, plan: Assignment) -> Amounts:
+    """How much a feasible plan needs of every quantity.
+
+    Raises:
+        ValueError: if the plan needs a conversion that does not exist, or lacks a choice.
+    """
+    costs = evaluate(problem, plan)
+    if costs is None:
+        raise ValueError("the plan needs a conversion that does not exist")
+    return {
+        Quantity.LATENCY: costs.latency,
+        Quantity.COLD: costs.value(Objective.COLD),
+        Quantity.MEMORY: costs.memory + shared_bytes(plan) + peak_bytes(problem, plan),
+        Quantity.ERROR: costs.error,
+    }
+
+
+def within(needed: Amounts, bounds: Amounts) -> bool:
+    """Whether no bound is exceeded."""
+    return all(needed[quantity] <= bound for quantity, bound in bounds.items())
+
+
+def shared_bytes(plan: Assignment) -> float:
+    """What the weights take that several choices may use, each counted once."""
+    return sum(dict(_shared(plan)).values())
+
+
+def _shared(plan: Assignment) -> Iterator[tuple[str, float]]:
+    for choice in plan.choices.values():
+        yield from choice.shared
+    for inside in plan.childnets.values():
+        yield from _shared(inside)
+
+
+def held_bytes(problem: Problem) -> list[float]:
+    """For each layer the bytes of the outputs that are there while it runs: no choice changes them."""
+    position = {node.name: index for index, node in enumerate(problem.nodes)}
+    last = list(range(len(problem.nodes)))
+    for edge in problem.edges:
+        last[position[edge.producer]] = max(last[position[edge.producer]], position[edge.consumer])
+    change = [0.0] * (len(problem.nodes) + 1)
+    for index, node in enumerate(problem.nodes):
+        if node.kept:
+            last[index] = len(problem.nodes) - 1
+        change[0 if node.kept else index] += node.output_bytes
+        change[last[index] + 1] -= node.output_bytes
+    return list(accumulate(change[:-1]))
+
+
+def peak_bytes(problem: Problem, plan: Assignment) -> float:
+    """The most bytes of activations that are there at once, weights aside."""
+    sizes = {node.name: node.output_bytes for node in problem.nodes}
+    live = dict(zip(sizes, held_bytes(problem), strict=True))
+    for edge in problem.edges:
+        if plan.choices[edge.producer].output != plan.choices[edge.consumer].inputs[edge.slot]:
+            live[edge.consumer] += sizes[edge.producer]
+    for name, choice in plan.choices.items():
+        live[name] += choice.scratch
+        if choice.childnet is not None:
+            live[name] += peak_bytes(choice.childnet, plan.childnets[name])
+    return max(live.values(), default=0.0)

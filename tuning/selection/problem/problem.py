@@ -1,0 +1,161 @@
+"""The selection problem: one choice per layer, and the adapts that the choices need between them.
+
+A net is a DAG of layers. Every layer offers choices (a routine with its parameters); a choice reads each
+input in one schema and writes its output in one. Where the schemas on an edge differ an adapt is paid
+(SoftNeuro, sections III-C and IV-A; NeoCPU, section 3.3.2, where the schemas are layouts).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sartor.codegen.ir.schema import Schema
+from sartor.tuning.selection.problem.cost import Cost, Objective
+
+_FREE = Cost()
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One way to compute a layer.
+
+    Attributes:
+        name: unique among the choices of its layer.
+        inputs: the schema in which each input slot is read.
+        output: the schema that is written.
+        cost: what the choice costs; with a ``childnet``, what it costs beyond the childnet's own plan.
+        childnet: the net of layers that the choice is made of (SoftNeuro, section III-D). Its source and sink
+            layers are to be pinned to ``inputs`` and ``output`` by whoever builds it.
+        scratch: bytes that it needs while it runs, and only then.
+        shared: weights that other choices may use as well, by name with their bytes, which are not part of ``cost``:
+            however many of the chosen ones use a weight, it takes its memory once.
+    """
+
+    name: str
+    inputs: tuple[Schema, ...]
+    output: Schema
+    cost: Cost
+    childnet: Problem | None = None
+    scratch: float = 0.0
+    shared: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass(frozen=True)
+class Node:
+    """A layer and its choices; choice 0 is the default, and wins ties.
+
+    ``output_bytes`` is what its output takes, in whatever schema: layouts permute elements, none pads them. What is
+    ``kept`` is there all the time, as network inputs and outputs are.
+    """
+
+    name: str
+    choices: tuple[Choice, ...]
+    output_bytes: float = 0.0
+    kept: bool = False
+
+
+@dataclass(frozen=True, order=True)
+class Edge:
+    """The output of layer ``producer`` is input ``slot`` of layer ``consumer``."""
+
+    producer: str
+    consumer: str
+    slot: int
+
+    def __str__(self) -> str:
+        return f"'{self.producer}' -> '{self.consumer}' input {self.slot}"
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """A net whose layers each need one choice.
+
+    Network inputs and outputs are layers like any other, usually with one free choice.
+
+    Attributes:
+        nodes: the layers, in topological order.
+        edges: one for every input slot of every layer; two may join the same pair of layers.
+        adapts: what converting from the first schema to the second costs on an edge. Equal schemas cost
+            nothing and are never looked up; an absent pair is a conversion that does not exist.
+        objective: the part of the costs to minimise, the same in all childnets.
+
+    Raises:
+        ValueError: if the net is malformed; the message names the layer, the choice or the edge.
+    """
+
+    nodes: tuple[Node, ...]
+    edges: tuple[Edge, ...]
+    adapts: Mapping[tuple[Edge, Schema, Schema], Cost]
+    objective: Objective = Objective.LATENCY
+
+    def __post_init__(self) -> None:
+        names = {node.name: index for index, node in enumerate(self.nodes)}
+        if len(names) < len(self.nodes):
+            raise ValueError("two layers of the selection problem have the same name")
+        for node in self.nodes:
+            _check_node(node, self.objective)
+        _check_edges(self, names)
+        _check_adapts(self)
+
+    def adapt(self, edge: Edge, produced: Schema, needed: Schema) -> Cost | None:
+        """The cost of converting ``produced`` to ``needed`` on ``edge``; None if that is impossible."""
+        return _FREE if produced == needed else self.adapts.get((edge, produced, needed))
+
+
+def _check_node(node: Node, objective: Objective) -> None:
+    if not node.choices:
+        raise ValueError(f"layer '{node.name}' has no choices")
+    if not _is_size(node.output_bytes):
+        raise ValueError(f"layer '{node.name}' has an output of {node.output_bytes} bytes")
+    if len({choice.name for choice in node.choices}) < len(node.choices):
+        raise ValueError(f"layer '{node.name}' has two choices of the same name")
+    for choice in node.choices:
+        what = f"choice '{choice.name}' of layer '{node.name}'"
+        if len(choice.inputs) != len(node.choices[0].inputs):
+            raise ValueError(f"{what} has another number of inputs than choice '{node.choices[0].name}'")
+        if not _is_finite(choice.cost):
+            raise ValueError(f"{what} has no finite cost")
+        if not _is_size(choice.scratch):
+            raise ValueError(f"{what} needs {choice.scratch} bytes of scratch")
+        if not all(_is_size(size) for _, size in choice.shared):
+            raise ValueError(f"{what} uses a weight whose size is no number of bytes")
+        if choice.childnet is not None and choice.childnet.objective is not objective:
+            raise ValueError(f"{what} has a childnet with another objective than {objective}")
+
+
+def _check_edges(problem: Problem, names: Mapping[str, int]) -> None:
+    fed: set[tuple[str, int]] = set()
+    for edge in problem.edges:
+        for end in (edge.producer, edge.consumer):
+            if end not in names:
+                raise ValueError(f"edge {edge}: there is no layer '{end}'")
+        if names[edge.producer] >= names[edge.consumer]:
+            raise ValueError(f"edge {edge}: the layers are not in topological order")
+        if not 0 <= edge.slot < len(problem.nodes[names[edge.consumer]].choices[0].inputs):
+            raise ValueError(f"edge {edge}: the slot is out of range")
+        if (edge.consumer, edge.slot) in fed:
+            raise ValueError(f"edge {edge}: the slot is fed twice")
+        fed.add((edge.consumer, edge.slot))
+    for node in problem.nodes:
+        for slot in range(len(node.choices[0].inputs)):
+            if (node.name, slot) not in fed:
+                raise ValueError(f"input {slot} of layer '{node.name}' is fed by no edge")
+
+
+def _check_adapts(problem: Problem) -> None:
+    edges = set(problem.edges)
+    for (edge, produced, needed), cost in problem.adapts.items():
+        if edge not in edges:
+            raise ValueError(f"adapt {produced} -> {needed}: there is no edge {edge}")
+        if not _is_finite(cost):
+            raise ValueError(f"adapt {produced} -> {needed} on edge {edge} has no finite cost")
+
+
+def _is_finite(cost: Cost) -> bool:
+    return all(map(math.isfinite, (cost.latency, cost.cold, cost.memory, cost.error)))
+
+
+def _is_size(size: float) -> bool:
+    return math.isfinite(size) and size >= 0

@@ -1,0 +1,117 @@
+"""What a solver returns, and the one function that says what a plan costs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from sartor.errors import InfeasibleError
+from sartor.tuning.selection.problem.cost import Cost
+from sartor.tuning.selection.problem.problem import Choice, Problem
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """A plan: the choice of every layer, and of the layers inside the chosen childnets.
+
+    Attributes:
+        choices: layer name to its choice.
+        childnets: layer name to the plan of its choice's childnet, where the choice has one.
+    """
+
+    choices: Mapping[str, Choice]
+    childnets: Mapping[str, Assignment] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """A plan and what is known about it.
+
+    Attributes:
+        assignment: the plan.
+        cost: what the problem's objective minimises, in its unit (seconds or bytes).
+        costs: the whole cost vector, adapts and childnets included.
+        lower_bound: no plan costs less than this.
+        optimal: no plan costs less than this one.
+        solver: the name under which the registry knows the solver.
+        seconds: time that the solver took.
+    """
+
+    assignment: Assignment
+    cost: float
+    costs: Cost
+    lower_bound: float
+    optimal: bool
+    solver: str
+    seconds: float
+
+    @property
+    def choices(self) -> Mapping[str, Choice]:
+        """Layer name to its choice."""
+        return self.assignment.choices
+
+    @property
+    def childnets(self) -> Mapping[str, Assignment]:
+        """Layer name to the plan of its choice's childnet."""
+        return self.assignment.childnets
+
+
+Selector = Callable[[Problem], Selection]
+"""What every solver's ``select`` is; it raises InfeasibleError where no plan exists."""
+
+
+def evaluate(problem: Problem, assignment: Assignment) -> Cost | None:
+    """What the plan costs, or None if a conversion that it needs does not exist.
+
+    Raises:
+        ValueError: if a layer has no choice, or one that it does not offer.
+    """
+    total = Cost()
+    for node in problem.nodes:
+        choice = assignment.choices.get(node.name)
+        if choice is None or choice not in node.choices:
+            raise ValueError(f"the plan has no valid choice for layer '{node.name}'")
+        inside = _evaluate_childnet(choice, assignment.childnets.get(node.name), node.name)
+        if inside is None:
+            return None
+        total = total + choice.cost + inside
+    for edge in problem.edges:
+        produced = assignment.choices[edge.producer].output
+        adapt = problem.adapt(edge, produced, assignment.choices[edge.consumer].inputs[edge.slot])
+        if adapt is None:
+            return None
+        total = total + adapt
+    return total
+
+
+def conclude(
+    problem: Problem, assignment: Assignment, *, bound: float | None, solver: str, seconds: float
+) -> Selection:
+    """The selection for a feasible plan; ``bound`` is a lower bound, None where the plan is known optimal.
+
+    Raises:
+        ValueError: if the plan is not feasible.
+    """
+    costs = evaluate(problem, assignment)
+    if costs is None:
+        raise ValueError("the plan needs a conversion that does not exist")
+    cost = costs.value(problem.objective)
+    # Rounding may lift a bound that was summed in another order above the cost.
+    lower_bound = cost if bound is None else min(bound, cost)
+    return Selection(assignment, cost, costs, lower_bound, lower_bound == cost, solver, seconds)
+
+
+def nothing_left(layer: str) -> InfeasibleError:
+    """The error for a net in which no combination of choices gets past ``layer``."""
+    return InfeasibleError(
+        f"layer '{layer}': no combination of choices is left in which every input can be converted to what "
+        "the layer reads; allow it or its producers another routine, dtype or device"
+    )
+
+
+def _evaluate_childnet(choice: Choice, inside: Assignment | None, layer: str) -> Cost | None:
+    if choice.childnet is None:
+        return Cost()
+    if inside is None:
+        raise ValueError(f"the plan has no choices for the childnet of layer '{layer}'")
+    return evaluate(choice.childnet, inside)

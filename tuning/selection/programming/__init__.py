@@ -1,0 +1,1 @@
+"""Exact selection by integer linear programming, within limits on memory and error."""

@@ -1,0 +1,226 @@
+"""A selection problem as a mixed-integer linear program.
+
+It is the local polytope (Wainwright and Jordan, "Graphical models, exponential families, and variational
+inference", 2008, section 4.1) with two things made smaller:
+
+- A binary column x for every option of a layer; exactly one is 1. For every edge one column y for each pair of a
+  schema that the producer writes and a schema that the consumer reads there, instead of one for each pair of
+  options: the y of a written schema add up to the x that write it, those of a read schema to the x that read it.
+  With x integral y is the product of the two, so y itself need not be. A conversion that does not exist has no y.
+- A childnet's layers join the program, the x of each adding up to that of the choice that is made of them: limits
+  couple them to all other layers, so they cannot be solved beforehand.
+
+Where memory counts there is a column for the peak of the activations, which is at least what is live at any layer,
+and one for every shared weight, which is at least the column of each choice that uses it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from sartor.codegen.ir.schema import Schema
+from sartor.tuning.selection.problem.cost import Cost, Objective
+from sartor.tuning.selection.problem.indexed import Floats
+from sartor.tuning.selection.problem.limits import Quantity, held_bytes
+from sartor.tuning.selection.problem.problem import Choice, Edge, Problem
+from sartor.tuning.selection.problem.selection import Assignment
+from sartor.tuning.selection.problem.trade_offs import worth_keeping
+
+_UNIT = float(2**20)
+_FREE = Cost()
+
+Term = tuple[int, float]
+_BySchema = dict[Schema, list[int]]
+
+
+class Row(NamedTuple):
+    """``lower`` <= the sum of the terms' factors times their columns <= ``upper``."""
+
+    terms: Sequence[Term]
+    lower: float
+    upper: float
+
+
+@dataclass(frozen=True, eq=False)
+class Net:
+    """Where a net's layers are in the program.
+
+    Attributes:
+        problem: the net.
+        choices: for each layer those choices that are in the program.
+        columns: for each layer the columns x of its choices.
+        inside: the childnet of each column whose choice has one.
+    """
+
+    problem: Problem
+    choices: tuple[tuple[Choice, ...], ...]
+    columns: tuple[range, ...]
+    inside: Mapping[int, Net]
+
+    def plan(self, values: Sequence[float]) -> Assignment:
+        """The plan that takes each layer's choice of the largest value."""
+        choices: dict[str, Choice] = {}
+        childnets: dict[str, Assignment] = {}
+        for node, offered, columns in zip(self.problem.nodes, self.choices, self.columns, strict=True):
+            taken = max(columns, key=lambda column: values[column])
+            choices[node.name] = offered[taken - columns.start]
+            if taken in self.inside:
+                childnets[node.name] = self.inside[taken].plan(values)
+        return Assignment(choices, childnets)
+
+    def active(self, plan: Assignment) -> Iterator[int]:
+        """The columns x that are 1 in ``plan``; in no other plan are they all."""
+        for node, offered, columns in zip(self.problem.nodes, self.choices, self.columns, strict=True):
+            column = columns[offered.index(plan.choices[node.name])]
+            yield column
+            if column in self.inside:
+                yield from self.inside[column].active(plan.childnets[node.name])
+
+
+class Program:
+    """The program, ready for a solver; every column is at least 0.
+
+    Attributes:
+        binary: for each column whether it is 0 or 1; the others are continuous.
+        rows: the constraints.
+        net: where the layers are.
+        sizes: the bytes of activations and scratch that occur in the rows.
+    """
+
+    def __init__(self, problem: Problem, quantities: Collection[Quantity], keep: int = 1) -> None:
+        """Build the program.
+
+        Args:
+            problem: what to formulate.
+            quantities: what will be minimised or bounded; choices that are no better in any of them are left out.
+            keep: how many choices with equal schemas must be as good before one is left out.
+        """
+        self.binary: list[bool] = []
+        self.rows: list[Row] = []
+        self.sizes: list[float] = []
+        self._costs: list[Cost] = []
+        self._quantities = tuple(quantities)
+        self._keep = keep
+        self._weights: dict[str, int] = {}
+        self.net, self._peak = self._add_net(problem, None)
+
+    def objective(self, objective: Objective) -> Floats:
+        """What each column adds to the objective."""
+        return np.array([cost.value(objective) for cost in self._costs])
+
+    def vector(self, quantity: Quantity) -> Floats:
+        """What each column adds to a quantity, the peak of the activations being part of the memory."""
+        if quantity is Quantity.ERROR:
+            return np.array([cost.error for cost in self._costs])
+        vector = self.objective(Objective(quantity.value))
+        if quantity is Quantity.MEMORY and self._peak is not None:
+            vector[self._peak] = _UNIT
+        return vector
+
+    def _add_column(self, cost: Cost = _FREE, *, binary: bool = False) -> int:
+        self._costs.append(cost)
+        self.binary.append(binary)
+        return len(self._costs) - 1
+
+    def _add_net(self, problem: Problem, owner: int | None) -> tuple[Net, int | None]:
+        """A net's columns and rows, all 0 unless the column ``owner`` is 1, and the column of its peak."""
+        live: list[list[Term]] = [[] for _ in problem.nodes]
+        inside: dict[int, Net] = {}
+        choices = tuple(worth_keeping(node.choices, self._quantities, self._keep) for node in problem.nodes)
+        columns = tuple(self._add_layer(offered, owner) for offered in choices)
+        for layer, (offered, own) in enumerate(zip(choices, columns, strict=True)):
+            for choice, column in zip(offered, own, strict=True):
+                live[layer] += self._bytes(column, choice.scratch)
+                self._add_weights(column, choice)
+                if choice.childnet is not None:
+                    inside[column], peak = self._add_net(choice.childnet, column)
+                    live[layer] += [(peak, 1.0)] if peak is not None else []
+        net = Net(problem, choices, columns, inside)
+        self._add_links(net, live)
+        return net, self._add_peak(problem, live, owner)
+
+    def _add_layer(self, offered: Sequence[Choice], owner: int | None) -> range:
+        """Columns for the options of a layer, of which exactly one is taken."""
+        columns = range(len(self._costs), len(self._costs) + len(offered))
+        for choice in offered:
+            self._add_column(choice.cost, binary=True)
+        terms = [(column, 1.0) for column in columns]
+        self.rows.append(Row(terms, 1, 1) if owner is None else Row([*terms, (owner, -1.0)], 0, 0))
+        return columns
+
+    def _add_weights(self, column: int, choice: Choice) -> None:
+        """Columns that are 1 if a choice that uses the weight is taken."""
+        if Quantity.MEMORY in self._quantities:
+            for name, size in choice.shared:
+                if name not in self._weights:
+                    self._weights[name] = self._add_column(Cost(memory=size))
+                self.rows.append(Row([(self._weights[name], 1.0), (column, -1.0)], 0, np.inf))
+
+    def _add_links(self, net: Net, live: list[list[Term]]) -> None:
+        """The adapts of all edges; their copies are live at the layers that read them."""
+        position = {node.name: index for index, node in enumerate(net.problem.nodes)}
+        written = [
+            _by_schema((choice.output for choice in offered), columns)
+            for offered, columns in zip(net.choices, net.columns, strict=True)
+        ]
+        for edge in net.problem.edges:
+            producer, consumer = position[edge.producer], position[edge.consumer]
+            needed = (choice.inputs[edge.slot] for choice in net.choices[consumer])
+            read = _by_schema(needed, net.columns[consumer])
+            size = net.problem.nodes[producer].output_bytes
+            for column in self._add_link(net.problem, edge, written[producer], read):
+                live[consumer] += self._bytes(column, size)
+
+    def _add_link(self, problem: Problem, edge: Edge, written: _BySchema, read: _BySchema) -> list[int]:
+        """The columns and rows of an edge; returns the columns that are adapts."""
+        joined: dict[tuple[Schema, Schema], int] = {}
+        for produced in written:
+            for needed in read:
+                cost = problem.adapt(edge, produced, needed)
+                if cost is not None:
+                    joined[produced, needed] = self._add_column(cost)
+        for side, ends in enumerate((written, read)):
+            for schema, options in ends.items():
+                pairs = [(column, 1.0) for pair, column in joined.items() if pair[side] == schema]
+                self.rows.append(Row([*pairs, *((option, -1.0) for option in options)], 0, 0))
+        return [column for (produced, needed), column in joined.items() if produced != needed]
+
+    def _add_peak(self, problem: Problem, live: Sequence[Sequence[Term]], owner: int | None) -> int | None:
+        """A column that is at least what is live at every layer; none where nothing has a size."""
+        held = held_bytes(problem)
+        if Quantity.MEMORY not in self._quantities or not (any(held) or any(live)):
+            return None
+        self.sizes += (node.output_bytes for node in problem.nodes)
+        peak = self._add_column()
+        always = max(held)
+        for size, terms in zip(held, live, strict=True):
+            # Where nothing is chosen the layer with the most held bytes speaks for all.
+            if terms or size == always:
+                self.rows.append(_at_least(peak, size, terms, owner))
+        return peak
+
+    def _bytes(self, column: int, size: float) -> list[Term]:
+        if size == 0 or Quantity.MEMORY not in self._quantities:
+            return []
+        self.sizes.append(size)
+        return [(column, size / _UNIT)]
+
+
+def _at_least(peak: int, size: float, terms: Sequence[Term], owner: int | None) -> Row:
+    """The peak is at least ``size`` and the terms, if the column ``owner`` is 1."""
+    taken = [(peak, 1.0), *((column, -factor) for column, factor in terms)]
+    if owner is None:
+        return Row(taken, size / _UNIT, np.inf)
+    return Row([*taken, (owner, -size / _UNIT)], 0, np.inf)
+
+
+def _by_schema(schemas: Iterable[Schema], columns: Iterable[int]) -> _BySchema:
+    """The columns of the options, by the schema that each has."""
+    found: _BySchema = {}
+    for schema, column in zip(schemas, columns, strict=True):
+        found.setdefault(schema, []).append(column)
+    return found

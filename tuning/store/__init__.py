@@ -1,0 +1,1 @@
+"""The tuning database: measurements kept, merged, exported, pruned and summed up."""

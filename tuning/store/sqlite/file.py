@@ -1,0 +1,154 @@
+"""Opening the tuning database's file: whose it is, whether it is sound, which version it has."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+
+from sartor.errors import UsageError
+from sartor.tuning.store.sqlite import errors, schema
+from sartor.tuning.store.sqlite.errors import StoreUnavailableError, explained
+
+BUSY_TIMEOUT = 30.0
+"""Seconds to wait for another process."""
+
+_MAGIC = b"SQLite format 3\0"
+_HEADER_BYTES = 100
+_APPLICATION_ID_AT = 68
+
+
+def is_tuning_database(path: Path) -> bool:
+    """Whether the file says that it is one; it may be damaged, or of any version."""
+    with path.open("rb") as file:
+        return _is_ours(file.read(_HEADER_BYTES))
+
+
+def _is_ours(header: bytes) -> bool:
+    application_id = int.from_bytes(header[_APPLICATION_ID_AT : _APPLICATION_ID_AT + 4], "big")
+    return header.startswith(_MAGIC) and application_id == schema.APPLICATION_ID
+
+
+def check_file(path: Path, busy_timeout: float = BUSY_TIMEOUT) -> None:
+    """Raise if what is at ``path`` is not a sound tuning database, before anything could write to it."""
+    try:
+        with path.open("rb") as file:
+            header = file.read(_HEADER_BYTES)
+    except FileNotFoundError:
+        return
+    except IsADirectoryError as error:
+        raise UsageError(f"the tuning database {path} is a folder: name a file with --tuning-db") from error
+    except OSError as error:
+        raise errors.unavailable(str(path), f"cannot be read ({error.strerror})") from error
+    if not header:
+        return
+    if not _is_ours(header):
+        raise errors.foreign(str(path))
+    # What keeps a reader out (a journal to roll back, a folder without write access) is mended or reported by
+    # the writer that comes next.
+    with (
+        suppress(StoreUnavailableError),
+        explained(str(path)),
+        closing(_connect(path, "ro", busy_timeout)) as probe,
+    ):
+        (verdict,) = probe.execute("PRAGMA quick_check(1)").fetchone()
+        if verdict != "ok":
+            raise errors.damaged(str(path), verdict)
+
+
+def _connect(path: Path, mode: str, busy_timeout: float = 0.0) -> sqlite3.Connection:
+    uri = f"{path.absolute().as_uri()}?mode={mode}"
+    connection = sqlite3.connect(uri, uri=True, timeout=busy_timeout, isolation_level=None)
+    connection.execute("PRAGMA trusted_schema = OFF")
+    return connection
+
+
+def open_for_writing(path: Path, busy_timeout: float) -> sqlite3.Connection:
+    """Connect to the database at ``path``, created or brought up to date.
+
+    Raises:
+        StoreUnavailableError: it cannot be written.
+        UsageError: it comes from a newer version.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise errors.unavailable(str(path), f"cannot be created ({error.strerror})") from error
+    with explained(str(path)):
+        connection = _connect(path, "rwc", busy_timeout)
+        try:
+            migrate(connection, str(path))
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = NORMAL")
+        except (sqlite3.Error, UsageError):
+            connection.close()
+            raise
+    return connection
+
+
+def migrate(connection: sqlite3.Connection, name: str) -> None:
+    """Bring the tables to the current version, in one transaction.
+
+    The first time this runs before the write-ahead log is switched on, so that the application id is in the
+    file itself from the first commit on.
+    """
+    connection.execute("PRAGMA trusted_schema = OFF")
+    known = len(schema.MIGRATIONS)
+    with transaction(connection):
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        if version > known:
+            raise errors.newer(name, version, known)
+        for statement in (s for step in schema.MIGRATIONS[version:] for s in step):
+            connection.execute(statement)
+        if version < known:
+            connection.execute(f"PRAGMA application_id = {schema.APPLICATION_ID}")
+            connection.execute(f"PRAGMA user_version = {known}")
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """Commit what the block writes, or nothing of it."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+
+
+def memory() -> sqlite3.Connection:
+    """An empty database without a file."""
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    migrate(connection, ":memory:")
+    return connection
+
+
+def scratch() -> sqlite3.Connection:
+    """A connection to nothing yet: what is put there lies in memory, or if it is too much in a temporary file."""
+    return sqlite3.connect("", isolation_level=None)
+
+
+def private_copy(path: Path, busy_timeout: float = BUSY_TIMEOUT) -> sqlite3.Connection:
+    """A copy of the database at ``path`` that is gone when it is closed, of the version it has.
+
+    Raises:
+        StoreUnavailableError: it cannot be read.
+    """
+    copy = scratch()
+    with explained(str(path)):
+        try:
+            _copy(path, "ro", busy_timeout, copy)
+        except sqlite3.OperationalError:
+            # A log cannot be opened in a folder without write access; an immutable file is read without one.
+            _copy(path, "ro&immutable=1", busy_timeout, copy)
+    return copy
+
+
+def _copy(path: Path, mode: str, busy_timeout: float, copy: sqlite3.Connection) -> None:
+    with closing(_connect(path, mode, busy_timeout)) as source:
+        # Copying alone would wait for a locked database for ever.
+        source.execute("BEGIN")
+        source.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        source.backup(copy)

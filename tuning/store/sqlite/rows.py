@@ -1,0 +1,81 @@
+"""Rows of the tuning database's table: measurements as SQLite's columns, and back."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import astuple, fields
+
+from sartor.tuning.records.measurement import Measurement, MeasurementKey, Status
+
+KEY_COLUMNS = tuple(field.name for field in fields(MeasurementKey))
+VALUE_COLUMNS = (
+    "status",
+    "samples",
+    "baseline_samples",
+    "error",
+    "message",
+    "created",
+    "packed_bytes",
+    "facts",
+)
+COLUMNS = KEY_COLUMNS + VALUE_COLUMNS
+
+SELECT = f"SELECT {', '.join(COLUMNS)} FROM measurements"
+SELECT_ONE = f"{SELECT} WHERE " + " AND ".join(f"{column} = ?" for column in KEY_COLUMNS)
+INSERT = f"INSERT INTO measurements ({', '.join(COLUMNS)}) VALUES ({', '.join('?' * len(COLUMNS))})"
+INSERT_OR_REPLACE = INSERT.replace("INSERT", "INSERT OR REPLACE", 1)
+
+CONTENT_BYTES = " + ".join(
+    f"length({column})"
+    for column in (
+        *("samples", "baseline_samples", "message", "task"),
+        *("variant", "source", "hardware", "runtime", "backend", "facts"),
+    )
+)
+"""SQL for the bytes of a row's content, what SQLite adds excluded."""
+
+Row = tuple[object, ...]
+
+
+def to_row(measurement: Measurement) -> Row:
+    """The values of ``COLUMNS``."""
+    return (
+        *astuple(measurement.key),
+        measurement.status.value,
+        _pack(measurement.samples),
+        _pack(measurement.baseline_samples),
+        measurement.error,
+        measurement.message,
+        measurement.created,
+        measurement.packed_bytes,
+        measurement.facts,
+    )
+
+
+def from_row(row: Row) -> Measurement:
+    """The measurement in values of ``COLUMNS``.
+
+    Raises:
+        ValueError: they make no sense.
+    """
+    key = MeasurementKey(*row[: len(KEY_COLUMNS)])  # type: ignore[arg-type]
+    status, samples, baseline, *rest = row[len(KEY_COLUMNS) :]
+    try:
+        return Measurement(key, Status(status), unpack(samples), unpack(baseline), *rest)  # type: ignore[arg-type]
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"measurement of {key.variant}: {error}") from error
+
+
+def _pack(samples: tuple[float, ...]) -> bytes:
+    return struct.pack(f"<{len(samples)}d", *samples)
+
+
+def unpack(blob: object) -> tuple[float, ...]:
+    """Samples as the database holds them.
+
+    Raises:
+        ValueError: they are something else.
+    """
+    if not isinstance(blob, bytes) or len(blob) % 8:
+        raise ValueError("samples are not a blob of float64")
+    return struct.unpack(f"<{len(blob) // 8}d", blob)

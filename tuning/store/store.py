@@ -1,0 +1,219 @@
+"""The tuning database: every measurement ever made, in one SQLite file.
+
+One process writes, each measurement committed at once. A killed process loses nothing that ``put`` returned
+from; a power cut may lose the last moments, never the file (write-ahead log, ``synchronous=NORMAL``). Rows of
+other machines, versions and models rest beside each other: keys that differ anywhere do not match.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sqlite3
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import astuple
+from pathlib import Path
+from typing import Self
+
+from sartor.errors import UsageError
+from sartor.tuning.records.hardware import host
+from sartor.tuning.records.measurement import Measurement, MeasurementKey, runtime_key
+from sartor.tuning.store import merge, prune, summary
+from sartor.tuning.store.merge import Merged
+from sartor.tuning.store.prune import Pruning
+from sartor.tuning.store.sqlite import errors, file
+from sartor.tuning.store.sqlite.errors import NewerStoreError, StoreUnavailableError, explained
+from sartor.tuning.store.sqlite.file import BUSY_TIMEOUT
+from sartor.tuning.store.sqlite.rows import INSERT_OR_REPLACE, KEY_COLUMNS, SELECT, SELECT_ONE, Row, from_row, to_row
+from sartor.tuning.store.summary import SummaryRow
+
+_LOG = logging.getLogger(__name__)
+
+
+class Store:
+    """Measurements by key; use it from one thread.
+
+    Every method raises StoreUnavailableError (a UsageError) if the file is locked, read-only or does not fit
+    on the disk, and UsageError if its content is damaged.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, name: str, persistent: bool) -> None:
+        self._connection = connection
+        self._name = name
+        self._transient: dict[MeasurementKey, Measurement] = {}
+        self.persistent = persistent
+        """Whether what is put outlives the process."""
+
+    @classmethod
+    def open(cls, path: Path, *, busy_timeout: float = BUSY_TIMEOUT) -> Store:
+        """Open the database at ``path`` to tune with it, creating it if need be.
+
+        Tuning goes on without a database that is of no use: one of a newer version is left alone, one that cannot
+        be written is read, and ``persistent`` is false. This, and that all of it is of other machines or versions,
+        is logged as a warning.
+
+        Raises:
+            UsageError: the file is not Sartor's or is damaged. It is left as it is.
+            StoreUnavailableError: there is none and it cannot be created, or it cannot be read either.
+        """
+        try:
+            store = cls.open_to_write(path, busy_timeout=busy_timeout)
+        except NewerStoreError as error:
+            _LOG.warning("%s; it is ignored, and what is measured now is not kept", error)
+            return cls.in_memory()
+        except StoreUnavailableError as error:
+            if not os.path.isfile(path):
+                raise
+            store = cls._copy_of(path, busy_timeout)
+            _LOG.warning("%s; it is only read, and what is measured now is not kept", error)
+        try:
+            store._warn_if_of_elsewhere()
+        except UsageError:
+            store.close()
+            raise
+        return store
+
+    @classmethod
+    def open_to_write(cls, path: Path, *, busy_timeout: float = BUSY_TIMEOUT) -> Store:
+        """Open the database at ``path``, creating it and its folders, or bringing an older one up to date.
+
+        Raises:
+            UsageError: the file is not Sartor's, is damaged, or of a newer version. It is left as it is.
+            StoreUnavailableError: it cannot be written.
+        """
+        file.check_file(path, busy_timeout)
+        return cls(file.open_for_writing(path, busy_timeout), str(path), persistent=True)
+
+    @classmethod
+    def open_to_read(cls, path: Path, *, busy_timeout: float = BUSY_TIMEOUT) -> Store:
+        """Open the database at ``path``, or a copy of it if it cannot be written.
+
+        Raises:
+            UsageError: the file is not Sartor's, is damaged, or of a newer version.
+            StoreUnavailableError: it cannot be read.
+        """
+        try:
+            return cls.open_to_write(path, busy_timeout=busy_timeout)
+        except StoreUnavailableError:
+            if not os.path.isfile(path):
+                raise
+            return cls._copy_of(path, busy_timeout)
+
+    @classmethod
+    def in_memory(cls) -> Store:
+        """An empty store that is gone when it is closed."""
+        return cls(file.memory(), ":memory:", persistent=False)
+
+    @classmethod
+    def _copy_of(cls, path: Path, busy_timeout: float) -> Store:
+        copy = file.private_copy(path, busy_timeout)
+        with explained(str(path)):
+            file.migrate(copy, str(path))
+        return cls(copy, str(path), persistent=False)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file; nothing is pending."""
+        with explained(self._name):
+            self._connection.close()
+
+    def get(self, key: MeasurementKey) -> Measurement | None:
+        """The latest measurement of ``key``, or None.
+
+        A failure that is transient counts if it is all there is, and was put here: who opens the store next tries anew.
+        """
+        with explained(self._name):
+            row = self._connection.execute(SELECT_ONE, astuple(key)).fetchone()
+        found = None if row is None else self._measurement(row)
+        return self._transient.get(key) if found is None or found.is_transient else found
+
+    def get_many(self, keys: Iterable[MeasurementKey]) -> Mapping[MeasurementKey, Measurement]:
+        """The latest measurement of each of ``keys`` that has one, in the order of ``keys``."""
+        found = ((key, self.get(key)) for key in keys)
+        return {key: measurement for key, measurement in found if measurement is not None}
+
+    def measurements(self, *, here_only: bool = False) -> Iterator[Measurement]:
+        """All there is in the order of keys, or only what this machine, with these versions, would use."""
+        where = " WHERE hardware = ? AND runtime = ?" if here_only else ""
+        values = (host().key, runtime_key()) if here_only else ()
+        with explained(self._name):
+            for row in self._connection.execute(f"{SELECT}{where} ORDER BY {', '.join(KEY_COLUMNS)}", values):
+                yield self._measurement(row)
+
+    def put(self, measurement: Measurement) -> None:
+        """Store ``measurement`` durably, in place of an earlier one with the same key, unless it is transient."""
+        self.put_many([measurement])
+
+    def put_many(self, measurements: Iterable[Measurement]) -> None:
+        """Store all of ``measurements`` in one transaction: all of them or, on an error, none.
+
+        Those that are transient are only remembered until the store is closed.
+        """
+        listed = list(measurements)
+        self._transient |= {each.key: each for each in listed if each.is_transient}
+        rows = [to_row(each) for each in listed if not each.is_transient]
+        with self._transaction():
+            self._connection.executemany(INSERT_OR_REPLACE, rows)
+
+    def merge(self, paths: Sequence[Path]) -> tuple[Merged, ...]:
+        """Take in the measurements of other databases and exports, all of them or, on an error, none.
+
+        Of two with the same key the newer stays, and of a time-out or want of memory and anything else the latter,
+        so merging again, or in another order, changes nothing. Rows that are no measurements are skipped and counted.
+
+        Raises:
+            UsageError: as ``store_merge.merge``.
+        """
+        with self._transaction():
+            return merge.merge(self._connection, paths, time.time())
+
+    def summary(self) -> tuple[SummaryRow, ...]:
+        """What is stored, by machine, runtime, backend and thread count, in that order."""
+        with explained(self._name):
+            return summary.summarize(self._connection)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the database, without its write-ahead log."""
+        with explained(self._name):
+            return prune.size_bytes(self._connection)
+
+    def prune(self, pruning: Pruning) -> int:
+        """Delete what ``pruning`` says, shrink the file, and return how many measurements went."""
+        with explained(self._name):
+            return prune.prune(self._connection, pruning)
+
+    def scratch_copy(self) -> Store:
+        """A copy to try things on; it is gone when it is closed."""
+        copy = file.scratch()
+        with explained(self._name):
+            self._connection.backup(copy)
+        return Store(copy, self._name, persistent=False)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        with explained(self._name), file.transaction(self._connection):
+            yield
+
+    def _measurement(self, row: Row) -> Measurement:
+        try:
+            return from_row(row)
+        except ValueError as error:
+            raise errors.damaged(self._name, str(error)) from error
+
+    def _warn_if_of_elsewhere(self) -> None:
+        with explained(self._name):
+            elsewhere = summary.is_of_elsewhere(self._connection)
+        if elsewhere:
+            _LOG.warning(
+                "the tuning database %s holds measurements of other machines or versions only; they are ignored, and "
+                "this machine measures for itself",
+                self._name,
+            )

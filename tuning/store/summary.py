@@ -1,0 +1,62 @@
+"""What the tuning database holds, by machine, versions, backend and threads."""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass
+
+from sartor.tuning.records.hardware import host
+from sartor.tuning.records.measurement import runtime_key
+from sartor.tuning.store.sqlite.rows import CONTENT_BYTES
+
+_SUMMARY = f"""
+    SELECT hardware, runtime, backend, threads, count(DISTINCT task), count(DISTINCT variant), count(*),
+           sum(status != 'ok'), min(created), max(created), sum({CONTENT_BYTES})
+    FROM measurements
+    GROUP BY hardware, runtime, backend, threads
+    ORDER BY hardware, runtime, backend, threads
+"""
+_ANY = "SELECT EXISTS (SELECT 1 FROM measurements)"
+_ANY_OF_HERE = "SELECT EXISTS (SELECT 1 FROM measurements WHERE hardware = ? AND runtime = ?)"
+
+
+@dataclass(frozen=True)
+class SummaryRow:
+    """What the store holds for one machine, runtime, backend and thread count.
+
+    Attributes:
+        hardware, runtime, backend, threads: as in ``MeasurementKey``.
+        tasks, variants: distinct ones.
+        measurements: rows; ``failures`` of them are not OK.
+        oldest, newest: seconds since the epoch.
+        data_bytes: bytes of the rows' content, the file's own overhead excluded.
+    """
+
+    hardware: str
+    runtime: str
+    backend: str
+    threads: int
+    tasks: int
+    variants: int
+    measurements: int
+    failures: int
+    oldest: float
+    newest: float
+    data_bytes: int
+
+    @property
+    def used_here(self) -> bool:
+        """Whether a compilation on this machine, with these versions, would use the rows."""
+        return (self.hardware, self.runtime) == (host().key, runtime_key())
+
+
+def summarize(connection: sqlite3.Connection) -> tuple[SummaryRow, ...]:
+    """A row for each machine, runtime, backend and thread count, in that order."""
+    return tuple(SummaryRow(*row) for row in connection.execute(_SUMMARY))
+
+
+def is_of_elsewhere(connection: sqlite3.Connection) -> bool:
+    """Whether there are measurements, but none that this machine, with these versions, would use."""
+    (some,) = connection.execute(_ANY).fetchone()
+    (here,) = connection.execute(_ANY_OF_HERE, (host().key, runtime_key())).fetchone()
+    return bool(some and not here)

@@ -1,0 +1,76 @@
+"""The tuning database task by task: how fast the best variant is, and what failed."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+from sartor.tuning.records.measurement import Measurement, Status
+
+# Hold the times of a network's layers, and that a search ended: none is the time of a task.
+_PARTS = (":in-place", ":searched")
+
+
+@dataclass(frozen=True)
+class TaskResult:
+    """What is known of one task on one machine, with one runtime, backend and thread count.
+
+    Attributes:
+        best: the fastest variant; None if all failed.
+        seconds: its time, at candidate 0's of the task; None if all failed.
+        stock_seconds: candidate 0's time; None if nothing was compared with it.
+        variants: the latest measurement of every variant, in the order of their names.
+    """
+
+    best: Measurement | None
+    seconds: float | None
+    stock_seconds: float | None
+    variants: tuple[Measurement, ...]
+
+    @property
+    def failures(self) -> tuple[Measurement, ...]:
+        """Variants that did not end OK."""
+        return tuple(each for each in self.variants if each.status is not Status.OK)
+
+
+def task_results(measurements: Iterable[Measurement]) -> Iterator[TaskResult]:
+    """The results in measurements, which come in the order of their keys as ``Store.measurements`` gives them."""
+    for _, group in groupby(measurements, lambda each: each.key.task):
+        variants: dict[tuple[str, str, str, int], list[Measurement]] = defaultdict(list)
+        for each in group:
+            if not each.key.variant.endswith(_PARTS):
+                key = each.key
+                variants[key.hardware, key.runtime, key.backend, key.threads].append(each)
+        for _, listed in sorted(variants.items()):
+            yield _result(_latest(listed))
+
+
+def _latest(measurements: Sequence[Measurement]) -> tuple[Measurement, ...]:
+    """Of each variant the newest: what it emitted before is no longer its code."""
+    latest: dict[str, Measurement] = {}
+    for each in measurements:
+        known = latest.get(each.key.variant)
+        if known is None or known.created < each.created:
+            latest[each.key.variant] = each
+    return tuple(latest[name] for name in sorted(latest))
+
+
+def _result(variants: tuple[Measurement, ...]) -> TaskResult:
+    correct = [each for each in variants if each.status is Status.OK]
+    if not correct:
+        return TaskResult(None, None, None, variants)
+    stock = _stock_seconds(correct)
+    times = [(each.time if stock is None else each.time_at(stock), each) for each in correct]
+    seconds, best = min(times, key=lambda pair: pair[0])
+    return TaskResult(best, seconds, stock, variants)
+
+
+def _stock_seconds(correct: Sequence[Measurement]) -> float | None:
+    """Candidate 0's time: the others were compared with it, it was with none."""
+    compared = [each for each in correct if each.baseline_samples]
+    if not compared:
+        return None
+    alone = [each for each in correct if not each.baseline_samples]
+    return alone[0].time if alone else replace(compared[0], samples=compared[0].baseline_samples).time

@@ -1,0 +1,1 @@
+"""Worker processes in which jobs may crash, hang or run out of memory."""

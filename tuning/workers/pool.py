@@ -1,0 +1,244 @@
+"""A pool of persistent worker processes in which jobs may crash, hang or run out of memory.
+
+Compilers abort and generated code jumps into the void: a job that takes its process with it is blamed for
+that, and the next job finds a fresh process. Pipes, process groups and resource limits make this POSIX only.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import math
+import sys
+import tempfile
+import time
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any, Self
+
+from sartor.errors import DisturbedError, SartorError
+from sartor.tuning.workers.channel import wait
+from sartor.tuning.workers.process import JobResult, WorkerProcess
+from sartor.tuning.workers.protocol import JobStatus, Request, Setup
+
+__all__ = ["Job", "JobResult", "JobStatus", "WorkerPool"]
+
+_LOG = logging.getLogger(__name__)
+
+Job = tuple[str, Mapping[str, Any]]
+_Requests = Iterator[tuple[str, Request]]
+_Backlog = deque[tuple[str, Request]]
+# So often it is looked whether a silent worker was stopped; jobs that measure are done before.
+_HEARTBEAT = 5.0
+# Who wakes up later than that was stopped, and did not hear what workers had to say.
+_LATE = 1.0
+# So often another one is started for each worker that was lost while it started, if no job ends meanwhile.
+_RESTARTS = 2
+
+
+class WorkerPool:
+    """At most ``count`` worker processes, started when jobs need them and kept until the pool is closed.
+
+    Use it as a context manager, from one thread: the kernel kills the workers when the thread that started
+    them ends. Leaving the block kills them, at once, whatever they do.
+
+    Args:
+        count: number of processes.
+        initializer: ``package.module:function``, called without arguments once in each process before its
+            first job, usually to import what the jobs need.
+        memory_limit: bytes that a job may allocate, beyond what the process holds when it has started; None
+            for no limit. Threads count about 8 MiB each, files mapped for reading count nothing (``worker``).
+        env: environment variables in addition to the parent's.
+        start_timeout: seconds that starting a process may take, the initializer included.
+    """
+
+    def __init__(
+        self,
+        count: int,
+        *,
+        initializer: str | None = None,
+        memory_limit: int | None = None,
+        env: Mapping[str, str] | None = None,
+        start_timeout: float = 120.0,
+    ) -> None:
+        if count < 1:
+            raise ValueError(f"a pool needs at least one worker, not {count}")
+        self._count = count
+        self._setup = Setup(tuple(sys.path), initializer, memory_limit)
+        self._env = dict(env or {})
+        self._start_timeout = start_timeout
+        self._workers: list[WorkerProcess] = []
+        self._assigned: dict[str, Request] = {}
+        self._lost_starts = 0
+        self._mapping = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def beside(self) -> WorkerPool:
+        """A pool of one worker with the same settings, for a job that others should notice nothing of."""
+        setup = self._setup
+        return WorkerPool(
+            1,
+            initializer=setup.initializer,
+            memory_limit=setup.memory_limit,
+            env=self._env,
+            start_timeout=self._start_timeout,
+        )
+
+    def close(self) -> None:
+        """Kill all workers; a later job would start new ones."""
+        self._discard(self._workers)
+
+    def map_unordered(
+        self,
+        function: str,
+        jobs: Iterable[Job],
+        timeout: float,
+        *,
+        quiet: bool = False,
+        affinity: Collection[int] | None = None,
+        deadline: float | None = None,
+    ) -> Iterator[JobResult]:
+        """Call ``function`` (``package.module:name``) once per job and yield results as they come in.
+
+        Jobs are pairs of an id and keyword arguments, taken from ``jobs`` as workers become free. Arguments
+        and results cross the process border by pickle. Closing the iterator early, or an exception while it
+        runs (Ctrl-C), kills the jobs that run.
+
+        A job that was disturbed (``JobStatus.is_transient``) runs again when the others are through, once and alone.
+
+        Args:
+            function: what to call.
+            jobs: what to call it with; ids differ.
+            timeout: seconds that one job may take, the start of its process excluded.
+            quiet: for measuring. One job runs at a time, in the same process as the one before if that lives;
+                meanwhile no other worker does anything, and the caller does not either, since the next job
+                starts when the caller asks for the next result.
+            affinity: processors that all threads of the jobs' processes are bound to; Linux only.
+            deadline: by ``time.monotonic()``; then no job is started any more, and those that run are killed. They
+                have no result.
+
+        Raises:
+            SartorError: a worker process could not start, or there was twice no room on the disk for a job.
+            DisturbedError: worker processes were killed, stopped or starved while they started, again and again.
+            RuntimeError: another map on this pool has not ended.
+        """
+        if self._mapping:
+            raise RuntimeError("the pool is already running jobs")
+        self._mapping = True
+        self._lost_starts = 0
+        processors = None if affinity is None else frozenset(affinity)
+        requests = ((job_id, Request(function, arguments, processors)) for job_id, arguments in jobs)
+        finished = False
+        try:
+            yield from self._run(requests, timeout, quiet, math.inf if deadline is None else deadline)
+            finished = True
+        finally:
+            if not finished:
+                self._discard([worker for worker in self._workers if not worker.idle])
+            self._assigned.clear()
+            self._mapping = False
+
+    def _run(self, requests: _Requests, timeout: float, quiet: bool, deadline: float) -> Iterator[JobResult]:
+        disturbed: list[tuple[str, Request]] = []
+        for result, request in self._run_once(requests, timeout, quiet, deadline):
+            if result.status.is_transient:
+                _LOG.warning("a worker was disturbed (%s), what it did is tried again", _first_line(result))
+                disturbed.append((result.job_id, request))
+            else:
+                yield result
+        for job in disturbed:
+            for result, _ in self._run_once(iter([job]), timeout, True, deadline):
+                if result.status is JobStatus.DISK_FULL:
+                    raise SartorError(f"no room on the disk: {_first_line(result)}; {self._where_room_is_needed()}")
+                yield result
+
+    def _where_room_is_needed(self) -> str:
+        folder = self._env.get("TMPDIR", tempfile.gettempdir())
+        return f"make some where '{folder}' is, or set TMPDIR to a folder elsewhere"
+
+    def _run_once(
+        self, requests: _Requests, timeout: float, quiet: bool, deadline: float
+    ) -> Iterator[tuple[JobResult, Request]]:
+        """Results with what was asked for."""
+        backlog: _Backlog = deque()
+        while True:
+            if time.monotonic() >= deadline:
+                self._discard([worker for worker in self._workers if worker.busy])
+                return
+            self._dispatch(requests, backlog, timeout, quiet)
+            if not backlog and not any(worker.busy for worker in self._workers):
+                return
+            results = _collect([worker for worker in self._workers if not worker.idle], deadline)
+            if not quiet and time.monotonic() < deadline:
+                self._dispatch(requests, backlog, timeout, quiet)
+            for result in results:
+                self._lost_starts = 0
+                yield result, self._assigned.pop(result.job_id)
+
+    def _dispatch(self, requests: _Requests, backlog: _Backlog, timeout: float, quiet: bool) -> None:
+        """Give jobs to idle workers, and start as many more as the backlog needs."""
+        self._discard([worker for worker in self._workers if worker.idle and self._spent(worker)])
+        self._discard_lost()
+        limit = 1 if quiet else self._count
+        backlog.extend(itertools.islice(requests, limit - len(backlog)))
+        idle = [worker for worker in self._workers if worker.idle]
+        if quiet and len(idle) < len(self._workers):
+            return
+        for worker in idle[: len(backlog)]:
+            job_id, request = backlog.popleft()
+            self._assigned[job_id] = request
+            worker.assign(job_id, request, timeout)
+        starting = sum(worker.starting for worker in self._workers)
+        for _ in range(min(limit - len(self._workers), len(backlog) - starting)):
+            self._workers.append(WorkerProcess(self._setup, self._env, self._start_timeout))
+
+    def _discard_lost(self) -> None:
+        """Make room for others in place of workers that were disturbed while they started.
+
+        Raises:
+            DisturbedError: if that has happened too often.
+        """
+        lost = [worker for worker in self._workers if worker.lost]
+        self._discard(lost)
+        self._lost_starts += len(lost)
+        for worker in lost:
+            if self._lost_starts > _RESTARTS * self._count:
+                raise DisturbedError(f"a worker process could not start: {worker.lost}; try again")
+            reason = worker.lost.partition("\n")[0]
+            _LOG.warning("a worker was disturbed while it started (%s), another one is started", reason)
+
+    def _spent(self, worker: WorkerProcess) -> bool:
+        """Whether the next job needs a fresh process: this one died or leaked half of what a job may have."""
+        limit = self._setup.memory_limit
+        return not worker.alive or (limit is not None and worker.growth > limit // 2)
+
+    def _discard(self, workers: list[WorkerProcess]) -> None:
+        for worker in workers:
+            worker.kill()
+        self._workers = [worker for worker in self._workers if worker not in workers]
+
+
+def _first_line(result: JobResult) -> str:
+    return f"{result.status.value}: {result.message.partition(chr(10))[0]}"
+
+
+def _collect(active: list[WorkerProcess], deadline: float) -> list[JobResult]:
+    """Wait until a worker speaks, dies or takes too long, or the deadline; return the jobs that have ended."""
+    begin = time.monotonic()
+    patience = max(0.0, min(deadline - begin, _HEARTBEAT, *(worker.seconds_left for worker in active)))
+    speaking = wait([worker.channel for worker in active], patience)
+    late = time.monotonic() - begin - patience
+    results = []
+    for worker in active:
+        if late > _LATE:
+            worker.postpone(late)
+        result = worker.receive() if worker.channel in speaking else None
+        if result is None and not worker.idle:
+            result = worker.overdue()
+        results.append(result)
+    return [result for result in results if result is not None]

@@ -1,0 +1,278 @@
+"""The parent's end of one worker process: start it, give it a job, hear from it, kill it."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import IO, Any
+
+from sartor.errors import CompileError, DisturbedError, SartorError
+from sartor.tuning.workers.channel import Channel, OversizedFrameError
+from sartor.tuning.workers.disturbances import DISK_FULL_SIGN, Usage, is_memory_promised, is_stopped, oom_kills
+from sartor.tuning.workers.protocol import JOB_BEGINS, OUT_OF_MEMORY_SIGN, JobStatus, Reply, Request, Setup
+
+_TAIL_BYTES = 8000
+# What a function returned, and how it ended.
+_REPLY_FRAMES = 2
+_DEATH_SECONDS = 5.0
+# A worker that stays stopped longer was not stopped in order to go on.
+_STOPPED_SECONDS = 5.0
+_OWN_SIGNALS = {
+    getattr(signal, name)
+    for name in ("SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGPIPE", "SIGSEGV", "SIGSYS", "SIGTRAP", "SIGXCPU")
+}
+
+
+@dataclass(frozen=True)
+class JobResult:
+    """How one job ended.
+
+    Attributes:
+        job_id: as given with the job.
+        status: FAILED if the function raised, CRASHED if it took its process with it, or what its name says. If it
+            ``is_transient``, the job is not to blame and may be tried again.
+        value: what the function returned, None unless OK.
+        message: one line on what went wrong, empty if OK; if the process died, the last it printed follows.
+        seconds: how long the function ran.
+    """
+
+    job_id: str
+    status: JobStatus
+    value: Any
+    message: str
+    seconds: float
+
+    def error(self, step: str) -> CompileError:
+        """What to raise if it did not end OK, where that ends what the user asked for; ``step`` says what was done.
+
+        It is a ``DisturbedError`` if the job was not to blame.
+        """
+        if self.status.is_transient:
+            return DisturbedError(f"{step} was disturbed ({self.status.value}): {self.message}; try again")
+        return CompileError(f"{step} ended as {self.status.value}: {self.message}")
+
+
+class WorkerProcess:
+    """One worker: starting, then idle or busy with one job. Its process group dies with it."""
+
+    def __init__(self, setup: Setup, env: Mapping[str, str], start_timeout: float) -> None:
+        own, remote = socket.socketpair()
+        self.channel = Channel(own)
+        with remote:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-u", "-m", "sartor.tuning.workers.program", str(remote.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **env},
+                pass_fds=(remote.fileno(),),
+                process_group=0,
+            )
+        self._output = _Tail(self._process.stdout)
+        self._frames: list[bytearray] = []
+        self._limit = setup.memory_limit
+        self._job_id: str | None = None
+        self._started = False
+        self._stopped_since: float | None = None
+        self.lost = ""
+        """What happened to it from outside while it started; empty if nothing did."""
+        self.growth = 0
+        self._begin_anew(start_timeout)
+        self.channel.send(setup)
+
+    def _begin_anew(self, timeout: float) -> None:
+        self._timeout = timeout
+        self._begin = time.monotonic()
+        self._oom_kills = oom_kills()
+        self._usage = Usage.of_process(self._process.pid)
+
+    @property
+    def starting(self) -> bool:
+        """Whether it has not yet answered its setup."""
+        return not self._started
+
+    @property
+    def busy(self) -> bool:
+        """Whether it has a job."""
+        return self._job_id is not None
+
+    @property
+    def idle(self) -> bool:
+        """Whether it waits for a job."""
+        return not self.starting and not self.busy
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process still runs, and is not stopped."""
+        return self._process.poll() is None and not is_stopped(self._process.pid)
+
+    @property
+    def seconds_left(self) -> float:
+        """Seconds until what it does has taken too long."""
+        return self._begin + self._timeout - time.monotonic()
+
+    def postpone(self, seconds: float) -> None:
+        """Give it more time, because nobody would have heard it for so long."""
+        self._begin += seconds
+
+    def assign(self, job_id: str, request: Request, timeout: float) -> None:
+        """Give the idle worker a job that may take ``timeout`` seconds."""
+        self._job_id = job_id
+        self._begin_anew(timeout)
+        self.channel.send(request)
+
+    def receive(self) -> JobResult | None:
+        """Read what the worker has said; None if it is not yet all, or the worker has started or is ``lost``.
+
+        A worker that died is no longer ``alive``.
+
+        Raises:
+            SartorError: the worker could not start, by its own fault.
+        """
+        try:
+            self._frames += self.channel.read()
+        except OversizedFrameError as error:
+            self.kill()
+            return self._ended(JobStatus.CRASHED, f"the process announced a message of {error}", self._seconds)
+        except (EOFError, OSError):
+            return self._ended(*self._cause_of_death())
+        if len(self._frames) < _REPLY_FRAMES:
+            return None
+        payload, described = self._frames[:_REPLY_FRAMES]
+        del self._frames[:_REPLY_FRAMES]
+        return self._answered(payload, pickle.loads(described))
+
+    def _answered(self, payload: bytearray, reply: Reply) -> JobResult | None:
+        if not self._started and reply.status is JobStatus.OK:
+            self._started = True
+            return None
+        self.growth = reply.growth
+        value = pickle.loads(payload) if reply.status is JobStatus.OK else None
+        return self._ended(self._memory_status(reply.status), reply.message, reply.seconds, value)
+
+    def _memory_status(self, status: JobStatus) -> JobStatus:
+        """Whether memory that was refused was refused by the job's limit, or by the system because of others."""
+        short = status is JobStatus.OUT_OF_MEMORY and is_memory_promised(self._limit)
+        return JobStatus.MEMORY_SHORT if short else status
+
+    def overdue(self) -> JobResult | None:
+        """Kill the worker if its time is over, or if somebody stopped it; None if it may go on or is ``lost``.
+
+        Raises:
+            SartorError: it was still starting, and nothing kept it from that.
+        """
+        if self.lost:
+            return None
+        if self.seconds_left <= 0:
+            status = self._timeout_status()
+            self.kill()
+            message = f"still running after {self._timeout:g} s, killed{self._printed()}"
+            return self._ended(status, message, self._seconds)
+        if not is_stopped(self._process.pid):
+            self._stopped_since = None
+            return None
+        self._stopped_since = self._stopped_since or time.monotonic()
+        if time.monotonic() - self._stopped_since < _STOPPED_SECONDS:
+            return None
+        self.kill()
+        return self._ended(JobStatus.KILLED, "the process was stopped from outside", self._seconds)
+
+    def _timeout_status(self) -> JobStatus:
+        if is_stopped(self._process.pid):
+            return JobStatus.KILLED
+        before, now = self._usage, Usage.of_group(self._process.pid)
+        starved = before is not None and now is not None and now.was_starved(before)
+        return JobStatus.STARVED if starved else JobStatus.TIMEOUT
+
+    @property
+    def _seconds(self) -> float:
+        return time.monotonic() - self._begin
+
+    def kill(self) -> None:
+        """End the worker and every process it started, at once; a second time does nothing."""
+        if self.channel.closed:
+            return
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self.channel.close()
+        self._output.finish()
+
+    def _ended(self, status: JobStatus, message: str, seconds: float, value: Any = None) -> JobResult | None:
+        job_id, self._job_id = self._job_id, None
+        if job_id is not None:
+            return JobResult(job_id, status, value, message, seconds)
+        if not status.is_transient:
+            raise SartorError(f"a worker process could not start: {message}")
+        self.lost = f"{status.value}: {message}"
+        return None
+
+    def _cause_of_death(self) -> tuple[JobStatus, str, float]:
+        seconds = self._seconds
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(_DEATH_SECONDS)
+        code = self._process.returncode
+        self.kill()
+        printed = self._printed()
+        if code is None:
+            return JobStatus.CRASHED, f"the process hung up, but did not end{printed}", seconds
+        # The pool's own kills do not come by here, and the limit on memory makes allocations fail.
+        if code == -signal.SIGKILL and oom_kills() > self._oom_kills:
+            return JobStatus.MEMORY_SHORT, f"the kernel killed the process for want of memory{printed}", seconds
+        if code < 0 and -code not in _OWN_SIGNALS:
+            return JobStatus.KILLED, f"the process was killed from outside by {_name(-code)}{printed}", seconds
+        how = f"was killed by {_name(-code)}" if code < 0 else f"exited with status {code}"
+        if DISK_FULL_SIGN.search(printed):
+            return JobStatus.DISK_FULL, f"the process {how}{printed}", seconds
+        if OUT_OF_MEMORY_SIGN.search(printed):
+            status = self._memory_status(JobStatus.OUT_OF_MEMORY)
+            return status, f"the process ran out of memory{printed}", seconds
+        return JobStatus.CRASHED, f"the process {how}{printed}", seconds
+
+    def _printed(self) -> str:
+        text = self._output.text().strip()
+        return f"; its last output:\n{text}" if text else ""
+
+
+def _name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+class _Tail:
+    """The end of what a worker prints in its last job, read by a thread so that a full pipe never stops the worker."""
+
+    def __init__(self, stream: IO[bytes] | None) -> None:
+        if stream is None:
+            raise ValueError("the worker's output is not a pipe")
+        self._stream = stream
+        self._bytes = b""
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._drain, name="worker-output", daemon=True)
+        self._thread.start()
+
+    def finish(self) -> None:
+        """Read what is left once the worker is dead."""
+        self._thread.join(_DEATH_SECONDS)
+
+    def text(self) -> str:
+        """The last few thousand bytes printed."""
+        with self._lock:
+            return self._bytes.decode("utf-8", errors="replace")
+
+    def _drain(self) -> None:
+        with self._stream:
+            while chunk := os.read(self._stream.fileno(), 1 << 16):
+                with self._lock:
+                    self._bytes = (self._bytes + chunk).rpartition(JOB_BEGINS)[2][-_TAIL_BYTES:]

@@ -1,0 +1,168 @@
+"""The program of a worker process, ``python -m sartor.tuning.workers.program FD``: serve jobs while there is a parent.
+
+Memory is limited by ``RLIMIT_DATA``: the kernel enforces it at the allocation itself, also while the parent
+is busy, and it counts private writable memory only. ``RLIMIT_AS`` would also count weights mapped from files
+and the address space that allocators and drivers merely reserve; a parent that polls RSS would see a burst
+too late. Thread stacks count in full, about 8 MiB for each. Outside Linux the limit may do nothing.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import importlib
+import os
+import pickle
+import resource
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from sartor.errors import SartorError
+from sartor.tuning.workers.channel import receive_frame, send_frame
+from sartor.tuning.workers.disturbances import is_disk_full
+from sartor.tuning.workers.protocol import JOB_BEGINS, OUT_OF_MEMORY_SIGN, JobStatus, Reply, Request, Setup
+
+_PR_SET_PDEATHSIG = 1
+_OUTPUT = 1
+_OOM_SCORE = "500"
+"""If the machine itself runs out of memory, a worker dies rather than its parent."""
+
+
+class _Caught(AbstractContextManager["_Caught"]):
+    """The boundary at which whatever a job raises becomes a status: its error must not end the worker."""
+
+    status = JobStatus.OK
+    message = ""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if not isinstance(error, Exception):
+            return False
+        self.message = _one_line(error)
+        # What the disk has no room for is a resource that is exhausted, too.
+        if is_disk_full(error):
+            self.status = JobStatus.DISK_FULL
+        elif isinstance(error, MemoryError) or OUT_OF_MEMORY_SIGN.search(self.message):
+            self.status = JobStatus.OUT_OF_MEMORY
+        else:
+            self.status = JobStatus.FAILED
+        return True
+
+
+class _Server:
+    """Serves one connection; remembers what the process held before its first job."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._held = 0
+        self._inherited_affinity = self._affinity = _affinity()
+
+    def start(self, setup: Setup) -> bool:
+        """Prepare the process as ``setup`` says, and report whether that went well."""
+        sys.path[:] = setup.path
+        caught = _Caught()
+        with caught:
+            if setup.initializer is not None:
+                _resolve(setup.initializer)()
+            self._held = _data_bytes()
+            if setup.memory_limit is not None:
+                resource.setrlimit(resource.RLIMIT_DATA, (self._held + setup.memory_limit,) * 2)
+        self._reply(b"", caught, 0.0)
+        return caught.status is JobStatus.OK
+
+    def answer(self, message: bytearray) -> None:
+        """Run the job in ``message`` and send how it ended."""
+        result = b""
+        caught = _Caught()
+        begin = end = time.perf_counter()
+        with suppress(OSError):
+            os.write(_OUTPUT, JOB_BEGINS)
+        with caught:
+            request: Request = pickle.loads(message)
+            function = _resolve(request.function)
+            self._pin(request.affinity)
+            begin = time.perf_counter()
+            try:
+                value = function(**request.arguments)
+            finally:
+                end = time.perf_counter()
+            result = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+            del value
+        self._reply(result, caught, end - begin)
+
+    def _reply(self, result: bytes, caught: _Caught, seconds: float) -> None:
+        send_frame(self._connection, result)
+        growth = _data_bytes() - self._held - len(result)
+        reply = Reply(caught.status, caught.message, seconds, growth)
+        send_frame(self._connection, pickle.dumps(reply, pickle.HIGHEST_PROTOCOL))
+
+    def _pin(self, processors: frozenset[int] | None) -> None:
+        """Bind every thread to ``processors``, those that libraries started long ago too."""
+        wanted = self._inherited_affinity if processors is None else processors
+        if wanted == self._affinity:
+            return
+        for thread in os.listdir("/proc/self/task"):
+            with suppress(ProcessLookupError):
+                os.sched_setaffinity(int(thread), wanted)
+        self._affinity = wanted
+
+
+def main() -> None:
+    """Serve one job after the other from the connection whose descriptor is the first argument."""
+    _detach()
+    connection = socket.socket(fileno=int(sys.argv[1]))
+    connection.set_inheritable(False)
+    server = _Server(connection)
+    with suppress(EOFError, BrokenPipeError, ConnectionResetError):
+        serving = server.start(pickle.loads(receive_frame(connection)))
+        while serving:
+            server.answer(receive_frame(connection))
+
+
+def _detach() -> None:
+    """Leave interrupts to the parent, but never outlive it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    faulthandler.enable(all_threads=False)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        with suppress(OSError):
+            Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE, encoding="ascii")
+
+
+def _resolve(name: str) -> Callable[..., Any]:
+    module, _, function = name.partition(":")
+    found: Callable[..., Any] = getattr(importlib.import_module(module), function)
+    return found
+
+
+def _affinity() -> frozenset[int]:
+    return frozenset(os.sched_getaffinity(0)) if sys.platform == "linux" else frozenset()
+
+
+def _data_bytes() -> int:
+    """What ``RLIMIT_DATA`` counts, in bytes; 0 where the system does not say."""
+    with suppress(OSError):
+        for line in Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines():
+            if line.startswith("VmData:"):
+                return int(line.split()[1]) * 1024
+    return 0
+
+
+def _one_line(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    if isinstance(error, SartorError):
+        return text
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+if __name__ == "__main__":
+    main()
