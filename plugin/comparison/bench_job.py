@@ -12,6 +12,7 @@ from sartor.runtime.driver.signature import Array
 from sartor.runtime.reference import OnnxRuntimeReference, OpenVinoReference
 from sartor.runtime.session import Session
 from sartor.tuning.workers.calls import Refusal, call, open_pool
+from sartor.tuning.workers.entry_points import entry_point
 
 SELF = "sartor"
 PEERS: dict[str, Callable[..., Callable[[Mapping[str, Array]], list[Array]]]] = {
@@ -20,7 +21,6 @@ PEERS: dict[str, Callable[..., Callable[[Mapping[str, Array]], list[Array]]]] = 
 }
 """Other runtimes, by the names that the user gives them."""
 
-_JOB = "sartor.comparison.bench_job:time_runs"
 _DEFAULT_SECONDS = 2.0
 _TIMEOUT = 900.0
 _ROUND_TIMEOUT = 60.0
@@ -62,7 +62,7 @@ def time_in_worker(runs: BenchRuns) -> dict[str, Samples]:
     """
     timeout = _TIMEOUT + (_ROUND_TIMEOUT * runs.rounds if runs.exactly else 0.0)
     with open_pool(1) as (pool, _):
-        found: dict[str, Samples] = call(pool, _JOB, {"runs": runs}, "timing", timeout)
+        found: dict[str, Samples] = call(pool, entry_point(time_runs), {"runs": runs}, "timing", timeout)
     return found
 
 

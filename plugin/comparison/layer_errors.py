@@ -21,6 +21,7 @@ from sartor.codegen.ir.graph import LayerGraph
 from sartor.codegen.ir.layer import Layer
 from sartor.comparison.bisection import Bisection, bisect
 from sartor.comparison.intermediate_outputs import Probe, make_probe
+from sartor.comparison.probe_job import probe_errors
 from sartor.config import CompileConfig
 from sartor.frontend.imported_model import Front
 from sartor.frontend.layer_tensors import LayerTensors
@@ -29,10 +30,11 @@ from sartor.profiling.builder import Builder
 from sartor.progress import Progress, silent
 from sartor.runtime.driver.signature import Array
 from sartor.tuning.records.plan import LayerChoice
+from sartor.tuning.workers.entry_points import entry_point
 from sartor.tuning.workers.pool import JobStatus, WorkerPool
 
 CHUNK_BYTES = 256 << 20
-_JOB = "sartor.comparison.probe_job:probe_errors"
+_JOB = entry_point(probe_errors)
 _TIMEOUT = 900.0
 _STEP = "comparing layers"
 

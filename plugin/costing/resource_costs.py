@@ -9,15 +9,17 @@ import logging
 from dataclasses import replace
 from pathlib import Path
 
+from sartor.codegen.linking.scratch import scratch_of
 from sartor.config import CompileConfig
 from sartor.tuning.cost_tables.tables import Tables
 from sartor.tuning.measuring.cold_read import first_reading
 from sartor.tuning.selection.problem.limits import Quantity
 from sartor.tuning.store.store import Store
+from sartor.tuning.workers.entry_points import entry_point
 from sartor.tuning.workers.pool import JobStatus, WorkerPool
 
 _LOG = logging.getLogger(__name__)
-_SCRATCH = "sartor.codegen.linking.scratch:scratch_of"
+_SCRATCH = entry_point(scratch_of)
 _TIMEOUT = 300.0
 
 

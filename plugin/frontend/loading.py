@@ -9,13 +9,15 @@ from pathlib import Path
 
 from sartor.config import CompileConfig
 from sartor.errors import UsageError
+from sartor.frontend.import_job import run_front
 from sartor.frontend.imported_model import Front
 from sartor.frontend.target_check import check_target
 from sartor.progress import Progress
 from sartor.tuning.workers.calls import Refusal, open_pool
+from sartor.tuning.workers.entry_points import entry_point
 from sartor.tuning.workers.pool import JobStatus, WorkerPool
 
-_FRONT = "sartor.frontend.import_job:run_front"
+_FRONT = entry_point(run_front)
 _TIMEOUT = 900.0
 
 

@@ -8,9 +8,9 @@ from sartor.codegen.ir.target import Target
 from sartor.codegen.mlir.iree_compiler import compile_module
 from sartor.errors import UsageError
 from sartor.runtime.driver.device import is_available
+from sartor.tuning.workers.entry_points import entry_point
 from sartor.tuning.workers.pool import JobStatus, WorkerPool
 
-_PROBE = "sartor.frontend.target_check:compile_probe"
 _TIMEOUT = 120.0
 # An empty module is not enough: IREE looks up some architectures only when it has something to compile.
 _MODULE = """
@@ -41,7 +41,7 @@ def check_target(target: Target, pool: WorkerPool) -> None:
     """
     if target == Target.create("cpu"):
         return
-    (result,) = pool.map_unordered(_PROBE, [("target", {"target": target})], _TIMEOUT)
+    (result,) = pool.map_unordered(entry_point(compile_probe), [("target", {"target": target})], _TIMEOUT)
     if result.status in (JobStatus.FAILED, JobStatus.CRASHED):
         raise UsageError(
             f"IREE knows no architecture '{target.architecture}' of the target {target.device}; "

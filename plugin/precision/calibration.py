@@ -18,15 +18,17 @@ from sartor.precision.observed_ranges import calibrate as observed_ranges
 from sartor.precision.sensitivity_cache import Findings
 from sartor.progress import Progress, silent
 from sartor.samples.sample_sets import MOST_VERIFIED, SampleSet, sample_set
+from sartor.samples.samples_job import tie_spread_on, unchecked_outputs
 from sartor.tuning.calibration.methods import OBSERVERS
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 from sartor.tuning.calibration.ranges import Ranges
 from sartor.tuning.workers.calls import call
+from sartor.tuning.workers.entry_points import entry_point
 from sartor.tuning.workers.pool import WorkerPool
 
 _LOG = logging.getLogger(__name__)
-_UNCHECKED = "sartor.samples.samples_job:unchecked_outputs"
-_TIES = "sartor.samples.samples_job:tie_spread_on"
+_UNCHECKED = entry_point(unchecked_outputs)
+_TIES = entry_point(tie_spread_on)
 _STEP = "running the model on samples"
 _TIMEOUT = 900.0
 # Relative error that may hide a defect, so that who compiles should know of it.

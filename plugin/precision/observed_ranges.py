@@ -10,15 +10,16 @@ import numpy as np
 from onnx import ModelProto, helper
 
 from sartor.onnx_model.graphs.graph import GraphEditor
-from sartor.precision.observe_job import Observed
+from sartor.precision.observe_job import Observed, observe
 from sartor.progress import Progress, silent
 from sartor.samples.given_samples import SampleSource
 from sartor.tuning.calibration.observer import Observer
 from sartor.tuning.workers.calls import as_file, call
+from sartor.tuning.workers.entry_points import entry_point
 from sartor.tuning.workers.pool import WorkerPool
 
 CHUNK_BYTES = 256 << 20
-_JOB = "sartor.precision.observe_job:observe"
+_JOB = entry_point(observe)
 _STEP = "calibrating"
 _SECONDS_PER_CALL = 2.0
 _TIMEOUT = 900.0

@@ -14,16 +14,17 @@ from onnx import ModelProto
 
 from sartor.frontend.layer_tensors import LayerTensors
 from sartor.precision.precision_switches import Switchable
-from sartor.precision.sensitivity_job import Assignment, Experiment
+from sartor.precision.sensitivity_job import Assignment, Experiment, errors_from
 from sartor.progress import Progress, silent
 from sartor.samples.given_samples import SampleSource
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 from sartor.tuning.errors.error_measures import RELATIVE, ErrorMeasure
 from sartor.tuning.workers.calls import as_file, call
+from sartor.tuning.workers.entry_points import entry_point
 from sartor.tuning.workers.pool import WorkerPool
 
 MOST_SAMPLES = 8
-_JOB = "sartor.precision.sensitivity_job:errors_from"
+_JOB = entry_point(errors_from)
 _STEP = "measuring what rounding does"
 _SECONDS_PER_CALL = 2.0
 _TIMEOUT = 900.0

@@ -11,13 +11,15 @@ from pathlib import Path
 
 from sartor.codegen.digest import digest
 from sartor.codegen.source_digest import source_digest
+from sartor.frontend import import_job
+from sartor.precision import observe_job, sensitivity_job
 from sartor.tuning.records.measurement import reference_version
 from sartor.workspace import partial_file
 
 _LOG = logging.getLogger(__name__)
 _SUFFIX = ".calibration"
 # What is found out follows from what these do.
-_JOBS = ("sartor.frontend.import_job", "sartor.precision.observe_job", "sartor.precision.sensitivity_job")
+_JOBS = (import_job.__name__, observe_job.__name__, sensitivity_job.__name__)
 
 Numbers = dict[str, tuple[float, ...]]
 """Numbers by what they are of."""

@@ -12,12 +12,13 @@ from sartor.errors import CompileError, DisturbedError
 from sartor.frontend.imported_model import Front
 from sartor.planning.recipe import Recipe
 from sartor.progress import Progress
-from sartor.tuning.networks.build_job import NetFiles, SplitNet, WholeNet
+from sartor.tuning.networks.build_job import NetFiles, SplitNet, WholeNet, build_net
 from sartor.tuning.networks.profile_job import NetRun
 from sartor.tuning.records.measurement import Status
+from sartor.tuning.workers.entry_points import entry_point
 from sartor.tuning.workers.pool import JobStatus, WorkerPool
 
-_BUILD = "sartor.tuning.networks.build_job:build_net"
+_BUILD = entry_point(build_net)
 _TIMEOUT = 900.0
 
 

@@ -8,9 +8,9 @@ from typing import Any
 from sartor.errors import SartorError
 from sartor.runtime.dispatch_statistics import DispatchStatistics, dispatch_statistics
 from sartor.tuning.workers.calls import Refusal, call
+from sartor.tuning.workers.entry_points import entry_point
 from sartor.tuning.workers.pool import WorkerPool
 
-_JOB = "sartor.profiling.dispatch_job:time_dispatches"
 _STEP = "timing dispatches"
 _TIMEOUT = 900.0
 
@@ -22,7 +22,7 @@ def dispatches_in_worker(pool: WorkerPool, arguments: Mapping[str, Any]) -> Disp
         CompileError: if the worker dies.
         SartorError: as ``dispatch_statistics``.
     """
-    found: DispatchStatistics = call(pool, _JOB, {"arguments": arguments}, _STEP, _TIMEOUT)
+    found: DispatchStatistics = call(pool, entry_point(time_dispatches), {"arguments": arguments}, _STEP, _TIMEOUT)
     return found
 
 

@@ -6,7 +6,7 @@ import functools
 import logging
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sartor.codegen.ir.graph import ENTRY
@@ -16,20 +16,20 @@ from sartor.errors import CompileError, DeviceError, DisturbedError
 from sartor.profiling.builder import Build, Builder
 from sartor.profiling.dispatch_job import dispatches_in_worker
 from sartor.profiling.error_bound import MOST_ROUNDED, ErrorBound
-from sartor.profiling.verify_job import Check, Verified
+from sartor.profiling.verify_job import Check, Verified, verify
 from sartor.reference.reference_job import run_reference
 from sartor.runtime.dispatch_statistics import Dispatch
 from sartor.samples.sample_sets import MOST_VERIFIED, SampleSet
 from sartor.tuning.errors.error_measures import MeasureKind
 from sartor.tuning.measuring.measure_job import MeasureSettings
-from sartor.tuning.networks.profile_job import Example, NetRun, NetTrial
+from sartor.tuning.networks.profile_job import Example, NetRun, NetTrial, profile_nets, time_first, time_nets
 from sartor.tuning.records.measurement import Status
 from sartor.tuning.workers.calls import call
+from sartor.tuning.workers.entry_points import entry_point
 from sartor.tuning.workers.pool import JobStatus
 
 _LOG = logging.getLogger(__name__)
-_JOBS = "sartor.tuning.networks.profile_job"
-_VERIFY = "sartor.profiling.verify_job:verify"
+_VERIFY = entry_point(verify)
 _TIMEOUT = 900.0
 _VERIFY_SECONDS = 10.0
 # With the profiler on a run takes three times as long, and there are two passes.
@@ -141,14 +141,14 @@ class NetRunner:
             CompileError: if the worker dies.
         """
         started = time.monotonic()
-        runs = {build: [run] for build, run in self._run("profile_nets", "profiling plans", builds).items()}
+        runs = {build: [run] for build, run in self._run(profile_nets, "profiling plans", builds).items()}
         near = self._near(builds, {build: run for build, (run,) in runs.items()})
         if len(near) > 1 and time.monotonic() - started < _LONG_SECONDS:
             for _ in range(self.passes - 1):
                 if near[0].files.module.stat().st_size > _SMALL_BYTES:
                     # What a process has freed it is given again. Starting one takes a second.
                     self._builder.pool.close()
-                for build, run in self._run("time_nets", "profiling plans", near).items():
+                for build, run in self._run(time_nets, "profiling plans", near).items():
                     runs[build].append(run)
         return {build: NetRun.joined(found) for build, found in runs.items()}
 
@@ -168,7 +168,7 @@ class NetRunner:
         Raises:
             CompileError: if the worker dies.
         """
-        return dict(self._run("time_first", "timing first inferences", builds))
+        return dict(self._run(time_first, "timing first inferences", builds))
 
     @property
     def passes(self) -> int:
@@ -216,12 +216,12 @@ class NetRunner:
         }
         return dispatches_in_worker(self._builder.pool, arguments).dispatches
 
-    def _run(self, function: str, step: str, builds: Sequence[Build]) -> dict[str, Any]:
+    def _run(self, function: Callable[..., object], step: str, builds: Sequence[Build]) -> dict[str, Any]:
         self._builder.progress(step, 0, len(builds))
         values = (self._front.graph.inputs, self._front.graph.outputs)
         trial = NetTrial([each.files for each in builds], values, self._example, self._settings())
         jobs = [("nets", {"trial": trial})]
-        (result,) = self._builder.pool.map_unordered(f"{_JOBS}:{function}", jobs, _TIMEOUT, quiet=True)
+        (result,) = self._builder.pool.map_unordered(entry_point(function), jobs, _TIMEOUT, quiet=True)
         if result.status is not JobStatus.OK:
             raise result.error(step)
         return {built.digest: run for built, run in zip(builds, result.value, strict=True)}

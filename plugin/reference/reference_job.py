@@ -11,9 +11,9 @@ from sartor.errors import SartorError
 from sartor.reference.expected_outputs import Expectation
 from sartor.runtime.driver.signature import Array
 from sartor.tuning.workers.calls import Refusal, call
+from sartor.tuning.workers.entry_points import entry_point
 from sartor.tuning.workers.pool import WorkerPool
 
-_JOB = "sartor.reference.reference_job:reference_outputs"
 _STEP = "running ONNX Runtime"
 _TIMEOUT = 900.0
 
@@ -55,7 +55,7 @@ def run_reference(
     job: dict[str, Any] = {"models": [_absolute(each) for each in models], "prepared": _absolute(prepared)}
     job |= {"feeds": feeds, "threads": threads, "narrow": narrow}
     with pool.beside() as single:
-        found: ReferenceOutputs = call(single, _JOB, job, _STEP, _TIMEOUT)
+        found: ReferenceOutputs = call(single, entry_point(reference_outputs), job, _STEP, _TIMEOUT)
     return found
 
 

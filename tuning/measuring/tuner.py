@@ -20,14 +20,15 @@ from sartor.tuning.measuring.measure_job import MeasureSettings, VariantSamples,
 from sartor.tuning.records.hardware import host
 from sartor.tuning.records.measurement import Measurement, MeasurementKey, Status, runtime_key
 from sartor.tuning.store.store import Store
+from sartor.tuning.workers.entry_points import entry_point
 from sartor.tuning.workers.pool import JobResult, JobStatus, WorkerPool
 from sartor.workspace import workspace
 
 _LOG = logging.getLogger(__name__)
 # What a measurement follows from, apart from what the variant emits.
 _JOBS = (compile_unit.__module__, measure_unit.__module__)
-_COMPILE = "sartor.tuning.measuring.compile_job:compile_unit"
-_MEASURE = "sartor.tuning.measuring.measure_job:measure_unit"
+_COMPILE = entry_point(compile_unit)
+_MEASURE = entry_point(measure_unit)
 # With a deadline so many units at a time are compiled and measured: what is compiled and not measured is worth nothing.
 _HURRIED = 6
 _MEASURING_SECONDS = 0.25

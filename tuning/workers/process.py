@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import IO, Any
 
 from sartor.errors import CompileError, DisturbedError, SartorError
+from sartor.tuning.workers import program
 from sartor.tuning.workers.channel import Channel, OversizedFrameError
 from sartor.tuning.workers.disturbances import DISK_FULL_SIGN, Usage, is_memory_promised, is_stopped, oom_kills
 from sartor.tuning.workers.protocol import JOB_BEGINS, OUT_OF_MEMORY_SIGN, JobStatus, Reply, Request, Setup
@@ -69,7 +70,7 @@ class WorkerProcess:
         self.channel = Channel(own)
         with remote:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-u", "-m", "sartor.tuning.workers.program", str(remote.fileno())],
+                [sys.executable, "-P", "-u", "-m", program.__name__, str(remote.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,

@@ -15,7 +15,7 @@ from onnx import ModelProto, TensorProto, checker, helper
 
 from sartor.onnx_model.graphs.infer import infer_shapes
 from sartor.onnx_model.graphs.names import producer_names, restore_names
-from sartor.onnx_model.preparing.simplify_worker import START
+from sartor.onnx_model.preparing import simplify_worker
 from sartor.onnx_model.rewrites.structure.drop_unused import drop_unused
 
 _log = logging.getLogger(__name__)
@@ -82,7 +82,7 @@ class SimplifyProcess(AbstractContextManager["SimplifyProcess"]):
         command = [
             sys.executable,
             "-m",
-            "sartor.onnx_model.preparing.simplify_worker",
+            simplify_worker.__name__,
             str(self._source),
             str(self._target),
         ]
@@ -120,7 +120,7 @@ class SimplifyProcess(AbstractContextManager["SimplifyProcess"]):
         """Let the process begin and wait until it ends; why it failed, if it did."""
         if self._process is None:
             raise FileNotFoundError(sys.executable)
-        _, printed = self._process.communicate(START, timeout=_TIMEOUT_SECONDS)
+        _, printed = self._process.communicate(simplify_worker.START, timeout=_TIMEOUT_SECONDS)
         code = self._process.returncode
         return (printed.decode(errors="replace").strip()[-_TAIL:] or str(code)) if code else ""
 

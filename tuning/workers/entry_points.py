@@ -1,0 +1,18 @@
+"""Names of functions that workers call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+
+def entry_point(function: Callable[..., object]) -> str:
+    """The name by which a worker imports a function: ``package.module:name``.
+
+    Raises:
+        ValueError: if it is a lambda, a method or a function within another, or of the program itself: no worker finds
+            these by their names.
+    """
+    module, name = function.__module__, function.__qualname__
+    if not name.isidentifier() or module == "__main__":
+        raise ValueError(f"a worker cannot import {module}:{name}; name a function of a module")
+    return f"{module}:{name}"
