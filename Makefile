@@ -1,12 +1,13 @@
 # make demo   compile ResNet-50, check it against ONNX Runtime, compare it with stock IREE
 # make test   the test suite
 # make check  lint, types and tests, as CI runs them
+# make rooms  draw the rooms of the package into docs/design.md
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 PACKAGES := codegen dialect_passes runtime tuning
 
-.PHONY: demo test lint types check
+.PHONY: demo test lint types rooms links check
 .DELETE_ON_ERROR:
 
 $(VENV)/.installed: pyproject.toml
@@ -23,15 +24,23 @@ test: $(VENV)/.installed
 	.ci/vulkan
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
-lint: $(VENV)/.installed
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-
-# A type checker cannot follow the package-dir mapping of an editable install, so it reads a tree of links.
-types: $(VENV)/.installed
+# Neither a type checker nor a linter of imports can follow the package-dir mapping of an editable install, so they read
+# a tree of links.
+links:
 	rm -rf build/types && mkdir -p build/types/sartor
 	ln -s $(CURDIR)/plugin/* $(addprefix $(CURDIR)/,$(PACKAGES)) build/types/sartor/
-	MYPYPATH=build/types:. $(BIN)/mypy -p sartor -p benchmarks
+
+lint: $(VENV)/.installed links
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	PYTHONPATH=build/types $(BIN)/lint-imports --no-cache
+	PYTHONPATH=build/types $(BIN)/python -m tools.rooms --check
+
+types: $(VENV)/.installed links
+	MYPYPATH=build/types:. $(BIN)/mypy -p sartor -p benchmarks -p tools
 	MYPYPATH=build/types:. $(BIN)/mypy tests
+
+rooms: $(VENV)/.installed links
+	PYTHONPATH=build/types $(BIN)/python -m tools.rooms
 
 check: lint types test

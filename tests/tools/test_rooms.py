@@ -1,0 +1,93 @@
+"""The rules about rooms notice what breaks them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tools.rooms import MOST_FILES, crowded, drawing, floors, purpose, redrawn, room_of, rooms, stale_paths
+
+PACKAGES = frozenset({"sartor", "sartor.codegen", "sartor.codegen.ir", "sartor.cli", "sartor.cli.output"})
+IMPORTS = [
+    ("sartor", "sartor.api"),
+    ("sartor.api", "sartor.codegen.ir.layer"),
+    ("sartor.cli.main", "sartor.api"),
+    ("sartor.cli.main", "sartor.cli.output.terminal"),
+    ("sartor.cli.main", "sartor.codegen.ir.layer"),
+    ("sartor.codegen.ir.layer", "sartor.codegen.source_digest"),
+]
+
+
+def _checkout(root: Path, files: int = 1) -> Path:
+    for folder in ("plugin", "plugin/cli", "codegen", "codegen/ir", "dialect_passes", "runtime", "tuning"):
+        (root / folder).mkdir(parents=True)
+        (root / folder / "__init__.py").write_text(f'"""What {folder} is for.\n\nMore."""\n', encoding="utf-8")
+    for name in ["plugin/api", "codegen/source_digest", *(f"codegen/ir/f{each}" for each in range(files))]:
+        (root / f"{name}.py").write_text('"""A file."""\n', encoding="utf-8")
+    return root
+
+
+@pytest.mark.parametrize(
+    ("module", "room"),
+    [
+        ("sartor.api", "plugin/api.py"),
+        ("sartor.cli.output.terminal", "plugin/cli"),
+        ("sartor.codegen.ir.layer", "codegen/ir"),
+        ("sartor.codegen.source_digest", "codegen/source_digest.py"),
+        ("sartor.runtime.driver.device", "runtime"),
+    ],
+)
+def test_a_module_is_in_its_room(module: str, room: str) -> None:
+    assert room_of(module, PACKAGES) == room
+
+
+def test_floors_follow_imports() -> None:
+    assert floors(rooms(IMPORTS, PACKAGES)) == {
+        "plugin/cli": 4,
+        "plugin/api.py": 3,
+        "codegen/ir": 2,
+        "codegen/source_digest.py": 1,
+    }
+
+
+def test_a_circle_of_rooms_is_named() -> None:
+    circle = [*IMPORTS, ("sartor.codegen.source_digest", "sartor.api")]
+    with pytest.raises(ValueError, match=r"circle of rooms: .*codegen/ir"):
+        floors(rooms(circle, PACKAGES))
+
+
+def test_a_listing_that_is_too_long_is_named(tmp_path: Path) -> None:
+    assert crowded(_checkout(tmp_path / "few", MOST_FILES)) == []
+    (complaint,) = crowded(_checkout(tmp_path / "many", MOST_FILES + 1))
+    assert complaint.startswith(f"codegen/ir lists {MOST_FILES + 1} files")
+
+
+def test_a_file_that_is_named_and_does_not_exist_is_noticed(tmp_path: Path) -> None:
+    root = _checkout(tmp_path)
+    (root / "docs").mkdir()
+    for name in ("docs/design.md", "README.md", "CONTRIBUTING.md"):
+        (root / name).write_text("See `codegen/ir/f0.py`.\n", encoding="utf-8")
+    assert stale_paths(root) == []
+    (root / "docs/design.md").write_text("See `codegen/ir/f0.py` and `codegen/ir/f9.py`.\n", encoding="utf-8")
+    assert stale_paths(root) == ["docs/design.md names codegen/ir/f9.py, which does not exist"]
+
+
+def test_a_room_says_what_it_is_for_in_its_first_sentence(tmp_path: Path) -> None:
+    root = _checkout(tmp_path)
+    assert purpose(root / "plugin/cli") == "What plugin/cli is for."
+    (root / "plugin/cli/__init__.py").write_text("", encoding="utf-8")
+    with pytest.raises(ValueError, match="does not say what it is for"):
+        purpose(root / "plugin/cli")
+
+
+def test_the_picture_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
+    picture = drawing(rooms(IMPORTS, PACKAGES), _checkout(tmp_path))
+    # That the command line imports the layers follows from what it imports besides.
+    assert "plugin_cli --> plugin_api_py" in picture
+    assert "plugin_cli --> codegen_ir" not in picture
+    assert "| 4 | `plugin/cli` | What plugin/cli is for. |" in picture
+    begin, end = picture.splitlines()[0], picture.splitlines()[-1]
+    assert redrawn(f"before\n{begin}\nold\n{end}\nafter\n", picture) == f"before\n{picture}\nafter\n"
+    with pytest.raises(ValueError, match="one place"):
+        redrawn("nothing", picture)
