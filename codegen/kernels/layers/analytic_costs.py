@@ -1,7 +1,7 @@
 """Cycles that our own kernels take, by models of registers, ports and caches.
 
-``tilings.py`` counts the cycles of register tiles. What the models leave out, caches, layouts and memory, a cost model
-learns from measurements.
+``loops/tilings.py`` counts the cycles of register tiles. What the models leave out, caches, layouts and memory, a
+cost model learns from measurements.
 """
 
 from __future__ import annotations
