@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sartor.codegen.ir.variants.routine import Rejected
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
+from sartor.codegen.kernels.isa.multiply_instruction import MultiplyInstruction
 from sartor.codegen.mlir.iree_compiler import arith, ir, llvm, memref
+from sartor.codegen.mlir.machine import Machine
 
 TILES = 8
 ROWS = 16
@@ -27,21 +30,13 @@ _TILE_DATA = 18
 
 
 @dataclass(frozen=True)
-class TileElement:
-    """What a product of tiles multiplies.
+class TileElement(MultiplyInstruction):
+    """What a product of tiles multiplies: the factors of a row that lie in four bytes make a group.
 
     Attributes:
-        dtype: of the factors.
-        group: neighbouring factors of a row that are multiplied and added up for one sum: those in four bytes.
-        sums: type of the sums.
-        product: name of the instruction.
         feature: of the CPU, in LLVM's words, that has the instruction.
     """
 
-    dtype: str
-    group: int
-    sums: str
-    product: str
     feature: str
 
     @property
@@ -55,18 +50,26 @@ class TileElement:
         return _SUM_BYTES // self.group
 
     @property
+    def rate(self) -> int:
+        """Every row of one tile is multiplied by all of the other."""
+        return ROWS * self.group
+
+    @property
     def requirement(self) -> str:
         """The extension of a CPU that has the instruction, in LLVM's words."""
         return self.feature
 
-    @property
-    def is_quantised(self) -> bool:
-        """Whether factors are whole numbers that stand for others."""
-        return self.sums == "i32"
+    def exists_on(self, machine: Machine) -> bool:
+        """Whether a CPU has the instruction, be it that the operating system withholds it."""
+        return self.feature in machine.features
+
+    def refusal(self, machine: Machine) -> Rejected | None:
+        """Why code for a CPU cannot use the instruction, None if it can."""
+        return machine.refusal(self.feature)
 
 
-INTEGER = TileElement("i8", 4, "i32", "tdpbssd", "amx-int8")
-BFLOAT = TileElement("bf16", 2, "f32", "tdpbf16ps", "amx-bf16")
+INTEGER = TileElement("i8", 4, "i32", "llvm.x86.tdpbssd", "amx-int8")
+BFLOAT = TileElement("bf16", 2, "f32", "llvm.x86.tdpbf16ps", "amx-bf16")
 
 
 @dataclass(frozen=True)
@@ -95,22 +98,22 @@ class MatrixUnit:
         memory = self._asm.scratch(len(words), ir.IntegerType.get_signless(64))
         for index, word in enumerate(words):
             memref.store(self._constant(word, 64), memory, [self._asm.value(index)])
-        self._call("ldtilecfg", [self.address(memory, 0)])
+        self._call("llvm.x86.ldtilecfg", [self.address(memory, 0)])
 
     def close(self) -> None:
         """Give the tiles back, so that nobody has to save them."""
-        self._call("tilerelease", [])
+        self._call("llvm.x86.tilerelease", [])
 
     def zero(self, tile: int) -> None:
-        self._call("tilezero", [self._numbers[tile]])
+        self._call("llvm.x86.tilezero", [self._numbers[tile]])
 
     def load(self, tile: int, address: ir.Value, step: ir.Value) -> None:
         """Load a tile whose rows are ``step`` bytes apart."""
-        self._call("tileloadd64", [self._numbers[tile], address, step])
+        self._call("llvm.x86.tileloadd64", [self._numbers[tile], address, step])
 
     def store(self, tile: int, address: ir.Value, step: ir.Value) -> None:
         """Store a tile with rows ``step`` bytes apart."""
-        self._call("tilestored64", [self._numbers[tile], address, step])
+        self._call("llvm.x86.tilestored64", [self._numbers[tile], address, step])
 
     def multiply(self, element: TileElement, total: int, left: int, right: int) -> None:
         """Add the product of two tiles to a third."""
@@ -136,7 +139,7 @@ class MatrixUnit:
         )
 
     def _call(self, name: str, arguments: Sequence[ir.Value]) -> None:
-        llvm.call_intrinsic(None, f"llvm.x86.{name}", arguments, [], [])
+        llvm.call_intrinsic(None, name, arguments, [], [])
 
     def _constant(self, value: int, bits: int) -> ir.Value:
         return self._asm.integer(value, bits)

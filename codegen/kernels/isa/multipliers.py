@@ -14,6 +14,7 @@ from typing import Protocol
 from sartor.codegen.ir.variants.routine import Rejected
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
+from sartor.codegen.kernels.isa.multiply_instruction import MultiplyInstruction
 from sartor.codegen.mlir.iree_compiler import arith, ir, llvm, vector
 from sartor.codegen.mlir.machine import Machine
 
@@ -23,7 +24,7 @@ MOST_PRODUCTS = (1 << 31) // (255 * 127)
 _WORD_BITS = 32
 _WORD_BYTES = 4
 _BYTES_OF_512 = 64
-# The first factor of VPDPBUSD has no sign: 128 more than a number is that number with its top bit turned.
+# A bias of 128: that much more than a number is that number with its top bit turned.
 _TOP_BITS = -0x7F7F7F80
 
 
@@ -76,41 +77,50 @@ Extensions = tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class DotElement:
-    """What an instruction multiplies in groups.
+class DotElement(MultiplyInstruction):
+    """What an instruction on vectors multiplies; ``{bits}`` in its name stands for the width of a vector.
 
     Attributes:
-        dtype: of the factors.
-        group: factors in a word.
-        sums: type of the sums.
-        product: name of the instruction, without the width of a vector.
-        extensions: of the CPU that have it for vectors of 64 bytes, and for shorter ones, in LLVM's words: all of one
-            of the sets have to be there.
+        extensions: of the CPU that have it for vectors of so many bytes or more, the longest first, in LLVM's words:
+            all of one of the sets have to be there.
+        bias: how much more the image's factors are than the numbers that they stand for: 128 where they have no sign.
+        operands: vector registers that the instruction needs beside one for each vector of sums and of filters.
     """
 
-    dtype: str
-    group: int
-    sums: str
-    product: str
-    extensions: tuple[tuple[Extensions, ...], tuple[Extensions, ...]]
+    extensions: tuple[tuple[int, tuple[Extensions, ...]], ...]
+    bias: int = 0
+    operands: int = 0
 
     @property
-    def is_quantised(self) -> bool:
-        """Whether factors are whole numbers that stand for others."""
-        return self.sums == "i32"
+    def rate(self) -> int:
+        """Each lane gets a group of products."""
+        return self.group
+
+    @property
+    def prepares(self) -> bool:
+        """Whether what a pixel has is changed before it is multiplied."""
+        return self.bias != 0
 
     @property
     def requirement(self) -> str:
         """The extensions of a CPU that have the instruction for vectors of some length, in LLVM's words."""
-        sets = {each for sets in self.extensions for each in sets}
-        return _alternatives([each for each in sets if not any(set(other) < set(each) for other in sets)])
+        found = {each for _, sets in self.extensions for each in sets}
+        return _alternatives([each for each in found if not any(set(other) < set(each) for other in found)])
+
+    def exists_on(self, machine: Machine) -> bool:
+        """Whether a CPU has the instruction; programs may use it then."""
+        return self.refusal(machine) is None
 
     def refusal(self, machine: Machine) -> Rejected | None:
         """Why a CPU cannot, None if it can."""
-        sets = self.extensions[0 if machine.vector_bytes == _BYTES_OF_512 else 1]
+        sets = next(sets for least, sets in self.extensions if machine.vector_bytes >= least)
         if any(machine.features.issuperset(each) for each in sets):
             return None
         return Rejected(f"the CPU has no {_alternatives(sets)}")
+
+    def factors(self, *, has_sign: bool = True) -> Factors:
+        """How code multiplies by the instruction; an image of numbers without a sign needs no bias."""
+        return Dots(self, has_sign=has_sign)
 
 
 def _alternatives(sets: Iterable[Extensions]) -> str:
@@ -121,18 +131,17 @@ BFLOAT_DOTS = DotElement(
     "bf16",
     2,
     "f32",
-    "avx512bf16.dpbf16ps",
-    ((("avx512bf16",),), (("avx512bf16", "avx512vl"),)),
+    "llvm.x86.avx512bf16.dpbf16ps.{bits}",
+    ((_BYTES_OF_512, (("avx512bf16",),)), (0, (("avx512bf16", "avx512vl"),))),
 )
 INTEGER_DOTS = DotElement(
     "i8",
     4,
     "i32",
-    "avx512.vpdpbusd",
-    ((("avx512vnni",),), (("avxvnni",), ("avx512vnni", "avx512vl"))),
+    "llvm.x86.avx512.vpdpbusd.{bits}",
+    ((_BYTES_OF_512, (("avx512vnni",),)), (0, (("avxvnni",), ("avx512vnni", "avx512vl")))),
+    bias=128,
 )
-DOTS = {each.dtype: each for each in (BFLOAT_DOTS, INTEGER_DOTS)}
-"""What there are instructions for, by the type of the factors."""
 
 
 @dataclass(frozen=True)
@@ -168,7 +177,7 @@ class Dots:
             )
             numbers = arith.shrui(numbers, arith.constant(numbers.type, bits))
         repeated = vector.broadcast(asm.vector_type(word), numbers)
-        if self.element.is_quantised and self.has_sign:
+        if self.element.bias and self.has_sign:
             repeated = arith.xori(repeated, asm.splat(ir.IntegerAttr.get(word, _TOP_BITS)))
         return vector.bitcast(self._groups(asm, memory), repeated)
 
@@ -176,7 +185,7 @@ class Dots:
         return vector.load(self._groups(asm, memory), memory, [asm.value(offset)])
 
     def add(self, asm: Assembler, left: ir.Value, right: ir.Value, total: ir.Value) -> ir.Value:
-        name = f"llvm.x86.{self.element.product}.{asm.lanes * _WORD_BITS}"
+        name = self.element.product.format(bits=asm.lanes * _WORD_BITS)
         return llvm.call_intrinsic(total.type, name, [total, left, right], [], [])
 
     def without(self, skipped: int) -> Dots:

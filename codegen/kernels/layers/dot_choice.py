@@ -6,11 +6,13 @@ from collections.abc import Sequence
 
 from sartor.codegen.ir.variants.routine import Rejected
 from sartor.codegen.kernels.isa.amx import BFLOAT, INTEGER
-from sartor.codegen.kernels.isa.multipliers import DOTS, DotElement
+from sartor.codegen.kernels.isa.multipliers import BFLOAT_DOTS, INTEGER_DOTS, DotElement
+from sartor.codegen.kernels.isa.multiply_instruction import MultiplyInstruction
 from sartor.codegen.kernels.loops.tiling import Tiling
 from sartor.codegen.mlir.machine import Machine
 
-_UNITS = {each.dtype: each for each in (BFLOAT, INTEGER)}
+# Beside which others are not offered, or fewer of their sizes.
+_KNOWN: tuple[MultiplyInstruction, ...] = (BFLOAT_DOTS, INTEGER_DOTS, BFLOAT, INTEGER)
 # Of a way that another one mostly beats.
 _TRIED_OF_SECOND = 2
 
@@ -29,18 +31,23 @@ def refused(machine: Machine, storage: str | None, element: DotElement | None, d
     """
     if element is not None:
         return element.refusal(machine)
-    better = DOTS.get(storage or "")
-    if better is None or not better.is_quantised or depth < better.group or better.refusal(machine) is not None:
-        return None
-    return Rejected(f"the CPU multiplies numbers of {better.dtype} as they are stored")
+    better = any(each.is_quantised and depth >= each.group for each in _faster(machine, storage, 1))
+    return Rejected(f"the CPU multiplies numbers of {storage} as they are stored") if better else None
 
 
 def worth_trying(
     found: Sequence[Tiling], machine: Machine, storage: str | None, element: DotElement | None
 ) -> list[Tiling]:
     """Those of some tilings, best guess first, that are offered beside other ways to multiply such numbers."""
-    unit = _UNITS.get(storage or "")
-    has_unit = unit is not None and unit.feature in machine.features
-    dots = None if element is not None else DOTS.get(storage or "")
-    has_dots = dots is not None and dots.refusal(machine) is None
-    return list(found[:_TRIED_OF_SECOND] if has_unit or has_dots else found)
+    is_second = bool(_faster(machine, storage, 1 if element is None else element.rate))
+    return list(found[:_TRIED_OF_SECOND] if is_second else found)
+
+
+def has_matrix_unit(machine: Machine) -> bool:
+    """Whether code can use a unit of the CPU that multiplies matrices."""
+    return BFLOAT.refusal(machine) is None
+
+
+def _faster(machine: Machine, storage: str | None, rate: int) -> list[MultiplyInstruction]:
+    """Instructions of the CPU for a type that make more products than one with this rate."""
+    return [each for each in _KNOWN if each.dtype == storage and each.rate > rate and each.exists_on(machine)]

@@ -8,7 +8,8 @@ Geijn, 2008, section 5).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 from sartor.codegen.analysis.register_tiles import balanced
 from sartor.codegen.kernels.loops.partition import long_shares, many_shares_of_two
@@ -31,6 +32,18 @@ _RESIDENT_BYTES = 1 << 20
 _SPARE = 6
 
 
+class Demands(Protocol):
+    """What an instruction needs of a register tile."""
+
+    @property
+    def prepares(self) -> bool:
+        """Whether what a pixel has is changed before it is multiplied."""
+
+    @property
+    def operands(self) -> int:
+        """Registers that it needs beside the usual ones."""
+
+
 @dataclass(frozen=True)
 class Work:
     """What is tiled.
@@ -42,6 +55,7 @@ class Work:
         depth: steps that add to a result, each of four bytes of filters.
         positions_join: whether rows may be joined and cut anew.
         prepares: whether what a pixel has is changed before it is multiplied.
+        operands: registers that an instruction needs beside the usual ones.
     """
 
     rows: int
@@ -50,6 +64,11 @@ class Work:
     depth: int
     positions_join: bool
     prepares: bool = False
+    operands: int = 0
+
+    def by(self, element: Demands | None) -> Work:
+        """The same where an instruction multiplies groups, if there is one."""
+        return self if element is None else replace(self, prepares=element.prepares, operands=element.operands)
 
     @property
     def filter_bytes(self) -> int:
@@ -92,7 +111,8 @@ def tilings(work: Work, machine: Machine) -> list[Tiling]:
     """Tilings, best guess first."""
     vectors = -(-work.channels // machine.lanes)
     rows, columns = (1, work.rows * work.columns) if work.positions_join else (work.rows, work.columns)
-    shapes = register_shapes(rows, columns, vectors, work.depth, machine, prepares=work.prepares)
+    free = replace(machine, accumulators=machine.accumulators - work.operands)
+    shapes = register_shapes(rows, columns, vectors, work.depth, free, prepares=work.prepares)
     found = [_split(work, vectors, each, machine.threads, by_rows=_prefers_rows(work)) for each in shapes[:_TRIED]]
     other = _split(work, vectors, shapes[0], machine.threads, by_rows=not _prefers_rows(work))
     return list(dict.fromkeys([*found, other]))

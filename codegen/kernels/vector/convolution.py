@@ -7,7 +7,7 @@ import math
 from sartor.codegen.analysis.convolution import Convolution
 from sartor.codegen.ir.layer import TensorType
 from sartor.codegen.ir.packing import PadTo, Reshape, Step, Transpose
-from sartor.codegen.kernels.isa.multipliers import DotElement, Dots
+from sartor.codegen.kernels.isa.multipliers import DotElement
 from sartor.codegen.kernels.layers.convolution_operands import convolution_operands, joins
 from sartor.codegen.kernels.layers.image_layer import ImageLayer
 from sartor.codegen.kernels.loops.nest import Nest
@@ -98,7 +98,7 @@ def _dot_contraction(layer: ImageLayer, convolution: Convolution, tiling: Tiling
         image=read.image,
         filters=packed.strides,
         memories=read.memories,
-        factors=Dots(element),
+        factors=element.factors(),
         meaning=packed.meaning,
     )
 
@@ -107,6 +107,6 @@ def convolution_tilings(convolution: Convolution, machine: Machine, element: Dot
     """Tilings worth trying for a convolution that multiplies single channels, or groups of them, best guess first."""
     _, channels, height, width = convolution.result.shape
     _, inputs, *taps = convolution.filter.shape
-    groups, prepares = (inputs, False) if element is None else (-(-inputs // element.group), element.is_quantised)
-    work = Work(height, width, channels, groups * math.prod(taps), joins(convolution), prepares)
+    groups = inputs if element is None else -(-inputs // element.group)
+    work = Work(height, width, channels, groups * math.prod(taps), joins(convolution)).by(element)
     return tilings(work, machine)

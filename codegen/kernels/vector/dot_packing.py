@@ -99,5 +99,5 @@ def _packed(
         vector=lanes * element.group,
         padded=True,
     )
-    meaning = WholeSums(numbers, size, taps if has_taps else None) if element.is_quantised else None
+    meaning = WholeSums(numbers, size, taps if has_taps else None, element.bias) if element.is_quantised else None
     return PackedDots(packing, strides, meaning)

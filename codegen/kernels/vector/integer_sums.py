@@ -1,7 +1,7 @@
 """What sums of products of whole numbers stand for: scaled by channel, zero points of the image weighed by filters.
 
-An image's numbers are multiplied with 128 more than they are, without a sign. So a sum is too large by its filters'
-sum times 128 and the zero point. Where part of a window lies in the padding, that is the sum of the other taps only:
+Some instructions multiply an image's numbers without a sign, with a bias of 128. A sum is too large by its filters' sum
+times the bias and the zero point. Where part of a window lies in the padding, that is the sum of the other taps only:
 filters come with a table of sums over all taps above and left of each (Crow, Summed-Area Tables for Texture Mapping,
 1984), of which four make the sum over any rectangle.
 """
@@ -20,7 +20,6 @@ from sartor.codegen.kernels.loops.tiles import TileRun
 from sartor.codegen.mlir.iree_compiler import arith, ir
 
 _FLOAT_BYTES = 4
-_UNSIGNED = 128.0
 _WORD = 32
 
 
@@ -39,11 +38,13 @@ class WholeSums:
         numbers: bytes of a panel before the scales.
         panel: bytes of a panel.
         taps: rows and columns of a filter; none where it has only one sum.
+        bias: how much more the image's factors are than its numbers.
     """
 
     numbers: int
     panel: int
     taps: tuple[int, int] | None
+    bias: int
 
     def starts(self, asm: Assembler, nest: Nest, memories: tuple[ir.Value, ir.Value], tile: Tile) -> list[ir.Value]:
         """Emit what the sums of a tile start from, so that what the image's numbers have too much is taken off.
@@ -55,8 +56,8 @@ class WholeSums:
             tile: which tile.
         """
         words = asm.vector_type(ir.IntegerType.get_signless(_WORD))
-        unsigned = asm.splat(ir.FloatAttr.get(ir.F32Type.get(), -_UNSIGNED))
-        shift = arith.fptosi(words, arith.subf(unsigned, asm.scale_of(memories[0]).zero))
+        bias = asm.splat(ir.FloatAttr.get(ir.F32Type.get(), -float(self.bias)))
+        shift = arith.fptosi(words, arith.subf(bias, asm.scale_of(memories[0]).zero))
         nothing = asm.splat(ir.IntegerAttr.get(words.element_type, 0))
         table = _Table(self, asm, nest, memories[1], tile)
         found = []

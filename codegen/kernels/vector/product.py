@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sartor.codegen.ir.layer import TensorType
 from sartor.codegen.ir.packing import PadTo, Reshape, Transpose
-from sartor.codegen.kernels.isa.multipliers import SINGLES, DotElement, Dots
+from sartor.codegen.kernels.isa.multipliers import SINGLES, DotElement
 from sartor.codegen.kernels.layers.product_layer import ProductLayer
 from sartor.codegen.kernels.loops.nest import Nest
 from sartor.codegen.kernels.loops.tiling import Tiling
@@ -32,7 +32,7 @@ def product_contraction(layer: ProductLayer, tiling: Tiling, element: DotElement
         image=layer.left,
         filters=_right(layer, tiling) if packed is None else packed.strides,
         memories=layer.memories,
-        factors=SINGLES if element is None else Dots(element),
+        factors=SINGLES if element is None else element.factors(),
         meaning=None if packed is None else packed.meaning,
     )
     return contraction.joined(chunk(layer.rows, tiling.columns))

@@ -59,7 +59,7 @@ def winograd_form(
         epilogue=layer.epilogue,
         lanes=layer.lanes,
         tiling=tiling,
-        factors=SINGLES if element is None else Dots(element, has_sign=False),
+        factors=SINGLES if element is None else element.factors(has_sign=False),
     )
 
 

@@ -50,7 +50,7 @@ class TileConvolution(ImageRoutine[Convolution]):
         return (subject.result.shape[1],)
 
     def tilings(self, subject: Convolution, machine: Machine) -> list[TileTiling] | Rejected:
-        if refusal := machine.refusal(self.element.feature):
+        if refusal := self.element.refusal(machine):
             return refusal
         channels, depth, height, width = subject.filter.shape
         _, _, rows, columns = subject.result.shape

@@ -55,7 +55,7 @@ class TileProduct:
         machine = kernel_machine(task, target, self.storage)
         if isinstance(machine, Rejected):
             return machine
-        if refusal := machine.refusal(self.element.feature):
+        if refusal := self.element.refusal(machine):
             return refusal
         shape = product_shape(task)
         if isinstance(shape, Rejected):

@@ -10,9 +10,9 @@ from sartor.codegen.ir.layer import Task, TensorType
 from sartor.codegen.ir.variants.routine import Parameters, Rejected
 from sartor.codegen.ir.variants.traits import Traits
 from sartor.codegen.ir.winograd import MOST_POINTS, MOST_POINTS_OF_ROUNDED, MOST_POINTS_OF_WHOLE
-from sartor.codegen.kernels.isa.amx import BFLOAT
-from sartor.codegen.kernels.isa.multipliers import BFLOAT_DOTS, DotElement
+from sartor.codegen.kernels.isa.multipliers import DotElement
 from sartor.codegen.kernels.layers.analytic_costs import WinogradCost
+from sartor.codegen.kernels.layers.dot_choice import has_matrix_unit
 from sartor.codegen.kernels.layers.image_layer import ImageLayer
 from sartor.codegen.kernels.layers.image_routine import ImageRoutine
 from sartor.codegen.kernels.layers.kernel_layer import KernelCode
@@ -81,10 +81,11 @@ class FusedWinograd(ImageRoutine[Convolution]):
 
     def _refusal(self, machine: Machine) -> Rejected | None:
         """Why the routine is not offered for what the CPU has, None if it is."""
-        if self.storage is not None and machine.refusal(BFLOAT.feature) is None:
+        if self.storage is not None and has_matrix_unit(machine):
             return Rejected("the matrix unit multiplies faster than this saves")
         refused = None if self.element is None else self.element.refusal(machine)
-        if refused is not None or self.storage is None or self.element == BFLOAT_DOTS:
+        rounds = self.element is not None and not self.element.is_quantised
+        if refused is not None or self.storage is None or rounds:
             return refused
         # Without it LLVM loads pixels at the edge of an image one by one where they are narrow.
         return machine.refusal(_MASKS_NARROW)

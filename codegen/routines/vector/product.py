@@ -61,10 +61,8 @@ class Product:
         refusal = None if self.element is None else self.element.refusal(machine)
         if refusal is not None:
             return refusal
-        depth, prepares = shape.depth, False
-        if self.element is not None:
-            depth, prepares = -(-depth // self.element.group), self.element.is_quantised
-        work = Work(1, shape.rows or 1, shape.columns, depth, positions_join=True, prepares=prepares)
+        depth = shape.depth if self.element is None else -(-shape.depth // self.element.group)
+        work = Work(1, shape.rows or 1, shape.columns, depth, positions_join=True).by(self.element)
         found = worth_trying(tilings(work, machine), machine, self.storage, self.element)
         return [each.parameters() for each in found]
 

@@ -11,7 +11,7 @@ import pytest
 from sartor.codegen.ir.layer import Layer
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected, Variant, variants_of
-from sartor.codegen.kernels.isa.multipliers import DOTS
+from sartor.codegen.kernels.isa.multipliers import BFLOAT_DOTS, INTEGER_DOTS
 from sartor.codegen.mlir.machine import machine_of
 from sartor.codegen.routines import LOW_PRECISION, ROUTINES
 from sartor.codegen.routines.vector.direct import Direct
@@ -57,6 +57,7 @@ EXTREMES = ("uneven_padding", "padded1x1", "channels3_stride2", "odd")
 """Those that are computed with the register tiles of ``EXTREME`` too."""
 
 HOST = Target.create("cpu", "host")
+DOTS = {each.dtype: each for each in (BFLOAT_DOTS, INTEGER_DOTS)}
 STOCK = ROUTINES[0]
 
 
