@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from sartor.codegen.kernels.emit.assembler import Assembler
@@ -67,8 +67,8 @@ def multiply_add(
     totals: list[ir.Value],
     factors: Factors = SINGLES,
 ) -> list[ir.Value]:
-    """Add ``count`` outer products of ``factors`` to accumulators ``[rows, vectors]``; divisors of ``count`` up to
-    ``unroll`` steps are written out."""
+    """Add ``count`` outer products of ``factors`` to accumulators ``[rows, vectors]``, as ``open_tile`` gives them;
+    divisors of ``count`` up to ``unroll`` steps are written out."""
     written = next(each for each in range(min(unroll, count), 0, -1) if count % each == 0)
 
     def every(index: Index, carried: list[ir.Value]) -> list[ir.Value]:
@@ -102,9 +102,36 @@ def _outer_product(
 ) -> list[ir.Value]:
     row = [factors.load(asm, right.memory, asm.add(begin, distance), count) for distance, count in right.vectors]
     totals = list(totals)
-    for pixel, distance in left.rows.items():
-        factor = factors.broadcast(asm, left.memory, asm.add(start, distance))
+    for first in dict.fromkeys(pixel - pixel % factors.pixels for pixel in left.rows):
+        pixels = range(first, first + factors.pixels)
+        offsets = [asm.add(start, left.rows[each]) if each in left.rows else None for each in pixels]
+        factor = factors.broadcast(asm, left.memory, offsets)
         for position, each in enumerate(row):
-            spot = pixel * len(row) + position
-            totals[spot] = factors.add(asm, factor, each, totals[spot])
+            spots = [pixel * len(row) + position for pixel in pixels]
+            found = factors.add(asm, factor, each, [totals[spot] for spot in spots])
+            for spot, total in zip(spots, found, strict=True):
+                totals[spot] = total
     return totals
+
+
+def open_tile(factors: Factors, sums: list[ir.Value], vectors: int) -> list[ir.Value]:
+    """Accumulators for sums ``[rows, vectors]``, of which there are more where rows are missing beside the last."""
+    missing = -(len(sums) // vectors) % factors.pixels
+    return _by_pixels(factors, [*sums, *sums[len(sums) - vectors :] * missing], vectors, factors.open)
+
+
+def close_tile(factors: Factors, accumulators: list[ir.Value], vectors: int, count: int) -> list[ir.Value]:
+    """The first ``count`` of the sums ``[rows, vectors]`` from accumulators."""
+    return _by_pixels(factors, accumulators, vectors, factors.close)[:count]
+
+
+def _by_pixels(
+    factors: Factors, values: list[ir.Value], vectors: int, change: Callable[[Sequence[ir.Value]], Sequence[ir.Value]]
+) -> list[ir.Value]:
+    """Values ``[rows, vectors]`` changed for rows that are multiplied at once, vector by vector."""
+    step = factors.pixels * vectors
+    found = list(values)
+    for start in range(0, len(values), step):
+        for vector in range(start, start + vectors):
+            found[vector : start + step : vectors] = change(values[vector : start + step : vectors])
+    return found

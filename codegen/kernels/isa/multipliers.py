@@ -7,7 +7,8 @@ of one, in the image and, side by side, in the filters.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -39,33 +40,80 @@ class Factors(Protocol):
     def bytes(self) -> int:
         """Size of a filter's element."""
 
-    def broadcast(self, asm: Assembler, memory: ir.Value, offset: Index) -> ir.Value:
-        """A vector that repeats the group at ``offset`` of an image."""
+    @property
+    def pixels(self) -> int:
+        """Neighbouring pixels of a tile that are multiplied at once."""
+
+    def open(self, sums: Sequence[ir.Value]) -> Sequence[ir.Value]:
+        """Accumulators of such pixels, as many, from their vectors of sums."""
+
+    def close(self, accumulators: Sequence[ir.Value]) -> Sequence[ir.Value]:
+        """The vectors of sums from accumulators."""
+
+    def broadcast(self, asm: Assembler, memory: ir.Value, offsets: Sequence[Index | None]) -> ir.Value:
+        """What vectors of filters are multiplied by: the groups at ``offsets`` of an image, one for each such pixel,
+        zeros where there is none."""
 
     def load(self, asm: Assembler, memory: ir.Value, offset: Index, count: int) -> ir.Value:
         """The groups of a vector of filters from ``offset`` on, of which there are at least ``count``."""
 
-    def add(self, asm: Assembler, left: ir.Value, right: ir.Value, total: ir.Value) -> ir.Value:
-        """A vector of sums with the products of two vectors of groups added."""
+    def add(
+        self, asm: Assembler, left: ir.Value, right: ir.Value, accumulators: Sequence[ir.Value]
+    ) -> Sequence[ir.Value]:
+        """Accumulators of such pixels with the products of their groups and of a vector of filters added."""
 
     def without(self, skipped: int) -> Factors:
         """The same for a last group, whose first numbers were multiplied already."""
 
 
+class _ByPixel(ABC):
+    """Pixels are multiplied one by one, and their sums are what is added up in."""
+
+    @property
+    def pixels(self) -> int:
+        return 1
+
+    def open(self, sums: Sequence[ir.Value]) -> Sequence[ir.Value]:
+        return sums
+
+    def close(self, accumulators: Sequence[ir.Value]) -> Sequence[ir.Value]:
+        return accumulators
+
+    def broadcast(self, asm: Assembler, memory: ir.Value, offsets: Sequence[Index | None]) -> ir.Value:
+        (offset,) = offsets
+        if offset is None:
+            raise ValueError("a pixel that is left out is not multiplied")
+        return self.repeated(asm, memory, offset)
+
+    def add(
+        self, asm: Assembler, left: ir.Value, right: ir.Value, accumulators: Sequence[ir.Value]
+    ) -> Sequence[ir.Value]:
+        (total,) = accumulators
+        return (self.multiplied(asm, left, right, total),)
+
+    @abstractmethod
+    def repeated(self, asm: Assembler, memory: ir.Value, offset: Index) -> ir.Value:
+        """A vector that repeats the group at ``offset`` of an image."""
+
+    @abstractmethod
+    def multiplied(self, asm: Assembler, left: ir.Value, right: ir.Value, total: ir.Value) -> ir.Value:
+        """A vector of sums with the products of two vectors of groups added."""
+
+
 @dataclass(frozen=True)
-class Singles:
+class Singles(_ByPixel):
     """Numbers one by one, in f32 whatever they are stored as."""
 
     group: int = 1
     bytes: int = 4
 
-    def broadcast(self, asm: Assembler, memory: ir.Value, offset: Index) -> ir.Value:
+    def repeated(self, asm: Assembler, memory: ir.Value, offset: Index) -> ir.Value:
         return asm.broadcast(memory, offset)
 
     def load(self, asm: Assembler, memory: ir.Value, offset: Index, count: int) -> ir.Value:
         return asm.load(memory, offset, count)
 
-    def add(self, asm: Assembler, left: ir.Value, right: ir.Value, total: ir.Value) -> ir.Value:
+    def multiplied(self, asm: Assembler, left: ir.Value, right: ir.Value, total: ir.Value) -> ir.Value:
         return vector.fma(left, right, total)
 
     def without(self, skipped: int) -> Singles:
@@ -144,8 +192,21 @@ INTEGER_DOTS = DotElement(
 )
 
 
+def load_group(asm: Assembler, memory: ir.Value, offset: Index, group: int, skipped: int) -> ir.Value:
+    """The group of numbers at an offset of an image as a vector of one word, without the numbers ``skipped`` at its
+    beginning: the others come first, zeros after them."""
+    element = ir.MemRefType(memory.type).element_type
+    word = ir.IntegerType.get_signless(group * element.width)
+    stored = vector.load(ir.VectorType.get([group], element), memory, [asm.value(offset)])
+    numbers = vector.bitcast(ir.VectorType.get([1], word), stored)
+    if not skipped:
+        return numbers
+    bits = ir.DenseElementsAttr.get_splat(numbers.type, ir.IntegerAttr.get(word, skipped * element.width))
+    return arith.shrui(numbers, arith.constant(numbers.type, bits))
+
+
 @dataclass(frozen=True)
-class Dots:
+class Dots(_ByPixel):
     """Groups of numbers as they are stored.
 
     Attributes:
@@ -167,16 +228,9 @@ class Dots:
     def bytes(self) -> int:
         return _WORD_BYTES // self.element.group
 
-    def broadcast(self, asm: Assembler, memory: ir.Value, offset: Index) -> ir.Value:
+    def repeated(self, asm: Assembler, memory: ir.Value, offset: Index) -> ir.Value:
         word = ir.IntegerType.get_signless(_WORD_BITS)
-        group = ir.VectorType.get([self.group], ir.MemRefType(memory.type).element_type)
-        numbers = vector.bitcast(ir.VectorType.get([1], word), vector.load(group, memory, [asm.value(offset)]))
-        if self.skipped:
-            bits = ir.DenseElementsAttr.get_splat(
-                numbers.type, ir.IntegerAttr.get(word, self.skipped * _WORD_BITS // self.group)
-            )
-            numbers = arith.shrui(numbers, arith.constant(numbers.type, bits))
-        repeated = vector.broadcast(asm.vector_type(word), numbers)
+        repeated = vector.broadcast(asm.vector_type(word), load_group(asm, memory, offset, self.group, self.skipped))
         if self.element.bias and self.has_sign:
             repeated = arith.xori(repeated, asm.splat(ir.IntegerAttr.get(word, _TOP_BITS)))
         return vector.bitcast(self._groups(asm, memory), repeated)
@@ -184,7 +238,7 @@ class Dots:
     def load(self, asm: Assembler, memory: ir.Value, offset: Index, count: int) -> ir.Value:
         return vector.load(self._groups(asm, memory), memory, [asm.value(offset)])
 
-    def add(self, asm: Assembler, left: ir.Value, right: ir.Value, total: ir.Value) -> ir.Value:
+    def multiplied(self, asm: Assembler, left: ir.Value, right: ir.Value, total: ir.Value) -> ir.Value:
         name = self.element.product.format(bits=asm.lanes * _WORD_BITS)
         return llvm.call_intrinsic(total.type, name, [total, left, right], [], [])
 

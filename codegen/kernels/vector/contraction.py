@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
-from sartor.codegen.kernels.isa.microkernel import Ahead, Left, Right, multiply_add
+from sartor.codegen.kernels.isa.microkernel import Ahead, Left, Right, close_tile, multiply_add, open_tile
 from sartor.codegen.kernels.isa.multipliers import SINGLES, Factors
 from sartor.codegen.kernels.loops.access import ImageStrides
 from sartor.codegen.kernels.loops.nest import Accumulate, NestCode, Starts, Tile, kernel_rows
@@ -156,7 +156,9 @@ class _TileWriter:
                 carried = self._segment(run, image, filters, carried)
             return carried
 
-        return kernel_rows(asm, of.nest.rows, tile, totals, every)
+        accumulators = open_tile(of.factors, totals, tile.panel.vectors)
+        found = kernel_rows(asm, of.nest.rows, tile, accumulators, every)
+        return close_tile(of.factors, found, tile.panel.vectors, len(totals))
 
     def _segment(self, run: _Run, image: Index, filters: Index, totals: list[ir.Value]) -> list[ir.Value]:
         """Taps of a kernel row, as one long run of input channels where memory allows."""
