@@ -13,7 +13,7 @@ from sartor.codegen.digest import digest
 from sartor.codegen.ir.graph import ENTRY, LayerGraph
 from sartor.codegen.ir.layer import Layer, ValueRef
 from sartor.codegen.ir.layouts import CHANNELS_LAST
-from sartor.codegen.ir.schema import Schema
+from sartor.codegen.ir.schema import QUANTISED, Schema
 from sartor.codegen.ir.variants.descriptor import dtype_in
 from sartor.codegen.ir.variants.routine import Variant, dtype_of
 from sartor.codegen.linking.stitching import PARAMETER_SCOPE
@@ -228,15 +228,18 @@ def guessed_recipe(front: Front, candidates: Mapping[str, tuple[Variant, ...]], 
     return Recipe(replace(_empty_plan(front, config), layers=layers, adapts=adapts), front.graph, variants)
 
 
-def _doubts(layer: Layer, variant: Variant) -> tuple[bool, bool]:
-    """Smaller for what is more likely to be fast: kernels, and beside them what leaves channels last, as they do.
+def _doubts(layer: Layer, variant: Variant) -> tuple[bool, bool, bool]:
+    """Smaller for what is more likely to be fast: kernels, among them those that multiply whole numbers by an
+    instruction, and beside them what leaves channels last, as they do.
 
     On a GPU, which has no kernels, all are alike, and the first is the best guess.
     """
     code = variant.implementation
     if variant.device != "cpu":
-        return False, False
-    return code.kernel is None, code.output != Schema("cpu", layer.task.results[0].dtype, CHANNELS_LAST)
+        return False, False, False
+    by_wholes = variant.dtype == QUANTISED and variant.traits.instruction is not None
+    is_channels_last = code.output == Schema("cpu", layer.task.results[0].dtype, CHANNELS_LAST)
+    return code.kernel is None, not by_wholes, not is_channels_last
 
 
 def _empty_plan(front: Front, config: CompileConfig) -> Plan:
