@@ -25,6 +25,7 @@ from sartor.codegen.routines.vector.direct import Direct
 from sartor.codegen.routines.vector.fused_winograd import FusedWinograd
 from sartor.codegen.routines.vector.integers import WholeFactor, WholeResult
 from sartor.codegen.routines.vector.join import Join
+from sartor.codegen.routines.vector.neon_dots import NEON_DOTS
 from sartor.codegen.routines.vector.product import Product
 from sartor.codegen.routines.vector.rowwise import Rowwise
 from sartor.codegen.routines.vector.separable import FusedSeparable
@@ -88,6 +89,7 @@ ROUTINES: tuple[Routine, ...] = (
     Rowwise(storage="i8"),
     Stored(Stock(), "i8"),
     Stored(ChannelsLast(), "i8"),
+    *NEON_DOTS,
     # For models that quantise what they multiply when they run.
     WholeFactor(TileConvolution(storage="i8", element=INTEGER)),
     WholeFactor(TileProduct(storage="i8", element=INTEGER)),

@@ -1,0 +1,156 @@
+"""Convolutions and matrix products of 8 bits by AArch64's instructions for whole numbers (Arm, Architecture Reference
+Manual for A-profile, SDOT and SMMLA).
+
+SDOT adds four products to each sum of a vector. SMMLA multiplies two rows of eight numbers by two others: two pixels of
+a tile by two channels. Both factors have a sign, so that nothing has to be taken off the sums for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from sartor.codegen.ir.layer import LayerKind, Task
+from sartor.codegen.ir.schema import QUANTISED
+from sartor.codegen.ir.target import Target
+from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected, Routine
+from sartor.codegen.ir.variants.traits import Traits
+from sartor.codegen.kernels.emit.assembler import Assembler
+from sartor.codegen.kernels.emit.index_arithmetic import Index
+from sartor.codegen.kernels.isa.multipliers import DotElement, Factors, load_group
+from sartor.codegen.kernels.layers.kernel_layer import KernelLayer, build_kernel
+from sartor.codegen.mlir.iree_compiler import arith, ir, llvm, vector
+from sartor.codegen.routines.vector.direct import Direct
+from sartor.codegen.routines.vector.integers import WholeFactor
+from sartor.codegen.routines.vector.product import Product
+
+# A register has two rows of eight numbers.
+_ROW = 8
+_BYTES = 16
+# Where halves of two registers come from so that each gets the same half of both; doing it twice changes nothing.
+_FIRST_HALVES, _LAST_HALVES = (0, 1, 4, 5), (2, 3, 6, 7)
+# Filters take two registers for each vector of sums, of which a register tile has up to eight.
+_MORE_OPERANDS = 8
+
+
+@dataclass(frozen=True)
+class MatrixElement(DotElement):
+    """What SMMLA multiplies."""
+
+    def factors(self, *, has_sign: bool = True) -> Factors:
+        """How code multiplies by the instruction; there are only numbers with a sign."""
+        return Rows(self)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Groups of two neighbouring pixels by those of the channels of a vector.
+
+    Of an accumulator's four sums, the first two are of the first pixel, the others of the second one: for two channels
+    in the first accumulator, for the next two in the second one.
+
+    Attributes:
+        element: what is multiplied.
+        skipped: numbers at the beginning of a group of the image that are left out, and do not lie before the others in
+            the filters.
+    """
+
+    element: DotElement
+    skipped: int = 0
+    pixels: int = 2
+    bytes: int = 1
+
+    @property
+    def group(self) -> int:
+        return self.element.group
+
+    def open(self, sums: Sequence[ir.Value]) -> Sequence[ir.Value]:
+        """Accumulators of two pixels from their sums of a vector of channels."""
+        first, second = sums
+        return [vector.shuffle(first, second, each) for each in (_FIRST_HALVES, _LAST_HALVES)]
+
+    def close(self, accumulators: Sequence[ir.Value]) -> Sequence[ir.Value]:
+        """The sums from the accumulators."""
+        return self.open(accumulators)
+
+    def broadcast(self, asm: Assembler, memory: ir.Value, offsets: Sequence[Index | None]) -> ir.Value:
+        """The groups of two pixels behind each other."""
+        word = ir.IntegerType.get_signless(_ROW * 8)
+        one = ir.VectorType.get([1], word)
+        zero = arith.constant(one, ir.DenseElementsAttr.get_splat(one, ir.IntegerAttr.get(word, 0)))
+        rows = [zero if each is None else load_group(asm, memory, each, _ROW, self.skipped) for each in offsets]
+        return vector.bitcast(_register(), vector.shuffle(*rows, [0, 1]))
+
+    def load(self, asm: Assembler, memory: ir.Value, offset: Index, count: int) -> ir.Value:
+        """The groups of a vector of channels."""
+        kind = ir.VectorType.get([asm.lanes * _ROW], ir.MemRefType(memory.type).element_type)
+        return vector.load(kind, memory, [asm.value(offset)])
+
+    def add(
+        self, asm: Assembler, left: ir.Value, right: ir.Value, accumulators: Sequence[ir.Value]
+    ) -> Sequence[ir.Value]:
+        """Both accumulators with the products for their channels added."""
+        halves = [vector.shuffle(right, right, range(start, start + _BYTES)) for start in (0, _BYTES)]
+        return [
+            llvm.call_intrinsic(total.type, self.element.product, [total, left, half], [], [])
+            for total, half in zip(accumulators, halves, strict=True)
+        ]
+
+    def without(self, skipped: int) -> Rows:
+        """The same for a last group, whose first numbers were multiplied already."""
+        return replace(self, skipped=skipped)
+
+
+def _register() -> ir.VectorType:
+    return ir.VectorType.get([_BYTES], ir.IntegerType.get_signless(8))
+
+
+SDOT = DotElement("i8", 4, "i32", "llvm.aarch64.neon.sdot.v4i32.v16i8", ((_BYTES, (("dotprod",),)),))
+SMMLA = MatrixElement(
+    "i8", _ROW, "i32", "llvm.aarch64.neon.smmla.v4i32.v16i8", ((_BYTES, (("i8mm",),)),), operands=_MORE_OPERANDS
+)
+
+
+@dataclass(frozen=True)
+class NeonDots:
+    """Convolution or matrix product of whole numbers in registers, everything elementwise fused.
+
+    Parameters: those of ``Direct`` and ``Product``.
+
+    Attributes:
+        name: the algorithm in descriptors.
+        element: what is multiplied.
+        storage: element type that activations and the result are stored in.
+    """
+
+    name: str
+    element: DotElement
+    storage: str | None = QUANTISED
+
+    @property
+    def traits(self) -> Traits:
+        return self._kernel(LayerKind.CONVOLUTION).traits
+
+    def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
+        return self._kernel(task.kind).parameters(task, target)
+
+    def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:
+        return build_kernel(self, task, parameters, target)
+
+    def layer(self, task: Task, parameters: Parameters, target: Target) -> KernelLayer:
+        """The kernel for one parameter set.
+
+        Raises:
+            ValueError: if there is none.
+        """
+        return self._kernel(task.kind).layer(task, parameters, target)
+
+    def _kernel(self, kind: LayerKind) -> Direct | Product:
+        if kind is LayerKind.CONTRACTION:
+            return Product(self.name, self.storage, self.element)
+        return Direct(self.name, storage=self.storage, element=self.element)
+
+
+_KERNELS = (NeonDots("neon_matrix_dots", SMMLA), NeonDots("neon_dots", SDOT))
+NEON_DOTS: tuple[Routine, ...] = (*_KERNELS, *(WholeFactor(each) for each in _KERNELS))
+"""The likelier fast one first; those for models that quantise what they multiply when they run come last."""
