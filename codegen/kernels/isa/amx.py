@@ -60,7 +60,7 @@ class TileElement(MultiplyInstruction):
         return self.feature
 
     def exists_on(self, machine: Machine) -> bool:
-        """Whether a CPU has the instruction, be it that the operating system withholds it."""
+        """Whether a CPU has the instruction, even if the operating system withholds it."""
         return self.feature in machine.features
 
     def refusal(self, machine: Machine) -> Rejected | None:

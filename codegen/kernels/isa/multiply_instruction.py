@@ -46,7 +46,7 @@ class MultiplyInstruction(ABC):
 
     @abstractmethod
     def exists_on(self, machine: Machine) -> bool:
-        """Whether a CPU has the instruction, be it that the operating system withholds it."""
+        """Whether a CPU has the instruction, even if the operating system withholds it."""
 
     @abstractmethod
     def refusal(self, machine: Machine) -> Rejected | None:

@@ -16,6 +16,7 @@ from sartor.runtime.driver.iree_runtime import Program
 from sartor.runtime.driver.signature import Array, TensorSpec
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 from tests.codegen.routines.harness import Subject
+from tests.emulated import EmulatedProgram
 
 # Sums of f32 in another order.
 REORDERING = 1e-5
@@ -24,6 +25,7 @@ ROUNDING = {"bf16": 2.0**-8, "f16": 2.0**-11}
 _HALF_A_STEP = 0.501
 _IMAGE_RANK, _MATRIX_RANK = 4, 2
 
+Loaded = Program | EmulatedProgram
 Ranges = Mapping[int | None, QuantisedRange]
 
 
@@ -39,13 +41,20 @@ def rounded_subject(subject: Subject, dtype: str) -> Subject:
     return replace(subject, weights=weights)
 
 
-def wrong(program: Program, subject: Subject, dtype: str, everywhere: QuantisedRange | None = None) -> dict[str, float]:
+def wrong(
+    program: Loaded,
+    subject: Subject,
+    dtype: str,
+    everywhere: QuantisedRange | None = None,
+    stock: tuple[Program, Subject] | None = None,
+) -> dict[str, float]:
     """The worst difference from candidate 0, as a multiple of what is allowed, of each implementation that has one.
 
     ``everywhere`` is the range of all activations and the result if they are quantised; by default each has its own.
+    ``stock`` is where candidate 0 is, if not in ``program``.
     """
     inputs, ranges = _inputs(subject, dtype, everywhere)
-    expected = run_stored(program, subject, "stock", inputs, {}).astype(np.float64)
+    expected = run_stored(*(stock or (program, subject)), "stock", inputs, {}).astype(np.float64)
     ranges[None] = everywhere or _range(expected)
     allowed = REORDERING * np.abs(expected).max() + (
         _HALF_A_STEP * ranges[None].scale if dtype == "i8" else ROUNDING[dtype] * np.abs(expected)
@@ -55,7 +64,7 @@ def wrong(program: Program, subject: Subject, dtype: str, everywhere: QuantisedR
 
 
 def _differences(
-    program: Program, subject: Subject, inputs: list[Array], ranges: Ranges, expected: Array, allowed: Array
+    program: Loaded, subject: Subject, inputs: list[Array], ranges: Ranges, expected: Array, allowed: Array
 ) -> Iterator[tuple[str, float]]:
     for name in subject.implementations:
         found = run_stored(program, subject, name, inputs, ranges)
@@ -87,7 +96,7 @@ def _rounded_by_channel(array: Array) -> Array:
     return np.asarray(np.rint(array / scales) * scales, np.float32)
 
 
-def run_stored(program: Program, subject: Subject, name: str, inputs: list[Array], ranges: Ranges) -> Array:
+def run_stored(program: Loaded, subject: Subject, name: str, inputs: list[Array], ranges: Ranges) -> Array:
     """The layer's result, in ONNX's layout and type, as one implementation computes it."""
     code, task = subject.implementations[name], subject.task
     arguments = [
@@ -99,12 +108,18 @@ def run_stored(program: Program, subject: Subject, name: str, inputs: list[Array
         for weight, packing in zip(subject.layer.weights, code.packings, strict=True)
     ]
     arguments += [ranges[each].numbers for each in code.ranges]
-    views = [upload(each, program.device).view for each in arguments]
-    (result,) = program.invoke(EXPORT_PREFIX + subject.symbol(name), views)
     (tensor,) = subject.signature(name)[1]
-    found = from_view(result, program.device, TensorSpec("result", tensor.numpy_dtype.name, tensor.shape)).to_host()
+    found = _called(program, EXPORT_PREFIX + subject.symbol(name), arguments, tensor)
     numbers = ranges.get(None) if None in code.ranges else None
     return _logical(found if numbers is None else numbers.dequantise(found), task.results[0], code.output.layout)
+
+
+def _called(program: Loaded, function: str, arguments: list[Array], result: TensorType) -> Array:
+    if isinstance(program, EmulatedProgram):
+        return program.emulator.run(program.module, function, arguments)[0]
+    views = [upload(each, program.device).view for each in arguments]
+    (found,) = program.invoke(function, views)
+    return from_view(found, program.device, TensorSpec("result", result.numpy_dtype.name, result.shape)).to_host()
 
 
 def _stored(array: Array, tensor: TensorType, schema: Schema, numbers: QuantisedRange | None) -> Array:
