@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
 
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
-from sartor.codegen.kernels.isa.microkernel import Ahead, Left, Right, multiply_add
+from sartor.codegen.kernels.isa.microkernel import Ahead, Left, Right, close_tile, multiply_add, open_tile
+from sartor.codegen.kernels.isa.multipliers import SINGLES, Singles
 from sartor.codegen.mlir.iree_compiler import ir
 from tests.codegen.kernels.small_kernels import HOST, LANES, SmallKernel, run_kernels
 
@@ -20,6 +22,20 @@ PIXELS, VECTORS, CHANNELS = 3, 2, LANES + 3
 STEP = 10
 AHEAD = 7
 STEPS = [(1, 1), (7, 3), (8, 3), (12, 5), (5, 8)]
+
+
+class Turned(Singles):
+    """Keeps the sums of two pixels in each other's place."""
+
+    @property
+    def pixels(self) -> int:
+        return 2
+
+    def open(self, sums: Sequence[ir.Value]) -> Sequence[ir.Value]:
+        return [*reversed(sums)]
+
+    def close(self, accumulators: Sequence[ir.Value]) -> Sequence[ir.Value]:
+        return [*reversed(accumulators)]
 
 
 def _write(
@@ -64,3 +80,12 @@ def test_a_divisor_of_the_steps_is_written_out(steps: tuple[int, int], written: 
     text = _kernel(*steps).kernel.executable(HOST, partial(_write, *steps))
     assert text.count("vector.fma") == written * len(ROWS) * VECTORS
     assert text.count("memref.prefetch") == -(-written * AHEAD // LANES)
+
+
+def test_pixels_that_are_multiplied_at_once_share_accumulators() -> None:
+    sums: list[Any] = [f"{pixel}{vector}" for pixel in range(PIXELS) for vector in "ab"]
+    opened = open_tile(Turned(), sums, VECTORS)
+    assert opened == ["1a", "1b", "0a", "0b", "2a", "2b", "2a", "2b"]
+    opened[4:6] = ["beside", "nothing"]
+    assert close_tile(Turned(), opened, VECTORS, len(sums)) == sums
+    assert open_tile(SINGLES, sums, VECTORS) == sums

@@ -13,6 +13,7 @@ from sartor.codegen.kernels.loops.tilings import Shape, Work, chunk, register_sh
 from sartor.codegen.kernels.windows.window import window_tilings
 from sartor.codegen.kernels.winograd.convolution import winograd_tilings
 from sartor.codegen.mlir.machine import Machine
+from sartor.codegen.routines.vector.neon_dots import SMMLA
 
 AVX512, AVX2, NEON = Machine(64, 28, None, None), Machine(32, 12, None, None), Machine(16, 28, None, None)
 MACHINES = (AVX512, AVX2, NEON)
@@ -42,6 +43,12 @@ def test_register_tiles_fit(rows: int, columns: int, count: int, depth: int, joi
         assert tiling.columns <= (rows * columns if joined else columns)
         assert tiling.row_groups >= 1
         assert tiling.panel_groups >= 1
+
+
+@given(extents, extents, channels, st.integers(1, 5000))
+def test_an_instruction_gets_the_registers_that_it_needs(rows: int, columns: int, count: int, depth: int) -> None:
+    for tiling in tilings(Work(rows, columns, count, depth, False).by(SMMLA), NEON):
+        assert tiling.lines * tiling.columns * tiling.vectors <= NEON.accumulators - SMMLA.operands
 
 
 @given(extents, extents, channels, st.integers(1, 5000), machines)
