@@ -15,6 +15,7 @@ from sartor.errors import UsageError
 from sartor.runtime.driver.amx import MATRIX_FEATURES, unusable
 from sartor.runtime.driver.device import physical_cores
 from sartor.tuning.calibration.methods import CalibrationMethod
+from sartor.tuning.errors.error_budget import ErrorBudget
 from sartor.tuning.errors.error_measures import RELATIVE, ErrorMeasure
 from sartor.tuning.selection import auto
 from sartor.tuning.selection.problem.cost import Objective
@@ -135,7 +136,12 @@ class CompileConfig:
     @property
     def allowed_error(self) -> float:
         """How far outputs may be from ONNX Runtime's."""
-        return self.precision.usual_error if self.max_error is None else self.max_error
+        return self.error_budget.allowed
+
+    @property
+    def error_budget(self) -> ErrorBudget:
+        """What outputs may be off by."""
+        return ErrorBudget(self.error_measure, self.precision.usual_error, self.max_error)
 
     @property
     def limits(self) -> Limits:

@@ -133,7 +133,7 @@ def replay_plan(model: Path, plan: Plan, output: Path, config: CompileConfig, pr
             _LOG.warning("this machine does not run %s code: compiled, but not checked", config.target)
             publish_unchecked(recipe, builder, output)
             return _artifact(plan, None, output, config)
-        runner = NetRunner(builder, samples, ErrorBound.of(front, samples, config))
+        runner = NetRunner(builder, samples, ErrorBound.of(front, samples, config.error_budget, config.precision))
         run = Publisher(builder, runner, output).publish(recipe)
         if run.status is not Status.OK:
             raise runner.bound.refusal([run])

@@ -13,7 +13,6 @@ from sartor.dialect_passes.annotate import Candidates
 from sartor.frontend.imported_model import Front
 from sartor.progress import Progress
 from sartor.tuning.cost_tables.tables import Tables, tuned_units
-from sartor.tuning.errors.error_measures import RELATIVE
 from sartor.tuning.measuring.benchmark_case import Unit
 from sartor.tuning.measuring.checking import Arbiter
 from sartor.tuning.measuring.measure_job import MeasureSettings
@@ -43,7 +42,7 @@ def make_tuner(
         device=config.target.device,
         threads=config.threads,
         # What is measured serves later compilations too, which may allow more than this one.
-        max_error=max(config.allowed_error if config.error_measure == RELATIVE else 0.0, DEFAULT_MAX_ERROR),
+        max_error=max(config.error_budget.allowed_relative, DEFAULT_MAX_ERROR),
         rounds=3 if slow else 12,
         seconds=4.0 if slow else 1.0,
     )

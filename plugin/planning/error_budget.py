@@ -30,17 +30,13 @@ from sartor.planning.simulated_error import (
 )
 from sartor.precision.sensitivities import Pair, Sensitivities
 from sartor.tuning.cost_tables.tables import Tables
-from sartor.tuning.errors.error_sum import grown, joined, moved
+from sartor.tuning.errors.error_budget import are_apart
+from sartor.tuning.errors.error_sum import joined
 from sartor.tuning.selection.problem.limits import Limits, Quantity
 
 _LOG = logging.getLogger(__name__)
 _MULTIPLYING = (LayerKind.CONVOLUTION, LayerKind.DEPTHWISE, LayerKind.CONTRACTION)
 _ROUNDS = 8
-# Shares of what is allowed: a simulated error above the first may be too much when the plan runs, one below the second
-# leaves time on the table, and the third is aimed at.
-_SAFE, _ENOUGH, _AIM = 0.95, 0.8, 0.88
-# Bounds that are closer to each other than this select the same plan.
-_APART = 1.05
 
 Selected = tuple[list[Recipe], Tables]
 
@@ -70,12 +66,12 @@ def assess(tables: Tables, sensitivities: Sensitivities) -> tuple[Tables, ErrorB
     # Sorted by how fine the types are, so that the coarsest of a layer's stays.
     narrowest = dict(sorted(pairs, key=lambda pair: (NARROW.index(pair[1]), pair)))
     error = sensitivities.together(narrowest)
-    most = _SAFE * config.allowed_error
-    free = error <= most
-    _LOG.info("all layers in the narrowest types together err by %.2g, %g is allowed", error, config.allowed_error)
+    policy = config.error_budget
+    free = policy.allows(error)
+    _LOG.info("all layers in the narrowest types together err by %.2g, %g is allowed", error, policy.allowed)
     rounding = sensitivities.contributions(pairs, roughly=free)
     known = replace(tables, rounding=_with_children(graph, _with_fusions(graph, rounding)))
-    free = free and grown(error, config.error_measure, most_growth(graph, known, narrowest)) <= most
+    free = free and policy.allows(policy.grown(error, most_growth(graph, known, narrowest)))
     # Where every plan may run, none is asked what it shows, and all that variants err alone counts.
     expected = known if free else replace(known, passed=EXPECTED)
     return expected, ErrorBudget(config, partial(simulated, sensitivities), is_free=free)
@@ -169,12 +165,11 @@ class ErrorBudget:
 
     def allows(self, error: float) -> bool:
         """Whether a plan of this simulated error is likely to keep to the budget when it runs."""
-        return error <= _SAFE * self.config.allowed_error
+        return self.config.error_budget.allows(error)
 
     def sum_allowed(self, recipe: Recipe, error: float) -> float:
         """The sum that plans may have if errors grow with it as that of one plan says, which errs by too much."""
-        ratio = _AIM * self.config.allowed_error / error
-        return moved(recipe.needed[Quantity.ERROR], self.config.error_measure, ratio)
+        return self.config.error_budget.sum_aimed_at(recipe.needed[Quantity.ERROR], error)
 
     def learned(self, tables: Tables, recipe: Recipe, measured: float) -> Tables:
         """The tables with what a plan that errs by ``measured`` shows; the same if it shows nothing, or all may run.
@@ -184,7 +179,7 @@ class ErrorBudget:
         """
         if self.is_free:
             return tables
-        found = learned(tables, recipe, self.simulate(recipe, tables), measured, self.config.error_measure)
+        found = learned(tables, recipe, self.simulate(recipe, tables), measured, self.config.error_budget)
         if found.passed != tables.passed:
             # Sums of other tables.
             self._bound = None
@@ -241,15 +236,14 @@ class ErrorBudget:
 
     def _next(self, tried: _Tried, bracket: _Bracket) -> float | None:
         """The likeliest bound to use the budget; None if the plan tried last uses it, or no other is left to try."""
-        uses = bracket.bad is None or tried.error >= _ENOUGH * self.config.allowed_error
+        uses = bracket.bad is None or self.config.error_budget.is_used_by(tried.error)
         if uses and self.allows(tried.error):
             return None
         floor, ceiling = bracket.floor, bracket.ceiling
-        if ceiling <= floor * _APART or not ceiling:
+        if not are_apart(floor, ceiling):
             return None
-        ratio = _AIM * self.config.allowed_error / tried.error if tried.error else math.inf
-        wanted = moved(tried.needed, self.config.error_measure, ratio) if math.isfinite(ratio) else math.inf
-        if floor * _APART < wanted < ceiling / _APART:
+        wanted = self.config.error_budget.sum_aimed_at(tried.needed, tried.error)
+        if are_apart(floor, wanted) and are_apart(wanted, ceiling):
             return wanted
         return math.sqrt(floor * ceiling) if floor else ceiling / 4
 

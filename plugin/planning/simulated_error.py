@@ -22,8 +22,8 @@ from sartor.precision.eligibility import narrower_type
 from sartor.precision.fake_quantisation import BF16, F16, I8
 from sartor.precision.sensitivities import Sensitivities
 from sartor.tuning.cost_tables.tables import Tables
-from sartor.tuning.errors.error_measures import ErrorMeasure, MeasureKind
-from sartor.tuning.errors.error_sum import grown, joined
+from sartor.tuning.errors.error_budget import ErrorBudget, is_telling
+from sartor.tuning.errors.error_sum import joined
 
 NARROW = (F16, BF16, STORED, I8)
 """From the finest to the coarsest."""
@@ -32,11 +32,6 @@ EXPECTED = 0.2
 """Share of what variants err besides that reaches the outputs, before a plan was run."""
 
 _STEPS = 20
-# A plan that errs by less of it tells nothing about what variants err besides.
-_TELLING = 1.05
-_TELLING_MEASURES = (MeasureKind.RELATIVE, MeasureKind.COSINE)
-# What a plan errs by on other samples, or with other variants of the same kind.
-_MARGIN = 1.05
 
 
 def units_of(graph: LayerGraph) -> list[tuple[tuple[str, ...], Layer]]:
@@ -79,10 +74,10 @@ def simulated(sensitivities: Sensitivities, recipe: Recipe, tables: Tables) -> f
     assigned = assignment_of(recipe, sensitivities.front.graph)
     allowed = {name: dtype for name, dtype in assigned.items() if is_allowed(dtype, config.precision)}
     error = sensitivities.together(allowed)
-    return grown(error, config.error_measure, _growth_of(recipe, tables))
+    return config.error_budget.grown(error, _growth_of(recipe, tables))
 
 
-def learned(tables: Tables, recipe: Recipe, error: float, measured: float, measure: ErrorMeasure) -> Tables:
+def learned(tables: Tables, recipe: Recipe, error: float, measured: float, budget: ErrorBudget) -> Tables:
     """The tables with the share of what variants err besides that explains what a plan errs by; all, if not all does.
 
     They stay as they are if the plan's variants err by nothing besides, or its errors are none, or of a measure that is
@@ -93,17 +88,17 @@ def learned(tables: Tables, recipe: Recipe, error: float, measured: float, measu
         recipe: the plan.
         error: what it was to err by.
         measured: what it errs by.
-        measure: of both.
+        budget: has the measure of both.
     """
-    if not (error > 0 and 0 < measured < math.inf and measure.kind in _TELLING_MEASURES):
+    if not (error > 0 and 0 < measured < math.inf and budget.sees_small_errors):
         return tables
     before = _growth_of(recipe, tables)
     least, most = (_growth_of(recipe, replace(tables, passed=each)) for each in (0.0, 1.0))
-    if most < _TELLING * least:
+    if not is_telling(least, most):
         return tables
     for step in range(_STEPS):
         changed = replace(tables, passed=step / _STEPS)
-        if grown(error, measure, _growth_of(recipe, changed) / before) >= _MARGIN * measured:
+        if budget.explains(budget.grown(error, _growth_of(recipe, changed) / before), measured):
             return changed
     return replace(tables, passed=1.0)
 

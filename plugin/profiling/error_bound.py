@@ -11,19 +11,17 @@ from typing import TypeVar
 
 from onnx import ModelProto
 
-from sartor.config import CompileConfig, Precision
+from sartor.config import Precision
 from sartor.errors import CompileError
 from sartor.frontend.imported_model import Front
 from sartor.reference.tolerance import tolerance
 from sartor.samples.sample_sets import SampleSet
+from sartor.tuning.errors.error_budget import MOST_ROUNDED, ErrorBudget
 from sartor.tuning.errors.error_measures import ErrorMeasure, MeasureKind
 from sartor.tuning.networks.profile_job import NetRun
 from sartor.tuning.records.measurement import Measurement, Status
 from sartor.tuning.selection.problem.limits import Quantity
 from sartor.tuning.selection.programming.infeasible import LimitError, unmet
-
-MOST_ROUNDED = 0.5
-"""Outputs that are further off have nothing to do with what is right, whatever their layers are rounded to."""
 
 THAT_RAN = " that was run"
 """What a nearest limit is known of."""
@@ -48,15 +46,15 @@ class ErrorBound:
     explicable: float
 
     @classmethod
-    def of(cls, front: Front, samples: SampleSet, config: CompileConfig) -> ErrorBound:
+    def of(cls, front: Front, samples: SampleSet, budget: ErrorBudget, precision: Precision) -> ErrorBound:
         """The bound of a compilation: the user's own if there is one, for quantised and f16 models, too."""
-        usual = config.precision.usual_error
+        usual = budget.usual
         # What the model's own types round off is known as a relative error only.
-        if config.error_measure.kind is MeasureKind.RELATIVE:
+        if budget.measure.kind is MeasureKind.RELATIVE:
             skeleton = ModelProto.FromString(front.skeleton)
             usual = tolerance(skeleton, usual, samples.tie_spread)
-        most = usual if config.precision is Precision.F32 else MOST_ROUNDED
-        return cls(config.error_measure, usual if config.max_error is None else config.max_error, most)
+        most = usual if precision is Precision.F32 else MOST_ROUNDED
+        return cls(budget.measure, replace(budget, usual=usual).allowed, most)
 
     def stored(self, run: Measurement) -> Measurement | None:
         """A stored run with its status by this bound; None if it has to run again.

@@ -15,11 +15,12 @@ from sartor.config import Precision
 from sartor.errors import CompileError, DeviceError, DisturbedError
 from sartor.profiling.builder import Build, Builder
 from sartor.profiling.dispatch_job import dispatches_in_worker
-from sartor.profiling.error_bound import MOST_ROUNDED, ErrorBound
+from sartor.profiling.error_bound import ErrorBound
 from sartor.profiling.verify_job import Check, Verified, verify
 from sartor.reference.reference_job import run_reference
 from sartor.runtime.dispatch_statistics import Dispatch
 from sartor.samples.sample_sets import MOST_VERIFIED, SampleSet
+from sartor.tuning.errors.error_budget import MOST_ROUNDED
 from sartor.tuning.errors.error_measures import MeasureKind
 from sartor.tuning.measuring.measure_job import MeasureSettings
 from sartor.tuning.networks.profile_job import Example, NetRun, NetTrial, profile_nets, time_first, time_nets

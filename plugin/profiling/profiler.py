@@ -83,7 +83,7 @@ class Profiler:
         self._builder = builder
         self._front = builder.front
         self._config = builder.config
-        self._bound = ErrorBound.of(builder.front, samples, builder.config)
+        self._bound = ErrorBound.of(builder.front, samples, self._config.error_budget, self._config.precision)
         self._runner = NetRunner(builder, samples, self._bound)
         self._contradicted: dict[MeasurementKey, Measurement] = {}
 

@@ -21,7 +21,7 @@ from sartor.profiling.profiler import Profiled, Profiler
 from sartor.profiling.time_budget import TimeBudget
 from sartor.tuning.cost_tables.in_network import InPlace, corrected
 from sartor.tuning.cost_tables.tables import Tables
-from sartor.tuning.records.measurement import Status
+from sartor.tuning.records.measurement import Measurement, Status
 from sartor.tuning.records.plan import Plan
 from sartor.tuning.selection.problem.cost import Objective
 from sartor.tuning.selection.problem.limits import Limits, Quantity
@@ -174,7 +174,7 @@ class Refiner:
         """
         run = self.profiler.run_of(newest)
         is_wrong = run is not None and run.status is Status.WRONG_RESULT
-        tighter = tightened(limits, newest, run, self.config)
+        tighter = self._tightened(limits, newest, run)
         if tables.passed != before.passed and (is_wrong or tables.passed < before.passed):
             bounds = replace(tighter or limits, error=limits.error)
             selected, tables = self._within(tables, bounds)
@@ -182,11 +182,14 @@ class Refiner:
                 is_better = selected and (is_wrong or tighter or self._is_faster(selected[0], newest, tables))
                 return ((selected[0], bounds) if is_better else None), tables
             # What it showed does not rule it out; these are its sums by what it showed.
-            newest, tighter = selected[0], tightened(bounds, selected[0], run, self.config)
+            newest, tighter = selected[0], self._tightened(bounds, selected[0], run)
         if tighter is None:
             return None, tables
         selected, tables = self._within(tables, tighter)
         return ((selected[0], tighter) if selected else None), tables
+
+    def _tightened(self, limits: Limits, recipe: Recipe, run: Measurement | None) -> Limits | None:
+        return tightened(limits, recipe, run, self.config.memory_limit, self.config.error_budget)
 
     def _is_faster(self, recipe: Recipe, other: Recipe, tables: Tables) -> bool:
         """Whether a plan promises to be faster than another by the same tables."""

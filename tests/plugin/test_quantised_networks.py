@@ -185,4 +185,5 @@ def test_ties_are_measured_on_the_samples_that_are_compared(tmp_path: Path, capl
         faint = checked_samples(front, replace(config, calibration=tmp_path / "given.npz"), pool)
     assert faint.tie_spread not in (0.0, front.tie_spread)
     assert ("next to a tie" in caplog.text) == (faint.tie_spread > 0.1)
-    assert ErrorBound.of(front, faint, config).allowed != ErrorBound.of(front, drawn, config).allowed
+    bounds = [ErrorBound.of(front, each, config.error_budget, config.precision) for each in (faint, drawn)]
+    assert bounds[0].allowed != bounds[1].allowed

@@ -45,29 +45,33 @@ def run(status: Status, **known: Any) -> Measurement:
     return Measurement(key, status, (1.0,) if status is Status.OK else (), **known)
 
 
+def tighter(limits: Limits, measured: Measurement | None, config: CompileConfig) -> Limits | None:
+    return tightened(limits, RECIPE, measured, config.memory_limit, config.error_budget)
+
+
 def test_what_kept_to_the_limits_needs_no_others() -> None:
     config = CompileConfig(memory_limit=1000)
-    assert tightened(config.limits, RECIPE, run(Status.OK, packed_bytes=1000), config) is None
-    assert tightened(config.limits, RECIPE, run(Status.CRASHED), config) is None
-    assert tightened(config.limits, RECIPE, None, config) is None
-    assert tightened(UNLIMITED, RECIPE, run(Status.OK, packed_bytes=9999), CompileConfig()) is None
+    assert tighter(config.limits, run(Status.OK, packed_bytes=1000), config) is None
+    assert tighter(config.limits, run(Status.CRASHED), config) is None
+    assert tighter(config.limits, None, config) is None
+    assert tighter(UNLIMITED, run(Status.OK, packed_bytes=9999), CompileConfig()) is None
 
 
 def test_memory_beyond_the_limit_comes_off_what_was_predicted() -> None:
     config = CompileConfig(memory_limit=1000)
-    assert tightened(config.limits, RECIPE, run(Status.OK, packed_bytes=1030), config) == Limits(memory=970.0)
-    assert tightened(config.limits, RECIPE, run(Status.OK, packed_bytes=5000), config) == Limits(memory=0.0)
+    assert tighter(config.limits, run(Status.OK, packed_bytes=1030), config) == Limits(memory=970.0)
+    assert tighter(config.limits, run(Status.OK, packed_bytes=5000), config) == Limits(memory=0.0)
 
 
 def test_an_error_beyond_the_limit_scales_the_budget() -> None:
     config = CompileConfig(max_error=1e-6)
-    tighter = tightened(Limits(memory=5.0), RECIPE, run(Status.WRONG_RESULT, error=2e-6), config)
-    assert tighter is not None
-    assert tighter.memory == 5.0
-    assert tighter.error is not None
-    assert total(tighter.error) == pytest.approx(0.5 * 4e-5, rel=0.3)
-    assert total(tighter.error) < 0.5 * 4e-5
-    assert tightened(UNLIMITED, RECIPE, run(Status.WRONG_RESULT, error=math.inf), config) is None
+    found = tighter(Limits(memory=5.0), run(Status.WRONG_RESULT, error=2e-6), config)
+    assert found is not None
+    assert found.memory == 5.0
+    assert found.error is not None
+    assert total(found.error) == pytest.approx(0.5 * 4e-5, rel=0.3)
+    assert total(found.error) < 0.5 * 4e-5
+    assert tighter(UNLIMITED, run(Status.WRONG_RESULT, error=math.inf), config) is None
 
 
 def test_constraints_that_make_no_sense_are_refused() -> None:
