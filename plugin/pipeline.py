@@ -32,9 +32,10 @@ from sartor.frontend.imported_model import Front
 from sartor.frontend.loading import load_front, open_workspace
 from sartor.frontend.target_check import runs_here
 from sartor.frontend.value_ranges import quantised_by, with_children
-from sartor.planning.error_budget import assess
 from sartor.planning.plan_selector import PlanSelector
+from sartor.planning.plan_solver import PlanSolver
 from sartor.planning.recipe import Recipe, guessed_recipe, precision_of, recipe_of_plan, unsplit_recipe
+from sartor.planning.rounding_assessment import assess
 from sartor.planning.single_type_plans import single_precision_plans
 from sartor.precision.calibration import calibrate, checked_samples
 from sartor.precision.sensitivities import Sensitivities
@@ -80,14 +81,15 @@ def compile_model(model: Path, output: Path, config: CompileConfig, progress: Pr
         deadline = budget.tuning_deadline(front)
         tuner = make_tuner(store, pool, config, progress, directory, deadline, LayerArbiters(front))
         tables = weigh(tune(front, candidates, tuner, config), store, pool, output.parent, config)
-        tables, error_budget = assess(tables, Sensitivities(front, calibration, config, pool, progress))
+        error_budget, sensitivities = config.error_budget, Sensitivities(front, calibration, config, pool, progress)
+        tables, plan_errors = assess(tables, sensitivities, error_budget, config.precision)
         builder = Builder(front, pool, directory, config, progress)
         profiler = Profiler(store, builder, calibration.samples)
-        selector = PlanSelector(front, tuner, config, progress, error_budget)
-        recipes, tables = choose(tables, selector, profiler)
+        selector = PlanSelector(PlanSolver(front, tuner, config, progress), error_budget, plan_errors)
+        recipes, tables = choose(tables, selector, profiler, config)
         refiner = Refiner(config, profiler, selector, budget)
         refined = refiner.refine(tables, recipes)
-        pareto = selector.pareto(refined.placed)
+        pareto = config.pareto and selector.pareto(refined.placed, config.limits, config.pareto)
         refined, error = publish_best(refined, refiner, Publisher(builder, profiler.runner, output))
         shipped = _artifact(refined.plan, error, output, config)
         unchecked = calibration.samples.unchecked
@@ -141,24 +143,25 @@ def replay_plan(model: Path, plan: Plan, output: Path, config: CompileConfig, pr
         return replace(shipped, samples=runner.verified_count, unchecked=samples.unchecked)
 
 
-def choose(tables: Tables, selector: PlanSelector, profiler: Profiler) -> tuple[list[Recipe], Tables]:
+def choose(
+    tables: Tables, selector: PlanSelector, profiler: Profiler, config: CompileConfig
+) -> tuple[list[Recipe], Tables]:
     """What is worth running whole: the selected plans, and the unsplit model unless the user pinned layers.
 
     Raises:
         InfeasibleError: if no plan meets the pins and limits.
     """
-    config = selector.config
     unsplit = [] if config.pins else [unsplit_recipe(selector.front, config, tables.peak)]
     try:
         recipes, tables = selector.select(tables, config.limits)
-        if not selector.tuner.is_late:
+        if not selector.solver.is_late:
             single, tables = single_precision_plans(selector, tables, recipes, config.limits)
             recipes = [*recipes, *single]
     except LimitError as error:
         if not profiler.counts_memory:
             raise
         _LOG.info("%s; what the smallest plan takes is measured", error)
-        recipes, tables = selector.smallest(tables)
+        recipes, tables = selector.solver.smallest(tables)
     except InfeasibleError as error:
         if not unsplit:
             raise

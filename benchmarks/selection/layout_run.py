@@ -24,7 +24,7 @@ from sartor.costing.candidates import find_candidates
 from sartor.costing.layer_costs import make_tuner, tune
 from sartor.frontend.imported_model import Front
 from sartor.frontend.loading import load_front, open_workers
-from sartor.planning.plan_selector import PlanSelector
+from sartor.planning.plan_solver import PlanSolver
 from sartor.planning.recipe import Recipe
 from sartor.profiling.builder import Builder
 from sartor.progress import Progress, silent
@@ -118,9 +118,7 @@ def step_plans(
     plans: dict[str, tuple[Front, Recipe]] = {}
     adapts = dict(tables.adapts)
     for name, (own, fewer) in steps.items():
-        (recipe, *_), known = PlanSelector(own, tuner, config, progress).select(
-            replace(fewer, adapts=adapts), UNLIMITED
-        )
+        (recipe, *_), known = PlanSolver(own, tuner, config, progress).within(replace(fewer, adapts=adapts), UNLIMITED)
         adapts.update(known.adapts)
         plans[name] = own, recipe
     return plans

@@ -1,101 +1,127 @@
-"""Selecting plans by cost tables; conversions are measured as plans ask for them."""
+"""Selecting plans that keep to the error budget, before they are compiled.
+
+What single layers contribute says which of them to keep exact, but not what they make of the outputs together. So a
+plan is proposed within a sum of contributions, simulated as a whole in ONNX Runtime, and selected again within another
+sum, until the simulated error is within what is allowed and uses most of it.
+"""
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 from sartor.artifact import FrontPoint, PlanFront
-from sartor.codegen.linking.adapts import AdaptKind
-from sartor.config import CompileConfig
+from sartor.config import Precision
 from sartor.errors import InfeasibleError
 from sartor.frontend.imported_model import Front
-from sartor.planning.error_budget import ErrorBudget
-from sartor.planning.pareto_budget import front_within
-from sartor.planning.recipe import Recipe, split_recipe, timed_plan
-from sartor.precision.eligibility import permits
-from sartor.progress import Progress
-from sartor.tuning.cost_tables.conversions import adapts_between, units_of
-from sartor.tuning.cost_tables.problem_builder import selection_problem
+from sartor.planning.bound_search import BoundSearch, TriedPlan
+from sartor.planning.plan_solver import PlanSolver, Selected
+from sartor.planning.recipe import Recipe
+from sartor.planning.simulated_error import PlanErrors
 from sartor.tuning.cost_tables.tables import Tables
-from sartor.tuning.measuring.benchmark_case import adapt_unit
-from sartor.tuning.measuring.tuner import Tuner
-from sartor.tuning.records.measurement import Measurement, Status
-from sartor.tuning.selection import auto
-from sartor.tuning.selection.problem.limits import Limits, Quantity, measures
-from sartor.tuning.selection.problem.problem import Problem
-from sartor.tuning.selection.problem.selection import Selection, conclude
-from sartor.tuning.selection.programming import ilp, least_error, least_memory
-from sartor.tuning.selection.programming.pareto import Point, pareto_front
-from sartor.tuning.selection.solve import solve
+from sartor.tuning.errors.error_budget import ErrorBudget
+from sartor.tuning.selection.problem.limits import Limits, Quantity
 
-_ROUNDS = 12
 _LOG = logging.getLogger(__name__)
+# How often a plan, and a front, is selected within another bound on the sum.
+_PLAN_ROUNDS = 8
+_FRONT_ROUNDS = 4
+
+Simulated = list[tuple[Recipe, float | None]]
+"""Plans with what they err by in simulation, if they round."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class PlanSelector:
     """Selects plans of one model.
 
     Attributes:
-        front: the model.
-        tuner: measures conversions.
-        config: settings.
-        progress: told about every round.
-        budget: what plans of lower precision may err by; None where none is lower.
+        solver: finds plans within limits.
+        budget: what they may err by.
+        errors: says what they err by before they run; None where no layer may round.
     """
 
-    front: Front
-    tuner: Tuner
-    config: CompileConfig
-    progress: Progress
-    budget: ErrorBudget | None = None
+    solver: PlanSolver
+    budget: ErrorBudget
+    errors: PlanErrors | None = None
+    _bound: float | None = field(default=None, init=False)
 
-    def select(self, tables: Tables, limits: Limits) -> tuple[list[Recipe], Tables]:
-        """The best plans within limits and the budget, best first, and the tables with what was measured for them.
+    @property
+    def front(self) -> Front:
+        """The model."""
+        return self.solver.front
+
+    @property
+    def precision(self) -> Precision:
+        """What layers may compute in."""
+        return self.solver.config.precision
+
+    @property
+    def bound(self) -> float | None:
+        """The sum of contributions within which the plan selected last kept to the budget; None is no bound."""
+        return self._bound
+
+    def in_precision(self, precision: Precision) -> PlanSelector:
+        """A selector within another precision and the same budget, to which other sums keep."""
+        return replace(self, solver=self.solver.in_precision(precision))
+
+    def select(self, tables: Tables, limits: Limits) -> Selected:
+        """The best plans found within limits and the budget, best first; the most exact one if none keeps to it.
+
+        Args:
+            tables: with contributions.
+            limits: what plans must keep to besides the budget; a limit on error is one on the sum.
+
+        Returns:
+            The plans, and the tables with what was measured for them.
 
         Raises:
-            InfeasibleError: if there is none within the limits.
+            InfeasibleError: if no plan keeps to ``limits``.
         """
-        if self.budget is None:
-            return self._within(tables, limits)
-        return self.budget.select(tables, limits, self._within, self.most_exact)
+        if self.errors is None or self.errors.is_free:
+            return self.solver.within(tables, limits)
+        best, tables = self._using_budget(self.errors, tables, limits)
+        return (best, tables) if best else self.solver.most_exact(tables)
 
-    def _within(self, tables: Tables, limits: Limits) -> tuple[list[Recipe], Tables]:
-        def find(problem: Problem) -> Sequence[Selection]:
-            return solve(problem, self.config.selector, self.config.plans, limits)
+    def _using_budget(self, errors: PlanErrors, tables: Tables, limits: Limits) -> Selected:
+        """The fastest plans that were proposed, solved and simulated, and keep to the budget; none if none does."""
+        search, best = BoundSearch(self.budget), list[Recipe]()
+        bound = min((each for each in (limits.error, self._bound) if each is not None), default=None)
+        for _ in range(_PLAN_ROUNDS):
+            try:
+                recipes, tables = self.solver.within(tables, replace(limits, error=bound))
+            except InfeasibleError:
+                if search.bad is None:
+                    raise
+                break
+            tried = _tried(errors, recipes[0], tables, bound)
+            if search.add(tried):
+                best = _faster(recipes, best)
+            bound = search.bound_after(tried)
+            if bound is None:
+                break
+        if search.good is not None:
+            self._bound = search.good.bound
+        return best, tables
 
-        return self._settled(tables, find, tuple(limits.bounds))
-
-    def smallest(self, tables: Tables) -> tuple[list[Recipe], Tables]:
-        """The plan that needs least memory: where none keeps to the limit by the tables, it may when it runs.
+    def learned(self, tables: Tables, recipe: Recipe, measured: float) -> Tables:
+        """The tables with what a plan that errs by ``measured`` shows; the same if it shows nothing, or all may run.
 
         Raises:
-            InfeasibleError: if no plan exists.
+            UsageError, CompileError: as ``Sensitivities.together``.
         """
-        return self._settled(tables, lambda problem: [least_memory.smallest(problem, seconds=auto.SECONDS)], ())
+        found = tables if self.errors is None else self.errors.learned(tables, recipe, measured)
+        if found.passed != tables.passed:
+            # It was of sums by other tables.
+            self._bound = None
+        return found
 
-    def most_exact(self, tables: Tables) -> tuple[list[Recipe], Tables]:
-        """The plan whose layers err least by the tables, within the user's limits.
-
-        Raises:
-            InfeasibleError: if no plan exists.
-        """
-
-        def find(problem: Problem) -> Sequence[Selection]:
-            return [least_error.most_exact(problem, self.config.limits, seconds=auto.SECONDS)]
-
-        return self._settled(tables, find, (Quantity.ERROR, *self.config.limits.bounds))
-
-    def pareto(self, tables: Tables) -> PlanFront | None:
-        """The front that the user asked for, if any, within the user's limits and the budget."""
-        quantities = self.config.pareto
-        if quantities is None:
-            return None
+    def pareto(self, tables: Tables, limits: Limits, quantities: tuple[Quantity, Quantity]) -> PlanFront | None:
+        """The front of plans within limits and the budget; None if there is none."""
         try:
-            found, complete = self._front(tables, quantities)
+            found, complete = self.plans_on_front(tables, limits, quantities)
         except InfeasibleError as error:
             _LOG.warning("there is no front: %s", error)
             return None
@@ -105,79 +131,77 @@ class PlanSelector:
         points = tuple(FrontPoint(each.plan, each.needed, error) for each, error in found)
         return PlanFront(*quantities, points, complete)
 
-    def _front(
-        self, tables: Tables, quantities: tuple[Quantity, Quantity]
-    ) -> tuple[list[tuple[Recipe, float | None]], bool]:
-        """Plans with what they err by in simulation, if they round, and whether there are no others."""
+    def plans_on_front(
+        self, tables: Tables, limits: Limits, quantities: tuple[Quantity, Quantity]
+    ) -> tuple[Simulated, bool]:
+        """The plans that keep to the budget and are not dominated by others that do, and whether there are no others.
 
-        def find(limits: Limits) -> tuple[list[Recipe], bool]:
-            return self._front_within(tables, quantities, limits)
+        Those that err by too much make way for the front within a smaller sum of contributions.
 
-        if self.budget is None:
-            recipes, complete = find(self.config.limits)
+        Raises:
+            InfeasibleError: if no plan keeps to ``limits``.
+        """
+        if self.errors is None:
+            recipes, complete = self.solver.front_within(tables, limits, quantities)
             return [(each, None) for each in recipes], complete
-        judged, complete = front_within(self.budget, tables, self.config.limits, quantities, find)
-        return [*judged], complete
+        kept, complete = self._fronts_within_budget(self.errors, tables, limits, quantities)
+        return [*_undominated(kept, quantities)], complete
 
-    def _front_within(
-        self, tables: Tables, quantities: tuple[Quantity, Quantity], limits: Limits
-    ) -> tuple[list[Recipe], bool]:
-        complete = True
-
-        def find(problem: Problem) -> Sequence[Selection]:
-            nonlocal complete
-            found = pareto_front(problem, *quantities, limits, seconds=auto.SECONDS)
-            complete = found.complete
-            return [_selection(problem, point) for point in found.points]
-
-        recipes, _ = self._settled(tables, find, tuple(limits.bounds))
-        return recipes, complete
-
-    def _settled(
-        self, tables: Tables, find: Callable[[Problem], Sequence[Selection]], bounded: tuple[Quantity, ...]
-    ) -> tuple[list[Recipe], Tables]:
-        """Plans that ask for no conversion that was not measured, or the last ones if too many do."""
-        device, graph = self.config.target.device, self.front.graph
-        quantities = (*self.config.quantities, *bounded)
-        may_run = permits(self.front, self.config)
-        for done in range(_ROUNDS):
-            self.progress("selecting", done, _ROUNDS)
-            problem = selection_problem(
-                graph, tables, device, self.config.objective, self.config.pins, quantities, may_run
-            )
-            recipes = [self._recipe(problem, each, tables) for each in find(problem)]
-            kinds = [kind for each in recipes for _, kind in adapts_between(each.graph, each.variants, device)]
-            wanted = units_of(kind for kind in kinds if kind not in tables.adapts)
-            if not wanted or self.tuner.is_late:
+    def _fronts_within_budget(
+        self, errors: PlanErrors, tables: Tables, limits: Limits, quantities: tuple[Quantity, Quantity]
+    ) -> tuple[list[tuple[Recipe, float]], bool]:
+        """All plans of fronts within smaller and smaller sums that keep to the budget."""
+        kept: list[tuple[Recipe, float]] = []
+        bound, complete = self._bound, True
+        for done in range(_FRONT_ROUNDS):
+            try:
+                recipes, is_all = self.solver.front_within(tables, replace(limits, error=bound), quantities)
+            except InfeasibleError:
+                if not done:
+                    raise
                 break
-            tables = self._with_adapts(tables, wanted)
-        return [replace(each, plan=timed_plan(each, tables)) for each in recipes], tables
+            simulated = [(each, errors.simulate(each, tables)) for each in recipes]
+            beyond = [pair for pair in simulated if not self.budget.allows(pair[1])]
+            kept += [pair for pair in simulated if self.budget.allows(pair[1])]
+            complete = complete and is_all and not beyond
+            bound = self._sum_without(beyond)
+            if bound is None:
+                break
+            _LOG.info("%d of %d plans of the front err by too much", len(beyond), len(simulated))
+        return kept, complete
 
-    def _recipe(self, problem: Problem, selection: Selection, tables: Tables) -> Recipe:
-        recipe = split_recipe(self.front, tables, selection, self.config)
-        return replace(recipe, needed=measures(problem, selection.assignment))
-
-    def _with_adapts(self, tables: Tables, wanted: Sequence[AdaptKind]) -> Tables:
-        units = {kind: adapt_unit(kind) for kind in wanted}
-        measured = self.tuner.measure(units.values())
-        adapts = dict(tables.adapts)
-        for kind, unit in units.items():
-            measurement = measured[unit.key].get(unit.variants[0].descriptor)
-            if measurement is None and self.tuner.is_late:
-                continue
-            adapts[kind] = _seconds(kind, measurement)
-        return replace(tables, adapts=adapts)
-
-
-def _seconds(kind: AdaptKind, measurement: Measurement | None) -> float:
-    """What a conversion takes; infinitely long if it does not work, so that plans do without it."""
-    if measurement is not None and measurement.status is Status.OK:
-        return measurement.time
-    why = "it was not measured" if measurement is None else measurement.message
-    _LOG.warning("converting %s from %s to %s does not work: %s", kind.tensor, kind.source, kind.target, why)
-    return math.inf
+    def _sum_without(self, beyond: Sequence[tuple[Recipe, float]]) -> float | None:
+        """The sum within which plans are sought in the place of some that err by too much; None if none would help."""
+        sums = [
+            self.budget.sum_aimed_at(recipe.needed[Quantity.ERROR], error)
+            for recipe, error in beyond
+            if math.isfinite(error)
+        ]
+        return min(sums, default=None)
 
 
-def _selection(problem: Problem, point: Point) -> Selection:
-    found = conclude(problem, point.plan, bound=None, solver=ilp.NAME, seconds=0.0)
-    return replace(found, optimal=point.proven)
+def _tried(errors: PlanErrors, recipe: Recipe, tables: Tables, bound: float | None) -> TriedPlan:
+    """What a plan that was selected under ``bound`` errs by."""
+    tried = TriedPlan(bound, recipe.needed[Quantity.ERROR], errors.simulate(recipe, tables))
+    _LOG.info("a plan within %s errs by %.2g in simulation", bound, tried.error)
+    return tried
+
+
+def _undominated(
+    simulated: Sequence[tuple[Recipe, float]], quantities: tuple[Quantity, Quantity]
+) -> list[tuple[Recipe, float]]:
+    """Those that are better than all others in one of the two quantities, the least of the first before the others."""
+    first, second = quantities
+    found: list[tuple[Recipe, float]] = []
+    for pair in sorted(simulated, key=lambda each: (each[0].needed[first], each[0].needed[second])):
+        if not found or pair[0].needed[second] < found[-1][0].needed[second]:
+            found.append(pair)
+    return found
+
+
+def _faster(recipes: list[Recipe], best: list[Recipe]) -> list[Recipe]:
+    return recipes if not best or _seconds(recipes[0]) < _seconds(best[0]) else best
+
+
+def _seconds(recipe: Recipe) -> float:
+    return recipe.plan.predicted or 0.0

@@ -7,10 +7,11 @@ is run; until then it is what it was for VGG-16.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from sartor.codegen.ir.graph import LayerGraph
 from sartor.codegen.ir.layer import Layer
@@ -31,6 +32,7 @@ NARROW = (F16, BF16, STORED, I8)
 EXPECTED = 0.2
 """Share of what variants err besides that reaches the outputs, before a plan was run."""
 
+_LOG = logging.getLogger(__name__)
 _STEPS = 20
 
 
@@ -64,20 +66,49 @@ def assignment_of(recipe: Recipe, graph: LayerGraph) -> dict[str, str]:
     return dict(sorted(found, key=lambda pair: NARROW.index(pair[1])))
 
 
-def simulated(sensitivities: Sensitivities, recipe: Recipe, tables: Tables) -> float:
+@dataclass(frozen=True)
+class PlanErrors:
+    """What plans err by, before they run.
+
+    Attributes:
+        budget: what they may.
+        simulate: the error of a plan by some tables.
+        is_free: whether every plan keeps to the budget, as all layers in their narrowest types together do.
+    """
+
+    budget: ErrorBudget
+    simulate: Callable[[Recipe, Tables], float]
+    is_free: bool = False
+
+    def learned(self, tables: Tables, recipe: Recipe, measured: float) -> Tables:
+        """The tables with what a plan that errs by ``measured`` shows; the same if it shows nothing, or all may run.
+
+        Raises:
+            UsageError, CompileError: as ``Sensitivities.together``.
+        """
+        if self.is_free:
+            return tables
+        found = _learned(tables, recipe, self.simulate(recipe, tables), measured, self.budget)
+        if found.passed != tables.passed:
+            _LOG.info("a plan errs by %.2g: %g of what variants err alone reaches the outputs", measured, found.passed)
+        return found
+
+
+def simulated(
+    sensitivities: Sensitivities, budget: ErrorBudget, precision: Precision, recipe: Recipe, tables: Tables
+) -> float:
     """Rounding what layers read and write, and as much more as their variants err.
 
     Raises:
         UsageError, CompileError: as ``Sensitivities.together``.
     """
-    config = sensitivities.config
     assigned = assignment_of(recipe, sensitivities.front.graph)
-    allowed = {name: dtype for name, dtype in assigned.items() if is_allowed(dtype, config.precision)}
+    allowed = {name: dtype for name, dtype in assigned.items() if is_allowed(dtype, precision)}
     error = sensitivities.together(allowed)
-    return config.error_budget.grown(error, _growth_of(recipe, tables))
+    return budget.grown(error, _growth_of(recipe, tables))
 
 
-def learned(tables: Tables, recipe: Recipe, error: float, measured: float, budget: ErrorBudget) -> Tables:
+def _learned(tables: Tables, recipe: Recipe, error: float, measured: float, budget: ErrorBudget) -> Tables:
     """The tables with the share of what variants err besides that explains what a plan errs by; all, if not all does.
 
     They stay as they are if the plan's variants err by nothing besides, or its errors are none, or of a measure that is

@@ -40,9 +40,9 @@ def single_precision_plans(
         Plans that are not among ``mixed``, and the tables with what was measured for them.
     """
     found: list[Recipe] = []
-    for precision in _within(selector.config.precision):
+    for precision in _within(selector.precision):
         try:
-            (best, *_), tables = _in_one(selector, precision).select(tables, replace(limits, error=None))
+            (best, *_), tables = selector.in_precision(precision).select(tables, replace(limits, error=None))
         except InfeasibleError as error:
             _LOG.info("there is no plan in %s: %s", precision, error)
             continue
@@ -54,12 +54,6 @@ def single_precision_plans(
 def _within(precision: Precision) -> list[Precision]:
     """Those that allow less."""
     return [each for each in Precision if set(each.types) < set(precision.types)]
-
-
-def _in_one(selector: PlanSelector, precision: Precision) -> PlanSelector:
-    """A selector for one type besides f32, with a budget of its own: other sums keep to it."""
-    config = replace(selector.config, precision=precision, max_error=selector.config.allowed_error)
-    return replace(selector, config=config, budget=selector.budget and selector.budget.anew())
 
 
 def _seconds(recipe: Recipe) -> float:

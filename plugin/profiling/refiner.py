@@ -189,7 +189,7 @@ class Refiner:
         return ((selected[0], tighter) if selected else None), tables
 
     def _tightened(self, limits: Limits, recipe: Recipe, run: Measurement | None) -> Limits | None:
-        return tightened(limits, recipe, run, self.config.memory_limit, self.config.error_budget)
+        return tightened(limits, recipe, run, self.config.memory_limit, self.selector.budget)
 
     def _is_faster(self, recipe: Recipe, other: Recipe, tables: Tables) -> bool:
         """Whether a plan promises to be faster than another by the same tables."""
@@ -204,16 +204,16 @@ class Refiner:
 
     def _learned(self, tables: Tables, recipe: Recipe) -> Tables:
         """The tables with what a plan shows of errors; the same if it shows nothing."""
-        run, budget = self.profiler.run_of(recipe), self.selector.budget
-        if budget is None or run is None or run.error is None or recipe.plan.unsplit or not self._has_time():
+        run = self.profiler.run_of(recipe)
+        if run is None or run.error is None or recipe.plan.unsplit or not self._has_time():
             return tables
-        return budget.learned(tables, recipe, run.error)
+        return self.selector.learned(tables, recipe, run.error)
 
     def _last_resort(self, tables: Tables, tighter: Limits) -> list[Recipe]:
         """No plan is tighter by the tables: what is left is the one that is smallest, or most exact, by them."""
         if tighter.memory is not None:
-            return self.selector.smallest(tables)[0]
-        return [] if tighter.error is None else self.selector.most_exact(tables)[0]
+            return self.selector.solver.smallest(tables)[0]
+        return [] if tighter.error is None else self.selector.solver.most_exact(tables)[0]
 
     def _ran(self, recipe: Recipe) -> bool:
         run = self.profiler.run_of(recipe)

@@ -13,6 +13,7 @@ from sartor.config import CompileConfig, Precision
 from sartor.dialect_passes.annotate import annotate
 from sartor.frontend.imported_model import Front
 from sartor.planning.plan_selector import PlanSelector
+from sartor.planning.plan_solver import PlanSolver
 from sartor.planning.recipe import Recipe
 from sartor.progress import silent
 from sartor.tuning.cost_tables.tables import Tables
@@ -56,7 +57,8 @@ def tables_of(front: Front, seconds: Callable[[str, str], float], *types: str) -
 
 
 def selector(front: Front, tuner: FakeTuner, precision: Precision = Precision.F32) -> PlanSelector:
-    return PlanSelector(front, cast(Tuner, tuner), replace(CONFIG, precision=precision), silent)
+    config = replace(CONFIG, precision=precision)
+    return PlanSelector(PlanSolver(front, cast(Tuner, tuner), config, silent), config.error_budget)
 
 
 def by_type(**seconds: float) -> Callable[[str, str], float]:

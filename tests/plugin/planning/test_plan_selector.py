@@ -69,5 +69,5 @@ def test_plans_in_one_type_keep_to_the_limits_that_were_tightened(front_of: Fron
     mixed, tables = found.select(tables_of(found.front, seconds, "bf16", "f16"), UNLIMITED)
     free, _ = single_precision_plans(found, tables, mixed, UNLIMITED)
     assert free
-    least = min(each.needed[Quantity.MEMORY] for each in found.smallest(tables)[0])
+    least = min(each.needed[Quantity.MEMORY] for each in found.solver.smallest(tables)[0])
     assert single_precision_plans(found, tables, mixed, Limits(memory=least / 2))[0] == []

@@ -84,9 +84,9 @@ def setting(front_of: FrontOf, tmp_path: Path) -> Setting:
         (best, *_), _ = select.select(tables_of(select.front, alone, "bf16"), UNLIMITED)
         recipes.append(best)
     builds = [Build(each, NetFiles(tmp_path / "none", None)) for each in recipes]
-    builder = FakeBuilder(select.front, select.config, list(builds))
+    builder = FakeBuilder(select.front, select.solver.config, list(builds))
     store = Store.open(tmp_path / "tuning.db")
-    profiler = Profiler(store, cast(Builder, builder), sample_set(select.front, select.config))
+    profiler = Profiler(store, cast(Builder, builder), sample_set(select.front, select.solver.config))
     runner = FakeRunner([SECONDS, 3 * SECONDS])
     profiler._runner = runner  # type: ignore[assignment]
     for each in recipes:

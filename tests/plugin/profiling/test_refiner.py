@@ -10,7 +10,8 @@ from typing import cast
 import pytest
 
 from sartor.config import Precision
-from sartor.planning.error_budget import ErrorBudget, Selected
+from sartor.planning.plan_selector import PlanSelector
+from sartor.planning.plan_solver import Selected
 from sartor.planning.recipe import Recipe
 from sartor.profiling.profiler import Profiled, Profiler
 from sartor.profiling.refiner import Refiner
@@ -31,8 +32,6 @@ from tests.plugin.planning.selecting_fakes import (
 )
 
 UNIT = 1e-4
-
-Within = Callable[[Tables, Limits], Selected]
 
 
 @dataclass
@@ -98,7 +97,7 @@ def refined(
     precision = Precision.MIXED if narrow else Precision.F32
     select = selector(front_of("residual"), FakeTuner(), precision)
     recipes, tables = select.select(tables_of(select.front, alone, *narrow), UNLIMITED)
-    found = Refiner(select.config, cast(Profiler, profiler), select).refine(tables, recipes[:1])
+    found = Refiner(select.solver.config, cast(Profiler, profiler), select).refine(tables, recipes[:1])
     assert found.plan.measured == found.profiled.seconds
     return types(found.recipe), profiler
 
@@ -155,13 +154,13 @@ def test_what_was_run_and_lost_informs_the_next_selection(front_of: FrontOf) -> 
     tables = tables_of(select.front, alone, "bf16", "f16")
     first, tables = select.select(tables, UNLIMITED)
     profiler = FakeProfiler(in_place)
-    found = Refiner(select.config, cast(Profiler, profiler), select).refine(tables, first[:1])
+    found = Refiner(select.solver.config, cast(Profiler, profiler), select).refine(tables, first[:1])
     assert types(found.recipe) == {"bf16", "f16"}
     assert found.plan.predicted == pytest.approx(found.profiled.seconds, rel=0.1)
 
 
 @dataclass
-class LearningBudget:
+class LearningSelector(PlanSelector):
     """Lets nothing narrow run if all of an error is expected to reach the outputs.
 
     Attributes:
@@ -172,17 +171,14 @@ class LearningBudget:
     shown: float = 0.5
     told: list[float] = field(default_factory=list)
 
-    def anew(self) -> LearningBudget:
-        return self
-
-    def select(self, tables: Tables, limits: Limits, within: Within, most_exact: object) -> Selected:
+    def select(self, tables: Tables, limits: Limits) -> Selected:
         if tables.passed < 1:
-            return within(tables, limits)
+            return super().select(tables, limits)
         exact = {
             key: {name: each for name, each in found.items() if type_of(name) == "f32"}
             for key, found in tables.measured.items()
         }
-        recipes, _ = within(replace(tables, measured=exact), limits)
+        recipes, _ = super().select(replace(tables, measured=exact), limits)
         return recipes, tables
 
     def learned(self, tables: Tables, recipe: Recipe, measured: float) -> Tables:
@@ -190,36 +186,38 @@ class LearningBudget:
         return replace(tables, passed=self.shown) if len(self.told) == 1 else tables
 
 
+def learning(front_of: FrontOf, shown: float = 0.5) -> LearningSelector:
+    found = selector(front_of("residual"), FakeTuner(), Precision.BF16)
+    return LearningSelector(found.solver, found.budget, shown=shown)
+
+
 def test_a_plan_that_errs_less_than_expected_makes_way_for_a_faster_one(front_of: FrontOf) -> None:
-    alone, budget = by_type(f32=2 * UNIT, bf16=UNIT), LearningBudget()
-    select = selector(front_of("residual"), FakeTuner(), Precision.BF16)
-    select = replace(select, budget=cast(ErrorBudget, budget))
+    alone = by_type(f32=2 * UNIT, bf16=UNIT)
+    select = learning(front_of)
     recipes, tables = select.select(tables_of(select.front, alone, "bf16"), UNLIMITED)
     assert types(recipes[0]) == {"f32"}
     profiler = FakeProfiler(alone, error=lambda recipe: 1e-3)
-    found = Refiner(select.config, cast(Profiler, profiler), select).refine(tables, recipes[:1])
-    assert budget.told[0] == 1e-3
+    found = Refiner(select.solver.config, cast(Profiler, profiler), select).refine(tables, recipes[:1])
+    assert select.told[0] == 1e-3
     assert types(found.recipe) == {"bf16"}
     assert found.tables.passed == 0.5
 
 
 def test_with_no_time_left_nothing_is_learned(front_of: FrontOf) -> None:
-    alone, budget = by_type(f32=2 * UNIT, bf16=UNIT), LearningBudget()
-    select = selector(front_of("residual"), FakeTuner(), Precision.BF16)
-    select = replace(select, budget=cast(ErrorBudget, budget))
+    alone = by_type(f32=2 * UNIT, bf16=UNIT)
+    select = learning(front_of)
     recipes, tables = select.select(tables_of(select.front, alone, "bf16"), UNLIMITED)
     profiler = FakeProfiler(alone, error=lambda recipe: 1e-3)
     over = TimeBudget(1e-9)
-    found = Refiner(select.config, cast(Profiler, profiler), select, over).refine(tables, recipes[:1])
-    assert (types(found.recipe), budget.told) == ({"f32"}, [])
+    found = Refiner(select.solver.config, cast(Profiler, profiler), select, over).refine(tables, recipes[:1])
+    assert (types(found.recipe), select.told) == ({"f32"}, [])
 
 
 @pytest.mark.parametrize("shown", [1.0, 0.5])
 def test_a_plan_that_errs_more_than_hoped_makes_way_for_a_more_exact_one(front_of: FrontOf, shown: float) -> None:
     """As is known of what reaches the outputs then, or under tighter limits if that does not explain it."""
-    alone, budget = by_type(f32=2 * UNIT, bf16=UNIT), LearningBudget(shown)
-    select = selector(front_of("residual"), FakeTuner(), Precision.BF16)
-    select = replace(select, budget=cast(ErrorBudget, budget))
+    alone = by_type(f32=2 * UNIT, bf16=UNIT)
+    select = learning(front_of, shown)
     tables = tables_of(select.front, alone, "bf16")
     rounding = {(each.name, "bf16"): 1e-3 for each in select.front.graph.layers}
     recipes, tables = select.select(replace(tables, rounding=rounding, passed=0.2), UNLIMITED)
@@ -229,19 +227,18 @@ def test_a_plan_that_errs_more_than_hoped_makes_way_for_a_more_exact_one(front_o
         return 0.012 if types(recipe) == {"bf16"} else 0.0
 
     profiler = FakeProfiler(alone, error=error, allowed=0.01)
-    found = Refiner(select.config, cast(Profiler, profiler), select).refine(tables, recipes[:1])
-    assert budget.told[0] == 0.012
+    found = Refiner(select.solver.config, cast(Profiler, profiler), select).refine(tables, recipes[:1])
+    assert select.told[0] == 0.012
     assert types(found.recipe) == ({"f32"} if shown == 1.0 else {"f32", "bf16"})
     assert len(profiler.ran) > 1
 
 
 def test_a_faster_plan_that_errs_too_much_leaves_the_first_to_be_refined(front_of: FrontOf) -> None:
-    alone, budget = by_type(f32=2 * UNIT, bf16=UNIT), LearningBudget()
-    select = selector(front_of("residual"), FakeTuner(), Precision.BF16)
-    select = replace(select, budget=cast(ErrorBudget, budget))
+    alone = by_type(f32=2 * UNIT, bf16=UNIT)
+    select = learning(front_of)
     recipes, tables = select.select(tables_of(select.front, alone, "bf16"), UNLIMITED)
     profiler = FakeProfiler(alone, error=lambda recipe: 0.1 if "bf16" in types(recipe) else 0.0, allowed=0.01)
-    found = Refiner(select.config, cast(Profiler, profiler), select).refine(tables, recipes[:1])
+    found = Refiner(select.solver.config, cast(Profiler, profiler), select).refine(tables, recipes[:1])
     assert [types(each) for each in profiler.ran[:2]] == [{"f32"}, {"bf16"}]
     assert types(found.recipe) == {"f32"}
     assert any(each.is_same_as(recipes[0]) for each in profiler.timed)

@@ -1,154 +1,38 @@
-"""The budget: plans are simulated and selected again until they keep to it and use it."""
+"""What rounding costs: layers that round on the way count for more, and plans that run show by how much."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import onnx
 import pytest
 
-from sartor.codegen.ir.graph import LayerGraph
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Variant
 from sartor.codegen.routines import routines_for
 from sartor.config import CompileConfig, Precision
 from sartor.dialect_passes.annotate import annotate
-from sartor.errors import InfeasibleError
 from sartor.frontend.import_job import run_front
 from sartor.frontend.imported_model import Front
-from sartor.planning.error_budget import ErrorBudget, assess
 from sartor.planning.recipe import Recipe
+from sartor.planning.rounding_assessment import assess
 from sartor.planning.simulated_error import EXPECTED
 from sartor.precision.sensitivities import Pair, Sensitivities
 from sartor.tuning.cost_tables.tables import Tables
 from sartor.tuning.errors.error_measures import ErrorMeasure
-from sartor.tuning.records.plan import Plan
-from sartor.tuning.selection.problem.limits import UNLIMITED, Limits, Quantity
 from tests.codegen.routines.layer_cases import Cases
 from tests.plugin.planning.selecting_fakes import measurement
-
-PLAN = Plan(
-    model_sha256="0",
-    target="cpu:host",
-    threads=1,
-    unsplit=False,
-    layers=(),
-    adapts=(),
-    objective="latency",
-    solver="dprs",
-    optimal=True,
-    gap=0.0,
-    predicted=1.0,
-    measured=None,
-    baseline=None,
-    memory=None,
-    first=None,
-    peak=None,
-    versions={},
-)
-TABLES = Tables({}, {})
-ALLOWED = 1e-2
-
-
-@dataclass
-class Solver:
-    """A network of which any share may be narrow: the larger the sum of errors, the less time it takes.
-
-    Attributes:
-        most: sum of the fastest plan.
-        least: sum of the most exact one.
-        bounds: under which plans were asked for.
-    """
-
-    most: float = 1e-4
-    least: float = 0.0
-    bounds: list[float | None] = field(default_factory=list)
-
-    def within(self, tables: Tables, limits: Limits) -> tuple[list[Recipe], Tables]:
-        self.bounds.append(limits.error)
-        needed = self.most if limits.error is None else min(limits.error * 0.98, self.most)
-        if needed < self.least:
-            raise InfeasibleError("nothing is left")
-        return [self._recipe(needed)], tables
-
-    def most_exact(self, tables: Tables) -> tuple[list[Recipe], Tables]:
-        return [self._recipe(self.least)], tables
-
-    def _recipe(self, needed: float) -> Recipe:
-        plan = replace(PLAN, predicted=1.0 - needed)
-        return Recipe(plan, LayerGraph((), (), ()), {}, {Quantity.ERROR: needed})
-
-
-def budget(simulate: Callable[[float], float], **settings: Any) -> ErrorBudget:
-    config = CompileConfig(precision=Precision.BF16, max_error=ALLOWED, **settings)
-    return ErrorBudget(config, lambda recipe, tables: simulate(recipe.needed[Quantity.ERROR]))
-
-
-def select(found: ErrorBudget, solver: Solver, limits: Limits = UNLIMITED) -> float:
-    recipes, _ = found.select(TABLES, limits, solver.within, solver.most_exact)
-    return float(recipes[0].needed[Quantity.ERROR])
-
-
-@pytest.mark.parametrize("factor", [0.1, 0.9])
-def test_a_plan_within_the_budget_is_not_bounded(factor: float) -> None:
-    solver = Solver(most=ALLOWED**2)
-    assert select(budget(lambda needed: factor * needed**0.5), solver) == solver.most
-    assert solver.bounds == [None]
-
-
-@pytest.mark.parametrize("factor", [1.2, 3.0, 50.0])
-@pytest.mark.parametrize("exponent", [0.3, 0.5, 1.0])
-def test_the_budget_is_kept_and_used_whatever_the_model_of_errors(factor: float, exponent: float) -> None:
-    def simulate(needed: float) -> float:
-        return float(factor * ALLOWED * (needed / solver.most) ** exponent)
-
-    solver = Solver()
-    assert 0.8 * ALLOWED <= simulate(select(budget(simulate), solver)) <= ALLOWED
-    assert len(solver.bounds) <= 6
-
-
-def test_one_correction_is_enough_where_the_model_holds() -> None:
-    solver = Solver()
-    select(budget(lambda needed: 4 * needed**0.5), solver)
-    assert len(solver.bounds) == 2
-    solver = Solver()
-    select(budget(lambda needed: 400 * needed, error_measure=ErrorMeasure.parse("cosine")), solver)
-    assert len(solver.bounds) == 2
-
-
-def test_what_was_learned_is_where_the_next_selection_begins() -> None:
-    found, solver = budget(lambda needed: 4 * needed**0.5), Solver()
-    first = select(found, solver)
-    assert select(found, solver) == pytest.approx(first)
-    assert len(solver.bounds) == 3
-
-
-def test_tighter_limits_are_kept() -> None:
-    assert select(budget(lambda needed: needed**0.5), Solver(), Limits(error=1e-6)) <= 1e-6
-
-
-def test_where_nothing_keeps_it_the_most_exact_plan_is_left() -> None:
-    solver = Solver(least=5e-5)
-    assert select(budget(lambda needed: 100 * needed**0.5), solver) == solver.least
-    with pytest.raises(InfeasibleError):
-        select(budget(lambda needed: 0.0), Solver(least=1.0))
-
-
-def test_errors_that_no_sum_explains_end() -> None:
-    solver = Solver()
-    assert select(budget(lambda needed: 1.0), solver) == solver.least
-    assert len(solver.bounds) <= 8
+from tests.plugin.planning.test_bound_search import PLAN
 
 
 @dataclass(frozen=True)
 class FakeSensitivities:
     """Says that rounding, of any layers, makes the outputs err by the same."""
 
-    config: CompileConfig
     front: Front
     error: float
 
@@ -188,7 +72,9 @@ def test_what_rounds_on_the_way_counts_for_more(
 ) -> None:
     front, tables = convolution
     config = CompileConfig(precision=Precision.BF16, max_error=0.01, error_measure=ErrorMeasure.parse(measure))
-    known, found = assess(tables, cast(Sensitivities, FakeSensitivities(config, front, 0.004)))
+    known, found = assess(
+        tables, cast(Sensitivities, FakeSensitivities(front, 0.004)), config.error_budget, config.precision
+    )
     assert found is not None
     (layer,) = front.graph.layers
     narrow = [pair for pair in known.usable(layer.task.key) if pair[0].dtype == "bf16"]
@@ -206,7 +92,9 @@ def test_any_plan_may_run_only_if_the_least_exact_one_may(
 ) -> None:
     front, tables = convolution
     config = CompileConfig(precision=Precision.BF16, max_error=allowed)
-    _, found = assess(tables, cast(Sensitivities, FakeSensitivities(config, front, 0.004)))
+    _, found = assess(
+        tables, cast(Sensitivities, FakeSensitivities(front, 0.004)), config.error_budget, config.precision
+    )
     assert found is not None
     assert found.is_free == is_free
 
@@ -223,7 +111,9 @@ def _learned(
     front, tables = convolution
     kind = ErrorMeasure.parse(measure)
     config = CompileConfig(precision=Precision.BF16, max_error=allowed, error_measure=kind)
-    known, found = assess(tables, cast(Sensitivities, FakeSensitivities(config, front, 0.004)))
+    known, found = assess(
+        tables, cast(Sensitivities, FakeSensitivities(front, 0.004)), config.error_budget, config.precision
+    )
     assert found is not None
     assert known.passed == (1.0 if found.is_free else EXPECTED)
     (layer,) = front.graph.layers

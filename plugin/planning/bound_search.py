@@ -1,0 +1,74 @@
+"""Finding the bound on a plan's sum of errors that uses the budget and keeps to it.
+
+The sum says how plans compare, not what they make of the outputs together. Plans that were simulated say how the two go
+together, and lie on either side of the budget: the next bound is between them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from sartor.tuning.errors.error_budget import ErrorBudget, are_apart
+
+
+@dataclass(frozen=True)
+class TriedPlan:
+    """A plan.
+
+    Attributes:
+        bound: on the sum of its layers' errors, under which it was selected; None for no bound.
+        needed: its sum.
+        error: simulated.
+    """
+
+    bound: float | None
+    needed: float
+    error: float
+
+
+@dataclass
+class BoundSearch:
+    """Proposes bounds by the plans tried last on either side of the budget.
+
+    Attributes:
+        budget: what plans may err by.
+        good: keeps to it.
+        bad: does not.
+    """
+
+    budget: ErrorBudget
+    good: TriedPlan | None = None
+    bad: TriedPlan | None = None
+
+    def add(self, tried: TriedPlan) -> bool:
+        """Take note of a plan; returns whether it keeps to the budget."""
+        allowed = self.budget.allows(tried.error)
+        if allowed:
+            self.good = tried
+        else:
+            self.bad = tried
+        return allowed
+
+    def bound_after(self, tried: TriedPlan) -> float | None:
+        """The likeliest bound to use the budget; None if the plan tried last uses it, or no other is left to try."""
+        uses = self.bad is None or self.budget.is_used_by(tried.error)
+        if uses and self.budget.allows(tried.error):
+            return None
+        floor, ceiling = self._floor, self._ceiling
+        if not are_apart(floor, ceiling):
+            return None
+        wanted = self.budget.sum_aimed_at(tried.needed, tried.error)
+        if are_apart(floor, wanted) and are_apart(wanted, ceiling):
+            return wanted
+        return math.sqrt(floor * ceiling) if floor else ceiling / 4
+
+    @property
+    def _floor(self) -> float:
+        """A bound that is not too large."""
+        return self.good.bound or 0.0 if self.good is not None else 0.0
+
+    @property
+    def _ceiling(self) -> float:
+        """A sum that is too large."""
+        return self.bad.needed if self.bad is not None else math.inf

@@ -1,0 +1,162 @@
+"""Finding plans by cost tables; conversions are measured as plans ask for them."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from sartor.codegen.linking.adapts import AdaptKind
+from sartor.config import CompileConfig, Precision
+from sartor.frontend.imported_model import Front
+from sartor.planning.recipe import Recipe, split_recipe, timed_plan
+from sartor.precision.eligibility import permits
+from sartor.progress import Progress
+from sartor.tuning.cost_tables.conversions import adapts_between, units_of
+from sartor.tuning.cost_tables.problem_builder import selection_problem
+from sartor.tuning.cost_tables.tables import Tables
+from sartor.tuning.measuring.benchmark_case import adapt_unit
+from sartor.tuning.measuring.tuner import Tuner
+from sartor.tuning.records.measurement import Measurement, Status
+from sartor.tuning.selection import auto
+from sartor.tuning.selection.problem.limits import Limits, Quantity, measures
+from sartor.tuning.selection.problem.problem import Problem
+from sartor.tuning.selection.problem.selection import Selection, conclude
+from sartor.tuning.selection.programming import ilp, least_error, least_memory
+from sartor.tuning.selection.programming.pareto import Point, pareto_front
+from sartor.tuning.selection.solve import solve
+
+# How often a plan is found again by conversions that the one before it asked for.
+_CONVERSION_ROUNDS = 12
+_LOG = logging.getLogger(__name__)
+
+
+Selected = tuple[list[Recipe], Tables]
+"""Plans, best first, and the tables with what was measured for them."""
+
+
+@dataclass(frozen=True)
+class PlanSolver:
+    """Finds plans of one model within limits; what they err by in all is not its concern.
+
+    Attributes:
+        front: the model.
+        tuner: measures conversions.
+        config: settings.
+        progress: told about every round.
+    """
+
+    front: Front
+    tuner: Tuner
+    config: CompileConfig
+    progress: Progress
+
+    @property
+    def is_late(self) -> bool:
+        """Whether there is no time to measure more."""
+        return self.tuner.is_late
+
+    def in_precision(self, precision: Precision) -> PlanSolver:
+        """A solver of plans within another precision."""
+        return replace(self, config=replace(self.config, precision=precision))
+
+    def within(self, tables: Tables, limits: Limits) -> Selected:
+        """The best plans within limits.
+
+        Raises:
+            InfeasibleError: if there is none.
+        """
+
+        def find(problem: Problem) -> Sequence[Selection]:
+            return solve(problem, self.config.selector, self.config.plans, limits)
+
+        return self._settled(tables, find, tuple(limits.bounds))
+
+    def smallest(self, tables: Tables) -> Selected:
+        """The plan that needs least memory: where none keeps to the limit by the tables, it may when it runs.
+
+        Raises:
+            InfeasibleError: if no plan exists.
+        """
+        return self._settled(tables, lambda problem: [least_memory.smallest(problem, seconds=auto.SECONDS)], ())
+
+    def most_exact(self, tables: Tables) -> Selected:
+        """The plan whose layers err least by the tables, within the user's limits.
+
+        Raises:
+            InfeasibleError: if no plan exists.
+        """
+
+        def find(problem: Problem) -> Sequence[Selection]:
+            return [least_error.most_exact(problem, self.config.limits, seconds=auto.SECONDS)]
+
+        return self._settled(tables, find, (Quantity.ERROR, *self.config.limits.bounds))
+
+    def front_within(
+        self, tables: Tables, limits: Limits, quantities: tuple[Quantity, Quantity]
+    ) -> tuple[list[Recipe], bool]:
+        """The plans within limits that trade one quantity for another, and whether there are no others.
+
+        Raises:
+            InfeasibleError: if there is none.
+        """
+        complete = True
+
+        def find(problem: Problem) -> Sequence[Selection]:
+            nonlocal complete
+            found = pareto_front(problem, *quantities, limits, seconds=auto.SECONDS)
+            complete = found.complete
+            return [_selection(problem, point) for point in found.points]
+
+        recipes, _ = self._settled(tables, find, tuple(limits.bounds))
+        return recipes, complete
+
+    def _settled(
+        self, tables: Tables, find: Callable[[Problem], Sequence[Selection]], bounded: tuple[Quantity, ...]
+    ) -> Selected:
+        """Plans that ask for no conversion that was not measured, or the last ones if too many do."""
+        device, graph = self.config.target.device, self.front.graph
+        quantities = (*self.config.quantities, *bounded)
+        may_run = permits(self.front, self.config)
+        for done in range(_CONVERSION_ROUNDS):
+            self.progress("selecting", done, _CONVERSION_ROUNDS)
+            problem = selection_problem(
+                graph, tables, device, self.config.objective, self.config.pins, quantities, may_run
+            )
+            recipes = [self._recipe(problem, each, tables) for each in find(problem)]
+            kinds = [kind for each in recipes for _, kind in adapts_between(each.graph, each.variants, device)]
+            wanted = units_of(kind for kind in kinds if kind not in tables.adapts)
+            if not wanted or self.is_late:
+                break
+            tables = self._with_adapts(tables, wanted)
+        return [replace(each, plan=timed_plan(each, tables)) for each in recipes], tables
+
+    def _recipe(self, problem: Problem, selection: Selection, tables: Tables) -> Recipe:
+        recipe = split_recipe(self.front, tables, selection, self.config)
+        return replace(recipe, needed=measures(problem, selection.assignment))
+
+    def _with_adapts(self, tables: Tables, wanted: Sequence[AdaptKind]) -> Tables:
+        units = {kind: adapt_unit(kind) for kind in wanted}
+        measured = self.tuner.measure(units.values())
+        adapts = dict(tables.adapts)
+        for kind, unit in units.items():
+            measurement = measured[unit.key].get(unit.variants[0].descriptor)
+            if measurement is None and self.is_late:
+                continue
+            adapts[kind] = _seconds(kind, measurement)
+        return replace(tables, adapts=adapts)
+
+
+def _seconds(kind: AdaptKind, measurement: Measurement | None) -> float:
+    """What a conversion takes; infinitely long if it does not work, so that plans do without it."""
+    if measurement is not None and measurement.status is Status.OK:
+        return measurement.time
+    why = "it was not measured" if measurement is None else measurement.message
+    _LOG.warning("converting %s from %s to %s does not work: %s", kind.tensor, kind.source, kind.target, why)
+    return math.inf
+
+
+def _selection(problem: Problem, point: Point) -> Selection:
+    found = conclude(problem, point.plan, bound=None, solver=ilp.NAME, seconds=0.0)
+    return replace(found, optimal=point.proven)

@@ -1,0 +1,97 @@
+"""What rounding each layer costs, and whether plans that round have to be looked at one by one."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+
+from sartor.codegen.ir.graph import LayerGraph
+from sartor.codegen.ir.layer import LayerKind
+from sartor.config import Precision
+from sartor.planning.simulated_error import (
+    EXPECTED,
+    NARROW,
+    PlanErrors,
+    is_allowed,
+    most_growth,
+    rounded_as,
+    simulated,
+    units_of,
+)
+from sartor.precision.sensitivities import Pair, Sensitivities
+from sartor.tuning.cost_tables.tables import Tables
+from sartor.tuning.errors.error_budget import ErrorBudget
+from sartor.tuning.errors.error_sum import joined
+
+_LOG = logging.getLogger(__name__)
+_MULTIPLYING = (LayerKind.CONVOLUTION, LayerKind.DEPTHWISE, LayerKind.CONTRACTION)
+
+
+def narrow_pairs(graph: LayerGraph, tables: Tables) -> set[Pair]:
+    """All layers with the narrower types that some usable variant computes them in, alone or in a fused kernel."""
+    pairs: set[Pair] = set()
+    for members, layer in units_of(graph):
+        types = {rounded_as(variant, layer) for variant, _ in tables.usable(layer.task.key)}
+        pairs |= {(name, dtype) for name in members for dtype in types if dtype is not None}
+    return pairs
+
+
+def assess(
+    tables: Tables, sensitivities: Sensitivities, budget: ErrorBudget, precision: Precision
+) -> tuple[Tables, PlanErrors | None]:
+    """The tables with what rounding each layer costs, and what says what plans err by.
+
+    There is none where nothing is narrower. The 8 bits of a quantised model are its own precision, and no rounding.
+
+    Args:
+        tables: costs.
+        sensitivities: simulates rounding.
+        budget: what the outputs may err by.
+        precision: what layers may compute in.
+
+    Raises:
+        UsageError: if the samples cannot be read, or the user's measure fails on them.
+        CompileError: if a worker dies.
+    """
+    graph = sensitivities.front.graph
+    pairs = {pair for pair in narrow_pairs(graph, tables) if is_allowed(pair[1], precision)}
+    if not pairs:
+        return tables, None
+    # Sorted by how fine the types are, so that the coarsest of a layer's stays.
+    narrowest = dict(sorted(pairs, key=lambda pair: (NARROW.index(pair[1]), pair)))
+    error = sensitivities.together(narrowest)
+    free = budget.allows(error)
+    _LOG.info("all layers in the narrowest types together err by %.2g, %g is allowed", error, budget.allowed)
+    rounding = sensitivities.contributions(pairs, roughly=free)
+    known = replace(tables, rounding=_with_children(graph, _with_fusions(graph, rounding)))
+    free = free and budget.allows(budget.grown(error, most_growth(graph, known, narrowest)))
+    # Where every plan may run, none is asked what it shows, and all that variants err alone counts.
+    expected = known if free else replace(known, passed=EXPECTED)
+    return expected, PlanErrors(budget, partial(simulated, sensitivities, budget, precision), is_free=free)
+
+
+def _with_fusions(graph: LayerGraph, rounding: Mapping[Pair, float]) -> dict[Pair, float]:
+    """Contributions also of fused layers: members err independently."""
+    found = dict(rounding)
+    for fusion in graph.fusions:
+        for dtype in NARROW:
+            errors = [rounding[name, dtype] for name in fusion.members if (name, dtype) in rounding]
+            if errors:
+                found[fusion.layer.name, dtype] = joined(errors)
+    return found
+
+
+def _with_children(graph: LayerGraph, rounding: Mapping[Pair, float]) -> dict[Pair, float]:
+    """Contributions also of children: those that multiply share their layer's, others only move what is rounded."""
+    found = dict(rounding)
+    for net in graph.childnets:
+        multiplying = [each.name for each in net.graph.layers if each.task.kind in _MULTIPLYING]
+        for dtype in NARROW:
+            if (net.layer, dtype) in rounding:
+                share = rounding[net.layer, dtype] / math.sqrt(len(multiplying))
+                own = {(each.name, dtype): share * (each.name in multiplying) for each in net.graph.layers}
+                found |= _with_children(net.graph, _with_fusions(net.graph, own))
+    return found
