@@ -36,9 +36,11 @@ from sartor.planning.plan_selector import PlanSelector
 from sartor.planning.plan_solver import PlanSolver
 from sartor.planning.recipe import Recipe, guessed_recipe, precision_of, recipe_of_plan, unsplit_recipe
 from sartor.planning.rounding_assessment import assess
+from sartor.planning.simulated_error import PlanErrors
 from sartor.planning.single_type_plans import single_precision_plans
-from sartor.precision.calibration import calibrate, checked_samples
+from sartor.precision.calibration import Calibration, calibrate, checked_samples
 from sartor.precision.sensitivities import Sensitivities
+from sartor.precision.sensitivity_cache import Findings
 from sartor.profiling.builder import Builder
 from sartor.profiling.error_bound import ErrorBound
 from sartor.profiling.network_runner import NetRunner
@@ -80,12 +82,12 @@ def compile_model(model: Path, output: Path, config: CompileConfig, progress: Pr
             return _compile_only(front, candidates, pool, directory, output, config, progress)
         deadline = budget.tuning_deadline(front)
         tuner = make_tuner(store, pool, config, progress, directory, deadline, LayerArbiters(front))
-        tables = weigh(tune(front, candidates, tuner, config), store, pool, output.parent, config)
-        error_budget, sensitivities = config.error_budget, Sensitivities(front, calibration, config, pool, progress)
-        tables, plan_errors = assess(tables, sensitivities, error_budget, config.precision)
+        tables = tune(front, candidates, tuner, config)
+        tables = weigh(tables, store, pool, output.parent, config.target, config.quantities)
+        tables, plan_errors = _assessed(tables, front, calibration, pool, config, progress)
         builder = Builder(front, pool, directory, config, progress)
         profiler = Profiler(store, builder, calibration.samples)
-        selector = PlanSelector(PlanSolver(front, tuner, config, progress), error_budget, plan_errors)
+        selector = PlanSelector(PlanSolver(front, tuner, config, progress), config.error_budget, plan_errors)
         recipes, tables = choose(tables, selector, profiler, config)
         refiner = Refiner(config, profiler, selector, budget)
         refined = refiner.refine(tables, recipes)
@@ -94,6 +96,15 @@ def compile_model(model: Path, output: Path, config: CompileConfig, progress: Pr
         shipped = _artifact(refined.plan, error, output, config)
         unchecked = calibration.samples.unchecked
         return replace(shipped, pareto=pareto, samples=profiler.sample_count, unchecked=unchecked)
+
+
+def _assessed(
+    tables: Tables, front: Front, calibration: Calibration, pool: WorkerPool, config: CompileConfig, progress: Progress
+) -> tuple[Tables, PlanErrors | None]:
+    """What rounding each layer costs, and what says what plans err by, as far as layers may round."""
+    budget, findings = config.error_budget, Findings.beside(config.database)
+    sensitivities = Sensitivities(front, calibration, pool, budget.measure, config.threads, findings, progress)
+    return assess(tables, sensitivities, budget, config.precision)
 
 
 def _compile_only(

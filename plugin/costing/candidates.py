@@ -14,10 +14,10 @@ from sartor.tuning.search.shortlist import is_superfluous
 def find_candidates(front: Front, config: CompileConfig, *, everything: bool = True) -> Candidates:
     """All routines' answers about all tasks; or only those that may be measured, which takes half as long."""
     skip = never if everything or config.pins else is_superfluous
-    routines = routines_for(LOW_PRECISION) if everything else permitted_routines(front, config)
+    routines = routines_for(LOW_PRECISION) if everything else permitted_routines(front, config.precision)
     candidates = annotate(front.graph, routines, config.target, FUSED_ROUTINES, skip)
     if not everything:
-        candidates = permitted_candidates(candidates, front, config)
+        candidates = permitted_candidates(candidates, front, config.precision)
     if config.dump_directory is not None:
         dumper = Dumper(config.dump_directory, count=len(list(config.dump_directory.glob("*.mlir"))))
         dumper.write("annotate", annotated_module(front.graph, candidates))

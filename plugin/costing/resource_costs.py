@@ -6,11 +6,12 @@ Only what an objective, a limit or a front asks for is looked into.
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
+from sartor.codegen.ir.target import Target
 from sartor.codegen.linking.scratch import scratch_of
-from sartor.config import CompileConfig
 from sartor.tuning.cost_tables.tables import Tables
 from sartor.tuning.measuring.cold_read import first_reading
 from sartor.tuning.selection.problem.limits import Quantity
@@ -23,32 +24,35 @@ _SCRATCH = entry_point(scratch_of)
 _TIMEOUT = 300.0
 
 
-def weigh(tables: Tables, store: Store, pool: WorkerPool, folder: Path, config: CompileConfig) -> Tables:
-    """The tables with what the settings ask for.
+def weigh(
+    tables: Tables, store: Store, pool: WorkerPool, folder: Path, target: Target, quantities: Collection[Quantity]
+) -> Tables:
+    """The tables with what some quantities are of.
 
     Args:
         tables: measured times.
         store: where it is kept how fast this machine reads.
         pool: workers.
         folder: where a file can be written to be read.
-        config: settings.
+        target: what code is for.
+        quantities: what plans are compared by, or bounded in.
 
     Raises:
         CompileError: if a worker dies.
     """
-    if Quantity.MEMORY in config.quantities:
-        tables = _with_scratch(tables, pool, config)
-    if Quantity.COLD in config.quantities:
+    if Quantity.MEMORY in quantities:
+        tables = _with_scratch(tables, pool, target)
+    if Quantity.COLD in quantities:
         tables = replace(tables, loading=first_reading(store, folder))
         if tables.loading is None:
             _LOG.warning("this system cannot drop files from memory: the first inference counts like any other")
     return tables
 
 
-def _with_scratch(tables: Tables, pool: WorkerPool, config: CompileConfig) -> Tables:
+def _with_scratch(tables: Tables, pool: WorkerPool, target: Target) -> Tables:
     usable = {(key, variant.descriptor): variant for key in tables.variants for variant, _ in tables.usable(key)}
     code = {number: variant.implementation for number, variant in enumerate(usable.values())}
-    job = {"implementations": code, "target": config.target}
+    job = {"implementations": code, "target": target}
     (result,) = pool.map_unordered(_SCRATCH, [("scratch", job)], _TIMEOUT)
     if result.status is not JobStatus.OK:
         raise result.error("finding out what routines need of memory")

@@ -118,7 +118,7 @@ class PlanSolver:
         """Plans that ask for no conversion that was not measured, or the last ones if too many do."""
         device, graph = self.config.target.device, self.front.graph
         quantities = (*self.config.quantities, *bounded)
-        may_run = permits(self.front, self.config)
+        may_run = permits(self.front, self.config.precision)
         for done in range(_CONVERSION_ROUNDS):
             self.progress("selecting", done, _CONVERSION_ROUNDS)
             problem = selection_problem(

@@ -195,7 +195,7 @@ def guessed_recipe(front: Front, candidates: Mapping[str, tuple[Variant, ...]], 
         InfeasibleError: if a layer's pins allow none.
     """
     variants: dict[str, Variant] = {}
-    may_run = permits(front, config)
+    may_run = permits(front, config.precision)
     for layer in front.graph.layers:
         offered = [each for each in candidates[layer.task.key] if may_run(layer, each)]
         allowed = [each for each in offered if all(pin.allows(layer.name, each.descriptor) for pin in config.pins)]

@@ -45,6 +45,7 @@ class Calibration:
         tensors: what ONNX calls the values of each layer, by its name; empty if there are no narrower types.
         forms: 8-bit forms by ONNX tensor; empty if 8 bits are not asked for.
         ranges: the same by the graph's values.
+        method: the name of how forms were found; empty if 8 bits are not asked for.
     """
 
     samples: SampleSet
@@ -52,6 +53,7 @@ class Calibration:
     tensors: Mapping[str, LayerTensors] = field(default_factory=dict)
     forms: Mapping[str, QuantisedRange] = field(default_factory=dict)
     ranges: Ranges = field(default_factory=Ranges)
+    method: str = ""
 
 
 def calibrate(
@@ -81,7 +83,8 @@ def calibrate(
         )
     tensors = layer_tensors(prepared_model(front.prepared), front.graph)
     forms = _forms(front, config, samples, tensors, pool, progress) if I8 in wanted else {}
-    return Calibration(samples, tuple(wanted), tensors, forms, graph_ranges(front.graph, tensors, forms))
+    method = config.calibration_method.value if I8 in wanted else ""
+    return Calibration(samples, tuple(wanted), tensors, forms, graph_ranges(front.graph, tensors, forms), method)
 
 
 def checked_samples(front: Front, config: CompileConfig, pool: WorkerPool) -> SampleSet:
@@ -91,7 +94,7 @@ def checked_samples(front: Front, config: CompileConfig, pool: WorkerPool) -> Sa
         UsageError: if the samples do not fit the model, or cannot be read.
         CompileError: if the worker dies.
     """
-    samples = sample_set(front, config)
+    samples = sample_set(front, config.calibration, config.precision)
     if config.calibration is not None:
         job = {"prepared": front.prepared, "source": samples.source}
         samples = replace(samples, unchecked=call(pool, _UNCHECKED, job, _STEP, _TIMEOUT))

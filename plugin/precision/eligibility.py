@@ -12,7 +12,7 @@ from sartor.codegen.ir.packing import Packing
 from sartor.codegen.ir.schema import QUANTISED
 from sartor.codegen.ir.variants.routine import Routine, Storing, Variant, dtype_of
 from sartor.codegen.routines import LOW_PRECISION, routines_for
-from sartor.config import CompileConfig
+from sartor.config import Precision
 from sartor.dialect_passes.annotate import Candidates
 from sartor.frontend.imported_model import Front
 from sartor.frontend.value_ranges import Values
@@ -25,24 +25,24 @@ def narrower_type(variant: Variant, layer: Layer) -> str | None:
     return variant.dtype if variant.dtype in LOW_PRECISION and variant.dtype != dtype_of(layer.task) else None
 
 
-def permitted_routines(front: Front, config: CompileConfig) -> tuple[Routine, ...]:
+def permitted_routines(front: Front, precision: Precision) -> tuple[Routine, ...]:
     """Those of the precision that the user allows, and of 8 bits throughout if the model is quantised."""
-    asked = routines_for(config.precision.types)
-    if front.is_quantised and QUANTISED not in config.precision.types:
+    asked = routines_for(precision.types)
+    if front.is_quantised and QUANTISED not in precision.types:
         own = (each for each in LOW_PRECISION[QUANTISED] if isinstance(each, Storing) and each.storage == QUANTISED)
         asked = (*asked, *own)
     whole = any(each.is_whole for each in front.ranges.values())
     return tuple(each for each in asked if whole or not each.traits.needs_run_time_ranges)
 
 
-def permits(front: Front, config: CompileConfig) -> Permits:
+def permits(front: Front, precision: Precision) -> Permits:
     """Whether a layer may run a variant.
 
     A variant that quantises asks for ranges of what it reads and writes; of several results it takes one. Unless the
     user asks for 8 bits, its weights must be whole numbers by a scale already, as those of a quantised model are;
     weights whose zero point takes them out of 8 bits are not. Sums of whole numbers stay exact.
     """
-    asked = {None, *config.precision.types, *([QUANTISED] if front.is_quantised else [])}
+    asked = {None, *precision.types, *([QUANTISED] if front.is_quantised else [])}
     exact: dict[tuple[str, Packing], bool] = {}
     values = Values(front.graph)
     keeps_whole = _WholeNumbers(front, values).keeps
@@ -63,7 +63,7 @@ def permits(front: Front, config: CompileConfig) -> Permits:
             return False
         if code.step is not None and any(each is not None and each.scale != code.step for each in written):
             return False
-        if QUANTISED in config.precision.types:
+        if QUANTISED in precision.types:
             return True
         if variant.dtype == QUANTISED and variant.traits.rounds_between:
             # What it makes of whole numbers is rounded.
@@ -125,9 +125,9 @@ def _children(graph: LayerGraph, layers: set[str]) -> set[str]:
     return {child.name for net in nets for child in net.all_layers()}
 
 
-def permitted_candidates(candidates: Candidates, front: Front, config: CompileConfig) -> Candidates:
+def permitted_candidates(candidates: Candidates, front: Front, precision: Precision) -> Candidates:
     """Without variants that no layer may run: they need not be measured."""
-    may_run = permits(front, config)
+    may_run = permits(front, precision)
     layers: dict[str, list[Layer]] = {}
     for layer in front.graph.all_layers():
         layers.setdefault(layer.task.key, []).append(layer)

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from sartor.config import CompileConfig
 from sartor.frontend.imported_model import Front
 from sartor.precision.calibration import Calibration
-from sartor.precision.fake_quantisation import I8
 from sartor.precision.sensitivity import RoundingTrial
 from sartor.precision.sensitivity_cache import Findings
 from sartor.progress import Progress, silent
+from sartor.tuning.errors.error_measures import ErrorMeasure
 from sartor.tuning.errors.error_sum import layer_error, layer_measure
 from sartor.tuning.workers.pool import WorkerPool
 
@@ -31,15 +30,19 @@ class Sensitivities:
     Attributes:
         front: the model.
         calibration: samples, tensors and ranges.
-        config: settings.
         pool: where ONNX Runtime runs.
+        measure: the user's, of errors.
+        threads: to run with.
+        findings: where what was found out is kept.
         progress: told about every inference.
     """
 
     front: Front
     calibration: Calibration
-    config: CompileConfig
     pool: WorkerPool
+    measure: ErrorMeasure
+    threads: int
+    findings: Findings
     progress: Progress = silent
 
     def together(self, assignment: Mapping[str, str]) -> float:
@@ -51,15 +54,15 @@ class Sensitivities:
         """
         if not assignment:
             return 0.0
-        measure = self.config.error_measure
+        measure = self.measure
         name = " ".join(f"{layer}={dtype}" for layer, dtype in sorted(assignment.items()))
         key = self._key("together", measure.identity, str(_SAMPLES_TOGETHER))
-        known = self._findings.get(*key).get(name)
+        known = self.findings.get(*key).get(name)
         if known is None:
             trial = replace(self._trial, measure=measure, most_samples=_SAMPLES_TOGETHER)
             (found,) = trial.together([assignment])
             known = found.samples
-            self._findings.put({name: known}, *key)
+            self.findings.put({name: known}, *key)
         return measure.of_samples(known)
 
     def contributions(self, pairs: Collection[Pair], *, roughly: bool = False) -> dict[Pair, float]:
@@ -72,27 +75,22 @@ class Sensitivities:
         Raises:
             UsageError, CompileError: as ``together``.
         """
-        measure = layer_measure(self.config.error_measure)
+        measure = layer_measure(self.measure)
         count = 1 if roughly else min(max(_RUNS_ALONE // max(len(pairs), 1), 1), _MOST_SAMPLES_ALONE)
         key = self._key("alone", measure.identity, str(count))
-        known = self._findings.get(*key)
+        known = self.findings.get(*key)
         missing = [pair for pair in sorted(pairs) if _named(pair) not in known]
         if missing:
             trial = replace(self._trial, measure=measure, most_samples=count)
             found = trial.contributions(missing)
             # What cannot be simulated has no numbers, and is known to have none.
             known |= {_named(pair): found[pair].samples if pair in found else () for pair in missing}
-            self._findings.put(known, *key)
+            self.findings.put(known, *key)
         errors = {pair: known[_named(pair)] for pair in sorted(pairs)}
-        return {pair: layer_error(self.config.error_measure, max(each)) for pair, each in errors.items() if each}
-
-    @property
-    def _findings(self) -> Findings:
-        return Findings.beside(self.config.database)
+        return {pair: layer_error(self.measure, max(each)) for pair, each in errors.items() if each}
 
     def _key(self, *what: str) -> tuple[str, ...]:
-        method = self.config.calibration_method.value if I8 in self.calibration.dtypes else ""
-        return (*what, self.front.sha256, self.calibration.samples.digest, method)
+        return (*what, self.front.sha256, self.calibration.samples.digest, self.calibration.method)
 
     @property
     def _trial(self) -> RoundingTrial:
@@ -103,7 +101,7 @@ class Sensitivities:
             self.calibration.forms,
             self.calibration.samples.source,
             self.pool,
-            threads=self.config.threads,
+            threads=self.threads,
             progress=self.progress,
         )
 

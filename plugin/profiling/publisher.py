@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sartor.artifact import StagedFile, staged
-from sartor.config import CompileConfig
 from sartor.errors import CompileError, DisturbedError
 from sartor.planning.recipe import Recipe
 from sartor.profiling.builder import Builder
@@ -52,7 +51,7 @@ class Publisher:
             raise
         except CompileError as error:
             return NetRun(Status.COMPILE_FAILED, message=str(error))
-        with _staged(build.files, self.output, self.builder.config) as (files, copies):
+        with _staged(build.files, self.output, self.builder.config.external_weights) as (files, copies):
             run = self.runner.bound.judged(self.runner.verify(replace(build, files=files)))
             if run.status is Status.OK:
                 _publish(copies)
@@ -67,18 +66,18 @@ def publish_unchecked(recipe: Recipe, builder: Builder, output: Path) -> None:
         UsageError: if the files cannot be written.
     """
     (build,) = builder.build([recipe])
-    with _staged(build.files, output, builder.config) as (_, copies):
+    with _staged(build.files, output, builder.config.external_weights) as (_, copies):
         _publish(copies)
 
 
 @contextmanager
-def _staged(files: NetFiles, output: Path, config: CompileConfig) -> Iterator[tuple[NetFiles, tuple[StagedFile, ...]]]:
+def _staged(files: NetFiles, output: Path, external: Path | None) -> Iterator[tuple[NetFiles, tuple[StagedFile, ...]]]:
     """Copies of a network's files where they belong; weights come first, a module is never there without them."""
     with staged(files.module, output) as module:
-        if files.weights is None or config.external_weights is None:
+        if files.weights is None or external is None:
             yield replace(files, module=module.path), (module,)
             return
-        with staged(files.weights, config.external_weights) as weights:
+        with staged(files.weights, external) as weights:
             yield replace(files, module=module.path, weights=weights.path), (weights, module)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sartor.config import CompileConfig, Precision
+from sartor.config import Precision
 from sartor.frontend.imported_model import Front
 from sartor.onnx_model.graphs.prepared import prepared_model
 from sartor.reference.random_inputs import USUAL, Style, sample_inputs
@@ -81,18 +81,18 @@ class SampleSet:
         return next(self.source.since(0))
 
 
-def sample_set(front: Front, config: CompileConfig) -> SampleSet:
+def sample_set(front: Front, given: Path | None, precision: Precision) -> SampleSet:
     """The user's samples, checked against the model; without any the front end's, and more for a lower precision.
 
     Raises:
         UsageError: naming the file and input that does not fit.
     """
-    if config.calibration is not None:
-        source = Samples.open(config.calibration, list(map(value_spec, front.graph.inputs)))
-        return SampleSet(source, _digest(config.calibration))
+    if given is not None:
+        source = Samples.open(given, list(map(value_spec, front.graph.inputs)))
+        return SampleSet(source, _digest(given))
     styles, known = front.styles, (front.unchecked, front.tie_spread)
     named = "" if styles == (USUAL,) else f" {styles}"
-    if config.precision is not Precision.F32:
+    if precision is not Precision.F32:
         return SampleSet(DrawnSamples(front.skeleton, DRAWN, styles), f"{DRAWN} drawn{named}", *known)
     if len(styles) == 1:
         return SampleSet(HeldSamples((front.samples,)), named, *known)

@@ -176,7 +176,7 @@ def test_ties_are_measured_on_the_samples_that_are_compared(tmp_path: Path, capl
     front = run_front(quantised(BY_CHANNEL, tmp_path), {}, None)
     assert isinstance(front, Front), front
     config = CompileConfig(threads=1, jobs=1, database=tmp_path / "t.db")
-    drawn = sample_set(front, replace(config, precision=Precision.BF16))
+    drawn = sample_set(front, None, Precision.BF16)
     np.testing.assert_array_equal(drawn.first["x"], front.samples["x"])
     assert drawn.tie_spread == front.tie_spread > 0
     given = np.concatenate([image(seed) for seed in SEEDS[:2]])

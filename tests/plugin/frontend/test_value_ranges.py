@@ -86,7 +86,7 @@ def test_children_may_compute_in_8_bits_where_ranges_are_known(front_of_model: F
     ranged = {ValueRef("conv1", 0): BEFORE, ValueRef("conv2", 0): AFTER}
 
     def offered(name: str, ranges: dict[ValueRef, QuantisedRange]) -> bool:
-        may_run = permits(_with(front, ranges), config)
+        may_run = permits(_with(front, ranges), config.precision)
         return any(each.dtype == "i8" and may_run(layers[name], each) for each in variants[layers[name].task.key])
 
     children = [name for name in layers if name.startswith("conv2/")]
@@ -103,8 +103,8 @@ def test_several_results_need_one_range(front_of_model: FrontOf) -> None:
     stored = [each for each in find_candidates(front, config).variants[split.task.key] if each.dtype == "i8"]
     alike = {ValueRef("conv1", 0): BEFORE} | dict.fromkeys(Values.written(split), BEFORE)
     other = alike | {Values.written(split)[-1]: AFTER}
-    assert all(permits(_with(front, alike), config)(split, each) for each in stored)
-    assert not any(permits(_with(front, other), config)(split, each) for each in stored)
+    assert all(permits(_with(front, alike), config.precision)(split, each) for each in stored)
+    assert not any(permits(_with(front, other), config.precision)(split, each) for each in stored)
 
 
 def _with(front: Front, ranges: dict[ValueRef, QuantisedRange]) -> Front:

@@ -57,7 +57,7 @@ def test_ranges_of_random_values_come_with_a_warning(
 
 def test_drawn_samples_are_different_and_begin_with_the_front_ends(front_of: FrontOf, config: CompileConfig) -> None:
     front = front_of("residual")
-    found = sample_set(front, replace(config, precision=Precision.BF16))
+    found = sample_set(front, None, Precision.BF16)
     drawn = [sample["x"] for sample in found.source.since(0)]
     assert len(found) == len(drawn) == DRAWN
     np.testing.assert_array_equal(drawn[0], front.samples["x"])
@@ -74,7 +74,7 @@ def test_the_users_samples_are_known_by_what_they_hold(
         folder = tmp_path / f"samples{len(digests)}"
         folder.mkdir()
         np.savez(folder / "a.npz", x=np.full((2, 16, 6, 6), number, np.float32))
-        found = sample_set(front, replace(config, calibration=folder))
+        found = sample_set(front, folder, config.precision)
         assert len(found) == 2
         digests.append(found.digest)
     assert digests[0] == digests[1] != digests[2]

@@ -86,11 +86,11 @@ def test_weights_beyond_8_bits_stay_floats_unless_8_bits_are_asked_for(front_of_
     quantising = [each for each in found if each.descriptor.startswith("cpu:i8/conv2d.tiles{")]
     assert quantising
     asked = replace(CONFIG, precision=Precision.INT8)
-    assert not any(permits(front, CONFIG)(layer, each) for each in quantising)
-    assert all(permits(front, asked)(layer, each) for each in quantising)
+    assert not any(permits(front, CONFIG.precision)(layer, each) for each in quantising)
+    assert all(permits(front, asked.precision)(layer, each) for each in quantising)
     exact = front_of_model(one_convolution(zero=128))
     (layer,) = _multiplying(exact)
-    assert all(permits(exact, CONFIG)(layer, each) for each in quantising)
+    assert all(permits(exact, CONFIG.precision)(layer, each) for each in quantising)
 
 
 def test_a_quantised_model_is_tuned_checked_and_replayed(tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_sums_of_whole_numbers_are_not_rounded_on_the_way(front_of_model: FrontO
     front = front_of_model(dynamic_network())
     config = replace(CONFIG, precision=Precision.MIXED)
     candidates = find_candidates(front, config)
-    may_run, layers = permits(front, config), {each.name: each for each in front.graph.layers}
+    may_run, layers = permits(front, config.precision), {each.name: each for each in front.graph.layers}
 
     def permitted(name: str) -> set[str]:
         layer = layers[name]
@@ -152,8 +152,8 @@ def test_whole_numbers_are_not_rounded_on_the_way_unless_8_bits_are_asked_for(
     code = routine.build(layer.task, {**sizes}, config.target)
     assert isinstance(code, Implementation)
     variant = Variant(f"cpu:i8/conv2d.{name}", "cpu", "i8", code, routine.traits)
-    assert permits(front, replace(config, precision=Precision.INT8))(layer, variant)
-    assert not permits(front, config)(layer, variant)
+    assert permits(front, Precision.INT8)(layer, variant)
+    assert not permits(front, config.precision)(layer, variant)
 
 
 def test_other_quantised_models_are_not_offered_what_is_for_those(front_of_model: FrontOfModel) -> None:

@@ -86,7 +86,7 @@ def setting(front_of: FrontOf, tmp_path: Path) -> Setting:
     builds = [Build(each, NetFiles(tmp_path / "none", None)) for each in recipes]
     builder = FakeBuilder(select.front, select.solver.config, list(builds))
     store = Store.open(tmp_path / "tuning.db")
-    profiler = Profiler(store, cast(Builder, builder), sample_set(select.front, select.solver.config))
+    profiler = Profiler(store, cast(Builder, builder), sample_set(select.front, None, select.precision))
     runner = FakeRunner([SECONDS, 3 * SECONDS])
     profiler._runner = runner  # type: ignore[assignment]
     for each in recipes:

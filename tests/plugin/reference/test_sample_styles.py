@@ -166,13 +166,10 @@ def front_of(tmp_path: Path) -> Callable[[ModelProto], Front]:
     return make
 
 
-def test_a_compilation_works_with_the_samples_that_say_something(
-    front_of: Callable[[ModelProto], Front], tmp_path: Path
-) -> None:
+def test_a_compilation_works_with_the_samples_that_say_something(front_of: Callable[[ModelProto], Front]) -> None:
     front = front_of(SATURATED)
-    config = CompileConfig(threads=1, database=tmp_path / "t.db")
     for precision, count in ((Precision.F32, 1), (Precision.BF16, DRAWN)):
-        found = sample_set(front, replace(config, precision=precision))
+        found = sample_set(front, None, precision)
         assert len(found) == count
         assert found.unchecked == ()
         assert found.digest not in ("", f"{DRAWN} drawn"), "what is known by it is known of other samples"
