@@ -11,8 +11,7 @@ from sartor.runtime.benchmark import Samples, time_interleaved
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.reference import OnnxRuntimeReference, OpenVinoReference
 from sartor.runtime.session import Session
-from sartor.tuning.workers.calls import Refusal, call, open_pool
-from sartor.tuning.workers.entry_points import entry_point
+from sartor.tuning.workers.calls import TIMEOUT, Refusal, call, open_pool
 
 SELF = "sartor"
 PEERS: dict[str, Callable[..., Callable[[Mapping[str, Array]], list[Array]]]] = {
@@ -22,7 +21,6 @@ PEERS: dict[str, Callable[..., Callable[[Mapping[str, Array]], list[Array]]]] = 
 """Other runtimes, by the names that the user gives them."""
 
 _DEFAULT_SECONDS = 2.0
-_TIMEOUT = 900.0
 _ROUND_TIMEOUT = 60.0
 
 
@@ -60,10 +58,9 @@ def time_in_worker(runs: BenchRuns) -> dict[str, Samples]:
         CompileError: if it does, or takes too long or too much memory.
         SartorError: as the runtimes raise it.
     """
-    timeout = _TIMEOUT + (_ROUND_TIMEOUT * runs.rounds if runs.exactly else 0.0)
+    timeout = TIMEOUT + (_ROUND_TIMEOUT * runs.rounds if runs.exactly else 0.0)
     with open_pool(1) as (pool, _):
-        found: dict[str, Samples] = call(pool, entry_point(time_runs), {"runs": runs}, "timing", timeout)
-    return found
+        return call(pool, time_runs, {"runs": runs}, "timing", timeout)
 
 
 def time_runs(runs: BenchRuns) -> dict[str, Samples] | Refusal:

@@ -22,11 +22,9 @@ from sartor.reference.tie_spread import TIE_SAMPLES, rounds, tie_spread
 from sartor.reference.tolerance import tolerance
 from sartor.runtime.driver.signature import Array, Signature
 from sartor.tuning.workers.calls import Refusal, call
-from sartor.tuning.workers.entry_points import entry_point
 from sartor.tuning.workers.pool import WorkerPool
 
 _STEP = "running ONNX Runtime"
-_TIMEOUT = 900.0
 
 
 @dataclass(frozen=True)
@@ -82,8 +80,7 @@ def ask(pool: WorkerPool, question: Question) -> Answer:
     # Absolute, as workers need not be where the command was called.
     absolute = replace(question, model=question.model.resolve())
     with pool.beside() as single:
-        found: Answer = call(single, entry_point(right_outputs), {"question": absolute}, _STEP, _TIMEOUT)
-    return found
+        return call(single, right_outputs, {"question": absolute}, _STEP)
 
 
 def right_outputs(question: Question) -> Answer | Refusal:

@@ -30,12 +30,10 @@ from sartor.profiling.builder import Builder
 from sartor.progress import Progress, silent
 from sartor.runtime.driver.signature import Array
 from sartor.tuning.records.plan import LayerChoice
-from sartor.tuning.workers.entry_points import entry_point
-from sartor.tuning.workers.pool import JobStatus, WorkerPool
+from sartor.tuning.workers.calls import call
+from sartor.tuning.workers.pool import WorkerPool
 
 CHUNK_BYTES = 256 << 20
-_JOB = entry_point(probe_errors)
-_TIMEOUT = 900.0
 _STEP = "comparing layers"
 
 
@@ -255,11 +253,7 @@ class LayerComparison:
             "device": shop.device,
             "threads": shop.threads,
         }
-        (result,) = shop.pool.map_unordered(_JOB, [("probe", job)], _TIMEOUT)
-        if result.status is not JobStatus.OK:
-            raise result.error(_STEP)
-        errors: dict[str, float] = result.value
-        return errors
+        return call(shop.pool, probe_errors, job, _STEP)
 
 
 def nearest_before(graph: LayerGraph, comparable: Callable[[str], bool]) -> dict[str, tuple[str, ...]]:

@@ -16,11 +16,10 @@ from sartor.tuning.cost_tables.tables import Tables
 from sartor.tuning.measuring.cold_read import first_reading
 from sartor.tuning.selection.problem.limits import Quantity
 from sartor.tuning.store.store import Store
-from sartor.tuning.workers.entry_points import entry_point
-from sartor.tuning.workers.pool import JobStatus, WorkerPool
+from sartor.tuning.workers.calls import call
+from sartor.tuning.workers.pool import WorkerPool
 
 _LOG = logging.getLogger(__name__)
-_SCRATCH = entry_point(scratch_of)
 _TIMEOUT = 300.0
 
 
@@ -53,7 +52,5 @@ def _with_scratch(tables: Tables, pool: WorkerPool, target: Target) -> Tables:
     usable = {(key, variant.descriptor): variant for key in tables.variants for variant, _ in tables.usable(key)}
     code = {number: variant.implementation for number, variant in enumerate(usable.values())}
     job = {"implementations": code, "target": target}
-    (result,) = pool.map_unordered(_SCRATCH, [("scratch", job)], _TIMEOUT)
-    if result.status is not JobStatus.OK:
-        raise result.error("finding out what routines need of memory")
-    return replace(tables, scratch={name: result.value[number] for number, name in enumerate(usable)})
+    scratch = call(pool, scratch_of, job, "finding out what routines need of memory", _TIMEOUT)
+    return replace(tables, scratch={name: scratch[number] for number, name in enumerate(usable)})

@@ -13,12 +13,8 @@ from sartor.frontend.import_job import run_front
 from sartor.frontend.imported_model import Front
 from sartor.frontend.target_check import check_target
 from sartor.progress import Progress
-from sartor.tuning.workers.calls import Refusal, open_pool
-from sartor.tuning.workers.entry_points import entry_point
-from sartor.tuning.workers.pool import JobStatus, WorkerPool
-
-_FRONT = entry_point(run_front)
-_TIMEOUT = 900.0
+from sartor.tuning.workers.calls import call, open_pool
+from sartor.tuning.workers.pool import WorkerPool
 
 
 @contextmanager
@@ -51,12 +47,7 @@ def load_front(
     progress("importing", 0, 1)
     job = {"path": model, "shapes": dict(config.shapes), "dump": config.dump_directory, "directory": directory}
     job["target"] = config.target
-    (result,) = pool.map_unordered(_FRONT, [("front", job)], _TIMEOUT)
-    if result.status is not JobStatus.OK:
-        raise result.error(f"importing '{model}'")
-    if isinstance(result.value, Refusal):
-        raise result.value.error
-    front: Front = result.value
+    front = call(pool, run_front, job, f"importing '{model}'")
     _check_pins(front, config)
     return front
 

@@ -23,14 +23,10 @@ from sartor.tuning.calibration.methods import OBSERVERS
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 from sartor.tuning.calibration.ranges import Ranges
 from sartor.tuning.workers.calls import call
-from sartor.tuning.workers.entry_points import entry_point
 from sartor.tuning.workers.pool import WorkerPool
 
 _LOG = logging.getLogger(__name__)
-_UNCHECKED = entry_point(unchecked_outputs)
-_TIES = entry_point(tie_spread_on)
 _STEP = "running the model on samples"
-_TIMEOUT = 900.0
 # Relative error that may hide a defect, so that who compiles should know of it.
 _MUCH_BY_TIES = 0.1
 
@@ -97,9 +93,9 @@ def checked_samples(front: Front, config: CompileConfig, pool: WorkerPool) -> Sa
     samples = sample_set(front, config.calibration, config.precision)
     if config.calibration is not None:
         job = {"prepared": front.prepared, "source": samples.source}
-        samples = replace(samples, unchecked=call(pool, _UNCHECKED, job, _STEP, _TIMEOUT))
+        samples = replace(samples, unchecked=call(pool, unchecked_outputs, job, _STEP))
         if front.tie_spread:
-            samples = replace(samples, tie_spread=call(pool, _TIES, {"path": front.path, **job}, _STEP, _TIMEOUT))
+            samples = replace(samples, tie_spread=call(pool, tie_spread_on, {"path": front.path, **job}, _STEP))
     if samples.tie_spread > _MUCH_BY_TIES:
         _LOG.warning(
             "the model rounds to whole numbers so often that a number next to a tie moves an output by up to %.0f%%: "

@@ -26,6 +26,11 @@ class Observed:
     observers: Mapping[str, Observer]
     sample: int
 
+    @property
+    def done(self) -> int:
+        """How many samples were shown."""
+        return self.sample
+
 
 def observe(
     prepared: Path,

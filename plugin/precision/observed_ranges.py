@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,15 +15,11 @@ from sartor.precision.observe_job import Observed, observe
 from sartor.progress import Progress, silent
 from sartor.samples.given_samples import SampleSource
 from sartor.tuning.calibration.observer import Observer
-from sartor.tuning.workers.calls import as_file, call
-from sartor.tuning.workers.entry_points import entry_point
+from sartor.tuning.workers.calls import as_file, call_until_done
 from sartor.tuning.workers.pool import WorkerPool
 
 CHUNK_BYTES = 256 << 20
-_JOB = entry_point(observe)
 _STEP = "calibrating"
-_SECONDS_PER_CALL = 2.0
-_TIMEOUT = 900.0
 _OBSERVABLE = ("float16", "float32", "float64")
 
 
@@ -58,14 +55,18 @@ def calibrate(
         chunks = _chunks(ModelProto.FromString(path.read_bytes()), tensors, chunk_bytes)
         total = len(chunks) * len(samples)
         for number, chunk in enumerate(chunks):
+            job = {"prepared": path, "samples": samples, "threads": threads}
             seen = Observed({name: observer() for name in chunk}, 0)
-            while seen.sample < len(samples):
-                progress(_STEP, number * len(samples) + seen.sample, total)
-                job = {"prepared": path, "samples": samples, "before": seen, "threads": threads}
-                seen = call(pool, _JOB, job | {"seconds": _SECONDS_PER_CALL}, _STEP, _TIMEOUT)
+            tell = partial(_tell, progress, number * len(samples), total)
+            seen = call_until_done(pool, observe, job, seen, len(samples), _STEP, progress=tell)
             found |= {name: each.range() for name, each in seen.observers.items()}
         progress(_STEP, total, total)
     return found
+
+
+def _tell(progress: Progress, before: int, total: int, step: str, done: int, _: int) -> None:
+    """How far all chunks are."""
+    progress(step, before + done, total)
 
 
 def _chunks(model: ModelProto, tensors: Iterable[str], limit: int) -> list[list[str]]:

@@ -14,20 +14,16 @@ from onnx import ModelProto
 
 from sartor.frontend.layer_tensors import LayerTensors
 from sartor.precision.precision_switches import Switchable
-from sartor.precision.sensitivity_job import Assignment, Experiment, errors_from
+from sartor.precision.sensitivity_job import Assignment, Experiment, Rounded, round_layers
 from sartor.progress import Progress, silent
 from sartor.samples.given_samples import SampleSource
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 from sartor.tuning.errors.error_measures import RELATIVE, ErrorMeasure
-from sartor.tuning.workers.calls import as_file, call
-from sartor.tuning.workers.entry_points import entry_point
+from sartor.tuning.workers.calls import as_file, call_until_done
 from sartor.tuning.workers.pool import WorkerPool
 
 MOST_SAMPLES = 8
-_JOB = entry_point(errors_from)
 _STEP = "measuring what rounding does"
-_SECONDS_PER_CALL = 2.0
-_TIMEOUT = 900.0
 
 
 @dataclass(frozen=True)
@@ -96,10 +92,6 @@ class RoundingTrial:
     def _errors(self, path: Path, switchable: Switchable, assignments: Sequence[Assignment]) -> list[RoundingErrors]:
         count = min(len(self.samples), self.most_samples)
         experiment = Experiment(path, switchable, assignments, self.samples, count, self.measure, self.threads)
-        errors: list[float] = []
-        while len(errors) < experiment.runs:
-            self.progress(_STEP, len(errors), experiment.runs)
-            job = {"experiment": experiment, "start": len(errors), "seconds": _SECONDS_PER_CALL}
-            errors.extend(call(self.pool, _JOB, job, _STEP, _TIMEOUT))
-        self.progress(_STEP, len(errors), experiment.runs)
-        return [RoundingErrors(tuple(errors[index :: len(assignments)])) for index in range(len(assignments))]
+        job, runs = {"experiment": experiment}, experiment.runs
+        errors = call_until_done(self.pool, round_layers, job, Rounded(), runs, _STEP, progress=self.progress).errors
+        return [RoundingErrors(errors[index :: len(assignments)]) for index in range(len(assignments))]

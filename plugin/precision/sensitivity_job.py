@@ -50,15 +50,28 @@ class Experiment:
         return self.count * len(self.assignments)
 
 
-def errors_from(experiment: Experiment, start: int, seconds: float) -> list[float] | Refusal:
-    """Errors of the runs from number ``start`` on, one at least, until time is up."""
+@dataclass(frozen=True)
+class Rounded:
+    """Errors of the first runs of an experiment."""
+
+    errors: tuple[float, ...] = ()
+
+    @property
+    def done(self) -> int:
+        """How many runs were made."""
+        return len(self.errors)
+
+
+def round_layers(experiment: Experiment, before: Rounded, seconds: float) -> Rounded | Refusal:
+    """Make the runs that follow those ``before``, one at least, until time is up."""
     try:
-        errors = _errors_from(experiment, start, time.monotonic() + seconds)
+        errors = _errors_from(experiment, before.done, time.monotonic() + seconds)
     except SartorError as error:
         return Refusal(error)
-    if start + len(errors) == experiment.runs:
+    found = Rounded((*before.errors, *errors))
+    if found.done == experiment.runs:
         _session.cache_clear()
-    return errors
+    return found
 
 
 def _errors_from(experiment: Experiment, start: int, deadline: float) -> list[float]:

@@ -8,11 +8,9 @@ from typing import Any
 from sartor.errors import SartorError
 from sartor.runtime.dispatch_statistics import DispatchStatistics, dispatch_statistics
 from sartor.tuning.workers.calls import Refusal, call
-from sartor.tuning.workers.entry_points import entry_point
 from sartor.tuning.workers.pool import WorkerPool
 
 _STEP = "timing dispatches"
-_TIMEOUT = 900.0
 
 
 def dispatches_in_worker(pool: WorkerPool, arguments: Mapping[str, Any]) -> DispatchStatistics:
@@ -22,8 +20,7 @@ def dispatches_in_worker(pool: WorkerPool, arguments: Mapping[str, Any]) -> Disp
         CompileError: if the worker dies.
         SartorError: as ``dispatch_statistics``.
     """
-    found: DispatchStatistics = call(pool, entry_point(time_dispatches), {"arguments": arguments}, _STEP, _TIMEOUT)
-    return found
+    return call(pool, time_dispatches, {"arguments": arguments}, _STEP)
 
 
 def time_dispatches(arguments: Mapping[str, Any]) -> DispatchStatistics | Refusal:

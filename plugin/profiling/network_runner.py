@@ -7,7 +7,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TypeVar
 
 from sartor.codegen.ir.graph import ENTRY
 from sartor.codegen.linking.stitching import PARAMETER_SCOPE
@@ -25,13 +25,10 @@ from sartor.tuning.errors.error_measures import MeasureKind
 from sartor.tuning.measuring.measure_job import MeasureSettings
 from sartor.tuning.networks.profile_job import Example, NetRun, NetTrial, profile_nets, time_first, time_nets
 from sartor.tuning.records.measurement import Status
-from sartor.tuning.workers.calls import call
-from sartor.tuning.workers.entry_points import entry_point
-from sartor.tuning.workers.pool import JobStatus
+from sartor.tuning.workers.calls import call, call_until_done
 
 _LOG = logging.getLogger(__name__)
-_VERIFY = entry_point(verify)
-_TIMEOUT = 900.0
+_Run = TypeVar("_Run")
 _VERIFY_SECONDS = 10.0
 # With the profiler on a run takes three times as long, and there are two passes.
 _STATISTICS_SECONDS = 0.3
@@ -119,12 +116,10 @@ class NetRunner:
         device, threads = self._config.target.device, self._config.threads
         source = self._samples.source
         check = Check(build.files, values, models, source, count, self._measure, self._narrow, device, threads)
-        found = Verified()
-        while (done := len(found.errors)) < count:
-            self._builder.progress(step, done, count)
-            job = {"check": check, "start": done, "seconds": _VERIFY_SECONDS}
-            found += call(self._builder.pool, _VERIFY, job, step, _TIMEOUT)
-        self._builder.progress(step, count, count)
+        pool, progress = self._builder.pool, self._builder.progress
+        found = call_until_done(
+            pool, verify, {"check": check}, Verified(), count, step, progress=progress, seconds=_VERIFY_SECONDS
+        )
         self._tell(found.refused)
         return NetRun(Status.OK, found.seconds, self._measure.of_samples(found.errors))
 
@@ -217,15 +212,12 @@ class NetRunner:
         }
         return dispatches_in_worker(self._builder.pool, arguments).dispatches
 
-    def _run(self, function: Callable[..., object], step: str, builds: Sequence[Build]) -> dict[str, Any]:
+    def _run(self, function: Callable[..., list[_Run]], step: str, builds: Sequence[Build]) -> dict[str, _Run]:
         self._builder.progress(step, 0, len(builds))
         values = (self._front.graph.inputs, self._front.graph.outputs)
         trial = NetTrial([each.files for each in builds], values, self._example, self._settings())
-        jobs = [("nets", {"trial": trial})]
-        (result,) = self._builder.pool.map_unordered(entry_point(function), jobs, _TIMEOUT, quiet=True)
-        if result.status is not JobStatus.OK:
-            raise result.error(step)
-        return {built.digest: run for built, run in zip(builds, result.value, strict=True)}
+        runs = call(self._builder.pool, function, {"trial": trial}, step, quiet=True)
+        return {built.digest: run for built, run in zip(builds, runs, strict=True)}
 
     @functools.cached_property
     def _example(self) -> Example:

@@ -59,15 +59,20 @@ class Verified:
     seconds: tuple[float, ...] = ()
     refused: tuple[str, ...] = ()
 
+    @property
+    def done(self) -> int:
+        """On how many samples the module ran."""
+        return len(self.errors)
+
     def __add__(self, other: Verified) -> Verified:
         refused = self.refused or other.refused
         return Verified(self.errors + other.errors, self.seconds + other.seconds, refused)
 
 
-def verify(check: Check, start: int, seconds: float) -> Verified | Refusal:
-    """Compare on the samples from number ``start`` on, one at least, until time is up."""
+def verify(check: Check, before: Verified, seconds: float) -> Verified | Refusal:
+    """Compare on the samples that follow those ``before``, one at least, until time is up."""
     try:
-        return _verify(check, start, time.monotonic() + seconds)
+        return before + _verify(check, before.done, time.monotonic() + seconds)
     except SartorError as error:
         return Refusal(error)
 
@@ -86,6 +91,6 @@ def _verify(check: Check, start: int, deadline: float) -> Verified:
             taken = time.perf_counter() - begin
             error = check.measure.of_sample(outputs, expected.outputs, expected.scales)
             found += Verified((error,), (taken,))
-            if start + len(found.errors) == check.count or time.monotonic() >= deadline:
+            if start + found.done == check.count or time.monotonic() >= deadline:
                 break
     return found

@@ -11,11 +11,9 @@ from sartor.errors import SartorError
 from sartor.reference.expected_outputs import Expectation
 from sartor.runtime.driver.signature import Array
 from sartor.tuning.workers.calls import Refusal, call
-from sartor.tuning.workers.entry_points import entry_point
 from sartor.tuning.workers.pool import WorkerPool
 
 _STEP = "running ONNX Runtime"
-_TIMEOUT = 900.0
 
 
 @dataclass(frozen=True)
@@ -55,8 +53,7 @@ def run_reference(
     job: dict[str, Any] = {"models": [_absolute(each) for each in models], "prepared": _absolute(prepared)}
     job |= {"feeds": feeds, "threads": threads, "narrow": narrow}
     with pool.beside() as single:
-        found: ReferenceOutputs = call(single, entry_point(reference_outputs), job, _STEP, _TIMEOUT)
-    return found
+        return call(single, reference_outputs, job, _STEP)
 
 
 def _absolute(model: Path | bytes) -> Path | bytes:

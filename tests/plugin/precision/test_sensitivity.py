@@ -18,7 +18,7 @@ from sartor.frontend.layer_tensors import LayerTensors, layer_tensors
 from sartor.onnx_model.graphs.infer import infer_shapes
 from sartor.precision.precision_switches import Switchable, add_switches
 from sartor.precision.sensitivity import RoundingTrial
-from sartor.precision.sensitivity_job import Experiment, errors_from
+from sartor.precision.sensitivity_job import Experiment, Rounded, round_layers
 from sartor.reference.expected_outputs import Disturbed
 from sartor.reference.random_inputs import sample_inputs
 from sartor.runtime.driver.signature import Array
@@ -195,11 +195,12 @@ def test_a_trial_goes_on_where_it_stopped(tmp_path: Path) -> None:
     switchable = Switchable.of(_model(), LAYERS, DTYPES, RANGES)
     measure = ErrorMeasure(MeasureKind.RELATIVE)
     experiment = Experiment(path, switchable, ASSIGNMENTS, SAMPLES, 2, measure, 1)
-    whole = errors_from(experiment, 0, seconds=60.0)
-    assert isinstance(whole, list)
-    assert len(whole) == experiment.runs
+    whole = round_layers(experiment, Rounded(), seconds=60.0)
+    assert isinstance(whole, Rounded)
+    assert whole.done == experiment.runs
     for start in range(experiment.runs):
-        assert errors_from(experiment, start, seconds=0.0) == whole[start : start + 1]
+        before = Rounded(whole.errors[:start])
+        assert round_layers(experiment, before, seconds=0.0) == Rounded(whole.errors[: start + 1])
 
 
 def test_layers_without_names_or_ranges_are_left_out() -> None:

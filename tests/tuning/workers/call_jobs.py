@@ -1,0 +1,29 @@
+"""A job that goes on from call to call, for the tests of calls. Workers import this module by name."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from sartor.errors import UsageError
+from sartor.tuning.workers.calls import Refusal
+
+
+@dataclass(frozen=True)
+class Counted:
+    """How far ``count_on`` has come."""
+
+    numbers: tuple[int, ...] = ()
+
+    @property
+    def done(self) -> int:
+        return len(self.numbers)
+
+
+def count_on(before: Counted, seconds: float, refused: int | None = None) -> Counted | Refusal:
+    """One number more, which must not be ``refused``; crashes if it has no time."""
+    if not seconds:
+        os.abort()
+    if before.done == refused:
+        return Refusal(UsageError(f"{refused} is refused"))
+    return Counted((*before.numbers, before.done))

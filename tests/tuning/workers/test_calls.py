@@ -1,0 +1,49 @@
+"""Calls of functions in a worker give what these return, or raise what the user should read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from sartor.errors import CompileError, UsageError
+from sartor.tuning.workers.calls import call, call_until_done
+from sartor.tuning.workers.pool import WorkerPool
+from tests.tuning.workers.call_jobs import Counted, count_on
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[WorkerPool]:
+    with WorkerPool(1) as opened:
+        yield opened
+
+
+def test_a_call_returns_what_the_function_does(pool: WorkerPool) -> None:
+    assert call(pool, count_on, {"before": Counted((0, 1)), "seconds": 1.0}, "counting") == Counted((0, 1, 2))
+
+
+def test_a_crash_says_what_was_being_done(pool: WorkerPool) -> None:
+    with pytest.raises(CompileError, match="counting"):
+        call(pool, count_on, {"before": Counted(), "seconds": 0.0}, "counting")
+
+
+def test_a_job_goes_on_from_call_to_call_until_it_is_done(pool: WorkerPool) -> None:
+    told: list[tuple[str, int, int]] = []
+    found = call_until_done(
+        pool, count_on, {}, Counted(), 3, "counting", progress=lambda *each: told.append(each), seconds=1.0
+    )
+    assert found == Counted((0, 1, 2))
+    assert told == [("counting", done, 3) for done in range(4)]
+
+
+def test_a_job_that_is_done_is_not_called(pool: WorkerPool) -> None:
+    told: list[tuple[str, int, int]] = []
+    done = Counted((0, 1))
+    tell = told.append
+    assert call_until_done(pool, count_on, {}, done, 2, "counting", progress=lambda *each: tell(each)) is done
+    assert told == [("counting", 2, 2)]
+
+
+def test_a_refusal_on_the_way_is_raised(pool: WorkerPool) -> None:
+    with pytest.raises(UsageError, match="1 is refused"):
+        call_until_done(pool, count_on, {"refused": 1}, Counted(), 3, "counting", progress=lambda *_: None, seconds=1.0)
