@@ -31,10 +31,10 @@ from sartor.errors import InfeasibleError
 from sartor.frontend.imported_model import Front
 from sartor.frontend.loading import load_front, open_workspace
 from sartor.frontend.target_check import runs_here
-from sartor.frontend.value_ranges import quantised_by, with_children
+from sartor.frontend.value_ranges import with_children
 from sartor.planning.plan_selector import PlanSelector
 from sartor.planning.plan_solver import PlanSolver
-from sartor.planning.recipe import Recipe, guessed_recipe, precision_of, recipe_of_plan, unsplit_recipe
+from sartor.planning.recipe import Recipe, guessed_recipe, precision_of, unsplit_recipe
 from sartor.planning.rounding_assessment import assess
 from sartor.planning.simulated_error import PlanErrors
 from sartor.planning.single_type_plans import single_precision_plans
@@ -47,6 +47,7 @@ from sartor.profiling.network_runner import NetRunner
 from sartor.profiling.profiler import Profiler
 from sartor.profiling.publisher import Publisher, publish_unchecked
 from sartor.profiling.refiner import Refined, Refiner
+from sartor.profiling.replay import replay
 from sartor.profiling.time_budget import TimeBudget
 from sartor.progress import Progress, silent
 from sartor.tuning.cost_tables.tables import Tables
@@ -137,10 +138,8 @@ def replay_plan(model: Path, plan: Plan, output: Path, config: CompileConfig, pr
     check_writable(output)
     config = replace(config, threads=plan.threads, precision=precision_of(plan))
     with open_workspace(config) as (pool, directory):
-        front = load_front(model, config, pool, progress, directory)
-        front = quantised_by(plan.ranges, front)
+        front, recipe = replay(plan, load_front(model, config, pool, progress, directory), config)
         samples = checked_samples(front, config, pool)
-        recipe = recipe_of_plan(plan, front, find_candidates(front, config).variants, config)
         builder = Builder(front, pool, directory, config, progress)
         if not runs_here(config.target):
             _LOG.warning("this machine does not run %s code: compiled, but not checked", config.target)

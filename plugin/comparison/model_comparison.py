@@ -9,14 +9,13 @@ from pathlib import Path
 from sartor.codegen.ir.target import Target
 from sartor.comparison.layer_errors import LayerComparison, Workshop
 from sartor.config import DEFAULT_MAX_ERROR, CompileConfig
-from sartor.costing.candidates import find_candidates
 from sartor.errors import UsageError
 from sartor.frontend.imported_model import Front
 from sartor.frontend.layer_tensors import layer_tensors
 from sartor.frontend.loading import load_front, open_workspace
-from sartor.frontend.value_ranges import quantised_by
 from sartor.onnx_model.graphs.prepared import prepared_model
-from sartor.planning.recipe import precision_of, recipe_of_plan
+from sartor.planning.recipe import precision_of
+from sartor.profiling.replay import replay
 from sartor.progress import Progress, silent
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.manifest import Manifest
@@ -95,8 +94,7 @@ def open_comparison(
     with open_workspace(config) as (pool, directory):
         front = load_front(model, config, pool, progress, directory)
         _check_same(front, plan, module)
-        front = quantised_by(plan.ranges, front)
-        recipe = recipe_of_plan(plan, front, find_candidates(front, config).variants, config)
+        front, recipe = replay(plan, front, config)
         shop = Workshop(pool, directory, config, device or kind, threads, progress)
         tensors = layer_tensors(prepared_model(front.prepared), recipe.graph)
         yield LayerComparison(front, recipe, tensors, feeds, shop)
