@@ -7,8 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from sartor.codegen.mlir.iree_compiler import ir
 
-PLACEHOLDERS = frozenset({"arith.constant", "tensor.empty", "util.global.load"})
-
 
 def entry_function(module: ir.Module) -> ir.Operation:
     """The function that computes the network; its synchronous wrapper only calls it."""

@@ -19,7 +19,6 @@ from sartor.codegen.mlir.operations import body_of, defining_op, nested, used_va
 from sartor.codegen.mlir.rewriting.generic_layout import GenericRewriter
 
 _GENERALIZE = "builtin.module(util.func(linalg-generalize-named-ops))"
-_FILLS = frozenset({"tensor.empty", "arith.constant"})
 
 
 class LayoutError(Exception):
