@@ -15,6 +15,7 @@ from sartor.codegen.kernels.amx.tilings import TileTiling
 from sartor.codegen.kernels.isa.amx import ROWS, TILES, TileElement
 from sartor.codegen.kernels.loops.access import Access, ImageStrides
 from sartor.codegen.kernels.loops.epilogue import Epilogue
+from sartor.codegen.kernels.loops.panels import PanelGrid
 from sartor.codegen.kernels.loops.partition import largest_share, smallest_share
 from sartor.codegen.kernels.loops.staging import Staging, most_rows
 from sartor.codegen.kernels.loops.tiles import Axis
@@ -125,18 +126,14 @@ class TileContraction:
         return self.row_runs * of_run
 
     @property
-    def vectors(self) -> int:
-        """Vectors that hold all channels of the result."""
-        return -(-self.channels // self.lanes)
-
-    @property
-    def panels(self) -> int:
-        return -(-self.vectors // self.tiling.vectors)
+    def grid(self) -> PanelGrid:
+        """How channels of the result are cut into panels."""
+        return PanelGrid(self.channels, self.lanes, self.tiling.vectors)
 
     @property
     def panel(self) -> int:
         """Elements of a panel's filters, and of what quantised ones stand for."""
-        return self.numbers + (2 * _FLOAT_BYTES * self.tiling.vectors * self.lanes if self.element.is_quantised else 0)
+        return self.numbers + (2 * _FLOAT_BYTES * self.grid.width if self.element.is_quantised else 0)
 
     @property
     def numbers(self) -> int:
@@ -176,7 +173,7 @@ class TileContraction:
     @property
     def streams(self) -> bool:
         """Whether filters come from memory."""
-        return self.interleaving is None and self.panel * self.panels * self.element.bytes > _CACHED_BYTES
+        return self.interleaving is None and self.panel * self.grid.panels * self.element.bytes > _CACHED_BYTES
 
     @property
     def fetches_panels(self) -> bool:

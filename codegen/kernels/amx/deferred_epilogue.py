@@ -10,7 +10,7 @@ from sartor.codegen.kernels.amx.contraction import TileContraction
 from sartor.codegen.kernels.amx.epilogue import Block, TileFinish
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
-from sartor.codegen.kernels.loops.nest import Panel
+from sartor.codegen.kernels.loops.panels import Panel
 from sartor.codegen.mlir.iree_compiler import ir
 
 _PANEL, _ROW, _COLUMN, _FRESH, _PIXELS = range(5)

@@ -12,7 +12,7 @@ from sartor.codegen.kernels.amx.prefetch import FilterFetch
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
 from sartor.codegen.kernels.isa.amx import ROW_BYTES, ROWS, TILES, MatrixUnit, TileShape
-from sartor.codegen.kernels.loops.nest import Panel
+from sartor.codegen.kernels.loops.panels import Panel
 from sartor.codegen.kernels.loops.partition import share
 from sartor.codegen.mlir.iree_compiler import ir
 
@@ -56,11 +56,11 @@ class _Writer:
             self._stage(units)
         self._unit.open(self._shapes())
         first = units[0] if of.rows.output == 1 else asm.mul(units[0], of.column_blocks)
-        panels = share(asm, of.panels, of.tiling.panel_groups, self._group[1])
+        panels = share(asm, of.grid.panels, of.tiling.panel_groups, self._group[1])
         self._fetching = FilterFetch(of, asm, self._filters, first, panels)
         asm.repeat(*panels, 1, lambda index: self._panel(index, units))
         self._unit.close()
-        self._pending.drain(self._whole(0))
+        self._pending.drain(of.grid.full_panel(0))
 
     def _shapes(self) -> list[TileShape]:
         of, tiling = self._of, self._of.tiling
@@ -98,9 +98,7 @@ class _Writer:
         return asm.minimum(asm.mul(unit, of.tiling.lines), of.rows.output - of.tiling.lines)
 
     def _panel(self, index: Index, units: tuple[Index, Index]) -> None:
-        of, asm, tiling = self._of, self._asm, self._of.tiling
-        last = of.channels - (of.vectors - 1) * of.lanes
-        partial = of.vectors % tiling.vectors != 0 or last != of.lanes
+        of, asm, grid = self._of, self._asm, self._of.grid
 
         def write(panel: Panel) -> None:
             self._interleave(panel)
@@ -109,19 +107,15 @@ class _Writer:
                 return
             asm.repeat(*units, 1, lambda unit: self._row(panel, unit))
 
-        rest = Panel(index, of.vectors - (of.panels - 1) * tiling.vectors, last)
+        rest = grid.last_panel(index)
 
         def write_rest() -> None:
-            self._pending.drain(self._whole(index))
+            self._pending.drain(grid.full_panel(index))
             write(rest)
             self._pending.drain(rest)
 
-        is_rest = asm.equal(index, of.panels - 1) if partial else False
-        asm.branch(is_rest, write_rest, lambda: write(self._whole(index)))
-
-    def _whole(self, index: Index) -> Panel:
-        """A panel all of whose vectors there are."""
-        return Panel(index, self._of.tiling.vectors, self._of.lanes)
+        is_rest = asm.equal(index, grid.full) if grid.full < grid.panels else False
+        asm.branch(is_rest, write_rest, lambda: write(grid.full_panel(index)))
 
     def _interleave(self, panel: Panel) -> None:
         """Copy a panel of filters if they are no weights; all blocks of the workgroup read the copy."""

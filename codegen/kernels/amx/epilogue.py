@@ -13,7 +13,7 @@ from sartor.codegen.kernels.emit.index_arithmetic import Condition, Index
 from sartor.codegen.kernels.emit.rounded_numbers import scaled
 from sartor.codegen.kernels.isa.amx import ROWS
 from sartor.codegen.kernels.loops.epilogue import Place, Spot
-from sartor.codegen.kernels.loops.nest import Panel
+from sartor.codegen.kernels.loops.panels import Panel
 from sartor.codegen.mlir.iree_compiler import arith, ir
 
 _FLOAT_BYTES = 4

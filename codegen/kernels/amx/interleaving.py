@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sartor.codegen.kernels.amx.tilings import TileTiling
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
-from sartor.codegen.kernels.loops.nest import Panel
+from sartor.codegen.kernels.loops.panels import Panel
 from sartor.codegen.kernels.loops.staging import interleaved
 from sartor.codegen.mlir.iree_compiler import ir
 

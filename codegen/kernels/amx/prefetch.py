@@ -11,7 +11,7 @@ from sartor.codegen.kernels.amx.contraction import TileContraction
 from sartor.codegen.kernels.amx.epilogue import Block
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Condition, Index
-from sartor.codegen.kernels.loops.nest import Panel
+from sartor.codegen.kernels.loops.panels import Panel
 from sartor.codegen.mlir.iree_compiler import ir
 
 # How far filters are fetched ahead of their use where they are not a panel ahead.

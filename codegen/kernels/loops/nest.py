@@ -15,29 +15,11 @@ from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Condition, Index
 from sartor.codegen.kernels.loops.access import Access
 from sartor.codegen.kernels.loops.epilogue import Epilogue, Place, Spot
+from sartor.codegen.kernels.loops.panels import Panel, PanelGrid
 from sartor.codegen.kernels.loops.partition import share
 from sartor.codegen.kernels.loops.tiles import Axis, TileRun, tile_runs
 from sartor.codegen.kernels.loops.tiling import Tiling
 from sartor.codegen.mlir.iree_compiler import ir
-
-
-@dataclass(frozen=True)
-class Panel:
-    """A panel while its code is written.
-
-    Attributes:
-        index: which one.
-        vectors: of channels in it.
-        last: channels in the last of them.
-    """
-
-    index: Index
-    vectors: int
-    last: int
-
-    def count(self, vector: int, lanes: int) -> int:
-        """Channels in one of its vectors."""
-        return self.last if vector == self.vectors - 1 else lanes
 
 
 @dataclass(frozen=True)
@@ -101,14 +83,9 @@ class Nest:
     tiling: Tiling
 
     @property
-    def vectors(self) -> int:
-        """Vectors that hold all channels."""
-        return -(-self.channels // self.lanes)
-
-    @property
-    def panels(self) -> int:
-        """Panels that hold all channels."""
-        return -(-self.vectors // self.tiling.vectors)
+    def grid(self) -> PanelGrid:
+        """How channels are cut into panels."""
+        return PanelGrid(self.channels, self.lanes, self.tiling.vectors)
 
     @property
     def tiles(self) -> int:
@@ -165,7 +142,7 @@ class Nest:
             accumulate: emits what a tile adds up, given what emits the values that its sums start from.
         """
         rows = share(asm, self.rows.output, self.groups[0], group[0])
-        panels = share(asm, self.panels, self.groups[1], group[1])
+        panels = share(asm, self.grid.panels, self.groups[1], group[1])
         has_last = asm.equal(group[1], self.groups[1] - 1)
         _Writer(self, asm, memories, accumulate).write(Region(group[2], rows, panels, has_last))
 
@@ -178,7 +155,7 @@ class Nest:
         accumulate: Accumulate,
     ) -> None:
         """Emit code for all channels of some rows, given as the first and the end."""
-        _Writer(self, asm, memories, accumulate).write(Region(batch, rows, (0, self.panels), True))
+        _Writer(self, asm, memories, accumulate).write(Region(batch, rows, (0, self.grid.panels), True))
 
 
 @dataclass(frozen=True)
@@ -239,19 +216,12 @@ class _Writer:
         self._accumulate = accumulate
 
     def write(self, region: Region) -> None:
-        nest, asm, (first, end) = self._nest, self._asm, region.panels
-        partial = nest.vectors % nest.tiling.vectors != 0 or nest.channels % nest.lanes != 0
-        whole = nest.panels - 1 if partial else nest.panels
-
-        if whole:
-            size = nest.tiling.vectors
-            asm.repeat(
-                first, asm.minimum(end, whole), 1, lambda index: self._panel(Panel(index, size, nest.lanes), region)
-            )
-        if partial:
-            rest = nest.vectors - whole * nest.tiling.vectors
-            last = Panel(whole, rest, nest.channels - (nest.vectors - 1) * nest.lanes)
-            asm.when(region.has_last, lambda: self._panel(last, region))
+        grid, asm, (first, end) = self._nest.grid, self._asm, region.panels
+        full = grid.full
+        if full:
+            asm.repeat(first, asm.minimum(end, full), 1, lambda index: self._panel(grid.full_panel(index), region))
+        if full < grid.panels:
+            asm.when(region.has_last, lambda: self._panel(grid.last_panel(full), region))
 
     def _panel(self, panel: Panel, region: Region) -> None:
         nest, asm, rows = self._nest, self._asm, region.rows

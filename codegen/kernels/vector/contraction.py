@@ -69,7 +69,7 @@ class Contraction(NestCode):
     @property
     def streams(self) -> bool:
         """Whether filters come from memory, and a panel is used often enough for the next to come meanwhile."""
-        size = self.filters.panel * self.nest.panels * self.factors.bytes
+        size = self.filters.panel * self.nest.grid.panels * self.factors.bytes
         whole = self.nest.tiling.row_groups == 1
         return self.filters.padded and size > _CACHED_BYTES and whole and 1 < self.nest.tiles <= _MOST_TILES
 

@@ -78,7 +78,7 @@ class _Writer:
             self._decode(panel, first, end)
             return carried
 
-        asm.loop(start, asm.minimum(of.panels, asm.add(start, of.tiling.panels)), 1, [], every)
+        asm.loop(start, asm.minimum(of.grid.panels, asm.add(start, of.tiling.panels)), 1, [], every)
 
     def _multiply(self, panel: Index, tiles: Index) -> None:
         """The n^2 products of encoded tiles by a panel of filters."""

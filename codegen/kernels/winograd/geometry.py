@@ -14,6 +14,7 @@ from sartor.codegen.ir.winograd import Transforms, transforms
 from sartor.codegen.kernels.isa.multipliers import SINGLES, Dots, Factors
 from sartor.codegen.kernels.loops.access import Access, ImageStrides
 from sartor.codegen.kernels.loops.epilogue import Epilogue
+from sartor.codegen.kernels.loops.panels import PanelGrid
 from sartor.codegen.kernels.loops.tiles import Axis
 from sartor.codegen.kernels.loops.tiling import Sizes
 
@@ -150,24 +151,19 @@ class Winograd:
         return -(-self.rows.output // self.tiling.height) * self.across
 
     @property
-    def vectors(self) -> int:
-        """Vectors that hold all channels."""
-        return -(-self.channels // self.lanes)
-
-    @property
-    def panels(self) -> int:
-        """Panels that hold all channels."""
-        return -(-self.vectors // self.tiling.vectors)
+    def grid(self) -> PanelGrid:
+        """How channels are cut into panels."""
+        return PanelGrid(self.channels, self.lanes, self.tiling.vectors)
 
     @property
     def panel(self) -> int:
         """Channels of a panel."""
-        return self.tiling.vectors * self.lanes
+        return self.grid.width
 
     @property
     def groups(self) -> tuple[int, int, int]:
         """Workgroups along tiles, panels and batches."""
-        return self.tiling.groups, -(-self.panels // self.tiling.panels), self.batches
+        return self.tiling.groups, -(-self.grid.panels // self.tiling.panels), self.batches
 
     @property
     def row(self) -> int:

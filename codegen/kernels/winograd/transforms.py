@@ -156,7 +156,7 @@ class Decoder:
         """Store a vector of channels, or what of it there is."""
         of, asm = self._of, self._asm
         whole, rest = divmod(of.channels, of.lanes)
-        always = not rest and of.vectors % of.tiling.vectors == 0
+        always = of.grid.full == of.grid.panels
         asm.when(always or asm.within(vector, whole), lambda: self._pixels(at, vector, found, of.lanes))
         if rest:
             asm.when(asm.equal(vector, whole), lambda: self._pixels(at, vector, found, rest))
