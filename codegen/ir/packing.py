@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -159,6 +160,27 @@ class WinogradFilter:
         channels, depth, *kernel = tensor.shape
         points = (len(transforms(tile, taps).filter) for tile, taps in zip(self.output_tile, kernel, strict=True))
         return replace(tensor, shape=(*points, depth, channels))
+
+
+def cut(sizes: Sequence[tuple[int, ...]], order: tuple[int, ...]) -> tuple[Step, ...]:
+    """Steps that cut each dimension into some of these sizes, filled up with zeros at its end, and reorder them all."""
+    extents = tuple(math.prod(each) for each in sizes)
+    return PadTo(extents), Reshape(tuple(size for each in sizes for size in each)), Transpose(order)
+
+
+def narrowed(
+    steps: tuple[Step, ...], dtype: str, axis: int, panel: int, taps: tuple[int, ...] = ()
+) -> tuple[Step, ...]:
+    """Steps to panels in a narrower type: whole numbers with what they mean, or rounded to a floating-point type.
+
+    Args:
+        steps: from the weight to ``[panels, …]``.
+        dtype: the type.
+        axis: as for ``Quantise``, like all that follows.
+        panel: channels of a panel.
+        taps: axes of taps.
+    """
+    return (Quantise(axis, panel, steps, taps),) if dtype == "i8" else (*steps, Round(dtype))
 
 
 @dataclass(frozen=True)

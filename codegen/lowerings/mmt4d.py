@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sartor.codegen.analysis.matmul import MatmulShape, shape_of
-from sartor.codegen.ir.packing import PadTo, Reshape, Transpose
+from sartor.codegen.ir.packing import cut
 from sartor.codegen.mlir.iree_compiler import ir
 from sartor.codegen.mlir.machine import Machine, MatmulTile
 from sartor.codegen.mlir.rewriting.draft import Draft
@@ -38,11 +38,7 @@ def use_mmt4d(draft: Draft, machine: Machine) -> None:
 def _pack_weight(draft: Draft, index: int, shape: MatmulShape, tile: MatmulTile, element: str) -> str:
     """``[K, N]`` to ``[N1, K1, N0, K0]``."""
     inner, outer = _tiles(shape.depth, tile.depth), _tiles(shape.columns, tile.columns)
-    steps = (
-        PadTo((inner * tile.depth, outer * tile.columns)),
-        Reshape((inner, tile.depth, outer, tile.columns)),
-        Transpose((2, 0, 3, 1)),
-    )
+    steps = cut(((inner, tile.depth), (outer, tile.columns)), (2, 0, 3, 1))
     packed = tensor_type((outer, inner, tile.columns, tile.depth), element)
     draft.pack(index, steps, packed)
     return packed

@@ -6,7 +6,7 @@ import math
 
 from sartor.codegen.analysis.convolution import Convolution
 from sartor.codegen.ir.layer import TensorType
-from sartor.codegen.ir.packing import PadTo, Reshape, Step, Transpose
+from sartor.codegen.ir.packing import Step, cut
 from sartor.codegen.kernels.isa.multipliers import DotElement
 from sartor.codegen.kernels.layers.convolution_operands import convolution_operands, joins
 from sartor.codegen.kernels.layers.image_layer import ImageLayer
@@ -21,12 +21,7 @@ from sartor.codegen.mlir.machine import Machine
 def pack_filters(filters: TensorType, panel: int) -> tuple[Step, ...]:
     """``[OC, IC, KH, KW]`` to ``[OC / panel, KH, KW, IC, panel]``, the last panel filled up with zeros."""
     channels, depth, height, width = filters.shape
-    panels = -(-channels // panel)
-    return (
-        PadTo((panels * panel, depth, height, width)),
-        Reshape((panels, panel, depth, height, width)),
-        Transpose((0, 3, 4, 2, 1)),
-    )
+    return cut(((-(-channels // panel), panel), (depth,), (height,), (width,)), (0, 3, 4, 2, 1))
 
 
 def packed_strides(filters: TensorType, panel: int, lanes: int) -> FilterStrides:

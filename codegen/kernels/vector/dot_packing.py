@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sartor.codegen.ir.layer import TensorType
-from sartor.codegen.ir.packing import PadTo, Quantise, Reshape, Round, Step, Transpose
+from sartor.codegen.ir.packing import Step, cut, narrowed
 from sartor.codegen.kernels.isa.multipliers import MOST_PRODUCTS, DotElement
 from sartor.codegen.kernels.vector.contraction import FilterStrides
 from sartor.codegen.kernels.vector.integer_sums import WholeSums
@@ -41,12 +41,8 @@ def pack_dots(filters: TensorType, panel: int, lanes: int, element: DotElement) 
     if depth < element.group and depth * height * width < _FEWEST_PRODUCTS:
         raise ValueError(f"a result has {depth * height * width} products, too few to round filters for")
     panels, groups = _checked(depth, height * width, channels, panel, element, element.group // 2 + 1)
-    steps = (
-        PadTo((panels * panel, groups * element.group, height, width)),
-        Reshape((panels, panel, groups, element.group, height, width)),
-        Transpose((0, 4, 5, 2, 1, 3)),
-    )
-    packing = (Quantise(0, panel, steps, (2, 3)),) if element.is_quantised else (*steps, Round(element.dtype))
+    steps = cut(((panels, panel), (groups, element.group), (height,), (width,)), (0, 4, 5, 2, 1, 3))
+    packing = narrowed(steps, element.dtype, 0, panel, (2, 3))
     return _packed(packing, groups, (height, width), panel, lanes, element, ((height + 1) * (width + 1), True))
 
 
@@ -58,12 +54,7 @@ def pack_dot_matrix(matrix: TensorType, panel: int, lanes: int, element: DotElem
     """
     depth, channels = matrix.shape
     panels, groups = _checked(depth, 1, channels, panel, element, element.group)
-    steps = (
-        PadTo((groups * element.group, panels * panel)),
-        Reshape((groups, element.group, panels, panel)),
-        Transpose((2, 0, 3, 1)),
-    )
-    packing = (Quantise(1, panel, steps),) if element.is_quantised else (*steps, Round(element.dtype))
+    packing = narrowed(cut(((groups, element.group), (panels, panel)), (2, 0, 3, 1)), element.dtype, 1, panel)
     return _packed(packing, groups, (1, 1), panel, lanes, element, (1, False))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sartor.codegen.ir.layer import TensorType
-from sartor.codegen.ir.packing import PadTo, Reshape, Transpose
+from sartor.codegen.ir.packing import cut
 from sartor.codegen.kernels.isa.multipliers import SINGLES, DotElement
 from sartor.codegen.kernels.layers.product_layer import ProductLayer
 from sartor.codegen.kernels.loops.nest import Nest
@@ -52,9 +52,7 @@ def _right(layer: ProductLayer, tiling: Tiling) -> FilterStrides:
 def _pack(layer: ProductLayer, index: int, panel: int) -> None:
     """``[K, N]`` to ``[N / panel, K, panel]``, the last panel filled up with zeros."""
     depth, columns = layer.shape.depth, layer.shape.columns
-    panels = -(-columns // panel)
-    steps = (PadTo((depth, panels * panel)), Reshape((depth, panels, panel)), Transpose((1, 0, 2)))
-    layer.draft.extend_packing(index, steps)
+    layer.draft.extend_packing(index, cut(((depth,), (-(-columns // panel), panel)), (1, 0, 2)))
 
 
 def _dots(layer: ProductLayer, tiling: Tiling, element: DotElement) -> PackedDots:

@@ -8,7 +8,7 @@ import numpy as np
 
 from sartor.codegen.analysis.convolution import Window
 from sartor.codegen.analysis.register_tiles import balanced
-from sartor.codegen.ir.packing import PadTo, Reshape, Transpose
+from sartor.codegen.ir.packing import cut
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.layers.convolution_operands import unpadded, window_axes
 from sartor.codegen.kernels.layers.image_layer import ImageLayer
@@ -73,14 +73,7 @@ def _filters(layer: ImageLayer, window: Window) -> tuple[TapStrides, int]:
         raise ValueError("the filters are computed")
     (height, width), channels = window.kernel, window.result.shape[1]
     vectors = -(-channels // lanes)
-    layer.draft.set_packing(
-        index,
-        (
-            PadTo((vectors * lanes, height, width)),
-            Reshape((vectors, lanes, height, width)),
-            Transpose((0, 2, 3, 1)),
-        ),
-    )
+    layer.draft.set_packing(index, cut(((vectors, lanes), (height,), (width,)), (0, 2, 3, 1)))
     return TapStrides(width * lanes, lanes, height * width * lanes), filters
 
 

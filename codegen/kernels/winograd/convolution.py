@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sartor.codegen.analysis.convolution import Convolution
 from sartor.codegen.analysis.winograd_tiles import OutputTile
 from sartor.codegen.ir.layer import TensorType
-from sartor.codegen.ir.packing import PadTo, Quantise, Reshape, Round, Step, Transpose, WinogradFilter
+from sartor.codegen.ir.packing import Quantise, Reshape, Round, Step, WinogradFilter, cut
 from sartor.codegen.ir.winograd import MOST_POINTS_OF_WHOLE
 from sartor.codegen.kernels.isa.multipliers import MOST_PRODUCTS, SINGLES, DotElement, Dots
 from sartor.codegen.kernels.layers.convolution_operands import convolution_operands
@@ -72,9 +72,7 @@ def _packing(convolution: Convolution, tile: OutputTile, panel: int, element: Do
     return (
         WinogradFilter((tile.height, tile.width), rounded=element is not None),
         Reshape((points, depth, channels)),
-        PadTo((points, steps * group, panels * panel)),
-        Reshape((points, steps, group, panels, panel)),
-        Transpose((3, 0, 1, 4, 2)),
+        *cut(((points,), (steps, group), (panels, panel)), (3, 0, 1, 4, 2)),
         *(() if element is None else (Round(element.dtype),)),
     )
 
@@ -92,17 +90,11 @@ def _whole_packing(convolution: Convolution, tile: OutputTile, panel: int, group
     if depth > MOST_PRODUCTS:
         raise ValueError(f"sums of {depth} products may exceed 32 bits")
     panels, points, steps = -(-channels // panel), tile.points(convolution), -(-depth // group)
-    packed = (
-        PadTo((steps * group, panels * points * panel)),
-        Reshape((steps, group, panels, points, panel)),
-        Transpose((2, 3, 0, 4, 1)),
-    )
+    packed = cut(((steps, group), (panels, points, panel)), (2, 3, 0, 4, 1))
     return (
         WinogradFilter((tile.height, tile.width)),
         Reshape((points, depth, channels)),
-        PadTo((points, depth, panels * panel)),
-        Reshape((points, depth, panels, panel)),
-        Transpose((1, 2, 0, 3)),
+        *cut(((points,), (depth,), (panels, panel)), (1, 2, 0, 3)),
         Reshape((depth, panels * points * panel)),
         Quantise(1, points * panel, packed),
     )

@@ -7,7 +7,17 @@ import numpy as np
 import pytest
 
 from sartor.codegen.ir.layer import TensorType
-from sartor.codegen.ir.packing import Packing, PadTo, Reshape, Round, Transpose, WinogradFilter
+from sartor.codegen.ir.packing import (
+    Packing,
+    PadTo,
+    Quantise,
+    Reshape,
+    Round,
+    Transpose,
+    WinogradFilter,
+    cut,
+    narrowed,
+)
 
 FILTER = TensorType((20, 12, 3, 3), "f32")
 # As a product on 16 x 1 tiles asks for it: [OC, IC, KH, KW] to [K, N], then [N1, K1, N0, K0].
@@ -93,3 +103,18 @@ def test_nor_is_one_that_is_padded_and_transformed() -> None:
     huge = TensorType((1 << 20, 1 << 16, 3, 3), "f32")
     packing = Packing((WinogradFilter((4, 2)), Reshape((24, 1 << 16, 1 << 20)), PadTo((24, 1 << 17, 1 << 20))))
     assert packing.type_of(huge) == TensorType((24, 1 << 17, 1 << 20), "f32")
+
+
+def test_cutting_fills_up_with_zeros_and_reorders() -> None:
+    weight = np.arange(1.0, 16.0, dtype=np.float32).reshape(5, 3)
+    packed = Packing(cut(((3, 2), (2, 2)), (0, 2, 1, 3))).apply(weight)
+    assert packed.shape == (3, 2, 2, 2)
+    for (panel, block, row, column), number in np.ndenumerate(packed):
+        place = (2 * panel + row, 2 * block + column)
+        assert number == (weight[place] if place[0] < 5 and place[1] < 3 else 0.0)
+
+
+def test_narrowing_rounds_or_quantises_by_channel() -> None:
+    steps = cut(((2, 4), (8,)), (0, 1, 2))
+    assert narrowed(steps, "bf16", 0, 4) == (*steps, Round("bf16"))
+    assert narrowed(steps, "i8", 0, 4, (1,)) == (Quantise(0, 4, steps, (1,)),)
