@@ -10,7 +10,7 @@ from typing import NamedTuple
 from sartor.codegen.kernels.amx.contraction import TileContraction
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Condition, Index
-from sartor.codegen.kernels.emit.rounded_numbers import scaled
+from sartor.codegen.kernels.emit.rounded_numbers import dequantised
 from sartor.codegen.kernels.isa.amx import ROWS
 from sartor.codegen.kernels.loops.epilogue import Place, Spot
 from sartor.codegen.kernels.loops.panels import Panel
@@ -141,8 +141,8 @@ class TileFinish:
             if weights is None:
                 found.append(asm.sum_of(total, start))
                 continue
-            whole = arith.sitofp(asm.vector_type(ir.F32Type.get()), arith.addi(total, weights[each].shift))
-            found.append(scaled(asm, whole, start, weights[each].factor))
+            whole = arith.addi(total, weights[each].shift)
+            found.append(dequantised(asm, whole, start, weights[each].factor))
         return found
 
     def _results(self, place: Place, totals: Sequence[ir.Value], counts: Sequence[int]) -> list[ir.Value]:

@@ -28,6 +28,18 @@ _ROUNDING = ("avx", "neon")
 _CLIPPING = {int(arith.CmpFPredicate.ULT): True, int(arith.CmpFPredicate.UGT): False}
 
 
+def dequantised(asm: Assembler, sums: ir.Value, start: ir.Value, factor: ir.Value) -> ir.Value:
+    """``sums * factor + start`` of integers: what sums of products of quantised numbers stand for.
+
+    Args:
+        asm: where code goes.
+        sums: 32-bit integers, less what zero points make too much.
+        start: in the unit of the result.
+        factor: product of the scales, positive.
+    """
+    return scaled(asm, arith.sitofp(start.type, sums), start, factor)
+
+
 def scaled(asm: Assembler, sums: ir.Value, start: ir.Value, factor: ir.Value) -> ir.Value:
     """``sums * factor + start``, computed as ``(sums + start / factor) * factor``.
 

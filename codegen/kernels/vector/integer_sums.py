@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
-from sartor.codegen.kernels.emit.rounded_numbers import scaled
+from sartor.codegen.kernels.emit.rounded_numbers import dequantised
 from sartor.codegen.kernels.loops.nest import Nest, Tile, touching_rows
 from sartor.codegen.kernels.loops.tiles import TileRun
 from sartor.codegen.mlir.iree_compiler import arith, ir
@@ -91,7 +91,7 @@ class WholeSums:
         for spot, total, start in zip(tile.spots(nest.lanes), sums, starts, strict=True):
             # Pixels that start from the same share what is computed of it.
             first = starts[spot.vector] if nest.epilogue.starts_alike else start
-            found.append(scaled(asm, arith.sitofp(start.type, total), first, factors[spot.vector]))
+            found.append(dequantised(asm, total, first, factors[spot.vector]))
         return found
 
 
