@@ -23,7 +23,7 @@ from sartor.codegen.routines.iree_tiled.tiled_matmul import TiledMatmul
 from sartor.codegen.routines.iree_tiled.winograd import Winograd
 from sartor.codegen.routines.vector.direct import Direct
 from sartor.codegen.routines.vector.fused_winograd import FusedWinograd
-from sartor.codegen.routines.vector.integers import WholeFactor, WholeResult
+from sartor.codegen.routines.vector.integers import WholeFactor, WholeKernelResult, WholeResult
 from sartor.codegen.routines.vector.join import Join
 from sartor.codegen.routines.vector.neon_dots import NEON_DOTS
 from sartor.codegen.routines.vector.product import Product
@@ -99,7 +99,7 @@ ROUTINES: tuple[Routine, ...] = (
     WholeFactor(Product(storage="i8")),
     WholeResult(Stock()),
     WholeResult(ChannelsLast()),
-    WholeResult(Rowwise()),
+    WholeKernelResult(Rowwise()),
     # With values between layers in f16.
     Direct(storage="f16"),
     Product(storage="f16"),

@@ -18,7 +18,6 @@ from sartor.codegen.kernels.amx.contraction import TileContraction
 from sartor.codegen.kernels.layers.kernel_layer import KernelLayer, KernelRoutine, build_kernel
 from sartor.codegen.kernels.vector.contraction import Contraction
 from sartor.codegen.routines.iree.stored import MULTIPLYING, stored
-from sartor.codegen.routines.vector.rowwise import Rowwise
 
 
 class _Kernel(Routine, KernelRoutine, Protocol):
@@ -106,10 +105,19 @@ class WholeResult:
 
     def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:
         """The implementation for one parameter set, or why there is none."""
-        if isinstance(self.lowering, Rowwise):
-            return build_kernel(self, task, parameters, target)
         built = self.lowering.build(task, parameters, target)
         return built if isinstance(built, Rejected) else stored(task, built, QUANTISED, reads=False)
+
+
+@dataclass(frozen=True)
+class WholeKernelResult(WholeResult):
+    """The same of a kernel, which writes 8 bits itself."""
+
+    lowering: _Kernel
+
+    def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:
+        """The implementation for one parameter set, or why there is none."""
+        return build_kernel(self, task, parameters, target)
 
     def layer(self, task: Task, parameters: Parameters, target: Target) -> KernelLayer:
         """The kernel for one parameter set.
@@ -117,7 +125,5 @@ class WholeResult:
         Raises:
             ValueError: if there is none.
         """
-        if not isinstance(self.lowering, Rowwise):
-            raise ValueError("the routine is no kernel")
         layer = self.lowering.layer(task, parameters, target)
         return replace(layer, output=layer.output.stored_as(QUANTISED))
