@@ -1,4 +1,4 @@
-"""What a compilation leaves behind, written so that nothing half-done is ever found under its name."""
+"""Results of a compilation, and publishing files atomically: no incomplete file gets the final name."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from sartor.workspace import partial_file
 
 @dataclass(frozen=True)
 class FrontPoint:
-    """A plan of a front.
+    """A plan on a Pareto front.
 
     Attributes:
         plan: the plan.
-        needed: of every quantity by the tables: seconds, bytes, sum of errors.
+        needed: predicted amount of each quantity: seconds, bytes, sum of squared errors.
         error: of the outputs by the user's measure, simulated; None if no layer may be narrower than the model.
     """
 
@@ -33,13 +33,13 @@ class FrontPoint:
 
 @dataclass(frozen=True)
 class PlanFront:
-    """The plans between the best for one quantity and the best for another.
+    """The Pareto front of two quantities: plans between the best for one and the best for the other.
 
     Attributes:
         first: the quantity that the points are sorted by, the least first.
         second: the quantity that is traded for it.
         points: none is better than another in one of the two and no worse in the other.
-        complete: there are no other points.
+        complete: whether there are no other points.
     """
 
     first: Quantity
@@ -60,8 +60,8 @@ class Artifact:
         weights: the .irpa beside it, if the weights are not inside.
         pareto: the front, if one was asked for.
         measure: of the error.
-        samples: on how many it was measured.
-        unchecked: outputs that say nothing on these, so that their error means nothing.
+        samples: number of samples on which the error was measured.
+        unchecked: outputs that are constant or arbitrary on these samples, so their error means nothing.
     """
 
     path: Path

@@ -117,7 +117,10 @@ def _compile_only(
     config: CompileConfig,
     progress: Progress,
 ) -> Artifact:
-    """What cannot run here cannot be measured: a guess for a CPU, stock code for a GPU, or what the pins ask for."""
+    """Compile without measuring, for a target that this machine cannot run.
+
+    Layers run the best guess on a CPU, stock code on a GPU, and what the pins name on both.
+    """
     _LOG.warning("this machine does not run %s code: compiled, but neither tuned nor checked", config.target)
     guessed = config.pins or config.target.device == "cpu"
     recipe = guessed_recipe(front, candidates.variants, config) if guessed else unsplit_recipe(front, config)
@@ -128,7 +131,7 @@ def _compile_only(
 def replay_plan(model: Path, plan: Plan, output: Path, config: CompileConfig, progress: Progress = silent) -> Artifact:
     """Build a module from a plan, without measuring: the same model and plan give the same bytes.
 
-    The plan says what layers are computed in, and with that what error is usual.
+    The element types of the plan's layers decide which error is usual.
 
     Raises:
         UsageError: if the plan was made for another model, target or version.
@@ -181,13 +184,13 @@ def choose(
 
 
 def publish_best(refined: Refined, refiner: Refiner, publisher: Publisher) -> tuple[Refined, float | None]:
-    """Publish the best network whose very file is right, and say which it is and by what it errs.
+    """Publish the best network whose file passes the check; returns it with the error of its outputs.
 
-    What the store says of another is replaced by what its file showed.
+    A file that fails replaces the stored run of its recipe, and the next best network is built.
 
     Raises:
-        CompileError: if none is right.
-        LimitError: if those that are right take too much memory, or none is as exact as the user wants.
+        CompileError: if no network is right.
+        LimitError: if the right ones take too much memory, or none keeps the user's error bound.
     """
     while True:
         run = publisher.publish(refined.recipe)

@@ -1,4 +1,4 @@
-"""The variants that a model's layers may run: what every routine answers, less what may not or need not be measured."""
+"""The variants of each layer: every routine's implementations, without those that are not eligible or not worth it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,13 @@ from sartor.tuning.search.shortlist import is_superfluous
 
 
 def find_candidates(front: Front, config: CompileConfig, *, everything: bool = True) -> Candidates:
-    """All routines' answers about all tasks; or only those that may be measured, which takes half as long."""
+    """Ask all routines for implementations of all tasks.
+
+    Args:
+        front: the model.
+        config: settings.
+        everything: False leaves out variants that no layer may run, which takes half as long.
+    """
     skip = never if everything or config.pins else is_superfluous
     routines = routines_for(LOW_PRECISION) if everything else permitted_routines(front, config.precision)
     candidates = annotate(front.graph, routines, config.target, FUSED_ROUTINES, skip)

@@ -1,4 +1,4 @@
-"""Which layer's ONNX nodes say what is right for a unit that is measured."""
+"""Find the layer whose ONNX nodes compute the reference results for a unit that is measured."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _NAMELESS: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
 
 @dataclass(frozen=True)
 class LayerArbiters:
-    """Finds the arbiter of a unit: any layer that it stands for will do."""
+    """Finds the arbiter of a unit. Layers of one task compute the same, so any layer of the task serves."""
 
     front: Front
 
     def __call__(self, unit: Unit) -> LayerArbiter | None:
-        """The arbiter; None for a unit that is no layer's, and where the model is in no file."""
+        """The arbiter; None if the unit belongs to no layer, or the model is not stored in a file."""
         front = self.front
         layer, inputs, outputs = self._found.get(unit.key, (None, (), ()))
         if layer is None or not isinstance(front.prepared, Path) or not isinstance(front.weights, StoredArrays):
@@ -32,7 +32,7 @@ class LayerArbiters:
 
     @cached_property
     def _found(self) -> dict[str, tuple[Layer, tuple[str, ...], tuple[str, ...]]]:
-        """By task a layer and its tensors; one whose tensors all have a name if there is one. Childnets' have none."""
+        """Task key to a layer and its tensors' names: a layer with all names, if any. Layers of childnets have none."""
         graph = self.front.graph
         found = {layer.task.key: (layer, *_NAMELESS) for layer in reversed(list(graph.all_layers()))}
         for layer in reversed([*graph.layers, *(each.layer for each in graph.fusions)]):
@@ -42,7 +42,7 @@ class LayerArbiters:
         return found
 
     def _tensors(self, layer: Layer) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
-        """Names of activations and results; None unless all have one of their own."""
+        """Names of activations and of results; None unless every tensor has its own name."""
         names = self.front.names
         inputs = [names.get(ref) for ref in layer.inputs]
         outputs = [names.get(ValueRef(layer.name, index)) for index in range(len(layer.task.results))]

@@ -1,4 +1,4 @@
-"""Cost tables of a model's layers: what is measured, within which limits, and what is predicted instead."""
+"""Cost tables of a model's layers: measured times, and predictions where there was no time to measure."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def make_tuner(
     deadline: float | None = None,
     arbiter: Callable[[Unit], Arbiter | None] = lambda _: None,
 ) -> Tuner:
-    """The tuner for this target, with limits that suit its speed; what follows ``progress`` is as for ``Tuner``."""
+    """The tuner for the config's target, with time limits that suit it; see ``Tuner`` for the last three arguments."""
     slow = config.target.device == "vulkan"
     measure = MeasureSettings(
         device=config.target.device,
@@ -51,7 +51,7 @@ def make_tuner(
 
 
 def tune(front: Front, candidates: Candidates, tuner: Tuner, config: CompileConfig) -> Tables:
-    """Cost tables of all tasks, and the machine's peak, which says how good they are."""
+    """Measure the candidates; returns cost tables of all tasks with the machine's peak, for comparison."""
     variants = shortlist(front.graph, candidates.variants, config.pins)
     peak = peak_operations(config.target, config.threads) if config.target.device == "cpu" else None
     ceilings = tuner.measure([peak.unit] if peak else [])
@@ -61,9 +61,10 @@ def tune(front: Front, candidates: Candidates, tuner: Tuner, config: CompileConf
 
 
 def _measured(front: Front, units: list[Unit], tuner: Tuner, config: CompileConfig) -> Measured:
-    """All variants or those that are worth it; predictions for tasks that there was no time for.
+    """Measure all variants, or those that the search selects; tasks that were not reached get predictions.
 
-    What is pinned must be known, and what takes little memory is not what the search looks for.
+    Pinned layers are measured in all variants. So are all layers if more than latency counts, as the search minimises
+    latency alone.
     """
     layers = tuple(front.graph.all_layers())
     search = SearchRun(tuner, units, Counter(layer.task.key for layer in layers))

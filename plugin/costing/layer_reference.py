@@ -1,7 +1,7 @@
-"""Worker side: what is right for a layer. Its own ONNX nodes say so, cut out of the model and run by ONNX Runtime.
+"""Worker side: reference results of a layer, from its own ONNX nodes, cut out of the model and run in ONNX Runtime.
 
-Weights are the layer's own, as its code reads them and as its nodes do: how the front end transformed them on the way
-does not matter. The model is read only once variants are in dispute.
+Both compute with the layer's own weights: the nodes as the file has them, the variants as the front end transformed
+them. The model is read only when variants disagree.
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ class LayerArbiter:
     stored: StoredArrays
 
     def weights(self) -> list[Array]:
-        """The layer's own, in ONNX layout."""
+        """The layer's own weights, in ONNX layout."""
         return [self.stored[name] for name in self.names]
 
     def results(self, inputs: Sequence[Array]) -> list[Array] | None:
-        """What ONNX Runtime computes; None where the nodes cannot be cut out or run, or give no finite numbers."""
+        """ONNX Runtime's results; None if the nodes cannot be cut out or run, or their results are not finite."""
         if not self.outputs:
             return None
         try:
@@ -80,10 +80,10 @@ class LayerArbiter:
 
 
 def cut_out(model: ModelProto, inputs: Sequence[str], outputs: Sequence[str]) -> None:
-    """Leave those nodes of a model that compute some tensors from others, and what they need, in place.
+    """Reduce a model in place to the nodes that compute ``outputs`` from ``inputs``.
 
     Raises:
-        UnsupportedModelError: if the tensors depend on others besides, or nothing is known of their types.
+        UnsupportedModelError: if ``outputs`` depend on other tensors as well, or a type is unknown.
     """
     editor = GraphEditor(model.graph)
     needed: dict[str, NodeProto] = {}
@@ -126,7 +126,7 @@ def _described(editor: GraphEditor, names: Sequence[str]) -> list[ValueInfoProto
 
 
 def _feeds(graph: GraphProto, arrays: Sequence[Array]) -> dict[str, Array]:
-    """Activations of the module as the nodes' inputs."""
+    """Inputs of the nodes by name: activations of the module, in ONNX's shapes and types."""
     pairs = zip(graph.input, arrays, strict=True)
     return {
         value.name: passed(

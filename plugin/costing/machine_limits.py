@@ -1,4 +1,4 @@
-"""What the machine does at most, measured like layers and kept in the same database."""
+"""Peak operations and memory bandwidth of the machine, measured like layers and stored in the same database."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class MachineLimits:
 
 
 def machine_limits(config: CompileConfig, threads: Iterable[int], progress: Progress = silent) -> list[MachineLimits]:
-    """Measure what the database does not know yet.
+    """Peak operations and bandwidth for each number of threads; measured if the database lacks them.
 
     Args:
         config: target and database.
-        threads: numbers of workers to measure with.
+        threads: numbers of CPU workers, one result for each.
         progress: told what is going on.
 
     Raises:

@@ -1,6 +1,6 @@
-"""What variants cost besides time: the memory they need while they run, and reading their weights for the first time.
+"""Costs of variants other than time: scratch memory, and the first read of their weights from the file.
 
-Only what an objective, a limit or a front asks for is looked into.
+Each is measured only if the objective, a limit or the Pareto front counts it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def weigh(
 
     Args:
         tables: measured times.
-        store: where it is kept how fast this machine reads.
+        store: keeps the bandwidth of this machine.
         pool: workers.
         folder: where a file can be written to be read.
         target: what code is for.

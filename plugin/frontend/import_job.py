@@ -61,8 +61,8 @@ def run_front(
         path: ONNX file.
         shapes: input name to the shape that binds its dynamic dimensions.
         dump: where to write the module after every pass, or None.
-        directory: where what is large is put, so that other processes can map it; None keeps it in memory.
-        target: for which layers are split further; None for this machine's CPU.
+        directory: for large data, so that other processes can map it; None keeps it in memory.
+        target: decides which layers are split further; None for this machine's CPU.
     """
     try:
         with holding(), ThreadPoolExecutor(1) as saver:
@@ -130,7 +130,7 @@ def _front(
 
 
 def _saved(pieces: Iterable[bytes | memoryview], directory: Path | None) -> tuple[bytes | Path, str]:
-    """A serialised model, in a file if there is a directory, and its hash."""
+    """Join a serialised model; returns its bytes, or its file in ``directory`` if given, and its SHA-256."""
     if directory is None:
         data = b"".join(pieces)
         return data, hashlib.sha256(data).hexdigest()
@@ -144,10 +144,10 @@ def _saved(pieces: Iterable[bytes | memoryview], directory: Path | None) -> tupl
 
 
 def _value(info: TensorInfo) -> NetworkValue:
-    """An input or output as declared; in IREE operations have a sign, not types.
+    """An input or output as ONNX declares it. Integers have no sign in IREE's types, only in its operations.
 
     Raises:
-        UnsupportedModelError: if the type is another one inside the module.
+        UnsupportedModelError: if the module stores the tensor in another type.
     """
     if info.dtype.name not in _PASSABLE:
         raise UnsupportedModelError(

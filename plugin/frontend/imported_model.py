@@ -1,4 +1,4 @@
-"""What the front end makes of a model: layers, weights, and what every later step must know of the file."""
+"""The result of the front end: layers, weights, and the facts about the file that later steps need."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sartor.tuning.calibration.quantised_range import QuantisedRange
 
 @dataclass(frozen=True)
 class Front:
-    """What the front end makes of a model.
+    """A model as layers, with its weights and the facts that later steps need.
 
     Attributes:
         path: the model's file.
@@ -25,15 +25,15 @@ class Front:
         weights: parameter name to array.
         whole: the module before it was split into layers, as bytecode.
         prepared: the prepared model, serialised, or the file that holds it.
-        skeleton: the prepared model without weights and with what quantises its inputs, serialised.
+        skeleton: the prepared model without weights but with the quantisation of its inputs, serialised.
         sha256: hash of the prepared model.
         samples: inputs to run the model on.
         node_count: nodes of the prepared model.
-        ranges: of values that may be quantised: those of a quantised model, and others if that was asked for.
-        is_quantised: whether the model came with ranges.
-        names: ONNX's names of values of the graph, as far as they have one.
+        ranges: 8-bit forms of values that may be quantised: a quantised model's own, and calibrated ones.
+        is_quantised: whether the file itself quantises values.
+        names: ONNX's name of each value of the graph that has one.
         styles: how samples are drawn; the first is that of ``samples``.
-        unchecked: outputs that say nothing on such samples.
+        unchecked: outputs that are constant or arbitrary on such samples, so their error means nothing.
         tie_spread: relative error that numbers next to a tie make on drawn samples; 0 where nothing is rounded.
     """
 

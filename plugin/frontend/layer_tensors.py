@@ -33,12 +33,12 @@ _MOVING = frozenset({"Flatten", "Gather", "Reshape", "Slice", "Split", "Squeeze"
 
 @dataclass(frozen=True)
 class LayerTensors:
-    """What a layer's values are called in the prepared model.
+    """Names of a layer's values in the prepared model.
 
     Attributes:
         layer: the layer's name.
-        inputs: by activation; None for what only exists within an ONNX node.
-        results: by result, likewise. Elements lie in the same order, the shape may be another.
+        inputs: name of each activation; None for a value that exists only within an ONNX node.
+        results: name of each result, or None. Elements lie in the same order; the shape may differ.
         nodes: the ONNX nodes between both, in the model's order; empty if a result is None, or depends on more
             tensors than the inputs.
     """
@@ -59,7 +59,7 @@ def layer_tensors(model: ModelProto, graph: LayerGraph) -> dict[str, LayerTensor
 
     Args:
         model: as prepared for import.
-        graph: the layers that were formed of it; those of fusions are not asked for.
+        graph: the layers formed from the model, before fusion.
     """
     finder = _Finder(model, graph)
     found: dict[ValueRef, str | None] = {ValueRef(None, index): each.name for index, each in enumerate(graph.inputs)}
@@ -105,7 +105,7 @@ class _Finder:
         self._outputs = {(each.source, each.name) for each in graph.outputs}
 
     def result(self, layer: Layer, index: int, type_: TensorType) -> str | None:
-        """The tensor that one of a layer's results is."""
+        """Name of the tensor that holds a layer's result; None if there is none."""
         last = max((self._order[name] for name in layer.nodes if name in self._order), default=None)
         if last is None or (self._continues(layer, self._nodes[last]) and not self._moves(self._nodes[last])):
             return None
@@ -117,12 +117,12 @@ class _Finder:
         return fitting[0] if fitting else None
 
     def _continues(self, layer: Layer, node: NodeProto) -> bool:
-        """Whether a later layer, which needs this one, goes on with the same node."""
+        """Whether a later layer that depends on this one computes another part of the same node."""
         others = self._holders[node.name] - {layer.name}
         return bool(others) and not others.isdisjoint(nx.descendants(self._digraph, layer.name))
 
     def _moves(self, node: NodeProto) -> bool:
-        """Whether a node selects and regroups elements: all there is to do, once there are as many as it selects."""
+        """Whether a node only selects or regroups elements; given as many as it selects, it changes no values."""
         return node.op_type in _MOVING and self._editor.element_type(node.output[0]) in _FLOATS
 
     def _fits(self, name: str, type_: TensorType) -> bool:
@@ -137,7 +137,7 @@ class _Finder:
         return len(self._readers[ref] & reached) + ((ref, name) in self._outputs)
 
     def _reached(self, name: str) -> set[str]:
-        """Layers that read a tensor, also through nodes that left nothing in any layer."""
+        """Layers that read a tensor, directly or through nodes that no layer contains."""
         reached: set[str] = set()
         pending = [name]
         while pending:
@@ -148,7 +148,7 @@ class _Finder:
         return reached
 
     def describe(self, layer: Layer, found: Mapping[ValueRef, str | None]) -> LayerTensors:
-        """A layer's tensors, given those that are results."""
+        """A layer's tensors, given the names of all layers' results."""
         inputs = tuple(found[ref] for ref in layer.inputs)
         results = tuple(found[ValueRef(layer.name, index)] for index in range(len(layer.task.results)))
         known = [name for name in results if name is not None]
@@ -157,7 +157,7 @@ class _Finder:
         return LayerTensors(layer.name, inputs, results, nodes if complete else ())
 
     def _between(self, inputs: set[str], results: list[str]) -> tuple[str, ...]:
-        """Nodes that compute the results from the inputs; none if these are not all they need."""
+        """Nodes that compute ``results`` from ``inputs``; empty if they need other tensors as well."""
         nodes: set[str] = set()
         pending = [name for name in results if name not in inputs]
         while pending:

@@ -19,10 +19,10 @@ from sartor.tuning.workers.pool import WorkerPool
 
 @contextmanager
 def open_workers(config: CompileConfig) -> Iterator[WorkerPool]:
-    """Workers that cannot eat the machine, for a target that the compiler knows.
+    """Workers with a limit on memory, after a check that the compiler knows the target.
 
     Raises:
-        UsageError: if it does not know the target.
+        UsageError: if the compiler does not know the target.
     """
     with open_workspace(config) as (pool, _):
         yield pool
@@ -30,7 +30,7 @@ def open_workers(config: CompileConfig) -> Iterator[WorkerPool]:
 
 @contextmanager
 def open_workspace(config: CompileConfig) -> Iterator[tuple[WorkerPool, Path]]:
-    """Workers, and a directory for what they compile; both gone at the end, with all temporary files of the workers.
+    """Workers and a directory for modules; leaving the context ends them and removes all their temporary files.
 
     Raises:
         UsageError: as ``open_workers``.
@@ -43,7 +43,7 @@ def open_workspace(config: CompileConfig) -> Iterator[tuple[WorkerPool, Path]]:
 def load_front(
     model: Path, config: CompileConfig, pool: WorkerPool, progress: Progress, directory: Path | None = None
 ) -> Front:
-    """The model as layers, made in a worker: the file is not trusted. What is large goes to ``directory``, if given."""
+    """Import a model in a worker, as the file is not trusted; large data is written to ``directory``, if given."""
     progress("importing", 0, 1)
     job = {"path": model, "shapes": dict(config.shapes), "dump": config.dump_directory, "directory": directory}
     job["target"] = config.target
@@ -53,7 +53,7 @@ def load_front(
 
 
 def _check_pins(front: Front, config: CompileConfig) -> None:
-    """A pin that fits no layer is a mistake, and no wish to be ignored."""
+    """Raise UsageError for a pin that matches no layer: it is a mistake, not a preference."""
     for pin in config.pins:
         if not any(fnmatchcase(layer.name, pin.layers) for layer in front.graph.all_layers()):
             names = ", ".join(layer.name for layer in front.graph.layers[:5])

@@ -1,4 +1,4 @@
-"""Whether the compiler knows a target, asked before anything is done for it, and whether this machine runs its code."""
+"""Check, before other work, that the compiler knows a target; and whether this machine can run code for it."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ _KNOWN = {
     "vulkan": "llvmpipe, ampere, rdna3, adreno or another GPU that IREE names",
     "cuda": "sm_80, sm_86, ampere or another GPU that IREE names",
 }
-# What operating systems call the instruction sets that LLVM calls otherwise.
+# Operating systems' names of instruction sets where LLVM uses another.
 _ISAS = {"amd64": "x86_64", "arm64": "aarch64"}
 
 
 def check_target(target: Target, pool: WorkerPool) -> None:
-    """Compile next to nothing for a target, in a worker: LLVM and IREE abort at names they do not know.
+    """Compile one addition for a target, in a worker, because LLVM and IREE abort at unknown names.
 
-    What they call this machine they know, so it is not asked for.
+    The names of this machine come from LLVM, so they are not checked.
 
     Raises:
         UsageError: if the compiler does not know the architecture.
-        CompileError: if the compiler did not get to answer.
-        DisturbedError: if that was none of its own doing.
+        CompileError: if the worker died or timed out.
+        DisturbedError: if something outside the worker ended it.
     """
     if target == Target.create("cpu"):
         return

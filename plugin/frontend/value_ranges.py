@@ -17,7 +17,7 @@ def named_ranges(ranges: Mapping[ValueRef, QuantisedRange]) -> dict[str, tuple[f
 
 
 def ranges_of(named: Mapping[str, tuple[float, int]]) -> dict[ValueRef, QuantisedRange]:
-    """What ``named_ranges`` wrote."""
+    """The inverse of ``named_ranges``: ranges by value."""
     found = {}
     for name, (scale, zero) in named.items():
         layer, _, index = name.rpartition(":")
@@ -26,9 +26,9 @@ def ranges_of(named: Mapping[str, tuple[float, int]]) -> dict[ValueRef, Quantise
 
 
 def with_children(graph: LayerGraph, ranges: Mapping[ValueRef, QuantisedRange]) -> dict[ValueRef, QuantisedRange]:
-    """The ranges, and those of the values inside childnets that are parts of values with ranges.
+    """The ranges, extended to values inside childnets that are parts of values with ranges.
 
-    A part has the range of the whole, so that taking it out, and joining it with others, moves bytes alone.
+    A part has the range of the whole, so that slicing and concatenation only move bytes.
     """
     found = dict(ranges)
     layers = {layer.name: layer for layer in graph.layers}
@@ -45,12 +45,12 @@ def with_children(graph: LayerGraph, ranges: Mapping[ValueRef, QuantisedRange]) 
 
 
 def quantised_by(named: Mapping[str, tuple[float, int]], front: Front) -> Front:
-    """The model with what ``named_ranges`` wrote for a plan, beside ranges of its own."""
+    """The model with a plan's ranges, in the format of ``named_ranges``, beside its own."""
     return replace(front, ranges=with_children(front.graph, {**ranges_of(named), **front.ranges}))
 
 
 class Values:
-    """What the values are called that layers, and children of layers, read and write.
+    """References of the values that layers, and children of layers, read and write.
 
     Args:
         graph: the network.
@@ -65,7 +65,7 @@ class Values:
         }
 
     def read(self, layer: Layer, slot: int) -> ValueRef:
-        """What an activation is; what comes into a childnet is an activation of its layer."""
+        """The value of an activation; an input of a childnet is an activation of its layer."""
         ref = layer.inputs[slot]
         while ref.source is None and layer.name in self._parents:
             layer = self._parents[layer.name]
@@ -74,5 +74,5 @@ class Values:
 
     @staticmethod
     def written(layer: Layer) -> tuple[ValueRef, ...]:
-        """All results."""
+        """The values of all results of a layer."""
         return tuple(ValueRef(layer.name, index) for index in range(len(layer.task.results)))

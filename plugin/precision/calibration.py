@@ -1,4 +1,4 @@
-"""What must be known of a network before its layers are offered lower precision: samples, and ranges for 8 bits."""
+"""Samples, and 8-bit ranges found on them, which layers in lower precision need."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ _MUCH_BY_TIES = 0.1
 
 @dataclass(frozen=True)
 class Calibration:
-    """What samples say.
+    """Samples of a network's inputs, and ranges of its values on them.
 
     Attributes:
         samples: on which errors are measured.
         dtypes: narrower element types that layers may compute in.
-        tensors: what ONNX calls the values of each layer, by its name; empty if there are no narrower types.
+        tensors: ONNX names of each layer's values, by the layer's name; empty if there are no narrower types.
         forms: 8-bit forms by ONNX tensor; empty if 8 bits are not asked for.
         ranges: the same by the graph's values.
         method: the name of how forms were found; empty if 8 bits are not asked for.
@@ -84,7 +84,7 @@ def calibrate(
 
 
 def checked_samples(front: Front, config: CompileConfig, pool: WorkerPool) -> SampleSet:
-    """The samples with what cannot be checked on them, of which the user is told; of drawn ones the front end knows.
+    """The samples, with the outputs that cannot be checked on them; the user is warned of these.
 
     Raises:
         UsageError: if the samples do not fit the model, or cannot be read.
@@ -119,7 +119,7 @@ def _forms(
     pool: WorkerPool,
     progress: Progress,
 ) -> dict[str, QuantisedRange]:
-    """8-bit forms of all tensors that layers read or compute."""
+    """8-bit forms of all tensors that layers read or write, by ONNX name."""
     findings = Findings.beside(config.database)
     key = ("ranges", front.sha256, samples.digest, config.calibration_method.value)
     known = findings.get(*key)
@@ -129,14 +129,14 @@ def _forms(
         found = observed_ranges(
             front.prepared, missing, samples.source, pool, observer, threads=threads, progress=progress
         )
-        # What holds no real numbers has no range, and is known to have none.
+        # A tensor of integers has no range; an empty entry in the cache records that.
         known |= {name: found.get(name, ()) for name in missing}
         findings.put(known, *key)
     return {name: QuantisedRange.of(known[name][0], known[name][1]) for name in sorted(names) if known[name]}
 
 
 def graph_ranges(graph: LayerGraph, tensors: Mapping[str, LayerTensors], forms: Mapping[str, QuantisedRange]) -> Ranges:
-    """Forms of a graph's values, by those of the tensors that they are."""
+    """8-bit forms by value of the graph, from forms by ONNX tensor."""
     names: dict[ValueRef, str | None] = {ValueRef(None, index): each.name for index, each in enumerate(graph.inputs)}
     fused = ((each.layer.name, each.members[-1]) for each in graph.fusions)
     for name, last in (*((layer.name, layer.name) for layer in graph.layers), *fused):

@@ -1,4 +1,4 @@
-"""Which variants a layer may run: 8 bits need ranges, and a quantised model's weights stay what they are."""
+"""Which variants a layer may run: 8 bits need ranges, and weights of a quantised model must not change."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def permitted_routines(front: Front, precision: Precision) -> tuple[Routine, ...
 def permits(front: Front, precision: Precision) -> Permits:
     """Whether a layer may run a variant.
 
-    A variant that quantises asks for ranges of what it reads and writes; of several results it takes one. Unless the
-    user asks for 8 bits, its weights must be whole numbers by a scale already, as those of a quantised model are;
-    weights whose zero point takes them out of 8 bits are not. Sums of whole numbers stay exact.
+    A variant that quantises needs ranges of the values it reads and writes, the same range for all results. Unless the
+    user allows 8 bits, its weights must already be multiples of a scale by 8-bit integers, as in a quantised model;
+    weights whose zero point moves them out of 8 bits are not. Sums of integers are never rounded.
     """
     asked = {None, *precision.types, *([QUANTISED] if front.is_quantised else [])}
     exact: dict[tuple[str, Packing], bool] = {}
@@ -69,7 +69,7 @@ def permits(front: Front, precision: Precision) -> Permits:
             # What it makes of whole numbers is rounded.
             return False
         if front.is_quantised and variant.traits.transforms and rounds(layer.task):
-            # It is a thousand times further from what the layer rounds, and would move that many more numbers.
+            # Its error before rounding is a thousand times larger, so as many more results would change by a step.
             return False
         return all(is_exact(name, each) for name, each in zip(layer.weights, code.packings, strict=True))
 
@@ -94,7 +94,7 @@ class _WholeNumbers:
         self._own_types = self._exact | touching | feeding | scalars
 
     def keeps(self, layer: Layer, variant: Variant) -> bool:
-        """Whether a variant gives all digits where they count."""
+        """Whether a variant keeps exact values where required."""
         if layer.name in self._exact and variant.traits.transforms:
             return False
         if layer.name not in self._own_types or variant.dtype == dtype_of(layer.task):
@@ -105,7 +105,7 @@ class _WholeNumbers:
         return variant.dtype == QUANTISED and self._whole.issuperset(values)
 
     def _leading_to_scalars(self, layers: Sequence[Layer]) -> set[str]:
-        """Layers whose results are scalars, as scales are, or only serve to find such, as minima of rows do."""
+        """Layers with scalar results, such as scales, and layers read only by these, such as minima of rows."""
         users: dict[str, set[str]] = {}
         found = {each.name for each in layers if all(result.elements == 1 for result in each.task.results)}
         for layer in reversed(layers):
@@ -120,7 +120,7 @@ class _WholeNumbers:
 
 
 def _children(graph: LayerGraph, layers: set[str]) -> set[str]:
-    """Layers of the nets that some layers may be computed by."""
+    """Layers in the childnets of ``layers``."""
     nets = [each.graph for each in graph.all_childnets() if each.layer in layers]
     return {child.name for net in nets for child in net.all_layers()}
 

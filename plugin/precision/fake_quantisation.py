@@ -1,4 +1,4 @@
-"""ONNX nodes that round a tensor to what a narrower element type can hold, and give it back in its own type."""
+"""ONNX nodes that round a tensor to the values of a narrower element type and keep its own type (fake quantisation)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Rounder:
         editor: the model's graph.
         dtype: ``bf16``, ``f16``, ``i8`` or ``STORED``.
         ranges: the 8-bit form of activations, by tensor.
-        prefix: of all names that are made up.
+        prefix: of all new names.
     """
 
     editor: GraphEditor
@@ -38,7 +38,7 @@ class Rounder:
     constants: list[TensorProto] = field(default_factory=list)
 
     def activation(self, tensor: str, value: str) -> str:
-        """Round ``value``, which is what ``tensor`` holds; returns the name of the rounded value."""
+        """Round ``value`` by the range of ``tensor``; returns the name of the rounded value."""
         if self.dtype in (I8, STORED):
             form = self.ranges[tensor]
             scale, zero = np.float32(form.scale), np.asarray(form.zero_point, form.dtype)
@@ -63,7 +63,7 @@ class Rounder:
         return output
 
     def _as_float32(self, tensor: str, value: str, rounded: Callable[[str], str]) -> str:
-        """Round in float32, from which every type is rounded alike."""
+        """Cast to float32, apply ``rounded``, and cast back; returns the name of the result."""
         element = self.editor.element_type(tensor)
         if element == TensorProto.FLOAT:
             return rounded(value)
@@ -84,7 +84,7 @@ class Rounder:
 
 
 def holds_reals(editor: GraphEditor, tensor: str) -> bool:
-    """Whether rounding means anything for a tensor."""
+    """Whether a tensor holds floating-point numbers, which can be rounded."""
     return editor.element_type(tensor) in _REALS
 
 
@@ -98,9 +98,9 @@ def channel_scales(weight: Array | None, axis: int) -> Array:
 
 
 def rounded_weights(node: NodeProto, editor: GraphEditor) -> dict[int, int]:
-    """Which of a node's inputs are weights that a kernel in a narrower type stores in it: input to channel axis.
+    """Inputs of a node that kernels store in a narrower type, with the channel axis of each.
 
-    Biases and what is added or multiplied elementwise are not: kernels add in 32 bits.
+    Biases and elementwise operands are left out, because kernels add them in 32 bits.
     """
     found = {}
     for index, axis in _weight_axes(node, editor):

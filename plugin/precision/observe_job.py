@@ -39,12 +39,12 @@ def observe(
     threads: int | None,
     seconds: float,
 ) -> Observed | Refusal:
-    """Show observers what their tensors are on further samples, one at least, until time is up.
+    """Pass the tensors' values on further samples to observers: on at least one, and until time is up.
 
     Args:
         prepared: file of the prepared model.
         samples: what to run it on.
-        before: the observers, by tensor, and the first sample to show them.
+        before: the observers by tensor, and the index of the next sample.
         threads: as for ``OnnxRuntimeReference``.
         seconds: after which no further sample is begun.
     """
@@ -78,7 +78,7 @@ def _reference(prepared: Path, tensors: tuple[str, ...], threads: int | None) ->
 
 
 def show_only(model: ModelProto, tensors: Sequence[str]) -> None:
-    """Make tensors inside a model its outputs, in place; what they do not need is dropped."""
+    """Make tensors inside a model its only outputs, in place, and remove nodes that they do not need."""
     editor = GraphEditor(model.graph)
     outputs = [ValueInfoProto(name=name, type=editor.type(name)) for name in tensors]
     del model.graph.output[:]

@@ -1,4 +1,4 @@
-"""Ranges of tensors inside a model, from what ONNX Runtime computes for them on samples."""
+"""Ranges of tensors inside a model, from their values in ONNX Runtime on samples."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ def calibrate(
     progress: Progress = silent,
     chunk_bytes: int = CHUNK_BYTES,
 ) -> dict[str, tuple[float, float]]:
-    """The lowest and highest number to represent of each tensor.
+    """The lowest and highest number of each tensor that its 8-bit form must represent, by tensor.
 
     Args:
         prepared: the prepared model, or the file that holds it.
-        tensors: names in it; what holds no floating-point numbers has no range.
+        tensors: names in the model; tensors of other than floating-point types have no range and are left out.
         samples: what to run the model on, with one array per input.
         pool: where ONNX Runtime runs: the model is not trusted.
         observer: makes an observer for each tensor.
         threads: as for ``OnnxRuntimeReference``.
         progress: told how many samples have been run.
-        chunk_bytes: what the values of tensors that are observed together may take.
+        chunk_bytes: limit on the values of tensors that are observed in one run.
 
     Raises:
         UsageError: if the samples cannot be read, or the model fails on them.
@@ -70,9 +70,9 @@ def _tell(progress: Progress, before: int, total: int, step: str, done: int, _: 
 
 
 def _chunks(model: ModelProto, tensors: Iterable[str], limit: int) -> list[list[str]]:
-    """The tensors that can be observed, in the model's order, as many at a time as there is memory for.
+    """The tensors that can be observed, in the model's order, in groups that fit into ``limit`` bytes.
 
-    Early ones are observed together: what comes after them in the model need not be computed.
+    Neighbours in that order share a group, so that nodes after the last tensor of a group need not be computed.
     """
     wanted, editor = set(tensors), GraphEditor(model.graph)
     computed = [name for node in model.graph.node for name in node.output]

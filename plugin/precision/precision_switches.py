@@ -1,8 +1,8 @@
-"""A model each of whose layers can be told, at run time, to compute as it would in a narrower element type.
+"""Add switches to a model: each layer can simulate a narrower element type, as an input says at run time.
 
-After every layer stands an ``If``: it hands on the layer's result, or computes the layer anew from rounded inputs and
-weights and rounds the result. Only what is switched on costs time, and what is off stays in the main graph, where ONNX
-Runtime optimises it as ever.
+An ``If`` follows every layer. It returns the layer's result, or computes the layer again from rounded inputs and
+weights and rounds the result. Layers that are switched off cost no extra time and stay in the main graph, where ONNX
+Runtime optimises them as usual.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _CODES = {BF16: 1, F16: 2, I8: 3, STORED: 4}
 
 @dataclass(frozen=True)
 class Switchable:
-    """Layers that can be switched, and to what.
+    """Layers that can be switched, and the types that each can simulate.
 
     Attributes:
-        layers: with all their values in the model, no value twice.
+        layers: those whose values all have a name in the model; no two have the same result.
         dtypes: for each layer, of ``bf16``, ``f16``, ``i8`` and, where filters are rounded for that, ``STORED``.
         ranges: the 8-bit form of activations, by tensor.
     """
@@ -44,10 +44,10 @@ class Switchable:
         dtypes: Sequence[str],
         ranges: Mapping[str, QuantisedRange],
     ) -> Switchable:
-        """Those of the layers that can be switched, by what the model says of their values.
+        """The layers that can be switched.
 
-        Results need names, and some value must be real; for ``i8`` all real inputs and results need ranges. Layers with
-        filters can be stored in ``i8``, too.
+        Results need names, and some value must be a real number; for ``i8`` all real inputs and results need ranges.
+        Layers with filters also offer ``STORED``: filters exact, activations in 8 bits.
         """
         editor = GraphEditor(model.graph)
         nodes = {node.name: node for node in model.graph.node}
@@ -68,13 +68,13 @@ class Switchable:
         return [(layer.layer, each) for layer, dtypes in zip(self.layers, self.dtypes, strict=True) for each in dtypes]
 
     def codes(self, assignment: Mapping[str, str]) -> np.ndarray:
-        """What to pass as the model's further input for layers to compute in the types they are assigned by name."""
+        """The value of the switches' input: an ``int64`` code for each of ``layers``, from types by layer name."""
         found = zip(self.layers, self.dtypes, strict=True)
         return np.array([_code(assignment.get(layer.layer, ""), dtypes) for layer, dtypes in found], np.int64)
 
 
 def _code(dtype: str, dtypes: Sequence[str]) -> int:
-    """What a layer without filters stores in 8 bits is in 8 bits."""
+    """The code of a type, 0 if the layer does not offer it; without filters ``STORED`` is the same as ``I8``."""
     chosen = I8 if dtype == STORED and STORED not in dtypes else dtype
     return _CODES[chosen] if chosen in dtypes else 0
 
@@ -84,7 +84,7 @@ def _first(item: tuple[str, QuantisedRange]) -> str:
 
 
 def _is_plain(layer: LayerTensors, nodes: Mapping[str, NodeProto]) -> bool:
-    """Whether a layer is there as nodes without bodies, the last of which computes all results."""
+    """Whether a layer consists of nodes without subgraphs, the last of which computes all results."""
     if not layer.nodes or any(any(subgraphs(nodes[name])) for name in layer.nodes):
         return False
     return set(layer.results) <= set(nodes[layer.nodes[-1]].output)
@@ -130,7 +130,7 @@ class _Switches:
         return f"{self._input}/exact/{name}"
 
     def _switch(self, index: int, layer: LayerTensors) -> list[NodeProto]:
-        """Nodes that hand on a layer's result, or compute another instead."""
+        """Nodes that select between a layer's exact result and its rounded ones by the layer's code."""
         prefix = f"{self._input}/{index}"
         where, code = f"{prefix}/index", f"{prefix}/code"
         self._model.graph.initializer.append(numpy_helper.from_array(np.array(index, np.int64), where))
@@ -154,7 +154,7 @@ class _Switches:
         return self._body(nodes, names, results, [])
 
     def _choice(self, prefix: str, code: str, number: int, then: GraphProto, other: GraphProto) -> GraphProto:
-        """A body that is one of two: the first if the layer's code is ``number``."""
+        """A graph that runs ``then`` if the layer's code is ``number``, and ``other`` if not."""
         wanted, equal = f"{prefix}/number", f"{prefix}/equal"
         names = [f"{prefix}/{value.name}" for value in other.output]
         nodes = [
@@ -166,7 +166,7 @@ class _Switches:
         return _graph(nodes, outputs, [constant])
 
     def _rounded(self, prefix: str, layer: LayerTensors, dtype: str) -> GraphProto:
-        """A body that computes a layer as it would be in another type."""
+        """A graph that computes a layer with inputs, weights and results rounded to ``dtype``."""
         rounder = Rounder(self._editor, dtype, self._ranges, prefix)
         values = {
             name: rounder.activation(name, name)
@@ -183,7 +183,7 @@ class _Switches:
         return rounder.activation(name, value) if holds_reals(self._editor, name) else value
 
     def _copy(self, node: NodeProto, rounder: Rounder, values: dict[str, str]) -> None:
-        """Add a copy that reads rounded values; its own are called otherwise than the node's."""
+        """Add a copy of a node that reads rounded values and writes values with new names."""
         copy = NodeProto.FromString(node.SerializeToString())
         weights = rounded_weights(node, self._editor)
         for index, name in enumerate(node.input):
@@ -197,7 +197,7 @@ class _Switches:
     def _body(
         self, nodes: Sequence[NodeProto], names: Sequence[str], like: Sequence[str], constants: Sequence[TensorProto]
     ) -> GraphProto:
-        """A body whose outputs have the types of tensors of the model."""
+        """A graph whose outputs have the types of the given tensors of the model."""
         types = [self._editor.type(name) for name in like]
         outputs = [ValueInfoProto(name=name, type=kind) for name, kind in zip(names, types, strict=True)]
         return _graph(nodes, outputs, constants)

@@ -1,4 +1,4 @@
-"""What rounding layers of one network does to its outputs, found out once and remembered."""
+"""Errors of a network's outputs when layers are rounded: simulated once, then read from the cache."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sartor.tuning.errors.error_measures import ErrorMeasure
 from sartor.tuning.errors.error_sum import layer_error, layer_measure
 from sartor.tuning.workers.pool import WorkerPool
 
-# A plan is simulated on more samples than a single layer: there are many layers.
+# Plans are simulated on more samples than single layers, because there are many layers.
 _SAMPLES_TOGETHER = 16
 _MOST_SAMPLES_ALONE = 8
 _RUNS_ALONE = 256
@@ -46,7 +46,7 @@ class Sensitivities:
     progress: Progress = silent
 
     def together(self, assignment: Mapping[str, str]) -> float:
-        """The error, by the user's measure, if layers compute in the types they are assigned; 0 if there are none.
+        """The error of the outputs, by the user's measure, with layers rounded to types by layer name; 0 for no layers.
 
         Raises:
             UsageError: if the samples cannot be read, or the user's measure fails on them.
@@ -66,11 +66,11 @@ class Sensitivities:
         return measure.of_samples(known)
 
     def contributions(self, pairs: Collection[Pair], *, roughly: bool = False) -> dict[Pair, float]:
-        """The relative error of the outputs if one layer computes in a type and all others exactly.
+        """The relative error of the outputs for each pair, if that layer alone computes in that type.
 
         Args:
-            pairs: what is asked for; what cannot be simulated is not in the result.
-            roughly: on one sample only.
+            pairs: layers with types; pairs that cannot be simulated are missing in the result.
+            roughly: simulate on one sample only.
 
         Raises:
             UsageError, CompileError: as ``together``.
@@ -83,7 +83,7 @@ class Sensitivities:
         if missing:
             trial = replace(self._trial, measure=measure, most_samples=count)
             found = trial.contributions(missing)
-            # What cannot be simulated has no numbers, and is known to have none.
+            # A pair that cannot be simulated gets an empty entry, so that it is not tried again.
             known |= {_named(pair): found[pair].samples if pair in found else () for pair in missing}
             self.findings.put(known, *key)
         errors = {pair: known[_named(pair)] for pair in sorted(pairs)}

@@ -1,7 +1,7 @@
 """How much of the outputs' error comes from each layer, if it computes in a narrower element type.
 
-One layer at a time is rounded in an otherwise exact network, and the outputs are compared: what later layers make of
-its error is part of it (as in HAWQ and SoftNeuro's accuracy budget, but measured, not estimated from gradients).
+One layer at a time is rounded in an otherwise exact network, and the outputs are compared. The result thus includes how
+later layers amplify or damp the error (as in HAWQ and SoftNeuro's accuracy budget, but measured, not estimated).
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class RoundingErrors:
 
 @dataclass(frozen=True)
 class RoundingTrial:
-    """Tries out what rounding in layers does to the outputs.
+    """Measures how rounding in layers changes the outputs.
 
     Attributes:
         prepared: the prepared model, or the file that holds it.
-        layers: what layers are called in it.
+        layers: names of each layer's values in the model.
         dtypes: of ``bf16``, ``f16`` and ``i8``.
         ranges: the 8-bit form of tensors, for ``i8``.
         samples: what to run the model on; at most the first ``most_samples`` are used.
@@ -62,10 +62,10 @@ class RoundingTrial:
     progress: Progress = silent
 
     def contributions(self, pairs: Collection[tuple[str, str]] | None = None) -> dict[tuple[str, str], RoundingErrors]:
-        """The errors if one layer computes in one type and all others exactly, by the layer's name and the type.
+        """Errors of the outputs by layer name and type, if that layer alone computes in that type.
 
-        Layers that cannot be told apart in the model are missing, as are those in ``i8`` of which a range is. ``pairs``
-        names those that are wanted, by default all.
+        Layers without switches are missing in the result, as are layers in ``i8`` that lack a range. ``pairs`` selects
+        some; None means all.
 
         Raises:
             UsageError: if the samples cannot be read, or the model or measure fails on them.
@@ -78,7 +78,7 @@ class RoundingTrial:
             return dict(zip(found, self._errors(path, switchable, assignments), strict=True)) if found else {}
 
     def together(self, assignments: Sequence[Assignment]) -> list[RoundingErrors]:
-        """The errors if layers compute in the types they are assigned, all at once; layers that cannot are exact.
+        """Errors of the outputs for each assignment, its layers rounded together; layers without switches stay exact.
 
         Raises:
             UsageError, CompileError: as ``contributions``.

@@ -1,4 +1,4 @@
-"""What was found out about a model on samples, in files beside the tuning database."""
+"""A cache of calibrated ranges and sensitivities, in files beside the tuning database."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from sartor.workspace import partial_file
 
 _LOG = logging.getLogger(__name__)
 _SUFFIX = ".calibration"
-# What is found out follows from what these do.
+# Entries depend on the source of these jobs.
 _JOBS = (import_job.__name__, observe_job.__name__, sensitivity_job.__name__)
 
 Numbers = dict[str, tuple[float, ...]]
-"""Numbers by what they are of."""
+"""Numbers by name, such as a tensor, or a layer and a type."""
 
 
 @dataclass(frozen=True)
 class Findings:
-    """Keeps numbers by a key; what cannot be read or written is found out again."""
+    """Stores numbers by key in files; an unreadable file counts as missing, and a failed write is only logged."""
 
     directory: Path
 
     @staticmethod
     def beside(database: Path) -> Findings:
-        """Those that belong to a tuning database."""
+        """The cache that belongs to a tuning database."""
         return Findings(database.with_name(database.name + _SUFFIX))
 
     def get(self, *key: str) -> Numbers:
-        """What is known under a key."""
+        """The numbers under a key; empty if there are none."""
         try:
             data = json.loads(self._path(key).read_text(encoding="utf-8"))
             return {str(name): tuple(map(float, numbers)) for name, numbers in data.items()}
@@ -45,7 +45,7 @@ class Findings:
             return {}
 
     def put(self, found: Mapping[str, tuple[float, ...]], *key: str) -> None:
-        """Add to what is known under a key."""
+        """Add numbers under a key, replacing those of the same name."""
         path, known = self._path(key), self.get(*key)
         try:
             self.directory.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Worker side of sensitivity: run a switchable model, and say how far its outputs move."""
+"""Worker side of sensitivity: run a model with switches, and measure how far its outputs move."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ Assignment = Mapping[str, str]
 
 @dataclass(frozen=True)
 class Experiment:
-    """What to find out.
+    """Assignments of types to layers whose errors are wanted.
 
     Attributes:
         prepared: file of the prepared model.
-        switchable: its layers.
+        switchable: the layers that can be switched, and to which types.
         assignments: each is tried on every sample.
         samples: what to run the model on.
         count: how many of the samples to take.
@@ -46,7 +46,7 @@ class Experiment:
 
     @property
     def runs(self) -> int:
-        """How many errors there are to find: one for each sample and assignment, samples one after the other."""
+        """Number of errors: one for each sample and assignment; assignments vary fastest."""
         return self.count * len(self.assignments)
 
 

@@ -58,11 +58,11 @@ class Builder:
     _seconds: list[float] = field(default_factory=list)
 
     def build(self, recipes: Sequence[Recipe]) -> list[Build]:
-        """Modules of the recipes that compile, each once, in their order.
+        """Compile recipes that were not compiled before; returns those that compile, without duplicates, in order.
 
         Raises:
-            CompileError: if none does.
-            DisturbedError: if that may be none of their own doing.
+            CompileError: if none compiles.
+            DisturbedError: if something outside the workers may have ended them.
         """
         wanted = {recipe.digest: recipe for recipe in recipes}
         self._compile([recipe for key, recipe in wanted.items() if key not in self._done])
@@ -76,11 +76,11 @@ class Builder:
 
     @property
     def seconds(self) -> float | None:
-        """What the longest build so far took; None if there was none."""
+        """Seconds of the longest build so far; None if there was none."""
         return max(self._seconds, default=None)
 
     def failure(self, recipe: Recipe) -> NetRun:
-        """Why a recipe did not compile when that was tried last."""
+        """The failed run of a recipe that did not compile, with the reason."""
         return self._failed.get(recipe.digest) or NetRun(Status.COMPILE_FAILED, message="it was not compiled")
 
     def _compile(self, recipes: Sequence[Recipe]) -> None:

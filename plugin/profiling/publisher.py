@@ -1,7 +1,6 @@
-"""The last step: the very files that the user gets run beside ONNX Runtime before they get their names.
+"""The last step: check the files that the user gets beside ONNX Runtime before they get their names.
 
-Whatever is known of a plan was found out about another file: one that an earlier compilation built, or by code that has
-changed since.
+Earlier checks of a plan ran other files: built by an earlier compilation, or by code that has changed since.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from sartor.tuning.records.measurement import Status
 
 @dataclass(frozen=True)
 class Publisher:
-    """Builds networks and puts one that is right where the user wants it.
+    """Builds networks and publishes one whose outputs are right.
 
     Attributes:
         builder: compiles them.
@@ -39,11 +38,11 @@ class Publisher:
         """Build a recipe, and publish it if its files are right.
 
         Returns:
-            How the files ran, judged: published if ``status`` is OK. Else ``output`` is as it was.
+            The judged run of the files. They are published if its ``status`` is OK; else ``output`` is unchanged.
 
         Raises:
             UsageError: if the files cannot be written, or the user's samples or measure fail.
-            DisturbedError: if a worker was disturbed, so that nothing is known.
+            DisturbedError: if something outside the worker disturbed it, so that the result is unknown.
         """
         try:
             (build,) = self.builder.build([recipe])
@@ -59,7 +58,7 @@ class Publisher:
 
 
 def publish_unchecked(recipe: Recipe, builder: Builder, output: Path) -> None:
-    """Build and publish what this machine cannot run.
+    """Build and publish a network for a target that this machine cannot run.
 
     Raises:
         CompileError: if it does not compile.

@@ -1,7 +1,6 @@
-"""How a compilation keeps to the time that the user gives it: tuning stops early enough for what must follow.
+"""Keep a compilation within the user's time: tuning stops early enough for the steps that must follow.
 
-A module has to be built, run and compared with ONNX Runtime however little time there is, so the shortest possible
-compilation takes what that takes.
+The module is always built, run and compared with ONNX Runtime, so a compilation takes at least the time of these.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from sartor.frontend.imported_model import Front
 _SECONDS = 3.0
 _SECONDS_PER_NODE = 0.05
 _BYTES_PER_SECOND = 40e6
-# Timing layers in place takes this much of it besides.
+# Timing layers in place takes this fraction of that time in addition.
 _IN_PLACE = 0.2
 # A network that is built later than the first is run too.
 _BUILD_AND_RUN = 1.3
@@ -27,11 +26,11 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class TimeBudget:
-    """When a compilation should be done.
+    """The time at which a compilation should end.
 
     Attributes:
         end: by ``time.monotonic()``; infinite without a budget.
-        seconds: that there were; infinite without a budget.
+        seconds: given by the user; infinite without a budget.
     """
 
     end: float = math.inf
@@ -44,13 +43,13 @@ class TimeBudget:
 
     @staticmethod
     def of(seconds: float | None) -> TimeBudget:
-        """A budget that begins now; None is none."""
+        """A budget of so many seconds from now; None for no budget."""
         return TimeBudget() if seconds is None else TimeBudget(time.monotonic() + seconds, seconds)
 
     def tuning_deadline(self, front: Front) -> float | None:
-        """When tuning has to stop, None if never: before what must follow, and what should.
+        """The time at which tuning has to stop, by ``time.monotonic()``; None without a budget.
 
-        A warning says so if that is now.
+        It leaves time for the steps that must follow and that should. A warning says if it has already passed.
         """
         if math.isinf(self.end):
             return None
@@ -82,6 +81,6 @@ class TimeBudget:
 
 
 def _finishing_seconds(front: Front) -> float:
-    """What building and checking takes, by the size of the model."""
+    """Estimated seconds of building and checking a network, by the size of the model."""
     size = sum(front.weights[name].nbytes for name in front.weights)
     return _SECONDS + _SECONDS_PER_NODE * front.node_count + size / _BYTES_PER_SECOND

@@ -20,7 +20,7 @@ from sartor.tuning.workers.calls import Refusal
 
 @dataclass(frozen=True)
 class Check:
-    """What to compare.
+    """A compiled network, the models to compare it with, and the samples.
 
     Attributes:
         files: the compiled network.
@@ -47,11 +47,11 @@ class Check:
 
 @dataclass(frozen=True)
 class Verified:
-    """What comparing gave, a number for each sample.
+    """Results of a comparison, one number for each sample.
 
     Attributes:
         errors: of the outputs.
-        seconds: that one inference of the module took.
+        seconds: of one inference of the module.
         refused: why ONNX Runtime did not load the user's file, one sentence; empty if it did.
     """
 
