@@ -20,11 +20,11 @@ from sartor.tuning.selection.problem.problem import Choice, Edge, Node, Problem
 
 
 def childnet_choices(childnet: Childnet, problem: Problem, inputs: Sequence[str], output: str) -> Iterator[Choice]:
-    """What a childnet is to its layer.
+    """The choices that a childnet offers for its layer, one per pair of schemas at its ends.
 
     Args:
         childnet: the net.
-        problem: it alone, as if it were a network.
+        problem: the selection problem of the childnet alone.
         inputs: nodes of the problem that are the layer's activations.
         output: the node that is the layer's result.
     """
@@ -40,9 +40,9 @@ def childnet_choices(childnet: Childnet, problem: Problem, inputs: Sequence[str]
 
 
 def asked_for(childnets: Sequence[Childnet], layer: str, globs: Sequence[str]) -> tuple[Sequence[Childnet], bool]:
-    """The nets of a layer that may be chosen, and whether one of them has to be.
+    """The childnets of a layer that pins allow, and whether one of them must be chosen.
 
-    Whoever restricts a child, and not its layer with the same glob, wants the layer to be made of children.
+    A pin that restricts a child, but not its layer with the same glob, requires that the layer is split into children.
     """
     inside = [glob for glob in globs if not fnmatchcase(layer, glob)]
     asked = [
@@ -59,7 +59,7 @@ def names_childnet(choice: str, childnet: Childnet) -> bool:
 
 
 def _between(problem: Problem, fixed: dict[str, Choice], last: str) -> Problem:
-    """The net between fixed schemas, with no conversion at its ends; what lies there is its layer's."""
+    """The problem of the childnet with fixed schemas at its ends; conversions there belong to the layer's edges."""
 
     def bounded(node: Node) -> Node:
         if node.name in fixed:
@@ -75,7 +75,7 @@ def _between(problem: Problem, fixed: dict[str, Choice], last: str) -> Problem:
 
 
 def _read(problem: Problem, nodes: dict[str, Node], producer: str) -> Iterator[Schema]:
-    """Schemas in which readers of a value may want it."""
+    """Schemas in which readers may take a value."""
     for edge in problem.edges:
         if edge.producer == producer:
             yield from _wanted(nodes, edge)

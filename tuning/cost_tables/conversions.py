@@ -45,7 +45,7 @@ def adapts_between(graph: LayerGraph, chosen: Mapping[str, Variant], device: str
     code = {name: variant.implementation for name, variant in chosen.items()}
     found: list[tuple[Edge, AdaptKind]] = []
     for each in links_of(graph):
-        # The world outside writes and reads ONNX's schema.
+        # Network inputs and outputs are in ONNX's schema.
         outside = Schema.plain(each.logical, device)
         source, consumer = each.ref.source, each.edge.consumer
         produced = outside if source is None else code[source].outputs[each.ref.index]

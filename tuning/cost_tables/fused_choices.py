@@ -1,8 +1,8 @@
 """Fused kernels in the selection problem.
 
-A fused kernel is chosen in all its members or in none. What its members hand on to each other then has a schema of its
-own, which no other choice knows and nothing converts, so that each solver keeps them together without knowing of
-fusion: the first member has the cost of all, the others none.
+A fused kernel is chosen for all its members or for none. Values between its members have a schema of their own, which
+no other choice has and no adapt converts, so that solvers keep the members together without any notion of fusion. The
+first member has the cost of the kernel, the others cost nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def is_inside(schema: Schema) -> bool:
 
 
 def member_choices(fusion: Fusion, whole: Choice) -> dict[str, Choice]:
-    """What choosing a fused kernel is for each of its members."""
+    """The choice that stands for a fused kernel at each of its members, by the member's name."""
     name = _named_for(fusion.layer.name) + whole.name
     inner = Schema(whole.output.device, whole.output.dtype, _INSIDE + name)
     stages = fusion.layer.task.stages

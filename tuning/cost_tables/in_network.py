@@ -27,9 +27,9 @@ from sartor.tuning.measuring.benchmark_case import symbol_of
 from sartor.tuning.records.measurement import Measurement
 
 _Piece = TypeVar("_Piece")
-# What takes less alone is not scaled: two times of a few microseconds do not make a ratio.
+# Shorter times are not scaled: the ratio of two times of a few microseconds is noise.
 _SCALED_SECONDS = 1e-5
-# Stands for a piece without a dispatch of its own; no dispatch takes so little.
+# Time of a piece without its own dispatch; no dispatch is that short.
 UNKNOWN = 1e-9
 _LEAST_RATIO, _MOST_RATIO = 0.5, 3.0
 
@@ -51,13 +51,13 @@ class InPlace:
 
     @staticmethod
     def mean(found: Sequence[InPlace]) -> InPlace:
-        """What pieces take on average of the networks that have them, which were timed in turn."""
+        """Mean times of each piece over the networks that contain it, which were timed in turn."""
         return InPlace(_means(each.layers for each in found), _means(each.adapts for each in found))
 
 
 @dataclass(frozen=True)
 class Symbols:
-    """What a network of chosen variants calls its pieces.
+    """Symbols of the layers and conversions in a network of chosen variants.
 
     Attributes:
         layers: symbol to task key and descriptor.
@@ -92,7 +92,7 @@ class Symbols:
         return tuple(median(total.get(name, UNKNOWN) for total in totals) for name in self.names)
 
     def in_place(self, seconds: Sequence[float]) -> InPlace:
-        """Times in the order of ``names``, told apart."""
+        """Times by layer and by conversion, from times in the order of ``names``."""
         found = {name: taken for name, taken in zip(self.names, seconds, strict=True) if taken != UNKNOWN}
         return InPlace(
             {what: found[symbol] for symbol, what in self.layers.items() if symbol in found},
@@ -123,21 +123,21 @@ def call_seconds(dispatches: Iterable[Dispatch]) -> dict[str, float]:
 
 
 def scaled(alone: float, chosen_alone: float, chosen_in_place: float) -> float:
-    """What a variant would take in place, by what another of the same task takes there and alone."""
+    """Estimate a variant's time in the network, by another variant of the task that was timed there and alone."""
     if chosen_alone < _SCALED_SECONDS:
         return max(alone + chosen_in_place - chosen_alone, alone)
     return alone * min(max(chosen_in_place / chosen_alone, _LEAST_RATIO), _MOST_RATIO)
 
 
 def corrected(tables: Tables, found: InPlace) -> Tables:
-    """Tables in which all times are those in place: measured there, or scaled like another variant of the same task.
+    """Tables with times in the network: measured there, or scaled like another variant of the same task.
 
-    That is one of the same routine in the same type, if any was run: types differ in what they move, and thus in what
-    a network's memory adds to them.
+    The other variant is one of the same routine and type, if any was run: types differ in the bytes they move, and so
+    in the time that memory adds in a network.
 
     Args:
-        tables: what was measured alone.
-        found: what was measured in place.
+        tables: times measured alone.
+        found: times measured in the network.
     """
     measured = dict(tables.measured)
     for key in tables.variants:
@@ -153,13 +153,13 @@ def corrected(tables: Tables, found: InPlace) -> Tables:
 
 
 def _pairs(tables: Tables, found: InPlace, key: str) -> dict[str, tuple[float, float]]:
-    """Times alone and in place of the variants of a task that were run in place."""
+    """Times alone and in the network of the variants of a task that were run there, by descriptor."""
     alone = {name: tables.seconds(key, name) for task, name in found.layers if task == key}
     return {name: (taken, found.layers[key, name]) for name, taken in alone.items() if taken is not None}
 
 
 def _alike(name: str, pairs: Mapping[str, tuple[float, float]]) -> list[tuple[float, float]]:
-    """Of these variants those that differ only in parameters, or all if none does."""
+    """The pairs of variants that differ from ``name`` only in parameters; all pairs if there are none."""
     own = without_parameters(name)
     return [pair for other, pair in pairs.items() if without_parameters(other) == own] or [*pairs.values()]
 
@@ -167,7 +167,7 @@ def _alike(name: str, pairs: Mapping[str, tuple[float, float]]) -> list[tuple[fl
 def _moved(
     measurement: Measurement, in_place: float | None, alone: float | None, pairs: Sequence[tuple[float, float]]
 ) -> Measurement:
-    """A measurement as it would be in place; failures stay what they are."""
+    """A measurement with its time in the network; failures are unchanged."""
     if alone is None:
         return measurement
     seconds = in_place if in_place is not None else float(np.mean([scaled(alone, *pair) for pair in pairs]))

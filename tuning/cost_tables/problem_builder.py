@@ -104,7 +104,7 @@ class _Builder:
         return Problem(tuple(nodes), tuple(link.edge for link in links), self._adapts, self._objective)
 
     def _fixed(self, tensor: TensorType, inputs: int) -> Choice:
-        """The world outside reads and writes ONNX's layout, and costs nothing."""
+        """The only choice of a network input or output: ONNX's layout, at no cost."""
         schema = Schema.plain(tensor, self._device)
         return Choice("outside", (schema,) * inputs, schema, Cost())
 
@@ -121,12 +121,12 @@ class _Builder:
         return (*(each for each in choices if each is choices[0] or each in kept), *fused)
 
     def _allowed(self, layer: Layer, name: str, variant: Variant) -> bool:
-        """Whether a variant is open to a layer, and its pins leave it by this name."""
+        """Whether a layer may run a variant, and its pins allow the variant under this name."""
         is_open = self._may_run is None or self._may_run(layer, variant)
         return is_open and all(pin.allows(name, variant.descriptor) for pin in self._pins)
 
     def _made_of_children(self, layer: Layer, nets: Sequence[Childnet]) -> Iterator[Choice]:
-        """What the childnets of a layer are to it that have a plan and that its pins allow."""
+        """Choices for the childnets of a layer that have a plan and that its pins allow."""
         for net in nets:
             if not all(pin.allows(layer.name, net.descriptor) for pin in self._pins):
                 continue
@@ -138,18 +138,18 @@ class _Builder:
             yield from childnet_choices(net, problem, ends, OUTPUT_PREFIX + layer.name)
 
     def _inside(self, net: Childnet) -> _Builder:
-        """The same for a layer's children."""
+        """A builder for the problem of a childnet."""
         return _Builder(
             net.graph, self._tables, self._device, self._objective, self._pins, self._quantities, self._may_run
         )
 
     def _usable(self, layer: Layer) -> list[tuple[Variant, Measurement]]:
-        """What works, and leaves numbers to work with."""
+        """Variants of a layer that are usable, and whose error leaves finite numbers, with measurements."""
         usable = self._tables.usable(layer.task.key)
         return [pair for pair in usable if math.isfinite(self._tables.error(layer, *pair))]
 
     def _fused_choices(self) -> dict[str, list[Choice]]:
-        """What fused kernels are for each of their members."""
+        """Choices that stand for fused kernels, by member."""
         found: dict[str, list[Choice]] = {layer.name: [] for layer in self._graph.layers}
         for fusion in self._graph.fusions:
             names = (fusion.layer.name, *fusion.members)
@@ -205,6 +205,6 @@ class _Builder:
 
 
 def _result_bytes(layer: Layer, given: bool) -> int:
-    """What the results take: those that are network outputs have a buffer of their own, others share an aligned one."""
+    """Bytes of the results: network outputs have separate buffers, others share one aligned buffer."""
     sizes = [each.bytes for each in layer.task.results]
     return sum(sizes if given else map(aligned, sizes))

@@ -16,8 +16,8 @@ from sartor.codegen.linking.adapts import AdaptKind
 from sartor.tuning.measuring.benchmark_case import Unit
 from sartor.tuning.records.measurement import Measurement, Status
 
-# Until an adapt is measured it is taken for faster than the device can move its bytes, so that no plan is missed for
-# an estimate that was too high. Bytes per second, read and write together.
+# Bandwidth assumed for adapts that are not measured, reads and writes together, in bytes per second. It is above what
+# the device can do, so that no plan is missed because of an estimate that is too high.
 _OPTIMISTIC_BANDWIDTH = {"cpu": 400e9, "vulkan": 4e12, "cuda": 2e13}
 
 # Of bf16.
@@ -28,18 +28,18 @@ _MOST_EXCESS = 10.0
 
 @dataclass(frozen=True)
 class Tables:
-    """What is known about costs.
+    """Measured and estimated costs of variants and conversions.
 
     Attributes:
         variants: candidates of each task, by task key, candidate 0 first.
         measured: measurements by unit key and descriptor.
         adapts: measured seconds of conversions; infinite for those that do not work.
         peak: f32 operations per second that the machine does at most, None if not measured.
-        scratch: bytes that variants need while they run, by task key and descriptor; of others nothing is known.
-        loading: bytes per second that are read from a file for the first time; None if not measured.
+        scratch: bytes that variants need while they run, by task key and descriptor; others are unknown.
+        loading: bandwidth of the first read of a file, in bytes per second; None if not measured.
         rounding: relative error of the network's outputs if one layer computes in a narrower type, by the layer's name
             and what is rounded, as ``rounding_of`` says.
-        passed: share of what variants err alone beside that which reaches the outputs.
+        passed: fraction of the kernels' own error, beyond rounding their operands, that reaches the outputs.
     """
 
     variants: Mapping[str, tuple[Variant, ...]]
@@ -61,27 +61,27 @@ class Tables:
         ]
 
     def error(self, layer: Layer, variant: Variant, measurement: Measurement) -> float:
-        """What a variant makes the outputs err by, as far as it is known: else what it errs by alone."""
+        """Error of the outputs that a variant causes; its own measured error if that is not known."""
         known = self.contribution(layer, variant)
         return measurement.error or 0.0 if known is None else known
 
     def contribution(self, layer: Layer, variant: Variant) -> float | None:
-        """What a variant in a narrower type makes the outputs err by; None if that is not known."""
+        """Error of the outputs that a variant in a narrower type causes; None if not known."""
         rounding = self.rounded(layer, variant)
         return None if rounding is None else rounding * self.excess(layer.task.key, variant)
 
     def rounded(self, layer: Layer, variant: Variant) -> float | None:
-        """The same by what a layer reads and writes alone, and by its filters if they are rounded as well."""
+        """Error of the outputs from rounding a layer's values, and filters if stored so, without the kernel's own."""
         return self.rounding.get((layer.name, rounding_of(variant)), self.rounding.get((layer.name, variant.dtype)))
 
     def excess(self, key: str, variant: Variant) -> float:
-        """How many times as much as by rounding what a layer reads and writes a variant makes the outputs err."""
+        """Ratio of a variant's error at the outputs to that of rounding the layer's values alone."""
         return 1 + self.passed * (self._excess_alone(key, variant) - 1)
 
     def _excess_alone(self, key: str, variant: Variant) -> float:
-        """How many times as much it makes its results err.
+        """Ratio of a variant's error at its own results to that of rounding the layer's values alone.
 
-        That is known of variants that round on the way besides, by what they and the others of their type err by alone.
+        It exceeds 1 for variants that round inside the kernel; the others of the same type are the reference.
         """
         if not variant.traits.rounds_between:
             return 1.0
@@ -92,7 +92,7 @@ class Tables:
         return max(1.0, own[0] / max(others, default=_ROUNDOFF)) if own else _MOST_EXCESS
 
     def most_excess(self, key: str, dtype: str) -> float:
-        """The largest excess of the variants in a type that are usable."""
+        """The largest excess among the usable variants of a type."""
         return max((self.excess(key, each) for each, _ in self.usable(key) if each.dtype == dtype), default=1.0)
 
     def seconds(self, key: str, descriptor: str) -> float | None:
@@ -108,7 +108,7 @@ class Tables:
 
 
 def adapt_seconds(kind: AdaptKind, tables: Tables) -> float:
-    """Measured, or else optimistic, time of a conversion; nothing where the bytes stay as they are."""
+    """Seconds of a conversion, measured or an optimistic estimate; 0 if it moves no bytes."""
     if kind.is_free:
         return 0.0
     known = tables.adapts.get(kind)
@@ -116,7 +116,7 @@ def adapt_seconds(kind: AdaptKind, tables: Tables) -> float:
 
 
 def tuned_units(graph: LayerGraph, variants: Mapping[str, tuple[Variant, ...]]) -> list[Unit]:
-    """All tasks of the graph with their candidates, as units to measure; none for what only stock code would fuse."""
+    """All tasks of the graph with their candidates, as units to measure, but fused ones without kernels."""
     return [
         Unit(
             *(task.key, task.inputs, task.weights, task.results),

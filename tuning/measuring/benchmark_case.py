@@ -1,4 +1,4 @@
-"""What is measured together: the variants of one task, or one adapt."""
+"""A benchmark case: variants that are measured together, those of one task or one adapt."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sartor.codegen.linking.adapts import AdaptKind
 ADAPT_ROUTINE = "adapt"
 
 SHORT_SECONDS = 5e-4
-"""A variant that takes less is called several times in a row: what a call costs varies by as much."""
+"""Variants below this are called several times in a row, because the cost of a call varies by as much."""
 
 
 @dataclass(frozen=True)
@@ -27,9 +27,9 @@ class Unit:
         weights: ONNX types of the weights.
         results: ONNX types of the results.
         variants: candidate 0 first.
-        facts: of the task, as ``task_facts`` writes them; empty for what is no layer.
-        integers: which the activations, then the weights, may hold, as ``integer_ranges`` gives them; empty if any.
-        step: what a number next to a tie may move the results by; 0 where nothing is rounded.
+        facts: of the task, as ``task_facts`` writes them; empty for adapts and probes.
+        integers: ranges of the activations, then of the weights, as ``integer_ranges`` gives them; empty for no bounds.
+        step: change of a result when a number next to a rounding tie falls to the other side; 0 without rounding.
     """
 
     key: str
@@ -68,11 +68,11 @@ def _probe() -> Unit:
 
 
 PROBE = _probe()
-"""One dispatch that does next to nothing: how long it takes is what a call costs."""
+"""One dispatch with almost no work: its time is the cost of a call."""
 
 
 def may_be_short(unit: Unit) -> bool:
-    """Whether a variant of the unit may take so little that it has to be called several times in a row."""
+    """Whether a variant of the unit may be faster than ``SHORT_SECONDS``, by the least time that its task can take."""
     return not unit.facts or ideal_seconds(unit.facts) < SHORT_SECONDS
 
 

@@ -1,7 +1,7 @@
-"""What the variants of one unit are measured on.
+"""Arguments on which the variants of one unit are measured.
 
-Weights are rotated over copies, so that they come from where they come from in the network: not from the nearest
-cache. Activations are not: there the layer before has just written them.
+Runs rotate over copies of the weights, so that weights are read from memory or an outer cache, as in a network.
+Activations are not copied: in a network the previous layer has just written them.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from sartor.tuning.measuring.benchmark_case import Unit
 
 _COLD_BYTES = 24 << 20
 _MOST_COPIES = 6
-# More than caches keep while a network runs.
+# Larger than the caches' share that survives a run of a network.
 _LARGE_BYTES = 128 << 20
-# Prime, so that what repeats does not hide elements that are taken from another row.
+# Prime, so that an element taken from the wrong row differs from the right one although values repeat.
 _PERIOD = 4_000_037
 
 
 class UnitData:
-    """Random activations and weights of a unit, in ONNX layout, and weights packed as variants ask for them.
+    """Random activations and weights of a unit, in ONNX layout, and its weights packed for each variant.
 
     Args:
         unit: what is measured.
@@ -49,7 +49,8 @@ class UnitData:
         self.results: list[Array] = []
 
     def ranges(self, implementation: Implementation) -> dict[int | None, QuantisedRange]:
-        """Of everything that code asks for; the result's is that of candidate 0, or of an adapt's own input."""
+        """Range of each tensor in ``implementation.ranges``; the result's is that of ``results``, or an adapt's
+        input."""
         results = self.results or self.inputs
         return {
             each: _range(*self.inputs[each : each + 1]) if each is not None else _result_range(results, implementation)
@@ -57,9 +58,9 @@ class UnitData:
         }
 
     def copies(self, packings: tuple[Packing, ...], device: NativeDevice) -> list[list[DeviceArray]]:
-        """The weights in these packings, so often that no cache keeps them until it is a copy's turn again.
+        """Copies of the packed weights, enough that caches have evicted a copy when its turn comes again.
 
-        Large ones are there once for all variants, and nowhere else: memory takes longer to get than to fill.
+        Variants share the buffers of large weights, because allocating memory takes longer than filling it.
         """
         if packings in self._large:
             return [self._large[packings]]
@@ -78,7 +79,7 @@ class UnitData:
 
 
 def _result_range(results: list[Array], implementation: Implementation) -> QuantisedRange:
-    """By the step that the code takes for granted, if there is one: of such results no two are 256 steps apart."""
+    """Range of the result; if the code fixes the step, that one, as such results then lie within 256 steps."""
     if implementation.step is None:
         return _range(*results)
     least = min(float(each.min(initial=0.0)) for each in results)
@@ -101,7 +102,7 @@ def _all_random(
 
 
 def _random(tensor: TensorType, allowed: range | None, random: np.random.Generator, scale: float) -> Array:
-    """Plausible values: integers that are allowed, and floating-point numbers multiplied by ``scale``."""
+    """Random values of a tensor: integers within ``allowed``, floating-point numbers multiplied by ``scale``."""
     dtype = tensor.numpy_dtype
     if dtype.kind not in "biu":
         drawn = random.standard_normal(min(tensor.elements, _PERIOD), np.float32).astype(dtype)

@@ -1,8 +1,7 @@
-"""Worker side: which variants of a unit are right.
+"""Worker side: find the variants of a unit whose results are right.
 
-They are compared with candidate 0. Where it did not compile or does not run, or where variants that are as precise
-differ from it, it has no more weight than they have: the layer's own ONNX nodes decide, and the majority if those
-cannot be run.
+They are compared with candidate 0. If it does not compile or run, or if variants of the same precision differ from it,
+it counts no more than they do: the layer's own ONNX nodes decide, or the majority of variants if the nodes cannot run.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from sartor.tuning.measuring.variant_runner import VariantRunner
 from sartor.tuning.records.measurement import Status
 
 ROUNDING = {"f16": 5e-3, "bf16": 3e-2, "i8": 1e-1}
-"""What rounding to a type may make of a layer's largest result; what a network may lose is measured on the network."""
+"""Allowed error of a layer by element type, relative to its largest result; networks have bounds of their own."""
 
 _ON_A_GRID = "i8"
 # Share of 8-bit results that may be one step off ONNX Runtime's: it sums in another order, and rounds other ties.
@@ -35,22 +34,22 @@ _TIES = 0.01
 
 
 class Arbiter(Protocol):
-    """What knows the results of a layer without IREE; it is carried to workers."""
+    """Computes the reference results of a layer without IREE; it is pickled to workers."""
 
     @property
     def layer(self) -> str:
-        """A layer that the unit stands for, by its name."""
+        """Name of a layer of the unit's task."""
 
     def weights(self) -> list[Array]:
-        """The layer's own, in ONNX layout."""
+        """The layer's own weights, in ONNX layout."""
 
     def results(self, inputs: Sequence[Array]) -> list[Array] | None:
-        """What is right for these activations and the layer's weights; None if that cannot be had."""
+        """Reference results for these activations and the layer's weights; None if they cannot be computed."""
 
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a variant is not timed."""
+    """The status and message of a variant that is not timed."""
 
     status: Status
     message: str
@@ -59,7 +58,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Checked:
-    """Runners of right variants, with their errors, and what is wrong with the others; both by descriptor."""
+    """Runners of right variants, with their errors, and failures of the others; both by descriptor."""
 
     runners: Mapping[str, VariantRunner]
     failures: Mapping[str, Failure]
@@ -85,7 +84,7 @@ class _Agreeing:
 
 @dataclass(frozen=True)
 class Checker:
-    """Runs the variants of one unit, and tells the right from the wrong.
+    """Runs the variants of one unit and checks their results.
 
     Attributes:
         unit: what was compiled.
@@ -100,11 +99,11 @@ class Checker:
     max_error: float
 
     def check(self, arbiter: Arbiter | None) -> Checked:
-        """Run all variants; those that are right are ready to be timed."""
+        """Run and check all variants; returns runners of the right ones, ready to be timed."""
         found = self._against_first()
         if found is None or self._is_disputed(found):
             is_disputed = found is not None
-            # What it holds on the device has to go before the variants are set up again.
+            # Its device memory must be freed before the variants are set up again.
             found = None
             found = self._arbitrated(arbiter, is_disputed) or self._by_majority()
         for runner in found.runners.values():
@@ -120,7 +119,7 @@ class Checker:
         return [each for each in self.unit.variants if each.descriptor in self.programs]
 
     def _against_first(self) -> Checked | None:
-        """All compared with candidate 0; None if there are no results of it."""
+        """Compare all variants with candidate 0; None if it has no results."""
         if self._first.descriptor not in self.programs:
             return None
         data = UnitData(self.unit)
@@ -131,14 +130,14 @@ class Checker:
         return self._compared(data, first.outputs, self._first.descriptor, ran={self._first.descriptor: first})
 
     def _is_disputed(self, found: Checked) -> bool:
-        """Whether a variant that is as precise as candidate 0 differs from it, or every other variant does."""
+        """Whether a variant of candidate 0's precision differs from it, or all other variants do."""
         differing = [each for each in self._variants if _is_wrong(found.failures.get(each.descriptor))]
         others = set(found.runners) - {self._first.descriptor}
         most = self._allowed(self._first)
         return any(self._allowed(each) <= most for each in differing) or (bool(differing) and not others)
 
     def _arbitrated(self, arbiter: Arbiter | None, is_disputed: bool) -> Checked | None:
-        """All compared with what is right for a layer; None if that is not known, or settles no dispute.
+        """Compare all variants with the arbiter's results; None if it has none, or finds none wrong in a dispute.
 
         Variants may differ on random weights and agree on those of the layer.
         """
@@ -153,7 +152,7 @@ class Checker:
         return found if is_settled or not is_disputed else None
 
     def _by_majority(self) -> Checked:
-        """All compared with candidate 0, unless it stands alone against two routines that agree with each other.
+        """Compare all variants with candidate 0, unless no other routine agrees with it and two others agree.
 
         Variants of one routine are no independent witnesses: they share its mistakes.
         """
@@ -169,7 +168,7 @@ class Checker:
         return self._compared(data, strongest.outputs, name)
 
     def _parties(self, data: UnitData) -> list[_Agreeing]:
-        """Variants that agree, the most precise first: less precise ones join those that they are close to."""
+        """Groups of variants that agree, the most precise first; others join the first group within their bound."""
         parties: list[_Agreeing] = []
         for variant in sorted(self._variants, key=self._allowed):
             if parties:
@@ -194,7 +193,7 @@ class Checker:
         ties: float = 0.0,
         ran: Mapping[str, _Ran] = MappingProxyType({}),
     ) -> Checked:
-        """Every variant compared with what is called ``name``; those that ``ran`` already do not run again."""
+        """Compare every variant with a reference, called ``name`` in messages; variants in ``ran`` do not run again."""
         data.results = reference
         scales = layer_scales(reference)
         runners: dict[str, VariantRunner] = {}
@@ -222,7 +221,7 @@ class Checker:
     def _error(
         self, variant: Variant, outputs: Sequence[Array], reference: Sequence[Array], scales: Sequence[Array] = ()
     ) -> float:
-        """How far a variant's results are from what they are compared with, but for numbers next to a tie."""
+        """Error of a variant's results against a reference, ignoring numbers next to rounding ties."""
         moved = without_near_ties(outputs, reference, self.unit.step, is_narrow=variant.dtype in ROUNDING)
         return variant_error(moved, reference, variant.dtype, scales)
 
@@ -231,24 +230,24 @@ class Checker:
 
 
 def allowed_error(variant: Variant, max_error: float) -> float:
-    """How far a variant's results may be from the right ones, where ``max_error`` is allowed without rounding."""
+    """Largest allowed error of a variant; ``max_error`` is the bound of variants that do not round."""
     return max(max_error, ROUNDING.get(variant.dtype, 0.0))
 
 
 def layer_scales(reference: Sequence[Array]) -> list[Array]:
-    """What differences from the right results of a layer are divided by."""
+    """Scales by which differences from a layer's reference results are divided, one array per result."""
     return [output_scale(each, lenience=LAYER) for each in reference]
 
 
 def variant_error(
     outputs: Sequence[Array], reference: Sequence[Array], dtype: str, scales: Sequence[Array] = ()
 ) -> float:
-    """How far a variant's results are from what they are compared with.
+    """Relative error of a variant's results against a reference.
 
     Args:
-        outputs: of the variant.
-        reference: what is right.
-        dtype: of the variant; results in 8 bits are on one grid, so that they are as inexact in all slices.
+        outputs: results of the variant, in ONNX layout.
+        reference: the right results.
+        dtype: element type of the variant; 8-bit results have the same absolute precision in all slices.
         scales: of the reference, if they are known.
     """
     if dtype == _ON_A_GRID and len(outputs) == len(reference):
@@ -261,7 +260,7 @@ def _is_wrong(failure: Failure | None) -> bool:
 
 
 def _without_ties(outputs: list[Array], reference: Sequence[Array], share: float) -> list[Array]:
-    """Results whose 8-bit numbers are taken for equal if they are one step apart, if that many at most are."""
+    """Results with 8-bit numbers one step off replaced by the reference, if only a small share of them is off."""
     if not share:
         return outputs
     return [_tied(output, right, share) for output, right in zip(outputs, reference, strict=True)]

@@ -1,8 +1,8 @@
-"""How fast a file is read for the first time: what weights that are mapped into memory cost the first inference.
+"""Bandwidth of the first read of a file, which mapped weights cost the first inference.
 
-Nothing is transformed at load and the module is mapped, so that the first inference differs from the next ones by the
-pages that it touches first: of packed weights nearly all, in about the file's order. They come from the disk, unless
-the system still has them.
+Modules are mapped and nothing is transformed at load, so the first inference differs from later ones by page faults.
+It touches nearly all pages of packed weights, roughly in the file's order, and reads them from the disk unless they are
+in the page cache.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _KEY = "first-reading"
 
 
 def first_reading(store: Store, folder: Path) -> float | None:
-    """Bytes per second, by what the store knows of this machine, or else by a file in ``folder``.
+    """Bytes per second, from the store, or measured with a file in ``folder`` and stored.
 
-    None where a file cannot be dropped from memory, so that nothing can be measured.
+    None if the system cannot drop a file from the page cache, so that nothing can be measured.
     """
     key = MeasurementKey(_KEY, f"mapped {_BYTES} B", "", host().key, 1, runtime_key(), "file")
     known = store.get_many([key]).get(key)
@@ -41,12 +41,12 @@ def first_reading(store: Store, folder: Path) -> float | None:
 
 
 def forget(path: Path) -> bool:
-    """Drop a file from the system's memory, so that it is read from the disk again; whether that can be asked for."""
+    """Drop a file from the page cache, so that it is read from the disk again; False if the system cannot."""
     if not hasattr(os, "posix_fadvise"):
         return False
     handle = os.open(path, os.O_RDONLY)
     try:
-        # Only what is on the disk already can be dropped.
+        # Only pages that were written to the disk can be dropped.
         os.fsync(handle)
         os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
     finally:
@@ -55,7 +55,7 @@ def forget(path: Path) -> bool:
 
 
 def _samples(folder: Path) -> tuple[float, ...]:
-    """Seconds of touching every page of a file that was dropped from memory."""
+    """Seconds of touching every page of a file after it was dropped from the page cache."""
     with partial_file(folder) as path:
         block = os.urandom(1 << 20)
         with path.open("wb") as file:
@@ -70,6 +70,6 @@ def _touch(path: Path) -> float:
         begin = time.perf_counter()
         pages.max()
         seconds = time.perf_counter() - begin
-        # What refers to it must be gone before the mapping is.
+        # Views of the mapping must be deleted before it is closed.
         del pages
         return seconds

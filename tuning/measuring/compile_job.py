@@ -19,7 +19,7 @@ from sartor.tuning.workers.disturbances import is_disk_full
 
 @dataclass(frozen=True)
 class CompiledUnit:
-    """Where the variants of a unit can be run.
+    """The compiled modules of a unit's variants.
 
     Attributes:
         modules: descriptor to the file whose ``run_<symbol>`` runs the variant.
@@ -31,15 +31,15 @@ class CompiledUnit:
 
 
 def compile_unit(unit: Unit, target: Target, directory: Path) -> CompiledUnit:
-    """Compile all variants in one module; if that fails, one by one to see which are to blame.
+    """Compile all variants into one module; if that fails, each into its own, to find those that do not compile.
 
     Args:
         unit: what to compile.
-        target: for what.
+        target: what to compile for.
         directory: where the modules are written.
 
     Raises:
-        CompileError: if the disk is full, of which no variant is to blame.
+        CompileError: if the disk is full, which is no variant's fault.
     """
     try:
         path = _compile(unit, unit.variants, target, directory / f"{_stem(unit)}.vmfb")

@@ -1,6 +1,6 @@
-"""Worker side: run the variants of one unit, find out which are right, and time those in turn.
+"""Worker side: run the variants of one unit, check their results, and time the right ones in turn.
 
-Variants that cannot win any more are dropped after two rounds.
+Variants that are hopelessly slow are dropped after two rounds.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ class MeasureSettings:
     Attributes:
         device: as ``open_device`` takes it.
         threads: CPU workers.
-        max_error: largest relative error against candidate 0, or what stands in for it.
-        rounds: samples of a variant that may win.
-        seconds: no further round begins after this time, once there are a few.
+        max_error: largest relative error against candidate 0, or the reference that replaces it.
+        rounds: samples of a variant that is not dropped.
+        seconds: no further round begins after this time, once a minimum of rounds is done.
         hopeless: a variant this many times slower than the best is dropped after two rounds.
-        block: runs of a whole network after another, after one that is not timed; a sample is their median. 0 is one
-            run alone, as variants of a layer are always timed.
+        block: consecutive runs of a whole network, after one that is not timed; a sample is their median. 0 means
+            single runs, as for variants of a layer.
     """
 
     device: str
@@ -50,7 +50,7 @@ class MeasureSettings:
 
 @dataclass(frozen=True)
 class VariantSamples:
-    """What measuring one variant gave."""
+    """Status, samples and error of one variant."""
 
     status: Status
     samples: tuple[float, ...] = ()
@@ -78,7 +78,7 @@ def _device(name: str, threads: int) -> NativeDevice:
 
 @functools.cache
 def _call_overhead(probe: Path, name: str, threads: int) -> float:
-    """Seconds that a call from here costs beyond the dispatches it makes, which a layer in a network does not pay."""
+    """Seconds of a call other than its dispatches; layers in a network do not have that cost."""
     device = _device(name, threads)
     program = Program(open_module(probe).native, probe.name, device, {})
     runner = VariantRunner(PROBE, PROBE.variants[0], program, device, UnitData(PROBE))
@@ -100,8 +100,8 @@ def measure_unit(
         unit: what was compiled.
         modules: descriptor to the file that runs the variant.
         settings: how to measure.
-        probe: the compiled ``PROBE``, which shows what a call costs that does next to nothing.
-        arbiter: knows what is right where candidate 0 is missing or variants differ from it.
+        probe: the compiled ``PROBE``, whose time is the cost of a call.
+        arbiter: computes reference results if candidate 0 is missing or variants differ from it; None for none.
     """
     overhead = _call_overhead(probe, settings.device, settings.threads)
     device = _device(settings.device, settings.threads)
@@ -132,9 +132,9 @@ def _timed(
 def time_in_turn(
     runs: Mapping[str, Callable[[], float]], baseline: str, settings: MeasureSettings
 ) -> dict[str, tuple[float, ...]]:
-    """Round-robin timing; the hopeless drop out, the rest goes on until the rounds or the time are used up.
+    """Time runs round-robin: hopeless ones are dropped, the others continue until the rounds or the time end.
 
-    Beside others candidate 0's time does not count: it may take a thousand times as long as the best.
+    The time of candidate 0 does not count towards the limit: it may take a thousand times as long as the best.
 
     Args:
         runs: what to time; each returns the seconds of one call.
@@ -157,7 +157,7 @@ def time_in_turn(
 
 
 def _hopeful(active: list[str], samples: Mapping[str, list[float]], hopeless: float, done: int) -> list[str]:
-    """Those that may still be the fastest after so many rounds; what takes little is run twice in any case."""
+    """Runs that may still turn out fastest after this round; very short ones are always run twice."""
     best = min(min(samples[name]) for name in active)
     if done < _SURE_ROUNDS:
         return [each for each in active if samples[each][0] <= max(_PLAINLY_HOPELESS * best, _CHEAP_SECONDS)]

@@ -1,4 +1,4 @@
-"""What variants of a layer that rounds may differ by: sums in another order fall on either side of a tie."""
+"""Ignore differences at rounding ties: sums in another order may fall on the other side of a tie."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from sartor.runtime.driver.signature import Array
 
-# Another order of sums moves what is within a ten thousandth of a step of a tie.
+# Another order of summation moves only numbers within a ten thousandth of a step of a tie.
 _MOST_MOVED = 1 / 64
 _WITHIN = 1.001
 
@@ -16,12 +16,12 @@ _WITHIN = 1.001
 def without_near_ties(
     outputs: Sequence[Array], reference: Sequence[Array], step: float, *, is_narrow: bool
 ) -> Sequence[Array]:
-    """A layer's results, those that are next to the right ones put there if they are few.
+    """A layer's results, with numbers one step off replaced by the reference, if only few are off.
 
     Args:
         outputs: of a variant.
         reference: of candidate 0.
-        step: what a number next to a tie may move a result by; 0 where nothing is rounded.
+        step: change of a result when a number next to a tie falls to the other side; 0 without rounding.
         is_narrow: whether the variant's operands are rounded to a narrower type, which moves any result.
     """
     most = 1.0 if is_narrow else _MOST_MOVED
@@ -31,7 +31,7 @@ def without_near_ties(
 
 
 def _moved_back(output: Array, right: Array, step: float, most: float) -> Array:
-    """An output with what is next to its right value put there, if that is at most such a share of it."""
+    """An output with elements within ``step`` of ``right`` replaced by it, if at most the share ``most`` is."""
     if output.dtype.kind != "f":
         return output
     distance = np.abs(output - right)

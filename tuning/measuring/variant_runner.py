@@ -1,6 +1,6 @@
-"""Running one variant on arguments in its own schemas.
+"""Run one variant on arguments in its own schemas.
 
-Short ones are called several times in a row: what a call costs varies by as much as they take.
+Short variants are called several times in a row, because the cost of a call varies by as much as their time.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class VariantRunner:
     """Runs one variant on rotating copies of its arguments.
 
     Attributes:
-        packed_bytes: size of its weights.
+        packed_bytes: size of its packed weights.
         error: of its results.
         calls: how often ``run`` calls it.
     """
@@ -57,7 +57,7 @@ class VariantRunner:
         self._turn = itertools.cycle(range(len(copies)))
 
     def timed(self, overhead: float) -> float:
-        """Seconds of one call, of which each run has ``overhead`` besides."""
+        """Seconds of one call, without ``overhead``, the cost of a run."""
         begin = time.perf_counter()
         self.run()
         return max((time.perf_counter() - begin - overhead) / self.calls, _RESOLUTION)
@@ -68,12 +68,12 @@ class VariantRunner:
         self._program.invoke(prefix + self._symbol, arguments)
 
     def warm_up(self) -> None:
-        """Have the memory of several calls allocated before one of them is timed."""
+        """Call it several times untimed, so that its memory is allocated."""
         if self.calls > 1:
             self.run()
 
     def outputs(self) -> list[Array]:
-        """Results in ONNX layout; how long they take decides how often the variant is called from now on.
+        """Run the variant once; returns results in ONNX layout, and sets ``calls`` by the time that it takes.
 
         Raises:
             DeviceError: if the variant does not run.
@@ -101,7 +101,7 @@ def _stored(array: Array, logical: TensorType, schema: Schema, numbers: Quantise
 
 
 def _to_plain(array: Array, logical: TensorType, schema: Schema, numbers: QuantisedRange | None) -> Array:
-    """Undo a layout and a type: where each element of an enumerated tensor went says where it came from."""
+    """Convert a stored tensor to ONNX's layout and type; packing a tensor of indices gives the inverse permutation."""
     array = array if numbers is None else numbers.dequantise(array)
     array = array.astype(logical.numpy_dtype, copy=False)
     packing = layout_packing(logical, schema.layout)

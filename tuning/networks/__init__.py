@@ -1,1 +1,1 @@
-"""Whole networks in workers: built, run and timed in place."""
+"""Whole networks in workers: built, run and timed."""

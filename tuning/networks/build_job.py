@@ -1,4 +1,4 @@
-"""Worker side: compile a whole network, of chosen variants or as IREE's stock lowering has it."""
+"""Worker side: compile a whole network, split into chosen variants or unsplit by IREE's stock lowering."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from sartor.tuning.measuring.benchmark_case import symbol_of
 
 @dataclass(frozen=True)
 class NetFiles:
-    """Where a compiled network lies: its module, and its weights if they are not inside.
+    """Files of a compiled network: the module, and the weights if they are not inside it.
 
-    ``weight_bytes`` is what the weights take, wherever they are.
+    ``weight_bytes`` is the size of the weights, inside the module or not.
     """
 
     module: Path
@@ -34,13 +34,13 @@ class NetFiles:
 
     @property
     def parameters(self) -> dict[str, Path]:
-        """The weights that are not inside, by scope."""
+        """Files of weights outside the module, by parameter scope."""
         return {} if self.weights is None else {PARAMETER_SCOPE: self.weights}
 
 
 @dataclass(frozen=True)
 class SplitNet:
-    """A network of chosen variants, by layer name, and the ranges of what they quantise."""
+    """A network of chosen variants, by layer name, with the ranges of quantised values."""
 
     graph: LayerGraph
     variants: Mapping[str, Variant]
@@ -49,7 +49,7 @@ class SplitNet:
 
 @dataclass(frozen=True)
 class WholeNet:
-    """A network left to IREE's stock lowering: the module's bytecode."""
+    """A network that IREE lowers as a whole: the module's bytecode."""
 
     bytecode: bytes
 
@@ -94,7 +94,7 @@ def _stitching(net: SplitNet, weights: Mapping[str, np.ndarray], target: Target)
 
 
 def _chosen(net: SplitNet) -> dict[str, tuple[str, Implementation]]:
-    """Symbol and code of each layer, by name; with its result written over an activation where nobody misses it."""
+    """Symbol and code of each layer, by name; code overwrites an activation where that is read for the last time."""
     implementations = {name: variant.implementation for name, variant in net.variants.items()}
     over = overwriting_layers(net.graph.layers, implementations, net.graph.outputs)
     layers = {layer.name: layer for layer in net.graph.layers}

@@ -1,4 +1,4 @@
-"""Integrated profiling: whole networks side by side, checked before their time counts (SoftNeuro, section III-D)."""
+"""Worker side of integrated profiling: check whole networks, then time them in turn (SoftNeuro, section III-D)."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _TRIALS = 2
 
 @dataclass(frozen=True)
 class NetRun:
-    """What running one whole network gave.
+    """Result of running one whole network.
 
     Attributes:
         status: OK, WRONG_RESULT or CRASHED.
         samples: seconds of an inference, or the medians of blocks of them.
         error: relative error against the reference.
         message: why it failed.
-        memory: bytes of weights, activations, inputs and outputs; None if nobody counts them.
+        memory: bytes of weights, activations, inputs and outputs; None if not counted.
     """
 
     status: Status
@@ -50,7 +50,7 @@ class NetRun:
 
     @staticmethod
     def joined(runs: Sequence[NetRun]) -> NetRun:
-        """One network in several processes: what failed once has failed, else the process in the middle counts."""
+        """Join runs of one network in several processes: a failure if there is one, else the median run."""
         failed = next((each for each in runs if each.status is not Status.OK), None)
         if failed is not None:
             return failed
@@ -61,12 +61,12 @@ class NetRun:
 
 @dataclass(frozen=True)
 class Example:
-    """One inference, and what is right.
+    """Inputs of one inference, and its reference outputs.
 
     Attributes:
         feeds: one array per input.
         outputs: the right outputs in order.
-        scales: for each output, by element, what a difference is divided by.
+        scales: for each output, an array by which differences are divided.
     """
 
     feeds: Mapping[str, Array]
@@ -112,7 +112,7 @@ def time_nets(trial: NetTrial) -> list[NetRun]:
 
 
 def _memory(net: NetFiles, signature: Signature, example: Example) -> int | None:
-    """What a network takes: weights used where they are in the file count as well as those that are copied."""
+    """Bytes of memory that a network uses; mapped weights count like copied ones."""
     found = allocated_bytes(net.module, example.feeds, signature, net.parameters)
     if found is None:
         return None
@@ -120,10 +120,10 @@ def _memory(net: NetFiles, signature: Signature, example: Example) -> int | None
 
 
 def time_first(trial: NetTrial) -> list[tuple[float, ...]]:
-    """Worker side: seconds from opening each network's file, which is not in memory, to the end of one inference.
+    """Worker side: seconds from opening each network's file to the end of its first inference; samples per network.
 
-    The device is open and the runtime is loaded: they cost every network the same. Empty where the system cannot
-    drop files from memory.
+    The file is dropped from the page cache before. The device is already open and the runtime loaded, as both cost
+    every network the same. No samples if the system cannot drop files from the page cache.
 
     Raises:
         DeviceError: if a network does not run.
@@ -144,7 +144,7 @@ def time_first(trial: NetTrial) -> list[tuple[float, ...]]:
 def _mapped(
     net: NetFiles, device: NativeDevice, values: tuple[tuple[NetworkValue, ...], tuple[NetworkValue, ...]]
 ) -> Session:
-    """A session that reads of the file what it touches."""
+    """A session on a mapped file, which reads only the pages that it touches."""
     signature = net_signature(values)
     return Session(net.module, device=device, signature=signature, parameters=net.parameters, huge_pages=False)
 
@@ -161,7 +161,7 @@ def _load_all(trial: NetTrial) -> list[tuple[Session | None, NetRun]]:
 def _check(
     net: NetFiles, device: NativeDevice, signature: Signature, example: Example, max_error: float
 ) -> tuple[Session | None, NetRun]:
-    """Load a network and compare one inference; no session if it is wrong."""
+    """Load a network and check one inference; returns its run, and the session if its outputs are right."""
     try:
         session = Session(net.module, device=device, signature=signature, parameters=net.parameters)
         outputs = session.run(None, dict(example.feeds))
@@ -179,7 +179,7 @@ def _time_in_turn(
 ) -> dict[int, tuple[float, ...]]:
     """Round-robin; a network that is much slower than the best is run twice only, others in blocks after that.
 
-    What a network reads lies in the caches as its own runs leave it in a block, as in a program that does nothing else.
+    In a block the caches are as the network's own runs leave them, as in a program that does nothing else.
     """
     turns = {path: _Turns(session, feeds) for path, session in sessions.items()}
     active, started = [*turns.values()], time.perf_counter()
@@ -200,7 +200,7 @@ def _time_in_turn(
 
 
 class _Turns:
-    """A network whose turn it is from time to time, and the seconds that it takes."""
+    """A network that is timed in turn with others, and its samples."""
 
     def __init__(self, session: Session, feeds: Mapping[str, Array]) -> None:
         self._session = session
@@ -208,7 +208,7 @@ class _Turns:
         self.samples: list[float] = []
 
     def run(self, block: int) -> None:
-        """A sample of some runs after one that is not timed, or of one."""
+        """Take a sample: the median of ``block`` runs after an untimed one, or a single run if 0."""
         if block:
             self._seconds()
         self.samples.append(median(self._seconds() for _ in range(max(block, 1))))

@@ -58,13 +58,13 @@ class SearchRun:
         self.tuner.measure_anew(self._compared_with_the_wrong(open_units))
         if not self.tuner.is_late:
             known = self.tuner.known(self.units)
-            # What was disturbed is found out by the next compilation.
+            # Disturbed variants are measured by the next compilation.
             ended = [unit for unit in open_units if not any(each.is_transient for each in known[unit.key].values())]
             self.tuner.store.put_many(self._end(unit) for unit in ended)
         return self.tuner.known(self.units)
 
     def _compared_with_the_wrong(self, units: Sequence[Unit]) -> list[Unit]:
-        """What was right beside a candidate 0 that came out wrong in a later round; it may be as wrong."""
+        """Units whose candidate 0 turned out wrong, with the variants that passed against it: to be checked again."""
         known = self.tuner.known(units)
         found: list[Unit] = []
         for unit in units:
@@ -86,7 +86,7 @@ class SearchRun:
         return Searched(unit.key, unit.facts, variants, self.counts[unit.key])
 
     def _samples(self, units: Sequence[Unit]) -> list[Sample]:
-        """What this machine took for other tasks, whichever network they are of."""
+        """Samples of other tasks on this machine, from any network."""
         own = {unit.key for unit in units}
         here = self.tuner.key(units[0], units[0].variants[0].descriptor)
         return samples_of(
@@ -96,7 +96,7 @@ class SearchRun:
         )
 
     def _measure(self, picks: Picks, known: Measured) -> None:
-        """Measure picks beside candidate 0 and what was fastest so far, the layers first that take most."""
+        """Measure picks beside candidate 0 and the fastest so far, tasks with the largest share of time first."""
         units = {unit.key: unit for unit in self.units}
         ordered = sorted(picks, key=lambda key: -self._share(units[key], known))
         self.tuner.measure_anew(self._beside(units[key], picks[key], known[key]) for key in ordered)
@@ -113,7 +113,7 @@ class SearchRun:
         return self.counts[unit.key] * min(times, default=ideal_seconds(unit.facts))
 
     def _end(self, unit: Unit) -> Measurement:
-        """What is stored when a task's search came to its end.
+        """The record that a task's search has ended.
 
         Its key changes with the candidates, and with the bound that said which of them are right.
         """
@@ -127,7 +127,7 @@ class SearchRun:
     def guessed(self, known: Measured) -> Measured:
         """Predictions in place of measurements, for tasks of which nothing was measured or nothing works yet.
 
-        They are not stored. A variant that was not run may be wrong, so whoever builds it has to check.
+        They are not stored. A variant that was not run may be wrong, so a network with it has to be checked.
         """
         missing = [unit for unit in self.units if not _ok(known[unit.key])]
         if not missing:
@@ -148,7 +148,7 @@ class SearchRun:
 
 
 def _ok(known: Mapping[str, Measurement]) -> dict[str, float]:
-    """Seconds of what works."""
+    """Seconds of usable variants, by descriptor."""
     return {name: each.time for name, each in known.items() if each.status is Status.OK}
 
 
