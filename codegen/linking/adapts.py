@@ -1,4 +1,4 @@
-"""Adapts: conversions of a tensor between two schemas, put on an edge whose ends disagree.
+"""Adapts: conversions of a tensor between two schemas, placed on an edge whose ends have different schemas.
 
 Every layout is a sequence of dimension parts, so an adapt splits the channels if either side is blocked, transposes,
 and merges again; where the bytes are the same it is a reshape and costs nothing. Elements are rounded or widened last.
@@ -38,7 +38,7 @@ class AdaptKind:
 
     @staticmethod
     def between(logical: TensorType, produced: Schema, needed: Schema) -> AdaptKind | None:
-        """What an edge needs whose tensor is produced in one schema and needed in another; None if they are equal."""
+        """The conversion of a tensor from the schema it is produced in to the one needed; None if they are equal."""
         return None if produced == needed else AdaptKind(str(logical), produced, needed)
 
     @property
@@ -51,12 +51,12 @@ class AdaptKind:
 
     @property
     def symbol(self) -> str:
-        """With which its dispatches in a module begin."""
+        """The prefix of its dispatches' names in a module."""
         return f"s{self.key}"
 
     @property
     def is_free(self) -> bool:
-        """Whether the bytes stay as they are."""
+        """Whether both schemas have the same bytes, so that the conversion costs nothing."""
         return same_bytes(self.logical, self.source, self.target)
 
     def implementation(self) -> Implementation:
@@ -134,7 +134,7 @@ def _transpose(logical: TensorType, source: str, target: str) -> tuple[list[str]
 
 
 def _bounds(logical: TensorType, source: str, target: str) -> list[int]:
-    """Where either layout cuts the channels, from one channel to all."""
+    """Block sizes at which either layout splits the channels, ascending from 1 to all channels."""
     blocks = {block for each in (source, target) if (block := image_layout(each).block)}
     bounds = [1, *sorted(blocks), logical.shape[_CHANNEL]]
     if any(large % small for small, large in pairwise(bounds)):
@@ -143,7 +143,7 @@ def _bounds(logical: TensorType, source: str, target: str) -> list[int]:
 
 
 def _dimensions(logical: TensorType, layout: str, bounds: list[int]) -> list[list[Part]]:
-    """Parts of each dimension in memory, channels cut at all bounds."""
+    """Parts of each dimension in memory order, with channels split at all bounds."""
     chosen = image_layout(layout)
     channels = [Part(_CHANNEL, number, large // small) for number, (small, large) in enumerate(pairwise(bounds))]
     inner = 0 if chosen.block is None else bounds.index(chosen.block, 1)

@@ -39,7 +39,7 @@ def compile_bench(
 ) -> bytes:
     """A .vmfb that exports every piece; see ``bench_module``.
 
-    The pieces are inlined first: IREE copies what it passes to a function that it does not see into.
+    The pieces are inlined first, because IREE copies the arguments of functions that it does not inline.
 
     Raises:
         CompileError: with IREE's diagnostic.
@@ -57,15 +57,15 @@ def bench_module(
 ) -> str:
     """Flow-level MLIR that exports every piece as ``run_<symbol>``, and as ``repeat_<symbol>``.
 
-    The latter takes the arguments of ``REPEATS`` calls and makes them one after the other, as the layers of a network
-    follow each other: IREE's default is to keep what could run at the same time apart.
+    The latter takes the arguments of ``REPEATS`` calls and makes them one after the other, like the layers of a
+    network; by default IREE would run independent calls concurrently.
 
     Args:
         target: what the module is compiled for.
         pieces: by symbol.
         signatures: argument and result types of each piece, by symbol.
-        repeated: whether ``repeat_<symbol>`` is exported: what takes long is not called several times in a row, and
-            its eight calls take a sixth of a compilation.
+        repeated: whether ``repeat_<symbol>`` is exported. Only short pieces need it, and its eight calls take a sixth
+            of a compilation.
     """
     attributes, devices = module_header(target)
     parts = [f"module attributes {{{attributes}}} {{", devices]
@@ -80,7 +80,7 @@ def bench_module(
 
 
 def _wrapper(name: str, symbol: str, calls: int, arguments: list[TensorType], results: list[TensorType]) -> str:
-    """A function that calls a piece, each time with arguments of its own."""
+    """A function that calls a piece ``calls`` times, each time with other arguments."""
     taken, made = len(arguments), len(results)
     views = ", ".join(f"%a{index}: !hal.buffer_view" for index in range(calls * taken))
     returned = ", ".join(["!hal.buffer_view"] * (calls * made))

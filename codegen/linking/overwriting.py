@@ -1,7 +1,7 @@
-"""Which layers write their result over an activation that nobody needs any more.
+"""Find the layers that may write their result over an activation that is not read again.
 
-A layer that adds an image to its own sums, and writes its result elsewhere, waits for three lines of memory: that of
-the image, that of the result before it is written, and that which makes room. Over the image it is one.
+A layer that adds an image to its sums and writes the result elsewhere moves three cache lines for each line of result:
+it reads the image, fetches the result's line before writing, and evicts another. Written over the image it moves one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def overwriting_symbol(symbol: str) -> str:
 
 
 def plain_name(dispatch: str) -> str:
-    """The name of a dispatch as it would be with a result of its own."""
+    """The name of a dispatch without the mark of ``overwriting_symbol``."""
     symbol, separator, rest = dispatch.partition("_")
     return symbol + separator + rest.removeprefix(_SUFFIX.removeprefix("_") + "_")
 
@@ -32,8 +32,8 @@ def overwriting_layers(
 ) -> dict[str, Overwriting]:
     """The layers that write their result over an activation, with the code that does.
 
-    That is left to layers after which nobody can read the activation: all its other readers have ended before they
-    begin, whatever runs at the same time. Elsewhere IREE would copy it first.
+    Only the last reader of an activation may overwrite it: the layer must depend on all other readers, so that they
+    have ended whatever runs concurrently. Otherwise IREE would copy the activation first.
 
     Args:
         layers: in execution order.
@@ -60,7 +60,7 @@ def overwriting_layers(
 
 
 def _ancestors(layers: Sequence[Layer]) -> dict[str, frozenset[str]]:
-    """The layers that each one needs, directly or not."""
+    """For each layer the layers that it depends on, directly or not."""
     found: dict[str, frozenset[str]] = {}
     for layer in layers:
         sources = {ref.source for ref in layer.inputs if ref.source is not None}
@@ -69,7 +69,7 @@ def _ancestors(layers: Sequence[Layer]) -> dict[str, frozenset[str]]:
 
 
 def _is_written(ref: ValueRef, schema: Schema, implementations: Mapping[str, Implementation]) -> bool:
-    """Whether a kernel writes a value in ``schema``: other code may return an argument, reshaped."""
+    """Whether a kernel writes a value in ``schema``; code that is no kernel may return an argument, reshaped."""
     if ref.source is None:
         return False
     producer = implementations[ref.source]

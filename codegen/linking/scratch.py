@@ -1,4 +1,4 @@
-"""Memory that code needs beside its arguments and results, read off the dispatches it was lowered to."""
+"""Scratch memory of code, beyond its arguments and results, found in the text of its dispatches."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def scratch_of(implementations: Mapping[int, Implementation], target: Target) ->
     Raises:
         CompileError: if any of them does not lower.
     """
-    # Kernels are dispatches already; writing out their code takes long, and says nothing here.
+    # Kernels are single dispatches without intermediate tensors, and emitting them takes long.
     functions = {number: each.body for number, each in implementations.items() if each.kernel is not None}
     others = {f"s{number}": each for number, each in implementations.items() if each.kernel is None}
     functions |= {int(symbol[1:]): code.function for symbol, code in lower(others, target).items()}
@@ -36,12 +36,12 @@ def scratch_of(implementations: Mapping[int, Implementation], target: Target) ->
 
 
 def aligned(size: int) -> int:
-    """What a tensor takes among others in one buffer."""
+    """Bytes of a tensor in a shared buffer, rounded up to IREE's alignment."""
     return -(-size // _ALIGNMENT) * _ALIGNMENT
 
 
 def scratch_bytes(function: str) -> int:
-    """The most bytes of intermediate tensors that are there at once in a lowered function.
+    """The peak of bytes of live intermediate tensors in a lowered function.
 
     Args:
         function: text of a ``util.func`` after the flow phase: dispatches, and ops on whole tensors.
@@ -58,12 +58,12 @@ def scratch_bytes(function: str) -> int:
 
 @dataclass
 class _Intermediates:
-    """What a function allocates.
+    """The intermediate tensors of a function, and the lines at which they are live.
 
     Attributes:
-        owners: value to the value whose memory it lies in.
-        sizes: bytes of each value that has memory of its own.
-        lives: first and last line at which each of these is there.
+        owners: value to the value in whose memory it lies.
+        sizes: bytes of each value with separate memory.
+        lives: first and last line at which each of these values is live.
     """
 
     owners: dict[str, str] = field(default_factory=dict)
@@ -71,7 +71,7 @@ class _Intermediates:
     lives: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     def define(self, number: int, found: re.Match[str]) -> None:
-        """Take in the results of an op, each a new tensor or one written in the place of an operand."""
+        """Record the results of an op: new tensors, or tensors that overwrite an operand."""
         operands = _VALUE.findall(found["rest"])
         if found["op"] == _UPDATE:
             self._write_in_place(operands[0], operands[1])
@@ -86,7 +86,7 @@ class _Intermediates:
                 self.owners[name], self.sizes[name], self.lives[name] = name, aligned(place.bytes), (number, number)
 
     def _write_in_place(self, part: str, whole: str) -> None:
-        """What is made to become part of a larger tensor is written there at once (IREE's EmplaceAllocations)."""
+        """Record that a tensor is written directly into the larger one that contains it (IREE's EmplaceAllocations)."""
         owner, larger = self.owners.get(part), self.owners.get(whole)
         if owner is None or larger is None or owner == larger or owner not in self.lives or larger not in self.lives:
             return
@@ -95,7 +95,7 @@ class _Intermediates:
         self.owners = {name: larger if place == owner else place for name, place in self.owners.items()}
 
     def give_away(self, line: str) -> None:
-        """What is returned is the caller's."""
+        """Do not count returned tensors, whose memory belongs to the caller."""
         for value in _VALUE.findall(line):
             self.lives.pop(self.owners.get(value, value), None)
 

@@ -1,6 +1,6 @@
 """Put the chosen code of all layers together: one module, adapts on the edges, packed weights inside.
 
-Layers are already dispatches, so what is left to IREE is scheduling, memory and machine code. The same choices in the
+Layers are already dispatches, so IREE only schedules, plans memory and generates machine code. The same choices in the
 same order give the same bytes.
 """
 
@@ -41,7 +41,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Stitching:
-    """Everything one module is made of.
+    """The parts of one module.
 
     Attributes:
         layers: in execution order.
@@ -50,7 +50,7 @@ class Stitching:
         pieces: the chosen piece of each layer, by name.
         adapts: the piece of each conversion.
         weights: parameter name to array, in ONNX layout.
-        ranges: of what is quantised, as code is told.
+        ranges: 8-bit forms of quantised values, which code takes as arguments.
     """
 
     layers: tuple[Layer, ...]
@@ -170,7 +170,7 @@ class _Writer:
         return logical, self._stitching.pieces[ref.source].implementation.outputs[ref.index]
 
     def _range(self, ref: ValueRef) -> tuple[str, TensorType]:
-        """What code is told of a quantised value."""
+        """The name and type of the argument that holds the range of a quantised value."""
         name = f"r.{ref.source or 'input'}.{ref.index}"
         parameter = self._parameters.get((name, Packing()))
         if parameter is None:
@@ -178,7 +178,7 @@ class _Writer:
         return f"%{parameter}", RANGE
 
     def _declare(self, name: str, packing: Packing, tensor: TensorType, array: np.ndarray) -> str:
-        """Put an array into the module, and load it at the beginning."""
+        """Add a packed array to the module, and a load of it at the beginning of the entry function."""
         parameter = self._parameters[name, packing] = f"p{len(self._parameters)}"
         self.parameters[parameter] = array
         self._declarations.append(

@@ -1,4 +1,4 @@
-"""Implementations as dispatches: what IREE's flow phase makes of them, taken apart so that it can be stitched.
+"""Lower implementations to dispatches by IREE's flow phase, and separate them so that they can be stitched.
 
 Each layer is lowered to dispatches by itself, so the code that was measured is the code that ships: nothing fuses
 across a seam. The header (device and affinity) is the same for all layers of a target.
@@ -96,7 +96,7 @@ def _kernel_code(name: str, body: str, executables: tuple[str, ...]) -> Dispatch
 
 
 def _renamed(body: str, name: str) -> str:
-    """The function under another symbol, marked as not to be wrapped for callers from outside."""
+    """The function under another symbol, without the wrapper that IREE adds to public functions."""
     head, brace, rest = body.partition(" {\n")
     if "@layer(" not in head:
         raise CompileError("an implementation has no function @layer")
@@ -122,7 +122,7 @@ def _private(function: str) -> str:
 
 
 def _with_companions(name: str, function: str, others: Mapping[str, str]) -> DispatchCode:
-    """Everything the function refers to, under names that no other implementation uses."""
+    """The function with the executables and globals it refers to, under names that no other implementation uses."""
     needed: set[str] = set()
     pending = [function]
     while pending:

@@ -30,7 +30,7 @@ def conversion(value: str, before: TensorType, after: TensorType, numbers: str =
 
 
 def conversion_function(before: TensorType, after: TensorType) -> str:
-    """A function that does so of one tensor and, if one of the types is quantised, its range."""
+    """A function that converts one tensor; if one of the types is quantised, its second argument is the range."""
     lines = "\n".join(f"  {line}" for line in conversion("%arg0", before, after))
     numbers = f", %range: {RANGE}" if QUANTISED in (before.dtype, after.dtype) else ""
     return (
@@ -52,7 +52,7 @@ def _parts(numbers: str) -> list[str]:
 
 
 def _element(before: str, after: str) -> list[str]:
-    """What happens to ``%number``."""
+    """Lines that convert the element ``%number`` from type ``before`` to ``after``."""
     if after == QUANTISED:
         return [*_widened("%number", before, "%real"), *_QUANTISE]
     if before == QUANTISED:

@@ -115,7 +115,7 @@ class _Opened:
     errors: list[str]
 
     def finish(self, ready: bool, write: Callable[[Invocation], None]) -> None:
-        """Run the pipeline on a module that was taken, and write what comes out."""
+        """Run the pipeline on the module, and write its result."""
         if not (ready and self.invocation.execute()):
             detail = self.errors[0] if self.errors else "no diagnostic was given"
             raise CompileError(f"IREE rejected the module: {detail.strip()[:_MESSAGE_LIMIT]}")
@@ -148,7 +148,7 @@ def _run(source: bytes, flags: Sequence[str], start: str | None, to: str | None,
 
 
 def write_module(make: Callable[[], ir.Module], path: Path, flags: Sequence[str], *, start: str) -> None:
-    """Compile a module to a .vmfb file without ever copying what it holds in memory: that may be gigabytes of weights.
+    """Compile a module to a .vmfb file without copying its contents in memory, which may be gigabytes of weights.
 
     Args:
         make: makes the module, in the context that is current when it is called.

@@ -1,6 +1,6 @@
-"""What IREE knows about a CPU target: its vector width and the tiles of its matrix kernels.
+"""Properties of a CPU target: vector width, registers and the tiles of IREE's matrix kernels.
 
-Asked of the compiler rather than kept in a table, so that any CPU it supports is served.
+The compiler is asked for them, so that every CPU that it supports works without a table.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Machine:
 
     @property
     def lanes(self) -> int:
-        """Sums in one vector register; they are f32, whatever is added up."""
+        """Number of sums in a vector register; sums are f32, or i32, whatever the operands are."""
         return self.vector_bytes // _ACCUMULATOR_BYTES
 
     @property
@@ -74,10 +74,10 @@ class Machine:
         return self.accumulators + _OPERANDS
 
     def pixels(self, vectors: int, spare: int = 0, *, prepares: bool = False) -> int:
-        """How many numbers a step of a register tile can multiply by ``vectors``, ``spare`` registers being left free.
+        """The most pixels of a register tile with ``vectors`` vectors of channels, with ``spare`` registers left free.
 
-        Beside the sums there is room for the vectors and, where an instruction cannot take it from memory as those of
-        AVX-512 can, for one of the numbers; nor can one take a number that has to be prepared.
+        Registers hold the sums and the vectors. One more holds a pixel's number if the instruction cannot broadcast it
+        from memory, as AVX-512's can, or if the number has to be prepared first (``prepares``).
         """
         number = 0 if self.vector_bytes == _AVX512_VECTOR and not prepares else 1
         free = min(self.accumulators, self.registers - vectors - number)
@@ -85,7 +85,7 @@ class Machine:
 
 
 def float_machine(task: Task, target: Target) -> Machine | Rejected:
-    """The CPU a layer over f32 or f16 is compiled for, or why it is none."""
+    """The CPU that a layer over f32 or f16 is compiled for; Rejected for other types and targets."""
     dtype = dtype_of(task)
     if target.device != "cpu":
         return Rejected("its tiles are for IREE's CPU pipelines")
@@ -95,7 +95,7 @@ def float_machine(task: Task, target: Target) -> Machine | Rejected:
 
 
 def kernel_machine(task: Task, target: Target, storage: str | None = None) -> Machine | Rejected:
-    """The CPU a layer over f32 is compiled for by kernels of our own, or why it is none.
+    """The CPU that kernels of our own are compiled for; Rejected if they do not support the layer or target.
 
     Args:
         task: the layer.
@@ -111,7 +111,7 @@ def kernel_machine(task: Task, target: Target, storage: str | None = None) -> Ma
 
 
 def machine_of(target: Target, dtype: str) -> Machine:
-    """What the compiler would do with matrix products of ``dtype``, added up in f32, on a CPU target.
+    """The CPU of a target, with the compiler's tiles for matrix products of ``dtype`` added up in f32.
 
     Raises:
         CompileError: if the compiler rejects the target.

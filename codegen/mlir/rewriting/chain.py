@@ -13,8 +13,8 @@ class Chain:
     """Ops that compute one tensor of the shape of the root's result.
 
     Attributes:
-        initial: the op whose result the root adds to; None where it adds to nothing.
-        root: a reduction, or what else comes before elementwise ops.
+        initial: the op whose result the root adds to; None if there is none.
+        root: a reduction, or another op that precedes the elementwise ops.
         followers: elementwise ops after the root; of all results only the last one's is used outside.
     """
 
@@ -30,7 +30,7 @@ class Chain:
 
     @property
     def result(self) -> ir.Value:
-        """What the chain computes."""
+        """The tensor that the chain computes."""
         return self.ops[-1].results[0]
 
 
@@ -72,7 +72,7 @@ def followers_of(function: ir.Operation, root: ir.Operation) -> tuple[ir.Operati
 
 
 def _extends(op: ir.Operation, root: ir.Operation, members: list[ir.Operation]) -> bool:
-    """Whether an op maps elements of members to elements in the same places."""
+    """Whether an op is elementwise over results of ``members``, without permuting elements."""
     if not is_elementwise(op) or _shape(op) != _shape(root):
         return False
     maps, inside = indexing_maps(op), set(members)
