@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sartor.config import CompileConfig
 from sartor.costing.candidates import find_candidates
-from sartor.frontend.loading import load_front, open_workers
+from sartor.frontend.loading import import_network, open_workers
 from sartor.planning.recipe import guessed_recipe
 from sartor.profiling.builder import Builder
 from sartor.progress import silent
@@ -21,7 +21,7 @@ def compile_untuned(model: Path, output: Path, config: CompileConfig) -> None:
         SartorError: of the kind that says what went wrong.
     """
     with open_workers(config) as pool, tempfile.TemporaryDirectory() as directory:
-        front = load_front(model, config, pool, silent, Path(directory))
-        recipe = guessed_recipe(front, find_candidates(front, config, everything=False).variants, config)
-        (built,) = Builder(front, pool, Path(directory), config, silent).build([recipe])
+        imported = import_network(model, config, pool, silent, Path(directory))
+        recipe = guessed_recipe(imported, find_candidates(imported, config, everything=False).variants, config)
+        (built,) = Builder(imported, pool, Path(directory), config, silent).build([recipe])
         shutil.copyfile(built.files.module, output)

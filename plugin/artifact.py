@@ -17,7 +17,7 @@ from sartor.workspace import partial_file
 
 
 @dataclass(frozen=True)
-class FrontPoint:
+class ParetoPoint:
     """A plan on a Pareto front.
 
     Attributes:
@@ -32,7 +32,7 @@ class FrontPoint:
 
 
 @dataclass(frozen=True)
-class PlanFront:
+class ParetoFront:
     """The Pareto front of two quantities: plans between the best for one and the best for the other.
 
     Attributes:
@@ -44,7 +44,7 @@ class PlanFront:
 
     first: Quantity
     second: Quantity
-    points: tuple[FrontPoint, ...]
+    points: tuple[ParetoPoint, ...]
     complete: bool
 
 
@@ -69,7 +69,7 @@ class Artifact:
     error: float | None
     size: int
     weights: Path | None = None
-    pareto: PlanFront | None = None
+    pareto: ParetoFront | None = None
     measure: ErrorMeasure = RELATIVE
     samples: int = 1
     unchecked: tuple[str, ...] = ()

@@ -85,7 +85,7 @@ class CompileConfig:
         memory_limit: bytes that weights, activations, inputs and outputs may take together; None is no limit.
         pareto: two quantities of which the front is wanted beside the module; None for no front.
         selector: which solver chooses.
-        plans: how many of the best plans are compiled whole and measured, before layers were timed in place.
+        plans: how many of the best plans are compiled whole and measured, before layers were timed in the network.
         shapes: input name to the shape that binds its dynamic dimensions.
         pins: restrictions of layers to routines.
         database: file of the tuning database.

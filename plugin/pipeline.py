@@ -1,17 +1,17 @@
 """From an ONNX file to a tuned .vmfb: one short function per step, in this order.
 
 open_workers     start workers, once the compiler is known to know the target
-load_front       load, prepare, import, fold weights, form layers      (in a worker)
-calibrate        read the samples, find ranges for 8 bits, if they are asked for
-find_candidates  ask every routine about every task
-tune             compile and measure what the store does not know
-weigh            find out what routines need besides time, if that counts
-assess           find out what rounding layers does to the outputs, if that is allowed
-choose           solve for the best plans, of all types and of single ones, measuring the adapts they need
-build            compile the best plans, and the stock model, whole
-profile          check them against ONNX Runtime, time them
-refine           select again by what layers took in place
-publish          run the very file of the best beside ONNX Runtime; if it is wrong, the next best
+import_network          load, prepare, import, fold weights, form layers      (in a worker)
+calibrate               read the samples, find ranges for 8 bits, if they are asked for
+find_candidates         ask every routine about every task
+tune                    compile and measure what the store does not know
+measure_resource_costs  find out what routines need besides time, if that counts
+assess                  find out what rounding layers does to the outputs, if that is allowed
+choose                  solve for the best plans, of all types and of single ones, measuring the adapts they need
+build                   compile the best plans, and the stock model, whole
+profile                 check them against ONNX Runtime, time them
+refine                  select again by what layers took in the network
+publish                 run the very file of the best beside ONNX Runtime; if it is wrong, the next best
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from sartor.config import CompileConfig
 from sartor.costing.candidates import find_candidates
 from sartor.costing.layer_arbiters import LayerArbiters
 from sartor.costing.layer_costs import make_tuner, tune
-from sartor.costing.resource_costs import weigh
+from sartor.costing.resource_costs import measure_resource_costs
 from sartor.dialect_passes.annotate import Candidates
 from sartor.errors import InfeasibleError
-from sartor.frontend.imported_model import Front
-from sartor.frontend.loading import load_front, open_workspace
+from sartor.frontend.imported_model import ImportedModel
+from sartor.frontend.loading import import_network, open_workspace
 from sartor.frontend.target_check import runs_here
 from sartor.frontend.value_ranges import with_children
 from sartor.planning.plan_selector import PlanSelector
@@ -40,7 +40,7 @@ from sartor.planning.simulated_error import PlanErrors
 from sartor.planning.single_type_plans import single_precision_plans
 from sartor.precision.calibration import Calibration, calibrate, checked_samples
 from sartor.precision.sensitivities import Sensitivities
-from sartor.precision.sensitivity_cache import Findings
+from sartor.precision.sensitivity_cache import SensitivityCache
 from sartor.profiling.builder import Builder
 from sartor.profiling.error_bound import ErrorBound
 from sartor.profiling.network_runner import NetRunner
@@ -75,20 +75,22 @@ def compile_model(model: Path, output: Path, config: CompileConfig, progress: Pr
     check_writable(output)
     budget = TimeBudget.of(config.time_budget)
     with open_workspace(config) as (pool, directory), Store.open(config.database) as store:
-        front = load_front(model, config, pool, progress, directory)
-        calibration = calibrate(front, config, pool, progress)
-        front = replace(front, ranges=with_children(front.graph, {**calibration.ranges.values, **front.ranges}))
-        candidates = find_candidates(front, config, everything=False)
+        imported = import_network(model, config, pool, progress, directory)
+        calibration = calibrate(imported, config, pool, progress)
+        imported = replace(
+            imported, ranges=with_children(imported.graph, {**calibration.ranges.values, **imported.ranges})
+        )
+        candidates = find_candidates(imported, config, everything=False)
         if not runs_here(config.target):
-            return _compile_only(front, candidates, pool, directory, output, config, progress)
-        deadline = budget.tuning_deadline(front)
-        tuner = make_tuner(store, pool, config, progress, directory, deadline, LayerArbiters(front))
-        tables = tune(front, candidates, tuner, config)
-        tables = weigh(tables, store, pool, output.parent, config.target, config.quantities)
-        tables, plan_errors = _assessed(tables, front, calibration, pool, config, progress)
-        builder = Builder(front, pool, directory, config, progress)
+            return _compile_only(imported, candidates, pool, directory, output, config, progress)
+        deadline = budget.tuning_deadline(imported)
+        tuner = make_tuner(store, pool, config, progress, directory, deadline, LayerArbiters(imported))
+        tables = tune(imported, candidates, tuner, config)
+        tables = measure_resource_costs(tables, store, pool, output.parent, config.target, config.quantities)
+        tables, plan_errors = _assessed(tables, imported, calibration, pool, config, progress)
+        builder = Builder(imported, pool, directory, config, progress)
         profiler = Profiler(store, builder, calibration.samples)
-        selector = PlanSelector(PlanSolver(front, tuner, config, progress), config.error_budget, plan_errors)
+        selector = PlanSelector(PlanSolver(imported, tuner, config, progress), config.error_budget, plan_errors)
         recipes, tables = choose(tables, selector, profiler, config)
         refiner = Refiner(config, profiler, selector, budget)
         refined = refiner.refine(tables, recipes)
@@ -100,16 +102,21 @@ def compile_model(model: Path, output: Path, config: CompileConfig, progress: Pr
 
 
 def _assessed(
-    tables: Tables, front: Front, calibration: Calibration, pool: WorkerPool, config: CompileConfig, progress: Progress
+    tables: Tables,
+    imported: ImportedModel,
+    calibration: Calibration,
+    pool: WorkerPool,
+    config: CompileConfig,
+    progress: Progress,
 ) -> tuple[Tables, PlanErrors | None]:
     """What rounding each layer costs, and what says what plans err by, as far as layers may round."""
-    budget, findings = config.error_budget, Findings.beside(config.database)
-    sensitivities = Sensitivities(front, calibration, pool, budget.measure, config.threads, findings, progress)
+    budget, findings = config.error_budget, SensitivityCache.beside(config.database)
+    sensitivities = Sensitivities(imported, calibration, pool, budget.measure, config.threads, findings, progress)
     return assess(tables, sensitivities, budget, config.precision)
 
 
 def _compile_only(
-    front: Front,
+    imported: ImportedModel,
     candidates: Candidates,
     pool: WorkerPool,
     directory: Path,
@@ -123,8 +130,8 @@ def _compile_only(
     """
     _LOG.warning("this machine does not run %s code: compiled, but neither tuned nor checked", config.target)
     guessed = config.pins or config.target.device == "cpu"
-    recipe = guessed_recipe(front, candidates.variants, config) if guessed else unsplit_recipe(front, config)
-    publish_unchecked(recipe, Builder(front, pool, directory, config, progress), output)
+    recipe = guessed_recipe(imported, candidates.variants, config) if guessed else unsplit_recipe(imported, config)
+    publish_unchecked(recipe, Builder(imported, pool, directory, config, progress), output)
     return _artifact(recipe.plan, None, output, config)
 
 
@@ -141,14 +148,14 @@ def replay_plan(model: Path, plan: Plan, output: Path, config: CompileConfig, pr
     check_writable(output)
     config = replace(config, threads=plan.threads, precision=precision_of(plan))
     with open_workspace(config) as (pool, directory):
-        front, recipe = replay(plan, load_front(model, config, pool, progress, directory), config)
-        samples = checked_samples(front, config, pool)
-        builder = Builder(front, pool, directory, config, progress)
+        imported, recipe = replay(plan, import_network(model, config, pool, progress, directory), config)
+        samples = checked_samples(imported, config, pool)
+        builder = Builder(imported, pool, directory, config, progress)
         if not runs_here(config.target):
             _LOG.warning("this machine does not run %s code: compiled, but not checked", config.target)
             publish_unchecked(recipe, builder, output)
             return _artifact(plan, None, output, config)
-        runner = NetRunner(builder, samples, ErrorBound.of(front, samples, config.error_budget, config.precision))
+        runner = NetRunner(builder, samples, ErrorBound.of(imported, samples, config.error_budget, config.precision))
         run = Publisher(builder, runner, output).publish(recipe)
         if run.status is not Status.OK:
             raise runner.bound.refusal([run])
@@ -164,7 +171,7 @@ def choose(
     Raises:
         InfeasibleError: if no plan meets the pins and limits.
     """
-    unsplit = [] if config.pins else [unsplit_recipe(selector.front, config, tables.peak)]
+    unsplit = [] if config.pins else [unsplit_recipe(selector.imported, config, tables.peak)]
     try:
         recipes, tables = selector.select(tables, config.limits)
         if not selector.solver.is_late:

@@ -9,12 +9,12 @@ from pathlib import Path
 import onnx
 import pytest
 
-from sartor.frontend.import_job import run_front
-from sartor.frontend.imported_model import Front
-from sartor.tuning.workers.calls import Refusal
+from sartor.frontend.import_job import run_import
+from sartor.frontend.imported_model import ImportedModel
+from sartor.tuning.workers.calls import WorkerError
 from tests.tiny_models import MODELS
 
-FrontOf = Callable[[str], Front]
+ImportedOf = Callable[[str], ImportedModel]
 
 
 @pytest.fixture(scope="session")
@@ -32,13 +32,13 @@ def model_file(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path
 
 
 @pytest.fixture(scope="session")
-def front_of(model_file: Callable[[str], Path]) -> FrontOf:
+def imported_of(model_file: Callable[[str], Path]) -> ImportedOf:
     """What the front end makes of a tiny model."""
 
     @functools.cache
-    def make(name: str) -> Front:
-        front = run_front(model_file(name), {}, None)
-        assert not isinstance(front, Refusal), front
-        return front
+    def make(name: str) -> ImportedModel:
+        imported = run_import(model_file(name), {}, None)
+        assert not isinstance(imported, WorkerError), imported
+        return imported
 
     return make

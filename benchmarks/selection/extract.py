@@ -19,11 +19,11 @@ from sartor.config import CompileConfig
 from sartor.costing.candidates import find_candidates
 from sartor.costing.layer_costs import make_tuner
 from sartor.errors import UsageError
-from sartor.frontend.loading import load_front
+from sartor.frontend.loading import import_network
 from sartor.progress import silent
 from sartor.tuning.cost_tables.problem_builder import selection_problem
-from sartor.tuning.cost_tables.tables import Tables, tuned_units
-from sartor.tuning.measuring.benchmark_case import adapt_unit
+from sartor.tuning.cost_tables.tables import Tables, tuned_cases
+from sartor.tuning.measuring.benchmark_case import adapt_case
 from sartor.tuning.measuring.tuner import Tuner
 from sartor.tuning.records.hardware import host
 from sartor.tuning.records.measurement import Status, runtime_key
@@ -48,12 +48,12 @@ def extract(network: str, store: Store, pool: WorkerPool, config: CompileConfig)
         SartorError: if the network cannot be imported.
     """
     with tempfile.TemporaryDirectory(prefix="sartor-") as directory:
-        front = load_front(write(network, Path(directory)), config, pool, silent)
+        imported = import_network(write(network, Path(directory)), config, pool, silent)
     tuner = make_tuner(store, pool, config, silent)
-    variants = shortlist(front.graph, find_candidates(front, config).variants, ())
-    tables = Tables(variants, tuner.known(tuned_units(front.graph, variants)))
-    _check(network, front.graph, tables)
-    kinds = _kinds(front.graph, tables, config)
+    variants = shortlist(imported.graph, find_candidates(imported, config).variants, ())
+    tables = Tables(variants, tuner.known(tuned_cases(imported.graph, variants)))
+    _check(network, imported.graph, tables)
+    kinds = _kinds(imported.graph, tables, config)
     measured = _measured_adapts(kinds.values(), tuner, config.target)
     adapts = {**estimated_adapts(kinds.values(), measured), **measured}
     tables = replace(tables, adapts=adapts)
@@ -62,8 +62,8 @@ def extract(network: str, store: Store, pool: WorkerPool, config: CompileConfig)
         machine=host().key,
         runtime=runtime_key(),
         threads=config.threads,
-        problem=selection_problem(front.graph, tables, config.target.device, config.objective),
-        tasks={layer.name: _task_times(layer.task.key, front.graph, tables) for layer in front.graph.layers},
+        problem=selection_problem(imported.graph, tables, config.target.device, config.objective),
+        tasks={layer.name: _task_times(layer.task.key, imported.graph, tables) for layer in imported.graph.layers},
         measured_adapts=len(measured),
         estimated_adapts=len(adapts) - len(measured),
     )
@@ -87,7 +87,7 @@ def estimated_adapts(kinds: Iterable[AdaptKind], measured: Mapping[AdaptKind, fl
 
 
 def _check(network: str, graph: LayerGraph, tables: Tables) -> None:
-    tasks = {unit.key for unit in tuned_units(graph, tables.variants)}
+    tasks = {case.key for case in tuned_cases(graph, tables.variants)}
     missing = [key for key in tasks if tables.seconds(key, tables.variants[key][0].descriptor) is None]
     if missing:
         raise NotTunedError(
@@ -121,7 +121,7 @@ def _types(graph: LayerGraph, problem: Problem) -> Iterator[tuple[str, str]]:
 
 
 def _measured_adapts(kinds: Iterable[AdaptKind], tuner: Tuner, target: Target) -> dict[AdaptKind, float]:
-    units = {kind: adapt_unit(kind) for kind in sorted(set(kinds))}
-    known = tuner.known(units.values())
-    found = {kind: known[unit.key].get(unit.variants[0].descriptor) for kind, unit in units.items()}
+    cases = {kind: adapt_case(kind) for kind in sorted(set(kinds))}
+    known = tuner.known(cases.values())
+    found = {kind: known[case.key].get(case.variants[0].descriptor) for kind, case in cases.items()}
     return {kind: each.time for kind, each in found.items() if each is not None and each.status is Status.OK}

@@ -22,8 +22,8 @@ from sartor.codegen.subgraphs.fusion import task_of
 from sartor.config import CompileConfig
 from sartor.costing.candidates import find_candidates
 from sartor.costing.layer_costs import make_tuner, tune
-from sartor.frontend.imported_model import Front
-from sartor.frontend.loading import load_front, open_workers
+from sartor.frontend.imported_model import ImportedModel
+from sartor.frontend.loading import import_network, open_workers
 from sartor.planning.plan_solver import PlanSolver
 from sartor.planning.recipe import Recipe
 from sartor.profiling.builder import Builder
@@ -90,32 +90,35 @@ def run(model: Path, config: CompileConfig, seconds: float, progress: Progress =
     with tempfile.TemporaryDirectory(prefix="sartor-") as folder, open_workers(config) as pool:
         directory = Path(folder)
         with Store.open(config.database) as store:
-            front = load_front(model, config, pool, progress, directory)
+            imported = import_network(model, config, pool, progress, directory)
             tuner = make_tuner(store, pool, config, progress, directory)
-            tables = tune(front, find_candidates(front, config, everything=False), tuner, config)
-            plans = step_plans(front, tables, tuner, config, progress)
+            tables = tune(imported, find_candidates(imported, config, everything=False), tuner, config)
+            plans = step_plans(imported, tables, tuner, config, progress)
         built = {}
         for name, (own, recipe) in plans.items():
             place = directory / name.replace(" ", "-")
             place.mkdir()
             (build,) = Builder(own, pool, place, config, progress).build([recipe])
             built[name] = sartor_peer(build.files.module, config.threads)
-        return _time(model, front, config, {name: recipe for name, (_, recipe) in plans.items()}, built, seconds)
+        return _time(model, imported, config, {name: recipe for name, (_, recipe) in plans.items()}, built, seconds)
 
 
 def step_plans(
-    front: Front, tables: Tables, tuner: Tuner, config: CompileConfig, progress: Progress = silent
-) -> dict[str, tuple[Front, Recipe]]:
+    imported: ImportedModel, tables: Tables, tuner: Tuner, config: CompileConfig, progress: Progress = silent
+) -> dict[str, tuple[ImportedModel, Recipe]]:
     """The best plan of each step, with the layers that it is of."""
-    held = replace(front, graph=with_seams(front.graph))
-    steps: dict[str, tuple[Front, Tables]] = {
-        BASELINE: (front, restricted(tables, front.graph, lambda _, found: found[:1])),
-        "layout": (held, with_seam_times(restricted(tables, front.graph, _convolutions_in_blocks), held.graph, config)),
-        "transform elimination": (front, restricted(tables, front.graph, _through(BLOCKED))),
-        "channels last": (front, restricted(tables, front.graph, _through(CHANNELS_LAST))),
-        "global search": (front, tables),
+    held = replace(imported, graph=with_seams(imported.graph))
+    steps: dict[str, tuple[ImportedModel, Tables]] = {
+        BASELINE: (imported, restricted(tables, imported.graph, lambda _, found: found[:1])),
+        "layout": (
+            held,
+            with_seam_times(restricted(tables, imported.graph, _convolutions_in_blocks), held.graph, config),
+        ),
+        "transform elimination": (imported, restricted(tables, imported.graph, _through(BLOCKED))),
+        "channels last": (imported, restricted(tables, imported.graph, _through(CHANNELS_LAST))),
+        "global search": (imported, tables),
     }
-    plans: dict[str, tuple[Front, Recipe]] = {}
+    plans: dict[str, tuple[ImportedModel, Recipe]] = {}
     adapts = dict(tables.adapts)
     for name, (own, fewer) in steps.items():
         (recipe, *_), known = PlanSolver(own, tuner, config, progress).within(replace(fewer, adapts=adapts), UNLIMITED)
@@ -197,13 +200,13 @@ def with_seam_times(tables: Tables, graph: LayerGraph, config: CompileConfig) ->
 
 def _time(
     model: Path,
-    front: Front,
+    imported: ImportedModel,
     config: CompileConfig,
     recipes: Mapping[str, Recipe],
     built: Mapping[str, Run],
     seconds: float,
 ) -> list[MeasuredStep]:
-    feeds = front.samples
+    feeds = imported.samples
     reference = OnnxRuntimeReference(model, threads=config.threads)(feeds)
     errors = {name: relative_error(each(feeds), reference) for name, each in built.items()}
     calls = {name: (lambda each=each: each(feeds)) for name, each in built.items()}

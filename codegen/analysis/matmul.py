@@ -16,7 +16,7 @@ from sartor.codegen.ir.packing import Reshape, Transpose
 from sartor.codegen.ir.variants.routine import Rejected
 from sartor.codegen.mlir.iree_compiler import ir
 from sartor.codegen.mlir.operations import copies, defining_op, indexing_maps, loop_sizes
-from sartor.codegen.mlir.rewriting.draft import Draft
+from sartor.codegen.mlir.rewriting.rewrite import Rewrite
 from sartor.codegen.mlir.snippet import tensor_parts, tensor_type
 
 _RESHAPES = frozenset({"tensor.collapse_shape", "tensor.expand_shape"})
@@ -46,72 +46,72 @@ class MatmulShape:
     depth: int
 
 
-def product_draft(task: Task) -> Draft | Rejected:
+def product_rewrite(task: Task) -> Rewrite | Rejected:
     """A layer that is a matrix product, in the form of one, or why it is none."""
-    draft = _natural_draft(task)
-    if isinstance(draft, Rejected):
-        return draft
+    rewrite = _natural_rewrite(task)
+    if isinstance(rewrite, Rejected):
+        return rewrite
     try:
-        flatten(draft)
+        flatten(rewrite)
     except ValueError as error:
         return Rejected(str(error))
-    return draft
+    return rewrite
 
 
 @functools.lru_cache(maxsize=1024)
 def product_shape(task: Task) -> MatmulShape | Rejected:
     """Extents of a layer that is a matrix product, or why it is none."""
-    draft = product_draft(task)
-    if isinstance(draft, Rejected):
-        return draft
-    with draft.module.context:
-        return shape_of(draft.root)
+    rewrite = product_rewrite(task)
+    if isinstance(rewrite, Rejected):
+        return rewrite
+    with rewrite.module.context:
+        return shape_of(rewrite.root)
 
 
 @functools.lru_cache(maxsize=1024)
 def is_by_weight(task: Task) -> bool:
     """Whether a layer is one matrix product with a weight on its right."""
-    draft = product_draft(task)
-    if isinstance(draft, Rejected):
+    rewrite = product_rewrite(task)
+    if isinstance(rewrite, Rejected):
         return False
-    with draft.module.context:
-        return multiplies_weight(draft)
+    with rewrite.module.context:
+        return multiplies_weight(rewrite)
 
 
-def multiplies_weight(draft: Draft) -> bool:
+def multiplies_weight(rewrite: Rewrite) -> bool:
     """Whether a flattened layer is one product with a weight on its right."""
-    return not shape_of(draft.root).batches and draft.weight_index(draft.root.operands[1]) is not None
+    return not shape_of(rewrite.root).batches and rewrite.weight_index(rewrite.root.operands[1]) is not None
 
 
-def _natural_draft(task: Task) -> Draft | Rejected:
+def _natural_rewrite(task: Task) -> Rewrite | Rejected:
     if task.kind is LayerKind.CONTRACTION:
-        return Draft.plain(task)
+        return Rewrite.plain(task)
     convolution = convolution_of(task) if task.kind is LayerKind.CONVOLUTION else None
     if convolution is None or not convolution.is_product:
         return Rejected("neither a matrix product nor a 1x1 convolution")
-    return Draft.images(task, CHANNELS_LAST)
+    return Rewrite.images(task, CHANNELS_LAST)
 
 
-def flatten(draft: Draft) -> None:
+def flatten(rewrite: Rewrite) -> None:
     """Bring a layer into the form of a matrix product, its weight stored ``[K, N]``.
 
     Raises:
         ValueError: if its root is no product of matrices.
     """
-    _fold_broadcasts(draft)
-    draft.run_passes(*_FLATTEN)
-    with draft.module.context as context, ir.Location.unknown(context):
-        _fold_reshapes(draft)
-        shape_of(draft.root)
-        if is_turned(draft):
-            turn_weight(draft)
+    _fold_broadcasts(rewrite)
+    rewrite.run_passes(*_FLATTEN)
+    with rewrite.module.context as context, ir.Location.unknown(context):
+        _fold_reshapes(rewrite)
+        shape_of(rewrite.root)
+        if is_turned(rewrite):
+            turn_weight(rewrite)
 
 
-def _fold_broadcasts(draft: Draft) -> None:
+def _fold_broadcasts(rewrite: Rewrite) -> None:
     """Operands that are only repeated, as one weight is for every batch, are read where they lie."""
-    root = draft.root
+    root = rewrite.root
     maps = indexing_maps(root)
-    with draft.module.context as context, ir.Location.unknown(context):
+    with rewrite.module.context as context, ir.Location.unknown(context):
         for index in range(len(root.operands) - 1):
             op = defining_op(root.operands[index])
             if op is None or not copies(op):
@@ -123,41 +123,41 @@ def _fold_broadcasts(draft: Draft) -> None:
         root.attributes["indexing_maps"] = ir.ArrayAttr.get([ir.AffineMapAttr.get(each) for each in maps])
 
 
-def _fold_reshapes(draft: Draft) -> None:
+def _fold_reshapes(rewrite: Rewrite) -> None:
     """Weights that are only reshaped arrive reshaped."""
-    for index, weight in enumerate(draft.weights):
+    for index, weight in enumerate(rewrite.weights):
         users = [use.owner.operation for use in weight.uses]
         if len(users) == 1 and users[0].name in _RESHAPES:
             reshaped = users[0].results[0]
             shape, element = tensor_parts(reshaped)
-            draft.pack(index, (Reshape(shape),), tensor_type(shape, element))
+            rewrite.pack(index, (Reshape(shape),), tensor_type(shape, element))
             reshaped.replace_all_uses_with(weight)
             users[0].erase()
 
 
-def is_turned(draft: Draft) -> bool:
+def is_turned(rewrite: Rewrite) -> bool:
     """Whether the right matrix is a weight stored ``[N, K]``."""
-    right, result = indexing_maps(draft.root)[1:]
-    is_weight = draft.weight_index(draft.root.operands[1]) is not None
+    right, result = indexing_maps(rewrite.root)[1:]
+    is_weight = rewrite.weight_index(rewrite.root.operands[1]) is not None
     return is_weight and right.results[-2] == result.results[-1]
 
 
-def turn_weight(draft: Draft) -> None:
+def turn_weight(rewrite: Rewrite) -> None:
     """Swap the two dimensions of the right matrix, which is a weight.
 
     Raises:
         ValueError: if it is none.
     """
-    root = draft.root
-    index = draft.weight_index(root.operands[1])
+    root = rewrite.root
+    index = rewrite.weight_index(root.operands[1])
     if index is None:
         raise ValueError("the right matrix is no weight")
     maps = indexing_maps(root)
     *outer, first, second = list(maps[1].results)
     shape, element = tensor_parts(root.operands[1])
     order = (*range(len(outer)), len(outer) + 1, len(outer))
-    with draft.module.context as context, ir.Location.unknown(context):
-        draft.pack(index, (Transpose(order),), tensor_type([shape[each] for each in order], element))
+    with rewrite.module.context as context, ir.Location.unknown(context):
+        rewrite.pack(index, (Transpose(order),), tensor_type([shape[each] for each in order], element))
         turned = ir.AffineMap.get(maps[1].n_dims, 0, [*outer, second, first])
         root.attributes["indexing_maps"] = ir.ArrayAttr.get(
             [ir.AffineMapAttr.get(each) for each in (maps[0], turned, maps[2])]

@@ -7,7 +7,7 @@ import math
 
 from sartor.codegen.ir.layer import LayerKind, Task
 from sartor.codegen.mlir.operations import loop_sizes
-from sartor.codegen.mlir.rewriting.draft import Draft
+from sartor.codegen.mlir.rewriting.rewrite import Rewrite
 
 # A multiply-add is two; a pooling compares or adds.
 _PER_ITERATION = {
@@ -29,10 +29,10 @@ def operation_count(task: Task) -> int:
         return sum(operation_count(each.task) for each in task.stages)
     if task.kind not in _PER_ITERATION:
         return 0
-    draft = Draft.plain(task)
-    with draft.module.context:
+    rewrite = Rewrite.plain(task)
+    with rewrite.module.context:
         try:
-            iterations = math.prod(loop_sizes(draft.root))
+            iterations = math.prod(loop_sizes(rewrite.root))
         except ValueError:
             return 0
     return _PER_ITERATION[task.kind] * iterations

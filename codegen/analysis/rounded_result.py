@@ -15,13 +15,13 @@ _PRODUCT = ["arith.mulf", "linalg.yield"]
 
 
 def rounds(task: Task) -> bool:
-    """Whether a layer rounds anything to whole numbers."""
+    """Whether a layer rounds anything to integers."""
     return _ROUND in task.body
 
 
 @functools.lru_cache(maxsize=1024)
 def steps_of(task: Task) -> tuple[float, ...]:
-    """The numbers that whole numbers are multiplied by in a layer, in order."""
+    """The numbers that integers are multiplied by in a layer, in order."""
     if not rounds(task):
         return ()
     with shared_context():
@@ -32,9 +32,9 @@ def steps_of(task: Task) -> tuple[float, ...]:
 
 @functools.lru_cache(maxsize=1024)
 def step_of(task: Task) -> float | None:
-    """The number that whole numbers are multiplied by at a layer's end, None if that is not what is there.
+    """The number that integers are multiplied by at a layer's end, None if that is not what is there.
 
-    Code that stores the result in 8 bits may store these whole numbers, if they have the step of its range.
+    Code that stores the result in 8 bits may store these integers, if they have the step of its range.
     """
     if not rounds(task):
         return None
@@ -48,7 +48,7 @@ def step_of(task: Task) -> float | None:
 
 
 def _is_rounded(value: ir.Value) -> bool:
-    """Whether a value is rounded to whole numbers, and perhaps saturated."""
+    """Whether a value is rounded to integers, and perhaps saturated."""
     op = defining_op(value)
     if op is None or op.name != "linalg.generic":
         return False

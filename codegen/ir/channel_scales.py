@@ -1,4 +1,4 @@
-"""Scales by which weights become whole numbers of 8 bits, one for each channel."""
+"""Scales by which weights become integers of 8 bits, one for each channel."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _DEVIATION = 2.0**-10
 
 
 def channel_scales(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The scale of each channel, and whether its weights are whole numbers of 8 bits by that scale.
+    """The scale of each channel, and whether its weights are integers of 8 bits by that scale.
 
     Weights of a quantised model are ``scale * number``. The largest of them is one of 128 multiples of the scale, which
     one is seen by the others: so the numbers are found again that the model was made of. Other weights get the finest
@@ -28,8 +28,8 @@ def channel_scales(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     sample = np.take_along_axis(rows, order, axis=1)
     for count in range(1, _MOST + 2):
         open_ones = np.flatnonzero(steps == 0)
-        likely = open_ones[_are_whole(sample[open_ones], largest[open_ones], count)]
-        steps[likely[_are_whole(rows[likely], largest[likely], count)]] = count
+        likely = open_ones[_are_integers(sample[open_ones], largest[open_ones], count)]
+        steps[likely[_are_integers(rows[likely], largest[likely], count)]] = count
     is_exact = steps > 0
     scales = (largest / np.where(is_exact, steps, _MOST)).astype(np.float32)
     scales[is_exact] = _reproducing(rows[is_exact], scales[is_exact])
@@ -37,7 +37,7 @@ def channel_scales(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _reproducing(rows: np.ndarray, scales: np.ndarray) -> np.ndarray:
-    """Of the scale of each channel and its neighbours in single precision the one whose products with whole numbers are
+    """Of the scale of each channel and its neighbours in single precision the one whose products with integers are
     the weights: the largest weight was rounded, and so its quotient may be next to the scale that it was made by."""
     numbers = np.rint(rows / scales[:, None]).astype(np.float32)
     near = [scales, *(np.nextafter(scales, np.float32(end)) for end in (0, np.inf))]
@@ -46,8 +46,8 @@ def _reproducing(rows: np.ndarray, scales: np.ndarray) -> np.ndarray:
     return found
 
 
-def _are_whole(rows: np.ndarray, largest: np.ndarray, count: int) -> np.ndarray:
-    """For each channel, whether all elements are whole numbers of 8 bits if the largest is ``count`` steps."""
+def _are_integers(rows: np.ndarray, largest: np.ndarray, count: int) -> np.ndarray:
+    """For each channel, whether all elements are integers of 8 bits if the largest is ``count`` steps."""
     numbers = rows * (count / largest)[:, None]
     nearest = np.rint(numbers)
     inside = (nearest >= _LEAST) & (nearest <= _MOST)

@@ -89,7 +89,7 @@ class Quantise:
     Attributes:
         axis: of the channels.
         panel: channels of a panel.
-        steps: from whole numbers like the weight to ``[panels, …]``.
+        steps: from integers like the weight to ``[panels, …]``.
         taps: the two last axes of the weight, if parts of a window are to have sums of their own.
     """
 
@@ -127,7 +127,7 @@ class Quantise:
         return TensorType((panels, packed.elements // panels + scale_and_sums * self.panel * _FLOAT_BYTES), "i8")
 
     def is_exact(self, array: np.ndarray) -> bool:
-        """Whether the weight is whole numbers of 8 bits by a scale of each channel."""
+        """Whether the weight is integers of 8 bits by a scale of each channel."""
         return bool(channel_scales(self._channels(array))[1].all())
 
     def _channels(self, array: np.ndarray) -> np.ndarray:
@@ -171,7 +171,7 @@ def cut(sizes: Sequence[tuple[int, ...]], order: tuple[int, ...]) -> tuple[Step,
 def narrowed(
     steps: tuple[Step, ...], dtype: str, axis: int, panel: int, taps: tuple[int, ...] = ()
 ) -> tuple[Step, ...]:
-    """Steps to panels in a narrower type: whole numbers with what they mean, or rounded to a floating-point type.
+    """Steps to panels in a narrower type: integers with what they mean, or rounded to a floating-point type.
 
     Args:
         steps: from the weight to ``[panels, …]``.

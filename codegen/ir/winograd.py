@@ -25,8 +25,8 @@ MOST_POINTS = len(_POINTS) + 1
 """The largest n."""
 MOST_POINTS_OF_ROUNDED = len(_POINTS_OF_ROUNDED) + 1
 """The largest n where what was transformed is rounded to a narrower type."""
-MOST_POINTS_OF_WHOLE = 4
-"""The largest n where tiles of whole numbers are only added and subtracted: with the points 0, 1 and -1."""
+MOST_POINTS_OF_INTEGERS = 4
+"""The largest n where tiles of integers are only added and subtracted: with the points 0, 1 and -1."""
 
 Matrix = tuple[tuple[Fraction, ...], ...]
 

@@ -226,7 +226,7 @@ def compile_stitched(stitched: Stitched, target: Target, path: Path, *, embed: b
     write_module(make, path, target.flags, start="flow")
 
 
-def compile_whole(
+def compile_unsplit(
     bytecode: bytes, weights: Mapping[str, np.ndarray], target: Target, manifest: str, path: Path, *, embed: bool = True
 ) -> None:
     """Compile the unsplit module by IREE's stock lowering alone, under the same entry and with a manifest.

@@ -6,28 +6,28 @@ from sartor.codegen.lowerings.lowering_config import root_config
 from sartor.codegen.lowerings.slices import linear_form
 from sartor.codegen.mlir.iree_compiler import ir
 from sartor.codegen.mlir.operations import indexing_maps, nested
-from sartor.codegen.mlir.rewriting.draft import Draft
+from sartor.codegen.mlir.rewriting.rewrite import Rewrite
 from sartor.codegen.mlir.snippet import inline, tensor_parts, tensor_type
 
 _LOOPS = 9
 
 
-def split_input_blocks(draft: Draft, columns: int, depth: int) -> None:
+def split_input_blocks(rewrite: Rewrite, columns: int, depth: int) -> None:
     """Replace the convolution over blocked channels inside a dispatch by a loop of plain NHWC convolutions.
 
     IREE vectorises a convolution over seven loops but not one over nine; adding up block by block, as NeoCPU does
     (section III-A), leaves seven.
 
     Args:
-        draft: a layer whose dispatch holds one convolution ``[1, 1, H, W, x]``.
+        rewrite: a layer whose dispatch holds one convolution ``[1, 1, H, W, x]``.
         columns: of the register tile.
         depth: input channels per step.
 
     Raises:
         ValueError: if the convolution has another form.
     """
-    with draft.module.context as context, ir.Location.unknown(context):
-        root = next(op for op in nested(draft.function) if "compilation_info" in op.attributes)
+    with rewrite.module.context as context, ir.Location.unknown(context):
+        root = next(op for op in nested(rewrite.function) if "compilation_info" in op.attributes)
         if len(ir.ArrayAttr(root.attributes["iterator_types"])) != _LOOPS:
             raise ValueError("the convolution is not of the form N, OCo, H, W, OCi, ICo, KH, KW, ICi")
         text = _text(root, columns, depth)

@@ -9,41 +9,41 @@ from sartor.codegen.ir.layouts import CHANNELS_LAST
 from sartor.codegen.ir.packing import Reshape
 from sartor.codegen.ir.variants.routine import Rejected
 from sartor.codegen.mlir.iree_compiler import ir
-from sartor.codegen.mlir.rewriting.draft import Draft
+from sartor.codegen.mlir.rewriting.rewrite import Rewrite
 from sartor.codegen.mlir.snippet import inline, tensor_type
 
 
-def patches_draft(task: Task) -> Draft | Rejected:
+def patches_rewrite(task: Task) -> Rewrite | Rejected:
     """A convolution as a matrix product, flattened, or why it is none; a 1x1 filter takes its pixels as they lie."""
     convolution = convolution_of(task) if task.kind is LayerKind.CONVOLUTION else None
     if convolution is None:
         return Rejected("not a two-dimensional convolution without groups")
-    draft = Draft.images(task, CHANNELS_LAST)
-    if isinstance(draft, Rejected):
-        return draft
+    rewrite = Rewrite.images(task, CHANNELS_LAST)
+    if isinstance(rewrite, Rejected):
+        return rewrite
     try:
         if not convolution.is_product:
-            gather_patches(draft, convolution)
-        flatten(draft)
+            gather_patches(rewrite, convolution)
+        flatten(rewrite)
     except ValueError as error:
         return Rejected(str(error))
-    return draft
+    return rewrite
 
 
-def gather_patches(draft: Draft, convolution: Convolution) -> None:
+def gather_patches(rewrite: Rewrite, convolution: Convolution) -> None:
     """Replace the NHWC convolution at a layer's root by a gather and a matrix product.
 
     Raises:
         ValueError: if the filter is no weight.
     """
-    with draft.module.context as context, ir.Location.unknown(context):
-        root = draft.root
-        index = draft.weight_index(root.operands[1])
+    with rewrite.module.context as context, ir.Location.unknown(context):
+        root = rewrite.root
+        index = rewrite.weight_index(root.operands[1])
         if index is None:
             raise ValueError("the filter is no weight")
         channels, inner, *kernel = convolution.filter.shape
         flat = (kernel[0] * kernel[1] * inner, channels)
-        draft.pack(index, (Reshape(flat),), tensor_type(flat, convolution.filter.dtype))
+        rewrite.pack(index, (Reshape(flat),), tensor_type(flat, convolution.filter.dtype))
         point = ir.InsertionPoint(root)
         matrix, start = inline(_gather(convolution), [root.operands[0], root.operands[2]], point)
         product = _product(root, matrix, start)

@@ -6,12 +6,12 @@ from sartor.codegen.analysis.matmul import MatmulShape, shape_of
 from sartor.codegen.ir.packing import cut
 from sartor.codegen.mlir.iree_compiler import ir
 from sartor.codegen.mlir.machine import Machine, MatmulTile
-from sartor.codegen.mlir.rewriting.draft import Draft
 from sartor.codegen.mlir.rewriting.initial import initial_of
+from sartor.codegen.mlir.rewriting.rewrite import Rewrite
 from sartor.codegen.mlir.snippet import inline, tensor_parts, tensor_type
 
 
-def use_mmt4d(draft: Draft, machine: Machine) -> None:
+def use_mmt4d(rewrite: Rewrite, machine: Machine) -> None:
     """Replace the root of a flattened layer by pack, ``mmt4d`` and unpack; its weight arrives packed.
 
     What the root started from is added afterwards. Rows and columns that do not fill tiles are padded with zeros.
@@ -19,28 +19,28 @@ def use_mmt4d(draft: Draft, machine: Machine) -> None:
     Raises:
         ValueError: if the right matrix is no weight, there is a batch of products, or IREE has no tile for them.
     """
-    with draft.module.context as context, ir.Location.unknown(context):
-        root = draft.root
+    with rewrite.module.context as context, ir.Location.unknown(context):
+        root = rewrite.root
         shape = shape_of(root)
         tile = machine.tile if shape.rows else machine.vector_tile
         if tile is None:
             raise ValueError("IREE has no matrix tile for this target")
-        index = draft.weight_index(root.operands[1])
+        index = rewrite.weight_index(root.operands[1])
         if index is None or shape.batches:
             raise ValueError("the right matrix is no weight that all rows share")
-        packed = _pack_weight(draft, index, shape, tile, tensor_parts(root.operands[1])[1])
+        packed = _pack_weight(rewrite, index, shape, tile, tensor_parts(root.operands[1])[1])
         text = _text(shape, tile, packed, *(tensor_parts(value)[1] for value in (root.operands[0], root.results[0])))
         (product,) = inline(text, list(root.operands)[:2], ir.InsertionPoint(root))
         root.results[0].replace_all_uses_with(initial_of(root).added_to(product, root))
         root.erase()
 
 
-def _pack_weight(draft: Draft, index: int, shape: MatmulShape, tile: MatmulTile, element: str) -> str:
+def _pack_weight(rewrite: Rewrite, index: int, shape: MatmulShape, tile: MatmulTile, element: str) -> str:
     """``[K, N]`` to ``[N1, K1, N0, K0]``."""
     inner, outer = _tiles(shape.depth, tile.depth), _tiles(shape.columns, tile.columns)
     steps = cut(((inner, tile.depth), (outer, tile.columns)), (2, 0, 3, 1))
     packed = tensor_type((outer, inner, tile.columns, tile.depth), element)
-    draft.pack(index, steps, packed)
+    rewrite.pack(index, steps, packed)
     return packed
 
 

@@ -7,8 +7,8 @@ from sartor.codegen.ir.packing import Packing, Reshape, WinogradFilter
 from sartor.codegen.ir.winograd import transforms
 from sartor.codegen.lowerings.winograd_text import Tiling, image_transform, result_transform
 from sartor.codegen.mlir.iree_compiler import ir
-from sartor.codegen.mlir.rewriting.draft import Draft
 from sartor.codegen.mlir.rewriting.initial import initial_of
+from sartor.codegen.mlir.rewriting.rewrite import Rewrite
 from sartor.codegen.mlir.snippet import inline, tensor_type
 
 
@@ -19,7 +19,7 @@ def tiling_of(convolution: Convolution, output_tile: int, lanes: int) -> Tiling:
     return Tiling(batch, rows, columns, output_tile, convolution.result.dtype, lanes)
 
 
-def use_own_transforms(draft: Draft, convolution: Convolution, tiling: Tiling) -> None:
+def use_own_transforms(rewrite: Rewrite, convolution: Convolution, tiling: Tiling) -> None:
     """Replace an NHWC convolution by transforms of our own around ``[tiles, IC] x [IC, OC]`` products.
 
     The batched product is the new root; what the old one started from is added at the end.
@@ -29,10 +29,10 @@ def use_own_transforms(draft: Draft, convolution: Convolution, tiling: Tiling) -
     """
     channels, inner = convolution.filter.shape[:2]
     matrices = transforms(tiling.output_tile)
-    with draft.module.context as context, ir.Location.unknown(context):
-        root = draft.root
+    with rewrite.module.context as context, ir.Location.unknown(context):
+        root = rewrite.root
         point = ir.InsertionPoint(root)
-        weights = _transform_weight(draft, root, convolution, tiling)
+        weights = _transform_weight(rewrite, root, convolution, tiling)
         (image,) = inline(_pad(convolution, tiling), [root.operands[0]], point)
         (tiles,) = inline(image_transform(tiling, matrices.image, inner), [image], point)
         (products,) = inline(_products(tiling, inner, channels), [tiles, weights], point)
@@ -40,34 +40,34 @@ def use_own_transforms(draft: Draft, convolution: Convolution, tiling: Tiling) -
         _finish(root, result, convolution, tiling)
 
 
-def use_iree_ops(draft: Draft, convolution: Convolution, tiling: Tiling) -> None:
+def use_iree_ops(rewrite: Rewrite, convolution: Convolution, tiling: Tiling) -> None:
     """The same with IREE's Winograd ops, whose code for Vulkan does not compile where tiles do not fill the image.
 
     Raises:
         ValueError: if the filter is no weight.
     """
-    with draft.module.context as context, ir.Location.unknown(context):
-        root = draft.root
+    with rewrite.module.context as context, ir.Location.unknown(context):
+        root = rewrite.root
         point = ir.InsertionPoint(root)
-        weights = _transform_weight(draft, root, convolution, tiling)
+        weights = _transform_weight(rewrite, root, convolution, tiling)
         (image,) = inline(_pad(convolution, tiling), [root.operands[0]], point)
         (result,) = inline(_iree_ops(convolution, tiling), [image, weights], point)
         _finish(root, result, convolution, tiling)
 
 
-def _transform_weight(draft: Draft, root: ir.Operation, convolution: Convolution, tiling: Tiling) -> ir.Value:
-    index = draft.weight_index(root.operands[1])
+def _transform_weight(rewrite: Rewrite, root: ir.Operation, convolution: Convolution, tiling: Tiling) -> ir.Value:
+    index = rewrite.weight_index(root.operands[1])
     if index is None:
         raise ValueError("the filter is no weight")
     channels, inner = convolution.filter.shape[:2]
     shape = (tiling.size**2, inner, channels)
-    draft.packings[index] = Packing()
-    draft.pack(
+    rewrite.packings[index] = Packing()
+    rewrite.pack(
         index,
         (WinogradFilter((tiling.output_tile, tiling.output_tile)), Reshape(shape)),
         tensor_type(shape, tiling.element),
     )
-    return draft.weights[index]
+    return rewrite.weights[index]
 
 
 def _finish(root: ir.Operation, result: ir.Value, convolution: Convolution, tiling: Tiling) -> None:

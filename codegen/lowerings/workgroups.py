@@ -14,8 +14,8 @@ from sartor.codegen.lowerings.lowering_config import follower_config, root_confi
 from sartor.codegen.lowerings.slices import LoopTiles, Slice
 from sartor.codegen.mlir.iree_compiler import ir
 from sartor.codegen.mlir.operations import body_of, defining_op, indexing_maps, loop_sizes, remap, source, used_values
-from sartor.codegen.mlir.rewriting.draft import Draft
 from sartor.codegen.mlir.rewriting.initial import simplify_initial
+from sartor.codegen.mlir.rewriting.rewrite import Rewrite
 from sartor.codegen.mlir.snippet import inline, tensor_parts, tensor_type
 
 
@@ -35,7 +35,7 @@ class WorkgroupTiling:
     reduction: tuple[int, ...]
     pipeline: str
 
-    def apply(self, draft: Draft) -> None:
+    def apply(self, rewrite: Rewrite) -> None:
         """Replace the root of a layer, its initial value and what follows it by one dispatch.
 
         The root's result dimensions are its first loops. Its second operand, if it is a weight, becomes panels along
@@ -44,9 +44,9 @@ class WorkgroupTiling:
         Raises:
             ValueError: if an op cannot be sliced.
         """
-        with draft.module.context as context, ir.Location.unknown(context):
-            simplify_initial(draft.root)
-            _Dispatch(self, draft).write()
+        with rewrite.module.context as context, ir.Location.unknown(context):
+            simplify_initial(rewrite.root)
+            _Dispatch(self, rewrite).write()
 
     def configure(self, op: ir.Operation, *, is_root: bool) -> None:
         """Tell IREE how to tile an op inside a workgroup."""
@@ -60,10 +60,10 @@ class WorkgroupTiling:
 class _Dispatch:
     """Writes the dispatch for one layer."""
 
-    def __init__(self, tiling: WorkgroupTiling, draft: Draft) -> None:
+    def __init__(self, tiling: WorkgroupTiling, rewrite: Rewrite) -> None:
         self._tiling = tiling
-        self._draft = draft
-        self._chain = draft.chain
+        self._rewrite = rewrite
+        self._chain = rewrite.chain
         shape, element = tensor_parts(self._chain.result)
         self._grid = Grid(tuple(size // part for size, part in zip(shape, tiling.workgroup, strict=True)))
         self._moving = [dimension for dimension, count in enumerate(self._grid.counts) if count > 1]
@@ -107,7 +107,7 @@ class _Dispatch:
     def _pack(self) -> None:
         """Cut the root's weight into panels: the last result dimension is split, its outer part moved to the front."""
         key = self._slots.get((self._chain.root, 1))
-        index = self._draft.weight_index(key[0]) if key else None
+        index = self._rewrite.weight_index(key[0]) if key else None
         if key is None or index is None:
             return
         weight, part = key
@@ -122,7 +122,7 @@ class _Dispatch:
         packed = tuple(split[each] for each in order)
         offsets = tuple(None if each == axis else offset for each, offset in enumerate(part.offsets))
         self._operands[key] = Operand(packed, element, Slice(offsets, part.sizes), panel=last)
-        self._draft.pack(index, (Reshape(split), Transpose(order)), tensor_type(packed, element))
+        self._rewrite.pack(index, (Reshape(split), Transpose(order)), tensor_type(packed, element))
 
     def _fill(self, block: ir.Block) -> None:
         """Put the chain's ops, on tiles, between the loads and the store."""

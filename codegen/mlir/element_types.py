@@ -1,4 +1,4 @@
-"""MLIR that stores every element of a tensor in another type: narrower floats, or whole numbers by a scale."""
+"""MLIR that stores every element of a tensor in another type: narrower floats, or integers by a scale."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ _QUANTISE = (
     "%shifted = arith.addf %scaled, %zero : f32",
     "%above = arith.maximumf %shifted, %least : f32",
     "%inside = arith.minimumf %above, %most : f32",
-    # Floats near this large number are whole, so that their last bits are the nearest whole number.
+    # Floats near this large number are whole, so that their last bits are the nearest integer.
     "%large = arith.constant 12582912.0 : f32",
     "%sum = arith.addf %inside, %large : f32",
     "%bits = arith.bitcast %sum : f32 to i32",

@@ -1,4 +1,4 @@
-"""Rounding to whole numbers by additions, in layers that are left to IREE."""
+"""Rounding to integers by additions, in layers that are left to IREE."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import itertools
 import re
 
 _ROUND = re.compile(r"^( *)(%[\w$.-]+) = math\.roundeven (%[\w$.#-]+) : f32$", re.MULTILINE)
-# From here on f32 holds whole numbers only.
+# From here on f32 holds integers only.
 _WHOLE = 2.0**23
 _ADDING = """
 %nearest{n}_whole = arith.constant {whole:e} : f32

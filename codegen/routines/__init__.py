@@ -23,7 +23,7 @@ from sartor.codegen.routines.iree_tiled.tiled_matmul import TiledMatmul
 from sartor.codegen.routines.iree_tiled.winograd import Winograd
 from sartor.codegen.routines.vector.direct import Direct
 from sartor.codegen.routines.vector.fused_winograd import FusedWinograd
-from sartor.codegen.routines.vector.integers import WholeFactor, WholeKernelResult, WholeResult
+from sartor.codegen.routines.vector.integers import IntegerFactor, IntegerResult, WholeKernelResult
 from sartor.codegen.routines.vector.join import Join
 from sartor.codegen.routines.vector.neon_dots import NEON_DOTS
 from sartor.codegen.routines.vector.product import Product
@@ -91,14 +91,14 @@ ROUTINES: tuple[Routine, ...] = (
     Stored(ChannelsLast(), "i8"),
     *NEON_DOTS,
     # For models that quantise what they multiply when they run.
-    WholeFactor(TileConvolution(storage="i8", element=INTEGER)),
-    WholeFactor(TileProduct(storage="i8", element=INTEGER)),
-    WholeFactor(Direct("dots", storage="i8", element=INTEGER_DOTS)),
-    WholeFactor(Product("dots", storage="i8", element=INTEGER_DOTS)),
-    WholeFactor(Direct(storage="i8")),
-    WholeFactor(Product(storage="i8")),
-    WholeResult(Stock()),
-    WholeResult(ChannelsLast()),
+    IntegerFactor(TileConvolution(storage="i8", element=INTEGER)),
+    IntegerFactor(TileProduct(storage="i8", element=INTEGER)),
+    IntegerFactor(Direct("dots", storage="i8", element=INTEGER_DOTS)),
+    IntegerFactor(Product("dots", storage="i8", element=INTEGER_DOTS)),
+    IntegerFactor(Direct(storage="i8")),
+    IntegerFactor(Product(storage="i8")),
+    IntegerResult(Stock()),
+    IntegerResult(ChannelsLast()),
     WholeKernelResult(Rowwise()),
     # With values between layers in f16.
     Direct(storage="f16"),

@@ -11,7 +11,7 @@ from sartor.runtime.benchmark import Samples, time_interleaved
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.reference import OnnxRuntimeReference, OpenVinoReference
 from sartor.runtime.session import Session
-from sartor.tuning.workers.calls import TIMEOUT, Refusal, call, open_pool
+from sartor.tuning.workers.calls import TIMEOUT, WorkerError, call, open_pool
 
 SELF = "sartor"
 PEERS: dict[str, Callable[..., Callable[[Mapping[str, Array]], list[Array]]]] = {
@@ -63,12 +63,12 @@ def time_in_worker(runs: BenchRuns) -> dict[str, Samples]:
         return call(pool, time_runs, {"runs": runs}, "timing", timeout)
 
 
-def time_runs(runs: BenchRuns) -> dict[str, Samples] | Refusal:
+def time_runs(runs: BenchRuns) -> dict[str, Samples] | WorkerError:
     """Worker side of ``time_in_worker``."""
     try:
         return _time(runs)
     except SartorError as error:
-        return Refusal(error)
+        return WorkerError(error)
 
 
 def _time(runs: BenchRuns) -> dict[str, Samples]:

@@ -21,7 +21,7 @@ from sartor.reference.sample_styles import dependent_outputs, silent_outputs
 from sartor.reference.tie_spread import TIE_SAMPLES, rounds, tie_spread
 from sartor.reference.tolerance import tolerance
 from sartor.runtime.driver.signature import Array, Signature
-from sartor.tuning.workers.calls import Refusal, call
+from sartor.tuning.workers.calls import WorkerError, call
 from sartor.tuning.workers.pool import WorkerPool
 
 _STEP = "running ONNX Runtime"
@@ -83,12 +83,12 @@ def ask(pool: WorkerPool, question: Question) -> Answer:
         return call(single, right_outputs, {"question": absolute}, _STEP)
 
 
-def right_outputs(question: Question) -> Answer | Refusal:
+def right_outputs(question: Question) -> Answer | WorkerError:
     """Worker side of ``ask``."""
     try:
         return _answer(question)
     except SartorError as error:
-        return Refusal(error)
+        return WorkerError(error)
 
 
 def _answer(question: Question) -> Answer:

@@ -26,7 +26,7 @@ class Probe:
         variants: by layer name.
         fed: ONNX tensor that is the value of an input, by the input's name; the network's own inputs are not here.
         expected: ONNX tensor that an output should be, by the output's name.
-        in_place: outputs that a layer computes in the network, by the layer's name.
+        in_network: outputs that a layer computes in the network, by the layer's name.
         alone: outputs that it computes from what is right.
         stands_for: values of the network, by those of the probe that are read or written in their place.
     """
@@ -35,7 +35,7 @@ class Probe:
     variants: Mapping[str, Variant]
     fed: Mapping[str, str]
     expected: Mapping[str, str]
-    in_place: Mapping[str, tuple[str, ...]]
+    in_network: Mapping[str, tuple[str, ...]]
     alone: Mapping[str, tuple[str, ...]]
     stands_for: Mapping[ValueRef, ValueRef]
 
@@ -44,7 +44,7 @@ def make_probe(
     graph: LayerGraph,
     variants: Mapping[str, Variant],
     tensors: Mapping[str, LayerTensors],
-    in_place: Sequence[str],
+    in_network: Sequence[str],
     alone: Sequence[str],
 ) -> Probe:
     """A probe of some layers.
@@ -53,15 +53,15 @@ def make_probe(
         graph: the network's layers.
         variants: by layer name.
         tensors: what ONNX calls the values of each layer.
-        in_place: layers to watch in the network.
+        in_network: layers to watch in the network.
         alone: layers to watch fed with what is right; ONNX has all that they read.
     """
     writer = _Writer(graph, tensors)
     layers = {each.name: each for each in graph.layers}
-    needed = needed_layers(graph, in_place)
+    needed = needed_layers(graph, in_network)
     kept = [each for each in graph.layers if each.name in needed]
     copies = {name: writer.detached(layers[name]) for name in alone}
-    watched = {name: writer.watch(layers[name], tensors[name]) for name in in_place}
+    watched = {name: writer.watch(layers[name], tensors[name]) for name in in_network}
     fed = {name: writer.watch(copy, tensors[name]) for name, copy in copies.items()}
     chosen = {each.name: variants[each.name] for each in kept}
     chosen |= {copy.name: variants[name] for name, copy in copies.items()}

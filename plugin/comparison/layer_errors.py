@@ -23,7 +23,7 @@ from sartor.comparison.bisection import Bisection, bisect
 from sartor.comparison.intermediate_outputs import Probe, make_probe
 from sartor.comparison.probe_job import probe_errors
 from sartor.config import CompileConfig
-from sartor.frontend.imported_model import Front
+from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.layer_tensors import LayerTensors
 from sartor.planning.recipe import Recipe
 from sartor.profiling.builder import Builder
@@ -49,7 +49,7 @@ class LayerError:
         error: of its results in the network, the largest; None where nothing can be compared.
         before: error of what it reads, the largest; 0 for the network's inputs.
         alone: error of its results if fed with what is right; None where that cannot be had for all it reads.
-        contribution: relative error of the network's outputs that its narrower type is known to make by itself.
+        sensitivity: relative error of the network's outputs that its narrower type is known to make by itself.
         saved: seconds that the narrower type saves by the plan.
     """
 
@@ -60,7 +60,7 @@ class LayerError:
     error: float | None
     before: float
     alone: float | None
-    contribution: float | None = None
+    sensitivity: float | None = None
     saved: float | None = None
 
     @property
@@ -87,7 +87,7 @@ class FirstBeyond:
 class ProbeErrors:
     """Errors by layer name: of results in the network, and of layers that are fed with what is right."""
 
-    in_place: Mapping[str, float]
+    in_network: Mapping[str, float]
     alone: Mapping[str, float]
 
 
@@ -119,14 +119,14 @@ class LayerComparison:
     """Compares layers of a plan with ONNX Runtime on one set of inputs.
 
     Attributes:
-        front: the model; ONNX Runtime runs its prepared form.
+        imported: the model; ONNX Runtime runs its prepared form.
         recipe: the plan's layers and variants.
         tensors: what ONNX calls the values of each layer.
         feeds: one array per input.
         workshop: where probes are compiled and run.
     """
 
-    front: Front
+    imported: ImportedModel
     recipe: Recipe
     tensors: Mapping[str, LayerTensors]
     feeds: Mapping[str, Array]
@@ -163,7 +163,7 @@ class LayerComparison:
         Raises:
             CompileError: if a probe does not compile or run.
         """
-        search = bisect(self.graph, lambda names: self._measure(names).in_place, bound)
+        search = bisect(self.graph, lambda names: self._measure(names).in_network, bound)
         if search.first is None:
             return FirstBeyond(search, None)
         layer = next(each for each in self.recipe.graph.layers if each.name == search.first)
@@ -179,10 +179,10 @@ class LayerComparison:
             nodes=layer.nodes,
             variant=self.recipe.variants[layer.name].descriptor,
             tensors=tuple(filter(None, self.tensors[layer.name].results)),
-            error=found.in_place.get(layer.name),
-            before=max((found.in_place[name] for name in self.read[layer.name]), default=0.0),
+            error=found.in_network.get(layer.name),
+            before=max((found.in_network[name] for name in self.read[layer.name]), default=0.0),
             alone=found.alone.get(layer.name),
-            contribution=self._planned[layer.name].error,
+            sensitivity=self._planned[layer.name].error,
             saved=self._planned[layer.name].saved,
         )
 
@@ -192,15 +192,15 @@ class LayerComparison:
 
     def _measure(self, names: Sequence[str], *, alone: bool = False) -> ProbeErrors:
         """Errors of layers, a chunk after the other."""
-        in_place: dict[str, float] = {}
+        in_network: dict[str, float] = {}
         detached: dict[str, float] = {}
         chunks = self._chunks(names, alone)
         for done, chunk in enumerate(chunks):
             self.workshop.progress(_STEP, done, len(chunks))
             found = self._probe(chunk, self._detachable(chunk) if alone else [])
-            in_place.update(found.in_place)
+            in_network.update(found.in_network)
             detached.update(found.alone)
-        return ProbeErrors(in_place, detached)
+        return ProbeErrors(in_network, detached)
 
     def _chunks(self, names: Sequence[str], alone: bool) -> list[list[str]]:
         """The names in order, as many at a time as there is memory for."""
@@ -222,11 +222,11 @@ class LayerComparison:
         """Layers of which ONNX Runtime knows all that they read."""
         return [name for name in names if None not in self.tensors[name].inputs]
 
-    def _probe(self, in_place: Sequence[str], alone: Sequence[str]) -> ProbeErrors:
+    def _probe(self, in_network: Sequence[str], alone: Sequence[str]) -> ProbeErrors:
         """Compile and run one probe."""
-        if not in_place and not alone:
+        if not in_network and not alone:
             return ProbeErrors({}, {})
-        probe = make_probe(self.recipe.graph, self.recipe.variants, self.tensors, in_place, alone)
+        probe = make_probe(self.recipe.graph, self.recipe.variants, self.tensors, in_network, alone)
         directory = self.workshop.directory / f"probe{next(self._numbers)}"
         directory.mkdir()
         try:
@@ -234,19 +234,19 @@ class LayerComparison:
         finally:
             shutil.rmtree(directory)
         return ProbeErrors(
-            {layer: max(errors[name] for name in names) for layer, names in probe.in_place.items()},
+            {layer: max(errors[name] for name in names) for layer, names in probe.in_network.items()},
             {layer: max(errors[name] for name in names) for layer, names in probe.alone.items()},
         )
 
     def _run(self, probe: Probe, directory: Path) -> dict[str, float]:
-        shop, known = self.workshop, self.front.ranges
+        shop, known = self.workshop, self.imported.ranges
         ranges = {own: known[ref] for own, ref in probe.stands_for.items() if ref in known}
-        front = replace(self.front, graph=probe.graph, ranges={**known, **ranges})
+        imported = replace(self.imported, graph=probe.graph, ranges={**known, **ranges})
         recipe = replace(self.recipe, graph=probe.graph, variants=probe.variants)
-        (built,) = Builder(front, shop.pool, directory, shop.config, silent).build([recipe])
+        (built,) = Builder(imported, shop.pool, directory, shop.config, silent).build([recipe])
         job = {
             "files": built.files,
-            "prepared": self.front.prepared,
+            "prepared": self.imported.prepared,
             "feeds": self.feeds,
             "fed": probe.fed,
             "expected": probe.expected,

@@ -10,9 +10,9 @@ from sartor.codegen.ir.target import Target
 from sartor.comparison.layer_errors import LayerComparison, Workshop
 from sartor.config import DEFAULT_MAX_ERROR, CompileConfig
 from sartor.errors import UsageError
-from sartor.frontend.imported_model import Front
+from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.layer_tensors import layer_tensors
-from sartor.frontend.loading import load_front, open_workspace
+from sartor.frontend.loading import import_network, open_workspace
 from sartor.onnx_model.graphs.prepared import prepared_model
 from sartor.planning.recipe import precision_of
 from sartor.profiling.replay import replay
@@ -92,17 +92,17 @@ def open_comparison(
     kind, _, architecture = plan.target.partition(":")
     config = CompileConfig(target=Target.create(kind, architecture), threads=plan.threads, shapes=shapes)
     with open_workspace(config) as (pool, directory):
-        front = load_front(model, config, pool, progress, directory)
-        _check_same(front, plan, module)
-        front, recipe = replay(plan, front, config)
+        imported = import_network(model, config, pool, progress, directory)
+        _check_same(imported, plan, module)
+        imported, recipe = replay(plan, imported, config)
         shop = Workshop(pool, directory, config, device or kind, threads, progress)
-        tensors = layer_tensors(prepared_model(front.prepared), recipe.graph)
-        yield LayerComparison(front, recipe, tensors, feeds, shop)
+        tensors = layer_tensors(prepared_model(imported.prepared), recipe.graph)
+        yield LayerComparison(imported, recipe, tensors, feeds, shop)
 
 
-def _check_same(front: Front, plan: Plan, module: Path) -> None:
-    if front.sha256 != plan.model_sha256:
+def _check_same(imported: ImportedModel, plan: Plan, module: Path) -> None:
+    if imported.sha256 != plan.model_sha256:
         raise UsageError(
-            f"'{front.path}' is not the model that '{module}' was compiled from: prepared it has the SHA-256 "
-            f"{front.sha256[:12]}, the module says {plan.model_sha256[:12]}; name that model, or compile this one"
+            f"'{imported.path}' is not the model that '{module}' was compiled from: prepared it has the SHA-256 "
+            f"{imported.sha256[:12]}, the module says {plan.model_sha256[:12]}; name that model, or compile this one"
         )

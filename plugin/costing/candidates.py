@@ -6,25 +6,25 @@ from sartor.codegen.routines import FUSED_ROUTINES, LOW_PRECISION, routines_for
 from sartor.config import CompileConfig
 from sartor.dialect_passes.annotate import Candidates, annotate, annotated_module, never
 from sartor.dialect_passes.dump import Dumper
-from sartor.frontend.imported_model import Front
-from sartor.precision.eligibility import permitted_candidates, permitted_routines
+from sartor.frontend.imported_model import ImportedModel
+from sartor.precision.eligibility import eligible_candidates, eligible_routines
 from sartor.tuning.search.shortlist import is_superfluous
 
 
-def find_candidates(front: Front, config: CompileConfig, *, everything: bool = True) -> Candidates:
+def find_candidates(imported: ImportedModel, config: CompileConfig, *, everything: bool = True) -> Candidates:
     """Ask all routines for implementations of all tasks.
 
     Args:
-        front: the model.
+        imported: the model.
         config: settings.
         everything: False leaves out variants that no layer may run, which takes half as long.
     """
     skip = never if everything or config.pins else is_superfluous
-    routines = routines_for(LOW_PRECISION) if everything else permitted_routines(front, config.precision)
-    candidates = annotate(front.graph, routines, config.target, FUSED_ROUTINES, skip)
+    routines = routines_for(LOW_PRECISION) if everything else eligible_routines(imported, config.precision)
+    candidates = annotate(imported.graph, routines, config.target, FUSED_ROUTINES, skip)
     if not everything:
-        candidates = permitted_candidates(candidates, front, config.precision)
+        candidates = eligible_candidates(candidates, imported, config.precision)
     if config.dump_directory is not None:
         dumper = Dumper(config.dump_directory, count=len(list(config.dump_directory.glob("*.mlir"))))
-        dumper.write("annotate", annotated_module(front.graph, candidates))
+        dumper.write("annotate", annotated_module(imported.graph, candidates))
     return candidates

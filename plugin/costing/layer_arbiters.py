@@ -1,4 +1,4 @@
-"""Find the layer whose ONNX nodes compute the reference results for a unit that is measured."""
+"""Find the layer whose ONNX nodes compute the reference results for a case that is measured."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 
 from sartor.codegen.ir.layer import Layer, ValueRef
 from sartor.costing.layer_reference import LayerArbiter
-from sartor.frontend.imported_model import Front
-from sartor.tuning.measuring.benchmark_case import Unit
+from sartor.frontend.imported_model import ImportedModel
+from sartor.tuning.measuring.benchmark_case import BenchmarkCase
 from sartor.tuning.workers.shared_arrays import StoredArrays
 
 _NAMELESS: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
@@ -17,23 +17,23 @@ _NAMELESS: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
 
 @dataclass(frozen=True)
 class LayerArbiters:
-    """Finds the arbiter of a unit. Layers of one task compute the same, so any layer of the task serves."""
+    """Finds the arbiter of a case. Layers of one task compute the same, so any layer of the task serves."""
 
-    front: Front
+    imported: ImportedModel
 
-    def __call__(self, unit: Unit) -> LayerArbiter | None:
-        """The arbiter; None if the unit belongs to no layer, or the model is not stored in a file."""
-        front = self.front
-        layer, inputs, outputs = self._found.get(unit.key, (None, (), ()))
-        if layer is None or not isinstance(front.prepared, Path) or not isinstance(front.weights, StoredArrays):
+    def __call__(self, case: BenchmarkCase) -> LayerArbiter | None:
+        """The arbiter; None if the case belongs to no layer, or the model is not stored in a file."""
+        imported = self.imported
+        layer, inputs, outputs = self._found.get(case.key, (None, (), ()))
+        if layer is None or not isinstance(imported.prepared, Path) or not isinstance(imported.weights, StoredArrays):
             return None
-        stored = front.weights.only(layer.weights)
-        return LayerArbiter(layer.name, front.prepared, inputs, outputs, layer.task.results, layer.weights, stored)
+        stored = imported.weights.only(layer.weights)
+        return LayerArbiter(layer.name, imported.prepared, inputs, outputs, layer.task.results, layer.weights, stored)
 
     @cached_property
     def _found(self) -> dict[str, tuple[Layer, tuple[str, ...], tuple[str, ...]]]:
         """Task key to a layer and its tensors' names: a layer with all names, if any. Layers of childnets have none."""
-        graph = self.front.graph
+        graph = self.imported.graph
         found = {layer.task.key: (layer, *_NAMELESS) for layer in reversed(list(graph.all_layers()))}
         for layer in reversed([*graph.layers, *(each.layer for each in graph.fusions)]):
             tensors = self._tensors(layer)
@@ -43,7 +43,7 @@ class LayerArbiters:
 
     def _tensors(self, layer: Layer) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
         """Names of activations and of results; None unless every tensor has its own name."""
-        names = self.front.names
+        names = self.imported.names
         inputs = [names.get(ref) for ref in layer.inputs]
         outputs = [names.get(ValueRef(layer.name, index)) for index in range(len(layer.task.results))]
         known = [each for each in (*inputs, *outputs) if each is not None]

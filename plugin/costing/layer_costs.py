@@ -10,10 +10,10 @@ from pathlib import Path
 
 from sartor.config import DEFAULT_MAX_ERROR, CompileConfig, Search
 from sartor.dialect_passes.annotate import Candidates
-from sartor.frontend.imported_model import Front
+from sartor.frontend.imported_model import ImportedModel
 from sartor.progress import Progress
-from sartor.tuning.cost_tables.tables import Tables, tuned_units
-from sartor.tuning.measuring.benchmark_case import Unit
+from sartor.tuning.cost_tables.tables import Tables, tuned_cases
+from sartor.tuning.measuring.benchmark_case import BenchmarkCase
 from sartor.tuning.measuring.checking import Arbiter
 from sartor.tuning.measuring.measure_job import MeasureSettings
 from sartor.tuning.measuring.roofline import peak_operations
@@ -34,7 +34,7 @@ def make_tuner(
     progress: Progress,
     directory: Path | None = None,
     deadline: float | None = None,
-    arbiter: Callable[[Unit], Arbiter | None] = lambda _: None,
+    arbiter: Callable[[BenchmarkCase], Arbiter | None] = lambda _: None,
 ) -> Tuner:
     """The tuner for the config's target, with time limits that suit it; see ``Tuner`` for the last three arguments."""
     slow = config.target.device == "vulkan"
@@ -50,32 +50,32 @@ def make_tuner(
     return Tuner(store, pool, settings, progress, directory, arbiter)
 
 
-def tune(front: Front, candidates: Candidates, tuner: Tuner, config: CompileConfig) -> Tables:
+def tune(imported: ImportedModel, candidates: Candidates, tuner: Tuner, config: CompileConfig) -> Tables:
     """Measure the candidates; returns cost tables of all tasks with the machine's peak, for comparison."""
-    variants = shortlist(front.graph, candidates.variants, config.pins)
+    variants = shortlist(imported.graph, candidates.variants, config.pins)
     peak = peak_operations(config.target, config.threads) if config.target.device == "cpu" else None
-    ceilings = tuner.measure([peak.unit] if peak else [])
-    measured = _measured(front, tuned_units(front.graph, variants), tuner, config)
-    per_second = peak.per_second(ceilings) if peak else None
-    return Tables(variants, {**ceilings, **measured}, peak=per_second)
+    rooflines = tuner.measure([peak.case] if peak else [])
+    measured = _measured(imported, tuned_cases(imported.graph, variants), tuner, config)
+    per_second = peak.per_second(rooflines) if peak else None
+    return Tables(variants, {**rooflines, **measured}, peak=per_second)
 
 
-def _measured(front: Front, units: list[Unit], tuner: Tuner, config: CompileConfig) -> Measured:
+def _measured(imported: ImportedModel, cases: list[BenchmarkCase], tuner: Tuner, config: CompileConfig) -> Measured:
     """Measure all variants, or those that the search selects; tasks that were not reached get predictions.
 
     Pinned layers are measured in all variants. So are all layers if more than latency counts, as the search minimises
     latency alone.
     """
-    layers = tuple(front.graph.all_layers())
-    search = SearchRun(tuner, units, Counter(layer.task.key for layer in layers))
+    layers = tuple(imported.graph.all_layers())
+    search = SearchRun(tuner, cases, Counter(layer.task.key for layer in layers))
     if config.search is Search.FULL or config.target.device != "cpu" or config.quantities != (Quantity.LATENCY,):
-        measured = tuner.measure(units)
+        measured = tuner.measure(cases)
     else:
         pinned = {each.task.key for each in layers if any(fnmatchcase(each.name, pin.layers) for pin in config.pins)}
-        tuner.measure(unit for unit in units if unit.key in pinned)
+        tuner.measure(case for case in cases if case.key in pinned)
         measured = search.measured()
     guessed = {} if config.time_budget is None else search.guessed(measured)
     if guessed:
         message = "the time budget was spent before %d of %d kinds of layers were measured: their routines are guesses"
-        _LOG.warning(message, len(guessed), len(units))
+        _LOG.warning(message, len(guessed), len(cases))
     return {key: {**found, **guessed.get(key, {})} for key, found in measured.items()}

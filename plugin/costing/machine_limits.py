@@ -49,13 +49,13 @@ def machine_limits(config: CompileConfig, threads: Iterable[int], progress: Prog
 def _limits(config: CompileConfig, store: Store, pool: WorkerPool, progress: Progress) -> MachineLimits:
     operations = peak_operations(config.target, config.threads)
     bandwidth = read_bandwidth(config.target)
-    measured = make_tuner(store, pool, config, progress).measure([operations.unit, bandwidth.unit])
+    measured = make_tuner(store, pool, config, progress).measure([operations.case, bandwidth.case])
     return MachineLimits(config.threads, _rate(operations, measured), _rate(bandwidth, measured))
 
 
 def _rate(limit: Limit, measured: Measured) -> float:
     rate = limit.per_second(measured)
     if rate is None:
-        (failed,) = measured[limit.unit.key].values()
+        (failed,) = measured[limit.case.key].values()
         raise DeviceError(f"what this machine does at most cannot be measured: {failed.message}")
     return rate

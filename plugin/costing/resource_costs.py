@@ -13,7 +13,7 @@ from pathlib import Path
 from sartor.codegen.ir.target import Target
 from sartor.codegen.linking.scratch import scratch_of
 from sartor.tuning.cost_tables.tables import Tables
-from sartor.tuning.measuring.cold_read import first_reading
+from sartor.tuning.measuring.cold_read import cold_read_bandwidth
 from sartor.tuning.selection.problem.limits import Quantity
 from sartor.tuning.store.store import Store
 from sartor.tuning.workers.calls import call
@@ -23,7 +23,7 @@ _LOG = logging.getLogger(__name__)
 _TIMEOUT = 300.0
 
 
-def weigh(
+def measure_resource_costs(
     tables: Tables, store: Store, pool: WorkerPool, folder: Path, target: Target, quantities: Collection[Quantity]
 ) -> Tables:
     """The tables with what some quantities are of.
@@ -42,7 +42,7 @@ def weigh(
     if Quantity.MEMORY in quantities:
         tables = _with_scratch(tables, pool, target)
     if Quantity.COLD in quantities:
-        tables = replace(tables, loading=first_reading(store, folder))
+        tables = replace(tables, loading=cold_read_bandwidth(store, folder))
         if tables.loading is None:
             _LOG.warning("this system cannot drop files from memory: the first inference counts like any other")
     return tables

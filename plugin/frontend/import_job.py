@@ -21,7 +21,7 @@ from sartor.dialect_passes.form_layers import form_layers
 from sartor.dialect_passes.fuse_layers import find_fusions
 from sartor.dialect_passes.split_layers import find_childnets
 from sartor.errors import SartorError, UnsupportedModelError
-from sartor.frontend.imported_model import Front
+from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.layer_tensors import value_names
 from sartor.frontend.onnx_import import import_model
 from sartor.onnx_model.graphs.held_data import holding, serialised
@@ -39,7 +39,7 @@ from sartor.runtime.driver.device_array import from_view, upload
 from sartor.runtime.driver.iree_runtime import Program
 from sartor.runtime.driver.signature import Array, TensorSpec
 from sartor.runtime.module import open_module
-from sartor.tuning.workers.calls import Refusal
+from sartor.tuning.workers.calls import WorkerError
 from sartor.tuning.workers.shared_arrays import StoredArrays
 
 # Weights that were folded into others are no longer needed, and would be stored in every module.
@@ -48,13 +48,13 @@ _SAMPLE_SEED = 0
 _PASSABLE = ("float32", "float16", "int64", "int32", "int16", "int8", "uint8", "bool")
 
 
-def run_front(
+def run_import(
     path: Path,
     shapes: Mapping[str, tuple[int, ...]],
     dump: Path | None,
     directory: Path | None = None,
     target: Target | None = None,
-) -> Front | Refusal:
+) -> ImportedModel | WorkerError:
     """Load, prepare, import and split a model.
 
     Args:
@@ -66,19 +66,19 @@ def run_front(
     """
     try:
         with holding(), ThreadPoolExecutor(1) as saver:
-            return _front(path, shapes, Dumper(dump), target or Target.create("cpu"), directory, saver)
+            return _imported(path, shapes, Dumper(dump), target or Target.create("cpu"), directory, saver)
     except SartorError as error:
-        return Refusal(error)
+        return WorkerError(error)
 
 
-def _front(
+def _imported(
     path: Path,
     shapes: Mapping[str, tuple[int, ...]],
     dumper: Dumper,
     target: Target,
     directory: Path | None,
     saver: Executor,
-) -> Front:
+) -> ImportedModel:
     with SimplifyProcess() as process:
         loaded = load_model(path)
         prepared = prepare(loaded, shapes, partial(simplify, process=process))
@@ -95,7 +95,7 @@ def _front(
     fold_weights(module, weights, evaluate)
     run_passes(module, _CLEAN)
     dumper.write("fold-weights", module)
-    whole = bytecode(module)
+    unsplit = bytecode(module)
     layers = form_layers(module, list(map(_value, prepared.inputs)), list(map(_value, prepared.outputs)))
     graph, parts = find_childnets(find_fusions(layers), weights, target)
     weights = {**weights, **parts}
@@ -110,11 +110,11 @@ def _front(
         samples = sample_inputs(asked, _SAMPLE_SEED, chosen.styles[0])
     drawn = [sample_inputs(asked, seed, style) for seed in range(TIE_SAMPLES) for style in chosen.styles]
     spread = tie_spread(path, saved, drawn) if is_rounding else 0.0
-    return Front(
+    return ImportedModel(
         path=path,
         graph=graph,
         weights=kept,
-        whole=whole,
+        unsplit=unsplit,
         prepared=saved,
         skeleton=asked.SerializeToString(deterministic=True),
         sha256=sha256,

@@ -16,14 +16,14 @@ from sartor.tuning.calibration.quantised_range import QuantisedRange
 
 
 @dataclass(frozen=True)
-class Front:
+class ImportedModel:
     """A model as layers, with its weights and the facts that later steps need.
 
     Attributes:
         path: the model's file.
         graph: the model as layers.
         weights: parameter name to array.
-        whole: the module before it was split into layers, as bytecode.
+        unsplit: the module before it was split into layers, as bytecode.
         prepared: the prepared model, serialised, or the file that holds it.
         skeleton: the prepared model without weights but with the quantisation of its inputs, serialised.
         sha256: hash of the prepared model.
@@ -40,7 +40,7 @@ class Front:
     path: Path
     graph: LayerGraph
     weights: Mapping[str, np.ndarray]
-    whole: bytes
+    unsplit: bytes
     prepared: bytes | Path
     skeleton: bytes
     sha256: str

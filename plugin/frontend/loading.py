@@ -9,8 +9,8 @@ from pathlib import Path
 
 from sartor.config import CompileConfig
 from sartor.errors import UsageError
-from sartor.frontend.import_job import run_front
-from sartor.frontend.imported_model import Front
+from sartor.frontend.import_job import run_import
+from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.target_check import check_target
 from sartor.progress import Progress
 from sartor.tuning.workers.calls import call, open_pool
@@ -40,21 +40,21 @@ def open_workspace(config: CompileConfig) -> Iterator[tuple[WorkerPool, Path]]:
         yield pool, directory
 
 
-def load_front(
+def import_network(
     model: Path, config: CompileConfig, pool: WorkerPool, progress: Progress, directory: Path | None = None
-) -> Front:
+) -> ImportedModel:
     """Import a model in a worker, as the file is not trusted; large data is written to ``directory``, if given."""
     progress("importing", 0, 1)
     job = {"path": model, "shapes": dict(config.shapes), "dump": config.dump_directory, "directory": directory}
     job["target"] = config.target
-    front = call(pool, run_front, job, f"importing '{model}'")
-    _check_pins(front, config)
-    return front
+    imported = call(pool, run_import, job, f"importing '{model}'")
+    _check_pins(imported, config)
+    return imported
 
 
-def _check_pins(front: Front, config: CompileConfig) -> None:
+def _check_pins(imported: ImportedModel, config: CompileConfig) -> None:
     """Raise UsageError for a pin that matches no layer: it is a mistake, not a preference."""
     for pin in config.pins:
-        if not any(fnmatchcase(layer.name, pin.layers) for layer in front.graph.all_layers()):
-            names = ", ".join(layer.name for layer in front.graph.layers[:5])
+        if not any(fnmatchcase(layer.name, pin.layers) for layer in imported.graph.all_layers()):
+            names = ", ".join(layer.name for layer in imported.graph.layers[:5])
             raise UsageError(f"no layer is called '{pin.layers}' as a pin wants; the layers are {names}, …")

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from sartor.codegen.ir.graph import LayerGraph
 from sartor.codegen.ir.layer import Layer, ValueRef
-from sartor.frontend.imported_model import Front
+from sartor.frontend.imported_model import ImportedModel
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 
 
@@ -44,9 +44,9 @@ def with_children(graph: LayerGraph, ranges: Mapping[ValueRef, QuantisedRange]) 
     return found
 
 
-def quantised_by(named: Mapping[str, tuple[float, int]], front: Front) -> Front:
+def quantised_by(named: Mapping[str, tuple[float, int]], imported: ImportedModel) -> ImportedModel:
     """The model with a plan's ranges, in the format of ``named_ranges``, beside its own."""
-    return replace(front, ranges=with_children(front.graph, {**ranges_of(named), **front.ranges}))
+    return replace(imported, ranges=with_children(imported.graph, {**ranges_of(named), **imported.ranges}))
 
 
 class Values:

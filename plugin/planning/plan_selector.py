@@ -1,7 +1,7 @@
 """Selecting plans that keep to the error budget, before they are compiled.
 
 What single layers contribute says which of them to keep exact, but not what they make of the outputs together. So a
-plan is proposed within a sum of contributions, simulated as a whole in ONNX Runtime, and selected again within another
+plan is proposed within a sum of sensitivities, simulated as a whole in ONNX Runtime, and selected again within another
 sum, until the simulated error is within what is allowed and uses most of it.
 """
 
@@ -12,10 +12,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from sartor.artifact import FrontPoint, PlanFront
+from sartor.artifact import ParetoFront, ParetoPoint
 from sartor.config import Precision
 from sartor.errors import InfeasibleError
-from sartor.frontend.imported_model import Front
+from sartor.frontend.imported_model import ImportedModel
 from sartor.planning.bound_search import BoundSearch, TriedPlan
 from sartor.planning.plan_solver import PlanSolver, Selected
 from sartor.planning.recipe import Recipe
@@ -49,9 +49,9 @@ class PlanSelector:
     _bound: float | None = field(default=None, init=False)
 
     @property
-    def front(self) -> Front:
+    def imported(self) -> ImportedModel:
         """The model."""
-        return self.solver.front
+        return self.solver.imported
 
     @property
     def precision(self) -> Precision:
@@ -60,7 +60,7 @@ class PlanSelector:
 
     @property
     def bound(self) -> float | None:
-        """The sum of contributions within which the plan selected last kept to the budget; None is no bound."""
+        """The sum of sensitivities within which the plan selected last kept to the budget; None is no bound."""
         return self._bound
 
     def in_precision(self, precision: Precision) -> PlanSelector:
@@ -71,7 +71,7 @@ class PlanSelector:
         """The best plans found within limits and the budget, best first; the most exact one if none keeps to it.
 
         Args:
-            tables: with contributions.
+            tables: with sensitivities.
             limits: what plans must keep to besides the budget; a limit on error is one on the sum.
 
         Returns:
@@ -106,19 +106,19 @@ class PlanSelector:
             self._bound = search.good.bound
         return best, tables
 
-    def learned(self, tables: Tables, recipe: Recipe, measured: float) -> Tables:
+    def fitted(self, tables: Tables, recipe: Recipe, measured: float) -> Tables:
         """The tables with what a plan that errs by ``measured`` shows; the same if it shows nothing, or all may run.
 
         Raises:
             UsageError, CompileError: as ``Sensitivities.together``.
         """
-        found = tables if self.errors is None else self.errors.learned(tables, recipe, measured)
-        if found.passed != tables.passed:
+        found = tables if self.errors is None else self.errors.with_propagated_fraction(tables, recipe, measured)
+        if found.propagated_fraction != tables.propagated_fraction:
             # It was of sums by other tables.
             self._bound = None
         return found
 
-    def pareto(self, tables: Tables, limits: Limits, quantities: tuple[Quantity, Quantity]) -> PlanFront | None:
+    def pareto(self, tables: Tables, limits: Limits, quantities: tuple[Quantity, Quantity]) -> ParetoFront | None:
         """The front of plans within limits and the budget; None if there is none."""
         try:
             found, complete = self.plans_on_front(tables, limits, quantities)
@@ -128,15 +128,15 @@ class PlanSelector:
         if not found:
             _LOG.warning("there is no front: no plan was found that errs by no more than is allowed")
             return None
-        points = tuple(FrontPoint(each.plan, each.needed, error) for each, error in found)
-        return PlanFront(*quantities, points, complete)
+        points = tuple(ParetoPoint(each.plan, each.needed, error) for each, error in found)
+        return ParetoFront(*quantities, points, complete)
 
     def plans_on_front(
         self, tables: Tables, limits: Limits, quantities: tuple[Quantity, Quantity]
     ) -> tuple[Simulated, bool]:
         """The plans that keep to the budget and are not dominated by others that do, and whether there are no others.
 
-        Those that err by too much make way for the front within a smaller sum of contributions.
+        Those that err by too much make way for the front within a smaller sum of sensitivities.
 
         Raises:
             InfeasibleError: if no plan keeps to ``limits``.

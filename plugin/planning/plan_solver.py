@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 
 from sartor.codegen.linking.adapts import AdaptKind
 from sartor.config import CompileConfig, Precision
-from sartor.frontend.imported_model import Front
+from sartor.frontend.imported_model import ImportedModel
 from sartor.planning.recipe import Recipe, split_recipe, timed_plan
-from sartor.precision.eligibility import permits
+from sartor.precision.eligibility import eligibility
 from sartor.progress import Progress
 from sartor.tuning.cost_tables.conversions import adapts_between, units_of
 from sartor.tuning.cost_tables.problem_builder import selection_problem
 from sartor.tuning.cost_tables.tables import Tables
-from sartor.tuning.measuring.benchmark_case import adapt_unit
+from sartor.tuning.measuring.benchmark_case import adapt_case
 from sartor.tuning.measuring.tuner import Tuner
 from sartor.tuning.records.measurement import Measurement, Status
 from sartor.tuning.selection import auto
@@ -41,13 +41,13 @@ class PlanSolver:
     """Finds plans of one model within limits; what they err by in all is not its concern.
 
     Attributes:
-        front: the model.
+        imported: the model.
         tuner: measures conversions.
         config: settings.
         progress: told about every round.
     """
 
-    front: Front
+    imported: ImportedModel
     tuner: Tuner
     config: CompileConfig
     progress: Progress
@@ -116,9 +116,9 @@ class PlanSolver:
         self, tables: Tables, find: Callable[[Problem], Sequence[Selection]], bounded: tuple[Quantity, ...]
     ) -> Selected:
         """Plans that ask for no conversion that was not measured, or the last ones if too many do."""
-        device, graph = self.config.target.device, self.front.graph
+        device, graph = self.config.target.device, self.imported.graph
         quantities = (*self.config.quantities, *bounded)
-        may_run = permits(self.front, self.config.precision)
+        may_run = eligibility(self.imported, self.config.precision)
         for done in range(_CONVERSION_ROUNDS):
             self.progress("selecting", done, _CONVERSION_ROUNDS)
             problem = selection_problem(
@@ -133,11 +133,11 @@ class PlanSolver:
         return [replace(each, plan=timed_plan(each, tables)) for each in recipes], tables
 
     def _recipe(self, problem: Problem, selection: Selection, tables: Tables) -> Recipe:
-        recipe = split_recipe(self.front, tables, selection, self.config)
+        recipe = split_recipe(self.imported, tables, selection, self.config)
         return replace(recipe, needed=measures(problem, selection.assignment))
 
     def _with_adapts(self, tables: Tables, wanted: Sequence[AdaptKind]) -> Tables:
-        units = {kind: adapt_unit(kind) for kind in wanted}
+        units = {kind: adapt_case(kind) for kind in wanted}
         measured = self.tuner.measure(units.values())
         adapts = dict(tables.adapts)
         for kind, unit in units.items():

@@ -21,14 +21,14 @@ from sartor.codegen.routines import LOW_PRECISION
 from sartor.config import CompileConfig, Precision
 from sartor.dialect_passes.split_layers import apply_choices
 from sartor.errors import InfeasibleError, UsageError
-from sartor.frontend.imported_model import Front
+from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.value_ranges import Values, named_ranges
-from sartor.precision.eligibility import permits
+from sartor.precision.eligibility import eligibility
 from sartor.runtime.manifest import Manifest
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 from sartor.tuning.cost_tables.conversions import adapts_between
 from sartor.tuning.cost_tables.fused_choices import chosen_layers
-from sartor.tuning.cost_tables.in_network import InPlace
+from sartor.tuning.cost_tables.in_network import InNetworkTimes
 from sartor.tuning.cost_tables.tables import Tables, adapt_seconds
 from sartor.tuning.measuring.benchmark_case import symbol_of
 from sartor.tuning.records.plan import AdaptChoice, LayerChoice, Plan
@@ -68,15 +68,15 @@ class Recipe:
     def _names(self) -> dict[str, str]:
         return {layer: variant.descriptor for layer, variant in self.variants.items()}
 
-    def manifest(self, front: Front, config: CompileConfig) -> str:
+    def manifest(self, imported: ImportedModel, config: CompileConfig) -> str:
         """The manifest that the module carries, as JSON."""
         external = {} if config.external_weights is None else {PARAMETER_SCOPE: config.external_weights.name}
         return Manifest(
-            model=front.path.name,
-            model_sha256=front.sha256,
+            model=imported.path.name,
+            model_sha256=imported.sha256,
             entry=ENTRY,
-            inputs=tuple(map(value_spec, front.graph.inputs)),
-            outputs=tuple(map(value_spec, front.graph.outputs)),
+            inputs=tuple(map(value_spec, imported.graph.inputs)),
+            outputs=tuple(map(value_spec, imported.graph.outputs)),
             devices=(config.target.device,),
             levels=(config.target.architecture,),
             sartor_version=version("sartor"),
@@ -92,22 +92,24 @@ def versions() -> dict[str, str]:
     return {name: version(name) for name in ("sartor", "iree-base-compiler")}
 
 
-def split_recipe(front: Front, tables: Tables, selection: Selection, config: CompileConfig) -> Recipe:
+def split_recipe(imported: ImportedModel, tables: Tables, selection: Selection, config: CompileConfig) -> Recipe:
     """The recipe of a selection, with the times the tables predict."""
-    graph, variants = chosen_layers(front.graph, tables.variants, selection)
+    graph, variants = chosen_layers(imported.graph, tables.variants, selection)
     plan = replace(
-        _empty_plan(front, config),
+        _empty_plan(imported, config),
         solver=selection.solver,
         optimal=selection.optimal,
         gap=_gap(selection),
         peak=tables.peak,
     )
-    plan = replace(plan, ranges=named_ranges(_used_ranges(front, graph, variants)))
+    plan = replace(plan, ranges=named_ranges(_used_ranges(imported, graph, variants)))
     recipe = Recipe(plan, graph, variants)
     return replace(recipe, plan=timed_plan(recipe, tables))
 
 
-def _used_ranges(front: Front, graph: LayerGraph, variants: Mapping[str, Variant]) -> dict[ValueRef, QuantisedRange]:
+def _used_ranges(
+    imported: ImportedModel, graph: LayerGraph, variants: Mapping[str, Variant]
+) -> dict[ValueRef, QuantisedRange]:
     """Ranges of what the layers quantise, in the order in which they come to it."""
     used = (
         ref
@@ -115,7 +117,7 @@ def _used_ranges(front: Front, graph: LayerGraph, variants: Mapping[str, Variant
         for each in variants[layer.name].implementation.ranges
         for ref in (Values.written(layer) if each is None else (layer.inputs[each],))
     )
-    return {ref: front.ranges[ref] for ref in used}
+    return {ref: imported.ranges[ref] for ref in used}
 
 
 def _gap(selection: Selection) -> float | None:
@@ -137,7 +139,7 @@ def timed_plan(recipe: Recipe, tables: Tables) -> Plan:
             in_place=None,
             operations=operation_count(layer.task),
             dtype=recipe.variants[layer.name].dtype,
-            error=tables.contribution(layer, recipe.variants[layer.name]),
+            error=tables.sensitivity(layer, recipe.variants[layer.name]),
             saved=_saved(layer, recipe.variants[layer.name], tables),
         )
         for layer in recipe.graph.layers
@@ -169,35 +171,37 @@ def _saved(layer: Layer, variant: Variant, tables: Tables) -> float | None:
     return min(known) - taken if variant.dtype != own and taken is not None and known else None
 
 
-def placed_plan(plan: Plan, found: InPlace) -> Plan:
-    """A plan with what its layers and conversions were found to take in place."""
+def plan_with_network_times(plan: Plan, found: InNetworkTimes) -> Plan:
+    """A plan with what its layers and conversions were found to take in the network."""
     seconds = {kind.symbol: taken for kind, taken in found.adapts.items()}
     layers = tuple(replace(each, in_place=found.layers.get((each.task, each.variant))) for each in plan.layers)
     adapts = tuple(replace(each, in_place=seconds.get(each.symbol)) for each in plan.adapts)
     return replace(plan, layers=layers, adapts=adapts)
 
 
-def unsplit_recipe(front: Front, config: CompileConfig, peak: float | None = None) -> Recipe:
+def unsplit_recipe(imported: ImportedModel, config: CompileConfig, peak: float | None = None) -> Recipe:
     """The whole model by IREE's stock lowering: the plan that no other may be slower than.
 
     Args:
-        front: the model.
+        imported: the model.
         config: settings.
         peak: operations per second that the machine does at most, if that was measured.
     """
-    return Recipe(replace(_empty_plan(front, config), unsplit=True, peak=peak), front.graph, {})
+    return Recipe(replace(_empty_plan(imported, config), unsplit=True, peak=peak), imported.graph, {})
 
 
-def guessed_recipe(front: Front, candidates: Mapping[str, tuple[Variant, ...]], config: CompileConfig) -> Recipe:
+def guessed_recipe(
+    imported: ImportedModel, candidates: Mapping[str, tuple[Variant, ...]], config: CompileConfig
+) -> Recipe:
     """Each layer's best guess among the variants that its pins allow, for a target that cannot be measured here.
 
     Raises:
         InfeasibleError: if a layer's pins allow none.
     """
     variants: dict[str, Variant] = {}
-    may_run = permits(front, config.precision)
-    for layer in front.graph.layers:
-        offered = [each for each in candidates[layer.task.key] if may_run(layer, each)]
+    is_eligible = eligibility(imported, config.precision)
+    for layer in imported.graph.layers:
+        offered = [each for each in candidates[layer.task.key] if is_eligible(layer, each)]
         allowed = [each for each in offered if all(pin.allows(layer.name, each.descriptor) for pin in config.pins)]
         if not allowed:
             names = ", ".join(each.descriptor for each in offered)
@@ -217,19 +221,19 @@ def guessed_recipe(front: Front, candidates: Mapping[str, tuple[Variant, ...]], 
             error=None,
             saved=None,
         )
-        for layer in front.graph.layers
+        for layer in imported.graph.layers
     )
     adapts = tuple(
         AdaptChoice(
             edge.producer, edge.consumer, edge.slot, str(kind.source), str(kind.target), kind.symbol, None, None
         )
-        for edge, kind in adapts_between(front.graph, variants, config.target.device)
+        for edge, kind in adapts_between(imported.graph, variants, config.target.device)
     )
-    return Recipe(replace(_empty_plan(front, config), layers=layers, adapts=adapts), front.graph, variants)
+    return Recipe(replace(_empty_plan(imported, config), layers=layers, adapts=adapts), imported.graph, variants)
 
 
 def _doubts(layer: Layer, variant: Variant) -> tuple[bool, bool, bool]:
-    """Smaller for what is more likely to be fast: kernels, among them those that multiply whole numbers by an
+    """Smaller for what is more likely to be fast: kernels, among them those that multiply integers by an
     instruction, and beside them what leaves channels last, as they do.
 
     On a GPU, which has no kernels, all are alike, and the first is the best guess.
@@ -242,9 +246,9 @@ def _doubts(layer: Layer, variant: Variant) -> tuple[bool, bool, bool]:
     return code.kernel is None, not by_wholes, not is_channels_last
 
 
-def _empty_plan(front: Front, config: CompileConfig) -> Plan:
+def _empty_plan(imported: ImportedModel, config: CompileConfig) -> Plan:
     return Plan(
-        model_sha256=front.sha256,
+        model_sha256=imported.sha256,
         target=str(config.target),
         threads=config.threads,
         unsplit=False,
@@ -265,14 +269,14 @@ def _empty_plan(front: Front, config: CompileConfig) -> Plan:
 
 
 def recipe_of_plan(
-    plan: Plan, front: Front, candidates: Mapping[str, tuple[Variant, ...]], config: CompileConfig
+    plan: Plan, imported: ImportedModel, candidates: Mapping[str, tuple[Variant, ...]], config: CompileConfig
 ) -> Recipe:
     """The recipe a plan records.
 
     Raises:
         UsageError: if the plan was made for another model, target or version.
     """
-    expected = _empty_plan(front, config)
+    expected = _empty_plan(imported, config)
     if plan.target != expected.target:
         raise UsageError(
             f"the plan is for another target: {plan.target}, not {expected.target}; pass {_target_options(plan)}"
@@ -285,8 +289,8 @@ def recipe_of_plan(
             raise UsageError(f"the plan is for another {what}: it says {found}, this is {wanted}; tune again")
     unmeasured = plan.unmeasured()
     if plan.unsplit:
-        return Recipe(unmeasured, front.graph, {})
-    graph = apply_choices(front.graph, {each.layer for each in plan.layers})
+        return Recipe(unmeasured, imported.graph, {})
+    graph = apply_choices(imported.graph, {each.layer for each in plan.layers})
     return Recipe(unmeasured, graph, _variants_of(plan, graph, candidates))
 
 

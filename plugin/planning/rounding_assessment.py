@@ -56,7 +56,7 @@ def assess(
         UsageError: if the samples cannot be read, or the user's measure fails on them.
         CompileError: if a worker dies.
     """
-    graph = sensitivities.front.graph
+    graph = sensitivities.imported.graph
     pairs = {pair for pair in narrow_pairs(graph, tables) if is_allowed(pair[1], precision)}
     if not pairs:
         return tables, None
@@ -65,11 +65,11 @@ def assess(
     error = sensitivities.together(narrowest)
     free = budget.allows(error)
     _LOG.info("all layers in the narrowest types together err by %.2g, %g is allowed", error, budget.allowed)
-    rounding = sensitivities.contributions(pairs, roughly=free)
+    rounding = sensitivities.for_pairs(pairs, roughly=free)
     known = replace(tables, rounding=_with_children(graph, _with_fusions(graph, rounding)))
     free = free and budget.allows(budget.grown(error, most_growth(graph, known, narrowest)))
     # Where every plan may run, none is asked what it shows, and all that variants err alone counts.
-    expected = known if free else replace(known, passed=EXPECTED)
+    expected = known if free else replace(known, propagated_fraction=EXPECTED)
     return expected, PlanErrors(budget, partial(simulated, sensitivities, budget, precision), is_free=free)
 
 

@@ -80,7 +80,7 @@ class PlanErrors:
     simulate: Callable[[Recipe, Tables], float]
     is_free: bool = False
 
-    def learned(self, tables: Tables, recipe: Recipe, measured: float) -> Tables:
+    def with_propagated_fraction(self, tables: Tables, recipe: Recipe, measured: float) -> Tables:
         """The tables with what a plan that errs by ``measured`` shows; the same if it shows nothing, or all may run.
 
         Raises:
@@ -89,8 +89,12 @@ class PlanErrors:
         if self.is_free:
             return tables
         found = _learned(tables, recipe, self.simulate(recipe, tables), measured, self.budget)
-        if found.passed != tables.passed:
-            _LOG.info("a plan errs by %.2g: %g of what variants err alone reaches the outputs", measured, found.passed)
+        if found.propagated_fraction != tables.propagated_fraction:
+            _LOG.info(
+                "a plan errs by %.2g: %g of what variants err alone reaches the outputs",
+                measured,
+                found.propagated_fraction,
+            )
         return found
 
 
@@ -102,7 +106,7 @@ def simulated(
     Raises:
         UsageError, CompileError: as ``Sensitivities.together``.
     """
-    assigned = assignment_of(recipe, sensitivities.front.graph)
+    assigned = assignment_of(recipe, sensitivities.imported.graph)
     allowed = {name: dtype for name, dtype in assigned.items() if is_allowed(dtype, precision)}
     error = sensitivities.together(allowed)
     return budget.grown(error, _growth_of(recipe, tables))
@@ -124,14 +128,14 @@ def _learned(tables: Tables, recipe: Recipe, error: float, measured: float, budg
     if not (error > 0 and 0 < measured < math.inf and budget.sees_small_errors):
         return tables
     before = _growth_of(recipe, tables)
-    least, most = (_growth_of(recipe, replace(tables, passed=each)) for each in (0.0, 1.0))
+    least, most = (_growth_of(recipe, replace(tables, propagated_fraction=each)) for each in (0.0, 1.0))
     if not is_telling(least, most):
         return tables
     for step in range(_STEPS):
-        changed = replace(tables, passed=step / _STEPS)
+        changed = replace(tables, propagated_fraction=step / _STEPS)
         if budget.explains(budget.grown(error, _growth_of(recipe, changed) / before), measured):
             return changed
-    return replace(tables, passed=1.0)
+    return replace(tables, propagated_fraction=1.0)
 
 
 def most_growth(graph: LayerGraph, tables: Tables, narrowest: Mapping[str, str]) -> float:
@@ -154,7 +158,7 @@ def _growth_of(recipe: Recipe, tables: Tables) -> float:
     for layer in recipe.graph.layers:
         variant = recipe.variants[layer.name]
         rounded.append(tables.rounded(layer, variant) or 0.0)
-        computed.append(tables.contribution(layer, variant) or 0.0)
+        computed.append(tables.sensitivity(layer, variant) or 0.0)
     return _growth(rounded, computed)
 
 

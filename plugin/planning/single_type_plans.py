@@ -2,9 +2,9 @@
 
 By the tables the mixture is the best, for what is a plan in one type is a mixture, too. But tables are off by some
 percent, and which of several types is fastest for a layer often is a matter of less. So the mixture is shipped only if
-it is faster than those of these plans that come near, and what their layers take in place goes into the tables that the
-next mixture is selected by (SoftNeuro, section III-D: integrated profiling). So are the next ones of these plans, as if
-the network were compiled for one type alone.
+it is faster than those of these plans that come near, and what their layers take in the network goes into the tables
+that the next mixture is selected by (SoftNeuro, section III-D: integrated profiling). So are the next ones of these
+plans, as if the network were compiled for one type alone.
 """
 
 from __future__ import annotations

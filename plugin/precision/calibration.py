@@ -10,12 +10,12 @@ from sartor.codegen.ir.graph import LayerGraph
 from sartor.codegen.ir.layer import ValueRef
 from sartor.codegen.routines import LOW_PRECISION
 from sartor.config import CompileConfig
-from sartor.frontend.imported_model import Front
+from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.layer_tensors import LayerTensors, layer_tensors
 from sartor.onnx_model.graphs.prepared import prepared_model
 from sartor.precision.fake_quantisation import I8
-from sartor.precision.observed_ranges import calibrate as observed_ranges
-from sartor.precision.sensitivity_cache import Findings
+from sartor.precision.observed_ranges import observed_ranges
+from sartor.precision.sensitivity_cache import SensitivityCache
 from sartor.progress import Progress, silent
 from sartor.samples.sample_sets import MOST_VERIFIED, SampleSet, sample_set
 from sartor.samples.samples_job import tie_spread_on, unchecked_outputs
@@ -53,7 +53,7 @@ class Calibration:
 
 
 def calibrate(
-    front: Front,
+    imported: ImportedModel,
     config: CompileConfig,
     pool: WorkerPool,
     progress: Progress = silent,
@@ -65,7 +65,7 @@ def calibrate(
         UsageError: if the samples do not fit the model, or cannot be read.
         CompileError: if the worker dies.
     """
-    samples = checked_samples(front, config, pool)
+    samples = checked_samples(imported, config, pool)
     if len(samples) > MOST_VERIFIED:
         _LOG.warning("errors are measured on the first %d of %d samples", MOST_VERIFIED, len(samples))
     wanted = tuple(each for each in config.precision.types if each in LOW_PRECISION) if dtypes is None else dtypes
@@ -77,25 +77,25 @@ def calibrate(
             "give samples of what the network will see with --calibration",
             len(samples),
         )
-    tensors = layer_tensors(prepared_model(front.prepared), front.graph)
-    forms = _forms(front, config, samples, tensors, pool, progress) if I8 in wanted else {}
+    tensors = layer_tensors(prepared_model(imported.prepared), imported.graph)
+    forms = _forms(imported, config, samples, tensors, pool, progress) if I8 in wanted else {}
     method = config.calibration_method.value if I8 in wanted else ""
-    return Calibration(samples, tuple(wanted), tensors, forms, graph_ranges(front.graph, tensors, forms), method)
+    return Calibration(samples, tuple(wanted), tensors, forms, graph_ranges(imported.graph, tensors, forms), method)
 
 
-def checked_samples(front: Front, config: CompileConfig, pool: WorkerPool) -> SampleSet:
+def checked_samples(imported: ImportedModel, config: CompileConfig, pool: WorkerPool) -> SampleSet:
     """The samples, with the outputs that cannot be checked on them; the user is warned of these.
 
     Raises:
         UsageError: if the samples do not fit the model, or cannot be read.
         CompileError: if the worker dies.
     """
-    samples = sample_set(front, config.calibration, config.precision)
+    samples = sample_set(imported, config.calibration, config.precision)
     if config.calibration is not None:
-        job = {"prepared": front.prepared, "source": samples.source}
+        job = {"prepared": imported.prepared, "source": samples.source}
         samples = replace(samples, unchecked=call(pool, unchecked_outputs, job, _STEP))
-        if front.tie_spread:
-            samples = replace(samples, tie_spread=call(pool, tie_spread_on, {"path": front.path, **job}, _STEP))
+        if imported.tie_spread:
+            samples = replace(samples, tie_spread=call(pool, tie_spread_on, {"path": imported.path, **job}, _STEP))
     if samples.tie_spread > _MUCH_BY_TIES:
         _LOG.warning(
             "the model rounds to whole numbers so often that a number next to a tie moves an output by up to %.0f%%: "
@@ -112,7 +112,7 @@ def checked_samples(front: Front, config: CompileConfig, pool: WorkerPool) -> Sa
 
 
 def _forms(
-    front: Front,
+    imported: ImportedModel,
     config: CompileConfig,
     samples: SampleSet,
     tensors: Mapping[str, LayerTensors],
@@ -120,18 +120,18 @@ def _forms(
     progress: Progress,
 ) -> dict[str, QuantisedRange]:
     """8-bit forms of all tensors that layers read or write, by ONNX name."""
-    findings = Findings.beside(config.database)
-    key = ("ranges", front.sha256, samples.digest, config.calibration_method.value)
-    known = findings.get(*key)
+    cache = SensitivityCache.beside(config.database)
+    key = ("ranges", imported.sha256, samples.digest, config.calibration_method.value)
+    known = cache.get(*key)
     names = {name for each in tensors.values() for name in (*each.inputs, *each.results) if name is not None}
     if missing := names - known.keys():
         observer, threads = OBSERVERS[config.calibration_method], config.threads
         found = observed_ranges(
-            front.prepared, missing, samples.source, pool, observer, threads=threads, progress=progress
+            imported.prepared, missing, samples.source, pool, observer, threads=threads, progress=progress
         )
         # A tensor of integers has no range; an empty entry in the cache records that.
         known |= {name: found.get(name, ()) for name in missing}
-        findings.put(known, *key)
+        cache.put(known, *key)
     return {name: QuantisedRange.of(known[name][0], known[name][1]) for name in sorted(names) if known[name]}
 
 

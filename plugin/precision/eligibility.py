@@ -14,10 +14,10 @@ from sartor.codegen.ir.variants.routine import Routine, Storing, Variant, dtype_
 from sartor.codegen.routines import LOW_PRECISION, routines_for
 from sartor.config import Precision
 from sartor.dialect_passes.annotate import Candidates
-from sartor.frontend.imported_model import Front
+from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.value_ranges import Values
 
-Permits = Callable[[Layer, Variant], bool]
+IsEligible = Callable[[Layer, Variant], bool]
 
 
 def narrower_type(variant: Variant, layer: Layer) -> str | None:
@@ -25,72 +25,72 @@ def narrower_type(variant: Variant, layer: Layer) -> str | None:
     return variant.dtype if variant.dtype in LOW_PRECISION and variant.dtype != dtype_of(layer.task) else None
 
 
-def permitted_routines(front: Front, precision: Precision) -> tuple[Routine, ...]:
+def eligible_routines(imported: ImportedModel, precision: Precision) -> tuple[Routine, ...]:
     """Those of the precision that the user allows, and of 8 bits throughout if the model is quantised."""
     asked = routines_for(precision.types)
-    if front.is_quantised and QUANTISED not in precision.types:
+    if imported.is_quantised and QUANTISED not in precision.types:
         own = (each for each in LOW_PRECISION[QUANTISED] if isinstance(each, Storing) and each.storage == QUANTISED)
         asked = (*asked, *own)
-    whole = any(each.is_whole for each in front.ranges.values())
+    whole = any(each.is_integer for each in imported.ranges.values())
     return tuple(each for each in asked if whole or not each.traits.needs_run_time_ranges)
 
 
-def permits(front: Front, precision: Precision) -> Permits:
+def eligibility(imported: ImportedModel, precision: Precision) -> IsEligible:
     """Whether a layer may run a variant.
 
     A variant that quantises needs ranges of the values it reads and writes, the same range for all results. Unless the
     user allows 8 bits, its weights must already be multiples of a scale by 8-bit integers, as in a quantised model;
     weights whose zero point moves them out of 8 bits are not. Sums of integers are never rounded.
     """
-    asked = {None, *precision.types, *([QUANTISED] if front.is_quantised else [])}
+    asked = {None, *precision.types, *([QUANTISED] if imported.is_quantised else [])}
     exact: dict[tuple[str, Packing], bool] = {}
-    values = Values(front.graph)
-    keeps_whole = _WholeNumbers(front, values).keeps
+    values = Values(imported.graph)
+    keeps_integers = _ExactIntegers(imported, values).keeps
 
     def is_exact(name: str, packing: Packing) -> bool:
         if (name, packing) not in exact:
-            exact[name, packing] = packing.is_exact(front.weights[name])
+            exact[name, packing] = packing.is_exact(imported.weights[name])
         return exact[name, packing]
 
-    def may_run(layer: Layer, variant: Variant) -> bool:
+    def is_eligible(layer: Layer, variant: Variant) -> bool:
         code = variant.implementation
         if narrower_type(variant, layer) not in asked:
             return False
-        if not all(values.read(layer, each) in front.ranges for each in code.ranges if each is not None):
+        if not all(values.read(layer, each) in imported.ranges for each in code.ranges if each is not None):
             return False
-        written = {front.ranges.get(each) for each in values.written(layer)} if None in code.ranges else set()
-        if None in written or len(written) > 1 or not keeps_whole(layer, variant):
+        written = {imported.ranges.get(each) for each in values.written(layer)} if None in code.ranges else set()
+        if None in written or len(written) > 1 or not keeps_integers(layer, variant):
             return False
         if code.step is not None and any(each is not None and each.scale != code.step for each in written):
             return False
         if QUANTISED in precision.types:
             return True
         if variant.dtype == QUANTISED and variant.traits.rounds_between:
-            # What it makes of whole numbers is rounded.
+            # What it makes of integers is rounded.
             return False
-        if front.is_quantised and variant.traits.transforms and rounds(layer.task):
+        if imported.is_quantised and variant.traits.transforms and rounds(layer.task):
             # Its error before rounding is a thousand times larger, so as many more results would change by a step.
             return False
         return all(is_exact(name, each) for name, each in zip(layer.weights, code.packings, strict=True))
 
-    return may_run
+    return is_eligible
 
 
-class _WholeNumbers:
-    """Layers of a model that quantises by ranges of run time, and of what is computed of whole numbers.
+class _ExactIntegers:
+    """Layers of a model that quantises by ranges of run time, and of what is computed of integers.
 
     Winograd's transforms round, and so do narrower types: scales, zero points, and what these add to a sum.
     """
 
-    def __init__(self, front: Front, values: Values) -> None:
-        self._whole = {value for value, numbers in front.ranges.items() if numbers.is_whole}
+    def __init__(self, imported: ImportedModel, values: Values) -> None:
+        self._integers = {value for value, numbers in imported.ranges.items() if numbers.is_integer}
         self._values = values
-        layers = list(front.graph.all_layers()) if self._whole else []
-        readers = {each.name for each in layers if not self._whole.isdisjoint(self._read(each))}
-        touching = readers | {value.source for value in self._whole if value.source is not None}
+        layers = list(imported.graph.all_layers()) if self._integers else []
+        readers = {each.name for each in layers if not self._integers.isdisjoint(self._read(each))}
+        touching = readers | {value.source for value in self._integers if value.source is not None}
         feeding = {value.source for each in layers if each.name in touching for value in self._read(each)}
         scalars = self._leading_to_scalars(layers)
-        self._exact = readers | _children(front.graph, readers)
+        self._exact = readers | _children(imported.graph, readers)
         self._own_types = self._exact | touching | feeding | scalars
 
     def keeps(self, layer: Layer, variant: Variant) -> bool:
@@ -102,7 +102,7 @@ class _WholeNumbers:
         read, stored = self._read(layer), variant.implementation.ranges
         values = {read[each] for each in stored if each is not None}
         values |= set(self._values.written(layer)) if None in stored else set()
-        return variant.dtype == QUANTISED and self._whole.issuperset(values)
+        return variant.dtype == QUANTISED and self._integers.issuperset(values)
 
     def _leading_to_scalars(self, layers: Sequence[Layer]) -> set[str]:
         """Layers with scalar results, such as scales, and layers read only by these, such as minima of rows."""
@@ -125,14 +125,14 @@ def _children(graph: LayerGraph, layers: set[str]) -> set[str]:
     return {child.name for net in nets for child in net.all_layers()}
 
 
-def permitted_candidates(candidates: Candidates, front: Front, precision: Precision) -> Candidates:
+def eligible_candidates(candidates: Candidates, imported: ImportedModel, precision: Precision) -> Candidates:
     """Without variants that no layer may run: they need not be measured."""
-    may_run = permits(front, precision)
+    is_eligible = eligibility(imported, precision)
     layers: dict[str, list[Layer]] = {}
-    for layer in front.graph.all_layers():
+    for layer in imported.graph.all_layers():
         layers.setdefault(layer.task.key, []).append(layer)
     kept = {
-        key: tuple(each for each in variants if any(may_run(layer, each) for layer in layers[key]))
+        key: tuple(each for each in variants if any(is_eligible(layer, each) for layer in layers[key]))
         for key, variants in candidates.variants.items()
     }
     return replace(candidates, variants=kept)

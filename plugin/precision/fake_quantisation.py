@@ -20,7 +20,7 @@ _SYMMETRIC_MOST = 127
 
 
 @dataclass
-class Rounder:
+class FakeQuantiser:
     """Collects the nodes of one body that round tensors to one element type.
 
     Attributes:

@@ -16,7 +16,7 @@ from sartor.onnx_model.rewrites.structure.drop_unused import drop_unused
 from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.samples.given_samples import SampleSource
 from sartor.tuning.calibration.observer import Observer
-from sartor.tuning.workers.calls import Refusal
+from sartor.tuning.workers.calls import WorkerError
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ def observe(
     before: Observed,
     threads: int | None,
     seconds: float,
-) -> Observed | Refusal:
+) -> Observed | WorkerError:
     """Pass the tensors' values on further samples to observers: on at least one, and until time is up.
 
     Args:
@@ -51,7 +51,7 @@ def observe(
     try:
         return _observe(prepared, samples, before, threads, time.monotonic() + seconds)
     except SartorError as error:
-        return Refusal(error)
+        return WorkerError(error)
 
 
 def _observe(prepared: Path, samples: SampleSource, before: Observed, threads: int | None, deadline: float) -> Observed:

@@ -23,7 +23,7 @@ _STEP = "calibrating"
 _OBSERVABLE = ("float16", "float32", "float64")
 
 
-def calibrate(
+def observed_ranges(
     prepared: bytes | Path,
     tensors: Iterable[str],
     samples: SampleSource,

@@ -17,14 +17,14 @@ from sartor.codegen.ir.variants.rounding import STORED
 from sartor.frontend.layer_tensors import LayerTensors
 from sartor.onnx_model.graphs.graph import GraphEditor
 from sartor.onnx_model.graphs.walk import subgraphs
-from sartor.precision.fake_quantisation import BF16, F16, I8, Rounder, holds_reals, rounded_weights
+from sartor.precision.fake_quantisation import BF16, F16, I8, FakeQuantiser, holds_reals, rounded_weights
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 
 _CODES = {BF16: 1, F16: 2, I8: 3, STORED: 4}
 
 
 @dataclass(frozen=True)
-class Switchable:
+class PrecisionSwitches:
     """Layers that can be switched, and the types that each can simulate.
 
     Attributes:
@@ -43,7 +43,7 @@ class Switchable:
         layers: Sequence[LayerTensors],
         dtypes: Sequence[str],
         ranges: Mapping[str, QuantisedRange],
-    ) -> Switchable:
+    ) -> PrecisionSwitches:
         """The layers that can be switched.
 
         Results need names, and some value must be a real number; for ``i8`` all real inputs and results need ranges.
@@ -60,7 +60,7 @@ class Switchable:
                 has_filters = any(rounded_weights(nodes[name], editor) for name in layer.nodes)
                 found[layer] = (*possible, *([STORED] if I8 in possible and has_filters else []))
                 taken.update(layer.results)
-        return Switchable(tuple(found), tuple(found.values()), tuple(sorted(ranges.items(), key=_first)))
+        return PrecisionSwitches(tuple(found), tuple(found.values()), tuple(sorted(ranges.items(), key=_first)))
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
@@ -94,23 +94,23 @@ def _reals(tensors: Iterable[str | None], editor: GraphEditor) -> set[str]:
     return {name for name in tensors if name is not None and holds_reals(editor, name)}
 
 
-def add_switches(model: ModelProto, switchable: Switchable) -> str:
-    """Make a model switchable, in place; returns the name of the input that takes ``Switchable.codes``."""
-    return _Switches(model, switchable).add()
+def add_switches(model: ModelProto, switches: PrecisionSwitches) -> str:
+    """Make a model switchable, in place; returns the name of the input that takes ``PrecisionSwitches.codes``."""
+    return _SwitchWriter(model, switches).add()
 
 
-class _Switches:
-    def __init__(self, model: ModelProto, switchable: Switchable) -> None:
+class _SwitchWriter:
+    def __init__(self, model: ModelProto, switches: PrecisionSwitches) -> None:
         self._model = model
-        self._switchable = switchable
+        self._switches = switches
         self._editor = GraphEditor(model.graph)
-        self._ranges = dict(switchable.ranges)
+        self._ranges = dict(switches.ranges)
         self._nodes = {node.name: node for node in model.graph.node}
         self._input = self._editor.fresh("precision")
 
     def add(self) -> str:
         """Add the input and an ``If`` after every layer."""
-        graph, layers = self._model.graph, self._switchable.layers
+        graph, layers = self._model.graph, self._switches.layers
         last = {layer.nodes[-1]: index for index, layer in enumerate(layers)}
         nodes: list[NodeProto] = []
         for node in list(graph.node):
@@ -136,7 +136,7 @@ class _Switches:
         self._model.graph.initializer.append(numpy_helper.from_array(np.array(index, np.int64), where))
         results = [name for name in layer.results if name is not None]
         body = self._handing_on(prefix, results)
-        for dtype in self._switchable.dtypes[index]:
+        for dtype in self._switches.dtypes[index]:
             rounded = self._rounded(f"{prefix}/{dtype}/", layer, dtype)
             body = self._choice(f"{prefix}/choose-{dtype}", code, _CODES[dtype], rounded, body)
         nodes = [helper.make_node("Gather", [self._input, where], [code], name=code), *body.node]
@@ -167,32 +167,32 @@ class _Switches:
 
     def _rounded(self, prefix: str, layer: LayerTensors, dtype: str) -> GraphProto:
         """A graph that computes a layer with inputs, weights and results rounded to ``dtype``."""
-        rounder = Rounder(self._editor, dtype, self._ranges, prefix)
+        quantiser = FakeQuantiser(self._editor, dtype, self._ranges, prefix)
         values = {
-            name: rounder.activation(name, name)
+            name: quantiser.activation(name, name)
             for name in dict.fromkeys(each for each in layer.inputs if each is not None)
             if holds_reals(self._editor, name)
         }
         for name in layer.nodes:
-            self._copy(self._nodes[name], rounder, values)
+            self._copy(self._nodes[name], quantiser, values)
         results = [name for name in layer.results if name is not None]
-        names = [self._result(rounder, name, values[name]) for name in results]
-        return self._body(rounder.nodes, names, results, rounder.constants)
+        names = [self._result(quantiser, name, values[name]) for name in results]
+        return self._body(quantiser.nodes, names, results, quantiser.constants)
 
-    def _result(self, rounder: Rounder, name: str, value: str) -> str:
-        return rounder.activation(name, value) if holds_reals(self._editor, name) else value
+    def _result(self, quantiser: FakeQuantiser, name: str, value: str) -> str:
+        return quantiser.activation(name, value) if holds_reals(self._editor, name) else value
 
-    def _copy(self, node: NodeProto, rounder: Rounder, values: dict[str, str]) -> None:
+    def _copy(self, node: NodeProto, quantiser: FakeQuantiser, values: dict[str, str]) -> None:
         """Add a copy of a node that reads rounded values and writes values with new names."""
         copy = NodeProto.FromString(node.SerializeToString())
         weights = rounded_weights(node, self._editor)
         for index, name in enumerate(node.input):
-            copy.input[index] = rounder.weight(name, weights[index]) if index in weights else values.get(name, name)
+            copy.input[index] = quantiser.weight(name, weights[index]) if index in weights else values.get(name, name)
         for index, name in enumerate(node.output):
             if name:
-                copy.output[index] = values[name] = f"{rounder.prefix}{name}"
-        copy.name = f"{rounder.prefix}{node.name}"
-        rounder.nodes.append(copy)
+                copy.output[index] = values[name] = f"{quantiser.prefix}{name}"
+        copy.name = f"{quantiser.prefix}{node.name}"
+        quantiser.nodes.append(copy)
 
     def _body(
         self, nodes: Sequence[NodeProto], names: Sequence[str], like: Sequence[str], constants: Sequence[TensorProto]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from sartor.frontend.imported_model import Front
+from sartor.frontend.imported_model import ImportedModel
 from sartor.precision.calibration import Calibration
 from sartor.precision.sensitivity import RoundingTrial
-from sartor.precision.sensitivity_cache import Findings
+from sartor.precision.sensitivity_cache import SensitivityCache
 from sartor.progress import Progress, silent
 from sartor.tuning.errors.error_measures import ErrorMeasure
 from sartor.tuning.errors.error_sum import layer_error, layer_measure
@@ -28,21 +28,21 @@ class Sensitivities:
     """Simulates rounding in ONNX Runtime.
 
     Attributes:
-        front: the model.
+        imported: the model.
         calibration: samples, tensors and ranges.
         pool: where ONNX Runtime runs.
         measure: the user's, of errors.
         threads: to run with.
-        findings: where what was found out is kept.
+        cache: where what was found out is kept.
         progress: told about every inference.
     """
 
-    front: Front
+    imported: ImportedModel
     calibration: Calibration
     pool: WorkerPool
     measure: ErrorMeasure
     threads: int
-    findings: Findings
+    cache: SensitivityCache
     progress: Progress = silent
 
     def together(self, assignment: Mapping[str, str]) -> float:
@@ -57,15 +57,15 @@ class Sensitivities:
         measure = self.measure
         name = " ".join(f"{layer}={dtype}" for layer, dtype in sorted(assignment.items()))
         key = self._key("together", measure.identity, str(_SAMPLES_TOGETHER))
-        known = self.findings.get(*key).get(name)
+        known = self.cache.get(*key).get(name)
         if known is None:
             trial = replace(self._trial, measure=measure, most_samples=_SAMPLES_TOGETHER)
             (found,) = trial.together([assignment])
             known = found.samples
-            self.findings.put({name: known}, *key)
+            self.cache.put({name: known}, *key)
         return measure.of_samples(known)
 
-    def contributions(self, pairs: Collection[Pair], *, roughly: bool = False) -> dict[Pair, float]:
+    def for_pairs(self, pairs: Collection[Pair], *, roughly: bool = False) -> dict[Pair, float]:
         """The relative error of the outputs for each pair, if that layer alone computes in that type.
 
         Args:
@@ -78,25 +78,25 @@ class Sensitivities:
         measure = layer_measure(self.measure)
         count = 1 if roughly else min(max(_RUNS_ALONE // max(len(pairs), 1), 1), _MOST_SAMPLES_ALONE)
         key = self._key("alone", measure.identity, str(count))
-        known = self.findings.get(*key)
+        known = self.cache.get(*key)
         missing = [pair for pair in sorted(pairs) if _named(pair) not in known]
         if missing:
             trial = replace(self._trial, measure=measure, most_samples=count)
-            found = trial.contributions(missing)
+            found = trial.for_pairs(missing)
             # A pair that cannot be simulated gets an empty entry, so that it is not tried again.
             known |= {_named(pair): found[pair].samples if pair in found else () for pair in missing}
-            self.findings.put(known, *key)
+            self.cache.put(known, *key)
         errors = {pair: known[_named(pair)] for pair in sorted(pairs)}
         return {pair: layer_error(self.measure, max(each)) for pair, each in errors.items() if each}
 
     def _key(self, *what: str) -> tuple[str, ...]:
-        return (*what, self.front.sha256, self.calibration.samples.digest, self.calibration.method)
+        return (*what, self.imported.sha256, self.calibration.samples.digest, self.calibration.method)
 
     @property
     def _trial(self) -> RoundingTrial:
         return RoundingTrial(
-            self.front.prepared,
-            [self.calibration.tensors[layer.name] for layer in self.front.graph.layers],
+            self.imported.prepared,
+            [self.calibration.tensors[layer.name] for layer in self.imported.graph.layers],
             self.calibration.dtypes,
             self.calibration.forms,
             self.calibration.samples.source,

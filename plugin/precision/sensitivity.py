@@ -13,7 +13,7 @@ from pathlib import Path
 from onnx import ModelProto
 
 from sartor.frontend.layer_tensors import LayerTensors
-from sartor.precision.precision_switches import Switchable
+from sartor.precision.precision_switches import PrecisionSwitches
 from sartor.precision.sensitivity_job import Assignment, Experiment, Rounded, round_layers
 from sartor.progress import Progress, silent
 from sartor.samples.given_samples import SampleSource
@@ -61,7 +61,7 @@ class RoundingTrial:
     threads: int | None = None
     progress: Progress = silent
 
-    def contributions(self, pairs: Collection[tuple[str, str]] | None = None) -> dict[tuple[str, str], RoundingErrors]:
+    def for_pairs(self, pairs: Collection[tuple[str, str]] | None = None) -> dict[tuple[str, str], RoundingErrors]:
         """Errors of the outputs by layer name and type, if that layer alone computes in that type.
 
         Layers without switches are missing in the result, as are layers in ``i8`` that lack a range. ``pairs`` selects
@@ -72,26 +72,28 @@ class RoundingTrial:
             CompileError: if the worker dies.
         """
         with as_file(self.prepared) as path:
-            switchable = self._switchable(path)
-            found = [pair for pair in switchable.pairs if pairs is None or pair in pairs]
+            switches = self._switches(path)
+            found = [pair for pair in switches.pairs if pairs is None or pair in pairs]
             assignments = [{layer: dtype} for layer, dtype in found]
-            return dict(zip(found, self._errors(path, switchable, assignments), strict=True)) if found else {}
+            return dict(zip(found, self._errors(path, switches, assignments), strict=True)) if found else {}
 
     def together(self, assignments: Sequence[Assignment]) -> list[RoundingErrors]:
         """Errors of the outputs for each assignment, its layers rounded together; layers without switches stay exact.
 
         Raises:
-            UsageError, CompileError: as ``contributions``.
+            UsageError, CompileError: as ``for_pairs``.
         """
         with as_file(self.prepared) as path:
-            return self._errors(path, self._switchable(path), assignments)
+            return self._errors(path, self._switches(path), assignments)
 
-    def _switchable(self, path: Path) -> Switchable:
-        return Switchable.of(ModelProto.FromString(path.read_bytes()), self.layers, self.dtypes, self.ranges)
+    def _switches(self, path: Path) -> PrecisionSwitches:
+        return PrecisionSwitches.of(ModelProto.FromString(path.read_bytes()), self.layers, self.dtypes, self.ranges)
 
-    def _errors(self, path: Path, switchable: Switchable, assignments: Sequence[Assignment]) -> list[RoundingErrors]:
+    def _errors(
+        self, path: Path, switches: PrecisionSwitches, assignments: Sequence[Assignment]
+    ) -> list[RoundingErrors]:
         count = min(len(self.samples), self.most_samples)
-        experiment = Experiment(path, switchable, assignments, self.samples, count, self.measure, self.threads)
+        experiment = Experiment(path, switches, assignments, self.samples, count, self.measure, self.threads)
         job, runs = {"experiment": experiment}, experiment.runs
         errors = call_until_done(self.pool, round_layers, job, Rounded(), runs, _STEP, progress=self.progress).errors
         return [RoundingErrors(errors[index :: len(assignments)]) for index in range(len(assignments))]

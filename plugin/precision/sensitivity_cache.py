@@ -26,15 +26,15 @@ Numbers = dict[str, tuple[float, ...]]
 
 
 @dataclass(frozen=True)
-class Findings:
+class SensitivityCache:
     """Stores numbers by key in files; an unreadable file counts as missing, and a failed write is only logged."""
 
     directory: Path
 
     @staticmethod
-    def beside(database: Path) -> Findings:
+    def beside(database: Path) -> SensitivityCache:
         """The cache that belongs to a tuning database."""
-        return Findings(database.with_name(database.name + _SUFFIX))
+        return SensitivityCache(database.with_name(database.name + _SUFFIX))
 
     def get(self, *key: str) -> Numbers:
         """The numbers under a key; empty if there are none."""

@@ -11,12 +11,12 @@ from pathlib import Path
 from onnx import ModelProto
 
 from sartor.errors import SartorError
-from sartor.precision.precision_switches import Switchable, add_switches
+from sartor.precision.precision_switches import PrecisionSwitches, add_switches
 from sartor.reference.expected_outputs import Disturbed
 from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.samples.given_samples import SampleSource
 from sartor.tuning.errors.error_measures import ErrorMeasure
-from sartor.tuning.workers.calls import Refusal
+from sartor.tuning.workers.calls import WorkerError
 
 Assignment = Mapping[str, str]
 """Layer name to the element type that the layer computes in; others compute as the model says."""
@@ -28,7 +28,7 @@ class Experiment:
 
     Attributes:
         prepared: file of the prepared model.
-        switchable: the layers that can be switched, and to which types.
+        switches: the layers that can be switched, and to which types.
         assignments: each is tried on every sample.
         samples: what to run the model on.
         count: how many of the samples to take.
@@ -37,7 +37,7 @@ class Experiment:
     """
 
     prepared: Path
-    switchable: Switchable
+    switches: PrecisionSwitches
     assignments: Sequence[Assignment]
     samples: SampleSource
     count: int
@@ -62,12 +62,12 @@ class Rounded:
         return len(self.errors)
 
 
-def round_layers(experiment: Experiment, before: Rounded, seconds: float) -> Rounded | Refusal:
+def round_layers(experiment: Experiment, before: Rounded, seconds: float) -> Rounded | WorkerError:
     """Make the runs that follow those ``before``, one at least, until time is up."""
     try:
         errors = _errors_from(experiment, before.done, time.monotonic() + seconds)
     except SartorError as error:
-        return Refusal(error)
+        return WorkerError(error)
     found = Rounded((*before.errors, *errors))
     if found.done == experiment.runs:
         _session.cache_clear()
@@ -75,15 +75,15 @@ def round_layers(experiment: Experiment, before: Rounded, seconds: float) -> Rou
 
 
 def _errors_from(experiment: Experiment, start: int, deadline: float) -> list[float]:
-    run, precision, disturbed = _session(experiment.prepared, experiment.switchable, experiment.threads)
-    switchable, assignments = experiment.switchable, experiment.assignments
+    run, precision, disturbed = _session(experiment.prepared, experiment.switches, experiment.threads)
+    switches, assignments = experiment.switches, experiment.assignments
     sample, first = divmod(start, len(assignments))
     errors: list[float] = []
     for feeds in experiment.samples.since(sample):
-        expected = run({**feeds, precision: switchable.codes({})})
+        expected = run({**feeds, precision: switches.codes({})})
         scales = disturbed.scales(expected, disturbed(feeds))
         for assignment in assignments[first:]:
-            outputs = run({**feeds, precision: switchable.codes(assignment)})
+            outputs = run({**feeds, precision: switches.codes(assignment)})
             errors.append(experiment.measure.of_sample(outputs, expected, scales))
             if time.monotonic() >= deadline:
                 return errors
@@ -96,9 +96,9 @@ def _errors_from(experiment: Experiment, start: int, deadline: float) -> list[fl
 # The calls of one experiment follow one another in one worker. What it holds is given back with the last of them.
 @lru_cache(maxsize=1)
 def _session(
-    prepared: Path, switchable: Switchable, threads: int | None
+    prepared: Path, switches: PrecisionSwitches, threads: int | None
 ) -> tuple[OnnxRuntimeReference, str, Disturbed]:
     model = ModelProto.FromString(prepared.read_bytes())
     disturbed = Disturbed(model, threads=threads, narrow=True)
-    precision = add_switches(model, switchable)
+    precision = add_switches(model, switches)
     return OnnxRuntimeReference(model.SerializeToString(), threads=threads), precision, disturbed

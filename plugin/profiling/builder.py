@@ -9,10 +9,10 @@ from pathlib import Path
 
 from sartor.config import CompileConfig
 from sartor.errors import CompileError, DisturbedError
-from sartor.frontend.imported_model import Front
+from sartor.frontend.imported_model import ImportedModel
 from sartor.planning.recipe import Recipe
 from sartor.progress import Progress
-from sartor.tuning.networks.build_job import NetFiles, SplitNet, WholeNet, build_net
+from sartor.tuning.networks.build_job import NetFiles, SplitNetwork, UnsplitNetwork, build_net
 from sartor.tuning.networks.profile_job import NetRun
 from sartor.tuning.records.measurement import Status
 from sartor.tuning.workers.entry_points import entry_point
@@ -40,14 +40,14 @@ class Builder:
     """Compiles recipes of one model, each once.
 
     Attributes:
-        front: the imported model.
+        imported: the imported model.
         pool: workers.
         directory: where modules are written.
         config: settings.
         progress: told about every module.
     """
 
-    front: Front
+    imported: ImportedModel
     pool: WorkerPool
     directory: Path
     config: CompileConfig
@@ -103,11 +103,14 @@ class Builder:
         return NetFiles(self.directory / f"{name}.vmfb", self.directory / f"{name}.irpa" if external else None)
 
     def _job(self, recipe: Recipe, files: NetFiles) -> dict[str, object]:
-        whole, split = WholeNet(self.front.whole), SplitNet(recipe.graph, recipe.variants, self.front.ranges)
+        whole, split = (
+            UnsplitNetwork(self.imported.unsplit),
+            SplitNetwork(recipe.graph, recipe.variants, self.imported.ranges),
+        )
         return {
             "net": whole if recipe.plan.unsplit else split,
-            "weights": self.front.weights,
+            "weights": self.imported.weights,
             "target": self.config.target,
-            "manifest": recipe.manifest(self.front, self.config),
+            "manifest": recipe.manifest(self.imported, self.config),
             "files": files,
         }

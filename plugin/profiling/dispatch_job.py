@@ -7,7 +7,7 @@ from typing import Any
 
 from sartor.errors import SartorError
 from sartor.runtime.dispatch_statistics import DispatchStatistics, dispatch_statistics
-from sartor.tuning.workers.calls import Refusal, call
+from sartor.tuning.workers.calls import WorkerError, call
 from sartor.tuning.workers.pool import WorkerPool
 
 _STEP = "timing dispatches"
@@ -23,9 +23,9 @@ def dispatches_in_worker(pool: WorkerPool, arguments: Mapping[str, Any]) -> Disp
     return call(pool, time_dispatches, {"arguments": arguments}, _STEP)
 
 
-def time_dispatches(arguments: Mapping[str, Any]) -> DispatchStatistics | Refusal:
+def time_dispatches(arguments: Mapping[str, Any]) -> DispatchStatistics | WorkerError:
     """Worker side of ``dispatches_in_worker``."""
     try:
         return dispatch_statistics(**arguments)
     except SartorError as error:
-        return Refusal(error)
+        return WorkerError(error)

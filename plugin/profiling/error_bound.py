@@ -13,7 +13,7 @@ from onnx import ModelProto
 
 from sartor.config import Precision
 from sartor.errors import CompileError
-from sartor.frontend.imported_model import Front
+from sartor.frontend.imported_model import ImportedModel
 from sartor.reference.tolerance import tolerance
 from sartor.samples.sample_sets import SampleSet
 from sartor.tuning.errors.error_budget import MOST_ROUNDED, ErrorBudget
@@ -46,12 +46,12 @@ class ErrorBound:
     explicable: float
 
     @classmethod
-    def of(cls, front: Front, samples: SampleSet, budget: ErrorBudget, precision: Precision) -> ErrorBound:
+    def of(cls, imported: ImportedModel, samples: SampleSet, budget: ErrorBudget, precision: Precision) -> ErrorBound:
         """The bound of a compilation: the user's own if there is one, for quantised and f16 models, too."""
         usual = budget.usual
         # What the model's own types round off is known as a relative error only.
         if budget.measure.kind is MeasureKind.RELATIVE:
-            skeleton = ModelProto.FromString(front.skeleton)
+            skeleton = ModelProto.FromString(imported.skeleton)
             usual = tolerance(skeleton, usual, samples.tie_spread)
         most = usual if precision is Precision.F32 else MOST_ROUNDED
         return cls(budget.measure, replace(budget, usual=usual).allowed, most)

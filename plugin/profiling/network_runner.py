@@ -57,7 +57,7 @@ class NetRunner:
 
     def __init__(self, builder: Builder, samples: SampleSet, bound: ErrorBound) -> None:
         self._builder = builder
-        self._front = builder.front
+        self._imported = builder.imported
         self._config = builder.config
         self._samples = samples
         self._bound = bound
@@ -111,8 +111,8 @@ class NetRunner:
             CompileError: if the worker dies.
         """
         count, step = self.verified_count, "verifying the module"
-        models = (self._front.path.resolve(), self._front.prepared)
-        values = (self._front.graph.inputs, self._front.graph.outputs)
+        models = (self._imported.path.resolve(), self._imported.prepared)
+        values = (self._imported.graph.inputs, self._imported.graph.outputs)
         device, threads = self._config.target.device, self._config.threads
         source = self._samples.source
         check = Check(build.files, values, models, source, count, self._measure, self._narrow, device, threads)
@@ -199,12 +199,12 @@ class NetRunner:
         return found
 
     def _dispatches(self, build: Build, seconds: float) -> tuple[Dispatch, ...]:
-        names = [each.name for each in self._front.graph.inputs]
+        names = [each.name for each in self._imported.graph.inputs]
         files, device = build.files, self._config.target.device
         arguments = {
             "path": files.module,
             "entry": ENTRY,
-            "inputs": [self._front.samples[name] for name in names],
+            "inputs": [self._imported.samples[name] for name in names],
             "device": device,
             "threads": self._config.threads if device == "cpu" else None,
             "parameters": {} if files.weights is None else {PARAMETER_SCOPE: files.weights},
@@ -214,7 +214,7 @@ class NetRunner:
 
     def _run(self, function: Callable[..., list[_Run]], step: str, builds: Sequence[Build]) -> dict[str, _Run]:
         self._builder.progress(step, 0, len(builds))
-        values = (self._front.graph.inputs, self._front.graph.outputs)
+        values = (self._imported.graph.inputs, self._imported.graph.outputs)
         trial = NetTrial([each.files for each in builds], values, self._example, self._settings())
         runs = call(self._builder.pool, function, {"trial": trial}, step, quiet=True)
         return {built.digest: run for built, run in zip(builds, runs, strict=True)}
@@ -222,7 +222,7 @@ class NetRunner:
     @functools.cached_property
     def _example(self) -> Example:
         """What ONNX Runtime makes of the user's own file, before anything was rewritten; made once for all builds."""
-        feeds, models = self._samples.first, (self._front.path, self._front.prepared)
+        feeds, models = self._samples.first, (self._imported.path, self._imported.prepared)
         self._builder.progress("running ONNX Runtime", 0, 1)
         found = run_reference(self._builder.pool, models, models[-1], feeds, self._config.threads, narrow=self._narrow)
         self._tell(found.refused)
@@ -231,7 +231,7 @@ class NetRunner:
     def _tell(self, refused: Sequence[str]) -> None:
         """Say once why it is not the user's file that modules are compared with."""
         for reason in refused if not self._told else ():
-            _LOG.warning("%s: %s; checked against the prepared model instead", self._front.path.name, reason)
+            _LOG.warning("%s: %s; checked against the prepared model instead", self._imported.path.name, reason)
         self._told = self._told or bool(refused)
 
     @property

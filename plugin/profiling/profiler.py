@@ -24,7 +24,7 @@ from sartor.profiling.error_bound import THAT_RAN, ErrorBound
 from sartor.profiling.network_runner import NetRunner
 from sartor.samples.sample_sets import SampleSet
 from sartor.tuning.cost_tables import in_network
-from sartor.tuning.cost_tables.in_network import InPlace, Symbols
+from sartor.tuning.cost_tables.in_network import InNetworkTimes, Symbols
 from sartor.tuning.networks import build_job, profile_job
 from sartor.tuning.networks.profile_job import NetRun
 from sartor.tuning.records.hardware import host
@@ -81,9 +81,9 @@ class Profiler:
     def __init__(self, store: Store, builder: Builder, samples: SampleSet) -> None:
         self._store = store
         self._builder = builder
-        self._front = builder.front
+        self._imported = builder.imported
         self._config = builder.config
-        self._bound = ErrorBound.of(builder.front, samples, self._config.error_budget, self._config.precision)
+        self._bound = ErrorBound.of(builder.imported, samples, self._config.error_budget, self._config.precision)
         self._runner = NetRunner(builder, samples, self._bound)
         self._contradicted: dict[MeasurementKey, Measurement] = {}
 
@@ -186,7 +186,7 @@ class Profiler:
         # The store may be one that keeps nothing.
         self._contradicted[found[0].key] = found[0]
 
-    def in_place(self, recipes: Sequence[Recipe]) -> InPlace:
+    def in_network(self, recipes: Sequence[Recipe]) -> InNetworkTimes:
         """What the layers of split networks take in them, each alone among IREE's dispatches.
 
         Networks are timed in turn, and anew beside others: times of different runs do not compare. Those that fail are
@@ -200,7 +200,7 @@ class Profiler:
             DeviceError: if none runs.
         """
         symbols = {each.digest: Symbols.of(each.graph, each.variants, self._config.target.device) for each in recipes}
-        keys = self._in_place_keys(recipes)
+        keys = self._in_network_keys(recipes)
         known = dict(self._store.get_many(keys.values()))
         if not known:
             builds = [(each, self._seconds(each.recipe)) for each in self._builder.build(recipes)]
@@ -210,9 +210,11 @@ class Profiler:
                     key, taken = keys[build.digest], symbols[build.digest].seconds(found[build.digest])
                     known[key] = Measurement(key, Status.OK, taken)
             self._store.put_many(known.values())
-        return InPlace.mean([symbols[each].in_place(known[key].samples) for each, key in keys.items() if key in known])
+        return InNetworkTimes.mean(
+            [symbols[each].in_network(known[key].samples) for each, key in keys.items() if key in known]
+        )
 
-    def _in_place_keys(self, recipes: Sequence[Recipe]) -> dict[str, MeasurementKey]:
+    def _in_network_keys(self, recipes: Sequence[Recipe]) -> dict[str, MeasurementKey]:
         """Under what times of networks that are timed in turn are stored, by digest of the recipe."""
         keys = {each.digest: self._key(each) for each in recipes}
         run = digest(str(self._runner.passes), *sorted(each.variant for each in keys.values()))
@@ -228,12 +230,12 @@ class Profiler:
     def _key(self, recipe: Recipe) -> MeasurementKey:
         """Under what a whole network is stored: its code, and what it was checked by."""
         codes = [each.implementation.digest for _, each in sorted(recipe.variants.items())]
-        codes = codes or [hashlib.sha256(self._front.whole).hexdigest()]
+        codes = codes or [hashlib.sha256(self._imported.unsplit).hexdigest()]
         # Parameters of the code, which alone does not say what a network computes.
         ranges = [f"{value} {form}" for value, form in sorted(recipe.plan.ranges.items())]
         name = _UNSPLIT if recipe.plan.unsplit else f"plan:{digest(*codes)}"
         return MeasurementKey(
-            task=f"net:{self._front.sha256[:16]}",
+            task=f"net:{self._imported.sha256[:16]}",
             variant=name,
             source=digest(*codes, *ranges, self._runner.criterion, source_digest(*_JOBS), reference_version()),
             hardware=host().key,

@@ -1,4 +1,4 @@
-"""Selecting again by what layers take in place, until the plan that is shipped takes what was predicted.
+"""Selecting again by what layers take in the network, until the plan that is shipped takes what was predicted.
 
 Layers measured alone are off by a tenth or more of what they take in a network, and not all by the same. So the best
 plan is run whole, IREE's statistics say what each of its layers took there, and the tables are corrected by that
@@ -14,12 +14,12 @@ from dataclasses import dataclass, field, replace
 from sartor.config import CompileConfig
 from sartor.errors import DeviceError, InfeasibleError
 from sartor.planning.plan_selector import PlanSelector
-from sartor.planning.recipe import Recipe, placed_plan, timed_plan
+from sartor.planning.recipe import Recipe, plan_with_network_times, timed_plan
 from sartor.planning.single_type_plans import single_precision_plans
 from sartor.planning.tightened_limits import tightened
 from sartor.profiling.profiler import Profiled, Profiler
 from sartor.profiling.time_budget import TimeBudget
-from sartor.tuning.cost_tables.in_network import InPlace, corrected
+from sartor.tuning.cost_tables.in_network import InNetworkTimes, corrected
 from sartor.tuning.cost_tables.tables import Tables
 from sartor.tuning.records.measurement import Measurement, Status
 from sartor.tuning.records.plan import Plan
@@ -33,7 +33,7 @@ _LIMIT_ROUNDS = 4
 _WORTHWHILE = 0.99
 # Layers of plans that take this much longer than the best are hardly worth mixing with it.
 _NEAR = 1.3
-# A prediction that is further off is replaced by the sum of what was measured in place.
+# A prediction that is further off is replaced by the sum of what was measured in the network.
 _CLOSE = 0.1
 
 
@@ -46,7 +46,7 @@ class Refined:
         profiled: how it ran.
         plan: with all that is known.
         tables: what was measured alone.
-        found: what was measured in place.
+        found: what was measured in the network.
         tried: all recipes that were run.
     """
 
@@ -54,12 +54,12 @@ class Refined:
     profiled: Profiled
     plan: Plan
     tables: Tables
-    found: InPlace
+    found: InNetworkTimes
     tried: tuple[Recipe, ...]
 
     @property
     def placed(self) -> Tables:
-        """Times in place."""
+        """Times in the network."""
         return corrected(self.tables, self.found)
 
 
@@ -92,13 +92,13 @@ class Refiner:
         """
         tried, tables, limits = self._keeping_limits(tables, recipes)
         newest = next(filter(self._ran, reversed(tried[len(recipes) :])), recipes[0])
-        found = InPlace()
+        found = InNetworkTimes()
         profiled = self.profiler.profile(tried)
-        # Memory is what it is, alone or in place.
+        # Memory is what it is, alone or in the network.
         for _ in range(0 if self.config.objective is Objective.MEMORY else _ROUNDS):
             if profiled.recipe.plan.unsplit or not self._ran(newest):
                 break
-            found |= self._in_place(self._near(newest, tried, profiled.seconds))
+            found |= self._in_network(self._near(newest, tried, profiled.seconds))
             try:
                 selected, tables = self._selected(tables, found, limits)
             except InfeasibleError:
@@ -123,8 +123,9 @@ class Refiner:
         profiled = self.profiler.profile(refined.tried)
         return self._told(profiled, refined.tables, refined.found, refined.tried)
 
-    def _selected(self, tables: Tables, found: InPlace, limits: Limits) -> tuple[list[Recipe], Tables]:
-        """The best plan by times in place, and if there is time enough, that of each single type which comes near.
+    def _selected(self, tables: Tables, found: InNetworkTimes, limits: Limits) -> tuple[list[Recipe], Tables]:
+        """The best plan by times in the network, and if there is time enough, that of each single type which comes
+        near.
 
         Conversions that it took were measured alone, as all in the tables that come back.
 
@@ -149,7 +150,7 @@ class Refiner:
             self.profiler.run(tried)
             self.profiler.verify(newest)
             before, tables = tables, self._learned(tables, newest)
-            if tables.passed != before.passed:
+            if tables.propagated_fraction != before.propagated_fraction:
                 # It was of other sums.
                 limits = replace(limits, error=self.config.limits.error)
             again, tables = self._again(before, tables, newest, limits)
@@ -175,7 +176,9 @@ class Refiner:
         run = self.profiler.run_of(newest)
         is_wrong = run is not None and run.status is Status.WRONG_RESULT
         tighter = self._tightened(limits, newest, run)
-        if tables.passed != before.passed and (is_wrong or tables.passed < before.passed):
+        if tables.propagated_fraction != before.propagated_fraction and (
+            is_wrong or tables.propagated_fraction < before.propagated_fraction
+        ):
             bounds = replace(tighter or limits, error=limits.error)
             selected, tables = self._within(tables, bounds)
             if not (is_wrong and selected and selected[0].is_same_as(newest)):
@@ -207,7 +210,7 @@ class Refiner:
         run = self.profiler.run_of(recipe)
         if run is None or run.error is None or recipe.plan.unsplit or not self._has_time():
             return tables
-        return self.selector.learned(tables, recipe, run.error)
+        return self.selector.fitted(tables, recipe, run.error)
 
     def _last_resort(self, tables: Tables, tighter: Limits) -> list[Recipe]:
         """No plan is tighter by the tables: what is left is the one that is smallest, or most exact, by them."""
@@ -227,18 +230,18 @@ class Refiner:
         runs = [(each, run) for each in split if (run := self.profiler.run_of(each)) and run.status is Status.OK]
         return [newest, *(each for each, run in runs if run.time < _NEAR * seconds)]
 
-    def _in_place(self, recipes: Sequence[Recipe]) -> InPlace:
-        if not self.budget.allows_timing_in_place(self.selector.front):
-            return InPlace()
+    def _in_network(self, recipes: Sequence[Recipe]) -> InNetworkTimes:
+        if not self.budget.allows_timing_in_network(self.selector.imported):
+            return InNetworkTimes()
         try:
-            return self.profiler.in_place(recipes)
+            return self.profiler.in_network(recipes)
         except DeviceError as error:
             _LOG.warning("layers were not timed in place: %s", error)
-            return InPlace()
+            return InNetworkTimes()
 
     def _has_time(self) -> bool:
         """Whether the budget allows another build."""
-        return self.budget.allows_build(self.selector.front, self.profiler.build_seconds)
+        return self.budget.allows_build(self.selector.imported, self.profiler.build_seconds)
 
     def _is_worthwhile(self, recipe: Recipe, tried: Sequence[Recipe], profiled: Profiled, tables: Tables) -> bool:
         """Whether a plan is new, and promises to be faster than the best so far by the same tables."""
@@ -253,11 +256,11 @@ class Refiner:
             return warm
         return warm + recipe.needed[Quantity.COLD] - recipe.needed[Quantity.LATENCY]
 
-    def _told(self, profiled: Profiled, tables: Tables, found: InPlace, tried: Sequence[Recipe]) -> Refined:
+    def _told(self, profiled: Profiled, tables: Tables, found: InNetworkTimes, tried: Sequence[Recipe]) -> Refined:
         recipe = profiled.recipe
         if not recipe.plan.unsplit:
             if not all(each in found.layers for each in _pieces(recipe)):
-                found |= self._in_place([recipe])
+                found |= self._in_network([recipe])
             if abs((recipe.plan.predicted or 0.0) / profiled.seconds - 1) > _CLOSE and self._has_time():
                 # The module carries the prediction, which should hold: it is built again.
                 recipe = replace(recipe, plan=timed_plan(recipe, corrected(tables, found)))
@@ -268,7 +271,7 @@ class Refiner:
             memory=profiled.memory,
             first=profiled.first,
         )
-        return Refined(recipe, profiled, placed_plan(plan, found), tables, found, tuple(tried))
+        return Refined(recipe, profiled, plan_with_network_times(plan, found), tables, found, tuple(tried))
 
 
 def _pieces(recipe: Recipe) -> list[tuple[str, str]]:

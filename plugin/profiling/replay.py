@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from sartor.config import CompileConfig
 from sartor.costing.candidates import find_candidates
-from sartor.frontend.imported_model import Front
+from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.value_ranges import quantised_by
 from sartor.planning.recipe import Recipe, recipe_of_plan
 from sartor.tuning.records.plan import Plan
 
 
-def replay(plan: Plan, front: Front, config: CompileConfig) -> tuple[Front, Recipe]:
+def replay(plan: Plan, imported: ImportedModel, config: CompileConfig) -> tuple[ImportedModel, Recipe]:
     """The model with the ranges that a plan records, and the recipe that it records.
 
     Raises:
         UsageError: if the plan was made for another model, target or version.
     """
-    front = quantised_by(plan.ranges, front)
-    return front, recipe_of_plan(plan, front, find_candidates(front, config).variants, config)
+    imported = quantised_by(plan.ranges, imported)
+    return imported, recipe_of_plan(plan, imported, find_candidates(imported, config).variants, config)

@@ -10,14 +10,14 @@ import math
 import time
 from dataclasses import dataclass
 
-from sartor.frontend.imported_model import Front
+from sartor.frontend.imported_model import ImportedModel
 
 # Building the tuned and the stock network side by side, and running them, on two cores of 2.5 GHz or so.
 _SECONDS = 3.0
 _SECONDS_PER_NODE = 0.05
 _BYTES_PER_SECOND = 40e6
-# Timing layers in place takes this fraction of that time in addition.
-_IN_PLACE = 0.2
+# Timing layers in the network takes this fraction of that time in addition.
+_IN_NETWORK = 0.2
 # A network that is built later than the first is run too.
 _BUILD_AND_RUN = 1.3
 
@@ -46,14 +46,14 @@ class TimeBudget:
         """A budget of so many seconds from now; None for no budget."""
         return TimeBudget() if seconds is None else TimeBudget(time.monotonic() + seconds, seconds)
 
-    def tuning_deadline(self, front: Front) -> float | None:
+    def tuning_deadline(self, imported: ImportedModel) -> float | None:
         """The time at which tuning has to stop, by ``time.monotonic()``; None without a budget.
 
         It leaves time for the steps that must follow and that should. A warning says if it has already passed.
         """
         if math.isinf(self.end):
             return None
-        finishing = (1 + _IN_PLACE) * _finishing_seconds(front)
+        finishing = (1 + _IN_NETWORK) * _finishing_seconds(imported)
         now = time.monotonic()
         if self.end - finishing <= now:
             message = (
@@ -63,24 +63,24 @@ class TimeBudget:
             _LOG.warning(message, self.seconds, now - self.end + self.seconds, finishing)
         return self.end - finishing
 
-    def allows_timing_in_place(self, front: Front) -> bool:
+    def allows_timing_in_network(self, imported: ImportedModel) -> bool:
         """Whether there is time left to run the network under IREE's statistics, which is useful but not needed."""
-        return self._allows(_IN_PLACE * _finishing_seconds(front))
+        return self._allows(_IN_NETWORK * _finishing_seconds(imported))
 
-    def allows_build(self, front: Front, taken: float | None) -> bool:
+    def allows_build(self, imported: ImportedModel, taken: float | None) -> bool:
         """Whether there is time left for another network.
 
         Args:
-            front: the model.
+            imported: the model.
             taken: seconds that building one took before, None if none was built.
         """
-        return self._allows(_finishing_seconds(front) if taken is None else _BUILD_AND_RUN * taken)
+        return self._allows(_finishing_seconds(imported) if taken is None else _BUILD_AND_RUN * taken)
 
     def _allows(self, seconds: float) -> bool:
         return time.monotonic() + seconds < self.end
 
 
-def _finishing_seconds(front: Front) -> float:
+def _finishing_seconds(imported: ImportedModel) -> float:
     """Estimated seconds of building and checking a network, by the size of the model."""
-    size = sum(front.weights[name].nbytes for name in front.weights)
-    return _SECONDS + _SECONDS_PER_NODE * front.node_count + size / _BYTES_PER_SECOND
+    size = sum(imported.weights[name].nbytes for name in imported.weights)
+    return _SECONDS + _SECONDS_PER_NODE * imported.node_count + size / _BYTES_PER_SECOND

@@ -15,7 +15,7 @@ from sartor.samples.given_samples import SampleSource
 from sartor.tuning.errors.error_measures import ErrorMeasure
 from sartor.tuning.networks.build_job import NetFiles
 from sartor.tuning.records.signature import net_signature
-from sartor.tuning.workers.calls import Refusal
+from sartor.tuning.workers.calls import WorkerError
 
 
 @dataclass(frozen=True)
@@ -69,12 +69,12 @@ class Verified:
         return Verified(self.errors + other.errors, self.seconds + other.seconds, refused)
 
 
-def verify(check: Check, before: Verified, seconds: float) -> Verified | Refusal:
+def verify(check: Check, before: Verified, seconds: float) -> Verified | WorkerError:
     """Compare on the samples that follow those ``before``, one at least, until time is up."""
     try:
         return before + _verify(check, before.done, time.monotonic() + seconds)
     except SartorError as error:
-        return Refusal(error)
+        return WorkerError(error)
 
 
 def _verify(check: Check, start: int, deadline: float) -> Verified:

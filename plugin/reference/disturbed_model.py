@@ -69,7 +69,7 @@ def disturb(model: ModelProto, seed: int) -> None:
 
 
 def disturbed_feeds(feeds: Mapping[str, Array], seed: int, *, quantised: bool) -> dict[str, Array]:
-    """Inputs changed alike; whole numbers and booleans stay as they are."""
+    """Inputs changed alike; integers and booleans stay as they are."""
     random = np.random.default_rng(seed)
     least = _STEP if quantised else 0.0
     return {name: _changed(array, random, least) if _is_real(array) else array for name, array in feeds.items()}

@@ -10,7 +10,7 @@ from typing import Any
 from sartor.errors import SartorError
 from sartor.reference.expected_outputs import Expectation
 from sartor.runtime.driver.signature import Array
-from sartor.tuning.workers.calls import Refusal, call
+from sartor.tuning.workers.calls import WorkerError, call
 from sartor.tuning.workers.pool import WorkerPool
 
 _STEP = "running ONNX Runtime"
@@ -67,11 +67,11 @@ def reference_outputs(
     threads: int | None,
     *,
     narrow: bool,
-) -> ReferenceOutputs | Refusal:
+) -> ReferenceOutputs | WorkerError:
     """Worker side of ``run_reference``."""
     try:
         expectation = Expectation(models, prepared, threads=threads, narrow=narrow)
         expected = expectation(feeds)
     except SartorError as error:
-        return Refusal(error)
+        return WorkerError(error)
     return ReferenceOutputs(tuple(expected.outputs), tuple(expected.scales), tuple(expectation.refused))

@@ -1,9 +1,9 @@
-"""How far outputs of a right module may be from ONNX Runtime's if the model rounds to whole numbers.
+"""How far outputs of a right module may be from ONNX Runtime's if the model rounds to integers.
 
 Sums in another order differ by a ten thousandth of a step, and what lies so near a tie is rounded to the other side.
 How far such a step moves the outputs is the model's own: it is measured, on the prepared model in ONNX Runtime, by
 adding noise to everything that is about to be rounded. ONNX Runtime's optimisations move outputs likewise, and by what
-its own operators over whole numbers approximate; what they do is measured on the user's file.
+its own operators over integers approximate; what they do is measured on the user's file.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _NOISE = 2.0**-10
 
 
 def rounds(model: ModelProto) -> bool:
-    """Whether a model computes with whole numbers that stand for reals."""
+    """Whether a model computes with integers that stand for reals."""
     return any(node.op_type in _INTEGER_OPS or node.op_type.startswith(_INTEGER_PREFIX) for node in nodes(model))
 
 
@@ -79,7 +79,7 @@ def _by_noise(model: ModelProto, samples: Sequence[Mapping[str, Array]], disturb
 
 
 def _float_error(outputs: list[Array], right: list[Array], scales: list[Array]) -> float:
-    """Whole numbers are compared one by one, and no bound on an error says by how much they may differ."""
+    """Integers are compared one by one, and no bound on an error says by how much they may differ."""
     rows = zip(outputs, right, scales, strict=True)
     floats = [row for row in rows if np.issubdtype(row[1].dtype, np.floating)]
     return max((output_error(output, each, scale=scale) for output, each, scale in floats), default=0.0)

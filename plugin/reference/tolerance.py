@@ -23,7 +23,7 @@ def tolerance(model: ModelProto, max_error: float, tie_spread: float = 0.0) -> f
     Args:
         model: the original or the prepared one; what its subgraphs and functions hold counts too.
         max_error: relative error of the largest output that the user allows.
-        tie_spread: what ``near_ties`` measured of a model that rounds to whole numbers.
+        tie_spread: what ``near_ties`` measured of a model that rounds to integers.
     """
     allowed = max(max_error, _OTHER_SAMPLES * tie_spread)
     return allowed if _HALF.isdisjoint(_element_types(model)) else max(allowed, _HALF_PRECISION)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sartor.config import Precision
-from sartor.frontend.imported_model import Front
+from sartor.frontend.imported_model import ImportedModel
 from sartor.onnx_model.graphs.prepared import prepared_model
 from sartor.reference.random_inputs import USUAL, Style, sample_inputs
 from sartor.runtime.driver.signature import Array
@@ -81,23 +81,23 @@ class SampleSet:
         return next(self.source.since(0))
 
 
-def sample_set(front: Front, given: Path | None, precision: Precision) -> SampleSet:
+def sample_set(imported: ImportedModel, given: Path | None, precision: Precision) -> SampleSet:
     """The user's samples, checked against the model; without any the front end's, and more for a lower precision.
 
     Raises:
         UsageError: naming the file and input that does not fit.
     """
     if given is not None:
-        source = Samples.open(given, list(map(value_spec, front.graph.inputs)))
+        source = Samples.open(given, list(map(value_spec, imported.graph.inputs)))
         return SampleSet(source, _digest(given))
-    styles, known = front.styles, (front.unchecked, front.tie_spread)
+    styles, known = imported.styles, (imported.unchecked, imported.tie_spread)
     named = "" if styles == (USUAL,) else f" {styles}"
     if precision is not Precision.F32:
-        return SampleSet(DrawnSamples(front.skeleton, DRAWN, styles), f"{DRAWN} drawn{named}", *known)
+        return SampleSet(DrawnSamples(imported.skeleton, DRAWN, styles), f"{DRAWN} drawn{named}", *known)
     if len(styles) == 1:
-        return SampleSet(HeldSamples((front.samples,)), named, *known)
+        return SampleSet(HeldSamples((imported.samples,)), named, *known)
     count = _EACH * len(styles)
-    return SampleSet(DrawnSamples(front.skeleton, count, styles), f"{count} drawn{named}", *known)
+    return SampleSet(DrawnSamples(imported.skeleton, count, styles), f"{count} drawn{named}", *known)
 
 
 def _digest(path: Path) -> str:

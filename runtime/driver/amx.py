@@ -1,4 +1,4 @@
-"""The matrix unit of x86-64 (AMX): whether this process may use it.
+"""AMX, the matrix unit of x86-64: whether this process may use it.
 
 A CPU may have it and the operating system still refuse it, in a container or under an old kernel: then the first tile
 instruction ends the process. Linux gives tiles only to processes that ask (Documentation/arch/x86/xstate.rst).
@@ -23,7 +23,7 @@ _CPUINFO = Path("/proc/cpuinfo")
 
 
 def unusable(features: Iterable[str]) -> tuple[str, ...]:
-    """Those of these extensions that this process cannot use; of others than the matrix unit's nothing is said."""
+    """Those of these extensions that this process cannot use; of others than AMX's nothing is said."""
     return tuple(each for each in features if each in MATRIX_FEATURES and not (_has(each) and tiles_granted()))
 
 

@@ -16,17 +16,17 @@ from sartor.codegen.routines.iree.channels_last import ChannelsLast
 from sartor.codegen.routines.iree.stock import Stock
 from sartor.config import CompileConfig
 from sartor.dialect_passes.annotate import annotate
-from sartor.frontend.imported_model import Front
+from sartor.frontend.imported_model import ImportedModel
 from sartor.tuning.cost_tables.tables import Tables
 from sartor.tuning.records.measurement import Measurement, MeasurementKey, Status
 
-FrontOf = Callable[[str], Front]
+ImportedOf = Callable[[str], ImportedModel]
 TARGET = Target.create("cpu")
 
 
 @pytest.fixture(scope="module")
-def graph(front_of: FrontOf) -> LayerGraph:
-    return front_of("residual").graph
+def graph(imported_of: ImportedOf) -> LayerGraph:
+    return imported_of("residual").graph
 
 
 @pytest.fixture(scope="module")

@@ -12,9 +12,9 @@ from benchmarks.zoo import write
 from sartor.config import CompileConfig
 from sartor.costing.candidates import find_candidates
 from sartor.costing.layer_costs import make_tuner
-from sartor.frontend.loading import load_front
+from sartor.frontend.loading import import_network
 from sartor.progress import silent
-from sartor.tuning.cost_tables.tables import tuned_units
+from sartor.tuning.cost_tables.tables import tuned_cases
 from sartor.tuning.records.measurement import Measurement, Status
 from sartor.tuning.store.store import Store
 from sartor.tuning.workers.pool import WorkerPool
@@ -28,11 +28,11 @@ def pool() -> Iterator[WorkerPool]:
 
 def _fill(store: Store, pool: WorkerPool, config: CompileConfig, path: Path) -> None:
     """A microsecond for candidate 0 of each task, two for the next, and so on."""
-    front = load_front(path, config, pool, silent)
+    imported = import_network(path, config, pool, silent)
     tuner = make_tuner(store, pool, config, silent)
-    for unit in tuned_units(front.graph, find_candidates(front, config).variants):
-        for index, variant in enumerate(unit.variants):
-            key = tuner.key(unit, variant.descriptor)
+    for case in tuned_cases(imported.graph, find_candidates(imported, config).variants):
+        for index, variant in enumerate(case.variants):
+            key = tuner.key(case, variant.descriptor)
             store.put(Measurement(key, Status.OK, (1e-6 * (index + 1),)))
 
 

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from sartor.codegen.ir.target import Target
 from sartor.codegen.routines import routines_for
 from sartor.dialect_passes.annotate import annotate, annotated_module
-from sartor.frontend.imported_model import Front
+from sartor.frontend.imported_model import ImportedModel
 
 
-def test_rejections_and_candidates_can_be_read(front_of: Callable[[str], Front]) -> None:
-    graph = front_of("shuffle").graph
+def test_rejections_and_candidates_can_be_read(imported_of: Callable[[str], ImportedModel]) -> None:
+    graph = imported_of("shuffle").graph
     candidates = annotate(graph, routines_for(()), Target.create("cpu"))
     assert all(each.reason for each in candidates.rejections)
     assert all(listed[0].descriptor.endswith(".stock") for listed in candidates.variants.values())

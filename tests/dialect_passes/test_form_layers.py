@@ -16,19 +16,19 @@ from sartor.codegen.mlir.operations import body_of, entry_function
 from sartor.dialect_passes.constants import constant_ops
 from sartor.dialect_passes.form_layers import split_shared_pads
 from sartor.dialect_passes.partition import partition
-from sartor.frontend.import_job import run_front
-from sartor.frontend.imported_model import Front
+from sartor.frontend.import_job import run_import
+from sartor.frontend.imported_model import ImportedModel
 from tests.hash_seeds import printed_under_hash_seeds
 from tests.tiny_models import MODELS, Builder
 
-FrontOf = Callable[[str], Front]
+ImportedOf = Callable[[str], ImportedModel]
 COMPILED = sorted(set(MODELS) - {"nothing_computed"})
 BOUNDARY = ("hal.tensor.import", "hal.tensor.barrier", "hal.tensor.export", "util.return")
 
 
 @pytest.mark.parametrize("name", COMPILED)
-def test_layers_come_after_what_they_read(name: str, front_of: FrontOf) -> None:
-    graph = front_of(name).graph
+def test_layers_come_after_what_they_read(name: str, imported_of: ImportedOf) -> None:
+    graph = imported_of(name).graph
     made: dict[tuple[str | None, int], TensorType] = {
         (None, index): each.type for index, each in enumerate(graph.inputs)
     }
@@ -46,21 +46,21 @@ def test_layers_come_after_what_they_read(name: str, front_of: FrontOf) -> None:
 
 
 @pytest.mark.parametrize("name", COMPILED)
-def test_names_are_unique_and_are_those_of_onnx_nodes(name: str, front_of: FrontOf) -> None:
-    front = front_of(name)
-    names = [layer.name for layer in front.graph.layers]
+def test_names_are_unique_and_are_those_of_onnx_nodes(name: str, imported_of: ImportedOf) -> None:
+    imported = imported_of(name)
+    names = [layer.name for layer in imported.graph.layers]
     assert len(set(names)) == len(names)
-    assert isinstance(front.prepared, bytes)
-    nodes = {node.name for node in onnx.ModelProto.FromString(front.prepared).graph.node}
-    for layer in front.graph.layers:
+    assert isinstance(imported.prepared, bytes)
+    nodes = {node.name for node in onnx.ModelProto.FromString(imported.prepared).graph.node}
+    for layer in imported.graph.layers:
         assert layer.nodes
         assert set(layer.nodes) <= nodes
         assert layer.name.partition("#")[0] in layer.nodes
 
 
 @pytest.mark.parametrize("name", COMPILED)
-def test_every_op_is_in_one_group_and_one_result_leaves_it(name: str, front_of: FrontOf) -> None:
-    module = ir.Module.parse(front_of(name).whole, ir.Context())
+def test_every_op_is_in_one_group_and_one_result_leaves_it(name: str, imported_of: ImportedOf) -> None:
+    module = ir.Module.parse(imported_of(name).unsplit, ir.Context())
     with module.context, ir.Location.unknown():
         split_shared_pads(module)
         function = entry_function(module)
@@ -74,24 +74,24 @@ def test_every_op_is_in_one_group_and_one_result_leaves_it(name: str, front_of: 
 
 
 @pytest.mark.parametrize("name", COMPILED)
-def test_every_weight_of_a_layer_is_there(name: str, front_of: FrontOf) -> None:
-    front = front_of(name)
-    for layer in front.graph.layers:
+def test_every_weight_of_a_layer_is_there(name: str, imported_of: ImportedOf) -> None:
+    imported = imported_of(name)
+    for layer in imported.graph.layers:
         for weight, tensor in zip(layer.weights, layer.task.weights, strict=True):
-            assert front.weights[weight].shape == tensor.shape
-            assert front.weights[weight].dtype == tensor.numpy_dtype
+            assert imported.weights[weight].shape == tensor.shape
+            assert imported.weights[weight].dtype == tensor.numpy_dtype
 
 
-def test_followers_belong_to_the_layer_they_extend(front_of: FrontOf) -> None:
-    assert _nodes(front_of("residual").graph) == [("conv1", "relu1"), ("conv2", "add", "y")]
-    assert _nodes(front_of("silu").graph) == [("conv", "sigmoid", "y")]
-    assert _nodes(front_of("hard_swish").graph) == [("conv", "y")]
-    assert len(front_of("gelu").graph.layers) == 1
-    assert len(front_of("layer_norm").graph.layers) == 1
+def test_followers_belong_to_the_layer_they_extend(imported_of: ImportedOf) -> None:
+    assert _nodes(imported_of("residual").graph) == [("conv1", "relu1"), ("conv2", "add", "y")]
+    assert _nodes(imported_of("silu").graph) == [("conv", "sigmoid", "y")]
+    assert _nodes(imported_of("hard_swish").graph) == [("conv", "y")]
+    assert len(imported_of("gelu").graph.layers) == 1
+    assert len(imported_of("layer_norm").graph.layers) == 1
 
 
-def test_a_shared_pad_belongs_to_both_consumers(front_of: FrontOf) -> None:
-    left, right, joined = front_of("shared_pad").graph.layers
+def test_a_shared_pad_belongs_to_both_consumers(imported_of: ImportedOf) -> None:
+    left, right, joined = imported_of("shared_pad").graph.layers
     assert left.nodes == ("pad", "left")
     assert right.nodes == ("pad", "right")
     assert left.inputs == right.inputs
@@ -99,8 +99,8 @@ def test_a_shared_pad_belongs_to_both_consumers(front_of: FrontOf) -> None:
     assert joined.task.kind is LayerKind.TOLERANT
 
 
-def test_a_value_that_is_an_output_too_ends_its_layer(front_of: FrontOf) -> None:
-    graph = front_of("inner_output").graph
+def test_a_value_that_is_an_output_too_ends_its_layer(imported_of: ImportedOf) -> None:
+    graph = imported_of("inner_output").graph
     assert [each.source.source for each in graph.outputs if each.source] == ["conv2", "conv1"]
     assert [each.name for each in graph.outputs] == ["y", "inner"]
 
@@ -110,24 +110,24 @@ def test_a_softmax_over_the_last_dimension_of_an_image_is_one_layer(tmp_path: Pa
     b.op("Softmax", "y", b.op("MatMul", "scores", "x", "x"), axis=-1)
     path = tmp_path / "softmax.onnx"
     onnx.save(b.model([("x", (2, 3, 8, 8))], [("y", (2, 3, 8, 8))]), path)
-    front = run_front(path, {}, None)
-    assert isinstance(front, Front)
-    assert [(each.name, each.task.kind) for each in front.graph.layers] == [
+    imported = run_import(path, {}, None)
+    assert isinstance(imported, ImportedModel)
+    assert [(each.name, each.task.kind) for each in imported.graph.layers] == [
         ("scores", LayerKind.CONTRACTION),
         ("y", LayerKind.FIXED),
     ]
 
 
-def test_an_output_may_be_an_input(front_of: FrontOf) -> None:
-    same, computed = front_of("passed_through").graph.outputs
+def test_an_output_may_be_an_input(imported_of: ImportedOf) -> None:
+    same, computed = imported_of("passed_through").graph.outputs
     assert same.source is not None
     assert (same.source.source, same.source.index) == (None, 0)
     assert computed.source is not None
     assert computed.source.source == "y"
 
 
-def test_equal_layers_with_other_weights_are_one_task(front_of: FrontOf) -> None:
-    graph = front_of("blocks").graph
+def test_equal_layers_with_other_weights_are_one_task(imported_of: ImportedOf) -> None:
+    graph = imported_of("blocks").graph
     first, second, third, last = graph.layers
     assert first.task == second.task == third.task
     assert len({first.weights, second.weights, third.weights}) == 3
@@ -135,8 +135,8 @@ def test_equal_layers_with_other_weights_are_one_task(front_of: FrontOf) -> None
     assert list(graph.tasks()) == [first.task.key, last.task.key]
 
 
-def test_one_value_used_twice_is_one_input(front_of: FrontOf) -> None:
-    double, product = front_of("same_twice").graph.layers
+def test_one_value_used_twice_is_one_input(imported_of: ImportedOf) -> None:
+    double, product = imported_of("same_twice").graph.layers
     assert len(double.inputs) == 1
     assert len(product.inputs) == 2
 

@@ -13,11 +13,11 @@ from onnx import ModelProto
 from sartor.codegen.ir.graph import LayerGraph
 from sartor.codegen.ir.layer import ValueRef
 from sartor.dialect_passes.fuse_layers import apply_fusions, find_fusions
-from sartor.frontend.import_job import run_front
-from sartor.frontend.imported_model import Front
+from sartor.frontend.import_job import run_import
+from sartor.frontend.imported_model import ImportedModel
 from tests.tiny_models import Builder, Value
 
-FrontOf = Callable[[str], Front]
+ImportedOf = Callable[[str], ImportedModel]
 PAIRS = {"apart1+joined1": ("apart1", "joined1"), "apart2+joined2": ("apart2", "joined2")}
 IMAGE = (1, 8, 6, 6)
 OUTPUT: Value = ("y", IMAGE)
@@ -89,9 +89,9 @@ def computed_between() -> ModelProto:
 def _graph(make: Callable[[], ModelProto], folder: Path) -> LayerGraph:
     path = folder / "net.onnx"
     onnx.save(make(), path)
-    front = run_front(path, {}, None)
-    assert isinstance(front, Front), front
-    return front.graph
+    imported = run_import(path, {}, None)
+    assert isinstance(imported, ImportedModel), imported
+    return imported.graph
 
 
 def _check_order(graph: LayerGraph) -> None:
@@ -104,8 +104,8 @@ def _check_order(graph: LayerGraph) -> None:
     assert all(made[each.source] == each.type for each in graph.outputs if each.source)
 
 
-def test_a_window_and_the_product_after_it_may_be_fused(front_of: FrontOf) -> None:
-    graph = front_of("separable").graph
+def test_a_window_and_the_product_after_it_may_be_fused(imported_of: ImportedOf) -> None:
+    graph = imported_of("separable").graph
     layers = {layer.name: layer for layer in graph.layers}
     assert {each.layer.name: each.members for each in graph.fusions} == PAIRS
     for fusion in graph.fusions:
@@ -118,8 +118,8 @@ def test_a_window_and_the_product_after_it_may_be_fused(front_of: FrontOf) -> No
     assert strided == (ValueRef("joined1", 0),)
 
 
-def test_tasks_of_fusions_come_last(front_of: FrontOf) -> None:
-    graph = front_of("separable").graph
+def test_tasks_of_fusions_come_last(imported_of: ImportedOf) -> None:
+    graph = imported_of("separable").graph
     keys = list(graph.tasks())
     assert keys[-2:] == [each.layer.task.key for each in graph.fusions]
     assert keys[:-2] == [layer.task.key for layer in graph.layers]
@@ -142,14 +142,14 @@ def test_other_layers_stay_apart(make: Callable[[], ModelProto], tmp_path: Path)
 
 
 @pytest.mark.parametrize("name", ["residual", "lenet", "shared_pad", "squeeze_excite"])
-def test_networks_without_windows_have_nothing_to_fuse(name: str, front_of: FrontOf) -> None:
-    graph = front_of(name).graph
+def test_networks_without_windows_have_nothing_to_fuse(name: str, imported_of: ImportedOf) -> None:
+    graph = imported_of(name).graph
     assert find_fusions(graph) == graph
     assert apply_fusions(graph, ("absent",)) == graph
 
 
-def test_fused_layers_stand_for_their_members(front_of: FrontOf) -> None:
-    graph = front_of("separable").graph
+def test_fused_layers_stand_for_their_members(imported_of: ImportedOf) -> None:
+    graph = imported_of("separable").graph
     fused = apply_fusions(graph, PAIRS)
     assert [layer.name for layer in fused.layers] == list(PAIRS)
     assert fused.layers[1].inputs == (ValueRef("apart1+joined1", 0),)
@@ -168,8 +168,8 @@ def test_fused_layers_stand_for_their_members(front_of: FrontOf) -> None:
         (("apart1", "joined2", "absent"), ["apart1", "joined1", "apart2", "joined2"]),
     ],
 )
-def test_only_what_was_chosen_is_fused(front_of: FrontOf, chosen: tuple[str, ...], layers: list[str]) -> None:
-    graph = front_of("separable").graph
+def test_only_what_was_chosen_is_fused(imported_of: ImportedOf, chosen: tuple[str, ...], layers: list[str]) -> None:
+    graph = imported_of("separable").graph
     fused = apply_fusions(graph, chosen)
     assert [layer.name for layer in fused.layers] == layers
     _check_order(fused)

@@ -17,8 +17,8 @@ from sartor.codegen.ir.target import Target
 from sartor.codegen.mlir.machine import machine_of
 from sartor.codegen.subgraphs.part_children import dense_filters
 from sartor.dialect_passes.split_layers import apply_choices, find_childnets
-from sartor.frontend.import_job import run_front
-from sartor.frontend.imported_model import Front
+from sartor.frontend.import_job import run_import
+from sartor.frontend.imported_model import ImportedModel
 from tests import grouped_models as models
 
 CPU, VULKAN = Target.create("cpu"), Target.create("vulkan")
@@ -27,16 +27,16 @@ LANES = machine_of(CPU, "f32").lanes
 PARTS = models.GROUPS // max(1, LANES // 4)
 
 
-def _front(make: Callable[[], ModelProto], folder: Path, target: Target = CPU) -> Front:
+def _imported(make: Callable[[], ModelProto], folder: Path, target: Target = CPU) -> ImportedModel:
     path = folder / "net.onnx"
     onnx.save(make(), path)
-    front = run_front(path, {}, None, target=target)
-    assert isinstance(front, Front), front
-    return front
+    imported = run_import(path, {}, None, target=target)
+    assert isinstance(imported, ImportedModel), imported
+    return imported
 
 
 def _graph(make: Callable[[], ModelProto], folder: Path, target: Target = CPU) -> LayerGraph:
-    return _front(make, folder, target).graph
+    return _imported(make, folder, target).graph
 
 
 def _check_types(graph: LayerGraph) -> None:
@@ -86,11 +86,11 @@ def test_groups_become_dense_parts(tmp_path: Path) -> None:
 @pytest.mark.skipif(PARTS < 2, reason="a vector of this machine holds more than half of the channels")
 @pytest.mark.parametrize("make", [models.strided, models.dilated_with_residual, models.slopes])
 def test_children_have_the_types_of_what_they_compute(make: Callable[[], ModelProto], tmp_path: Path) -> None:
-    front = _front(make, tmp_path)
-    assert _methods(front.graph) == [f"parts{{parts={PARTS}}}"]
-    _check_types(front.graph)
-    for layer in front.graph.all_layers():
-        shapes = [front.weights[name].shape for name in layer.weights]
+    imported = _imported(make, tmp_path)
+    assert _methods(imported.graph) == [f"parts{{parts={PARTS}}}"]
+    _check_types(imported.graph)
+    for layer in imported.graph.all_layers():
+        shapes = [imported.weights[name].shape for name in layer.weights]
         assert shapes == [each.shape for each in layer.task.weights]
 
 

@@ -116,7 +116,7 @@ class Dynamic:
         return outputs[0]
 
     def weight(self, name: str, shape: tuple[int, ...], kind: str, zero: int | Array | None = None) -> list[str]:
-        """Whole numbers and, if there is one, their zero point."""
+        """Integers and, if there is one, their zero point."""
         limits = np.iinfo(_TYPES[kind])
         self.constants[name] = self._random.integers(limits.min, limits.max, shape, endpoint=True).astype(kind)
         if zero is None:
@@ -132,7 +132,7 @@ class Dynamic:
 
 
 def dynamic_product(*, kind: str = "int8", zero: int | Array | None = None, scales: Array | None = None) -> ModelProto:
-    """``y``, a product by a weight of this type and zero point, and its whole numbers ``sums``; odd sizes."""
+    """``y``, a product by a weight of this type and zero point, and its integers ``sums``; odd sizes."""
     d = Dynamic(7)
     q, (weight, *zeros) = d.quantised("x"), d.weight("w", (37, 19), kind, zero)
     d.op("MatMulInteger", [q, weight, "x_z", *zeros], "sums")
@@ -141,7 +141,7 @@ def dynamic_product(*, kind: str = "int8", zero: int | Array | None = None, scal
 
 
 def dynamic_convolution(**attributes: Any) -> ModelProto:
-    """``y``, a convolution of 12 odd channels, and its whole numbers ``sums``."""
+    """``y``, a convolution of 12 odd channels, and its integers ``sums``."""
     d = Dynamic(8)
     group = attributes.get("group", 1)
     q, (weight,) = d.quantised("x"), d.weight("w", (14, 6 // group, 3, 2), "int8")

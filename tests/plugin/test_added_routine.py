@@ -30,12 +30,12 @@ from sartor.codegen.routine_registry import described, families
 from sartor.codegen.routines import routines_for
 from sartor.codegen.ir.target import Target
 from sartor.codegen.analysis.task_facts import task_facts
-from sartor.frontend.import_job import run_front
+from sartor.frontend.import_job import run_import
 from sartor.tuning.search.features import analytic_seconds, features
 from sartor.tuning.search.search import Searched, VariantSearch
 from sartor.codegen.analysis.task_bounds import ideal_seconds
 
-(layer,) = run_front(Path(sys.argv[1]), {{}}, None).graph.layers
+(layer,) = run_import(Path(sys.argv[1]), {{}}, None).graph.layers
 facts, target = task_facts(layer.task), Target.create("cpu")
 answers = [each for routine in routines_for(()) for each in variants_of(routine, layer.task, target)]
 variants = tuple(each.described for each in answers if isinstance(each, Variant))

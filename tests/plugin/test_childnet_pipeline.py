@@ -12,8 +12,8 @@ import pytest
 from sartor.artifact import Artifact
 from sartor.config import CompileConfig, Precision
 from sartor.errors import UsageError
-from sartor.frontend.import_job import run_front
-from sartor.frontend.imported_model import Front
+from sartor.frontend.import_job import run_import
+from sartor.frontend.imported_model import ImportedModel
 from sartor.pipeline import compile_model, replay_plan
 from sartor.runtime.output_error import relative_error
 from sartor.runtime.reference import OnnxRuntimeReference
@@ -48,11 +48,11 @@ def artifact(folder: Path, model: Path, config: CompileConfig) -> Artifact:
 
 
 def _error(artifact: Artifact, model: Path) -> float:
-    front = run_front(model, {}, None)
-    assert isinstance(front, Front)
+    imported = run_import(model, {}, None)
+    assert isinstance(imported, ImportedModel)
     with Session(artifact.path, threads=1) as session:
-        outputs = session.run(None, front.samples)
-    return relative_error(outputs, OnnxRuntimeReference(model, threads=1)(front.samples))
+        outputs = session.run(None, imported.samples)
+    return relative_error(outputs, OnnxRuntimeReference(model, threads=1)(imported.samples))
 
 
 def test_the_plan_has_the_children(artifact: Artifact) -> None:

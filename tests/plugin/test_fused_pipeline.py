@@ -12,7 +12,7 @@ import pytest
 from sartor.artifact import Artifact
 from sartor.config import CompileConfig
 from sartor.errors import InfeasibleError, UsageError
-from sartor.frontend.imported_model import Front
+from sartor.frontend.imported_model import ImportedModel
 from sartor.pipeline import compile_model, replay_plan
 from sartor.runtime.output_error import relative_error
 from sartor.runtime.reference import OnnxRuntimeReference
@@ -21,7 +21,7 @@ from sartor.tuning.records.plan import Plan
 from sartor.tuning.selection.problem.pin import Pin
 from tests.plugin.calling import call, parsed
 
-FrontOf = Callable[[str], Front]
+ImportedOf = Callable[[str], ImportedModel]
 ModelFile = Callable[[str], Path]
 
 MODEL = "separable"
@@ -56,9 +56,9 @@ def test_every_pair_is_one_kernel(artifact: Artifact) -> None:
 
 
 def test_the_module_computes_what_the_reference_does(
-    artifact: Artifact, front_of: FrontOf, model_file: ModelFile
+    artifact: Artifact, imported_of: ImportedOf, model_file: ModelFile
 ) -> None:
-    samples = front_of(MODEL).samples
+    samples = imported_of(MODEL).samples
     with Session(artifact.path, threads=1) as session:
         outputs = session.run(None, samples)
     assert relative_error(outputs, OnnxRuntimeReference(model_file(MODEL), threads=1)(samples)) < 1e-4

@@ -17,8 +17,8 @@ from sartor.codegen.ir.packing import Quantise, Round
 from sartor.config import CompileConfig, Precision
 from sartor.costing.candidates import find_candidates
 from sartor.errors import UsageError
-from sartor.frontend.import_job import run_front
-from sartor.frontend.imported_model import Front
+from sartor.frontend.import_job import run_import
+from sartor.frontend.imported_model import ImportedModel
 from sartor.pipeline import compile_model, replay_plan
 from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.runtime.session import Session
@@ -224,10 +224,12 @@ def test_f32_is_verified_on_all_samples_too(digits: Trained, tmp_path: Path) -> 
 def test_nothing_narrower_is_even_asked_for_in_f32(digits: Trained) -> None:
     """What is not among the candidates is in no plan: code, schemas, weights and permissions of the system."""
     config = replace(digits.config, precision=Precision.F32)
-    front = run_front(digits.model, {}, None, target=config.target)
-    assert isinstance(front, Front)
-    variants = [each for found in find_candidates(front, config, everything=False).variants.values() for each in found]
-    assert len(variants) > len(front.graph.layers)
+    imported = run_import(digits.model, {}, None, target=config.target)
+    assert isinstance(imported, ImportedModel)
+    variants = [
+        each for found in find_candidates(imported, config, everything=False).variants.values() for each in found
+    ]
+    assert len(variants) > len(imported.graph.layers)
     for each in variants:
         code = each.implementation
         assert each.dtype == "f32"

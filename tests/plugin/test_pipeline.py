@@ -15,7 +15,7 @@ from sartor.artifact import Artifact
 from sartor.codegen.ir.target import Target
 from sartor.config import CompileConfig, Search
 from sartor.errors import InfeasibleError, SartorError, UnsupportedModelError, UsageError
-from sartor.frontend.imported_model import Front
+from sartor.frontend.imported_model import ImportedModel
 from sartor.pipeline import compile_model, replay_plan
 from sartor.runtime.output_error import relative_error
 from sartor.runtime.reference import OnnxRuntimeReference
@@ -25,7 +25,7 @@ from sartor.tuning.selection.problem.pin import Pin
 from sartor.tuning.store.store import Store
 from tests.tiny_models import Builder
 
-FrontOf = Callable[[str], Front]
+ImportedOf = Callable[[str], ImportedModel]
 ModelFile = Callable[[str], Path]
 MODEL = "lenet"
 FOREIGN = "x86_64:x86-64-v3" if platform.machine() in ("aarch64", "arm64") else "aarch64:neoverse-n1"
@@ -41,16 +41,16 @@ def artifact(config: CompileConfig, model_file: ModelFile, tmp_path_factory: pyt
     return compile_model(model_file(MODEL), tmp_path_factory.mktemp("out") / "net.vmfb", config)
 
 
-def check(front: Front, model: Path, module: Path) -> None:
+def check(imported: ImportedModel, model: Path, module: Path) -> None:
     with Session(module, threads=1) as session:
-        outputs = session.run(None, front.samples)
+        outputs = session.run(None, imported.samples)
         assert [each.name for each in session.get_inputs()] == ["x"]
         assert [each.name for each in session.get_outputs()] == ["y"]
-    assert relative_error(outputs, OnnxRuntimeReference(model, threads=1)(front.samples)) < 1e-4
+    assert relative_error(outputs, OnnxRuntimeReference(model, threads=1)(imported.samples)) < 1e-4
 
 
-def test_the_module_is_right_and_measured(artifact: Artifact, front_of: FrontOf, model_file: ModelFile) -> None:
-    check(front_of(MODEL), model_file(MODEL), artifact.path)
+def test_the_module_is_right_and_measured(artifact: Artifact, imported_of: ImportedOf, model_file: ModelFile) -> None:
+    check(imported_of(MODEL), model_file(MODEL), artifact.path)
     assert artifact.size == artifact.path.stat().st_size
     assert artifact.error is not None
     assert artifact.error < 1e-4
@@ -61,11 +61,11 @@ def test_the_module_is_right_and_measured(artifact: Artifact, front_of: FrontOf,
 
 @pytest.mark.parametrize("seconds", [0.5, 8.0])
 def test_however_little_time_there_is_the_module_is_right(
-    config: CompileConfig, front_of: FrontOf, model_file: ModelFile, tmp_path: Path, seconds: float
+    config: CompileConfig, imported_of: ImportedOf, model_file: ModelFile, tmp_path: Path, seconds: float
 ) -> None:
     hurried = replace(config, database=tmp_path / "new.db", time_budget=seconds)
     found = compile_model(model_file(MODEL), tmp_path / "net.vmfb", hurried)
-    check(front_of(MODEL), model_file(MODEL), found.path)
+    check(imported_of(MODEL), model_file(MODEL), found.path)
     assert found.plan.measured is not None
     assert found.plan.baseline is not None
     assert found.plan.measured <= found.plan.baseline
@@ -133,13 +133,13 @@ def test_who_replays_a_plan_is_told_what_is_not_checked_and_by_what(
 
 
 def test_weights_beside_the_module(
-    artifact: Artifact, config: CompileConfig, front_of: FrontOf, model_file: ModelFile, tmp_path: Path
+    artifact: Artifact, config: CompileConfig, imported_of: ImportedOf, model_file: ModelFile, tmp_path: Path
 ) -> None:
     apart = replace(config, external_weights=tmp_path / "weights.irpa")
     shipped = replay_plan(model_file(MODEL), artifact.plan, tmp_path / "net.vmfb", apart)
     assert shipped.weights == tmp_path / "weights.irpa"
     assert shipped.size < artifact.size
-    check(front_of(MODEL), model_file(MODEL), shipped.path)
+    check(imported_of(MODEL), model_file(MODEL), shipped.path)
     assert sorted(each.name for each in tmp_path.iterdir()) == ["net.vmfb", "weights.irpa"]
 
 
@@ -208,8 +208,8 @@ def test_pins_hold_for_code_that_does_not_run_here(
     assert next(each for each in plan.layers if each.layer == "conv1").variant.endswith(".stock")
 
 
-def test_samples_are_what_the_model_takes(front_of: FrontOf) -> None:
-    front = front_of(MODEL)
-    assert {name: (each.shape, each.dtype) for name, each in front.samples.items()} == {
+def test_samples_are_what_the_model_takes(imported_of: ImportedOf) -> None:
+    imported = imported_of(MODEL)
+    assert {name: (each.shape, each.dtype) for name, each in imported.samples.items()} == {
         "x": ((1, 1, 8, 8), np.dtype(np.float32))
     }

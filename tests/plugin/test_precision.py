@@ -19,7 +19,7 @@ from sartor.config import CompileConfig, Precision
 from sartor.costing.candidates import find_candidates
 from sartor.dialect_passes.annotate import Candidates
 from sartor.errors import UsageError
-from sartor.frontend.imported_model import Front
+from sartor.frontend.imported_model import ImportedModel
 from sartor.pipeline import replay_plan
 from sartor.runtime.driver import amx
 from sartor.runtime.driver.amx import unusable
@@ -31,15 +31,13 @@ from sartor.tuning.records.plan import Plan
 from tests.plugin.calling import Result, assert_refused, call, parsed
 
 ModelFile = Callable[[str], Path]
-FrontOf = Callable[[str], Front]
+ImportedOf = Callable[[str], ImportedModel]
 MODEL = "residual"
 PIN = "conv*=cpu:bf16/*"
 TILES = "conv*=cpu:bf16/*.tiles*"
 NARROW_ERROR = 1e-2
 
-needs_tiles = pytest.mark.skipif(
-    bool(unusable(["amx-bf16"])), reason="there is no matrix unit that this process may use"
-)
+needs_tiles = pytest.mark.skipif(bool(unusable(["amx-bf16"])), reason="there is no AMX that this process may use")
 
 
 @dataclass(frozen=True)
@@ -72,7 +70,7 @@ def pinned(database: Path, model_file: ModelFile) -> Compiled:
 
 @pytest.fixture(scope="module")
 def tiled(database: Path, model_file: ModelFile) -> Compiled:
-    """The same on the matrix unit."""
+    """The same with AMX."""
     return _pinned(database, model_file, "tiled", TILES)
 
 
@@ -91,9 +89,9 @@ def _texts(plan: Plan) -> list[str]:
 
 
 def test_a_network_in_bf16_is_as_exact_as_that_allows(
-    pinned: Compiled, front_of: FrontOf, model_file: ModelFile
+    pinned: Compiled, imported_of: ImportedOf, model_file: ModelFile
 ) -> None:
-    feeds = front_of(MODEL).samples
+    feeds = imported_of(MODEL).samples
     with Session(pinned.module, threads=1) as session:
         found = relative_error(session.run(None, feeds), OnnxRuntimeReference(model_file(MODEL), threads=1)(feeds))
     # The summary tells the worst of all samples, of which these feeds are the first.
@@ -205,7 +203,7 @@ def test_an_unknown_precision_is_refused(model_file: ModelFile, tmp_path: Path) 
 
 @needs_tiles
 class TestTiles:
-    """Where this process may use the matrix unit."""
+    """Where this process may use AMX."""
 
     def test_the_module_says_what_it_needs(self, tiled: Compiled, pinned: Compiled) -> None:
         assert read_manifest(tiled.module).features == ("amx-bf16",)
@@ -216,9 +214,9 @@ class TestTiles:
         assert read_manifest(pinned.module).features == (("amx-bf16",) if has_tiles else ())
 
     def test_stock_tools_run_it_in_a_process_that_never_asked(
-        self, tiled: Compiled, front_of: FrontOf, tmp_path: Path
+        self, tiled: Compiled, imported_of: ImportedOf, tmp_path: Path
     ) -> None:
-        feeds = front_of(MODEL).samples
+        feeds = imported_of(MODEL).samples
         with Session(tiled.module, threads=1) as session:
             (expected,) = session.run(None, feeds)
         np.save(tmp_path / "x.npy", feeds["x"])
@@ -236,15 +234,15 @@ class TestTiles:
         with pytest.raises(UsageError, match="no routine for layer 'conv1' that this version offers"):
             replay_plan(model_file(MODEL), Plan.load(tiled.plan), tmp_path / "net.vmfb", CompileConfig(threads=1))
 
-    def test_where_they_are_refused_layers_have_other_routines(self, refused: None, front_of: FrontOf) -> None:
+    def test_where_they_are_refused_layers_have_other_routines(self, refused: None, imported_of: ImportedOf) -> None:
         config = CompileConfig(threads=1, precision=Precision.BF16)
-        found = find_candidates(front_of(MODEL), config)
+        found = find_candidates(imported_of(MODEL), config)
         reasons = {each.reason for each in found.rejections if each.routine == "tiles"}
         assert "the operating system does not let programs use the CPU's amx-bf16" in reasons
         assert not [each for each in _variants(found) if each.implementation.needs]
         assert any(each.dtype == "bf16" for each in _variants(found))
         granted = replace(config, target=replace(config.target, architecture="sapphirerapids", withheld=()))
-        assert any(each.implementation.needs for each in _variants(find_candidates(front_of(MODEL), granted)))
+        assert any(each.implementation.needs for each in _variants(find_candidates(imported_of(MODEL), granted)))
 
     @pytest.fixture
     def refused(self, monkeypatch: pytest.MonkeyPatch) -> None:

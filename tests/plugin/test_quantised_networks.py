@@ -12,8 +12,8 @@ from onnx import ModelProto, helper
 
 from sartor.config import CompileConfig, Precision
 from sartor.costing.candidates import find_candidates
-from sartor.frontend.import_job import run_front
-from sartor.frontend.imported_model import Front
+from sartor.frontend.import_job import run_import
+from sartor.frontend.imported_model import ImportedModel
 from sartor.onnx_model.quantisation.quantised_values import take_out_quantisation
 from sartor.planning.recipe import Recipe, guessed_recipe
 from sartor.precision.calibration import checked_samples
@@ -90,13 +90,13 @@ def test_ties_move_outputs_by_few_steps(tmp_path: Path, prepare_quickly: Prepare
 
 def _built(path: Path, folder: Path, pins: dict[str, str]) -> tuple[Session, Recipe]:
     """The network with the variants that are expected to be fastest, none of which was measured."""
-    front = run_front(path, {}, None)
-    assert isinstance(front, Front), front
+    imported = run_import(path, {}, None)
+    assert isinstance(imported, ImportedModel), imported
     listed = tuple(Pin(f"{name}*", routines) for name, routines in pins.items())
     config = CompileConfig(threads=1, jobs=1, pins=listed)
-    recipe = guessed_recipe(front, find_candidates(front, config, everything=False).variants, config)
+    recipe = guessed_recipe(imported, find_candidates(imported, config, everything=False).variants, config)
     with WorkerPool(1) as pool:
-        (built,) = Builder(front, pool, folder, config, silent).build([recipe])
+        (built,) = Builder(imported, pool, folder, config, silent).build([recipe])
     return Session(built.files.module, threads=1), recipe
 
 
@@ -173,17 +173,17 @@ def test_weights_of_8_bits_alone_are_dequantised_exactly(block: int, tmp_path: P
 
 def test_ties_are_measured_on_the_samples_that_are_compared(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Also drawn samples fill the ranges that the model quantises its inputs to, whatever its pairs become."""
-    front = run_front(quantised(BY_CHANNEL, tmp_path), {}, None)
-    assert isinstance(front, Front), front
+    imported = run_import(quantised(BY_CHANNEL, tmp_path), {}, None)
+    assert isinstance(imported, ImportedModel), imported
     config = CompileConfig(threads=1, jobs=1, database=tmp_path / "t.db")
-    drawn = sample_set(front, None, Precision.BF16)
-    np.testing.assert_array_equal(drawn.first["x"], front.samples["x"])
-    assert drawn.tie_spread == front.tie_spread > 0
+    drawn = sample_set(imported, None, Precision.BF16)
+    np.testing.assert_array_equal(drawn.first["x"], imported.samples["x"])
+    assert drawn.tie_spread == imported.tie_spread > 0
     given = np.concatenate([image(seed) for seed in SEEDS[:2]])
     np.savez(tmp_path / "given.npz", x=1e-3 * given)
     with WorkerPool(1) as pool:
-        faint = checked_samples(front, replace(config, calibration=tmp_path / "given.npz"), pool)
-    assert faint.tie_spread not in (0.0, front.tie_spread)
+        faint = checked_samples(imported, replace(config, calibration=tmp_path / "given.npz"), pool)
+    assert faint.tie_spread not in (0.0, imported.tie_spread)
     assert ("next to a tie" in caplog.text) == (faint.tie_spread > 0.1)
-    bounds = [ErrorBound.of(front, each, config.error_budget, config.precision) for each in (faint, drawn)]
+    bounds = [ErrorBound.of(imported, each, config.error_budget, config.precision) for each in (faint, drawn)]
     assert bounds[0].allowed != bounds[1].allowed

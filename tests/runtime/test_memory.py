@@ -7,29 +7,29 @@ from pathlib import Path
 
 from sartor.codegen.ir.target import Target
 from sartor.config import CompileConfig
-from sartor.frontend.imported_model import Front
+from sartor.frontend.imported_model import ImportedModel
 from sartor.planning.recipe import unsplit_recipe
 from sartor.runtime.driver.signature import Signature, TensorSpec
 from sartor.runtime.memory import allocated_bytes
-from sartor.tuning.networks.build_job import NetFiles, WholeNet, build_net
+from sartor.tuning.networks.build_job import NetFiles, UnsplitNetwork, build_net
 
-FrontOf = Callable[[str], Front]
+ImportedOf = Callable[[str], ImportedModel]
 
 
-def test_inputs_and_outputs_count_and_mapped_weights_do_not(front_of: FrontOf, tmp_path: Path) -> None:
-    front, config = front_of("residual"), CompileConfig(threads=1)
+def test_inputs_and_outputs_count_and_mapped_weights_do_not(imported_of: ImportedOf, tmp_path: Path) -> None:
+    imported, config = imported_of("residual"), CompileConfig(threads=1)
     image = 16 * 6 * 6 * 4
     (x,), (y,) = (
         [TensorSpec(each.name, each.dtype, each.type.shape) for each in values]
-        for values in (front.graph.inputs, front.graph.outputs)
+        for values in (imported.graph.inputs, imported.graph.outputs)
     )
     signature = Signature("main_graph", (x,), (y,))
-    manifest = unsplit_recipe(front, config).manifest(front, config)
+    manifest = unsplit_recipe(imported, config).manifest(imported, config)
     for weights in (None, tmp_path / "weights.irpa"):
         files = NetFiles(tmp_path / "net.vmfb", weights)
-        size = build_net(WholeNet(front.whole), front.weights, Target.create("cpu"), manifest, files)
-        assert size == sum(array.nbytes for array in front.weights.values())
-        found = allocated_bytes(files.module, front.samples, signature, files.parameters)
+        size = build_net(UnsplitNetwork(imported.unsplit), imported.weights, Target.create("cpu"), manifest, files)
+        assert size == sum(array.nbytes for array in imported.weights.values())
+        found = allocated_bytes(files.module, imported.samples, signature, files.parameters)
         assert found is not None
         assert found.loaded in (0, size)
         # The input, the output, and what the first convolution hands to the second.

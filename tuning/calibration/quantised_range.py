@@ -29,13 +29,14 @@ class QuantisedRange:
         scale: step between neighbours; positive, and exact in float32.
         zero_point: what stands for zero.
         dtype: ``int8`` or ``uint8``.
-        is_whole: whether the real numbers are themselves what the model computed in 8 bits, so that nothing is rounded.
+        is_integer: whether the real numbers are themselves what the model computed in 8 bits, so that nothing is
+            rounded.
     """
 
     scale: float
     zero_point: int
     dtype: str
-    is_whole: bool = False
+    is_integer: bool = False
 
     @staticmethod
     def of(low: float, high: float, dtype: str = "int8", *, symmetric: bool = False) -> QuantisedRange:

@@ -35,7 +35,7 @@ _LEAST_RATIO, _MOST_RATIO = 0.5, 3.0
 
 
 @dataclass(frozen=True)
-class InPlace:
+class InNetworkTimes:
     """Seconds of each call within networks that were run.
 
     Attributes:
@@ -46,13 +46,13 @@ class InPlace:
     layers: Mapping[tuple[str, str], float] = field(default_factory=dict)
     adapts: Mapping[AdaptKind, float] = field(default_factory=dict)
 
-    def __or__(self, later: InPlace) -> InPlace:
-        return InPlace({**self.layers, **later.layers}, {**self.adapts, **later.adapts})
+    def __or__(self, later: InNetworkTimes) -> InNetworkTimes:
+        return InNetworkTimes({**self.layers, **later.layers}, {**self.adapts, **later.adapts})
 
     @staticmethod
-    def mean(found: Sequence[InPlace]) -> InPlace:
+    def mean(found: Sequence[InNetworkTimes]) -> InNetworkTimes:
         """Mean times of each piece over the networks that contain it, which were timed in turn."""
-        return InPlace(_means(each.layers for each in found), _means(each.adapts for each in found))
+        return InNetworkTimes(_means(each.layers for each in found), _means(each.adapts for each in found))
 
 
 @dataclass(frozen=True)
@@ -91,10 +91,10 @@ class Symbols:
         totals = [call_seconds(each) for each in passes]
         return tuple(median(total.get(name, UNKNOWN) for total in totals) for name in self.names)
 
-    def in_place(self, seconds: Sequence[float]) -> InPlace:
+    def in_network(self, seconds: Sequence[float]) -> InNetworkTimes:
         """Times by layer and by conversion, from times in the order of ``names``."""
         found = {name: taken for name, taken in zip(self.names, seconds, strict=True) if taken != UNKNOWN}
-        return InPlace(
+        return InNetworkTimes(
             {what: found[symbol] for symbol, what in self.layers.items() if symbol in found},
             {kind: found[symbol] for symbol, kind in self.adapts.items() if symbol in found},
         )
@@ -122,14 +122,14 @@ def call_seconds(dispatches: Iterable[Dispatch]) -> dict[str, float]:
     return dict(total)
 
 
-def scaled(alone: float, chosen_alone: float, chosen_in_place: float) -> float:
+def scaled(alone: float, chosen_alone: float, chosen_in_network: float) -> float:
     """Estimate a variant's time in the network, by another variant of the task that was timed there and alone."""
     if chosen_alone < _SCALED_SECONDS:
-        return max(alone + chosen_in_place - chosen_alone, alone)
-    return alone * min(max(chosen_in_place / chosen_alone, _LEAST_RATIO), _MOST_RATIO)
+        return max(alone + chosen_in_network - chosen_alone, alone)
+    return alone * min(max(chosen_in_network / chosen_alone, _LEAST_RATIO), _MOST_RATIO)
 
 
-def corrected(tables: Tables, found: InPlace) -> Tables:
+def corrected(tables: Tables, found: InNetworkTimes) -> Tables:
     """Tables with times in the network: measured there, or scaled like another variant of the same task.
 
     The other variant is one of the same routine and type, if any was run: types differ in the bytes they move, and so
@@ -152,7 +152,7 @@ def corrected(tables: Tables, found: InPlace) -> Tables:
     return replace(tables, measured=measured, adapts=adapts)
 
 
-def _pairs(tables: Tables, found: InPlace, key: str) -> dict[str, tuple[float, float]]:
+def _pairs(tables: Tables, found: InNetworkTimes, key: str) -> dict[str, tuple[float, float]]:
     """Times alone and in the network of the variants of a task that were run there, by descriptor."""
     alone = {name: tables.seconds(key, name) for task, name in found.layers if task == key}
     return {name: (taken, found.layers[key, name]) for name, taken in alone.items() if taken is not None}
@@ -165,10 +165,10 @@ def _alike(name: str, pairs: Mapping[str, tuple[float, float]]) -> list[tuple[fl
 
 
 def _moved(
-    measurement: Measurement, in_place: float | None, alone: float | None, pairs: Sequence[tuple[float, float]]
+    measurement: Measurement, in_network: float | None, alone: float | None, pairs: Sequence[tuple[float, float]]
 ) -> Measurement:
     """A measurement with its time in the network; failures are unchanged."""
     if alone is None:
         return measurement
-    seconds = in_place if in_place is not None else float(np.mean([scaled(alone, *pair) for pair in pairs]))
+    seconds = in_network if in_network is not None else float(np.mean([scaled(alone, *pair) for pair in pairs]))
     return replace(measurement, samples=(seconds,), baseline_samples=())

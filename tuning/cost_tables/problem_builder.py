@@ -17,7 +17,7 @@ from sartor.tuning.cost_tables.childnet_choices import asked_for, childnet_choic
 from sartor.tuning.cost_tables.conversions import INPUT_PREFIX, OUTPUT_PREFIX, Link, links_of
 from sartor.tuning.cost_tables.fused_choices import is_inside, member_choices
 from sartor.tuning.cost_tables.tables import Tables, adapt_seconds
-from sartor.tuning.errors.error_sum import addend
+from sartor.tuning.errors.error_sum import squared_error
 from sartor.tuning.records.measurement import Measurement
 from sartor.tuning.selection.problem.cost import Cost, Objective
 from sartor.tuning.selection.problem.limits import Quantity
@@ -177,7 +177,7 @@ class _Builder:
                 latency=self._tables.seconds(key, variant.descriptor) or 0.0,
                 cold=measurement.packed_bytes / loading if loading else 0.0,
                 memory=own,
-                error=addend(self._tables.error(layer, variant, measurement)),
+                error=squared_error(self._tables.error(layer, variant, measurement)),
             ),
             scratch=self._tables.scratch.get((key, variant.descriptor), 0),
             shared=shared,

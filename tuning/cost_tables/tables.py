@@ -13,7 +13,7 @@ from sartor.codegen.ir.layer import Layer
 from sartor.codegen.ir.variants.rounding import rounding_of
 from sartor.codegen.ir.variants.routine import Variant
 from sartor.codegen.linking.adapts import AdaptKind
-from sartor.tuning.measuring.benchmark_case import Unit
+from sartor.tuning.measuring.benchmark_case import BenchmarkCase
 from sartor.tuning.records.measurement import Measurement, Status
 
 # Bandwidth assumed for adapts that are not measured, reads and writes together, in bytes per second. It is above what
@@ -32,14 +32,15 @@ class Tables:
 
     Attributes:
         variants: candidates of each task, by task key, candidate 0 first.
-        measured: measurements by unit key and descriptor.
+        measured: measurements by case key and descriptor.
         adapts: measured seconds of conversions; infinite for those that do not work.
         peak: f32 operations per second that the machine does at most, None if not measured.
         scratch: bytes that variants need while they run, by task key and descriptor; others are unknown.
         loading: bandwidth of the first read of a file, in bytes per second; None if not measured.
         rounding: relative error of the network's outputs if one layer computes in a narrower type, by the layer's name
             and what is rounded, as ``rounding_of`` says.
-        passed: fraction of the kernels' own error, beyond rounding their operands, that reaches the outputs.
+        propagated_fraction: fraction of the kernels' own error, beyond rounding their operands, that reaches the
+            outputs.
     """
 
     variants: Mapping[str, tuple[Variant, ...]]
@@ -49,7 +50,7 @@ class Tables:
     scratch: Mapping[tuple[str, str], int] = field(default_factory=dict)
     loading: float | None = None
     rounding: Mapping[tuple[str, str], float] = field(default_factory=dict)
-    passed: float = 1.0
+    propagated_fraction: float = 1.0
 
     def usable(self, key: str) -> list[tuple[Variant, Measurement]]:
         """Variants of a task that compiled, ran and were right."""
@@ -62,10 +63,10 @@ class Tables:
 
     def error(self, layer: Layer, variant: Variant, measurement: Measurement) -> float:
         """Error of the outputs that a variant causes; its own measured error if that is not known."""
-        known = self.contribution(layer, variant)
+        known = self.sensitivity(layer, variant)
         return measurement.error or 0.0 if known is None else known
 
-    def contribution(self, layer: Layer, variant: Variant) -> float | None:
+    def sensitivity(self, layer: Layer, variant: Variant) -> float | None:
         """Error of the outputs that a variant in a narrower type causes; None if not known."""
         rounding = self.rounded(layer, variant)
         return None if rounding is None else rounding * self.excess(layer.task.key, variant)
@@ -76,7 +77,7 @@ class Tables:
 
     def excess(self, key: str, variant: Variant) -> float:
         """Ratio of a variant's error at the outputs to that of rounding the layer's values alone."""
-        return 1 + self.passed * (self._excess_alone(key, variant) - 1)
+        return 1 + self.propagated_fraction * (self._excess_alone(key, variant) - 1)
 
     def _excess_alone(self, key: str, variant: Variant) -> float:
         """Ratio of a variant's error at its own results to that of rounding the layer's values alone.
@@ -115,10 +116,10 @@ def adapt_seconds(kind: AdaptKind, tables: Tables) -> float:
     return known if known is not None else 2 * kind.logical.bytes / _OPTIMISTIC_BANDWIDTH[kind.source.device]
 
 
-def tuned_units(graph: LayerGraph, variants: Mapping[str, tuple[Variant, ...]]) -> list[Unit]:
-    """All tasks of the graph with their candidates, as units to measure, but fused ones without kernels."""
+def tuned_cases(graph: LayerGraph, variants: Mapping[str, tuple[Variant, ...]]) -> list[BenchmarkCase]:
+    """All tasks of the graph with their candidates, as cases to measure, but fused ones without kernels."""
     return [
-        Unit(
+        BenchmarkCase(
             *(task.key, task.inputs, task.weights, task.results),
             variants=variants[key],
             facts=task_facts(task),

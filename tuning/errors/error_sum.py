@@ -16,19 +16,19 @@ from sartor.tuning.errors.error_measures import RELATIVE, ErrorMeasure, MeasureK
 _COSINE = ErrorMeasure(MeasureKind.COSINE)
 
 
-def addend(error: float) -> float:
+def squared_error(error: float) -> float:
     """What a layer's error adds to the sum."""
     return error * error
 
 
-def total(addends: float) -> float:
+def total(squared_errors: float) -> float:
     """The error that a sum of addends stands for."""
-    return math.sqrt(addends)
+    return math.sqrt(squared_errors)
 
 
 def joined(errors: Iterable[float]) -> float:
     """The error of layers that err independently."""
-    return total(math.fsum(map(addend, errors)))
+    return total(math.fsum(map(squared_error, errors)))
 
 
 def layer_measure(measure: ErrorMeasure) -> ErrorMeasure:
@@ -41,9 +41,9 @@ def layer_error(measure: ErrorMeasure, measured: float) -> float:
     return measured if layer_measure(measure) == RELATIVE else math.sqrt(2 * measured)
 
 
-def moved(addends: float, measure: ErrorMeasure, ratio: float) -> float:
-    """The sum at which the measured error is ``ratio`` times what it is at a sum of ``addends``."""
-    return float(addends * ratio ** (2 / _order(measure)))
+def moved(squared_errors: float, measure: ErrorMeasure, ratio: float) -> float:
+    """The sum at which the measured error is ``ratio`` times what it is at a sum of ``squared_errors``."""
+    return float(squared_errors * ratio ** (2 / _order(measure)))
 
 
 def grown(measured: float, measure: ErrorMeasure, ratio: float) -> float:

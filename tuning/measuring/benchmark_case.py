@@ -18,7 +18,7 @@ SHORT_SECONDS = 5e-4
 
 
 @dataclass(frozen=True)
-class Unit:
+class BenchmarkCase:
     """Variants that compute the same; the first is the baseline.
 
     Attributes:
@@ -42,15 +42,15 @@ class Unit:
     step: float = 0.0
 
 
-def adapt_unit(kind: AdaptKind) -> Unit:
+def adapt_case(kind: AdaptKind) -> BenchmarkCase:
     """A conversion as something to measure."""
     device, dtype = kind.source.device, kind.source.dtype
     descriptor = f"{device}:{dtype}/{ADAPT_ROUTINE}.transpose{{{kind.source}->{kind.target}}}"
     variant = Variant(descriptor, device, dtype, kind.implementation())
-    return Unit(kind.key, (kind.logical,), (), (kind.logical,), (variant,))
+    return BenchmarkCase(kind.key, (kind.logical,), (), (kind.logical,), (variant,))
 
 
-def _probe() -> Unit:
+def _probe() -> BenchmarkCase:
     tensor = TensorType((16,), "f32")
     body = """util.func public @layer(%arg0: tensor<16xf32>) -> tensor<16xf32> {
   %empty = tensor.empty() : tensor<16xf32>
@@ -64,16 +64,16 @@ def _probe() -> Unit:
 }"""
     schema = Schema.plain(tensor, "any")
     variant = Variant("probe", schema.device, "f32", Implementation(body, (schema,), (schema,), ()))
-    return Unit("probe", (tensor,), (), (tensor,), (variant,))
+    return BenchmarkCase("probe", (tensor,), (), (tensor,), (variant,))
 
 
 PROBE = _probe()
 """One dispatch with almost no work: its time is the cost of a call."""
 
 
-def may_be_short(unit: Unit) -> bool:
-    """Whether a variant of the unit may be faster than ``SHORT_SECONDS``, by the least time that its task can take."""
-    return not unit.facts or ideal_seconds(unit.facts) < SHORT_SECONDS
+def may_be_short(case: BenchmarkCase) -> bool:
+    """Whether a variant of the case may be faster than ``SHORT_SECONDS``, by the least time that its task can take."""
+    return not case.facts or ideal_seconds(case.facts) < SHORT_SECONDS
 
 
 def symbol_of(key: str, variant: Variant) -> str:

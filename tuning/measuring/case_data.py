@@ -1,4 +1,4 @@
-"""Arguments on which the variants of one unit are measured.
+"""Arguments on which the variants of one case are measured.
 
 Runs rotate over copies of the weights, so that weights are read from memory or an outer cache, as in a network.
 Activations are not copied: in a network the previous layer has just written them.
@@ -18,7 +18,7 @@ from sartor.runtime.driver.device_array import DeviceArray, upload
 from sartor.runtime.driver.iree_runtime import NativeDevice
 from sartor.runtime.driver.signature import Array
 from sartor.tuning.calibration.quantised_range import QuantisedRange
-from sartor.tuning.measuring.benchmark_case import Unit
+from sartor.tuning.measuring.benchmark_case import BenchmarkCase
 
 _COLD_BYTES = 24 << 20
 _MOST_COPIES = 6
@@ -28,21 +28,21 @@ _LARGE_BYTES = 128 << 20
 _PERIOD = 4_000_037
 
 
-class UnitData:
-    """Random activations and weights of a unit, in ONNX layout, and its weights packed for each variant.
+class CaseData:
+    """Random activations and weights of a case, in ONNX layout, and its weights packed for each variant.
 
     Args:
-        unit: what is measured.
+        case: what is measured.
         weights: of a layer, in place of random ones.
     """
 
-    def __init__(self, unit: Unit, weights: Sequence[Array] | None = None) -> None:
+    def __init__(self, case: BenchmarkCase, weights: Sequence[Array] | None = None) -> None:
         random = np.random.default_rng(0)
-        activations = len(unit.inputs)
-        allowed = unit.integers or (None,) * (activations + len(unit.weights))
-        self.inputs = _all_random(unit.inputs, allowed[:activations], random)
-        scale = max((each.elements for each in unit.weights), default=1) ** -0.25
-        drawn = _all_random(unit.weights, allowed[activations:], random, scale) if weights is None else weights
+        activations = len(case.inputs)
+        allowed = case.integers or (None,) * (activations + len(case.weights))
+        self.inputs = _all_random(case.inputs, allowed[:activations], random)
+        scale = max((each.elements for each in case.weights), default=1) ** -0.25
+        drawn = _all_random(case.weights, allowed[activations:], random, scale) if weights is None else weights
         self.weights = list(drawn)
         self._packed: dict[tuple[Packing, ...], list[Array]] = {}
         self._large: dict[tuple[Packing, ...], list[DeviceArray]] = {}

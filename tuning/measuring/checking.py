@@ -1,4 +1,4 @@
-"""Worker side: find the variants of a unit whose results are right.
+"""Worker side: find the variants of a case whose results are right.
 
 They are compared with candidate 0. If it does not compile or run, or if variants of the same precision differ from it,
 it counts no more than they do: the layer's own ONNX nodes decide, or the majority of variants if the nodes cannot run.
@@ -19,8 +19,8 @@ from sartor.errors import DeviceError
 from sartor.runtime.driver.iree_runtime import NativeDevice, Program
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.output_error import LAYER, largest_error, output_scale, relative_error
-from sartor.tuning.measuring.benchmark_case import Unit
-from sartor.tuning.measuring.case_data import UnitData
+from sartor.tuning.measuring.benchmark_case import BenchmarkCase
+from sartor.tuning.measuring.case_data import CaseData
 from sartor.tuning.measuring.near_ties import without_near_ties
 from sartor.tuning.measuring.variant_runner import VariantRunner
 from sartor.tuning.records.measurement import Status
@@ -38,7 +38,7 @@ class Arbiter(Protocol):
 
     @property
     def layer(self) -> str:
-        """Name of a layer of the unit's task."""
+        """Name of a layer of the case's task."""
 
     def weights(self) -> list[Array]:
         """The layer's own weights, in ONNX layout."""
@@ -84,16 +84,16 @@ class _Agreeing:
 
 @dataclass(frozen=True)
 class Checker:
-    """Runs the variants of one unit and checks their results.
+    """Runs the variants of one case and checks their results.
 
     Attributes:
-        unit: what was compiled.
+        case: what was compiled.
         programs: what runs each variant, by descriptor; candidate 0 may be missing.
         device: what they run on.
         max_error: largest relative error, for variants that do not round to a narrower type.
     """
 
-    unit: Unit
+    case: BenchmarkCase
     programs: Mapping[str, Program]
     device: NativeDevice
     max_error: float
@@ -112,17 +112,17 @@ class Checker:
 
     @property
     def _first(self) -> Variant:
-        return self.unit.variants[0]
+        return self.case.variants[0]
 
     @property
     def _variants(self) -> list[Variant]:
-        return [each for each in self.unit.variants if each.descriptor in self.programs]
+        return [each for each in self.case.variants if each.descriptor in self.programs]
 
     def _against_first(self) -> Checked | None:
         """Compare all variants with candidate 0; None if it has no results."""
         if self._first.descriptor not in self.programs:
             return None
-        data = UnitData(self.unit)
+        data = CaseData(self.case)
         try:
             first = self._run(self._first, data)
         except DeviceError:
@@ -143,7 +143,7 @@ class Checker:
         """
         if arbiter is None:
             return None
-        data = UnitData(self.unit, arbiter.weights())
+        data = CaseData(self.case, arbiter.weights())
         expected = arbiter.results(data.inputs)
         if expected is None:
             return None
@@ -156,7 +156,7 @@ class Checker:
 
         Variants of one routine are no independent witnesses: they share its mistakes.
         """
-        data = UnitData(self.unit)
+        data = CaseData(self.case)
         parties = self._parties(data)
         if not parties:
             return self._compared(data, [], "nothing, as no variant runs")
@@ -167,7 +167,7 @@ class Checker:
         name = self._first.descriptor if strongest is own else " and ".join(sorted(strongest.routines))
         return self._compared(data, strongest.outputs, name)
 
-    def _parties(self, data: UnitData) -> list[_Agreeing]:
+    def _parties(self, data: CaseData) -> list[_Agreeing]:
         """Groups of variants that agree, the most precise first; others join the first group within their bound."""
         parties: list[_Agreeing] = []
         for variant in sorted(self._variants, key=self._allowed):
@@ -186,7 +186,7 @@ class Checker:
 
     def _compared(
         self,
-        data: UnitData,
+        data: CaseData,
         reference: list[Array],
         name: str,
         *,
@@ -214,15 +214,15 @@ class Checker:
                 failures[variant.descriptor] = Failure(Status.WRONG_RESULT, message, error_value)
         return Checked(runners, failures)
 
-    def _run(self, variant: Variant, data: UnitData) -> _Ran:
-        runner = VariantRunner(self.unit, variant, self.programs[variant.descriptor], self.device, data)
+    def _run(self, variant: Variant, data: CaseData) -> _Ran:
+        runner = VariantRunner(self.case, variant, self.programs[variant.descriptor], self.device, data)
         return _Ran(runner, runner.outputs())
 
     def _error(
         self, variant: Variant, outputs: Sequence[Array], reference: Sequence[Array], scales: Sequence[Array] = ()
     ) -> float:
         """Error of a variant's results against a reference, ignoring numbers next to rounding ties."""
-        moved = without_near_ties(outputs, reference, self.unit.step, is_narrow=variant.dtype in ROUNDING)
+        moved = without_near_ties(outputs, reference, self.case.step, is_narrow=variant.dtype in ROUNDING)
         return variant_error(moved, reference, variant.dtype, scales)
 
     def _allowed(self, variant: Variant) -> float:

@@ -24,7 +24,7 @@ _ROUNDS = 5
 _KEY = "first-reading"
 
 
-def first_reading(store: Store, folder: Path) -> float | None:
+def cold_read_bandwidth(store: Store, folder: Path) -> float | None:
     """Bytes per second, from the store, or measured with a file in ``folder`` and stored.
 
     None if the system cannot drop a file from the page cache, so that nothing can be measured.
@@ -40,7 +40,7 @@ def first_reading(store: Store, folder: Path) -> float | None:
     return _BYTES / known.time
 
 
-def forget(path: Path) -> bool:
+def drop_page_cache(path: Path) -> bool:
     """Drop a file from the page cache, so that it is read from the disk again; False if the system cannot."""
     if not hasattr(os, "posix_fadvise"):
         return False
@@ -61,7 +61,7 @@ def _samples(folder: Path) -> tuple[float, ...]:
         with path.open("wb") as file:
             for _ in range(_BYTES // len(block)):
                 file.write(block)
-        return tuple(_touch(path) for _ in range(_ROUNDS) if forget(path))
+        return tuple(_touch(path) for _ in range(_ROUNDS) if drop_page_cache(path))
 
 
 def _touch(path: Path) -> float:

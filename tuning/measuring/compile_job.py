@@ -1,4 +1,4 @@
-"""Worker side: compile the variants of one unit into a module that exports each of them."""
+"""Worker side: compile the variants of one case into a module that exports each of them."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from sartor.codegen.linking.bench_module import compile_bench, physical_signatur
 from sartor.codegen.linking.stitching import Piece
 from sartor.codegen.mlir.dispatches import lower
 from sartor.errors import CompileError
-from sartor.tuning.measuring.benchmark_case import Unit, may_be_short, symbol_of
+from sartor.tuning.measuring.benchmark_case import BenchmarkCase, may_be_short, symbol_of
 from sartor.tuning.workers.disturbances import is_disk_full
 
 
 @dataclass(frozen=True)
-class CompiledUnit:
-    """The compiled modules of a unit's variants.
+class CompiledCase:
+    """The compiled modules of a case's variants.
 
     Attributes:
         modules: descriptor to the file whose ``run_<symbol>`` runs the variant.
@@ -30,11 +30,11 @@ class CompiledUnit:
     failures: Mapping[str, str]
 
 
-def compile_unit(unit: Unit, target: Target, directory: Path) -> CompiledUnit:
+def compile_case(case: BenchmarkCase, target: Target, directory: Path) -> CompiledCase:
     """Compile all variants into one module; if that fails, each into its own, to find those that do not compile.
 
     Args:
-        unit: what to compile.
+        case: what to compile.
         target: what to compile for.
         directory: where the modules are written.
 
@@ -42,42 +42,42 @@ def compile_unit(unit: Unit, target: Target, directory: Path) -> CompiledUnit:
         CompileError: if the disk is full, which is no variant's fault.
     """
     try:
-        path = _compile(unit, unit.variants, target, directory / f"{_stem(unit)}.vmfb")
-        return CompiledUnit(dict.fromkeys((each.descriptor for each in unit.variants), path), {})
+        path = _compile(case, case.variants, target, directory / f"{_stem(case)}.vmfb")
+        return CompiledCase(dict.fromkeys((each.descriptor for each in case.variants), path), {})
     except CompileError as error:
         if is_disk_full(error):
             raise
-        if len(unit.variants) == 1:
-            return CompiledUnit({}, {unit.variants[0].descriptor: str(error)})
-    return _compile_apart(unit, target, directory)
+        if len(case.variants) == 1:
+            return CompiledCase({}, {case.variants[0].descriptor: str(error)})
+    return _compile_apart(case, target, directory)
 
 
-def _compile_apart(unit: Unit, target: Target, directory: Path) -> CompiledUnit:
+def _compile_apart(case: BenchmarkCase, target: Target, directory: Path) -> CompiledCase:
     modules: dict[str, Path] = {}
     failures: dict[str, str] = {}
-    for index, variant in enumerate(unit.variants):
+    for index, variant in enumerate(case.variants):
         try:
-            path = directory / f"{_stem(unit)}.{index}.vmfb"
-            modules[variant.descriptor] = _compile(unit, (variant,), target, path)
+            path = directory / f"{_stem(case)}.{index}.vmfb"
+            modules[variant.descriptor] = _compile(case, (variant,), target, path)
         except CompileError as error:
             if is_disk_full(error):
                 raise
             failures[variant.descriptor] = str(error)
-    return CompiledUnit(modules, failures)
+    return CompiledCase(modules, failures)
 
 
-def _stem(unit: Unit) -> str:
+def _stem(case: BenchmarkCase) -> str:
     """A file name that differs for different variants of one task."""
-    return f"{unit.key}-{digest(*(each.descriptor for each in unit.variants))}"
+    return f"{case.key}-{digest(*(each.descriptor for each in case.variants))}"
 
 
-def _compile(unit: Unit, variants: tuple[Variant, ...], target: Target, path: Path) -> Path:
-    implementations = {symbol_of(unit.key, each): each.implementation for each in variants}
+def _compile(case: BenchmarkCase, variants: tuple[Variant, ...], target: Target, path: Path) -> Path:
+    implementations = {symbol_of(case.key, each): each.implementation for each in variants}
     code = lower(implementations, target)
     pieces = {name: Piece(name, each, code[name]) for name, each in implementations.items()}
     signatures = {
-        name: physical_signature(each, unit.inputs, unit.weights, unit.results)
+        name: physical_signature(each, case.inputs, case.weights, case.results)
         for name, each in implementations.items()
     }
-    path.write_bytes(compile_bench(target, pieces, signatures, repeated=may_be_short(unit)))
+    path.write_bytes(compile_bench(target, pieces, signatures, repeated=may_be_short(case)))
     return path

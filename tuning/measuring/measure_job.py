@@ -1,4 +1,4 @@
-"""Worker side: run the variants of one unit, check their results, and time the right ones in turn.
+"""Worker side: run the variants of one case, check their results, and time the right ones in turn.
 
 Variants that are hopelessly slow are dropped after two rounds.
 """
@@ -17,8 +17,8 @@ import numpy as np
 from sartor.runtime.driver.device import open_device
 from sartor.runtime.driver.iree_runtime import NativeDevice, Program
 from sartor.runtime.module import open_module
-from sartor.tuning.measuring.benchmark_case import PROBE, Unit
-from sartor.tuning.measuring.case_data import UnitData
+from sartor.tuning.measuring.benchmark_case import PROBE, BenchmarkCase
+from sartor.tuning.measuring.case_data import CaseData
 from sartor.tuning.measuring.checking import Arbiter, Checker
 from sartor.tuning.measuring.variant_runner import VariantRunner
 from sartor.tuning.records.measurement import Status
@@ -81,23 +81,23 @@ def _call_overhead(probe: Path, name: str, threads: int) -> float:
     """Seconds of a call other than its dispatches; layers in a network do not have that cost."""
     device = _device(name, threads)
     program = Program(open_module(probe).native, probe.name, device, {})
-    runner = VariantRunner(PROBE, PROBE.variants[0], program, device, UnitData(PROBE))
+    runner = VariantRunner(PROBE, PROBE.variants[0], program, device, CaseData(PROBE))
     runner.outputs()
     runner.calls = 1
     return float(np.median([runner.timed(0.0) for _ in range(_PROBE_CALLS)]))
 
 
-def measure_unit(
-    unit: Unit,
+def measure_case(
+    case: BenchmarkCase,
     modules: Mapping[str, Path],
     settings: MeasureSettings,
     probe: Path,
     arbiter: Arbiter | None = None,
 ) -> dict[str, VariantSamples]:
-    """Check and time the compiled variants of a unit; results by descriptor.
+    """Check and time the compiled variants of a case; results by descriptor.
 
     Args:
-        unit: what was compiled.
+        case: what was compiled.
         modules: descriptor to the file that runs the variant.
         settings: how to measure.
         probe: the compiled ``PROBE``, whose time is the cost of a call.
@@ -107,12 +107,12 @@ def measure_unit(
     device = _device(settings.device, settings.threads)
     programs = {path: Program(open_module(path).native, path.name, device, {}) for path in set(modules.values())}
     available = {name: programs[path] for name, path in modules.items()}
-    checked = Checker(unit, available, device, settings.max_error).check(arbiter)
+    checked = Checker(case, available, device, settings.max_error).check(arbiter)
     failed = {
         name: VariantSamples(each.status, error=each.error, message=each.message)
         for name, each in checked.failures.items()
     }
-    return failed | _timed(checked.runners, unit.variants[0].descriptor, settings, overhead)
+    return failed | _timed(checked.runners, case.variants[0].descriptor, settings, overhead)
 
 
 def _timed(

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from sartor.codegen.ir.target import Target
-from sartor.codegen.kernels.vector.peak import Ceiling, MultiplyAdds, Reading
+from sartor.codegen.kernels.vector.peak import MultiplyAdds, Reading, Roofline
 from sartor.codegen.mlir.machine import machine_of
-from sartor.tuning.measuring.benchmark_case import Unit
+from sartor.tuning.measuring.benchmark_case import BenchmarkCase
 from sartor.tuning.records.hardware import last_level_cache
 from sartor.tuning.records.measurement import Measurement, Status
 
@@ -30,19 +30,19 @@ class Limit:
     """Something to measure that does a known amount of work.
 
     Attributes:
-        unit: what is measured.
+        case: what is measured.
         amount: of what one run does, floating-point operations or bytes.
     """
 
-    unit: Unit
+    case: BenchmarkCase
     amount: int
 
     def per_second(self, measured: Measured) -> float | None:
-        """The limit by measurements of units, None if it was not measured or failed.
+        """The limit by measurements of cases, None if it was not measured or failed.
 
         Of all samples the fastest counts: a ceiling is what the machine can do, not what it does on the average.
         """
-        found = measured.get(self.unit.key, {}).get(self.unit.variants[0].descriptor)
+        found = measured.get(self.case.key, {}).get(self.case.variants[0].descriptor)
         if found is None or found.status is not Status.OK:
             return None
         return self.amount / min(found.samples)
@@ -57,7 +57,7 @@ def peak_operations(target: Target, threads: int) -> Limit:
     machine = machine_of(target, "f32")
     chains = machine.accumulators
     code = MultiplyAdds(machine.lanes, chains, _MULTIPLY_ADDS // chains, _GROUPS_PER_THREAD * threads)
-    return Limit(_unit(Ceiling("multiply_adds", code), target), code.operations)
+    return Limit(_case(Roofline("multiply_adds", code), target), code.operations)
 
 
 def read_bandwidth(target: Target, size: int | None = None) -> Limit:
@@ -73,9 +73,9 @@ def read_bandwidth(target: Target, size: int | None = None) -> Limit:
     lanes = machine_of(target, "f32").lanes
     wanted = min(max(2 * last_level_cache(), _LEAST_BYTES), _MOST_BYTES) if size is None else size
     code = Reading.of(lanes, _GROUP_BYTES, max(1, wanted // _GROUP_BYTES))
-    return Limit(_unit(Ceiling("read", code), target), code.source.bytes)
+    return Limit(_case(Roofline("read", code), target), code.source.bytes)
 
 
-def _unit(ceiling: Ceiling, target: Target) -> Unit:
-    task = ceiling.task
-    return Unit(task.key, task.inputs, task.weights, task.results, (ceiling.variant(target),))
+def _case(roofline: Roofline, target: Target) -> BenchmarkCase:
+    task = roofline.task
+    return BenchmarkCase(task.key, task.inputs, task.weights, task.results, (roofline.variant(target),))

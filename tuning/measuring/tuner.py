@@ -13,10 +13,10 @@ from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Variant
 from sartor.codegen.source_digest import source_digest
 from sartor.errors import CompileError
-from sartor.tuning.measuring.benchmark_case import PROBE, Unit
+from sartor.tuning.measuring.benchmark_case import PROBE, BenchmarkCase
 from sartor.tuning.measuring.checking import Arbiter, allowed_error
-from sartor.tuning.measuring.compile_job import CompiledUnit, compile_unit
-from sartor.tuning.measuring.measure_job import MeasureSettings, VariantSamples, measure_unit
+from sartor.tuning.measuring.compile_job import CompiledCase, compile_case
+from sartor.tuning.measuring.measure_job import MeasureSettings, VariantSamples, measure_case
 from sartor.tuning.records.hardware import host
 from sartor.tuning.records.measurement import Measurement, MeasurementKey, Status, runtime_key
 from sartor.tuning.store.store import Store
@@ -26,10 +26,10 @@ from sartor.workspace import workspace
 
 _LOG = logging.getLogger(__name__)
 # What a measurement follows from, apart from what the variant emits.
-_JOBS = (compile_unit.__module__, measure_unit.__module__)
-_COMPILE = entry_point(compile_unit)
-_MEASURE = entry_point(measure_unit)
-# With a deadline so many units at a time are compiled and measured: what is compiled and not measured is worth nothing.
+_JOBS = (compile_case.__module__, measure_case.__module__)
+_COMPILE = entry_point(compile_case)
+_MEASURE = entry_point(measure_case)
+# With a deadline so many cases at a time are compiled and measured: what is compiled and not measured is worth nothing.
 _HURRIED = 6
 _MEASURING_SECONDS = 0.25
 
@@ -41,8 +41,8 @@ class TuneSettings:
     Attributes:
         target: device and architecture.
         measure: how to measure.
-        compile_timeout: seconds for one unit.
-        measure_timeout: seconds for one unit.
+        compile_timeout: seconds for one case.
+        measure_timeout: seconds for one case.
         deadline: by ``time.monotonic()``, after which nothing is compiled or measured any more; None for none.
     """
 
@@ -58,16 +58,16 @@ Progress = Callable[[str, int, int], None]
 
 
 class Tuner:
-    """Measures units into a store.
+    """Measures cases into a store.
 
     Args:
         store: where measurements are kept; each is committed as soon as it is known.
         pool: workers that compile and measure.
         settings: what to tune for.
-        progress: told about every unit.
-        directory: where compiled units are kept, so that they can be measured again beside others; None if they are
+        progress: told about every case.
+        directory: where compiled cases are kept, so that they can be measured again beside others; None if they are
             not.
-        arbiter: what knows the results of a unit without IREE; None for none.
+        arbiter: what knows the results of a case without IREE; None for none.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Tuner:
         settings: TuneSettings,
         progress: Progress,
         directory: Path | None = None,
-        arbiter: Callable[[Unit], Arbiter | None] = lambda _: None,
+        arbiter: Callable[[BenchmarkCase], Arbiter | None] = lambda _: None,
     ) -> None:
         self._store = store
         self._pool = pool
@@ -91,11 +91,11 @@ class Tuner:
         self._cut_off = False
         self._probe_path: Path | None = None
 
-    def key(self, unit: Unit, descriptor: str) -> MeasurementKey:
-        """Under what a variant of a unit is stored."""
-        variant = next(each for each in unit.variants if each.descriptor == descriptor)
+    def key(self, case: BenchmarkCase, descriptor: str) -> MeasurementKey:
+        """Under what a variant of a case is stored."""
+        variant = next(each for each in case.variants if each.descriptor == descriptor)
         return MeasurementKey(
-            task=unit.key,
+            task=case.key,
             variant=descriptor,
             source=digest(variant.implementation.digest, source_digest(*_JOBS)),
             hardware=host().key,
@@ -109,20 +109,20 @@ class Tuner:
         """How far results of variants may be from the right ones, where nothing is rounded to a narrower type."""
         return self._settings.measure.max_error
 
-    def known(self, units: Iterable[Unit]) -> dict[str, dict[str, Measurement]]:
-        """Stored measurements, by unit key and descriptor, judged by what may differ in this compilation."""
-        listed = list(units)
+    def known(self, cases: Iterable[BenchmarkCase]) -> dict[str, dict[str, Measurement]]:
+        """Stored measurements, by case key and descriptor, judged by what may differ in this compilation."""
+        listed = list(cases)
         keys = {
-            (unit.key, each.descriptor): (each, self.key(unit, each.descriptor))
-            for unit in listed
-            for each in unit.variants
+            (case.key, each.descriptor): (each, self.key(case, each.descriptor))
+            for case in listed
+            for each in case.variants
         }
         found = self._store.get_many(key for _, key in keys.values())
-        known: dict[str, dict[str, Measurement]] = {unit.key: {} for unit in listed}
-        for (unit_key, descriptor), (variant, key) in keys.items():
+        known: dict[str, dict[str, Measurement]] = {case.key: {} for case in listed}
+        for (case_key, descriptor), (variant, key) in keys.items():
             judged = self._judged(variant, found[key]) if key in found else None
             if judged is not None:
-                known[unit_key][descriptor] = judged
+                known[case_key][descriptor] = judged
         return known
 
     def _judged(self, variant: Variant, found: Measurement) -> Measurement | None:
@@ -137,30 +137,30 @@ class Tuner:
         message = f"relative error {found.error:.2g}, allowed is {allowed:.2g}"
         return replace(found, status=Status.WRONG_RESULT, message=message)
 
-    def measure(self, units: Iterable[Unit]) -> dict[str, dict[str, Measurement]]:
+    def measure(self, cases: Iterable[BenchmarkCase]) -> dict[str, dict[str, Measurement]]:
         """Measure whatever is missing; then everything is known, failures included, unless the deadline passes."""
-        listed = list(units)
+        listed = list(cases)
         known = self.known(listed)
-        self.measure_anew(unit for unit in listed if len(known[unit.key]) < len(unit.variants))
+        self.measure_anew(case for case in listed if len(known[case.key]) < len(case.variants))
         return self.known(listed)
 
-    def measure_anew(self, units: Iterable[Unit]) -> None:
-        """Measure all variants of units side by side, in the units' order as far as the deadline lets it.
+    def measure_anew(self, cases: Iterable[BenchmarkCase]) -> None:
+        """Measure all variants of cases side by side, in the cases' order as far as the deadline lets it.
 
         What this tuner compiled before, and has a directory for, is not compiled again.
         """
-        missing = list(units)
+        missing = list(cases)
         size = len(missing) if self._settings.deadline is None else _HURRIED
         for start in range(0, len(missing), max(size, 1)):
             if not self.is_late:
                 self._measure_in_directory(missing[start : start + size])
 
-    def _measure_in_directory(self, units: list[Unit]) -> None:
+    def _measure_in_directory(self, cases: list[BenchmarkCase]) -> None:
         if self._directory is not None:
-            self._measure(units, self._directory)
+            self._measure(cases, self._directory)
             return
         with workspace() as directory:
-            self._measure(units, directory)
+            self._measure(cases, directory)
             self._modules.clear()
 
     @property
@@ -174,67 +174,67 @@ class Tuner:
         deadline = self._settings.deadline
         return self._cut_off or (deadline is not None and time.monotonic() >= deadline)
 
-    def has_compiled(self, unit: Unit, descriptor: str) -> bool:
+    def has_compiled(self, case: BenchmarkCase, descriptor: str) -> bool:
         """Whether a variant is compiled and can be measured again."""
-        return (unit.key, descriptor) in self._modules
+        return (case.key, descriptor) in self._modules
 
-    def _measure(self, units: list[Unit], directory: Path) -> None:
-        """Unit by unit; where a whole unit crashed or hung, variant by variant, to see which is to blame.
+    def _measure(self, cases: list[BenchmarkCase], directory: Path) -> None:
+        """Case by case; where a whole case crashed or hung, variant by variant, to see which is to blame.
 
         In pairs no variant can outvote candidate 0, and without it nothing vouches for any: then all that run are
         measured together once more.
         """
-        failed = self._attempt(units, directory)
-        for unit, result in failed:
-            if len(unit.variants) == 1:
-                self._blame(unit, result)
-        apart = {unit.key: unit for unit, _ in failed if len(unit.variants) > 1}.values()
-        for parts in ([_alone(unit) for unit in apart], [pair for unit in apart for pair in _pairs(unit)]):
-            for unit, result in self._attempt(parts, directory):
-                self._blame(unit, result)
-        self._attempt([self._running(unit) for unit in apart if self._is_doubtful(unit)], directory)
+        failed = self._attempt(cases, directory)
+        for case, result in failed:
+            if len(case.variants) == 1:
+                self._blame(case, result)
+        apart = {case.key: case for case, _ in failed if len(case.variants) > 1}.values()
+        for parts in ([_alone(case) for case in apart], [pair for case in apart for pair in _pairs(case)]):
+            for case, result in self._attempt(parts, directory):
+                self._blame(case, result)
+        self._attempt([self._running(case) for case in apart if self._is_doubtful(case)], directory)
 
-    def _is_doubtful(self, unit: Unit) -> bool:
+    def _is_doubtful(self, case: BenchmarkCase) -> bool:
         """Whether candidate 0 is missing, or anything differs from it."""
-        found = self.known([unit])[unit.key]
-        first = found.get(unit.variants[0].descriptor)
+        found = self.known([case])[case.key]
+        first = found.get(case.variants[0].descriptor)
         differs = any(each.status is Status.WRONG_RESULT for each in found.values())
         return differs or first is None or first.status is not Status.OK
 
-    def _running(self, unit: Unit) -> Unit:
+    def _running(self, case: BenchmarkCase) -> BenchmarkCase:
         """Candidate 0, and all other variants that run."""
-        first, *others = unit.variants
-        return replace(unit, variants=(first, *(each for each in others if self._runs(unit, each.descriptor))))
+        first, *others = case.variants
+        return replace(case, variants=(first, *(each for each in others if self._runs(case, each.descriptor))))
 
-    def _attempt(self, units: list[Unit], directory: Path) -> list[tuple[Unit, JobResult]]:
-        """Compile and measure; returns the units that took their worker with them."""
-        failed: list[tuple[Unit, JobResult]] = []
-        for done, (unit, result) in enumerate(self._compile(units, directory), 1):
-            self._progress("compiling", done, len(units))
+    def _attempt(self, cases: list[BenchmarkCase], directory: Path) -> list[tuple[BenchmarkCase, JobResult]]:
+        """Compile and measure; returns the cases that took their worker with them."""
+        failed: list[tuple[BenchmarkCase, JobResult]] = []
+        for done, (case, result) in enumerate(self._compile(cases, directory), 1):
+            self._progress("compiling", done, len(cases))
             if result.status is JobStatus.OK:
-                self._modules |= {(unit.key, name): path for name, path in result.value.modules.items()}
-                self._record_rejected(unit, result.value)
+                self._modules |= {(case.key, name): path for name, path in result.value.modules.items()}
+                self._record_rejected(case, result.value)
             else:
-                failed.append((unit, result))
+                failed.append((case, result))
         jobs = [
-            (str(index), self._measuring(unit, directory)) for index, unit in enumerate(units) if self._is_ready(unit)
+            (str(index), self._measuring(case, directory)) for index, case in enumerate(cases) if self._is_ready(case)
         ]
         done, timeout, deadline = 0, self._settings.measure_timeout, self._settings.deadline
         results = self._pool.map_unordered(_MEASURE, jobs, timeout, quiet=True, deadline=deadline)
         for done, result in enumerate(results, 1):
             self._progress("measuring", done, len(jobs))
-            unit = units[int(result.job_id)]
+            case = cases[int(result.job_id)]
             if result.status is JobStatus.OK:
                 for descriptor, samples in result.value.items():
-                    self._put(unit, descriptor, samples)
+                    self._put(case, descriptor, samples)
             else:
-                failed.append((unit, result))
+                failed.append((case, result))
         self._cut_off |= done < len(jobs)
         return failed
 
-    def _compile(self, units: Sequence[Unit], directory: Path) -> Iterator[tuple[Unit, JobResult]]:
+    def _compile(self, cases: Sequence[BenchmarkCase], directory: Path) -> Iterator[tuple[BenchmarkCase, JobResult]]:
         """What is not compiled yet; without a deadline the largest first, so that workers end together."""
-        wanted = [(unit, left) for unit in units if (left := self._without_known(unit)).variants]
+        wanted = [(case, left) for case in cases if (left := self._without_known(case)).variants]
         if self._settings.deadline is None:
             wanted.sort(key=lambda pair: -len(pair[1].variants))
         target, deadline = self._settings.target, self._settings.deadline
@@ -242,7 +242,7 @@ class Tuner:
             # What is compiled should be measured too.
             deadline -= _MEASURING_SECONDS * len(wanted)
         jobs = [
-            (str(index), {"unit": left, "target": target, "directory": directory})
+            (str(index), {"case": left, "target": target, "directory": directory})
             for index, (_, left) in enumerate(wanted)
         ]
         done = 0
@@ -251,24 +251,24 @@ class Tuner:
             yield wanted[int(result.job_id)][0], result
         self._cut_off |= done < len(jobs)
 
-    def _without_known(self, unit: Unit) -> Unit:
+    def _without_known(self, case: BenchmarkCase) -> BenchmarkCase:
         """What is not compiled, nor known to fail."""
-        names = [each.descriptor for each in unit.variants]
-        known = {name for name in names if self.has_compiled(unit, name) or (unit.key, name) in self._unfit}
-        return replace(unit, variants=tuple(each for each in unit.variants if each.descriptor not in known))
+        names = [each.descriptor for each in case.variants]
+        known = {name for name in names if self.has_compiled(case, name) or (case.key, name) in self._unfit}
+        return replace(case, variants=tuple(each for each in case.variants if each.descriptor not in known))
 
-    def _runs(self, unit: Unit, descriptor: str) -> bool:
-        return self.has_compiled(unit, descriptor) and (unit.key, descriptor) not in self._unfit
+    def _runs(self, case: BenchmarkCase, descriptor: str) -> bool:
+        return self.has_compiled(case, descriptor) and (case.key, descriptor) not in self._unfit
 
-    def _is_ready(self, unit: Unit) -> bool:
-        return any(self._runs(unit, each.descriptor) for each in unit.variants)
+    def _is_ready(self, case: BenchmarkCase) -> bool:
+        return any(self._runs(case, each.descriptor) for each in case.variants)
 
-    def _measuring(self, unit: Unit, directory: Path) -> dict[str, object]:
-        """The job that measures what is compiled of a unit."""
-        names = [each.descriptor for each in unit.variants if self._runs(unit, each.descriptor)]
-        modules = {name: self._modules[unit.key, name] for name in names}
-        job = {"unit": unit, "modules": modules, "settings": self._settings.measure, "probe": self._probe(directory)}
-        return {**job, "arbiter": self._arbiter(unit)}
+    def _measuring(self, case: BenchmarkCase, directory: Path) -> dict[str, object]:
+        """The job that measures what is compiled of a case."""
+        names = [each.descriptor for each in case.variants if self._runs(case, each.descriptor)]
+        modules = {name: self._modules[case.key, name] for name in names}
+        job = {"case": case, "modules": modules, "settings": self._settings.measure, "probe": self._probe(directory)}
+        return {**job, "arbiter": self._arbiter(case)}
 
     def _probe(self, directory: Path) -> Path:
         """The compiled probe.
@@ -278,7 +278,7 @@ class Tuner:
             DisturbedError: if the worker was disturbed, so that nothing is known.
         """
         if self._probe_path is None or not self._probe_path.exists():
-            job = {"unit": PROBE, "target": self._settings.target, "directory": directory}
+            job = {"case": PROBE, "target": self._settings.target, "directory": directory}
             (result,) = self._pool.map_unordered(_COMPILE, [("probe", job)], self._settings.compile_timeout)
             if result.status.is_transient:
                 raise result.error(f"compiling for {self._settings.target}")
@@ -288,48 +288,48 @@ class Tuner:
             (self._probe_path,) = result.value.modules.values()
         return self._probe_path
 
-    def _record_rejected(self, unit: Unit, compiled: CompiledUnit) -> None:
+    def _record_rejected(self, case: BenchmarkCase, compiled: CompiledCase) -> None:
         for descriptor, message in compiled.failures.items():
-            self._put(unit, descriptor, VariantSamples(Status.COMPILE_FAILED, message=message))
+            self._put(case, descriptor, VariantSamples(Status.COMPILE_FAILED, message=message))
 
-    def _blame(self, unit: Unit, result: JobResult) -> None:
-        """The last variant of a unit failed, whether it was measured alone or beside candidate 0."""
+    def _blame(self, case: BenchmarkCase, result: JobResult) -> None:
+        """The last variant of a case failed, whether it was measured alone or beside candidate 0."""
         status = Status.CRASHED if result.status is JobStatus.FAILED else Status(result.status.value)
-        self._put(unit, unit.variants[-1].descriptor, VariantSamples(status, message=result.message))
+        self._put(case, case.variants[-1].descriptor, VariantSamples(status, message=result.message))
 
-    def _set_aside(self, unit: Unit, descriptor: str, samples: VariantSamples) -> None:
+    def _set_aside(self, case: BenchmarkCase, descriptor: str, samples: VariantSamples) -> None:
         """Do without a variant from now on; a candidate 0 that fails is IREE's own mistake, which is told."""
-        known, arbiter = len(self._unfit), self._arbiter(unit)
-        self._unfit.add((unit.key, descriptor))
+        known, arbiter = len(self._unfit), self._arbiter(case)
+        self._unfit.add((case.key, descriptor))
         is_news = len(self._unfit) > known and not samples.status.is_transient
-        if arbiter is not None and descriptor == unit.variants[0].descriptor and is_news:
+        if arbiter is not None and descriptor == case.variants[0].descriptor and is_news:
             reason = samples.message.partition("\n")[0]
             _LOG.warning("stock IREE fails on layer '%s' (%s): %s", arbiter.layer, samples.status, reason)
 
-    def _put(self, unit: Unit, descriptor: str, samples: VariantSamples) -> None:
-        is_first = descriptor == unit.variants[0].descriptor
+    def _put(self, case: BenchmarkCase, descriptor: str, samples: VariantSamples) -> None:
+        is_first = descriptor == case.variants[0].descriptor
         if samples.status is not Status.OK and (is_first or samples.status is not Status.WRONG_RESULT):
-            self._set_aside(unit, descriptor, samples)
+            self._set_aside(case, descriptor, samples)
         self._store.put(
             Measurement(
-                key=self.key(unit, descriptor),
+                key=self.key(case, descriptor),
                 status=samples.status,
                 samples=samples.samples,
                 baseline_samples=samples.baseline,
                 error=samples.error,
                 message=samples.message,
                 packed_bytes=samples.packed_bytes,
-                facts=unit.facts,
+                facts=case.facts,
             )
         )
 
 
-def _alone(unit: Unit) -> Unit:
+def _alone(case: BenchmarkCase) -> BenchmarkCase:
     """Candidate 0 by itself."""
-    return replace(unit, variants=unit.variants[:1])
+    return replace(case, variants=case.variants[:1])
 
 
-def _pairs(unit: Unit) -> list[Unit]:
+def _pairs(case: BenchmarkCase) -> list[BenchmarkCase]:
     """Each other variant beside candidate 0."""
-    first, *others = unit.variants
-    return [replace(unit, variants=(first, each)) for each in others]
+    first, *others = case.variants
+    return [replace(case, variants=(first, each)) for each in others]

@@ -19,8 +19,8 @@ from sartor.runtime.driver.device_array import from_view, upload
 from sartor.runtime.driver.iree_runtime import NativeDevice, Program
 from sartor.runtime.driver.signature import Array, TensorSpec
 from sartor.tuning.calibration.quantised_range import QuantisedRange
-from sartor.tuning.measuring.benchmark_case import SHORT_SECONDS, Unit, may_be_short, symbol_of
-from sartor.tuning.measuring.case_data import UnitData
+from sartor.tuning.measuring.benchmark_case import SHORT_SECONDS, BenchmarkCase, may_be_short, symbol_of
+from sartor.tuning.measuring.case_data import CaseData
 
 _RESOLUTION = 1e-7
 
@@ -34,12 +34,14 @@ class VariantRunner:
         calls: how often ``run`` calls it.
     """
 
-    def __init__(self, unit: Unit, variant: Variant, program: Program, device: NativeDevice, data: UnitData) -> None:
-        self._unit = unit
+    def __init__(
+        self, case: BenchmarkCase, variant: Variant, program: Program, device: NativeDevice, data: CaseData
+    ) -> None:
+        self._case = case
         self._implementation = variant.implementation
         self._program = program
         self._device = device
-        self._symbol = symbol_of(unit.key, variant)
+        self._symbol = symbol_of(case.key, variant)
         copies = data.copies(self._implementation.packings, device)
         self.packed_bytes = sum(array.nbytes for array in copies[0])
         self.error = 0.0
@@ -48,7 +50,7 @@ class VariantRunner:
         inputs = [
             upload(_stored(array, each, schema, ranges.get(slot)), device)
             for slot, (array, each, schema) in enumerate(
-                zip(data.inputs, unit.inputs, self._implementation.inputs, strict=True)
+                zip(data.inputs, case.inputs, self._implementation.inputs, strict=True)
             )
         ]
         self._range = ranges.get(None)
@@ -81,11 +83,11 @@ class VariantRunner:
         arguments = [each.view for each in self._arrays[0]]
         begin = time.perf_counter()
         views = self._program.invoke(EXPORT_PREFIX + self._symbol, arguments)
-        is_short = time.perf_counter() - begin < SHORT_SECONDS and may_be_short(self._unit)
+        is_short = time.perf_counter() - begin < SHORT_SECONDS and may_be_short(self._case)
         self.calls = REPEATS if is_short else 1
         return [
             _to_plain(from_view(view, self._device, _spec(each, schema)).to_host(), each, schema, self._range)
-            for view, each, schema in zip(views, self._unit.results, self._implementation.outputs, strict=True)
+            for view, each, schema in zip(views, self._case.results, self._implementation.outputs, strict=True)
         ]
 
 

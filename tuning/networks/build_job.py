@@ -13,7 +13,14 @@ from sartor.codegen.ir.layer import ValueRef
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Variant
 from sartor.codegen.linking.overwriting import overwriting_layers, overwriting_symbol
-from sartor.codegen.linking.stitching import PARAMETER_SCOPE, Piece, Stitching, compile_stitched, compile_whole, stitch
+from sartor.codegen.linking.stitching import (
+    PARAMETER_SCOPE,
+    Piece,
+    Stitching,
+    compile_stitched,
+    compile_unsplit,
+    stitch,
+)
 from sartor.codegen.mlir.dispatches import lower
 from sartor.runtime.driver.iree_runtime import write_parameters
 from sartor.tuning.calibration.quantised_range import QuantisedRange
@@ -39,7 +46,7 @@ class NetFiles:
 
 
 @dataclass(frozen=True)
-class SplitNet:
+class SplitNetwork:
     """A network of chosen variants, by layer name, with the ranges of quantised values."""
 
     graph: LayerGraph
@@ -48,14 +55,18 @@ class SplitNet:
 
 
 @dataclass(frozen=True)
-class WholeNet:
+class UnsplitNetwork:
     """A network that IREE lowers as a whole: the module's bytecode."""
 
     bytecode: bytes
 
 
 def build_net(
-    net: SplitNet | WholeNet, weights: Mapping[str, np.ndarray], target: Target, manifest: str, files: NetFiles
+    net: SplitNetwork | UnsplitNetwork,
+    weights: Mapping[str, np.ndarray],
+    target: Target,
+    manifest: str,
+    files: NetFiles,
 ) -> int:
     """Worker side: compile a network into ``files``; returns the bytes of its weights.
 
@@ -63,9 +74,9 @@ def build_net(
         CompileError: with IREE's diagnostic.
     """
     embed = files.weights is None
-    if isinstance(net, WholeNet):
+    if isinstance(net, UnsplitNetwork):
         parameters: Mapping[str, np.ndarray] = weights
-        compile_whole(net.bytecode, weights, target, manifest, files.module, embed=embed)
+        compile_unsplit(net.bytecode, weights, target, manifest, files.module, embed=embed)
     else:
         stitched = stitch(_stitching(net, weights, target), target, manifest)
         parameters = stitched.parameters
@@ -75,7 +86,7 @@ def build_net(
     return sum(array.nbytes for array in parameters.values())
 
 
-def _stitching(net: SplitNet, weights: Mapping[str, np.ndarray], target: Target) -> Stitching:
+def _stitching(net: SplitNetwork, weights: Mapping[str, np.ndarray], target: Target) -> Stitching:
     """The chosen variants and the adapts between them, lowered."""
     chosen = _chosen(net)
     implementations = dict(chosen.values())
@@ -93,7 +104,7 @@ def _stitching(net: SplitNet, weights: Mapping[str, np.ndarray], target: Target)
     )
 
 
-def _chosen(net: SplitNet) -> dict[str, tuple[str, Implementation]]:
+def _chosen(net: SplitNetwork) -> dict[str, tuple[str, Implementation]]:
     """Symbol and code of each layer, by name; code overwrites an activation where that is read for the last time."""
     implementations = {name: variant.implementation for name, variant in net.variants.items()}
     over = overwriting_layers(net.graph.layers, implementations, net.graph.outputs)

@@ -15,7 +15,7 @@ from sartor.runtime.driver.signature import Array, Signature
 from sartor.runtime.memory import allocated_bytes
 from sartor.runtime.output_error import relative_error
 from sartor.runtime.session import Session
-from sartor.tuning.measuring.cold_read import forget
+from sartor.tuning.measuring.cold_read import drop_page_cache
 from sartor.tuning.measuring.measure_job import MeasureSettings
 from sartor.tuning.networks.build_job import NetFiles
 from sartor.tuning.records.measurement import Status, typical_time
@@ -132,7 +132,7 @@ def time_first(trial: NetTrial) -> list[tuple[float, ...]]:
     samples: list[list[float]] = [[] for _ in trial.nets]
     for index in [*range(len(trial.nets))] * _FIRST_ROUNDS:
         net = trial.nets[index]
-        if not all(forget(path) for path in (net.module, net.weights) if path is not None):
+        if not all(drop_page_cache(path) for path in (net.module, net.weights) if path is not None):
             continue
         begin = time.perf_counter()
         with _mapped(net, device, trial.values) as session:

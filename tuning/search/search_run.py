@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from sartor.codegen.analysis.task_bounds import ideal_seconds
 from sartor.codegen.digest import digest
-from sartor.tuning.measuring.benchmark_case import Unit
+from sartor.tuning.measuring.benchmark_case import BenchmarkCase
 from sartor.tuning.measuring.tuner import Tuner
 from sartor.tuning.records.measurement import Measurement, Status
 from sartor.tuning.search.cost_model import CostModel, Sample, samples_of
@@ -26,13 +26,13 @@ class SearchRun:
 
     Attributes:
         tuner: measures.
-        units: tasks with all their variants.
+        cases: tasks with all their variants.
         counts: layers that each task stands for, by key.
         settings: how far to go.
     """
 
     tuner: Tuner
-    units: Sequence[Unit]
+    cases: Sequence[BenchmarkCase]
     counts: Mapping[str, int]
     settings: SearchSettings = field(default_factory=SearchSettings)
 
@@ -41,54 +41,54 @@ class SearchRun:
 
         A task whose search came to its end is not searched again, whatever was learned since.
         """
-        known = self.tuner.known(self.units)
-        open_units = [unit for unit in self.units if self._is_open(unit, known)]
-        if not open_units:
+        known = self.tuner.known(self.cases)
+        open_cases = [case for case in self.cases if self._is_open(case, known)]
+        if not open_cases:
             return known
-        search = VariantSearch([self._searched(unit) for unit in open_units], self._samples(open_units), self.settings)
+        search = VariantSearch([self._searched(case) for case in open_cases], self._samples(open_cases), self.settings)
         picks = search.first(_times(known))
         cost = search.effort(picks)
         for _ in range(self.settings.rounds):
             self._measure(picks, known)
-            known = self.tuner.known(self.units)
+            known = self.tuner.known(self.cases)
             if self.tuner.is_late or not (picks := search.later(_times(known), cost)):
                 break
         else:
             self._measure(picks, known)
-        self.tuner.measure_anew(self._compared_with_the_wrong(open_units))
+        self.tuner.measure_anew(self._compared_with_the_wrong(open_cases))
         if not self.tuner.is_late:
-            known = self.tuner.known(self.units)
+            known = self.tuner.known(self.cases)
             # Disturbed variants are measured by the next compilation.
-            ended = [unit for unit in open_units if not any(each.is_transient for each in known[unit.key].values())]
-            self.tuner.store.put_many(self._end(unit) for unit in ended)
-        return self.tuner.known(self.units)
+            ended = [case for case in open_cases if not any(each.is_transient for each in known[case.key].values())]
+            self.tuner.store.put_many(self._end(case) for case in ended)
+        return self.tuner.known(self.cases)
 
-    def _compared_with_the_wrong(self, units: Sequence[Unit]) -> list[Unit]:
+    def _compared_with_the_wrong(self, cases: Sequence[BenchmarkCase]) -> list[BenchmarkCase]:
         """Units whose candidate 0 turned out wrong, with the variants that passed against it: to be checked again."""
-        known = self.tuner.known(units)
-        found: list[Unit] = []
-        for unit in units:
-            first, *others = unit.variants
-            judged = known[unit.key].get(first.descriptor)
+        known = self.tuner.known(cases)
+        found: list[BenchmarkCase] = []
+        for case in cases:
+            first, *others = case.variants
+            judged = known[case.key].get(first.descriptor)
             if judged is not None and judged.status is Status.WRONG_RESULT:
-                compiled = [each for each in others if self.tuner.has_compiled(unit, each.descriptor)]
-                right = [each for each in compiled if each.descriptor in _ok(known[unit.key])]
-                found += [replace(unit, variants=(first, *right))] if right else []
+                compiled = [each for each in others if self.tuner.has_compiled(case, each.descriptor)]
+                right = [each for each in compiled if each.descriptor in _ok(known[case.key])]
+                found += [replace(case, variants=(first, *right))] if right else []
         return found
 
-    def _is_open(self, unit: Unit, known: Measured) -> bool:
-        if len(known[unit.key]) == len(unit.variants):
+    def _is_open(self, case: BenchmarkCase, known: Measured) -> bool:
+        if len(known[case.key]) == len(case.variants):
             return False
-        return self.tuner.store.get(self._end(unit).key) is None
+        return self.tuner.store.get(self._end(case).key) is None
 
-    def _searched(self, unit: Unit) -> Searched:
-        variants = tuple(each.described for each in unit.variants)
-        return Searched(unit.key, unit.facts, variants, self.counts[unit.key])
+    def _searched(self, case: BenchmarkCase) -> Searched:
+        variants = tuple(each.described for each in case.variants)
+        return Searched(case.key, case.facts, variants, self.counts[case.key])
 
-    def _samples(self, units: Sequence[Unit]) -> list[Sample]:
+    def _samples(self, cases: Sequence[BenchmarkCase]) -> list[Sample]:
         """Samples of other tasks on this machine, from any network."""
-        own = {unit.key for unit in units}
-        here = self.tuner.key(units[0], units[0].variants[0].descriptor)
+        own = {case.key for case in cases}
+        here = self.tuner.key(cases[0], cases[0].variants[0].descriptor)
         return samples_of(
             each
             for each in self.tuner.store.measurements(here_only=True)
@@ -97,30 +97,30 @@ class SearchRun:
 
     def _measure(self, picks: Picks, known: Measured) -> None:
         """Measure picks beside candidate 0 and the fastest so far, tasks with the largest share of time first."""
-        units = {unit.key: unit for unit in self.units}
-        ordered = sorted(picks, key=lambda key: -self._share(units[key], known))
-        self.tuner.measure_anew(self._beside(units[key], picks[key], known[key]) for key in ordered)
+        cases = {case.key: case for case in self.cases}
+        ordered = sorted(picks, key=lambda key: -self._share(cases[key], known))
+        self.tuner.measure_anew(self._beside(cases[key], picks[key], known[key]) for key in ordered)
 
-    def _beside(self, unit: Unit, picked: Collection[str], known: Mapping[str, Measurement]) -> Unit:
+    def _beside(self, case: BenchmarkCase, picked: Collection[str], known: Mapping[str, Measurement]) -> BenchmarkCase:
         """The picks of a task with candidate 0, and with the best so far, so that they are timed in one run."""
-        first = unit.variants[0].descriptor
-        wanted = {first, *picked, *(name for name in _contenders(unit, known) if self.tuner.has_compiled(unit, name))}
-        return replace(unit, variants=tuple(each for each in unit.variants if each.descriptor in wanted))
+        first = case.variants[0].descriptor
+        wanted = {first, *picked, *(name for name in _contenders(case, known) if self.tuner.has_compiled(case, name))}
+        return replace(case, variants=tuple(each for each in case.variants if each.descriptor in wanted))
 
-    def _share(self, unit: Unit, known: Measured) -> float:
+    def _share(self, case: BenchmarkCase, known: Measured) -> float:
         """Seconds of the network that a task takes, as far as that is known."""
-        times = _ok(known[unit.key]).values()
-        return self.counts[unit.key] * min(times, default=ideal_seconds(unit.facts))
+        times = _ok(known[case.key]).values()
+        return self.counts[case.key] * min(times, default=ideal_seconds(case.facts))
 
-    def _end(self, unit: Unit) -> Measurement:
+    def _end(self, case: BenchmarkCase) -> Measurement:
         """The record that a task's search has ended.
 
         Its key changes with the candidates, and with the bound that said which of them are right.
         """
-        first = unit.variants[0]
-        key = self.tuner.key(unit, first.descriptor)
-        sources = (self.tuner.key(unit, each.descriptor).source for each in unit.variants)
-        codes = (f"{each.descriptor} {code}" for each, code in zip(unit.variants, sources, strict=True))
+        first = case.variants[0]
+        key = self.tuner.key(case, first.descriptor)
+        sources = (self.tuner.key(case, each.descriptor).source for each in case.variants)
+        codes = (f"{each.descriptor} {code}" for each, code in zip(case.variants, sources, strict=True))
         source = digest(str(self.tuner.max_error), *codes)
         return Measurement(replace(key, variant=f"{first.descriptor}{SEARCHED}", source=source), Status.OK, (1.0,))
 
@@ -129,22 +129,22 @@ class SearchRun:
 
         They are not stored. A variant that was not run may be wrong, so a network with it has to be checked.
         """
-        missing = [unit for unit in self.units if not _ok(known[unit.key])]
+        missing = [case for case in self.cases if not _ok(known[case.key])]
         if not missing:
             return {}
         model = CostModel.fit([*_samples_in(known), *self._samples(missing)])
-        return {unit.key: dict(self._predictions(unit, model, known[unit.key])) for unit in missing}
+        return {case.key: dict(self._predictions(case, model, known[case.key])) for case in missing}
 
     def _predictions(
-        self, unit: Unit, model: CostModel | None, known: Mapping[str, Measurement]
+        self, case: BenchmarkCase, model: CostModel | None, known: Mapping[str, Measurement]
     ) -> Iterator[tuple[str, Measurement]]:
-        variants = [each.described for each in unit.variants if each.descriptor not in known]
-        predicted = [analytic_seconds(unit.facts, each) for each in variants]
+        variants = [each.described for each in case.variants if each.descriptor not in known]
+        predicted = [analytic_seconds(case.facts, each) for each in variants]
         if model is not None:
-            predicted = model.seconds(unit.facts, variants)
+            predicted = model.seconds(case.facts, variants)
         for each, seconds in zip(variants, predicted, strict=True):
-            key = self.tuner.key(unit, each.descriptor)
-            yield each.descriptor, Measurement(key, Status.OK, (seconds,), facts=unit.facts)
+            key = self.tuner.key(case, each.descriptor)
+            yield each.descriptor, Measurement(key, Status.OK, (seconds,), facts=case.facts)
 
 
 def _ok(known: Mapping[str, Measurement]) -> dict[str, float]:
@@ -152,10 +152,10 @@ def _ok(known: Mapping[str, Measurement]) -> dict[str, float]:
     return {name: each.time for name, each in known.items() if each.status is Status.OK}
 
 
-def _contenders(unit: Unit, known: Mapping[str, Measurement]) -> list[str]:
+def _contenders(case: BenchmarkCase, known: Mapping[str, Measurement]) -> list[str]:
     """The fastest so far of each schema."""
     times = _ok(known)
-    schemas = {each.descriptor: each.described.schema for each in unit.variants if each.descriptor in times}
+    schemas = {each.descriptor: each.described.schema for each in case.variants if each.descriptor in times}
     alike = [[name for name in schemas if schemas[name] == schema] for schema in {*schemas.values()}]
     return [min(names, key=times.__getitem__) for names in alike]
 

@@ -21,7 +21,7 @@ _MEMORY_LIMIT = 12 << 30
 
 
 @dataclass(frozen=True)
-class Refusal:
+class WorkerError:
     """An error for the user, carried over the process border."""
 
     error: SartorError
@@ -41,7 +41,7 @@ _State = TypeVar("_State", bound=Resumable)
 
 def call(
     pool: WorkerPool,
-    function: Callable[..., _Result | Refusal],
+    function: Callable[..., _Result | WorkerError],
     arguments: Mapping[str, Any],
     step: str,
     timeout: float = TIMEOUT,
@@ -66,14 +66,14 @@ def call(
     (result,) = pool.map_unordered(entry_point(function), [(step, arguments)], timeout, quiet=quiet)
     if result.status is not JobStatus.OK:
         raise result.error(step)
-    if isinstance(result.value, Refusal):
+    if isinstance(result.value, WorkerError):
         raise result.value.error
     return cast(_Result, result.value)
 
 
 def call_until_done(
     pool: WorkerPool,
-    function: Callable[..., _State | Refusal],
+    function: Callable[..., _State | WorkerError],
     arguments: Mapping[str, Any],
     state: _State,
     total: int,

@@ -1,4 +1,4 @@
-"""Convolutions and matrix products on the matrix unit: blocks of tiles of pixels by tiles of channels.
+"""Convolutions and matrix products with AMX: blocks of tiles of pixels by tiles of channels.
 
 A block is a few tiles of pixels times a few of channels, whose sums stay in the unit while taps and input channels
 pass. Then they go through the first-level cache into vector registers, where everything elementwise follows.
@@ -16,7 +16,7 @@ from sartor.codegen.kernels.isa.amx import ROWS, TILES, TileElement
 from sartor.codegen.kernels.loops.access import Access, ImageStrides
 from sartor.codegen.kernels.loops.epilogue import Epilogue
 from sartor.codegen.kernels.loops.panels import PanelGrid
-from sartor.codegen.kernels.loops.partition import largest_share, smallest_share
+from sartor.codegen.kernels.loops.partition import largest_range, smallest_range
 from sartor.codegen.kernels.loops.staging import Staging, most_rows
 from sartor.codegen.kernels.loops.tiles import Axis
 
@@ -75,11 +75,11 @@ class TileContraction:
         Raises:
             ValueError: if blocks are larger than the result, or than the unit.
         """
-        sizes, spots = self.tiling, len(self.spots)
+        sizes, tile_positions = self.tiling, len(self.tile_positions)
         if sizes.pixels > min(ROWS, self.columns.output) or sizes.lines > self.rows.output:
             raise ValueError("tiles are larger than the result")
-        if spots * sizes.vectors + spots + 1 > TILES or sizes.depth > self.element.depth:
-            raise ValueError("blocks are larger than the matrix unit")
+        if tile_positions * sizes.vectors + tile_positions + 1 > TILES or sizes.depth > self.element.depth:
+            raise ValueError("blocks are larger than AMX's tiles")
 
     @property
     def groups(self) -> tuple[int, int, int]:
@@ -160,7 +160,7 @@ class TileContraction:
         return -(-self.columns.output // (self.tiling.tiles * self.tiling.pixels))
 
     @property
-    def spots(self) -> list[tuple[int, int]]:
+    def tile_positions(self) -> list[tuple[int, int]]:
         """Line and tile along the row of each tile of pixels in a block."""
         return [(line, tile) for line in range(self.tiling.lines) for tile in range(self.tiling.tiles)]
 
@@ -183,20 +183,20 @@ class TileContraction:
     @property
     def staging(self) -> Staging:
         """How a workgroup copies what it reads."""
-        lines = self.largest_share * self.tiling.lines
+        lines = self.largest_range * self.tiling.lines
         most = most_rows(self.rows, min(lines, self.rows.output))
         depth = self.run // self.columns.kernel if self.is_merged else self.chunks * self.tiling.depth
         return Staging(self.rows, self.columns, self.image, self.input_channels, depth, most, self.is_merged)
 
     @property
-    def largest_share(self) -> int:
+    def largest_range(self) -> int:
         """Units of the workgroup that has most."""
-        return largest_share(self.units, self.tiling.row_groups)
+        return largest_range(self.units, self.tiling.row_groups)
 
     @property
     def fewest_blocks(self) -> int:
         """Blocks of a panel in the smallest share that is not empty."""
-        units = max(1, smallest_share(self.units, self.tiling.row_groups))
+        units = max(1, smallest_range(self.units, self.tiling.row_groups))
         return units if self.rows.output == 1 else units * self.column_blocks
 
     @property

@@ -1,4 +1,4 @@
-"""Convolution layers for the matrix unit."""
+"""Convolution layers for AMX."""
 
 from __future__ import annotations
 

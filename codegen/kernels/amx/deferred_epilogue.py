@@ -1,4 +1,4 @@
-"""The block whose sums have left the matrix unit: what follows them is computed while the next block is multiplied.
+"""The block whose sums have left AMX's tiles: what follows them is computed while the next block is multiplied.
 
 The unit and the vector units work at the same time only if instructions for both lie close together: a processor looks
 a few hundred instructions ahead, and the end of a block is longer. So a part of it follows each run of the next block.
@@ -16,7 +16,7 @@ from sartor.codegen.mlir.iree_compiler import ir
 _PANEL, _ROW, _COLUMN, _FRESH, _PIXELS = range(5)
 
 
-class Pending:
+class DeferredEpilogue:
     """Writes the ends of blocks, each a block late.
 
     Args:

@@ -1,4 +1,4 @@
-"""The loops of a kernel on the matrix unit: panels, blocks of tiles, taps, steps over input channels."""
+"""The loops of a kernel with AMX: panels, blocks of tiles, taps, steps over input channels."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sartor.codegen.kernels.amx.contraction import TileContraction
-from sartor.codegen.kernels.amx.deferred_epilogue import Pending
+from sartor.codegen.kernels.amx.deferred_epilogue import DeferredEpilogue
 from sartor.codegen.kernels.amx.epilogue import Block, TileFinish
 from sartor.codegen.kernels.amx.prefetch import FilterFetch
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
-from sartor.codegen.kernels.isa.amx import ROW_BYTES, ROWS, TILES, MatrixUnit, TileShape
+from sartor.codegen.kernels.isa.amx import ROW_BYTES, ROWS, TILES, AmxUnit, TileShape
 from sartor.codegen.kernels.loops.panels import Panel
-from sartor.codegen.kernels.loops.partition import share
+from sartor.codegen.kernels.loops.partition import workgroup_range
 from sartor.codegen.mlir.iree_compiler import ir
 
 
 @dataclass(frozen=True)
 class TileKernel(TileContraction):
-    """The kernel of a contraction on the matrix unit."""
+    """The kernel of a contraction with AMX."""
 
     def write(self, asm: Assembler, memories: Sequence[ir.Value], group: tuple[Index, Index, Index]) -> None:
         """Emit one workgroup's code."""
@@ -37,26 +37,26 @@ class _Writer:
         group: tuple[Index, Index, Index],
     ) -> None:
         self._of, self._asm, self._memories, self._group = of, asm, memories, group
-        self._unit = MatrixUnit(asm)
+        self._unit = AmxUnit(asm)
         self._image = memories[of.memories[0]]
         self._filters = memories[of.memories[1] if of.interleaving is None else -1]
         tiling = of.tiling
         # Tiles of sums come first, then those of pixels; filters take turns in what is left.
-        self._spots = of.spots
-        self._pixels = len(self._spots) * tiling.vectors
-        self._turns = min(TILES - self._pixels - len(self._spots), tiling.vectors)
+        self._tile_positions = of.tile_positions
+        self._pixels = len(self._tile_positions) * tiling.vectors
+        self._turns = min(TILES - self._pixels - len(self._tile_positions), tiling.vectors)
         self._sums = asm.scratch(self._pixels * ROWS * of.lanes, ir.Type.parse(of.element.sums))
-        self._pending = Pending(of, asm, TileFinish(of, asm, memories, group[2], self._sums))
+        self._pending = DeferredEpilogue(of, asm, TileFinish(of, asm, memories, group[2], self._sums))
 
     def write(self) -> None:
         of, asm = self._of, self._asm
-        units = share(asm, of.units, of.tiling.row_groups, self._group[0])
+        units = workgroup_range(asm, of.units, of.tiling.row_groups, self._group[0])
         self._local = self._own() if of.copied else 0
         if of.is_staged:
             self._stage(units)
         self._unit.open(self._shapes())
         first = units[0] if of.rows.output == 1 else asm.mul(units[0], of.column_blocks)
-        panels = share(asm, of.grid.panels, of.tiling.panel_groups, self._group[1])
+        panels = workgroup_range(asm, of.grid.panels, of.tiling.panel_groups, self._group[1])
         self._fetching = FilterFetch(of, asm, self._filters, first, panels)
         asm.repeat(*panels, 1, lambda index: self._panel(index, units))
         self._unit.close()
@@ -66,7 +66,7 @@ class _Writer:
         of, tiling = self._of, self._of.tiling
         size = ROW_BYTES // of.element.depth * tiling.depth
         sums = [TileShape(tiling.pixels, ROW_BYTES)] * self._pixels
-        pixels = [TileShape(tiling.pixels, size)] * len(self._spots)
+        pixels = [TileShape(tiling.pixels, size)] * len(self._tile_positions)
         return [*sums, *pixels, *[TileShape(tiling.depth // of.element.group, ROW_BYTES)] * self._turns]
 
     def _own(self) -> Index:
@@ -145,7 +145,11 @@ class _Writer:
 
     def _block(self, block: Block) -> None:
         vectors, tiling = block.panel.vectors, self._of.tiling
-        used = [spot * tiling.vectors + vector for spot in range(len(self._spots)) for vector in range(vectors)]
+        used = [
+            position * tiling.vectors + vector
+            for position in range(len(self._tile_positions))
+            for vector in range(vectors)
+        ]
         for tile in used:
             self._unit.zero(tile)
         self._taps(block)
@@ -209,10 +213,10 @@ class _Writer:
         line, pixel = self._steps()
         step = unit.step(pixel * of.element.bytes)
         for vector in range(block.panel.vectors):
-            turn = self._pixels + len(self._spots) + vector % self._turns
+            turn = self._pixels + len(self._tile_positions) + vector % self._turns
             where = unit.address(self._filters, self._asm.add(filters, vector * of.tile))
             unit.load(turn, where, unit.step(ROW_BYTES))
-            for number, (row, tile) in enumerate(self._spots):
+            for number, (row, tile) in enumerate(self._tile_positions):
                 if vector == 0:
                     distance = row * line + of.offsets[tile] * pixel
                     unit.load(self._pixels + number, unit.address(memory, self._asm.add(start, distance)), step)

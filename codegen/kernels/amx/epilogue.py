@@ -1,4 +1,4 @@
-"""What becomes of a block's sums: scaled if they are whole numbers, followed by everything elementwise, stored."""
+"""What becomes of a block's sums: scaled if they are integers, followed by everything elementwise, stored."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Condition, Index
 from sartor.codegen.kernels.emit.rounded_numbers import dequantised
 from sartor.codegen.kernels.isa.amx import ROWS
-from sartor.codegen.kernels.loops.epilogue import Place, Spot
+from sartor.codegen.kernels.loops.epilogue import TileOrigin, TileVector
 from sartor.codegen.kernels.loops.panels import Panel
 from sartor.codegen.mlir.iree_compiler import arith, ir
 
@@ -41,8 +41,8 @@ class Block:
     fresh: Index
 
 
-class Weight(NamedTuple):
-    """What a whole sum stands for: ``(sum + shift) * factor``, each in a vector of channels."""
+class Dequantisation(NamedTuple):
+    """What an integer sum stands for: ``(sum + shift) * factor``, each in a vector of channels."""
 
     factor: ir.Value
     shift: ir.Value
@@ -71,19 +71,19 @@ class TileFinish:
         of, asm = self._of, self._asm
         first = asm.mul(block.panel.index, of.tiling.vectors)
         counts = [block.panel.count(each, of.lanes) for each in range(block.panel.vectors)]
-        place = Place(self._batch, block.row, block.column, first)
-        starts = self._starts(place, counts) if of.epilogue.starts_alike else None
+        origin = TileOrigin(self._batch, block.row, block.column, first)
+        starts = self._starts(origin, counts) if of.epilogue.starts_alike else None
         weights = self._weights(block.panel) if of.element.is_quantised else None
 
         def every(pixel: Index) -> None:
             # What is read comes before what is written, or loads would wait for stores with the same last digits.
             found = []
-            for number, place in enumerate(self._places(block, pixel)):
-                totals = self._totals(number, pixel, weights, starts or self._starts(place, counts))
-                found.append((place, self._results(place, totals, counts)))
-            for number, (place, values) in enumerate(found):
-                store = functools.partial(self._store, place, values, counts)
-                asm.when(self._is_fresh(block, number, place), store)
+            for number, origin in enumerate(self._places(block, pixel)):
+                totals = self._totals(number, pixel, weights, starts or self._starts(origin, counts))
+                found.append((origin, self._results(origin, totals, counts)))
+            for number, (origin, values) in enumerate(found):
+                store = functools.partial(self._store, origin, values, counts)
+                asm.when(self._is_fresh(block, number, origin), store)
 
         if end is None:
             every(first_pixel)
@@ -94,29 +94,29 @@ class TileFinish:
         """Fetch what will be read beside the image, and written, at a pixel of each tile of a block."""
         of, asm = self._of, self._asm
         images = [each for each in of.epilogue.images if each.memory != of.tied]
-        for place in self._places(block, pixel):
+        for origin in self._places(block, pixel):
             for access in (*images, of.result):
                 for each in range(0, block.panel.vectors, _VECTORS_OF_LINE):
-                    offset = place.offset(asm, access, Spot(0, 0, each, of.lanes))
+                    offset = origin.offset(asm, access, TileVector(0, 0, each, of.lanes))
                     asm.prefetch(self._memories[access.memory], offset, is_written=access == of.result)
 
-    def _places(self, block: Block, pixel: Index) -> list[Place]:
+    def _places(self, block: Block, pixel: Index) -> list[TileOrigin]:
         """Where a pixel of each tile of a block lies."""
         of, asm = self._of, self._asm
         first = asm.mul(block.panel.index, of.tiling.vectors)
         return [
-            Place(self._batch, asm.add(block.row, line), asm.add(block.column, pixel, of.offsets[tile]), first)
-            for line, tile in of.spots
+            TileOrigin(self._batch, asm.add(block.row, line), asm.add(block.column, pixel, of.offsets[tile]), first)
+            for line, tile in of.tile_positions
         ]
 
-    def _starts(self, place: Place, counts: Sequence[int]) -> list[ir.Value]:
+    def _starts(self, origin: TileOrigin, counts: Sequence[int]) -> list[ir.Value]:
         """What is added to the sums of a pixel."""
         of, asm = self._of, self._asm
-        spots = [Spot(0, 0, each, count) for each, count in enumerate(counts)]
-        return [of.epilogue.start(asm, self._memories, place, spot) for spot in spots]
+        tile_vectors = [TileVector(0, 0, each, count) for each, count in enumerate(counts)]
+        return [of.epilogue.start(asm, self._memories, origin, tile_vector) for tile_vector in tile_vectors]
 
-    def _weights(self, panel: Panel) -> list[Weight]:
-        """What sums of products of whole numbers stand for; zero points of the image weigh as their filters add up."""
+    def _weights(self, panel: Panel) -> list[Dequantisation]:
+        """What sums of products of integers stand for; zero points of the image weigh as their filters add up."""
         of, asm = self._of, self._asm
         filters, scale = self._memories[of.memories[1]], asm.scale_of(self._memories[of.memories[0]])
         start = asm.add(asm.mul(panel.index, of.panel), of.numbers)
@@ -126,11 +126,11 @@ class TileFinish:
             here = asm.add(start, each * of.lanes * _FLOAT_BYTES)
             step = asm.load_floats(filters, here)
             total = asm.load_floats(filters, asm.add(here, of.tiling.vectors * of.lanes * _FLOAT_BYTES))
-            found.append(Weight(arith.mulf(step, scale.step), arith.muli(arith.fptosi(words, total), shift)))
+            found.append(Dequantisation(arith.mulf(step, scale.step), arith.muli(arith.fptosi(words, total), shift)))
         return found
 
     def _totals(
-        self, number: int, pixel: Index, weights: Sequence[Weight] | None, starts: Sequence[ir.Value]
+        self, number: int, pixel: Index, weights: Sequence[Dequantisation] | None, starts: Sequence[ir.Value]
     ) -> list[ir.Value]:
         """What the root of the layer adds up to at a pixel of one of the block's tiles."""
         of, asm = self._of, self._asm
@@ -145,27 +145,27 @@ class TileFinish:
             found.append(dequantised(asm, whole, start, weights[each].factor))
         return found
 
-    def _results(self, place: Place, totals: Sequence[ir.Value], counts: Sequence[int]) -> list[ir.Value]:
-        spots = [Spot(0, 0, each, count) for each, count in enumerate(counts)]
+    def _results(self, origin: TileOrigin, totals: Sequence[ir.Value], counts: Sequence[int]) -> list[ir.Value]:
+        tile_vectors = [TileVector(0, 0, each, count) for each, count in enumerate(counts)]
         return [
-            self._of.epilogue.finish(self._asm, self._memories, place, spot, total)
-            for spot, total in zip(spots, totals, strict=True)
+            self._of.epilogue.finish(self._asm, self._memories, origin, tile_vector, total)
+            for tile_vector, total in zip(tile_vectors, totals, strict=True)
         ]
 
-    def _is_fresh(self, block: Block, number: int, place: Place) -> Condition:
+    def _is_fresh(self, block: Block, number: int, origin: TileOrigin) -> Condition:
         """Whether a pixel of one of the block's tiles is to be stored. Where it was computed before, and what it was
         computed from is overwritten, that would be wrong."""
         of, asm = self._of, self._asm
         if of.tied is None or not of.overlaps:
             return True
-        _, tile = of.spots[number]
+        _, tile = of.tile_positions[number]
         begin = tile * of.tiling.pixels
         # Tiles of a block overlap only where it is the whole row.
         first = asm.add(block.fresh, begin if of.offsets[tile] < begin else 0)
-        return asm.less(asm.sub(first, 1), place.column)
+        return asm.less(asm.sub(first, 1), origin.column)
 
-    def _store(self, place: Place, values: Sequence[ir.Value], counts: Sequence[int]) -> None:
+    def _store(self, origin: TileOrigin, values: Sequence[ir.Value], counts: Sequence[int]) -> None:
         of, asm = self._of, self._asm
         for each, (value, count) in enumerate(zip(values, counts, strict=True)):
-            offset = place.offset(asm, of.result, Spot(0, 0, each, count))
+            offset = origin.offset(asm, of.result, TileVector(0, 0, each, count))
             asm.store(value, self._memories[of.result.memory], offset, count)

@@ -1,4 +1,4 @@
-"""Right matrices that are no weights: copies of their panels in the order in which the matrix unit reads them."""
+"""Right matrices that are no weights: copies of their panels in the order in which AMX reads them."""
 
 from __future__ import annotations
 

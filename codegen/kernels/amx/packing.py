@@ -1,4 +1,4 @@
-"""Weights in the order in which the matrix unit reads them: tiles of ``group`` neighbouring numbers of each channel."""
+"""Weights in the order in which AMX reads them: tiles of ``group`` neighbouring numbers of each channel."""
 
 from __future__ import annotations
 

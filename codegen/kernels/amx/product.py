@@ -1,4 +1,4 @@
-"""Matrix products for the matrix unit."""
+"""Matrix products for AMX."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sartor.codegen.kernels.layers.product_layer import ProductLayer
 
 
 def tile_product(layer: ProductLayer, tiling: TileTiling, element: TileElement) -> TileKernel:
-    """The contraction of a product on the matrix unit; a right matrix that is a weight is packed into tiles, others are
+    """The contraction of a product with AMX; a right matrix that is a weight is packed into tiles, others are
     interleaved.
 
     Raises:
@@ -22,11 +22,11 @@ def tile_product(layer: ProductLayer, tiling: TileTiling, element: TileElement) 
     interleaving = None
     if layer.is_by_weight:
         filters = TensorType((depth, layer.shape.columns), element.dtype)
-        layer.draft.extend_packing(layer.weight, pack_matrix(filters, tiling, layer.lanes, element))
+        layer.rewrite.extend_packing(layer.weight, pack_matrix(filters, tiling, layer.lanes, element))
     else:
         interleaving = _interleaving(layer, tiling, element)
     # Weights that are not packed are in f32, which the unit does not read.
-    is_weight = layer.memories[0] >= len(layer.draft.task.inputs)
+    is_weight = layer.memories[0] >= len(layer.rewrite.task.inputs)
     rows, columns = layer.axes
     return TileKernel(
         batches=layer.batches,
@@ -47,10 +47,10 @@ def tile_product(layer: ProductLayer, tiling: TileTiling, element: TileElement) 
 
 
 def _interleaving(layer: ProductLayer, tiling: TileTiling, element: TileElement) -> Interleaving:
-    """How a right matrix that is no weight comes to the matrix unit.
+    """How a right matrix that is no weight comes to AMX.
 
     Raises:
-        ValueError: if its columns are not adjacent, or whole numbers are multiplied, or too few rows read the copy.
+        ValueError: if its columns are not adjacent, or integers are multiplied, or too few rows read the copy.
     """
     if element.is_quantised:
         raise ValueError("whole numbers are multiplied by weights only")

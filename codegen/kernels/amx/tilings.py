@@ -1,4 +1,4 @@
-"""Sizes of tiles worth trying on the matrix unit."""
+"""Sizes of tiles worth trying with AMX."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from sartor.codegen.kernels.isa.amx import ROWS, TileElement
-from sartor.codegen.kernels.loops.partition import long_shares, many_shares, many_shares_of_two
+from sartor.codegen.kernels.loops.partition import long_workgroups, many_workgroups, many_workgroups_of_two
 from sartor.codegen.kernels.loops.tiling import Sizes
 from sartor.codegen.mlir.machine import Machine
 
@@ -119,9 +119,9 @@ def _shared_out(
         return
     resident = work.channels * work.depth * work.taps * 4 // element.group <= _RESIDENT_BYTES
     by_rows = TileTiling(*sizes, *_of_rows(work, (units, panels), element, machine))
-    by_panels = TileTiling(*sizes, 1, long_shares(panels, machine.threads))
+    by_panels = TileTiling(*sizes, 1, long_workgroups(panels, machine.threads))
     # Each share copies what it reads; one thread need not share anything out.
-    many_panels = TileTiling(*sizes, 1, many_shares(panels, machine.threads) if machine.threads > 1 else 1)
+    many_panels = TileTiling(*sizes, 1, many_workgroups(panels, machine.threads) if machine.threads > 1 else 1)
     yield from (by_rows, by_panels) if resident else (many_panels, by_panels, by_rows)
 
 
@@ -129,10 +129,10 @@ def _of_rows(work: TileWork, extents: tuple[int, int], element: TileElement, mac
     """Shares of rows and of panels. Those of windows copy the rows around them as well, so there are few."""
     units, panels = extents
     if work.taps == 1:
-        return many_shares_of_two(units, panels, machine.threads)
+        return many_workgroups_of_two(units, panels, machine.threads)
     copied = work.rows * work.columns * work.depth * 4 // element.group
-    wanted = max(long_shares(units, machine.threads), -(-copied // _COPIED_BYTES))
-    return min(wanted, many_shares(units, machine.threads)), 1
+    wanted = max(long_workgroups(units, machine.threads), -(-copied // _COPIED_BYTES))
+    return min(wanted, many_workgroups(units, machine.threads)), 1
 
 
 def _of_batches(
@@ -142,7 +142,7 @@ def _of_batches(
     again, only if those are too few as well."""
     units, panels = extents
     total = batches * units * panels
-    for wanted in (long_shares(total, machine.threads), many_shares(total, machine.threads)):
+    for wanted in (long_workgroups(total, machine.threads), many_workgroups(total, machine.threads)):
         of_panels = min(panels, -(-wanted // batches))
         yield TileTiling(*sizes, min(units, -(-wanted // (batches * of_panels))), of_panels)
 

@@ -197,7 +197,7 @@ class Assembler(ControlFlow):
         return value
 
     def kept_rounded(self, product: ir.Value) -> ir.Value:
-        """A product of f32 that LLVM does not fuse with a sum: averages of whole numbers times a scale lie on ties,
+        """A product of f32 that LLVM does not fuse with a sum: averages of integers times a scale lie on ties,
         where the last digit decides."""
         fenced: ir.Value = llvm.call_intrinsic(product.type, "llvm.arithmetic.fence", [product], [], [])
         return fenced
@@ -240,7 +240,7 @@ class Assembler(ControlFlow):
     def _numbers(self, value: ir.Value, scale: Scale) -> ir.Value:
         """Reals as quantised numbers, the nearest that there are: added to a large number, they are its last bits.
 
-        Of multiples that a pair has made, the whole numbers are at hand.
+        Of multiples that a pair has made, the integers are at hand.
         """
         real, byte = ir.F32Type.get(), self.vector_type(ir.IntegerType.get_signless(8))
         multiple = self.known.multiples.get(value)

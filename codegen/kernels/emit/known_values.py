@@ -29,21 +29,21 @@ class Known:
 
     Attributes:
         constants: number that all elements are.
-        whole: those of whole numbers.
+        integers: those of integers.
         scaled: numbers and what they are multiplied by.
-        multiples: whole numbers and the constant that they are multiplied by.
+        multiples: integers and the constant that they are multiplied by.
         clipped: numbers that are bounded on one side.
     """
 
     constants: dict[ir.Value, float] = field(default_factory=dict)
-    whole: set[ir.Value] = field(default_factory=set)
+    integers: set[ir.Value] = field(default_factory=set)
     scaled: dict[ir.Value, Scaled] = field(default_factory=dict)
     multiples: dict[ir.Value, Scaled] = field(default_factory=dict)
     clipped: dict[ir.Value, Clipped] = field(default_factory=dict)
 
-    def is_whole(self, value: ir.Value) -> bool:
-        """Whether all elements are whole numbers."""
-        return value in self.whole or (value in self.constants and self.constants[value].is_integer())
+    def is_integer(self, value: ir.Value) -> bool:
+        """Whether all elements are integers."""
+        return value in self.integers or (value in self.constants and self.constants[value].is_integer())
 
     def is_finite(self, value: ir.Value) -> bool:
         """Whether all elements are bounded on both sides, so that none is infinite or no number."""

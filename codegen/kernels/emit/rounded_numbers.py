@@ -1,8 +1,8 @@
 """Arithmetic on what is quantised: what is known of vectors spares divisions and conversions, and changes no result.
 
-A pair of QuantizeLinear and DequantizeLinear is ``scale * clip(round(x / scale))``. Where x is a sum of whole numbers
+A pair of QuantizeLinear and DequantizeLinear is ``scale * clip(round(x / scale))``. Where x is a sum of integers
 times a factor, the factor is divided instead, as ONNX Runtime's integer operators do. Where the result is stored in 8
-bits, the whole number is stored that the scale multiplies.
+bits, the integer is stored that the scale multiplies.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sartor.codegen.mlir.operations import defining_op
 # Beyond these exponents a quotient's remainder may be subnormal, or the reciprocal infinite.
 _MOST_EXPONENT = 60
 _POWER_OF_TWO = 0.5
-# What single precision makes of a whole number by a product and a quotient is less far from it, relative to it.
+# What single precision makes of an integer by a product and a quotient is less far from it, relative to it.
 _DEVIATION = 2.0**-21
 # Extensions with an instruction that rounds vectors; elsewhere LLVM would call a function that kernels do not have.
 _ROUNDING = ("avx", "neon")
@@ -43,11 +43,11 @@ def dequantised(asm: Assembler, sums: ir.Value, start: ir.Value, factor: ir.Valu
 def scaled(asm: Assembler, sums: ir.Value, start: ir.Value, factor: ir.Value) -> ir.Value:
     """``sums * factor + start``, computed as ``(sums + start / factor) * factor``.
 
-    Where the start is a bias of whole numbers by the same factor it is that number again, as exact as the sums are.
+    Where the start is a bias of integers by the same factor it is that number again, as exact as the sums are.
 
     Args:
         asm: where code goes.
-        sums: whole numbers.
+        sums: integers.
         start: in the unit of the result.
         factor: positive.
     """
@@ -60,7 +60,7 @@ def scaled(asm: Assembler, sums: ir.Value, start: ir.Value, factor: ir.Value) ->
 
 
 def in_units(asm: Assembler, start: ir.Value, factor: ir.Value) -> ir.Value:
-    """A start divided by a factor, and the nearest whole number where it is one but for rounding."""
+    """A start divided by a factor, and the nearest integer where it is one but for rounding."""
     quotient = arith.divf(start, factor)
     nearest = rounded(asm, quotient)
     distance = functions.absf(arith.subf(quotient, nearest))
@@ -109,8 +109,8 @@ def clip(asm: Assembler, number: ir.Value, bound: ir.Value, *, is_least: bool) -
     found = arith.select(arith.cmpf(beyond, number, bound), bound, number)
     known = asm.known
     known.clipped[found] = Clipped(number, bound, is_least)
-    if known.is_whole(number) and known.is_whole(bound):
-        known.whole.add(found)
+    if known.is_integer(number) and known.is_integer(bound):
+        known.integers.add(found)
     return found
 
 
@@ -126,7 +126,7 @@ def clipped(asm: Assembler, condition: ir.Value, bound: ir.Value, number: ir.Val
 
 
 def rounded(asm: Assembler, number: ir.Value) -> ir.Value:
-    """The nearest whole numbers, of two as near the even ones.
+    """The nearest integers, of two as near the even ones.
 
     CPUs have an instruction for it, but IREE expands the operator into some 25 others before LLVM sees it.
     """
@@ -134,7 +134,7 @@ def rounded(asm: Assembler, number: ir.Value) -> ir.Value:
         nearest = functions.roundeven(number)
     else:
         nearest = llvm.call_intrinsic(number.type, "llvm.roundeven", [number], [], [])
-    asm.known.whole.add(nearest)
+    asm.known.integers.add(nearest)
     return nearest
 
 
@@ -143,7 +143,7 @@ def note(asm: Assembler, name: str, result: ir.Value, operands: list[ir.Value]) 
     known = asm.known
     if name == "arith.mulf":
         number, factor = operands
-        if number in known.whole and factor in known.constants:
+        if number in known.integers and factor in known.constants:
             known.multiples[result] = Scaled(number, factor)
 
 

@@ -1,4 +1,4 @@
-"""The matrix unit of x86-64 (AMX): eight tiles of up to 16 rows of 64 bytes, and products of two added to a third.
+"""AMX, the matrix unit of x86-64: eight tiles of up to 16 rows of 64 bytes, and products of two added to a third.
 
 Tiles are told apart by number and hold no values that the compiler knows of, so instructions are intrinsics with side
 effects, in the order in which they are written (Intel, Architecture Instruction Set Extensions, chapter 3).
@@ -80,7 +80,7 @@ class TileShape:
     row_bytes: int
 
 
-class MatrixUnit:
+class AmxUnit:
     """Emits tile instructions.
 
     Args:

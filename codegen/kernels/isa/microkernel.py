@@ -12,7 +12,7 @@ from sartor.codegen.mlir.iree_compiler import ir
 
 
 @dataclass(frozen=True)
-class Left:
+class Lhs:
     """Elements that are broadcast: adjacent steps are adjacent in memory.
 
     Attributes:
@@ -27,7 +27,7 @@ class Left:
 
 
 @dataclass(frozen=True)
-class Ahead:
+class Prefetch:
     """A part of what will be read later.
 
     Attributes:
@@ -40,7 +40,7 @@ class Ahead:
 
 
 @dataclass(frozen=True)
-class Right:
+class Rhs:
     """Vectors that are multiplied.
 
     Attributes:
@@ -55,13 +55,13 @@ class Right:
     start: Index
     step: int
     vectors: Sequence[tuple[int, int]]
-    ahead: Ahead | None = None
+    ahead: Prefetch | None = None
 
 
 def multiply_add(
     asm: Assembler,
-    left: Left,
-    right: Right,
+    lhs: Lhs,
+    rhs: Rhs,
     count: int,
     unroll: int,
     totals: list[ir.Value],
@@ -72,40 +72,40 @@ def multiply_add(
     written = next(each for each in range(min(unroll, count), 0, -1) if count % each == 0)
 
     def every(index: Index, carried: list[ir.Value]) -> list[ir.Value]:
-        _fetch(asm, right, index, written, factors)
+        _fetch(asm, rhs, index, written, factors)
         for step in range(written):
-            start = asm.add(left.start, asm.mul(index, factors.group), step * factors.group)
-            begin = asm.add(right.start, asm.mul(index, right.step), step * right.step)
-            carried = _outer_product(asm, factors, left, start, right, begin, carried)
+            start = asm.add(lhs.start, asm.mul(index, factors.group), step * factors.group)
+            begin = asm.add(rhs.start, asm.mul(index, rhs.step), step * rhs.step)
+            carried = _outer_product(asm, factors, lhs, start, rhs, begin, carried)
         return carried
 
     return asm.loop(0, count, written, totals, every)
 
 
-def _fetch(asm: Assembler, right: Right, index: Index, steps: int, factors: Factors) -> None:
+def _fetch(asm: Assembler, rhs: Rhs, index: Index, steps: int, factors: Factors) -> None:
     """Fetch what so many steps are to fetch, a vector at a time."""
-    if right.ahead is None:
+    if rhs.ahead is None:
         return
-    start = asm.add(right.ahead.start, asm.mul(index, right.ahead.step))
-    for distance in range(0, steps * right.ahead.step, asm.lanes * factors.group):
-        asm.prefetch(right.memory, asm.add(start, distance))
+    start = asm.add(rhs.ahead.start, asm.mul(index, rhs.ahead.step))
+    for distance in range(0, steps * rhs.ahead.step, asm.lanes * factors.group):
+        asm.prefetch(rhs.memory, asm.add(start, distance))
 
 
 def _outer_product(
     asm: Assembler,
     factors: Factors,
-    left: Left,
+    lhs: Lhs,
     start: Index,
-    right: Right,
+    rhs: Rhs,
     begin: Index,
     totals: list[ir.Value],
 ) -> list[ir.Value]:
-    row = [factors.load(asm, right.memory, asm.add(begin, distance), count) for distance, count in right.vectors]
+    row = [factors.load(asm, rhs.memory, asm.add(begin, distance), count) for distance, count in rhs.vectors]
     totals = list(totals)
-    for first in dict.fromkeys(pixel - pixel % factors.pixels for pixel in left.rows):
+    for first in dict.fromkeys(pixel - pixel % factors.pixels for pixel in lhs.rows):
         pixels = range(first, first + factors.pixels)
-        offsets = [asm.add(start, left.rows[each]) if each in left.rows else None for each in pixels]
-        factor = factors.broadcast(asm, left.memory, offsets)
+        offsets = [asm.add(start, lhs.rows[each]) if each in lhs.rows else None for each in pixels]
+        factor = factors.broadcast(asm, lhs.memory, offsets)
         for position, each in enumerate(row):
             spots = [pixel * len(row) + position for pixel in pixels]
             found = factors.add(asm, factor, each, [totals[spot] for spot in spots])

@@ -213,7 +213,7 @@ class Dots(_ByPixel):
         element: what is multiplied.
         skipped: numbers at the beginning of a group of the image that are left out, and do not lie before the others in
             the filters.
-        has_sign: whether whole numbers of the image come with their sign.
+        has_sign: whether integers of the image come with their sign.
     """
 
     element: DotElement

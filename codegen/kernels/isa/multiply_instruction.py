@@ -31,7 +31,7 @@ class MultiplyInstruction(ABC):
 
     @property
     def is_quantised(self) -> bool:
-        """Whether factors are whole numbers that stand for others."""
+        """Whether factors are integers that stand for others."""
         return self.sums == "i32"
 
     @property

@@ -50,7 +50,7 @@ class DirectCost:
 class DotCost:
     """Products in register tiles, in groups.
 
-    Instructions for bf16 start every other cycle on some CPUs, but these mostly have a matrix unit.
+    Instructions for bf16 start every other cycle on some CPUs, but these mostly have AMX.
 
     Attributes:
         group: numbers that an instruction multiplies in the place of one.
@@ -66,7 +66,7 @@ class DotCost:
 
 @dataclass(frozen=True)
 class TileCost:
-    """Products on the matrix unit.
+    """Products with AMX.
 
     Attributes:
         dtype: that weights are stored in.

@@ -44,16 +44,16 @@ def convolution_operands(
     Raises:
         ValueError: if the image is no activation, or the filters are no weight.
     """
-    draft, root = layer.draft, layer.draft.root
+    rewrite, root = layer.rewrite, layer.rewrite.root
     image, padding = unpadded(root.operands[0], 0.0)
     source, filters = layer.argument(image), layer.argument(root.operands[1])
-    index = filters - len(draft.task.inputs)
-    if index < 0 or source >= len(draft.task.inputs):
+    index = filters - len(rewrite.task.inputs)
+    if index < 0 or source >= len(rewrite.task.inputs):
         raise ValueError("the image is a weight, or the filters are computed")
-    draft.set_packing(index, packing)
+    rewrite.set_packing(index, packing)
     if by_planes:
         layer.read_by_planes(source)
-    kind = draft.task.inputs[source]
+    kind = rewrite.task.inputs[source]
     taps = convolution.filter.shape[2:]
     axes = window_axes(kind, convolution.result, taps, convolution.strides, convolution.dilations, padding)
     return ConvolutionOperands((source, filters), layer.strides(source), axes)

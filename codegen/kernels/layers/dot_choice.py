@@ -20,7 +20,7 @@ _TRIED_OF_SECOND = 2
 def refused(machine: Machine, storage: str | None, element: DotElement | None, depth: int) -> Rejected | None:
     """Why a routine is not offered, None if it is.
 
-    Where the CPU multiplies whole numbers as they are stored, that is three times as fast as in f32. Of bf16 it is not:
+    Where the CPU multiplies integers as they are stored, that is three times as fast as in f32. Of bf16 it is not:
     some CPUs start its instruction in every other cycle only.
 
     Args:

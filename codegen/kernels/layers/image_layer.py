@@ -18,8 +18,8 @@ from sartor.codegen.kernels.loops.epilogue import Epilogue
 from sartor.codegen.mlir.iree_compiler import ir
 from sartor.codegen.mlir.operations import body_of
 from sartor.codegen.mlir.rewriting.chain import Chain, root_of
-from sartor.codegen.mlir.rewriting.draft import Draft
 from sartor.codegen.mlir.rewriting.initial import make_elementwise
+from sartor.codegen.mlir.rewriting.rewrite import Rewrite
 
 _BATCH, _CHANNEL, _ROW, _COLUMN = range(IMAGE_RANK)
 # Images of so few channels are mostly a network's input, which comes channel by channel.
@@ -40,35 +40,35 @@ class ImageLayer:
     """A layer over images while it becomes a kernel.
 
     Attributes:
-        draft: in ONNX's layouts; its packings are extended as operands ask for it.
+        rewrite: in ONNX's layouts; its packings are extended as operands ask for it.
         inputs: layout of each activation.
         output: layout of the result.
         lanes: elements of a vector.
     """
 
-    draft: Draft
+    rewrite: Rewrite
     inputs: tuple[str, ...]
     output: str
     lanes: int
 
     @staticmethod
-    def of(draft: Draft, layout: str, lanes: int) -> ImageLayer:
+    def of(rewrite: Rewrite, layout: str, lanes: int) -> ImageLayer:
         """The layer with its images in ``layout``, or what fits them.
 
         Raises:
             ValueError: if the result does not fit ``layout``.
         """
-        task = draft.task
+        task = rewrite.task
         inputs = tuple(
             layout_for(each, layout) if len(each.shape) == IMAGE_RANK else plain
-            for each, plain in zip(task.inputs, draft.inputs, strict=True)
+            for each, plain in zip(task.inputs, rewrite.inputs, strict=True)
         )
         result = task.results[0]
         if len(task.results) != 1 or len(result.shape) != IMAGE_RANK or layout_for(result, layout) != layout:
             raise ValueError(f"the result does not fit the layout {layout}")
-        if (root := root_of(draft.function)) is not None:
+        if (root := root_of(rewrite.function)) is not None:
             make_elementwise(root)
-        return ImageLayer(draft, inputs, layout, lanes)
+        return ImageLayer(rewrite, inputs, layout, lanes)
 
     @property
     def epilogue(self) -> Epilogue:
@@ -77,7 +77,7 @@ class ImageLayer:
         Raises:
             ValueError: if it has no form on vectors, or is not all that the layer returns.
         """
-        return self.epilogue_of(self.draft.chain)
+        return self.epilogue_of(self.rewrite.chain)
 
     def epilogue_of(self, chain: Chain) -> Epilogue:
         """What surrounds the root of a chain, which has to be the whole layer.
@@ -85,7 +85,7 @@ class ImageLayer:
         Raises:
             ValueError: if it has no form on vectors, or is not all that the layer returns.
         """
-        returned = list(body_of(self.draft.function).operations)[-1].operation.operands
+        returned = list(body_of(self.rewrite.function).operations)[-1].operation.operands
         if list(returned) != [chain.result]:
             raise ValueError("the layer does more than its root and what follows it elementwise")
         return Epilogue.of(chain, self.locate)
@@ -93,8 +93,8 @@ class ImageLayer:
     @property
     def result(self) -> Access:
         """Where the result goes."""
-        arguments = len(body_of(self.draft.function).arguments)
-        strides = image_strides(self.draft.task.results[0], self.output)
+        arguments = len(body_of(self.rewrite.function).arguments)
+        strides = image_strides(self.rewrite.task.results[0], self.output)
         return Access(arguments, strides.batch, strides.row, strides.column, vector_stride(strides, self.lanes))
 
     def argument(self, value: ir.Value) -> int:
@@ -103,7 +103,7 @@ class ImageLayer:
         Raises:
             ValueError: if it is none.
         """
-        arguments = list(body_of(self.draft.function).arguments)
+        arguments = list(body_of(self.rewrite.function).arguments)
         if value not in arguments:
             raise ValueError("an operand is computed in the layer, and not by its chain")
         return arguments.index(value)
@@ -111,13 +111,13 @@ class ImageLayer:
     def read_by_planes(self, argument: int) -> None:
         """Take an image of few channels as ONNX has it, if that is read in one place only: a contraction reads single
         elements, wherever they lie."""
-        value = list(body_of(self.draft.function).arguments)[argument]
-        if self.draft.task.inputs[argument].shape[_CHANNEL] < PLANES_BELOW and len(list(value.uses)) == 1:
+        value = list(body_of(self.rewrite.function).arguments)[argument]
+        if self.rewrite.task.inputs[argument].shape[_CHANNEL] < PLANES_BELOW and len(list(value.uses)) == 1:
             self.inputs = tuple(PLAIN_IMAGE if index == argument else each for index, each in enumerate(self.inputs))
 
     def strides(self, argument: int) -> ImageStrides:
         """Strides of an image among the inputs."""
-        image, layout = self.draft.task.inputs[argument], self.inputs[argument]
+        image, layout = self.rewrite.task.inputs[argument], self.inputs[argument]
         if layout == PLAIN_IMAGE and image.shape[_CHANNEL] > 1:
             return plane_strides(image)
         return image_strides(image, layout)
@@ -129,7 +129,7 @@ class ImageLayer:
             ValueError: if it is none, or its channels are not adjacent.
         """
         argument = self.argument(value)
-        task = self.draft.task
+        task = self.rewrite.task
         if argument < len(task.inputs):
             tensor, layout = task.inputs[argument], self.inputs[argument]
         else:
@@ -140,11 +140,11 @@ class ImageLayer:
 
     def _weight(self, index: int) -> tuple[TensorType, str]:
         """A weight that an elementwise op reads: packed like the result where it is an image."""
-        weight = self.draft.task.weights[index]
+        weight = self.rewrite.task.weights[index]
         if len(weight.shape) != IMAGE_RANK:
             return weight, PLAIN_IMAGE
         layout = layout_for(weight, self.output)
-        self.draft.set_packing(index, image_layout(layout).packing(weight).steps)
+        self.rewrite.set_packing(index, image_layout(layout).packing(weight).steps)
         return weight, layout
 
 

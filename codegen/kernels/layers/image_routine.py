@@ -17,13 +17,13 @@ from sartor.codegen.kernels.layers.image_layer import ImageLayer
 from sartor.codegen.kernels.layers.kernel_layer import KernelCode, KernelLayer, build_kernel
 from sartor.codegen.kernels.loops.tiling import Sizes
 from sartor.codegen.mlir.machine import Machine, kernel_machine
-from sartor.codegen.mlir.rewriting.draft import Draft
+from sartor.codegen.mlir.rewriting.rewrite import Rewrite
 
-Subject = TypeVar("Subject")
+Match = TypeVar("Match")
 
 
 @dataclass(frozen=True)
-class ImageRoutine(ABC, Generic[Subject]):
+class ImageRoutine(ABC, Generic[Match]):
     """A kernel over images in NHWC or in blocks of channels.
 
     Attributes:
@@ -50,21 +50,19 @@ class ImageRoutine(ABC, Generic[Subject]):
         return ()
 
     @abstractmethod
-    def subject(self, task: Task) -> Subject | Rejected:
+    def match(self, task: Task) -> Match | Rejected:
         """What the kernel computes of a task, or why it does not apply."""
 
     @abstractmethod
-    def channels(self, subject: Subject) -> tuple[int, ...]:
+    def channels(self, match: Match) -> tuple[int, ...]:
         """Numbers of channels that have to divide into blocks."""
 
     @abstractmethod
-    def tilings(self, subject: Subject, machine: Machine) -> Sequence[Sizes] | Rejected:
+    def tilings(self, match: Match, machine: Machine) -> Sequence[Sizes] | Rejected:
         """Sizes worth trying, best guess first, or why none is."""
 
     @abstractmethod
-    def code(
-        self, images: ImageLayer, subject: Subject, parameters: Parameters
-    ) -> tuple[KernelCode, TensorType | None]:
+    def code(self, images: ImageLayer, match: Match, parameters: Parameters) -> tuple[KernelCode, TensorType | None]:
         """The kernel and its workspace.
 
         Raises:
@@ -73,14 +71,14 @@ class ImageRoutine(ABC, Generic[Subject]):
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
         """Parameter sets worth trying, best guess first, or why the routine does not apply."""
-        subject, machine = self.subject(task), kernel_machine(task, target, self.storage)
-        if isinstance(subject, Rejected):
-            return subject
+        match, machine = self.match(task), kernel_machine(task, target, self.storage)
+        if isinstance(match, Rejected):
+            return match
         if isinstance(machine, Rejected):
             return machine
-        if self.blocked and any(each % machine.lanes for each in self.channels(subject)):
+        if self.blocked and any(each % machine.lanes for each in self.channels(match)):
             return Rejected(f"its channels do not divide into vectors of {machine.lanes}")
-        found = self.tilings(subject, machine)
+        found = self.tilings(match, machine)
         return found if isinstance(found, Rejected) else [each.parameters() for each in found]
 
     def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:
@@ -93,22 +91,22 @@ class ImageRoutine(ABC, Generic[Subject]):
         Raises:
             ValueError: if there is none.
         """
-        subject, machine = self.subject(task), kernel_machine(task, target)
-        if isinstance(subject, Rejected):
-            raise ValueError(subject.reason)
+        match, machine = self.match(task), kernel_machine(task, target)
+        if isinstance(match, Rejected):
+            raise ValueError(match.reason)
         if isinstance(machine, Rejected):
             raise ValueError(machine.reason)
         layout = f"nchw{machine.lanes}c" if self.blocked else CHANNELS_LAST
-        draft = Draft.plain(task)
-        with draft.module.context:
-            images = ImageLayer.of(draft, layout, machine.lanes)
-            code, workspace = self.code(images, subject, parameters)
+        rewrite = Rewrite.plain(task)
+        with rewrite.module.context:
+            images = ImageLayer.of(rewrite, layout, machine.lanes)
+            code, workspace = self.code(images, match, parameters)
         inputs = tuple(
             _schema(each, target.device, layout, self.storage)
             for each, layout in zip(task.inputs, images.inputs, strict=True)
         )
         output = Schema(target.device, self.output or self.storage or task.results[0].dtype, images.output)
-        return KernelLayer(task, (draft,), inputs, output, code, workspace, self.needs)
+        return KernelLayer(task, (rewrite,), inputs, output, code, workspace, self.needs)
 
 
 def _schema(activation: TensorType, device: str, layout: str, storage: str | None) -> Schema:

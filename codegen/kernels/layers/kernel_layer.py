@@ -16,7 +16,7 @@ from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.executable import Kernel
 from sartor.codegen.kernels.emit.index_arithmetic import Index
 from sartor.codegen.mlir.iree_compiler import ir
-from sartor.codegen.mlir.rewriting.draft import Draft
+from sartor.codegen.mlir.rewriting.rewrite import Rewrite
 from sartor.codegen.source_digest import source_digest
 
 _KERNEL = "kernel"
@@ -56,7 +56,7 @@ class KernelLayer:
 
     Attributes:
         task: the layer.
-        drafts: of its stages, whose ops the code refers to; their packings are how the kernel reads the weights.
+        rewrites: of its stages, whose ops the code refers to; their packings are how the kernel reads the weights.
         inputs: schema of each activation.
         output: schema of the result.
         code: what the kernel computes.
@@ -65,7 +65,7 @@ class KernelLayer:
     """
 
     task: Task
-    drafts: tuple[Draft, ...]
+    rewrites: tuple[Rewrite, ...]
     inputs: tuple[Schema, ...]
     output: Schema
     code: KernelCode
@@ -75,7 +75,7 @@ class KernelLayer:
     @property
     def packings(self) -> tuple[Packing, ...]:
         """How the kernel reads each weight."""
-        return tuple(packing for draft in self.drafts for packing in draft.packings)
+        return tuple(packing for rewrite in self.rewrites for packing in rewrite.packings)
 
     @property
     def kernel(self) -> Kernel:

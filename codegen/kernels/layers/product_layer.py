@@ -11,8 +11,8 @@ from sartor.codegen.kernels.loops.tiles import Axis
 from sartor.codegen.kernels.loops.view import Strides, stored_as, view_of
 from sartor.codegen.mlir.iree_compiler import ir
 from sartor.codegen.mlir.operations import body_of, indexing_maps
-from sartor.codegen.mlir.rewriting.draft import Draft
 from sartor.codegen.mlir.rewriting.initial import make_elementwise
+from sartor.codegen.mlir.rewriting.rewrite import Rewrite
 
 
 @dataclass
@@ -20,27 +20,27 @@ class ProductLayer:
     """A layer in the form of a matrix product while it becomes a kernel.
 
     Attributes:
-        draft: flattened; packings are extended.
+        rewrite: flattened; packings are extended.
         shape: extents of its loops.
         lanes: elements of a vector.
     """
 
-    draft: Draft
+    rewrite: Rewrite
     shape: MatmulShape
     lanes: int
 
     @staticmethod
-    def of(draft: Draft, lanes: int) -> ProductLayer:
-        """The layer of a flattened draft.
+    def of(rewrite: Rewrite, lanes: int) -> ProductLayer:
+        """The layer of a flattened rewrite.
 
         Raises:
             ValueError: if it is more than one batch of products.
         """
-        shape = shape_of(draft.root)
+        shape = shape_of(rewrite.root)
         if len(shape.batches) > 1:
             raise ValueError("its batches have more than one dimension")
-        make_elementwise(draft.root)
-        return ProductLayer(draft, shape, lanes)
+        make_elementwise(rewrite.root)
+        return ProductLayer(rewrite, shape, lanes)
 
     @property
     def batches(self) -> int:
@@ -50,11 +50,11 @@ class ProductLayer:
     @property
     def is_by_weight(self) -> bool:
         """Whether it is one product with a weight on its right."""
-        return multiplies_weight(self.draft)
+        return multiplies_weight(self.rewrite)
 
     @property
     def _arguments(self) -> list[ir.Value]:
-        return list(body_of(self.draft.function).arguments)
+        return list(body_of(self.rewrite.function).arguments)
 
     def _argument(self, value: ir.Value) -> int:
         """Position of the argument that a value shows."""
@@ -91,7 +91,7 @@ class ProductLayer:
         Raises:
             ValueError: if it is stored by columns.
         """
-        root = self.draft.root
+        root = self.rewrite.root
         steps, (depth,) = self._strides(view_of(root.operands[0]).strides, indexing_maps(root)[0])
         batch, row, _ = self._split(steps)
         if depth != 1 and self.shape.depth > 1:
@@ -106,7 +106,7 @@ class ProductLayer:
         Raises:
             ValueError: if it is none, or one of several, or stored by columns.
         """
-        index = self.draft.weight_index(self.draft.root.operands[1])
+        index = self.rewrite.weight_index(self.rewrite.root.operands[1])
         if index is None or not self.is_by_weight:
             raise ValueError("the right matrix is no weight, or there are several products")
         self.right_steps()
@@ -118,7 +118,7 @@ class ProductLayer:
         Raises:
             ValueError: if its columns are not adjacent.
         """
-        root = self.draft.root
+        root = self.rewrite.root
         steps, (depth,) = self._strides(view_of(root.operands[1]).strides, indexing_maps(root)[1])
         batch, _, column = self._split(steps)
         if column != 1 and self.shape.columns > 1:
@@ -138,25 +138,25 @@ class ProductLayer:
     @property
     def memories(self) -> tuple[int, int]:
         """Positions of both matrices among the arguments."""
-        left, right, *_ = self.draft.root.operands
+        left, right, *_ = self.rewrite.root.operands
         return self._argument(left), self._argument(right)
 
     @property
     def result(self) -> Access:
         """Where the result goes: behind all arguments."""
-        return self._walk(len(self._arguments), self._stored(), indexing_maps(self.draft.root)[2])
+        return self._walk(len(self._arguments), self._stored(), indexing_maps(self.rewrite.root)[2])
 
     def _stored(self) -> Strides:
         """Strides of the root's result as the layer returns it."""
-        returned = list(body_of(self.draft.function).operations)[-1].operation.operands
+        returned = list(body_of(self.rewrite.function).operations)[-1].operation.operands
         if len(returned) != 1:
             raise ValueError("the layer has several results")
-        return stored_as(self.draft.chain.result, returned[0])
+        return stored_as(self.rewrite.chain.result, returned[0])
 
     @property
     def epilogue(self) -> Epilogue:
         """What surrounds the root."""
-        return Epilogue.of(self.draft.chain, self._locate)
+        return Epilogue.of(self.rewrite.chain, self._locate)
 
     def _locate(self, value: ir.Value, indexing: ir.AffineMap) -> Access:
         return self._walk(self._argument(value), view_of(value).strides, indexing)

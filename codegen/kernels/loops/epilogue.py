@@ -32,7 +32,7 @@ Locate = Callable[[ir.Value, ir.AffineMap], Access]
 _Operand: TypeAlias = Access | ir.Attribute | ir.Value
 
 
-class Spot(NamedTuple):
+class TileVector(NamedTuple):
     """A vector of a tile.
 
     Attributes:
@@ -49,7 +49,7 @@ class Spot(NamedTuple):
 
 
 @dataclass
-class Place:
+class TileOrigin:
     """A tile of the result, while its code is written.
 
     Attributes:
@@ -68,7 +68,7 @@ class Place:
     inside: Index = 0
     bases: dict[Access, Index] = field(default_factory=dict)
 
-    def offset(self, asm: Assembler, access: Access, spot: Spot) -> Index:
+    def offset(self, asm: Assembler, access: Access, tile_vector: TileVector) -> Index:
         """Where a vector of the tile lies."""
         step = access.vector or 0
         if access not in self.bases:
@@ -79,7 +79,7 @@ class Place:
                 asm.mul(self.vector, step),
                 access.base,
             )
-        inside = spot.line * access.row + spot.column * access.column + spot.vector * step
+        inside = tile_vector.line * access.row + tile_vector.column * access.column + tile_vector.vector * step
         return asm.add(self.bases[access], inside)
 
 
@@ -139,31 +139,33 @@ class Epilogue:
         read = [each for found in self.operands.values() for each in found if isinstance(each, Access)]
         return {each for each in read if each.memory == access.memory} == {access}
 
-    def start(self, asm: Assembler, memories: Sequence[ir.Value], place: Place, spot: Spot) -> ir.Value:
+    def start(
+        self, asm: Assembler, memories: Sequence[ir.Value], origin: TileOrigin, tile_vector: TileVector
+    ) -> ir.Value:
         """The initial value of an accumulator of a tile."""
         if self.chain.initial is None:
             return asm.splat(ir.FloatAttr.get(ir.F32Type.get(), 0.0))
-        return self._evaluate(asm, memories, place, spot, self.chain.initial, {})
+        return self._evaluate(asm, memories, origin, tile_vector, self.chain.initial, {})
 
     def finish(
-        self, asm: Assembler, memories: Sequence[ir.Value], place: Place, spot: Spot, total: ir.Value
+        self, asm: Assembler, memories: Sequence[ir.Value], origin: TileOrigin, tile_vector: TileVector, total: ir.Value
     ) -> ir.Value:
         """The layer's result at a vector of a tile, from what the root added up there."""
         values = {self.chain.root.results[0]: total}
         for op in self.chain.followers:
-            values[op.results[0]] = self._evaluate(asm, memories, place, spot, op, values)
+            values[op.results[0]] = self._evaluate(asm, memories, origin, tile_vector, op, values)
         return values[self.chain.result]
 
     def _evaluate(
         self,
         asm: Assembler,
         memories: Sequence[ir.Value],
-        place: Place,
-        spot: Spot,
+        origin: TileOrigin,
+        tile_vector: TileVector,
         op: ir.Operation,
         values: dict[ir.Value, ir.Value],
     ) -> ir.Value:
-        inputs = [_read(asm, memories, place, spot, each, values) for each in self.operands[op]]
+        inputs = [_read(asm, memories, origin, tile_vector, each, values) for each in self.operands[op]]
         return emit_region(asm, op, inputs)
 
 
@@ -210,8 +212,8 @@ def constant_of(value: ir.Value) -> ir.Attribute | None:
 def _read(
     asm: Assembler,
     memories: Sequence[ir.Value],
-    place: Place,
-    spot: Spot,
+    origin: TileOrigin,
+    tile_vector: TileVector,
     operand: _Operand,
     values: dict[ir.Value, ir.Value],
 ) -> ir.Value:
@@ -219,9 +221,9 @@ def _read(
         return asm.splat(operand)
     if not isinstance(operand, Access):
         return values[operand]
-    offset = place.offset(asm, operand, spot)
+    offset = origin.offset(asm, operand, tile_vector)
     memory = memories[operand.memory]
-    return asm.broadcast(memory, offset) if operand.vector is None else asm.load(memory, offset, spot.channels)
+    return asm.broadcast(memory, offset) if operand.vector is None else asm.load(memory, offset, tile_vector.channels)
 
 
 def emit_region(

@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Condition, Index
 from sartor.codegen.kernels.loops.access import Access
-from sartor.codegen.kernels.loops.epilogue import Epilogue, Place, Spot
+from sartor.codegen.kernels.loops.epilogue import Epilogue, TileOrigin, TileVector
 from sartor.codegen.kernels.loops.panels import Panel, PanelGrid
-from sartor.codegen.kernels.loops.partition import share
+from sartor.codegen.kernels.loops.partition import workgroup_range
 from sartor.codegen.kernels.loops.tiles import Axis, TileRun, tile_runs
 from sartor.codegen.kernels.loops.tiling import Tiling
 from sartor.codegen.mlir.iree_compiler import ir
@@ -28,14 +28,14 @@ class Tile:
 
     Attributes:
         panel: of channels.
-        place: where it lies in the result.
+        origin: where it lies in the result.
         run: what its windows touch along a row.
         lines: its rows, and what their windows touch; None for a single row that may be any.
         ordinal: its number among the tiles of its panel in this workgroup.
     """
 
     panel: Panel
-    place: Place
+    origin: TileOrigin
     run: TileRun
     lines: TileRun | None
     ordinal: Index
@@ -44,10 +44,10 @@ class Tile:
         """Number of a pixel in the tile; there is an accumulator for each of its vectors."""
         return line * self.run.width + column
 
-    def spots(self, lanes: int) -> list[Spot]:
+    def tile_vectors(self, lanes: int) -> list[TileVector]:
         """All vectors of the tile, in the order of the accumulators."""
         return [
-            Spot(line, column, vector, self.panel.count(vector, lanes))
+            TileVector(line, column, vector, self.panel.count(vector, lanes))
             for line in range(self.lines.width if self.lines else 1)
             for column in range(self.run.width)
             for vector in range(self.panel.vectors)
@@ -141,8 +141,8 @@ class Nest:
             group: which workgroup.
             accumulate: emits what a tile adds up, given what emits the values that its sums start from.
         """
-        rows = share(asm, self.rows.output, self.groups[0], group[0])
-        panels = share(asm, self.grid.panels, self.groups[1], group[1])
+        rows = workgroup_range(asm, self.rows.output, self.groups[0], group[0])
+        panels = workgroup_range(asm, self.grid.panels, self.groups[1], group[1])
         has_last = asm.equal(group[1], self.groups[1] - 1)
         _Writer(self, asm, memories, accumulate).write(Region(group[2], rows, panels, has_last))
 
@@ -230,7 +230,7 @@ class _Writer:
             inside = asm.sub(row, rows[0])
             ordinal = asm.mul(asm.divide(inside, nest.tiling.lines)[0], nest.tiles_of_row)
             for run in tile_runs(nest.columns, nest.tiling.columns):
-                self._run(panel, Place(region.batch, row, 0, 0, inside), ordinal, run, lines)
+                self._run(panel, TileOrigin(region.batch, row, 0, 0, inside), ordinal, run, lines)
 
         if nest.tiling.lines == 1:
             asm.repeat(*rows, 1, functools.partial(line, None))
@@ -238,24 +238,28 @@ class _Writer:
         for lines in tile_runs(nest.rows, nest.tiling.lines):
             asm.repeat(lines.start, lines.end, lines.width, functools.partial(line, lines))
 
-    def _run(self, panel: Panel, line: Place, ordinal: Index, run: TileRun, lines: TileRun | None) -> None:
+    def _run(self, panel: Panel, line: TileOrigin, ordinal: Index, run: TileRun, lines: TileRun | None) -> None:
         asm, tiling = self._asm, self._nest.tiling
         vector = asm.mul(panel.index, tiling.vectors)
 
         def every(column: Index) -> None:
             number = asm.add(ordinal, asm.divide(column, tiling.columns)[0])
-            place = Place(line.batch, line.row, column, vector, line.inside)
-            self._tile(Tile(panel, place, run, lines, number))
+            origin = TileOrigin(line.batch, line.row, column, vector, line.inside)
+            self._tile(Tile(panel, origin, run, lines, number))
 
         asm.repeat(run.start, run.end, run.width, every)
 
     def _tile(self, tile: Tile) -> None:
-        nest, asm, memories, place = self._nest, self._asm, self._memories, tile.place
-        spots = tile.spots(nest.lanes)
-        totals = self._accumulate(tile, lambda: [nest.epilogue.start(asm, memories, place, spot) for spot in spots])
-        for spot, total in zip(spots, totals, strict=True):
-            value = nest.epilogue.finish(asm, memories, place, spot, total)
-            asm.store(value, memories[nest.result.memory], place.offset(asm, nest.result, spot), spot.channels)
+        nest, asm, memories, origin = self._nest, self._asm, self._memories, tile.origin
+        tile_vectors = tile.tile_vectors(nest.lanes)
+        totals = self._accumulate(
+            tile, lambda: [nest.epilogue.start(asm, memories, origin, tile_vector) for tile_vector in tile_vectors]
+        )
+        for tile_vector, total in zip(tile_vectors, totals, strict=True):
+            value = nest.epilogue.finish(asm, memories, origin, tile_vector, total)
+            asm.store(
+                value, memories[nest.result.memory], origin.offset(asm, nest.result, tile_vector), tile_vector.channels
+            )
 
 
 def kernel_rows(asm: Assembler, rows: Axis, tile: Tile, totals: list[ir.Value], body: RowBody) -> list[ir.Value]:
@@ -295,7 +299,7 @@ def touching_rows(asm: Assembler, rows: Axis, tile: Tile) -> tuple[Index, Index]
 
 def _top(asm: Assembler, rows: Axis, tile: Tile) -> Index:
     """Which row of the image the tile's first window begins at."""
-    return asm.add(asm.mul(tile.place.row, rows.stride), -rows.padding)
+    return asm.add(asm.mul(tile.origin.row, rows.stride), -rows.padding)
 
 
 RowBody = Callable[[Index, Index, Sequence[int], list[ir.Value]], list[ir.Value]]

@@ -18,46 +18,46 @@ _SINGLY_TAKEN = 8
 _LEAST_THREADS = 2
 
 
-def share(asm: Assembler, extent: int, shares: int, index: Index) -> tuple[Index, Index]:
+def workgroup_range(asm: Assembler, extent: int, workgroups: int, index: Index) -> tuple[Index, Index]:
     """First and end of a share of ``range(extent)``."""
-    return _cut(asm, extent, shares, index), _cut(asm, extent, shares, asm.add(index, 1))
+    return _cut(asm, extent, workgroups, index), _cut(asm, extent, workgroups, asm.add(index, 1))
 
 
-def _cut(asm: Assembler, extent: int, shares: int, index: Index) -> Index:
+def _cut(asm: Assembler, extent: int, workgroups: int, index: Index) -> Index:
     """Where a share begins: what is left is as the square of the shares that are left."""
-    left = asm.sub(shares, index)
+    left = asm.sub(workgroups, index)
     rest = asm.mul(asm.times(left, left), extent)
-    return asm.sub(extent, asm.divide(asm.add(rest, shares**2 - 1), shares**2)[0])
+    return asm.sub(extent, asm.divide(asm.add(rest, workgroups**2 - 1), workgroups**2)[0])
 
 
-def largest_share(extent: int, shares: int) -> int:
+def largest_range(extent: int, workgroups: int) -> int:
     """Length of the longest share, which rounding may make another one than the first."""
-    return max(_lengths(extent, shares))
+    return max(_lengths(extent, workgroups))
 
 
-def smallest_share(extent: int, shares: int) -> int:
+def smallest_range(extent: int, workgroups: int) -> int:
     """Length of the shortest share."""
-    return min(_lengths(extent, shares))
+    return min(_lengths(extent, workgroups))
 
 
-def _lengths(extent: int, shares: int) -> list[int]:
-    cuts = [extent - -(-((shares - index) ** 2) * extent // shares**2) for index in range(shares + 1)]
+def _lengths(extent: int, workgroups: int) -> list[int]:
+    cuts = [extent - -(-((workgroups - index) ** 2) * extent // workgroups**2) for index in range(workgroups + 1)]
     return [end - first for first, end in pairwise(cuts)]
 
 
-def many_shares(extent: int, threads: int) -> int:
+def many_workgroups(extent: int, threads: int) -> int:
     """How many shares of ``range(extent)`` keep as many threads busy to the end."""
     return min(extent, (_SINGLY_TAKEN - 1) * max(threads, _LEAST_THREADS))
 
 
-def many_shares_of_two(first: int, second: int, threads: int) -> tuple[int, int]:
+def many_workgroups_of_two(first: int, second: int, threads: int) -> tuple[int, int]:
     """The same of two extents: of the second only if the first is too small."""
-    shares = many_shares(first, threads)
-    wanted = many_shares(first * second, threads)
-    return shares, min(second, wanted // shares)
+    workgroups = many_workgroups(first, threads)
+    wanted = many_workgroups(first * second, threads)
+    return workgroups, min(second, wanted // workgroups)
 
 
-def long_shares(extent: int, threads: int) -> int:
+def long_workgroups(extent: int, threads: int) -> int:
     """The same where a share should be long, because its beginning costs something: two for each thread, as the first
     and the last together are as long as any two between that are as far from them."""
     return min(extent, 2 * max(threads, _LEAST_THREADS))

@@ -1,6 +1,6 @@
 """Copies of the rows that a workgroup reads: padded with zeros, rounded, and with neighbouring windows side by side.
 
-A tile of the matrix unit takes its rows at one distance. So padding has to be there, and where windows move by more
+An AMX tile takes its rows at one distance. So padding has to be there, and where windows move by more
 than one pixel, pixels that are that far apart have to be neighbours: a row becomes ``phases`` rows of such pixels.
 Where channels are few, a row stays whole, and all that a window reads of it is one run.
 """

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from sartor.codegen.analysis.register_tiles import balanced
-from sartor.codegen.kernels.loops.partition import long_shares, many_shares_of_two
+from sartor.codegen.kernels.loops.partition import long_workgroups, many_workgroups_of_two
 from sartor.codegen.kernels.loops.tiling import Tiling
 from sartor.codegen.mlir.machine import Machine
 
@@ -157,8 +157,8 @@ def _split(work: Work, vectors: int, shape: Shape, threads: int, *, by_rows: boo
     positions = work.rows * work.columns
     rows = positions // chunk(positions, shape.columns) if work.positions_join else work.rows
     if by_rows and shape.lines == 1:
-        return Tiling(*sizes, *many_shares_of_two(rows, panels, threads), shape.unroll)
-    return Tiling(*sizes, 1, long_shares(panels, threads), shape.unroll)
+        return Tiling(*sizes, *many_workgroups_of_two(rows, panels, threads), shape.unroll)
+    return Tiling(*sizes, 1, long_workgroups(panels, threads), shape.unroll)
 
 
 def chunk(positions: int, columns: int) -> int:

@@ -9,7 +9,7 @@ from typing import TypeAlias
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
 from sartor.codegen.kernels.loops.epilogue import emit_region
-from sartor.codegen.kernels.loops.partition import share
+from sartor.codegen.kernels.loops.partition import workgroup_range
 from sartor.codegen.kernels.rows.row_form import Given, Operand, RowForm, Step
 from sartor.codegen.mlir.iree_compiler import arith, ir, vector
 from sartor.codegen.mlir.operations import body_of, defining_op
@@ -31,7 +31,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Rowwise:
+class RowwiseKernel:
     """Rows that are computed from themselves.
 
     Attributes:
@@ -69,7 +69,7 @@ class Rowwise:
             kept = []
         scratch = {each: asm.scratch(size, ir.F32Type.get()) for each in kept}
         asm.repeat(
-            *share(asm, self.form.rows, self.workgroups, group[0]),
+            *workgroup_range(asm, self.form.rows, self.workgroups, group[0]),
             1,
             lambda row: _RowWriter(self, asm, memories, scratch, row).write(),
         )
@@ -96,7 +96,7 @@ class _RowWriter:
 
     def __init__(
         self,
-        of: Rowwise,
+        of: RowwiseKernel,
         asm: Assembler,
         memories: Sequence[ir.Value],
         scratch: dict[ir.Value, ir.Value],

@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
-from sartor.codegen.kernels.isa.microkernel import Ahead, Left, Right, close_tile, multiply_add, open_tile
+from sartor.codegen.kernels.isa.microkernel import Lhs, Prefetch, Rhs, close_tile, multiply_add, open_tile
 from sartor.codegen.kernels.isa.multipliers import SINGLES, Factors
 from sartor.codegen.kernels.loops.access import ImageStrides
 from sartor.codegen.kernels.loops.nest import Accumulate, NestCode, Starts, Tile, kernel_rows
 from sartor.codegen.kernels.loops.tiles import Segment, before_another, tile_runs
-from sartor.codegen.kernels.vector.integer_sums import WholeSums
+from sartor.codegen.kernels.vector.integer_sums import IntegerSums
 from sartor.codegen.mlir.iree_compiler import ir
 
 # Filters of less than this stay in the second-level cache or come quickly enough.
@@ -56,7 +56,7 @@ class Contraction(NestCode):
         filters: strides of the filters.
         memories: positions of image and filters among the buffers.
         factors: how they are multiplied.
-        meaning: what the sums stand for, if they are whole numbers.
+        meaning: what the sums stand for, if they are integers.
     """
 
     depth: int
@@ -64,7 +64,7 @@ class Contraction(NestCode):
     filters: FilterStrides
     memories: tuple[int, int]
     factors: Factors = SINGLES
-    meaning: WholeSums | None = None
+    meaning: IntegerSums | None = None
 
     @property
     def streams(self) -> bool:
@@ -118,7 +118,7 @@ class _Run:
     lines: tuple[int, ...]
     segment: Segment
     panel: Index
-    ahead: Ahead | None
+    ahead: Prefetch | None
 
 
 class _TileWriter:
@@ -138,14 +138,14 @@ class _TileWriter:
         return of.meaning.reals(asm, of.nest, memories, tile, sums, starts())
 
     def _sums(self, tile: Tile, totals: list[ir.Value]) -> list[ir.Value]:
-        of, asm, place = self._of, self._asm, tile.place
+        of, asm, origin = self._of, self._asm, tile.origin
         columns = of.nest.columns
         left = asm.add(
-            asm.mul(place.batch, of.image.batch),
-            asm.mul(place.column, columns.stride * of.image.column),
+            asm.mul(origin.batch, of.image.batch),
+            asm.mul(origin.column, columns.stride * of.image.column),
             -columns.padding * of.image.column,
         )
-        panel = asm.add(asm.mul(place.batch, of.filters.batch), asm.mul(tile.panel.index, of.filters.panel))
+        panel = asm.add(asm.mul(origin.batch, of.filters.batch), asm.mul(tile.panel.index, of.filters.panel))
         ahead = self._ahead(tile, panel)
 
         def every(row: Index, tap: Index, lines: Sequence[int], carried: list[ir.Value]) -> list[ir.Value]:
@@ -223,7 +223,7 @@ class _TileWriter:
         right = replace(right, start=asm.add(right.start, count // group * right.step), ahead=None)
         return multiply_add(asm, left, right, 1, 1, totals, of.factors.without(group - count % group))
 
-    def _operands(self, run: _Run, image: Index, filters: Index, columns: tuple[int, ...]) -> tuple[Left, Right]:
+    def _operands(self, run: _Run, image: Index, filters: Index, columns: tuple[int, ...]) -> tuple[Lhs, Rhs]:
         """What is multiplied for some columns of a tile, from offsets in the image and in a panel's filters on."""
         of, asm, lanes, panel = self._of, self._asm, self._of.nest.lanes, run.tile.panel
         line, step = of.nest.rows.stride * of.image.row, of.nest.columns.stride * of.image.column
@@ -235,15 +235,15 @@ class _TileWriter:
         ahead = run.ahead
         if ahead is not None:
             step = asm.divide(filters, of.filters.depth)[0]
-            ahead = Ahead(asm.add(ahead.start, asm.mul(step, ahead.step)), ahead.step)
-        right = Right(self._filters, asm.add(run.panel, filters), of.filters.depth, vectors, ahead)
-        return Left(self._image, image, pixels), right
+            ahead = Prefetch(asm.add(ahead.start, asm.mul(step, ahead.step)), ahead.step)
+        right = Rhs(self._filters, asm.add(run.panel, filters), of.filters.depth, vectors, ahead)
+        return Lhs(self._image, image, pixels), right
 
-    def _ahead(self, tile: Tile, panel: Index) -> Ahead | None:
+    def _ahead(self, tile: Tile, panel: Index) -> Prefetch | None:
         """What a tile fetches of the next panel while it computes: each an even share, or memory could not keep up."""
         of, asm = self._of, self._asm
         if not of.streams:
             return None
         steps = of.filters.panel // of.filters.depth
         share = -(-of.filters.depth // of.nest.tiles)
-        return Ahead(asm.add(panel, of.filters.panel, asm.mul(tile.ordinal, steps * share)), share)
+        return Prefetch(asm.add(panel, of.filters.panel, asm.mul(tile.ordinal, steps * share)), share)

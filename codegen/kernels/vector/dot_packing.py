@@ -8,7 +8,7 @@ from sartor.codegen.ir.layer import TensorType
 from sartor.codegen.ir.packing import Step, cut, narrowed
 from sartor.codegen.kernels.isa.multipliers import MOST_PRODUCTS, DotElement
 from sartor.codegen.kernels.vector.contraction import FilterStrides
-from sartor.codegen.kernels.vector.integer_sums import WholeSums
+from sartor.codegen.kernels.vector.integer_sums import IntegerSums
 
 _FLOAT_BYTES = 4
 # First layers by small filters mostly write; what rounding their filters costs, the whole network errs by.
@@ -22,12 +22,12 @@ class PackedDots:
     Attributes:
         packing: from how ONNX has them.
         strides: of the packed ones.
-        meaning: what sums of their products stand for, if they are whole numbers.
+        meaning: what sums of their products stand for, if they are integers.
     """
 
     packing: tuple[Step, ...]
     strides: FilterStrides
-    meaning: WholeSums | None
+    meaning: IntegerSums | None
 
 
 def pack_dots(filters: TensorType, panel: int, lanes: int, element: DotElement) -> PackedDots:
@@ -90,5 +90,5 @@ def _packed(
         vector=lanes * element.group,
         padded=True,
     )
-    meaning = WholeSums(numbers, size, taps if has_taps else None, element.bias) if element.is_quantised else None
+    meaning = IntegerSums(numbers, size, taps if has_taps else None, element.bias) if element.is_quantised else None
     return PackedDots(packing, strides, meaning)

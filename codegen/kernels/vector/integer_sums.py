@@ -1,4 +1,4 @@
-"""What sums of products of whole numbers stand for: scaled by channel, zero points of the image weighed by filters.
+"""What sums of products of integers stand for: scaled by channel, zero points of the image weighed by filters.
 
 Some instructions multiply an image's numbers without a sign, with a bias of 128. A sum is too large by its filters' sum
 times the bias and the zero point. Where part of a window lies in the padding, that is the sum of the other taps only:
@@ -31,7 +31,7 @@ class _Range(NamedTuple):
 
 
 @dataclass(frozen=True)
-class WholeSums:
+class IntegerSums:
     """Where a panel of filters has its scales and, after them, its table of sums.
 
     Attributes:
@@ -61,8 +61,8 @@ class WholeSums:
         nothing = asm.splat(ir.IntegerAttr.get(words.element_type, 0))
         table = _Table(self, asm, nest, memories[1], tile)
         found = []
-        for spot in tile.spots(nest.lanes):
-            weight = table.sum(spot.line, spot.column, spot.vector)
+        for tile_vector in tile.tile_vectors(nest.lanes):
+            weight = table.sum(tile_vector.line, tile_vector.column, tile_vector.vector)
             found.append(nothing if weight is None else arith.muli(arith.fptosi(words, weight), shift))
         return found
 
@@ -82,23 +82,23 @@ class WholeSums:
             nest: whose tile it is.
             memories: the image and the filters.
             tile: which tile.
-            sums: of whole numbers.
+            sums: of integers.
             starts: vectors of f32.
         """
         table, step = _Table(self, asm, nest, memories[1], tile), asm.scale_of(memories[0]).step
         factors = [arith.mulf(table.scale(each), step) for each in range(tile.panel.vectors)]
         found = []
-        for spot, total, start in zip(tile.spots(nest.lanes), sums, starts, strict=True):
+        for tile_vector, total, start in zip(tile.tile_vectors(nest.lanes), sums, starts, strict=True):
             # Pixels that start from the same share what is computed of it.
-            first = starts[spot.vector] if nest.epilogue.starts_alike else start
-            found.append(dequantised(asm, total, first, factors[spot.vector]))
+            first = starts[tile_vector.vector] if nest.epilogue.starts_alike else start
+            found.append(dequantised(asm, total, first, factors[tile_vector.vector]))
         return found
 
 
 class _Table:
     """Reads what a panel has after its filters."""
 
-    def __init__(self, of: WholeSums, asm: Assembler, nest: Nest, filters: ir.Value, tile: Tile) -> None:
+    def __init__(self, of: IntegerSums, asm: Assembler, nest: Nest, filters: ir.Value, tile: Tile) -> None:
         self._of, self._asm, self._nest, self._filters, self._tile = of, asm, nest, filters, tile
         self._start = asm.add(asm.mul(tile.panel.index, of.panel), of.numbers)
         self._sums: dict[tuple[_Range, _Range, int], ir.Value | None] = {}

@@ -19,7 +19,7 @@ from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
 from sartor.codegen.kernels.layers.kernel_layer import DeferredKernel, KernelLayer
 from sartor.codegen.mlir.iree_compiler import arith, ir, vector
-from sartor.codegen.mlir.rewriting.draft import Draft
+from sartor.codegen.mlir.rewriting.rewrite import Rewrite
 
 _DTYPE = "f32"
 # What is measured gets zeros for integers, and random floats: a gigabyte of those takes seconds to make.
@@ -138,7 +138,7 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class Ceiling:
+class Roofline:
     """The routine of one such kernel, which is no layer of a network: its task follows from its code.
 
     Attributes:
@@ -170,4 +170,4 @@ class Ceiling:
     def layer(self, task: Task, parameters: Parameters, target: Target) -> KernelLayer:
         """The kernel; ``parameters`` only name what is its own already."""
         source, result = (Schema.plain(each, target.device) for each in (*task.inputs, *task.results))
-        return KernelLayer(task, (Draft.plain(task),), (source,), result, self.code)
+        return KernelLayer(task, (Rewrite.plain(task),), (source,), result, self.code)

@@ -42,7 +42,7 @@ def _right(layer: ProductLayer, tiling: Tiling) -> FilterStrides:
     """How the right matrix is read; a weight is packed for that."""
     batch, depth = layer.right_steps()
     panel = tiling.vectors * layer.lanes
-    index = layer.draft.weight_index(layer.draft.root.operands[1])
+    index = layer.rewrite.weight_index(layer.rewrite.root.operands[1])
     if index is None or batch:
         return FilterStrides(batch, panel, 0, 0, depth, layer.lanes, padded=False)
     _pack(layer, index, panel)
@@ -52,7 +52,7 @@ def _right(layer: ProductLayer, tiling: Tiling) -> FilterStrides:
 def _pack(layer: ProductLayer, index: int, panel: int) -> None:
     """``[K, N]`` to ``[N / panel, K, panel]``, the last panel filled up with zeros."""
     depth, columns = layer.shape.depth, layer.shape.columns
-    layer.draft.extend_packing(index, cut(((depth,), (-(-columns // panel), panel)), (1, 0, 2)))
+    layer.rewrite.extend_packing(index, cut(((depth,), (-(-columns // panel), panel)), (1, 0, 2)))
 
 
 def _dots(layer: ProductLayer, tiling: Tiling, element: DotElement) -> PackedDots:
@@ -60,5 +60,5 @@ def _dots(layer: ProductLayer, tiling: Tiling, element: DotElement) -> PackedDot
     index = layer.weight
     matrix = TensorType((layer.shape.depth, layer.shape.columns), element.dtype)
     packed = pack_dot_matrix(matrix, tiling.vectors * layer.lanes, layer.lanes, element)
-    layer.draft.extend_packing(index, packed.packing)
+    layer.rewrite.extend_packing(index, packed.packing)
     return packed

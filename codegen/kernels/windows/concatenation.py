@@ -14,7 +14,7 @@ from sartor.codegen.kernels.emit.index_arithmetic import Condition, Index
 from sartor.codegen.kernels.layers.image_layer import ImageLayer
 from sartor.codegen.kernels.loops.access import Access
 from sartor.codegen.kernels.loops.nest import Accumulate, Nest, NestCode, Starts, Tile
-from sartor.codegen.kernels.loops.partition import many_shares, share
+from sartor.codegen.kernels.loops.partition import many_workgroups, workgroup_range
 from sartor.codegen.kernels.loops.tiles import Axis
 from sartor.codegen.kernels.loops.tiling import Tiling
 from sartor.codegen.mlir.iree_compiler import arith, ir, shared_context, vector
@@ -74,9 +74,12 @@ class Part(NestCode):
         """Emits the loads of a tile."""
 
         def load(tile: Tile, _: Starts) -> list[ir.Value]:
-            memory, place = memories[self.image.memory], tile.place
+            memory, origin = memories[self.image.memory], tile.origin
             read = asm.load_as_stored if self.is_copied else asm.load
-            return [read(memory, place.offset(asm, self.image, spot), spot.channels) for spot in tile.spots(self.lanes)]
+            return [
+                read(memory, origin.offset(asm, self.image, tile_vector), tile_vector.channels)
+                for tile_vector in tile.tile_vectors(self.lanes)
+            ]
 
         return load
 
@@ -88,7 +91,7 @@ class Part(NestCode):
 
 
 @dataclass(frozen=True)
-class Joining:
+class ConcatenationKernel:
     """All images, row by row, so that a row of the result is complete while it is in the cache.
 
     Attributes:
@@ -119,7 +122,7 @@ class Joining:
                 as_it_is = functools.partial(write, replace(part, is_copied=True))
                 asm.branch(condition, as_it_is, functools.partial(write, part))
 
-        asm.repeat(*share(asm, self.parts[0].nest.rows.output, self.groups[0], group[0]), 1, every)
+        asm.repeat(*workgroup_range(asm, self.parts[0].nest.rows.output, self.groups[0], group[0]), 1, every)
 
 
 def _mean_the_same(asm: Assembler, one: ir.Value, other: ir.Value) -> Condition:
@@ -133,13 +136,13 @@ def _mean_the_same(asm: Assembler, one: ir.Value, other: ir.Value) -> Condition:
     return asm.all_of(alike, arith.cmpi(arith.CmpIPredicate.eq, *(each.number for each in scales)))
 
 
-def joining(layer: ImageLayer, tiling: Tiling) -> Joining:
+def concatenation_kernel(layer: ImageLayer, tiling: Tiling) -> ConcatenationKernel:
     """The kernel of a layer that begins with a concatenation.
 
     Raises:
         ValueError: if the layer has no such form.
     """
-    function = layer.draft.function
+    function = layer.rewrite.function
     concat = _concat(function)
     if concat is None:
         raise ValueError("the layer has not exactly one concatenation")
@@ -150,12 +153,12 @@ def joining(layer: ImageLayer, tiling: Tiling) -> Joining:
         channels = TensorType.parse(str(image.type)).shape[_CHANNEL]
         parts.append(Part(_from_channel(nest, first, channels), layer.locate(image, same)))
         first += channels
-    return Joining(tuple(parts))
+    return ConcatenationKernel(tuple(parts))
 
 
 def _nest(layer: ImageLayer, chain: Chain, tiling: Tiling) -> Nest:
     """The loops over all channels of the result."""
-    batches, channels, height, width = layer.draft.task.results[0].shape
+    batches, channels, height, width = layer.rewrite.task.results[0].shape
     axes = (Axis(height, height, 1, 1, 1, 0), Axis(width, width, 1, 1, 1, 0))
     return Nest(batches, channels, *axes, layer.result, layer.epilogue_of(chain), layer.lanes, tiling)
 
@@ -170,10 +173,10 @@ def _from_channel(nest: Nest, first: int, channels: int) -> Nest:
     return replace(nest, channels=channels, result=change(nest.result), epilogue=epilogue)
 
 
-def joining_tilings(concatenation: Concatenation, machine: Machine) -> list[Tiling]:
+def concatenation_tilings(concatenation: Concatenation, machine: Machine) -> list[Tiling]:
     """Tilings worth trying, best guess first."""
     _, _, height, width = concatenation.result.shape
     vectors = -(-max(concatenation.parts) // machine.lanes)
     shapes = [(balanced(width, columns), min(wide, vectors)) for columns, wide in _TILES]
-    groups = many_shares(height, machine.threads)
+    groups = many_workgroups(height, machine.threads)
     return [Tiling(1, *shape, groups, 1, 1) for shape in dict.fromkeys(shapes)]

@@ -1,7 +1,7 @@
-"""Two layers as one kernel: the first computes a band of rows into a scratch, which the second reads at once.
+"""Two layers as one kernel: the first computes a row strip into a scratch, which the second reads at once.
 
-What lies between them never leaves the core that computes it, neither for memory nor for another core. Each band is
-computed once, so the second layer must read of each row only that row.
+What lies between them never leaves the core that computes it, neither for memory nor for another core. Each row strip
+is computed once, so the second layer must read of each row only that row.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
 from sartor.codegen.kernels.loops.nest import NestCode
-from sartor.codegen.kernels.loops.partition import share
+from sartor.codegen.kernels.loops.partition import workgroup_range
 from sartor.codegen.mlir.iree_compiler import ir
 
 Wiring = tuple[int, ...]
@@ -20,15 +20,15 @@ Wiring = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Banded:
+class RowStrips:
     """Two nests over the same rows, joined by a scratch.
 
     Attributes:
-        first: writes a band of rows, all channels, to the scratch.
-        second: reads them there; its rows are bands.
+        first: writes a row strip, all channels, to the scratch.
+        second: reads them there; its rows are row strips.
         wirings: where the buffers of each come from.
-        band: rows of a band.
-        shares: workgroups that share out the bands.
+        band: rows of a row strip.
+        workgroups: workgroups that share out the row strips.
         scratch: elements of the scratch.
     """
 
@@ -36,13 +36,13 @@ class Banded:
     second: NestCode
     wirings: tuple[Wiring, Wiring]
     band: int
-    shares: int
+    workgroups: int
     scratch: int
 
     @property
     def groups(self) -> tuple[int, int, int]:
         """Number of workgroups in each dimension."""
-        return self.shares, 1, self.second.nest.batches
+        return self.workgroups, 1, self.second.nest.batches
 
     @property
     def lanes(self) -> int:
@@ -54,7 +54,7 @@ class Banded:
         element = ir.MemRefType(memories[-1].type).element_type
         buffers = [*memories, asm.scratch(self.scratch, element)]
         first, second = ([buffers[each] for each in wiring] for wiring in self.wirings)
-        bands = share(asm, self.second.nest.rows.output, self.shares, group[0])
+        bands = workgroup_range(asm, self.second.nest.rows.output, self.workgroups, group[0])
 
         def every(band: Index) -> None:
             begin = asm.mul(band, self.band)

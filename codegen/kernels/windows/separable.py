@@ -1,4 +1,4 @@
-"""A depthwise convolution and the 1x1 convolution that follows it, as one kernel over bands of rows."""
+"""A depthwise convolution and the 1x1 convolution that follows it, as one kernel over row strips."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from sartor.codegen.kernels.layers.convolution_operands import joins
 from sartor.codegen.kernels.layers.image_layer import ImageLayer
 from sartor.codegen.kernels.layers.kernel_layer import KernelLayer
 from sartor.codegen.kernels.loops.access import Access, ImageStrides
-from sartor.codegen.kernels.loops.partition import many_shares
+from sartor.codegen.kernels.loops.partition import many_workgroups
 from sartor.codegen.kernels.loops.tiling import Sizes, Tiling
 from sartor.codegen.kernels.loops.tilings import register_shapes
 from sartor.codegen.kernels.vector.contraction import Contraction
 from sartor.codegen.kernels.vector.convolution import rowwise_contraction
-from sartor.codegen.kernels.windows.row_strips import Banded
+from sartor.codegen.kernels.windows.row_strips import RowStrips
 from sartor.codegen.kernels.windows.sliding import Sliding
 from sartor.codegen.kernels.windows.window import window_sliding, window_tilings
 from sartor.codegen.mlir.machine import Machine
 from sartor.codegen.mlir.operations import body_of
-from sartor.codegen.mlir.rewriting.draft import Draft
+from sartor.codegen.mlir.rewriting.rewrite import Rewrite
 
 # IREE's worker threads have stacks of 128 KiB, of which executables may take half.
 SCRATCH_BYTES = 48 << 10
@@ -35,7 +35,7 @@ _STAGES = 2
 
 
 @dataclass(frozen=True)
-class BandSizes(Sizes):
+class StripSizes(Sizes):
     """Sizes of the tiles of both stages.
 
     Attributes:
@@ -44,7 +44,7 @@ class BandSizes(Sizes):
         window_vectors: of channels of the same.
         columns: pixels of a register tile of the second stage.
         vectors: of channels of the same, and in a panel.
-        row_groups: workgroups that share out the bands.
+        row_groups: workgroups that share out the row strips.
         unroll: steps of the second stage that are written out.
     """
 
@@ -76,47 +76,47 @@ def separable_of(task: Task) -> Separable | None:
 
 
 def separable_layer(
-    task: Task, subject: Separable, sizes: BandSizes, layout: str, lanes: int, device: str
+    task: Task, match: Separable, sizes: StripSizes, layout: str, lanes: int, device: str
 ) -> KernelLayer:
     """The kernel of both stages, images being in ``layout``.
 
     Raises:
-        ValueError: if there is none, or bands of that size do not make up the image or exceed the scratch.
+        ValueError: if there is none, or row strips of that size do not make up the image or exceed the scratch.
     """
-    _check_band(subject, sizes.band)
-    first, second = (ImageLayer.of(Draft.plain(stage.task), layout, lanes) for stage in task.stages)
-    with first.draft.module.context:
-        code = Banded(
-            first=_first_stage(first, subject.window, sizes),
-            second=_second_stage(second, subject, sizes, task.stages[1].inputs),
+    _check_strip(match, sizes.band)
+    first, second = (ImageLayer.of(Rewrite.plain(stage.task), layout, lanes) for stage in task.stages)
+    with first.rewrite.module.context:
+        code = RowStrips(
+            first=_first_stage(first, match.window, sizes),
+            second=_second_stage(second, match, sizes, task.stages[1].inputs),
             wirings=_wirings(task),
             band=sizes.band,
-            shares=sizes.row_groups,
-            scratch=_scratch_elements(subject, sizes.band),
+            workgroups=sizes.row_groups,
+            scratch=_scratch_elements(match, sizes.band),
         )
     inputs = schemas_of(task.inputs, _input_layouts(task, (first, second)), device)
     (output,) = schemas_of(task.results, (second.output,), device)
-    return KernelLayer(task, (first.draft, second.draft), inputs, output, code)
+    return KernelLayer(task, (first.rewrite, second.rewrite), inputs, output, code)
 
 
-def _check_band(subject: Separable, band: int) -> None:
-    height = subject.window.result.shape[2]
+def _check_strip(match: Separable, band: int) -> None:
+    height = match.window.result.shape[2]
     if height % band:
         raise ValueError(f"an image of {height} rows does not divide into bands of {band}")
-    if not _fits(subject, band):
+    if not _fits(match, band):
         raise ValueError(f"a band of {band} rows exceeds the scratch")
 
 
-def _fits(subject: Separable, band: int) -> bool:
-    return _scratch_elements(subject, band) * _FLOAT_BYTES <= SCRATCH_BYTES
+def _fits(match: Separable, band: int) -> bool:
+    return _scratch_elements(match, band) * _FLOAT_BYTES <= SCRATCH_BYTES
 
 
-def _scratch_elements(subject: Separable, band: int) -> int:
-    _, channels, _, width = subject.window.result.shape
+def _scratch_elements(match: Separable, band: int) -> int:
+    _, channels, _, width = match.window.result.shape
     return band * width * channels
 
 
-def _first_stage(layer: ImageLayer, window: Window, sizes: BandSizes) -> Sliding:
+def _first_stage(layer: ImageLayer, window: Window, sizes: StripSizes) -> Sliding:
     """The window, its result in the scratch pixel by pixel."""
     _, channels, _, width = window.result.shape
     tiling = Tiling(1, sizes.window_columns, sizes.window_vectors, sizes.row_groups, 1, 1)
@@ -126,20 +126,20 @@ def _first_stage(layer: ImageLayer, window: Window, sizes: BandSizes) -> Sliding
 
 
 def _second_stage(
-    layer: ImageLayer, subject: Separable, sizes: BandSizes, inputs: tuple[int | None, ...]
+    layer: ImageLayer, match: Separable, sizes: StripSizes, inputs: tuple[int | None, ...]
 ) -> Contraction:
-    """The product, whose rows are bands and lie all at the same place, in the scratch.
+    """The product, whose rows are row strips and lie all at the same place, in the scratch.
 
     Raises:
         ValueError: if it reads what the first stage computes elsewhere than where it multiplies.
     """
-    depth, (_, _, _, width) = subject.convolution.filter.shape[1], subject.window.result.shape
+    depth, (_, _, _, width) = match.convolution.filter.shape[1], match.window.result.shape
     tiling = Tiling(1, sizes.columns, sizes.vectors, sizes.row_groups, 1, sizes.unroll)
-    contraction = rowwise_contraction(layer, subject.convolution, tiling)
+    contraction = rowwise_contraction(layer, match.convolution, tiling)
     source = contraction.memories[0]
     if inputs[source] is not None:
         raise ValueError("what the first stage computes is not what the second multiplies")
-    image = list(body_of(layer.draft.function).arguments)[source]
+    image = list(body_of(layer.rewrite.function).arguments)[source]
     if len(list(image.uses)) != 1:
         raise ValueError("what the first stage computes is read twice")
     scratch = ImageStrides(0, width * depth, depth, depth, depth)
@@ -180,13 +180,13 @@ def _input_layouts(task: Task, layers: tuple[ImageLayer, ImageLayer]) -> tuple[s
     return tuple(found[position] for position in range(len(task.inputs)))
 
 
-def band_sizes(subject: Separable, machine: Machine) -> list[BandSizes]:
+def strip_sizes(match: Separable, machine: Machine) -> list[StripSizes]:
     """Sizes worth trying, best guess first."""
-    windows = window_tilings(subject.window, machine)[:_TRIED]
+    windows = window_tilings(match.window, machine)[:_TRIED]
     found = [
-        BandSizes(band, first.columns, first.vectors, columns, vectors, row_groups, unroll)
-        for band, row_groups in _bands(subject, machine)
-        for columns, vectors, unroll in _products(subject, band, machine)
+        StripSizes(band, first.columns, first.vectors, columns, vectors, row_groups, unroll)
+        for band, row_groups in _bands(match, machine)
+        for columns, vectors, unroll in _products(match, band, machine)
         for first in windows[:1]
     ]
     if found and len(windows) > 1:
@@ -194,20 +194,20 @@ def band_sizes(subject: Separable, machine: Machine) -> list[BandSizes]:
     return found
 
 
-def _bands(subject: Separable, machine: Machine) -> Iterator[tuple[int, int]]:
+def _bands(match: Separable, machine: Machine) -> Iterator[tuple[int, int]]:
     """Numbers of rows that divide the image and whose scratch is small, with the workgroups: the fewest that fill a
     register tile, the next larger number, and one as small as can be."""
-    _, _, height, width = subject.window.result.shape
-    fitting = [band for band in range(1, height + 1) if height % band == 0 and _fits(subject, band)]
+    _, _, height, width = match.window.result.shape
+    fitting = [band for band in range(1, height + 1) if height % band == 0 and _fits(match, band)]
     pixels = machine.pixels(_USUAL_VECTORS)
     filling = [band for band in fitting if band * width >= pixels] or fitting[-1:]
     for band in dict.fromkeys((*filling[:_TRIED], *fitting[:1])):
-        yield band, many_shares(height // band, machine.threads)
+        yield band, many_workgroups(height // band, machine.threads)
 
 
-def _products(subject: Separable, band: int, machine: Machine) -> list[tuple[int, int, int]]:
+def _products(match: Separable, band: int, machine: Machine) -> list[tuple[int, int, int]]:
     """Columns, vectors and steps of register tiles of the second stage."""
-    channels, depth, *_ = subject.convolution.filter.shape
-    pixels = band * subject.window.result.shape[3]
+    channels, depth, *_ = match.convolution.filter.shape
+    pixels = band * match.window.result.shape[3]
     shapes = register_shapes(1, pixels, -(-channels // machine.lanes), depth, machine)
     return [(each.columns, each.vectors, each.unroll) for each in shapes[:_TRIED]]

@@ -55,12 +55,12 @@ class _TileWriter:
         self._memories = memories
 
     def accumulate(self, tile: Tile, starts: Starts) -> list[ir.Value]:
-        of, asm, place = self._of, self._asm, tile.place
+        of, asm, origin = self._of, self._asm, tile.origin
         columns, step = of.nest.columns, of.image.vector or 0
         left = asm.add(
-            asm.mul(place.batch, of.image.batch),
-            asm.mul(place.column, columns.stride * of.image.column),
-            asm.mul(place.vector, step),
+            asm.mul(origin.batch, of.image.batch),
+            asm.mul(origin.column, columns.stride * of.image.column),
+            asm.mul(origin.vector, step),
             -columns.padding * of.image.column,
         )
 
@@ -119,8 +119,8 @@ class _TileWriter:
                     if column not in loaded:
                         offset = asm.add(image, column * of.image.column + vector * (of.image.vector or 0))
                         loaded[column] = asm.load(memory, offset, count)
-                    spot = tile.pixel(0, pixel) * tile.panel.vectors + vector
-                    totals[spot] = of.combine(asm, loaded[column], filters[vector], totals[spot])
+                    tile_vector = tile.pixel(0, pixel) * tile.panel.vectors + vector
+                    totals[tile_vector] = of.combine(asm, loaded[column], filters[vector], totals[tile_vector])
         return totals
 
     def _filters(self, tile: Tile, tap_row: Index, tap: Index) -> list[ir.Value | None]:
@@ -128,7 +128,7 @@ class _TileWriter:
         of, asm, taps = self._of, self._asm, self._of.taps
         if taps is None:
             return [None] * tile.panel.vectors
-        start = asm.add(asm.mul(tile.place.vector, taps.vector), asm.mul(tap_row, taps.row), asm.mul(tap, taps.column))
+        start = asm.add(asm.mul(tile.origin.vector, taps.vector), asm.mul(tap_row, taps.row), asm.mul(tap, taps.column))
         memory = self._memories[of.filters]
         return [
             asm.load(memory, asm.add(start, each * taps.vector), of.nest.lanes) for each in range(tile.panel.vectors)

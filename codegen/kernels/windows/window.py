@@ -15,7 +15,7 @@ from sartor.codegen.kernels.layers.image_layer import ImageLayer
 from sartor.codegen.kernels.loops.access import Access, image_strides, vector_stride
 from sartor.codegen.kernels.loops.epilogue import check_region, emit_region
 from sartor.codegen.kernels.loops.nest import Nest
-from sartor.codegen.kernels.loops.partition import many_shares_of_two
+from sartor.codegen.kernels.loops.partition import many_workgroups_of_two
 from sartor.codegen.kernels.loops.tiling import Tiling
 from sartor.codegen.kernels.windows.sliding import Combine, Sliding, TapStrides
 from sartor.codegen.mlir.iree_compiler import ir, vector
@@ -33,12 +33,12 @@ def window_sliding(layer: ImageLayer, window: Window, tiling: Tiling) -> Sliding
     Raises:
         ValueError: if the layer has no such form.
     """
-    draft, root = layer.draft, layer.draft.root
+    rewrite, root = layer.rewrite, layer.rewrite.root
     image, padding = unpadded(root.operands[0], *(_fillings(root) if not window.is_weighted else (0.0,)))
     source = layer.argument(image)
-    if source >= len(draft.task.inputs):
+    if source >= len(rewrite.task.inputs):
         raise ValueError("the image is a weight")
-    kind = draft.task.inputs[source]
+    kind = rewrite.task.inputs[source]
     strides = image_strides(kind, layer.inputs[source])
     batches, channels, *_ = window.result.shape
     axes = window_axes(kind, window.result, window.kernel, window.strides, window.dilations, padding)
@@ -67,13 +67,13 @@ def _fillings(root: ir.Operation) -> tuple[float, ...]:
 
 def _filters(layer: ImageLayer, window: Window) -> tuple[TapStrides, int]:
     """``[C, KH, KW]`` to ``[C / lanes, KH, KW, lanes]``."""
-    filters = layer.argument(layer.draft.root.operands[1])
-    index, lanes = filters - len(layer.draft.task.inputs), layer.lanes
+    filters = layer.argument(layer.rewrite.root.operands[1])
+    index, lanes = filters - len(layer.rewrite.task.inputs), layer.lanes
     if index < 0:
         raise ValueError("the filters are computed")
     (height, width), channels = window.kernel, window.result.shape[1]
     vectors = -(-channels // lanes)
-    layer.draft.set_packing(index, cut(((vectors, lanes), (height,), (width,)), (0, 2, 3, 1)))
+    layer.rewrite.set_packing(index, cut(((vectors, lanes), (height,), (width,)), (0, 2, 3, 1)))
     return TapStrides(width * lanes, lanes, height * width * lanes), filters
 
 
@@ -107,7 +107,7 @@ def window_tilings(window: Window, machine: Machine) -> list[Tiling]:
             1,
             balanced(width, columns),
             wide,
-            *many_shares_of_two(height, -(-vectors // wide), machine.threads),
+            *many_workgroups_of_two(height, -(-vectors // wide), machine.threads),
             1,
         )
         for wide, columns in _register_shapes(window, vectors, machine)

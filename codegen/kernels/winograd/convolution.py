@@ -8,12 +8,12 @@ from sartor.codegen.analysis.convolution import Convolution
 from sartor.codegen.analysis.winograd_tiles import OutputTile
 from sartor.codegen.ir.layer import TensorType
 from sartor.codegen.ir.packing import Quantise, Reshape, Round, Step, WinogradFilter, cut
-from sartor.codegen.ir.winograd import MOST_POINTS_OF_WHOLE
+from sartor.codegen.ir.winograd import MOST_POINTS_OF_INTEGERS
 from sartor.codegen.kernels.isa.multipliers import MOST_PRODUCTS, SINGLES, DotElement, Dots
 from sartor.codegen.kernels.layers.convolution_operands import convolution_operands
 from sartor.codegen.kernels.layers.image_layer import ImageLayer
 from sartor.codegen.kernels.loops.tilings import Shape, register_shapes
-from sartor.codegen.kernels.winograd.geometry import Winograd, WinogradTiling
+from sartor.codegen.kernels.winograd.geometry import WinogradConvolution, WinogradTiling
 from sartor.codegen.mlir.machine import Machine
 
 _RESIDENT_BYTES = 1 << 20
@@ -29,7 +29,7 @@ _LANES_OF_512 = 16
 
 def winograd_form(
     layer: ImageLayer, convolution: Convolution, tiling: WinogradTiling, element: DotElement | None = None
-) -> Winograd:
+) -> WinogradConvolution:
     """The layer's kernel; its filters are transformed and packed into panels, and where an ``element`` is multiplied
     in groups, rounded to it.
 
@@ -42,12 +42,12 @@ def winograd_form(
     if element is not None and element.is_quantised:
         if layer.lanes != _LANES_OF_512:
             raise ValueError("whole numbers are encoded in vectors of 64 bytes")
-        packing = _whole_packing(convolution, tile, panel, element.group)
+        packing = _integer_packing(convolution, tile, panel, element.group)
     else:
         packing = _packing(convolution, tile, panel, element)
     read = convolution_operands(layer, convolution, packing)
     rows, columns = read.axes
-    return Winograd(
+    return WinogradConvolution(
         batches=batches,
         depth=depth,
         channels=channels,
@@ -77,7 +77,7 @@ def _packing(convolution: Convolution, tile: OutputTile, panel: int, element: Do
     )
 
 
-def _whole_packing(convolution: Convolution, tile: OutputTile, panel: int, group: int) -> tuple[Step, ...]:
+def _integer_packing(convolution: Convolution, tile: OutputTile, panel: int, group: int) -> tuple[Step, ...]:
     """The same in 8 bits, with a scale for each point and channel.
 
     Raises:
@@ -85,7 +85,7 @@ def _whole_packing(convolution: Convolution, tile: OutputTile, panel: int, group
     """
     channels, depth, *taps = convolution.filter.shape
     sides = [size + each - 1 for size, each in zip((tile.height, tile.width), taps, strict=True)]
-    if max(sides) > MOST_POINTS_OF_WHOLE:
+    if max(sides) > MOST_POINTS_OF_INTEGERS:
         raise ValueError(f"tiles of {sides[0]}x{sides[1]} pixels are encoded by more than sums and differences")
     if depth > MOST_PRODUCTS:
         raise ValueError(f"sums of {depth} products may exceed 32 bits")
@@ -100,7 +100,7 @@ def _whole_packing(convolution: Convolution, tile: OutputTile, panel: int, group
     )
 
 
-def workspace_type(form: Winograd) -> TensorType:
+def workspace_type(form: WinogradConvolution) -> TensorType:
     """Memory for all workgroups."""
     x, y, z = form.groups
     dtype = form.factors.element.dtype if isinstance(form.factors, Dots) else "f32"

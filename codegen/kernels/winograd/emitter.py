@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
-from sartor.codegen.kernels.isa.microkernel import Ahead, Left, Right, multiply_add
-from sartor.codegen.kernels.winograd.geometry import Winograd
-from sartor.codegen.kernels.winograd.integers import WholeDecoder, WholeEncoder, whole_starts
+from sartor.codegen.kernels.isa.microkernel import Lhs, Prefetch, Rhs, multiply_add
+from sartor.codegen.kernels.winograd.geometry import WinogradConvolution
+from sartor.codegen.kernels.winograd.integers import IntegerDecoder, IntegerEncoder, integer_starts
 from sartor.codegen.kernels.winograd.transforms import Decoder, Encoder
 from sartor.codegen.mlir.iree_compiler import ir
 
@@ -20,7 +20,7 @@ _MOST_TILES = 8
 class WinogradCode:
     """The kernel of a convolution in Winograd's form."""
 
-    form: Winograd
+    form: WinogradConvolution
 
     @property
     def groups(self) -> tuple[int, int, int]:
@@ -39,7 +39,7 @@ class WinogradCode:
 
 class _Writer:
     def __init__(
-        self, of: Winograd, asm: Assembler, memories: Sequence[ir.Value], group: tuple[Index, Index, Index]
+        self, of: WinogradConvolution, asm: Assembler, memories: Sequence[ir.Value], group: tuple[Index, Index, Index]
     ) -> None:
         self._of = of
         self._asm = asm
@@ -48,7 +48,7 @@ class _Writer:
         self._space = memories[-1]
         number = asm.add(group[0], asm.mul(group[1], of.groups[0]), asm.mul(group[2], of.groups[0] * of.groups[1]))
         self._start = asm.mul(number, of.workspace)
-        encoder, decoder = (WholeEncoder, WholeDecoder) if of.is_whole else (Encoder, Decoder)
+        encoder, decoder = (IntegerEncoder, IntegerDecoder) if of.is_integer else (Encoder, Decoder)
         self._encoder = encoder(of, asm, memories, self._start)
         self._decoder = decoder(of, asm, memories, self._start)
 
@@ -101,30 +101,32 @@ class _Writer:
 
         asm.loop(0, of.points, 1, [], multiply)
 
-    def _ahead(self, filters: Index, row: Index) -> Ahead | None:
+    def _ahead(self, filters: Index, row: Index) -> Prefetch | None:
         """What the register tiles of one product fetch of the next one's filters while they compute."""
         of, asm, tiling = self._of, self._asm, self._of.tiling
         tiles = tiling.block // tiling.columns
         if tiles > _MOST_TILES:
             return None
-        share = -(-of.step // tiles)
+        workgroup_range = -(-of.step // tiles)
         number = asm.divide(row, tiling.columns)[0]
-        return Ahead(asm.add(filters, of.filters, asm.mul(number, of.steps * share)), share)
+        return Prefetch(asm.add(filters, of.filters, asm.mul(number, of.steps * workgroup_range)), workgroup_range)
 
     def _starts(self, panel: Index, point: Index) -> list[ir.Value]:
         """What sums of each vector of a panel start from."""
         of, asm, vectors = self._of, self._asm, self._of.tiling.vectors
-        if of.is_whole:
-            return whole_starts(of, asm, self._memories[of.memories[1]], panel, point)
+        if of.is_integer:
+            return integer_starts(of, asm, self._memories[of.memories[1]], panel, point)
         return [asm.splat(ir.FloatAttr.get(ir.F32Type.get(), 0.0))] * vectors
 
-    def _register_tile(self, places: tuple[Index, Index, Index], starts: list[ir.Value], ahead: Ahead | None) -> None:
+    def _register_tile(
+        self, places: tuple[Index, Index, Index], starts: list[ir.Value], ahead: Prefetch | None
+    ) -> None:
         of, asm, tiling = self._of, self._asm, self._of.tiling
         left, right, target = places
         totals = multiply_add(
             asm,
-            Left(self._space, left, {row: row * of.row for row in range(tiling.columns)}),
-            Right(
+            Lhs(self._space, left, {row: row * of.row for row in range(tiling.columns)}),
+            Rhs(
                 self._memories[of.memories[1]],
                 right,
                 of.step,

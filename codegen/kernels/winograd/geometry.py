@@ -20,7 +20,7 @@ from sartor.codegen.kernels.loops.tiling import Sizes
 
 _FLOAT_BYTES = 4
 SHORT_BYTES = 2
-"""Of an encoded whole number before it is scaled."""
+"""Of an encoded integer before it is scaled."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class WinogradTiling(Sizes):
 
 
 @dataclass(frozen=True)
-class Winograd:
+class WinogradConvolution:
     """A convolution of stride 1 over memory.
 
     Attributes:
@@ -65,7 +65,7 @@ class Winograd:
         columns: windows along W.
         image: strides of the image.
         memories: positions of image and filters among the buffers; filters are
-            ``[panel, n * n, steps, panel size, group]``. Whole numbers of a panel are followed by their scales and
+            ``[panel, n * n, steps, panel size, group]``. Integers of a panel are followed by their scales and
             sums, both f32 ``[n * n, panel size]``.
         result: where results go.
         epilogue: what surrounds the root.
@@ -90,14 +90,14 @@ class Winograd:
     @property
     def transforms(self) -> tuple[Transforms, Transforms]:
         """Along H and W."""
-        rounded = self.factors.group > 1 and not self.is_whole
+        rounded = self.factors.group > 1 and not self.is_integer
         sizes = ((self.tiling.height, self.rows.kernel), (self.tiling.width, self.columns.kernel))
         rows, columns = (transforms(tile, kernel, rounded=rounded) for tile, kernel in sizes)
         return rows, columns
 
     @property
-    def is_whole(self) -> bool:
-        """Whether tiles are encoded in whole numbers, as the image is stored."""
+    def is_integer(self) -> bool:
+        """Whether tiles are encoded in integers, as the image is stored."""
         return isinstance(self.factors, Dots) and self.factors.element.is_quantised
 
     @property
@@ -113,7 +113,7 @@ class Winograd:
     @property
     def panel_elements(self) -> int:
         """Elements of a panel of filters, with what follows it."""
-        return self.points * (self.filters + (2 * self.panel * self.float_size if self.is_whole else 0))
+        return self.points * (self.filters + (2 * self.panel * self.float_size if self.is_integer else 0))
 
     @property
     def step(self) -> int:
@@ -178,7 +178,7 @@ class Winograd:
 
     @property
     def scales(self) -> int:
-        """Where the workspace has the scales of encoded tiles, if they are whole numbers: f32, a row for each tile."""
+        """Where the workspace has the scales of encoded tiles, if they are integers: f32, a row for each tile."""
         return self.encoded + self.points * self.product
 
     @property
@@ -204,7 +204,7 @@ class Winograd:
     @property
     def workspace(self) -> int:
         """Elements of the workspace of one workgroup."""
-        return self.multipliers + self.scale_row if self.is_whole else self.scales
+        return self.multipliers + self.scale_row if self.is_integer else self.scales
 
     @property
     def _register(self) -> int:

@@ -1,4 +1,4 @@
-"""Winograd's method in whole numbers: tiles of 8 bits are encoded in 16, scaled to 8 again, and multiplied so.
+"""Winograd's method in integers: tiles of 8 bits are encoded in 16, scaled to 8 again, and multiplied so.
 
 With the points 0, 1 and -1 tiles are encoded by sums and differences alone, exactly. Each point of a tile then gets a
 scale of its own, by the largest of its numbers in all channels, as sums are over these: it need not be known beforehand
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Condition, Index
-from sartor.codegen.kernels.winograd.geometry import SHORT_BYTES, Winograd
+from sartor.codegen.kernels.winograd.geometry import SHORT_BYTES, WinogradConvolution
 from sartor.codegen.kernels.winograd.transforms import Decoder, Encoder
 from sartor.codegen.mlir.iree_compiler import arith, ir, llvm, vector
 
@@ -25,8 +25,8 @@ _MOST = _SIGN - 1
 _REAL = ir.F32Type.get
 
 
-class WholeEncoder(Encoder):
-    """B^T d B of a tile of whole numbers, scaled to 8 bits without a sign."""
+class IntegerEncoder(Encoder):
+    """B^T d B of a tile of integers, scaled to 8 bits without a sign."""
 
     def write(self, batch: Index, tile: Index, number: Index) -> None:
         of, asm = self._of, self._asm
@@ -116,8 +116,8 @@ class WholeEncoder(Encoder):
         return arith.constant(kind, ir.DenseElementsAttr.get_splat(kind, ir.IntegerAttr.get(kind.element_type, number)))
 
 
-class WholeDecoder(Decoder):
-    """A^T M A of a tile of sums of whole numbers, which scales of tiles, filters and the image make real."""
+class IntegerDecoder(Decoder):
+    """A^T M A of a tile of sums of integers, which scales of tiles, filters and the image make real."""
 
     def _product(self, filters: tuple[Index, int], number: Index, point: int) -> ir.Value:
         of, asm = self._of, self._asm
@@ -153,15 +153,17 @@ def _largest_of_each(asm: Assembler, vectors: list[ir.Value]) -> ir.Value:
     return arith.maxsi(arith.shrui(words, shift), arith.andi(words, below))
 
 
-def whole_starts(of: Winograd, asm: Assembler, filters: ir.Value, panel: Index, point: Index) -> list[ir.Value]:
-    """What sums of products start from, a vector of 32-bit whole numbers for each of a panel's."""
+def integer_starts(
+    of: WinogradConvolution, asm: Assembler, filters: ir.Value, panel: Index, point: Index
+) -> list[ir.Value]:
+    """What sums of products start from, a vector of 32-bit integers for each of a panel's."""
     less = asm.splat(_word(-_SIGN))
     places = [_table(of, asm, _SUMS, (panel, each), point) for each in range(of.tiling.vectors)]
     sums = [arith.fptosi(less.type, asm.load_floats(filters, place)) for place in places]
     return [arith.muli(each, less) for each in sums]
 
 
-def _table(of: Winograd, asm: Assembler, table: int, filters: tuple[Index, int], point: Index) -> Index:
+def _table(of: WinogradConvolution, asm: Assembler, table: int, filters: tuple[Index, int], point: Index) -> Index:
     """Where the scales or the sums of a vector of a panel lie."""
     panel, number = filters
     row = of.panel * of.float_size

@@ -12,7 +12,7 @@ Row = tuple[Fraction, ...]
 
 
 def transform(asm: Assembler, matrix: Sequence[Row], vectors: Sequence[ir.Value]) -> list[ir.Value]:
-    """``matrix`` times the column of ``vectors``: floats, or whole numbers if only 1 and -1 are in the matrix.
+    """``matrix`` times the column of ``vectors``: floats, or integers if only 1 and -1 are in the matrix.
 
     Two rows that differ only in the signs of some columns, as those of points p and -p do, share their sums.
     """
@@ -62,14 +62,14 @@ def _combination(asm: Assembler, row: Row, vectors: Sequence[ir.Value]) -> ir.Va
 
 
 def _sum(one: ir.Value, other: ir.Value) -> ir.Value:
-    return arith.addi(one, other) if _is_whole(one) else arith.addf(one, other)
+    return arith.addi(one, other) if _is_integer(one) else arith.addf(one, other)
 
 
 def _difference(one: ir.Value, other: ir.Value) -> ir.Value:
-    return arith.subi(one, other) if _is_whole(one) else arith.subf(one, other)
+    return arith.subi(one, other) if _is_integer(one) else arith.subf(one, other)
 
 
-def _is_whole(value: ir.Value) -> bool:
+def _is_integer(value: ir.Value) -> bool:
     return isinstance(ir.VectorType(value.type).element_type, ir.IntegerType)
 
 

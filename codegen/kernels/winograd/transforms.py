@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Condition, Index
 from sartor.codegen.kernels.loops.access import vector_stride
-from sartor.codegen.kernels.loops.epilogue import Place, Spot
-from sartor.codegen.kernels.winograd.geometry import Winograd
+from sartor.codegen.kernels.loops.epilogue import TileOrigin, TileVector
+from sartor.codegen.kernels.winograd.geometry import WinogradConvolution
 from sartor.codegen.kernels.winograd.matrix import transform
 from sartor.codegen.mlir.iree_compiler import ir
 
@@ -28,7 +28,7 @@ class Encoder:
         start: of the workgroup's part of it.
     """
 
-    def __init__(self, of: Winograd, asm: Assembler, memories: Sequence[ir.Value], start: Index) -> None:
+    def __init__(self, of: WinogradConvolution, asm: Assembler, memories: Sequence[ir.Value], start: Index) -> None:
         self._of = of
         self._asm = asm
         self._start = start
@@ -128,7 +128,7 @@ class Encoder:
 class Decoder:
     """A^T M A of a tile of products, then what follows the root; arguments as for ``Encoder``."""
 
-    def __init__(self, of: Winograd, asm: Assembler, memories: Sequence[ir.Value], start: Index) -> None:
+    def __init__(self, of: WinogradConvolution, asm: Assembler, memories: Sequence[ir.Value], start: Index) -> None:
         self._of = of
         self._asm = asm
         self._start = start
@@ -191,9 +191,9 @@ class Decoder:
     def _every_pixel(self, at: tuple[Index, Index, Index], vector: Index, found: Grid, count: int) -> None:
         batch, top, left = at
         for row, values in enumerate(found):
-            place = Place(batch, self._asm.add(top, row), left, vector)
+            origin = TileOrigin(batch, self._asm.add(top, row), left, vector)
             for column, value in enumerate(values):
-                self._store(place, Spot(0, column, 0, count), value)
+                self._store(origin, TileVector(0, column, 0, count), value)
 
     def _present_pixels(self, at: tuple[Index, Index, Index], vector: Index, found: Grid, count: int) -> None:
         for row, values in enumerate(found):
@@ -201,19 +201,23 @@ class Decoder:
                 self._if_present(at, vector, (row, column, count), value)
 
     def _if_present(
-        self, at: tuple[Index, Index, Index], vector: Index, spot: tuple[int, int, int], value: ir.Value
+        self, at: tuple[Index, Index, Index], vector: Index, tile_vector: tuple[int, int, int], value: ir.Value
     ) -> None:
         of, asm = self._of, self._asm
-        (batch, top, left), (row, column, count) = at, spot
+        (batch, top, left), (row, column, count) = at, tile_vector
         line = asm.add(top, row)
         there = asm.all_of(asm.within(line, of.rows.output), asm.within(asm.add(left, column), of.columns.output))
-        asm.when(there, lambda: self._store(Place(batch, line, left, vector), Spot(0, column, 0, count), value))
+        asm.when(
+            there, lambda: self._store(TileOrigin(batch, line, left, vector), TileVector(0, column, 0, count), value)
+        )
 
-    def _store(self, place: Place, spot: Spot, value: ir.Value) -> None:
+    def _store(self, origin: TileOrigin, tile_vector: TileVector, value: ir.Value) -> None:
         of, asm = self._of, self._asm
-        total = self._total(of.epilogue.start(asm, self._memories, place, spot), value)
-        result = of.epilogue.finish(asm, self._memories, place, spot, total)
-        asm.store(result, self._memories[of.result.memory], place.offset(asm, of.result, spot), spot.channels)
+        total = self._total(of.epilogue.start(asm, self._memories, origin, tile_vector), value)
+        result = of.epilogue.finish(asm, self._memories, origin, tile_vector, total)
+        asm.store(
+            result, self._memories[of.result.memory], origin.offset(asm, of.result, tile_vector), tile_vector.channels
+        )
 
     def _total(self, start: ir.Value, value: ir.Value) -> ir.Value:
         return self._asm.sum_of(start, value)

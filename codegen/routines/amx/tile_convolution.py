@@ -1,4 +1,4 @@
-"""Convolution on the matrix unit, images in bf16 with channels last."""
+"""Convolution with AMX, images in bf16 with channels last."""
 
 from __future__ import annotations
 
@@ -42,26 +42,26 @@ class TileConvolution(ImageRoutine[Convolution]):
     def needs(self) -> tuple[str, ...]:
         return (self.element.feature,)
 
-    def subject(self, task: Task) -> Convolution | Rejected:
+    def match(self, task: Task) -> Convolution | Rejected:
         convolution = convolution_of(task) if task.kind is LayerKind.CONVOLUTION else None
         return convolution or Rejected("not a two-dimensional convolution without groups")
 
-    def channels(self, subject: Convolution) -> tuple[int, ...]:
-        return (subject.result.shape[1],)
+    def channels(self, match: Convolution) -> tuple[int, ...]:
+        return (match.result.shape[1],)
 
-    def tilings(self, subject: Convolution, machine: Machine) -> list[TileTiling] | Rejected:
+    def tilings(self, match: Convolution, machine: Machine) -> list[TileTiling] | Rejected:
         if refusal := self.element.refusal(machine):
             return refusal
-        channels, depth, height, width = subject.filter.shape
-        _, _, rows, columns = subject.result.shape
-        if is_merged(subject):
+        channels, depth, height, width = match.filter.shape
+        _, _, rows, columns = match.result.shape
+        if is_merged(match):
             depth, width = width * filled(depth, self.element), 1
-        work = TileWork(rows, columns, channels, depth, height * width, joins_uncopied(subject, self.element))
+        work = TileWork(rows, columns, channels, depth, height * width, joins_uncopied(match, self.element))
         return tile_tilings(work, machine, self.element)
 
     def code(
-        self, images: ImageLayer, subject: Convolution, parameters: Parameters
+        self, images: ImageLayer, match: Convolution, parameters: Parameters
     ) -> tuple[KernelCode, TensorType | None]:
         tiling = TileTiling.of(parameters)
-        code = tile_contraction(images, subject, tiling, self.element, is_read_as_is=True)
+        code = tile_contraction(images, match, tiling, self.element, is_read_as_is=True)
         return code, code.workspace

@@ -1,11 +1,11 @@
-"""Matrix products on the matrix unit: with a weight, or of two activations as in attention."""
+"""Matrix products with AMX: with a weight, or of two activations as in attention."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 
-from sartor.codegen.analysis.matmul import is_by_weight, product_draft, product_shape
+from sartor.codegen.analysis.matmul import is_by_weight, product_rewrite, product_shape
 from sartor.codegen.ir.layer import LayerKind, Task
 from sartor.codegen.ir.schema import schemas_of
 from sartor.codegen.ir.target import Target
@@ -78,11 +78,11 @@ class TileProduct:
         Raises:
             ValueError: if there is none.
         """
-        machine, draft = kernel_machine(task, target), product_draft(task)
-        if isinstance(machine, Rejected) or isinstance(draft, Rejected):
+        machine, rewrite = kernel_machine(task, target), product_rewrite(task)
+        if isinstance(machine, Rejected) or isinstance(rewrite, Rejected):
             raise ValueError("not a matrix product for kernels")
-        with draft.module.context:
-            code = tile_product(ProductLayer.of(draft, machine.lanes), TileTiling.of(parameters), self.element)
-        inputs = schemas_of(task.inputs, draft.inputs, target.device, self.storage)
-        (output,) = schemas_of(task.results, draft.outputs, target.device, self.output or self.storage)
-        return KernelLayer(task, (draft,), inputs, output, code, code.workspace, (self.element.feature,))
+        with rewrite.module.context:
+            code = tile_product(ProductLayer.of(rewrite, machine.lanes), TileTiling.of(parameters), self.element)
+        inputs = schemas_of(task.inputs, rewrite.inputs, target.device, self.storage)
+        (output,) = schemas_of(task.results, rewrite.outputs, target.device, self.output or self.storage)
+        return KernelLayer(task, (rewrite,), inputs, output, code, code.workspace, (self.element.feature,))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sartor.codegen.analysis.matmul import product_draft
+from sartor.codegen.analysis.matmul import product_rewrite
 from sartor.codegen.ir.layer import LayerKind, Task
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected
 from sartor.codegen.ir.variants.traits import LOWERED, Traits
 from sartor.codegen.lowerings.mmt4d import use_mmt4d
 from sartor.codegen.mlir.machine import float_machine
-from sartor.codegen.mlir.rewriting.draft import rewritten
+from sartor.codegen.mlir.rewriting.rewrite import rewritten
 
 
 @dataclass(frozen=True)
@@ -36,4 +36,4 @@ class DataTiled:
         machine = float_machine(task, target)
         if isinstance(machine, Rejected):
             return machine
-        return rewritten(product_draft(task), lambda draft: use_mmt4d(draft, machine), target)
+        return rewritten(product_rewrite(task), lambda rewrite: use_mmt4d(rewrite, machine), target)

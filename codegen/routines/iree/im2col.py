@@ -8,10 +8,10 @@ from sartor.codegen.ir.layer import Task
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected
 from sartor.codegen.ir.variants.traits import LOWERED, Traits
-from sartor.codegen.lowerings.im2col import patches_draft
+from sartor.codegen.lowerings.im2col import patches_rewrite
 from sartor.codegen.lowerings.mmt4d import use_mmt4d
 from sartor.codegen.mlir.machine import float_machine
-from sartor.codegen.mlir.rewriting.draft import rewritten
+from sartor.codegen.mlir.rewriting.rewrite import rewritten
 
 
 @dataclass(frozen=True)
@@ -32,4 +32,4 @@ class Im2col:
         machine = float_machine(task, target)
         if isinstance(machine, Rejected):
             return machine
-        return rewritten(patches_draft(task), lambda draft: use_mmt4d(draft, machine), target)
+        return rewritten(patches_rewrite(task), lambda rewrite: use_mmt4d(rewrite, machine), target)

@@ -8,8 +8,8 @@ from sartor.codegen.ir.layer import Task
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected
 from sartor.codegen.ir.variants.traits import LOWERED, Traits
-from sartor.codegen.lowerings.im2col import patches_draft
-from sartor.codegen.mlir.rewriting.draft import rewritten
+from sartor.codegen.lowerings.im2col import patches_rewrite
+from sartor.codegen.mlir.rewriting.rewrite import rewritten
 
 
 @dataclass(frozen=True)
@@ -28,4 +28,4 @@ class Im2colMatmul:
         return [{}]
 
     def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:
-        return rewritten(patches_draft(task), lambda draft: None, target)
+        return rewritten(patches_rewrite(task), lambda rewrite: None, target)

@@ -10,7 +10,7 @@ from sartor.codegen.ir.packing import Transpose
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected
 from sartor.codegen.ir.variants.traits import LOWERED, Traits
-from sartor.codegen.mlir.rewriting.draft import Draft, rewritten
+from sartor.codegen.mlir.rewriting.rewrite import Rewrite, rewritten
 
 
 @dataclass(frozen=True)
@@ -29,11 +29,11 @@ class Transposed:
         return [{}]
 
     def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:
-        return rewritten(Draft.plain(task), _turn, target)
+        return rewritten(Rewrite.plain(task), _turn, target)
 
 
-def _turn(draft: Draft) -> None:
-    flatten(draft)
+def _turn(rewrite: Rewrite) -> None:
+    flatten(rewrite)
     # Flattening has turned the weight already if the model has it the other way.
-    if not any(isinstance(step, Transpose) for packing in draft.packings for step in packing.steps):
-        turn_weight(draft)
+    if not any(isinstance(step, Transpose) for packing in rewrite.packings for step in packing.steps):
+        turn_weight(rewrite)

@@ -18,7 +18,7 @@ from sartor.codegen.lowerings.blocked_conv import split_input_blocks
 from sartor.codegen.lowerings.workgroups import WorkgroupTiling
 from sartor.codegen.mlir.machine import Machine, float_machine, machine_of
 from sartor.codegen.mlir.rewriting.convert import has_images
-from sartor.codegen.mlir.rewriting.draft import Draft, rewritten
+from sartor.codegen.mlir.rewriting.rewrite import Rewrite, rewritten
 
 _SMALLEST_BLOCK = 8
 _DEPTH = 4
@@ -45,15 +45,15 @@ class Blocked:
         return [{"block": max(_SMALLEST_BLOCK, machine_of(target, "f32").lanes)}]
 
     def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:
-        draft = Draft.images(task, f"nchw{integer(parameters['block'])}c")
+        rewrite = Rewrite.images(task, f"nchw{integer(parameters['block'])}c")
         machine = float_machine(task, target)
         if task.kind is not LayerKind.CONVOLUTION or convolution_of(task) is None or isinstance(machine, Rejected):
-            return rewritten(draft, lambda each: None, target)
-        return rewritten(draft, lambda each: _tile(each, integer(parameters["block"]), machine), target)
+            return rewritten(rewrite, lambda each: None, target)
+        return rewritten(rewrite, lambda each: _tile(each, integer(parameters["block"]), machine), target)
 
 
-def _tile(draft: Draft, block: int, machine: Machine) -> None:
-    width = row_block(draft.task.results[0].shape[-1], _WIDEST_ROW, _WIDEST_ROW)
+def _tile(rewrite: Rewrite, block: int, machine: Machine) -> None:
+    width = row_block(rewrite.task.results[0].shape[-1], _WIDEST_ROW, _WIDEST_ROW)
     # Loops inside the loop over blocks are not peeled, so the tile has to divide the row.
     columns = row_block(width, _WIDEST_ROW, machine.accumulators * machine.lanes // max(block, machine.lanes))
     if columns < min(width, _FEWEST_COLUMNS):
@@ -64,5 +64,5 @@ def _tile(draft: Draft, block: int, machine: Machine) -> None:
         reduction=(1, 1, 1, _DEPTH),
         pipeline="ConvTileAndDecomposeExpert",
     )
-    tiling.apply(draft)
-    split_input_blocks(draft, columns, _DEPTH)
+    tiling.apply(rewrite)
+    split_input_blocks(rewrite, columns, _DEPTH)

@@ -18,7 +18,7 @@ from sartor.codegen.ir.variants.traits import Traits
 from sartor.codegen.lowerings.workgroups import WorkgroupTiling
 from sartor.codegen.mlir.machine import float_machine
 from sartor.codegen.mlir.operations import loop_sizes
-from sartor.codegen.mlir.rewriting.draft import Draft, rewritten
+from sartor.codegen.mlir.rewriting.rewrite import Rewrite, rewritten
 
 _LOOPS = 7
 
@@ -66,11 +66,11 @@ class TiledConvolution:
             reduction=(1, 1, integer(parameters["depth"])),
             pipeline="ConvTileAndDecomposeExpert",
         )
-        return rewritten(Draft.images(task, CHANNELS_LAST), lambda draft: _tile(draft, tiling), target)
+        return rewritten(Rewrite.images(task, CHANNELS_LAST), lambda rewrite: _tile(rewrite, tiling), target)
 
 
-def _tile(draft: Draft, tiling: WorkgroupTiling) -> None:
-    with draft.module.context:
-        if len(loop_sizes(draft.root)) != _LOOPS:
+def _tile(rewrite: Rewrite, tiling: WorkgroupTiling) -> None:
+    with rewrite.module.context:
+        if len(loop_sizes(rewrite.root)) != _LOOPS:
             raise ValueError("the convolution is not of the form N, H, W, OC, KH, KW, IC")
-    tiling.apply(draft)
+    tiling.apply(rewrite)

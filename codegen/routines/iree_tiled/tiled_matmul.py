@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from sartor.codegen.analysis.matmul import MatmulShape, product_draft, product_shape
+from sartor.codegen.analysis.matmul import MatmulShape, product_rewrite, product_shape
 from sartor.codegen.analysis.register_tiles import register_tiles, row_block, vector_tiles
 from sartor.codegen.ir.layer import LayerKind, Task
 from sartor.codegen.ir.target import Target
@@ -17,7 +17,7 @@ from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejec
 from sartor.codegen.ir.variants.traits import Traits
 from sartor.codegen.lowerings.workgroups import WorkgroupTiling
 from sartor.codegen.mlir.machine import Machine, float_machine
-from sartor.codegen.mlir.rewriting.draft import rewritten
+from sartor.codegen.mlir.rewriting.rewrite import rewritten
 
 _MOST_ROWS = 128
 
@@ -57,7 +57,7 @@ class TiledMatmul:
             reduction=(integer(parameters["depth"]),),
             pipeline="DoubleTilingExpert",
         )
-        return rewritten(product_draft(task), tiling.apply, target)
+        return rewritten(product_rewrite(task), tiling.apply, target)
 
 
 def _choices(shape: MatmulShape, machine: Machine) -> list[Parameters]:

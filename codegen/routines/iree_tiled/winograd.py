@@ -21,7 +21,7 @@ from sartor.codegen.lowerings.winograd_layer import tiling_of, use_iree_ops, use
 from sartor.codegen.lowerings.winograd_text import Tiling
 from sartor.codegen.lowerings.workgroups import WorkgroupTiling
 from sartor.codegen.mlir.machine import Machine, float_machine
-from sartor.codegen.mlir.rewriting.draft import Draft, rewritten
+from sartor.codegen.mlir.rewriting.rewrite import Rewrite, rewritten
 
 _IREE_OUTPUT_TILE = 6
 _MOST_ROWS = 256
@@ -39,7 +39,7 @@ class Winograd:
         return replace(LOWERED, transforms=True)
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
-        convolution = _subject(task)
+        convolution = _match(task)
         if isinstance(convolution, Rejected):
             return convolution
         if target.device != "cpu":
@@ -50,27 +50,27 @@ class Winograd:
         return [{"tile": tile.height} for tile in tiles[:_MOST_CHOICES]]
 
     def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:
-        convolution = _subject(task)
+        convolution = _match(task)
         if isinstance(convolution, Rejected):
             return convolution
-        draft = Draft.images(task, CHANNELS_LAST)
+        rewrite = Rewrite.images(task, CHANNELS_LAST)
         machine = float_machine(task, target)
         if isinstance(machine, Rejected):
             tiling = tiling_of(convolution, integer(parameters["tile"]), 1)
-            return rewritten(draft, lambda each: use_iree_ops(each, convolution, tiling), target)
+            return rewritten(rewrite, lambda each: use_iree_ops(each, convolution, tiling), target)
         tiling = tiling_of(convolution, integer(parameters["tile"]), machine.lanes)
-        return rewritten(draft, lambda each: _rewrite(each, convolution, tiling, machine), target)
+        return rewritten(rewrite, lambda each: _rewrite(each, convolution, tiling, machine), target)
 
 
-def _subject(task: Task) -> Convolution | Rejected:
+def _match(task: Task) -> Convolution | Rejected:
     found = applicable(task)
     if isinstance(found, Convolution) and found.filter.shape[2:] != (KERNEL, KERNEL):
         return Rejected("not a 3x3 filter")
     return found
 
 
-def _rewrite(draft: Draft, convolution: Convolution, tiling: Tiling, machine: Machine) -> None:
-    use_own_transforms(draft, convolution, tiling)
+def _rewrite(rewrite: Rewrite, convolution: Convolution, tiling: Tiling, machine: Machine) -> None:
+    use_own_transforms(rewrite, convolution, tiling)
     channels, inner = convolution.filter.shape[:2]
     tile = register_tiles(tiling.tiles, channels, inner, machine)[0]
     groups = tiling.size**2 * (channels // tile.panel)
@@ -79,4 +79,4 @@ def _rewrite(draft: Draft, convolution: Convolution, tiling: Tiling, machine: Ma
         register=(1, tile.rows, tile.columns),
         reduction=(tile.depth,),
         pipeline="DoubleTilingExpert",
-    ).apply(draft)
+    ).apply(rewrite)

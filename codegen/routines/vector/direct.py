@@ -44,20 +44,20 @@ class Direct(ImageRoutine[Convolution]):
         cost = DotCost(self.element.group, self.element.dtype)
         return replace(super().traits, family="dots", instruction=self.element, cost=cost)
 
-    def subject(self, task: Task) -> Convolution | Rejected:
+    def match(self, task: Task) -> Convolution | Rejected:
         convolution = convolution_of(task) if task.kind is LayerKind.CONVOLUTION else None
         return convolution or Rejected("not a two-dimensional convolution without groups")
 
-    def channels(self, subject: Convolution) -> tuple[int, ...]:
-        return (subject.result.shape[1],)
+    def channels(self, match: Convolution) -> tuple[int, ...]:
+        return (match.result.shape[1],)
 
-    def tilings(self, subject: Convolution, machine: Machine) -> list[Tiling] | Rejected:
-        refusal = refused(machine, self.storage, self.element, subject.filter.shape[1])
+    def tilings(self, match: Convolution, machine: Machine) -> list[Tiling] | Rejected:
+        refusal = refused(machine, self.storage, self.element, match.filter.shape[1])
         if refusal is not None:
             return refusal
-        return worth_trying(convolution_tilings(subject, machine, self.element), machine, self.storage, self.element)
+        return worth_trying(convolution_tilings(match, machine, self.element), machine, self.storage, self.element)
 
     def code(
-        self, images: ImageLayer, subject: Convolution, parameters: Parameters
+        self, images: ImageLayer, match: Convolution, parameters: Parameters
     ) -> tuple[KernelCode, TensorType | None]:
-        return convolution_contraction(images, subject, Tiling.of(parameters), self.element), None
+        return convolution_contraction(images, match, Tiling.of(parameters), self.element), None

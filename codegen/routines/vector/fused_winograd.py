@@ -9,7 +9,7 @@ from sartor.codegen.analysis.winograd_tiles import applicable, promising_tiles
 from sartor.codegen.ir.layer import Task, TensorType
 from sartor.codegen.ir.variants.routine import Parameters, Rejected
 from sartor.codegen.ir.variants.traits import Traits
-from sartor.codegen.ir.winograd import MOST_POINTS, MOST_POINTS_OF_ROUNDED, MOST_POINTS_OF_WHOLE
+from sartor.codegen.ir.winograd import MOST_POINTS, MOST_POINTS_OF_INTEGERS, MOST_POINTS_OF_ROUNDED
 from sartor.codegen.kernels.isa.multipliers import DotElement
 from sartor.codegen.kernels.layers.analytic_costs import WinogradCost
 from sartor.codegen.kernels.layers.dot_choice import has_matrix_unit
@@ -35,7 +35,7 @@ class FusedWinograd(ImageRoutine[Convolution]):
 
     Attributes:
         element: what encoded tiles and filters are rounded to and multiplied in groups as; None for f32. Tiles of
-            whole numbers are encoded in whole numbers.
+            integers are encoded in integers.
     """
 
     name: str = "fused_winograd"
@@ -53,36 +53,36 @@ class FusedWinograd(ImageRoutine[Convolution]):
             compile_cost=_COMPILE_COST,
         )
 
-    def subject(self, task: Task) -> Convolution | Rejected:
+    def match(self, task: Task) -> Convolution | Rejected:
         return applicable(task)
 
-    def channels(self, subject: Convolution) -> tuple[int, ...]:
-        return subject.filter.shape[:2]
+    def channels(self, match: Convolution) -> tuple[int, ...]:
+        return match.filter.shape[:2]
 
-    def tilings(self, subject: Convolution, machine: Machine) -> list[WinogradTiling] | Rejected:
+    def tilings(self, match: Convolution, machine: Machine) -> list[WinogradTiling] | Rejected:
         refusal = self._refusal(machine)
         if refusal is not None:
             return refusal
-        tiles = promising_tiles(subject, self._most_points)
+        tiles = promising_tiles(match, self._most_points)
         if isinstance(tiles, Rejected):
             return tiles
         group = 1 if self.element is None else self.element.group
         return [
             each
             for rank, tile in enumerate(tiles[:_MOST_CHOICES])
-            for each in winograd_tilings(subject, tile, machine, is_best=rank == 0, group=group)
+            for each in winograd_tilings(match, tile, machine, is_best=rank == 0, group=group)
         ]
 
     @property
     def _most_points(self) -> int:
         if self.element is None:
             return MOST_POINTS
-        return MOST_POINTS_OF_WHOLE if self.element.is_quantised else MOST_POINTS_OF_ROUNDED
+        return MOST_POINTS_OF_INTEGERS if self.element.is_quantised else MOST_POINTS_OF_ROUNDED
 
     def _refusal(self, machine: Machine) -> Rejected | None:
         """Why the routine is not offered for what the CPU has, None if it is."""
         if self.storage is not None and has_matrix_unit(machine):
-            return Rejected("the matrix unit multiplies faster than this saves")
+            return Rejected("AMX multiplies faster than this saves")
         refused = None if self.element is None else self.element.refusal(machine)
         rounds = self.element is not None and not self.element.is_quantised
         if refused is not None or self.storage is None or rounds:
@@ -91,7 +91,7 @@ class FusedWinograd(ImageRoutine[Convolution]):
         return machine.refusal(_MASKS_NARROW)
 
     def code(
-        self, images: ImageLayer, subject: Convolution, parameters: Parameters
+        self, images: ImageLayer, match: Convolution, parameters: Parameters
     ) -> tuple[KernelCode, TensorType | None]:
-        form = winograd_form(images, subject, WinogradTiling.of(parameters), self.element)
+        form = winograd_form(images, match, WinogradTiling.of(parameters), self.element)
         return WinogradCode(form), workspace_type(form)

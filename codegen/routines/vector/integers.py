@@ -1,4 +1,4 @@
-"""Layers of which one tensor only is whole numbers of 8 bits: what is multiplied by weights, or the result.
+"""Layers of which one tensor only is integers of 8 bits: what is multiplied by weights, or the result.
 
 Models that find ranges when they run quantise what a product reads, and nothing else: scales, a residual and the
 result are floats.
@@ -25,7 +25,7 @@ class _Kernel(Routine, KernelRoutine, Protocol):
 
 
 @dataclass(frozen=True)
-class WholeFactor:
+class IntegerFactor:
     """A kernel that reads what it multiplies by weights in 8 bits, and all else as ONNX has it.
 
     Attributes:
@@ -74,7 +74,7 @@ class WholeFactor:
 
 
 @dataclass(frozen=True)
-class WholeResult:
+class IntegerResult:
     """A routine of f32 that stores its result in 8 bits.
 
     Attributes:
@@ -110,7 +110,7 @@ class WholeResult:
 
 
 @dataclass(frozen=True)
-class WholeKernelResult(WholeResult):
+class WholeKernelResult(IntegerResult):
     """The same of a kernel, which writes 8 bits itself."""
 
     lowering: _Kernel

@@ -11,7 +11,12 @@ from sartor.codegen.kernels.layers.image_layer import ImageLayer
 from sartor.codegen.kernels.layers.image_routine import ImageRoutine
 from sartor.codegen.kernels.layers.kernel_layer import KernelCode
 from sartor.codegen.kernels.loops.tiling import Tiling
-from sartor.codegen.kernels.windows.concatenation import Concatenation, concatenation_of, joining, joining_tilings
+from sartor.codegen.kernels.windows.concatenation import (
+    Concatenation,
+    concatenation_kernel,
+    concatenation_of,
+    concatenation_tilings,
+)
 from sartor.codegen.mlir.machine import Machine
 
 
@@ -28,16 +33,16 @@ class Join(ImageRoutine[Concatenation]):
     def traits(self) -> Traits:
         return replace(super().traits, slowdown=LOWERED.slowdown)
 
-    def subject(self, task: Task) -> Concatenation | Rejected:
+    def match(self, task: Task) -> Concatenation | Rejected:
         return concatenation_of(task) or Rejected("no concatenation of images along their channels")
 
-    def channels(self, subject: Concatenation) -> tuple[int, ...]:
-        return subject.parts
+    def channels(self, match: Concatenation) -> tuple[int, ...]:
+        return match.parts
 
-    def tilings(self, subject: Concatenation, machine: Machine) -> list[Tiling]:
-        return joining_tilings(subject, machine)
+    def tilings(self, match: Concatenation, machine: Machine) -> list[Tiling]:
+        return concatenation_tilings(match, machine)
 
     def code(
-        self, images: ImageLayer, subject: Concatenation, parameters: Parameters
+        self, images: ImageLayer, match: Concatenation, parameters: Parameters
     ) -> tuple[KernelCode, TensorType | None]:
-        return joining(images, Tiling.of(parameters)), None
+        return concatenation_kernel(images, Tiling.of(parameters)), None

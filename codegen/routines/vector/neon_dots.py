@@ -1,4 +1,4 @@
-"""Convolutions and matrix products of 8 bits by AArch64's instructions for whole numbers (Arm, Architecture Reference
+"""Convolutions and matrix products of 8 bits by AArch64's instructions for integers (Arm, Architecture Reference
 Manual for A-profile, SDOT and SMMLA).
 
 SDOT adds four products to each sum of a vector. SMMLA multiplies two rows of eight numbers by two others: two pixels of
@@ -21,7 +21,7 @@ from sartor.codegen.kernels.isa.multipliers import DotElement, Factors, load_gro
 from sartor.codegen.kernels.layers.kernel_layer import KernelLayer, build_kernel
 from sartor.codegen.mlir.iree_compiler import arith, ir, llvm, vector
 from sartor.codegen.routines.vector.direct import Direct
-from sartor.codegen.routines.vector.integers import WholeFactor
+from sartor.codegen.routines.vector.integers import IntegerFactor
 from sartor.codegen.routines.vector.product import Product
 
 # A register has two rows of eight numbers.
@@ -113,7 +113,7 @@ SMMLA = MatrixElement(
 
 @dataclass(frozen=True)
 class NeonDots:
-    """Convolution or matrix product of whole numbers in registers, everything elementwise fused.
+    """Convolution or matrix product of integers in registers, everything elementwise fused.
 
     Parameters: those of ``Direct`` and ``Product``.
 
@@ -152,5 +152,5 @@ class NeonDots:
 
 
 _KERNELS = (NeonDots("neon_matrix_dots", SMMLA), NeonDots("neon_dots", SDOT))
-NEON_DOTS: tuple[Routine, ...] = (*_KERNELS, *(WholeFactor(each) for each in _KERNELS))
+NEON_DOTS: tuple[Routine, ...] = (*_KERNELS, *(IntegerFactor(each) for each in _KERNELS))
 """The likelier fast one first; those for models that quantise what they multiply when they run come last."""

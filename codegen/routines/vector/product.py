@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from sartor.codegen.analysis.matmul import product_draft, product_shape
+from sartor.codegen.analysis.matmul import product_rewrite, product_shape
 from sartor.codegen.ir.layer import LayerKind, Task
 from sartor.codegen.ir.schema import schemas_of
 from sartor.codegen.ir.target import Target
@@ -75,15 +75,15 @@ class Product:
         Raises:
             ValueError: if there is none.
         """
-        machine, draft = kernel_machine(task, target), product_draft(task)
-        if isinstance(machine, Rejected) or isinstance(draft, Rejected):
+        machine, rewrite = kernel_machine(task, target), product_rewrite(task)
+        if isinstance(machine, Rejected) or isinstance(rewrite, Rejected):
             raise ValueError("not a matrix product for kernels")
-        with draft.module.context:
-            layer = ProductLayer.of(draft, machine.lanes)
+        with rewrite.module.context:
+            layer = ProductLayer.of(rewrite, machine.lanes)
             refusal = refused(machine, self.storage, self.element, layer.shape.depth) if layer.is_by_weight else None
             if refusal is not None:
                 raise ValueError(refusal.reason)
             code = product_contraction(layer, Tiling.of(parameters), self.element)
-        inputs = schemas_of(task.inputs, draft.inputs, target.device, self.storage)
-        (output,) = schemas_of(task.results, draft.outputs, target.device, self.output or self.storage)
-        return KernelLayer(task, (draft,), inputs, output, code)
+        inputs = schemas_of(task.inputs, rewrite.inputs, target.device, self.storage)
+        (output,) = schemas_of(task.results, rewrite.outputs, target.device, self.output or self.storage)
+        return KernelLayer(task, (rewrite,), inputs, output, code)

@@ -12,11 +12,11 @@ from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected, integer
 from sartor.codegen.ir.variants.traits import LOWERED, Traits
 from sartor.codegen.kernels.layers.kernel_layer import KernelLayer, build_kernel
-from sartor.codegen.kernels.loops.partition import many_shares
+from sartor.codegen.kernels.loops.partition import many_workgroups
 from sartor.codegen.kernels.rows.row_form import row_form
-from sartor.codegen.kernels.rows.rowwise import Rowwise as RowwiseCode
+from sartor.codegen.kernels.rows.rowwise import RowwiseKernel
 from sartor.codegen.mlir.machine import kernel_machine
-from sartor.codegen.mlir.rewriting.draft import Draft
+from sartor.codegen.mlir.rewriting.rewrite import Rewrite
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Rowwise:
         if isinstance(machine, Rejected):
             return machine
         rows = math.prod(task.results[0].shape[:-1])
-        return [{"groups": many_shares(rows, machine.threads)}]
+        return [{"groups": many_workgroups(rows, machine.threads)}]
 
     def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:
         return build_kernel(self, task, parameters, target)
@@ -58,12 +58,12 @@ class Rowwise:
         machine = kernel_machine(task, target, self.storage)
         if isinstance(machine, Rejected):
             raise ValueError(machine.reason)
-        draft = Draft.plain(task)
-        with draft.module.context:
-            form = row_form(draft.function)
+        rewrite = Rewrite.plain(task)
+        with rewrite.module.context:
+            form = row_form(rewrite.function)
         arguments = len(task.inputs) + len(task.weights)
-        code = RowwiseCode(form, arguments, machine.lanes, integer(parameters["groups"]))
+        code = RowwiseKernel(form, arguments, machine.lanes, integer(parameters["groups"]))
         inputs, outputs = (
             schemas_of(each, layouts_of(each), target.device, self.storage) for each in (task.inputs, task.results)
         )
-        return KernelLayer(task, (draft,), inputs, outputs[0], code)
+        return KernelLayer(task, (rewrite,), inputs, outputs[0], code)

@@ -10,7 +10,7 @@ from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected
 from sartor.codegen.ir.variants.traits import Traits
 from sartor.codegen.kernels.layers.kernel_layer import KernelLayer, build_kernel
-from sartor.codegen.kernels.windows.separable import BandSizes, Separable, band_sizes, separable_layer, separable_of
+from sartor.codegen.kernels.windows.separable import Separable, StripSizes, separable_layer, separable_of, strip_sizes
 from sartor.codegen.mlir.machine import Machine, kernel_machine
 
 
@@ -18,7 +18,7 @@ from sartor.codegen.mlir.machine import Machine, kernel_machine
 class FusedSeparable:
     """A separable convolution (Chollet, Xception, 2017) band by band, everything elementwise fused.
 
-    Parameters: those of ``BandSizes``.
+    Parameters: those of ``StripSizes``.
 
     Attributes:
         name: the algorithm in descriptors.
@@ -35,13 +35,13 @@ class FusedSeparable:
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
         """Parameter sets worth trying, best guess first, or why the routine does not apply."""
         try:
-            subject, machine = _subject(task, target)
+            match, machine = _match(task, target)
         except ValueError as error:
             return Rejected(str(error))
-        channels = subject.window.result.shape[1], subject.convolution.result.shape[1]
+        channels = match.window.result.shape[1], match.convolution.result.shape[1]
         if self.blocked and any(each % machine.lanes for each in channels):
             return Rejected(f"its channels do not divide into vectors of {machine.lanes}")
-        found = [each.parameters() for each in band_sizes(subject, machine)]
+        found = [each.parameters() for each in strip_sizes(match, machine)]
         return found or Rejected("not even one row fits the scratch")
 
     def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:
@@ -54,20 +54,20 @@ class FusedSeparable:
         Raises:
             ValueError: if there is none.
         """
-        subject, machine = _subject(task, target)
+        match, machine = _match(task, target)
         layout = f"nchw{machine.lanes}c" if self.blocked else CHANNELS_LAST
-        return separable_layer(task, subject, BandSizes.of(parameters), layout, machine.lanes, target.device)
+        return separable_layer(task, match, StripSizes.of(parameters), layout, machine.lanes, target.device)
 
 
-def _subject(task: Task, target: Target) -> tuple[Separable, Machine]:
+def _match(task: Task, target: Target) -> tuple[Separable, Machine]:
     """What is computed, and where.
 
     Raises:
         ValueError: if the routine does not apply.
     """
-    subject, machine = separable_of(task), kernel_machine(task, target)
-    if subject is None:
+    match, machine = separable_of(task), kernel_machine(task, target)
+    if match is None:
         raise ValueError("no depthwise convolution with an unpadded 1x1 convolution after it")
     if isinstance(machine, Rejected):
         raise ValueError(machine.reason)
-    return subject, machine
+    return match, machine

@@ -29,14 +29,14 @@ class SlidingWindow(ImageRoutine[Window]):
     def traits(self) -> Traits:
         return replace(super().traits, family="window")
 
-    def subject(self, task: Task) -> Window | Rejected:
+    def match(self, task: Task) -> Window | Rejected:
         return window_of(task) or Rejected("neither a depthwise convolution nor a pooling in two dimensions")
 
-    def channels(self, subject: Window) -> tuple[int, ...]:
-        return (subject.result.shape[1],)
+    def channels(self, match: Window) -> tuple[int, ...]:
+        return (match.result.shape[1],)
 
-    def tilings(self, subject: Window, machine: Machine) -> list[Tiling]:
-        return window_tilings(subject, machine)
+    def tilings(self, match: Window, machine: Machine) -> list[Tiling]:
+        return window_tilings(match, machine)
 
-    def code(self, images: ImageLayer, subject: Window, parameters: Parameters) -> tuple[KernelCode, TensorType | None]:
-        return window_sliding(images, subject, Tiling.of(parameters)), None
+    def code(self, images: ImageLayer, match: Window, parameters: Parameters) -> tuple[KernelCode, TensorType | None]:
+        return window_sliding(images, match, Tiling.of(parameters)), None

@@ -19,7 +19,7 @@ from sartor.cli.options.common import (
     read_threads,
 )
 from sartor.cli.output.terminal import milliseconds, show_json, show_table
-from sartor.cli.tables.in_network_table import Row, in_place_json, in_place_rows, show_in_place
+from sartor.cli.tables.in_network_table import Row, in_network_json, in_network_rows, show_in_network
 from sartor.cli.tables.peak_table import bench_machine
 from sartor.comparison.bench_job import PEERS, SELF, BenchRuns, time_in_worker
 from sartor.errors import UsageError
@@ -81,7 +81,7 @@ def bench(
     )
     statistics = _statistics(module, feeds, kind, workers) if dispatches else None
     speedups = {name: time_ratio(samples[name], samples[SELF]) for name in names}
-    rows = in_place_rows(statistics, Plan.from_json(manifest.plan, f"'{module}'")) if statistics and manifest else []
+    rows = in_network_rows(statistics, Plan.from_json(manifest.plan, f"'{module}'")) if statistics and manifest else []
     (_show_json if json else _show_tables)(samples, speedups, statistics, rows)
 
 
@@ -137,7 +137,7 @@ def _show_json(
         for name, each in samples.items()
     ]
     parts = None if statistics is None else asdict(statistics)
-    show_json({"runs": runs, "dispatches": parts, "layers": in_place_json(layers)})
+    show_json({"runs": runs, "dispatches": parts, "layers": in_network_json(layers)})
 
 
 def _show_tables(
@@ -156,7 +156,7 @@ def _show_tables(
     if statistics is not None:
         _show_dispatches(statistics)
     if layers:
-        show_in_place(layers)
+        show_in_network(layers)
 
 
 def _speedup(ratio: Ratio | None) -> str:

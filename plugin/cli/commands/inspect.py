@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sartor.cli.options.common import JsonOption, ModuleArgument
 from sartor.cli.output.terminal import gflops, milliseconds, optional, show_facts, show_json, show_table
-from sartor.cli.tables.compile_summary import WHOLE_MODEL, proof
+from sartor.cli.tables.compile_summary import UNSPLIT_MODEL, proof
 from sartor.runtime.driver.signature import TensorSpec
 from sartor.runtime.manifest import Manifest, read_manifest
 from sartor.tuning.records.plan import LayerChoice, Plan
@@ -39,7 +39,7 @@ def _facts(manifest: Manifest, plan: Plan) -> list[tuple[str, str]]:
         ("tuned for threads", str(plan.threads)),
         ("versions", f"sartor {manifest.sartor_version}, IREE {manifest.iree_version}"),
         ("weights", "\n".join(str(Path(name)) for name in manifest.parameters.values())),
-        ("plan", WHOLE_MODEL if plan.unsplit else f"{len(plan.layers)} layers, {len(plan.adapts)} adapts"),
+        ("plan", UNSPLIT_MODEL if plan.unsplit else f"{len(plan.layers)} layers, {len(plan.adapts)} adapts"),
         ("objective", plan.objective),
         ("solver", proof(plan)),
         ("predicted ms", milliseconds(plan.predicted)),

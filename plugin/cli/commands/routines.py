@@ -26,7 +26,7 @@ from sartor.codegen.routines import ROUTINES
 from sartor.config import CompileConfig
 from sartor.costing.candidates import find_candidates
 from sartor.dialect_passes.annotate import Candidates
-from sartor.frontend.loading import load_front, open_workers
+from sartor.frontend.loading import import_network, open_workers
 
 
 def routines(
@@ -50,10 +50,10 @@ def routines(
 
 def _ask(model: Path, config: CompileConfig) -> list[dict[str, Any]]:
     with tuning_progress() as progress, open_workers(config) as pool:
-        front = load_front(model, config, pool, progress)
-    candidates = find_candidates(front, config)
-    childnets = tuple(front.graph.all_childnets())
-    return [_answers(layer, candidates, childnets) for layer in front.graph.all_layers()]
+        imported = import_network(model, config, pool, progress)
+    candidates = find_candidates(imported, config)
+    childnets = tuple(imported.graph.all_childnets())
+    return [_answers(layer, candidates, childnets) for layer in imported.graph.all_layers()]
 
 
 def _answers(layer: Layer, candidates: Candidates, childnets: Sequence[Childnet]) -> dict[str, Any]:

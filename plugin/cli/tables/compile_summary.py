@@ -13,7 +13,7 @@ from sartor.planning.recipe import UNSPLIT_SOLVER
 from sartor.tuning.errors.error_measures import RELATIVE
 from sartor.tuning.records.plan import Plan
 
-WHOLE_MODEL = "whole model by stock IREE"
+UNSPLIT_MODEL = "whole model by stock IREE"
 
 
 def show_artifact(artifact: Artifact, as_json: bool) -> None:
@@ -80,7 +80,7 @@ def _facts(artifact: Artifact) -> list[tuple[str, str]]:
     plan = artifact.plan
     routines = [f"{count} x {name}" for name, count in routine_counts(plan).items()]
     facts = [
-        ("layers", WHOLE_MODEL if plan.unsplit else str(len(plan.layers))),
+        ("layers", UNSPLIT_MODEL if plan.unsplit else str(len(plan.layers))),
         ("routines", "\n".join(routines)),
         ("adapts", "" if plan.unsplit else str(len(plan.adapts))),
         ("solver", proof(plan)),

@@ -1,4 +1,4 @@
-"""What each layer of a module takes in place, beside what its plan predicted."""
+"""What each layer of a module takes in the network, beside what its plan predicted."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Row:
 
     Attributes:
         names: of the layers; of a conversion its two ends.
-        seconds: of one call in place.
+        seconds: of one call in the network.
         predicted: of one call by the plan, None if it was not measured.
     """
 
@@ -28,7 +28,7 @@ class Row:
     predicted: float | None
 
 
-def in_place_rows(statistics: DispatchStatistics, plan: Plan) -> list[Row]:
+def in_network_rows(statistics: DispatchStatistics, plan: Plan) -> list[Row]:
     """Rows in the order of execution; pieces that have no dispatch of their own are left out."""
     taken = call_seconds(statistics.dispatches)
     names: defaultdict[str, list[str]] = defaultdict(list)
@@ -46,12 +46,12 @@ def _pieces(plan: Plan) -> Iterator[tuple[str, str, float | None]]:
         yield adapt.symbol, f"{adapt.producer} -> {adapt.consumer}", adapt.seconds
 
 
-def in_place_json(rows: list[Row]) -> list[dict[str, Any]]:
+def in_network_json(rows: list[Row]) -> list[dict[str, Any]]:
     """The rows as JSON data; times in seconds."""
     return [asdict(row) for row in rows]
 
 
-def show_in_place(rows: list[Row]) -> None:
+def show_in_network(rows: list[Row]) -> None:
     """Print the rows."""
     columns = ("layers", "calls", "predicted ms", "in place ms", "in place / predicted")
     table = [

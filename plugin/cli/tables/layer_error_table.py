@@ -33,14 +33,14 @@ _COLUMNS = (
 )
 # For networks in which some layer is computed in a narrower type.
 _ROUNDED_COLUMNS = (
-    _Column("contributes", lambda each: optional(each.contribution, "{:.2g}".format), number=True),
+    _Column("contributes", lambda each: optional(each.sensitivity, "{:.2g}".format), number=True),
     _Column("saves ms", lambda each: milliseconds(each.saved), number=True),
 )
 
 
 def show_layer_errors(errors: Sequence[LayerError]) -> None:
     """Print a row for each layer."""
-    rounded = any(each.contribution is not None or each.saved is not None for each in errors)
+    rounded = any(each.sensitivity is not None or each.saved is not None for each in errors)
     columns = (*_COLUMNS, *(_ROUNDED_COLUMNS if rounded else ()))
     rows = [[column.show(each) for column in columns] for each in errors]
     right = [index for index, column in enumerate(columns) if column.number]
@@ -63,7 +63,7 @@ def _json(each: LayerError) -> dict[str, Any]:
         "error_before": _finite(each.before),
         "growth": _finite(each.growth),
         "error_alone": _finite(each.alone),
-        "contribution": _finite(each.contribution),
+        "contribution": _finite(each.sensitivity),
         "saved_ms": None if each.saved is None else each.saved * 1e3,
     }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from sartor.artifact import FrontPoint, PlanFront
+from sartor.artifact import ParetoFront, ParetoPoint
 from sartor.cli.output.terminal import show_table
 from sartor.cli.tables.routine_counts import routine_counts
 from sartor.codegen.ir.variants.descriptor import without_parameters
@@ -20,7 +20,7 @@ _UNITS = {
 }
 
 
-def front_json(front: PlanFront | None) -> dict[str, Any] | None:
+def front_json(front: ParetoFront | None) -> dict[str, Any] | None:
     """The front as JSON data; times in milliseconds, memory in bytes."""
     if front is None:
         return None
@@ -40,7 +40,7 @@ def front_json(front: PlanFront | None) -> dict[str, Any] | None:
     return {"first": front.first, "second": front.second, "complete": front.complete, "points": points}
 
 
-def show_front(front: PlanFront) -> None:
+def show_front(front: ParetoFront) -> None:
     """Print a row per point, with what changes from one to the next."""
     shown = [front.first, front.second]
     is_rounded = any(point.error is not None for point in front.points)
@@ -55,17 +55,17 @@ def show_front(front: PlanFront) -> None:
     show_table(f"predicted, {front.first} against {front.second}{rest}", columns, rows, right=right)
 
 
-def _simulated(point: FrontPoint) -> str:
+def _simulated(point: ParetoPoint) -> str:
     return "" if point.error is None else f"{point.error:.3g}"
 
 
-def _value(point: FrontPoint, quantity: Quantity) -> str:
+def _value(point: ParetoPoint, quantity: Quantity) -> str:
     _, factor, form = _UNITS[quantity]
     needed = point.needed[quantity]
     return form.format((total(needed) if quantity is Quantity.ERROR else needed) * factor)
 
 
-def _changes(before: FrontPoint | None, point: FrontPoint) -> str:
+def _changes(before: ParetoPoint | None, point: ParetoPoint) -> str:
     """Routines gained, where there is something to compare with; else all of them."""
     if before is None:
         return "\n".join(f"{count} x {name}" for name, count in routine_counts(point.plan).items())

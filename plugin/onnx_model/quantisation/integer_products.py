@@ -1,11 +1,11 @@
-"""Products of whole numbers as products of floats that hold the same numbers.
+"""Products of integers as products of floats that hold the same numbers.
 
 Numbers of 8 bits are whole floats, in a range of step 1, so kernels store and multiply them as they are. The zero
 point of what is multiplied may be known at run time only; it is taken off the sums, times the sums of the weights
 (Jacob et al. 2018, section 2.3).
 
 Nothing is rounded: partial sums, in whatever order, lie between those of all negative and of all positive weights
-times the largest number, and a product stays as it is unless these are whole numbers that f32 holds.
+times the largest number, and a product stays as it is unless these are integers that f32 holds.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from sartor.tuning.calibration.quantised_range import QuantisedRange
 
 _PRODUCTS = ("ConvInteger", "MatMulInteger")
 _RANGES: Mapping[int, QuantisedRange] = {
-    TensorProto.UINT8: QuantisedRange(1.0, -128, "int8", is_whole=True),
-    TensorProto.INT8: QuantisedRange(1.0, 0, "int8", is_whole=True),
+    TensorProto.UINT8: QuantisedRange(1.0, -128, "int8", is_integer=True),
+    TensorProto.INT8: QuantisedRange(1.0, 0, "int8", is_integer=True),
 }
-# Whole numbers up to this are floats.
+# Integers up to this are floats.
 _MOST = 1 << 24
 _LARGEST = 256
 _MATRIX_RANK = 2
@@ -40,7 +40,7 @@ class _Product:
     Attributes:
         values: what is multiplied by them, without padding.
         zero: its zero point, empty if it has none.
-        weights: whole numbers less their zero points.
+        weights: integers less their zero points.
         is_image: whether it is a convolution.
         padding: of an image, or None.
     """
@@ -76,7 +76,7 @@ class _Scaling:
 
 
 def take_out_integer_products(model: ModelProto) -> dict[str, QuantisedRange]:
-    """Change a prepared model in place; ranges by name of the tensors that hold whole numbers of 8 bits.
+    """Change a prepared model in place; ranges by name of the tensors that hold integers of 8 bits.
 
     Products of two activations stay, and those whose sums f32 may not hold.
     """
@@ -179,7 +179,7 @@ class _Rewriter:
         return self._floats[name]
 
     def _hand_on(self, emit: Emitter, sums: str) -> None:
-        """Let readers of the whole numbers read floats, as far as that is what they make of them."""
+        """Let readers of the integers read floats, as far as that is what they make of them."""
         output, editor = emit.node.output[0], self._editor
         readers = editor.consumers(output)
         floats = [each for each in readers if _makes_floats(each) and not editor.is_output(each.output[0])]

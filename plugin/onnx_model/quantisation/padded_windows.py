@@ -1,4 +1,4 @@
-"""Convolutions of whole numbers whose image a Pad surrounds with its zero point: which taps lie in the image."""
+"""Convolutions of integers whose image a Pad surrounds with its zero point: which taps lie in the image."""
 
 from __future__ import annotations
 

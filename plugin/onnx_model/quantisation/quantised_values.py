@@ -3,7 +3,7 @@
 A pair of QuantizeLinear and DequantizeLinear says where in 8 bits a tensor lies. It becomes what ONNX defines it to
 compute, in floats: ``scale * clip(round(x / scale))``. The tensor's range is kept beside the model: its values are
 multiples of the scale, so that storing them in 8 bits by this range loses nothing. Dequantised weights become float
-constants, from which packing finds the same whole numbers again.
+constants, from which packing finds the same integers again.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ class _Pairs:
         """Nodes that compute what a pair does. Its scale divides, as ONNX has it: to multiply by the reciprocal would
         move what is next to a tie.
 
-        Operands are clipped rather than whole numbers where both give the same, so that kernels need not see to
+        Operands are clipped rather than integers where both give the same, so that kernels need not see to
         quotients that are infinite.
         """
         source = emit.node.input[0]

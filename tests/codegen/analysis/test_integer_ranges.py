@@ -13,10 +13,10 @@ from onnx import TensorProto, helper, numpy_helper
 
 from sartor.codegen.analysis.integer_ranges import PLAIN, integer_ranges
 from sartor.codegen.ir.layer import Layer, LayerKind, Task, TensorType
-from sartor.frontend.import_job import evaluate, run_front
-from sartor.frontend.imported_model import Front
-from sartor.tuning.measuring.benchmark_case import Unit
-from sartor.tuning.measuring.case_data import UnitData
+from sartor.frontend.import_job import evaluate, run_import
+from sartor.frontend.imported_model import ImportedModel
+from sartor.tuning.measuring.benchmark_case import BenchmarkCase
+from sartor.tuning.measuring.case_data import CaseData
 
 X, Y = ("x", TensorProto.FLOAT, (3, 7, 5)), ("y", TensorProto.FLOAT, None)
 TABLE = ("table", TensorProto.FLOAT, (3, 7))
@@ -65,28 +65,28 @@ MODELS: dict[str, Callable[[], onnx.ModelProto]] = {
     "number": lambda: model("Cast", [indices(4)], to=TensorProto.FLOAT),
 }
 
-FrontOf = Callable[[str], Front]
+ImportedOf = Callable[[str], ImportedModel]
 
 
 @pytest.fixture(scope="module")
-def front_of(tmp_path_factory: pytest.TempPathFactory) -> FrontOf:
-    found: dict[str, Front] = {}
+def imported_of(tmp_path_factory: pytest.TempPathFactory) -> ImportedOf:
+    found: dict[str, ImportedModel] = {}
 
-    def make(name: str) -> Front:
+    def make(name: str) -> ImportedModel:
         if name not in found:
             path: Path = tmp_path_factory.mktemp("indices") / "model.onnx"
             onnx.save(MODELS[name](), path)
-            front = run_front(path, {}, None)
-            assert isinstance(front, Front), front
-            found[name] = front
+            imported = run_import(path, {}, None)
+            assert isinstance(imported, ImportedModel), imported
+            found[name] = imported
         return found[name]
 
     return make
 
 
-def last(front: Front) -> Layer:
+def last(imported: ImportedModel) -> Layer:
     """The layer that picks."""
-    return front.graph.layers[-1]
+    return imported.graph.layers[-1]
 
 
 @pytest.mark.parametrize(
@@ -105,13 +105,15 @@ def last(front: Front) -> Layer:
         ("number", (PLAIN_RANGE,)),
     ],
 )
-def test_ranges_are_as_wide_as_they_can_be(name: str, expected: tuple[range | None, ...], front_of: FrontOf) -> None:
-    assert integer_ranges(last(front_of(name)).task) == expected
+def test_ranges_are_as_wide_as_they_can_be(
+    name: str, expected: tuple[range | None, ...], imported_of: ImportedOf
+) -> None:
+    assert integer_ranges(last(imported_of(name)).task) == expected
 
 
-def test_what_is_drawn_picks_what_numpy_picks(front_of: FrontOf) -> None:
-    task = last(front_of("gather")).task
-    data = UnitData(Unit(task.key, task.inputs, (), task.results, (), integers=integer_ranges(task)))
+def test_what_is_drawn_picks_what_numpy_picks(imported_of: ImportedOf) -> None:
+    task = last(imported_of("gather")).task
+    data = CaseData(BenchmarkCase(task.key, task.inputs, (), task.results, (), integers=integer_ranges(task)))
     picked, _, image = data.inputs
     assert len(set(picked.tolist())) > 1
     (found,) = evaluate(task.body.replace("@layer", "@fold"), data.inputs, task.results)

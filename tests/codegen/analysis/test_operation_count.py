@@ -8,15 +8,15 @@ import onnx
 import pytest
 
 from sartor.codegen.analysis.operation_count import operation_count
-from sartor.frontend.import_job import run_front
-from sartor.frontend.imported_model import Front
+from sartor.frontend.import_job import run_import
+from sartor.frontend.imported_model import ImportedModel
 from tests.tiny_models import Builder
 
 IMAGE = (1, 8, 6, 6)
 
 
 @pytest.fixture(scope="module")
-def front(tmp_path_factory: pytest.TempPathFactory) -> Front:
+def imported(tmp_path_factory: pytest.TempPathFactory) -> ImportedModel:
     """One layer of each kind that counts, joined by layers that do not."""
     b = Builder()
     strided = b.conv("strided", "x", (8, 16), strides=[2, 2])
@@ -27,13 +27,13 @@ def front(tmp_path_factory: pytest.TempPathFactory) -> Front:
     b.op("Gemm", "y", soft, b.weight(64, 10), b.weight(10))
     path = tmp_path_factory.mktemp("counted") / "model.onnx"
     onnx.save(b.model([("x", IMAGE)], [("y", (1, 10))]), path)
-    front = run_front(path, {}, None)
-    assert isinstance(front, Front), front
-    return front
+    imported = run_import(path, {}, None)
+    assert isinstance(imported, ImportedModel), imported
+    return imported
 
 
-def test_every_layer_counts_what_it_computes(front: Front) -> None:
-    counted = [(layer.name.partition("#")[0], operation_count(layer.task)) for layer in front.graph.layers]
+def test_every_layer_counts_what_it_computes(imported: ImportedModel) -> None:
+    counted = [(layer.name.partition("#")[0], operation_count(layer.task)) for layer in imported.graph.layers]
     assert {name: count for name, count in counted if count} == {
         "strided": 2 * (16 * 3 * 3) * (8 * 3 * 3),
         "grouped": 2 * (16 * 3 * 3) * (4 * 3 * 3),
@@ -48,6 +48,6 @@ def test_a_batch_of_products(tmp_path: Path) -> None:
     b = Builder()
     b.op("MatMul", "y", "x", "z")
     onnx.save(b.model([("x", (2, 3, 4, 5)), ("z", (2, 3, 5, 7))], [("y", (2, 3, 4, 7))]), tmp_path / "model.onnx")
-    front = run_front(tmp_path / "model.onnx", {}, None)
-    assert isinstance(front, Front), front
-    assert sum(operation_count(layer.task) for layer in front.graph.layers) == 2 * (2 * 3) * 4 * 5 * 7
+    imported = run_import(tmp_path / "model.onnx", {}, None)
+    assert isinstance(imported, ImportedModel), imported
+    assert sum(operation_count(layer.task) for layer in imported.graph.layers) == 2 * (2 * 3) * 4 * 5 * 7

@@ -1,4 +1,4 @@
-"""Weights of quantised models give their whole numbers again; others get steps of a 127th of the largest."""
+"""Weights of quantised models give their integers again; others get steps of a 127th of the largest."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sartor.codegen.ir.packing import Packing, PadTo, Quantise, Reshape, Transpo
 
 
 def _weights(least: int, most: int, shape: tuple[int, ...], seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Whole numbers, and the reals that they stand for."""
+    """Integers, and the reals that they stand for."""
     random = np.random.default_rng(seed)
     numbers = random.integers(least, most, shape, endpoint=True)
     scales = random.uniform(1e-4, 3e-2, (shape[0], *[1] * (len(shape) - 1))).astype(np.float32)

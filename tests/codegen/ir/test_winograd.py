@@ -9,8 +9,8 @@ import pytest
 from ml_dtypes import bfloat16
 
 from sartor.codegen.ir.winograd import KERNEL, Matrix, transform_filter, transforms
+from sartor.codegen.ir.winograd import MOST_POINTS_OF_INTEGERS as MOST_INTEGER
 from sartor.codegen.ir.winograd import MOST_POINTS_OF_ROUNDED as MOST_ROUNDED
-from sartor.codegen.ir.winograd import MOST_POINTS_OF_WHOLE as MOST_WHOLE
 
 # m and r of every dimension with at most eight points.
 SIZES = [(tile, kernel) for kernel in range(1, 8) for tile in range(1, 10 - kernel)]
@@ -103,7 +103,7 @@ def test_more_points_than_there_are_for_what_is_rounded() -> None:
 @pytest.mark.parametrize("kernel", [1, 2, 3])
 def test_tiles_of_whole_numbers_are_sums_of_two_pixels_a_side(kernel: int) -> None:
     """So that 16 bits hold them."""
-    for size in range(kernel, MOST_WHOLE + 1):
+    for size in range(kernel, MOST_INTEGER + 1):
         for row in transforms(size - kernel + 1, kernel).image:
             assert set(row) <= {-1, 0, 1}
             assert sum(map(abs, row)) <= 2

@@ -139,7 +139,7 @@ class _Tracer(Assembler):
 
 
 class _TracedUnit:
-    """Stands for the matrix unit: remembers shapes, and notes what tiles touch."""
+    """Stands for AMX: remembers shapes, and notes what tiles touch."""
 
     def __init__(self, asm: _Tracer) -> None:
         self._asm = asm
@@ -193,7 +193,7 @@ def traces(layer: KernelLayer) -> Iterator[tuple[Group, Trace]]:
             shared_context() as context,
             ir.Location.unknown(context),
         ):
-            patch.setattr(emitter, "MatrixUnit", _TracedUnit)
+            patch.setattr(emitter, "AmxUnit", _TracedUnit)
             module = ir.Module.parse("func.func @kernel() { return }")
             block = module.body.operations[0].regions[0].blocks[0]
             with ir.InsertionPoint(block.operations[0]):

@@ -20,14 +20,14 @@ from sartor.codegen.linking.overwriting import overwriting_symbol
 from sartor.codegen.linking.stitching import stitch
 from sartor.codegen.mlir.iree_compiler import inlined, translate
 from sartor.codegen.routines.amx.tile_convolution import TileConvolution
-from sartor.frontend.import_job import run_front
-from sartor.frontend.imported_model import Front
+from sartor.frontend.import_job import run_import
+from sartor.frontend.imported_model import ImportedModel
 from sartor.runtime.driver.amx import MATRIX_FEATURES, unusable
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.session import Session
 from sartor.tuning.calibration.quantised_range import QuantisedRange
-from sartor.tuning.networks.build_job import NetFiles, SplitNet, _stitching, build_net
-from sartor.tuning.workers.calls import Refusal
+from sartor.tuning.networks.build_job import NetFiles, SplitNetwork, _stitching, build_net
+from sartor.tuning.workers.calls import WorkerError
 from tests.codegen.linking.test_stitching import manifest_of
 from tests.tiny_models import Builder
 
@@ -67,44 +67,44 @@ def _model() -> ModelProto:
 
 
 @pytest.fixture(scope="module")
-def front(tmp_path_factory: pytest.TempPathFactory) -> Front:
+def imported(tmp_path_factory: pytest.TempPathFactory) -> ImportedModel:
     path = tmp_path_factory.mktemp("over") / "net.onnx"
     onnx.save(_model(), path)
-    found = run_front(path, {}, None)
-    assert not isinstance(found, Refusal), found
+    found = run_import(path, {}, None)
+    assert not isinstance(found, WorkerError), found
     return found
 
 
-def _variants(front: Front, element: TileElement, sizes: Sizes) -> dict[str, Variant]:
+def _variants(imported: ImportedModel, element: TileElement, sizes: Sizes) -> dict[str, Variant]:
     routine = TileConvolution(storage=element.dtype, element=element)
     found = {}
-    for layer in front.graph.layers:
+    for layer in imported.graph.layers:
         built = routine.build(layer.task, sizes, TARGET)
         assert isinstance(built, Implementation), built
         found[layer.name] = Variant(describe(routine, layer.task, sizes, TARGET), "cpu", element.dtype, built)
     return found
 
 
-def _ranges(front: Front) -> dict[ValueRef, QuantisedRange]:
+def _ranges(imported: ImportedModel) -> dict[ValueRef, QuantisedRange]:
     """Another one for each value, so that a residual is not taken for what is written over it."""
-    values = [ValueRef(None, 0), *(ValueRef(layer.name, 0) for layer in front.graph.layers)]
+    values = [ValueRef(None, 0), *(ValueRef(layer.name, 0) for layer in imported.graph.layers)]
     return {ref: QuantisedRange.of(-1.0 - index, 7.0 + index) for index, ref in enumerate(values)}
 
 
-def _nets(front: Front, element: TileElement, sizes: Sizes = EXACT) -> tuple[SplitNet, SplitNet]:
+def _nets(imported: ImportedModel, element: TileElement, sizes: Sizes = EXACT) -> tuple[SplitNetwork, SplitNetwork]:
     """The network, and the same where nothing may be written over."""
-    variants = _variants(front, element, sizes)
+    variants = _variants(imported, element, sizes)
     apart = {
         name: replace(each, implementation=replace(each.implementation, overwriting=None))
         for name, each in variants.items()
     }
-    ranges = _ranges(front) if element.is_quantised else {}
-    return SplitNet(front.graph, variants, ranges), SplitNet(front.graph, apart, ranges)
+    ranges = _ranges(imported) if element.is_quantised else {}
+    return SplitNetwork(imported.graph, variants, ranges), SplitNetwork(imported.graph, apart, ranges)
 
 
-def _scheduled(front: Front, net: SplitNet) -> str:
+def _scheduled(imported: ImportedModel, net: SplitNetwork) -> str:
     """The module once all memory is laid out."""
-    stitched = stitch(_stitching(net, front.weights, TARGET), TARGET, manifest_of(front).to_json())
+    stitched = stitch(_stitching(net, imported.weights, TARGET), TARGET, manifest_of(imported).to_json())
     return translate(inlined(stitched.text), TARGET.flags, start="flow", to="stream")
 
 
@@ -115,31 +115,33 @@ def _transient(text: str) -> int:
 
 
 @pytest.mark.parametrize("element", [BFLOAT, INTEGER])
-def test_residuals_are_overwritten_without_a_copy(front: Front, element: TileElement) -> None:
-    over, apart = _nets(front, element)
-    pieces = _stitching(over, front.weights, TARGET).pieces
-    plain = _stitching(apart, front.weights, TARGET).pieces
+def test_residuals_are_overwritten_without_a_copy(imported: ImportedModel, element: TileElement) -> None:
+    over, apart = _nets(imported, element)
+    pieces = _stitching(over, imported.weights, TARGET).pieces
+    plain = _stitching(apart, imported.weights, TARGET).pieces
     assert {name for name in pieces if pieces[name].symbol != plain[name].symbol} == OVERWRITING
     assert all(pieces[name].symbol == overwriting_symbol(plain[name].symbol) for name in OVERWRITING)
-    texts = [_scheduled(front, net) for net in (over, apart)]
+    texts = [_scheduled(imported, net) for net in (over, apart)]
     assert [len(re.findall(r"^ +rw %", text, re.MULTILINE)) for text in texts] == [len(OVERWRITING), 0]
     assert not any(re.search(r"stream\.(cmd\.copy|cmd\.fill|async\.clone)", text) for text in texts)
     assert _transient(texts[0]) <= _transient(texts[1])
 
 
-def _results(front: Front, net: SplitNet, path: Path, feeds: Mapping[str, Array]) -> Array:
-    build_net(net, front.weights, TARGET, manifest_of(front).to_json(), NetFiles(path, None))
+def _results(imported: ImportedModel, net: SplitNetwork, path: Path, feeds: Mapping[str, Array]) -> Array:
+    build_net(net, imported.weights, TARGET, manifest_of(imported).to_json(), NetFiles(path, None))
     with Session(path, threads=1) as session:
         return session.run(None, dict(feeds))[0]
 
 
 @needs_tiles
 @pytest.mark.parametrize(("element", "sizes"), CASES)
-def test_the_result_is_the_same_to_the_bit(front: Front, element: TileElement, sizes: Sizes, tmp_path: Path) -> None:
+def test_the_result_is_the_same_to_the_bit(
+    imported: ImportedModel, element: TileElement, sizes: Sizes, tmp_path: Path
+) -> None:
     image = np.random.default_rng(3).standard_normal((2, 32, 6, 10)).astype(np.float32)
     over, apart = (
-        _results(front, net, tmp_path / f"{index}.vmfb", {"x": image})
-        for index, net in enumerate(_nets(front, element, sizes))
+        _results(imported, net, tmp_path / f"{index}.vmfb", {"x": image})
+        for index, net in enumerate(_nets(imported, element, sizes))
     )
     assert len(np.unique(apart)) > 100
     assert not np.array_equal(apart[0], apart[1])

@@ -10,9 +10,9 @@ from sartor.codegen.ir.target import Target
 from sartor.codegen.linking.scratch import aligned, scratch_bytes, scratch_of
 from sartor.codegen.routines import routines_for
 from sartor.dialect_passes.annotate import annotate
-from sartor.frontend.imported_model import Front
+from sartor.frontend.imported_model import ImportedModel
 
-FrontOf = Callable[[str], Front]
+ImportedOf = Callable[[str], ImportedModel]
 TARGET = Target.create("cpu")
 
 PADDED = """
@@ -65,8 +65,8 @@ def test_intermediates_that_are_there_at_once_count(function: str, expected: int
     assert scratch_bytes(function) == expected
 
 
-def test_kernels_and_lowered_code_are_weighed_alike(front_of: FrontOf) -> None:
-    graph = front_of("residual").graph
+def test_kernels_and_lowered_code_are_weighed_alike(imported_of: ImportedOf) -> None:
+    graph = imported_of("residual").graph
     (task, *_) = graph.tasks().values()
     variants = annotate(graph, routines_for(()), TARGET).variants[task.key]
     found = scratch_of({number: each.implementation for number, each in enumerate(variants)}, TARGET)

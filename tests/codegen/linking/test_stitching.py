@@ -19,17 +19,17 @@ from sartor.codegen.mlir.iree_compiler import ir
 from sartor.codegen.mlir.rewriting.convert import Converted, convert_images, has_images
 from sartor.codegen.routines.iree.stock import Stock
 from sartor.config import CompileConfig
-from sartor.frontend.imported_model import Front
+from sartor.frontend.imported_model import ImportedModel
 from sartor.planning.recipe import unsplit_recipe
 from sartor.runtime.manifest import Manifest, find_manifest
 from sartor.runtime.module import open_module
 from sartor.runtime.output_error import relative_error
 from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.runtime.session import Session
-from sartor.tuning.networks.build_job import NetFiles, SplitNet, WholeNet, build_net
+from sartor.tuning.networks.build_job import NetFiles, SplitNetwork, UnsplitNetwork, build_net
 from tests.tiny_models import MODELS
 
-FrontOf = Callable[[str], Front]
+ImportedOf = Callable[[str], ImportedModel]
 ModelFile = Callable[[str], Path]
 TARGET = Target.create("cpu")
 COMPILED = sorted(set(MODELS) - {"constant_output", "nothing_computed"})
@@ -54,85 +54,87 @@ def variant_in(task: Task, layout: str) -> Variant:
     return Variant(layout, "cpu", dtype_of(task), converted.implementation(TARGET.device))
 
 
-def variants_in(front: Front, layout: str | None) -> dict[str, Variant]:
+def variants_in(imported: ImportedModel, layout: str | None) -> dict[str, Variant]:
     choose = (lambda task: variant_in(task, layout)) if layout else stock
-    return {layer.name: choose(layer.task) for layer in front.graph.layers}
+    return {layer.name: choose(layer.task) for layer in imported.graph.layers}
 
 
-def manifest_of(front: Front, **changes: object) -> Manifest:
+def manifest_of(imported: ImportedModel, **changes: object) -> Manifest:
     config = CompileConfig(target=TARGET, threads=1)
-    manifest = Manifest.from_json(unsplit_recipe(front, config).manifest(front, config))
+    manifest = Manifest.from_json(unsplit_recipe(imported, config).manifest(imported, config))
     return replace(manifest, **changes)  # type: ignore[arg-type]
 
 
-def build(front: Front, net: SplitNet | WholeNet, files: NetFiles, **changes: object) -> None:
-    build_net(net, front.weights, TARGET, manifest_of(front, **changes).to_json(), files)
+def build(imported: ImportedModel, net: SplitNetwork | UnsplitNetwork, files: NetFiles, **changes: object) -> None:
+    build_net(net, imported.weights, TARGET, manifest_of(imported, **changes).to_json(), files)
 
 
-def split(front: Front, layout: str | None = None) -> SplitNet:
-    return SplitNet(front.graph, variants_in(front, layout))
+def split(imported: ImportedModel, layout: str | None = None) -> SplitNetwork:
+    return SplitNetwork(imported.graph, variants_in(imported, layout))
 
 
-def check(front: Front, original: Path, module: Path, parameters: Mapping[str, Path] | None = None) -> None:
+def check(imported: ImportedModel, original: Path, module: Path, parameters: Mapping[str, Path] | None = None) -> None:
     with Session(module, threads=1, parameters=parameters or {}) as session:
-        outputs = session.run(None, front.samples)
-    reference = OnnxRuntimeReference(original, threads=1)(front.samples)
+        outputs = session.run(None, imported.samples)
+    reference = OnnxRuntimeReference(original, threads=1)(imported.samples)
     assert [each.shape for each in outputs] == [each.shape for each in reference]
     assert relative_error(outputs, reference) < 1e-4
 
 
 @pytest.mark.parametrize("name", COMPILED)
 def test_stock_layers_give_the_right_result(
-    name: str, front_of: FrontOf, model_file: ModelFile, tmp_path: Path
+    name: str, imported_of: ImportedOf, model_file: ModelFile, tmp_path: Path
 ) -> None:
-    front, path = front_of(name), tmp_path / "net.vmfb"
-    build(front, split(front), NetFiles(path, None))
-    check(front, model_file(name), path)
+    imported, path = imported_of(name), tmp_path / "net.vmfb"
+    build(imported, split(imported), NetFiles(path, None))
+    check(imported, model_file(name), path)
 
 
 @pytest.mark.parametrize(("name", "layout"), LAYOUTS)
 def test_layers_in_other_layouts_give_the_right_result(
-    name: str, layout: str, front_of: FrontOf, model_file: ModelFile, tmp_path: Path
+    name: str, layout: str, imported_of: ImportedOf, model_file: ModelFile, tmp_path: Path
 ) -> None:
-    front, path = front_of(name), tmp_path / "net.vmfb"
-    net = split(front, layout)
+    imported, path = imported_of(name), tmp_path / "net.vmfb"
+    net = split(imported, layout)
     assert any(each.implementation.output.layout == layout for each in net.variants.values())
-    build(front, net, NetFiles(path, None))
-    check(front, model_file(name), path)
+    build(imported, net, NetFiles(path, None))
+    check(imported, model_file(name), path)
 
 
-def test_the_unsplit_model_gives_the_right_result(front_of: FrontOf, model_file: ModelFile, tmp_path: Path) -> None:
-    front, path = front_of("lenet"), tmp_path / "net.vmfb"
-    build(front, WholeNet(front.whole), NetFiles(path, None))
-    check(front, model_file("lenet"), path)
+def test_the_unsplit_model_gives_the_right_result(
+    imported_of: ImportedOf, model_file: ModelFile, tmp_path: Path
+) -> None:
+    imported, path = imported_of("lenet"), tmp_path / "net.vmfb"
+    build(imported, UnsplitNetwork(imported.unsplit), NetFiles(path, None))
+    check(imported, model_file("lenet"), path)
 
 
-def test_the_same_choices_give_the_same_bytes(front_of: FrontOf, tmp_path: Path) -> None:
-    front = front_of("shared_pad")
+def test_the_same_choices_give_the_same_bytes(imported_of: ImportedOf, tmp_path: Path) -> None:
+    imported = imported_of("shared_pad")
     for name in ("first", "second"):
-        build(front, split(front, "nhwc"), NetFiles(tmp_path / name, None))
+        build(imported, split(imported, "nhwc"), NetFiles(tmp_path / name, None))
     assert (tmp_path / "first").read_bytes() == (tmp_path / "second").read_bytes()
 
 
-def test_weights_may_lie_beside_the_module(front_of: FrontOf, model_file: ModelFile, tmp_path: Path) -> None:
-    front = front_of("residual")
+def test_weights_may_lie_beside_the_module(imported_of: ImportedOf, model_file: ModelFile, tmp_path: Path) -> None:
+    imported = imported_of("residual")
     files = NetFiles(tmp_path / "net.vmfb", tmp_path / "weights.irpa")
-    build(front, split(front, "nhwc"), files, parameters={"model": "weights.irpa"})
+    build(imported, split(imported, "nhwc"), files, parameters={"model": "weights.irpa"})
     assert files.weights is not None
-    assert files.weights.stat().st_size > sum(each.nbytes for each in front.weights.values())
-    check(front, model_file("residual"), files.module)
+    assert files.weights.stat().st_size > sum(each.nbytes for each in imported.weights.values())
+    check(imported, model_file("residual"), files.module)
 
 
 @pytest.mark.parametrize("is_inside", [True, False])
 @pytest.mark.parametrize("is_split", [True, False])
 def test_weights_are_loaded_once_and_not_by_each_inference(
-    front_of: FrontOf, tmp_path: Path, *, is_inside: bool, is_split: bool
+    imported_of: ImportedOf, tmp_path: Path, *, is_inside: bool, is_split: bool
 ) -> None:
     """Where memory that holds the file cannot be used as it is, on a GPU for example, each would copy them."""
-    front = front_of("residual")
+    imported = imported_of("residual")
     files = NetFiles(tmp_path / "net.vmfb", None if is_inside else tmp_path / "weights.irpa")
-    net = split(front, "nhwc") if is_split else WholeNet(front.whole)
-    build(front, net, files, parameters={} if is_inside else {"model": "weights.irpa"})
+    net = split(imported, "nhwc") if is_split else UnsplitNetwork(imported.unsplit)
+    build(imported, net, files, parameters={} if is_inside else {"model": "weights.irpa"})
     tool = Path(sys.executable).parent / "iree-dump-module"
     command = [str(tool), "--output=disassembly", str(files.module)]
     shown = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
@@ -143,9 +145,9 @@ def test_weights_are_loaded_once_and_not_by_each_inference(
     assert load not in entry
 
 
-def test_a_manifest_survives_whatever_is_in_it(front_of: FrontOf, tmp_path: Path) -> None:
-    front, path = front_of("softmax"), tmp_path / "net.vmfb"
-    build(front, split(front), NetFiles(path, None), model=ODD_TEXT, plan={ODD_TEXT: [ODD_TEXT]})
+def test_a_manifest_survives_whatever_is_in_it(imported_of: ImportedOf, tmp_path: Path) -> None:
+    imported, path = imported_of("softmax"), tmp_path / "net.vmfb"
+    build(imported, split(imported), NetFiles(path, None), model=ODD_TEXT, plan={ODD_TEXT: [ODD_TEXT]})
     found = find_manifest(open_module(path))
     assert found is not None
     assert found.model == ODD_TEXT
@@ -159,12 +161,14 @@ def test_quoted_text_reads_back(text: str) -> None:
         assert ir.StringAttr(attribute).value_bytes == text.encode()
 
 
-def test_equal_weights_are_packed_once(front_of: FrontOf, tmp_path: Path) -> None:
-    front = front_of("blocks")
-    first = front.graph.layers[0]
-    layers = tuple(replace(layer, weights=first.weights) for layer in front.graph.layers[:3])
-    output = replace(front.graph.outputs[0], type=layers[-1].task.results[0], source=front.graph.layers[3].inputs[0])
-    shared = replace(front, graph=replace(front.graph, layers=layers, outputs=(output,)))
+def test_equal_weights_are_packed_once(imported_of: ImportedOf, tmp_path: Path) -> None:
+    imported = imported_of("blocks")
+    first = imported.graph.layers[0]
+    layers = tuple(replace(layer, weights=first.weights) for layer in imported.graph.layers[:3])
+    output = replace(
+        imported.graph.outputs[0], type=layers[-1].task.results[0], source=imported.graph.layers[3].inputs[0]
+    )
+    shared = replace(imported, graph=replace(imported.graph, layers=layers, outputs=(output,)))
     files = NetFiles(tmp_path / "net.vmfb", tmp_path / "weights.irpa")
     build(shared, split(shared, "nhwc"), files)
     assert files.weights is not None

@@ -13,15 +13,15 @@ from sartor.codegen.mlir.dispatches import lower, module_header
 from sartor.codegen.mlir.iree_compiler import compile_module
 from sartor.codegen.routines.iree.stock import Stock
 from sartor.errors import CompileError
-from sartor.frontend.imported_model import Front
+from sartor.frontend.imported_model import ImportedModel
 
 TARGET = Target.create("cpu")
 
 
 @pytest.fixture(scope="module")
-def padded(front_of: Callable[[str], Front]) -> dict[str, Implementation]:
+def padded(imported_of: Callable[[str], ImportedModel]) -> dict[str, Implementation]:
     """Layers that pad alike, so that the compiler makes one dispatch for all of their pads."""
-    tasks = [layer.task for name in ("residual", "blocks") for layer in front_of(name).graph.layers]
+    tasks = [layer.task for name in ("residual", "blocks") for layer in imported_of(name).graph.layers]
     built = [Stock().build(task, {}, TARGET) for task in {task.key: task for task in tasks}.values()]
     return {f"s{index}": each for index, each in enumerate(built) if isinstance(each, Implementation)}
 

@@ -16,8 +16,8 @@ from sartor.codegen.ir.variants.routine import Implementation
 from sartor.codegen.linking.bench_module import EXPORT_PREFIX, compile_bench, physical_signature
 from sartor.codegen.linking.stitching import Piece
 from sartor.codegen.mlir.dispatches import lower
-from sartor.frontend.import_job import run_front
-from sartor.frontend.imported_model import Front
+from sartor.frontend.import_job import run_import
+from sartor.frontend.imported_model import ImportedModel
 from sartor.runtime.driver.device import open_device
 from sartor.runtime.driver.device_array import from_view, upload
 from sartor.runtime.driver.iree_runtime import Program
@@ -55,25 +55,25 @@ class Subject:
 
 def layers(folder: Path, makers: Mapping[str, Maker] = MAKERS) -> Iterator[tuple[Layer, Mapping[str, Array]]]:
     """Every layer of the models, with the weights of its model."""
-    for front in _fronts(folder, makers):
-        for layer in front.graph.layers:
-            yield layer, front.weights
+    for imported in _fronts(folder, makers):
+        for layer in imported.graph.layers:
+            yield layer, imported.weights
 
 
 def fused_layers(folder: Path, makers: Mapping[str, Maker]) -> Iterator[tuple[Fusion, Mapping[str, Array]]]:
     """Every pair of layers of the models that may be fused, with the weights of its model."""
-    for front in _fronts(folder, makers):
-        for fusion in front.graph.fusions:
-            yield fusion, front.weights
+    for imported in _fronts(folder, makers):
+        for fusion in imported.graph.fusions:
+            yield fusion, imported.weights
 
 
-def _fronts(folder: Path, makers: Mapping[str, Maker]) -> Iterator[Front]:
+def _fronts(folder: Path, makers: Mapping[str, Maker]) -> Iterator[ImportedModel]:
     for name, make in makers.items():
         path = folder / f"{name}.onnx"
         onnx.save(make(), path)
-        front = run_front(path, {}, None)
-        assert isinstance(front, Front), front
-        yield front
+        imported = run_import(path, {}, None)
+        assert isinstance(imported, ImportedModel), imported
+        yield imported
 
 
 def compiled(subjects: Mapping[str, Subject], target: Target) -> bytes:

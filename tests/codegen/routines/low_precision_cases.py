@@ -1,4 +1,4 @@
-"""Layers whose sizes the matrix unit's tiles do not divide, and tiles that nobody would choose for them."""
+"""Layers whose sizes AMX's tiles do not divide, and tiles that nobody would choose for them."""
 
 from __future__ import annotations
 

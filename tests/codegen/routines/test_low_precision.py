@@ -180,7 +180,7 @@ def test_routines_for_avx2_compute_the_layers(found: Found) -> None:
     assert {name: _wrong(program, each) for name, each in chosen.items()} == {name: {} for name in chosen}
 
 
-@pytest.mark.skipif(bool(unusable(["amx-int8"])), reason="there is no matrix unit for 8 bits that this process may use")
+@pytest.mark.skipif(bool(unusable(["amx-int8"])), reason="there is no AMX for 8 bits that this process may use")
 @pytest.mark.parametrize("case", ["padded1x1", "padded_rows1x1"])
 def test_padding_is_zero_in_8_bits_too(case: str, found: Found) -> None:
     layer, weights = found[case]
@@ -232,9 +232,9 @@ def test_tiles_are_not_for_a_single_row_or_whole_numbers_times_activations(found
     [
         ({"pixels": 8}, "tiles are larger than the result"),
         ({"lines": 8}, "tiles are larger than the result"),
-        ({"vectors": 7}, "blocks are larger than the matrix unit"),
-        ({"tiles": 2, "vectors": 3}, "blocks are larger than the matrix unit"),
-        ({"depth": 34}, "blocks are larger than the matrix unit"),
+        ({"vectors": 7}, "blocks are larger than AMX's tiles"),
+        ({"tiles": 2, "vectors": 3}, "blocks are larger than AMX's tiles"),
+        ({"depth": 34}, "blocks are larger than AMX's tiles"),
     ],
 )
 def test_tiles_that_the_unit_does_not_hold_are_refused(found: Found, sizes: dict[str, int], reason: str) -> None:

@@ -1,6 +1,6 @@
 """Winograd's method with images in bf16 or 8 bits: in f32 as good as candidate 0, and otherwise as good as it can be.
 
-Of small whole numbers, and filters that are multiples of four, tiles of 4x4 pixels are encoded without rounding, so
+Of small integers, and filters that are multiples of four, tiles of 4x4 pixels are encoded without rounding, so
 that results are exact. Other numbers and tiles are rounded, and the transforms make more of that.
 """
 
@@ -184,9 +184,9 @@ def test_other_numbers_are_rounded_and_no_more(found: Found) -> None:
 @pytest.mark.parametrize(
     ("cpu", "routine", "reason"),
     [
-        ("sapphirerapids", IN_DOTS, "the matrix unit multiplies faster than this saves"),
+        ("sapphirerapids", IN_DOTS, "AMX multiplies faster than this saves"),
         ("cascadelake", IN_DOTS, "the CPU has no avx512bf16"),
-        ("sapphirerapids", IN_BYTES, "the matrix unit multiplies faster than this saves"),
+        ("sapphirerapids", IN_BYTES, "AMX multiplies faster than this saves"),
         ("skylake-avx512", IN_BYTES, "the CPU has no avx512vnni"),
         ("alderlake", IN_BYTES, "the CPU has no avx512bw"),
     ],

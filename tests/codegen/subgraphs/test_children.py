@@ -20,13 +20,13 @@ from sartor.codegen.routines.iree_tiled.blocked import Blocked
 from sartor.config import CompileConfig
 from sartor.dialect_passes.annotate import annotate
 from sartor.dialect_passes.split_layers import apply_choices
-from sartor.frontend.import_job import run_front
-from sartor.frontend.imported_model import Front
+from sartor.frontend.import_job import run_import
+from sartor.frontend.imported_model import ImportedModel
 from sartor.planning.recipe import unsplit_recipe
 from sartor.runtime.output_error import scales_of
 from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.tuning.measuring.measure_job import MeasureSettings
-from sartor.tuning.networks.build_job import NetFiles, SplitNet, build_net
+from sartor.tuning.networks.build_job import NetFiles, SplitNetwork, build_net
 from sartor.tuning.networks.profile_job import Example, NetTrial, time_nets
 from sartor.tuning.records.measurement import Status
 from tests import grouped_models as models
@@ -37,32 +37,32 @@ BLOCKED = f"nchw{max(8, machine_of(CPU, 'f32').lanes)}c"
 MAKERS = (models.strided, models.dilated_with_residual, models.slopes, models.odd_groups)
 
 
-def _front(make: Maker, folder: Path, target: Target) -> tuple[Front, Path]:
+def _imported(make: Maker, folder: Path, target: Target) -> tuple[ImportedModel, Path]:
     path = folder / "net.onnx"
     onnx.save(make(), path)
-    front = run_front(path, {}, None, target=target)
-    assert isinstance(front, Front)
-    return front, path
+    imported = run_import(path, {}, None, target=target)
+    assert isinstance(imported, ImportedModel)
+    return imported, path
 
 
-def _check(front: Front, model: Path, names: set[str], layout: str, folder: Path) -> Mapping[str, str]:
+def _check(imported: ImportedModel, model: Path, names: set[str], layout: str, folder: Path) -> Mapping[str, str]:
     """Build the network of these layers, each in ``layout`` if it can be; returns the layouts that they write."""
-    graph = apply_choices(front.graph, names)
+    graph = apply_choices(imported.graph, names)
     candidates = annotate(graph, (Stock(), ChannelsLast(), Blocked()), CPU).variants
     chosen = {each.name: _in_layout(candidates[each.task.key], each.task, layout) for each in graph.layers}
     files = NetFiles(folder / "net.vmfb", None)
-    build_net(SplitNet(graph, chosen), front.weights, CPU, _manifest(front), files)
-    outputs = OnnxRuntimeReference(model, threads=1)(front.samples)
-    example = Example(front.samples, outputs, scales_of(outputs))
+    build_net(SplitNetwork(graph, chosen), imported.weights, CPU, _manifest(imported), files)
+    outputs = OnnxRuntimeReference(model, threads=1)(imported.samples)
+    example = Example(imported.samples, outputs, scales_of(outputs))
     settings = MeasureSettings("cpu", 1, 1e-4, rounds=1)
     (run,) = time_nets(NetTrial([files], (graph.inputs, graph.outputs), example, settings))
     assert run.status is Status.OK, run.message
     return {name: each.implementation.output.layout for name, each in chosen.items()}
 
 
-def _manifest(front: Front) -> str:
+def _manifest(imported: ImportedModel) -> str:
     config = CompileConfig(target=CPU)
-    return unsplit_recipe(front, config).manifest(front, config)
+    return unsplit_recipe(imported, config).manifest(imported, config)
 
 
 def _in_layout(found: tuple[Variant, ...], task: Task, layout: str) -> Variant:
@@ -80,10 +80,10 @@ def _in_layout(found: tuple[Variant, ...], task: Task, layout: str) -> Variant:
     ids=lambda given: given if isinstance(given, str) else given.__name__,
 )
 def test_children_compute_what_their_layer_does(make: Maker, layout: str, tmp_path: Path) -> None:
-    front, model = _front(make, tmp_path, CPU)
-    (net,) = front.graph.childnets
+    imported, model = _imported(make, tmp_path, CPU)
+    (net,) = imported.graph.childnets
     names = {each.name for each in net.graph.layers}
-    written = _check(front, model, names, layout, tmp_path)
+    written = _check(imported, model, names, layout, tmp_path)
     assert set(written) == names
     if "childnet.parts" in net.descriptor:
         assert set(written.values()) == {layout}
@@ -92,13 +92,13 @@ def test_children_compute_what_their_layer_does(make: Maker, layout: str, tmp_pa
 @pytest.mark.parametrize("make", [models.slopes, models.dilated_with_residual], ids=lambda make: make.__name__)
 def test_groups_may_be_a_batch_of_products(make: Maker, tmp_path: Path) -> None:
     """Without kernels both methods are offered; what they compute does not depend on the target."""
-    front, model = _front(make, tmp_path, VULKAN)
-    (net,) = (each for each in front.graph.childnets if each.descriptor.endswith("childnet.patches"))
-    _check(front, model, {each.name for each in net.graph.layers}, PLAIN_IMAGE, tmp_path)
+    imported, model = _imported(make, tmp_path, VULKAN)
+    (net,) = (each for each in imported.graph.childnets if each.descriptor.endswith("childnet.patches"))
+    _check(imported, model, {each.name for each in net.graph.layers}, PLAIN_IMAGE, tmp_path)
 
 
 def test_a_convolution_without_groups_may_be_one_product(tmp_path: Path) -> None:
-    front, model = _front(models.dense, tmp_path, VULKAN)
-    (net,) = front.graph.childnets
+    imported, model = _imported(models.dense, tmp_path, VULKAN)
+    (net,) = imported.graph.childnets
     assert net.descriptor.endswith("childnet.patches")
-    _check(front, model, {each.name for each in net.graph.layers}, PLAIN_IMAGE, tmp_path)
+    _check(imported, model, {each.name for each in net.graph.layers}, PLAIN_IMAGE, tmp_path)

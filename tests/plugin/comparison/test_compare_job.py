@@ -12,7 +12,7 @@ from onnx import ModelProto, numpy_helper
 from sartor.comparison.compare_job import Answer, Question, right_outputs
 from sartor.errors import UnsupportedModelError
 from sartor.runtime.driver.signature import Signature, TensorSpec
-from sartor.tuning.workers.calls import Refusal
+from sartor.tuning.workers.calls import WorkerError
 from tests.plugin.onnx_model.builders import FLOAT, FLOAT16, model, node
 
 SIGNATURE = Signature("main_graph", (TensorSpec("x", "float32", (2, 4)),), ())
@@ -32,7 +32,7 @@ def _with_constants() -> ModelProto:
     return built
 
 
-def _answer(built: ModelProto, folder: Path, max_error: float | None = None) -> Answer | Refusal:
+def _answer(built: ModelProto, folder: Path, max_error: float | None = None) -> Answer | WorkerError:
     onnx.save(built, folder / "model.onnx")
     return right_outputs(Question(folder / "model.onnx", SIGNATURE, X, 1e-3, max_error, narrow=False))
 
@@ -77,5 +77,5 @@ def test_outputs_that_say_nothing_are_named_but_for_constants_and_single_numbers
 def test_what_is_no_model_is_refused(tmp_path: Path) -> None:
     (tmp_path / "model.onnx").write_bytes(b"no model")
     found = right_outputs(Question(tmp_path / "model.onnx", SIGNATURE, X, 1e-3, None, narrow=False))
-    assert isinstance(found, Refusal)
+    assert isinstance(found, WorkerError)
     assert isinstance(found.error, UnsupportedModelError)

@@ -18,13 +18,13 @@ from sartor.config import CompileConfig
 from sartor.costing.candidates import find_candidates
 from sartor.dialect_passes.annotate import annotate
 from sartor.errors import CompileError
-from sartor.frontend.imported_model import Front
+from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.layer_tensors import layer_tensors
 from sartor.onnx_model.graphs.prepared import prepared_model
 from sartor.planning.recipe import Recipe, guessed_recipe, recipe_of_plan
 from sartor.tuning.workers.pool import WorkerPool
 
-FrontOf = Callable[[str], Front]
+ImportedOf = Callable[[str], ImportedModel]
 Compare = Callable[..., LayerComparison]
 
 CONFIG = CompileConfig(threads=1, jobs=1)
@@ -38,33 +38,35 @@ def pool() -> Iterator[WorkerPool]:
 
 
 @pytest.fixture
-def compare(front_of: FrontOf, pool: WorkerPool, tmp_path: Path) -> Compare:
+def compare(imported_of: ImportedOf, pool: WorkerPool, tmp_path: Path) -> Compare:
     """A comparison of a tiny model, by default of its stock code."""
 
     def make(
-        model: str, *, front: Front | None = None, recipe: Recipe | None = None, chunk: int = 1 << 20
+        model: str, *, imported: ImportedModel | None = None, recipe: Recipe | None = None, chunk: int = 1 << 20
     ) -> LayerComparison:
-        original = front_of(model)
+        original = imported_of(model)
         recipe = recipe or recipe_of(original)
         tensors = layer_tensors(prepared_model(original.prepared), recipe.graph)
         shop = Workshop(pool, tmp_path, CONFIG, "cpu", 1, chunk_bytes=chunk)
-        return LayerComparison(front or original, recipe, tensors, original.samples, shop)
+        return LayerComparison(imported or original, recipe, tensors, original.samples, shop)
 
     return make
 
 
-def recipe_of(front: Front) -> Recipe:
+def recipe_of(imported: ImportedModel) -> Recipe:
     """Candidate 0 of every layer."""
-    return guessed_recipe(front, annotate(front.graph, ROUTINES[:1], CONFIG.target, ROUTINES[:1]).variants, CONFIG)
+    return guessed_recipe(
+        imported, annotate(imported.graph, ROUTINES[:1], CONFIG.target, ROUTINES[:1]).variants, CONFIG
+    )
 
 
-def with_other_weight(front: Front, name: str) -> Front:
+def with_other_weight(imported: ImportedModel, name: str) -> ImportedModel:
     """The front whose model ONNX Runtime runs with one weight that is not what was compiled."""
-    model: ModelProto = prepared_model(front.prepared)
+    model: ModelProto = prepared_model(imported.prepared)
     node = next(each for each in model.graph.node if each.name == name)
     tensor = next(each for each in model.graph.initializer if each.name == node.input[1])
     tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor) * np.float32(1.1), tensor.name))
-    return replace(front, prepared=model.SerializeToString())
+    return replace(imported, prepared=model.SerializeToString())
 
 
 def by_layer(rows: list[LayerError]) -> dict[str, LayerError]:
@@ -82,10 +84,10 @@ def test_every_layer_of_a_right_module_is_right(compare: Compare, model: str) ->
     assert all(each.tensors for each in rows if each.error is not None)
 
 
-def test_the_layer_with_a_wrong_weight_is_named(compare: Compare, front_of: FrontOf) -> None:
-    front = with_other_weight(front_of("blocks"), "block/conv.1")
-    rows = by_layer(compare("blocks", front=front).table())
-    found = compare("blocks", front=front).bisect(1e-3)
+def test_the_layer_with_a_wrong_weight_is_named(compare: Compare, imported_of: ImportedOf) -> None:
+    imported = with_other_weight(imported_of("blocks"), "block/conv.1")
+    rows = by_layer(compare("blocks", imported=imported).table())
+    found = compare("blocks", imported=imported).bisect(1e-3)
     assert rows["block/conv.0"].error is not None
     assert rows["block/conv.0"].error < RIGHT
     assert found.layer == rows["block/conv.1"]
@@ -96,9 +98,9 @@ def test_the_layer_with_a_wrong_weight_is_named(compare: Compare, front_of: Fron
     assert found.search.inputs == {"block/conv.0": rows["block/conv.0"].error}
 
 
-def test_alone_a_layer_is_not_blamed_for_those_before_it(compare: Compare, front_of: FrontOf) -> None:
-    front = with_other_weight(front_of("blocks"), "block/conv.1")
-    after = by_layer(compare("blocks", front=front).table())["last"]
+def test_alone_a_layer_is_not_blamed_for_those_before_it(compare: Compare, imported_of: ImportedOf) -> None:
+    imported = with_other_weight(imported_of("blocks"), "block/conv.1")
+    after = by_layer(compare("blocks", imported=imported).table())["last"]
     assert after.error is not None
     assert after.error > 1e-3
     assert after.before > 1e-3
@@ -107,8 +109,8 @@ def test_alone_a_layer_is_not_blamed_for_those_before_it(compare: Compare, front
     assert after.alone < RIGHT
 
 
-def test_a_variant_that_computes_something_else_is_found(compare: Compare, front_of: FrontOf) -> None:
-    recipe = recipe_of(front_of("squeeze_excite"))
+def test_a_variant_that_computes_something_else_is_found(compare: Compare, imported_of: ImportedOf) -> None:
+    recipe = recipe_of(imported_of("squeeze_excite"))
     wrong = {**recipe.variants, "mean": _halved(recipe.variants["mean"])}
     found = compare("squeeze_excite", recipe=replace(recipe, variants=wrong)).bisect(1e-3)
     assert found.layer is not None
@@ -129,13 +131,13 @@ def test_chunks_give_what_all_at_once_gives(compare: Compare) -> None:
     assert compare("residual", chunk=1).table() == compare("residual").table()
 
 
-def test_a_fused_layer_is_compared_by_its_last_result(compare: Compare, front_of: FrontOf) -> None:
-    front = front_of("separable")
-    candidates = find_candidates(front, CONFIG, everything=False).variants
-    fused = {each.layer.name: each.layer for each in front.graph.fusions}
+def test_a_fused_layer_is_compared_by_its_last_result(compare: Compare, imported_of: ImportedOf) -> None:
+    imported = imported_of("separable")
+    candidates = find_candidates(imported, CONFIG, everything=False).variants
+    fused = {each.layer.name: each.layer for each in imported.graph.fusions}
     if any(len(candidates[each.task.key]) < 2 for each in fused.values()):
         pytest.skip("no kernel computes these layers together on this machine")
-    recipe = guessed_recipe(front, candidates, CONFIG)
+    recipe = guessed_recipe(imported, candidates, CONFIG)
     layers = tuple(
         replace(
             recipe.plan.layers[0],
@@ -147,18 +149,18 @@ def test_a_fused_layer_is_compared_by_its_last_result(compare: Compare, front_of
         for name, each in fused.items()
     )
     rows = compare(
-        "separable", recipe=recipe_of_plan(replace(recipe.plan, layers=layers), front, candidates, CONFIG)
+        "separable", recipe=recipe_of_plan(replace(recipe.plan, layers=layers), imported, candidates, CONFIG)
     ).table()
     assert [each.tensors for each in rows] == [("add",), ("y",)]
     assert all(each.error is not None and each.error < RIGHT for each in rows)
     assert all(each.alone is not None and each.alone < RIGHT for each in rows)
 
 
-def test_nothing_is_compiled_that_a_probe_does_not_need(front_of: FrontOf) -> None:
-    front = front_of("squeeze_excite")
-    recipe = recipe_of(front)
-    tensors = layer_tensors(prepared_model(front.prepared), recipe.graph)
-    assert needed_layers(front.graph, ["squeeze"]) == {"conv", "mean", "squeeze"}
+def test_nothing_is_compiled_that_a_probe_does_not_need(imported_of: ImportedOf) -> None:
+    imported = imported_of("squeeze_excite")
+    recipe = recipe_of(imported)
+    tensors = layer_tensors(prepared_model(imported.prepared), recipe.graph)
+    assert needed_layers(imported.graph, ["squeeze"]) == {"conv", "mean", "squeeze"}
     probe = make_probe(recipe.graph, recipe.variants, tensors, [], ["y"])
     assert len(probe.graph.layers) == 1
     assert sorted(probe.fed.values()) == sorted(filter(None, tensors["y"].inputs))
@@ -166,15 +168,15 @@ def test_nothing_is_compiled_that_a_probe_does_not_need(front_of: FrontOf) -> No
     assert set(probe.variants) == {each.name for each in probe.graph.layers}
 
 
-def test_what_cannot_be_compared_hands_on_what_is_before_it(front_of: FrontOf) -> None:
-    graph = front_of("squeeze_excite").graph
+def test_what_cannot_be_compared_hands_on_what_is_before_it(imported_of: ImportedOf) -> None:
+    graph = imported_of("squeeze_excite").graph
     without: Mapping[str, tuple[str, ...]] = nearest_before(graph, lambda name: name in {"conv", "excite"})
     assert without["excite"] == ("conv",)
     assert sorted(without["y"]) == ["conv", "excite"]
 
 
-def test_a_probe_that_does_not_compile_is_an_error(compare: Compare, front_of: FrontOf) -> None:
-    recipe = recipe_of(front_of("softmax"))
+def test_a_probe_that_does_not_compile_is_an_error(compare: Compare, imported_of: ImportedOf) -> None:
+    recipe = recipe_of(imported_of("softmax"))
     broken = {
         name: replace(each, implementation=replace(each.implementation, body="nonsense"))
         for name, each in recipe.variants.items()

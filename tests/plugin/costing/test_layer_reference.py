@@ -17,14 +17,14 @@ from sartor.codegen.ir.layer import Layer
 from sartor.costing.layer_arbiters import LayerArbiters
 from sartor.costing.layer_reference import LayerArbiter, cut_out
 from sartor.errors import UnsupportedModelError
-from sartor.frontend.import_job import evaluate, run_front
-from sartor.frontend.imported_model import Front
+from sartor.frontend.import_job import evaluate, run_import
+from sartor.frontend.imported_model import ImportedModel
 from sartor.runtime.output_error import output_error
-from sartor.tuning.measuring.benchmark_case import Unit
-from sartor.tuning.measuring.case_data import UnitData
+from sartor.tuning.measuring.benchmark_case import BenchmarkCase
+from sartor.tuning.measuring.case_data import CaseData
 from tests.tiny_models import MODELS, Builder
 
-DirectoryFront = Callable[[str], Front]
+DirectoryFront = Callable[[str], ImportedModel]
 # Every way in which a node becomes several layers or several nodes one, and weights that are transformed on the way.
 TELLING = ("residual", "silu", "gelu", "shuffle", "split", "layer_norm", "lenet", "bytes_in_and_out")
 
@@ -33,38 +33,38 @@ TELLING = ("residual", "silu", "gelu", "shuffle", "split", "layer_norm", "lenet"
 def stored(tmp_path_factory: pytest.TempPathFactory) -> DirectoryFront:
     """What the front end makes of a tiny model, with what is large in files."""
 
-    def make(name: str) -> Front:
+    def make(name: str) -> ImportedModel:
         folder = tmp_path_factory.mktemp(name)
         onnx.save(MODELS[name](), folder / "model.onnx")
-        front = run_front(folder / "model.onnx", {}, None, folder)
-        assert isinstance(front, Front), front
-        return front
+        imported = run_import(folder / "model.onnx", {}, None, folder)
+        assert isinstance(imported, ImportedModel), imported
+        return imported
 
     return make
 
 
-def unit_of(layer: Layer) -> Unit:
+def unit_of(layer: Layer) -> BenchmarkCase:
     task = layer.task
-    return Unit(task.key, task.inputs, task.weights, task.results, (), integers=integer_ranges(task))
+    return BenchmarkCase(task.key, task.inputs, task.weights, task.results, (), integers=integer_ranges(task))
 
 
-def arbiters(front: Front) -> dict[str, LayerArbiter]:
+def arbiters(imported: ImportedModel) -> dict[str, LayerArbiter]:
     """By layer, those that can be asked."""
-    find = LayerArbiters(front)
-    found = {layer.name: find(unit_of(layer)) for layer in front.graph.layers}
+    find = LayerArbiters(imported)
+    found = {layer.name: find(unit_of(layer)) for layer in imported.graph.layers}
     return {name: each for name, each in found.items() if each is not None and each.outputs}
 
 
 @pytest.mark.parametrize("name", TELLING)
 def test_nodes_compute_what_the_code_computes(name: str, stored: DirectoryFront) -> None:
-    front = stored(name)
-    known = arbiters(front)
+    imported = stored(name)
+    known = arbiters(imported)
     assert known
-    for layer in front.graph.layers:
+    for layer in imported.graph.layers:
         if layer.name not in known:
             continue
         arbiter, task = known[layer.name], layer.task
-        data = UnitData(unit_of(layer), arbiter.weights())
+        data = CaseData(unit_of(layer), arbiter.weights())
         expected = arbiter.results(data.inputs)
         assert expected is not None, layer.name
         found = evaluate(task.body.replace("@layer", "@fold"), [*data.inputs, *data.weights], task.results)
@@ -74,38 +74,38 @@ def test_nodes_compute_what_the_code_computes(name: str, stored: DirectoryFront)
 
 def test_a_wrong_weight_is_seen(stored: DirectoryFront) -> None:
     """The nodes have weights of their own."""
-    front = stored("residual")
-    layer = next(each for each in front.graph.layers if each.weights)
-    arbiter = arbiters(front)[layer.name]
-    data = UnitData(unit_of(layer), [2 * each for each in arbiter.weights()])
+    imported = stored("residual")
+    layer = next(each for each in imported.graph.layers if each.weights)
+    arbiter = arbiters(imported)[layer.name]
+    data = CaseData(unit_of(layer), [2 * each for each in arbiter.weights()])
     (expected,) = arbiter.results(data.inputs) or []
     (found,) = evaluate(layer.task.body.replace("@layer", "@fold"), [*data.inputs, *data.weights], layer.task.results)
     assert output_error(found, expected) > 0.1
 
 
 def test_what_onnx_has_no_name_for_has_an_arbiter_that_knows_the_layer_alone(stored: DirectoryFront) -> None:
-    front = stored("two_results")
-    arbiter = LayerArbiters(front)(unit_of(next(each for each in front.graph.layers if each.name == "values")))
+    imported = stored("two_results")
+    arbiter = LayerArbiters(imported)(unit_of(next(each for each in imported.graph.layers if each.name == "values")))
     assert arbiter is not None
     assert arbiter.layer == "values"
     assert arbiter.results([np.zeros(1, np.float32)]) is None
 
 
 def test_a_unit_of_no_layer_has_no_arbiter(stored: DirectoryFront) -> None:
-    front = stored("residual")
-    assert LayerArbiters(front)(replace(unit_of(front.graph.layers[0]), key="adapt")) is None
+    imported = stored("residual")
+    assert LayerArbiters(imported)(replace(unit_of(imported.graph.layers[0]), key="adapt")) is None
 
 
-def test_a_model_in_memory_gives_no_arbiter(front_of: DirectoryFront) -> None:
-    front = front_of("residual")
-    assert LayerArbiters(front)(unit_of(front.graph.layers[0])) is None
+def test_a_model_in_memory_gives_no_arbiter(imported_of: DirectoryFront) -> None:
+    imported = imported_of("residual")
+    assert LayerArbiters(imported)(unit_of(imported.graph.layers[0])) is None
 
 
 def test_a_lost_model_or_results_without_end_say_nothing(stored: DirectoryFront, tmp_path: Path) -> None:
-    front = stored("residual")
-    arbiter = next(iter(arbiters(front).values()))
-    layer = next(each for each in front.graph.layers if each.name == arbiter.layer)
-    inputs = UnitData(unit_of(layer)).inputs
+    imported = stored("residual")
+    arbiter = next(iter(arbiters(imported).values()))
+    layer = next(each for each in imported.graph.layers if each.name == arbiter.layer)
+    inputs = CaseData(unit_of(layer)).inputs
     assert arbiter.results(inputs) is not None
     assert arbiter.results([np.full_like(each, np.inf) for each in inputs]) is None
     (tmp_path / "broken.onnx").write_bytes(b"no model")
@@ -119,10 +119,10 @@ def test_a_failure_of_onnx_is_not_the_variants(
     def fail(*_: object, **__: object) -> None:
         raise error
 
-    front = stored("residual")
-    arbiter = next(iter(arbiters(front).values()))
-    layer = next(each for each in front.graph.layers if each.name == arbiter.layer)
-    inputs = UnitData(unit_of(layer)).inputs
+    imported = stored("residual")
+    arbiter = next(iter(arbiters(imported).values()))
+    layer = next(each for each in imported.graph.layers if each.name == arbiter.layer)
+    inputs = CaseData(unit_of(layer)).inputs
     monkeypatch.setattr("sartor.costing.layer_reference.OnnxRuntimeReference", fail)
     assert arbiter.results(inputs) is None
     arbiter.model.unlink()

@@ -11,39 +11,39 @@ from onnx import ModelProto
 
 from benchmarks import zoo
 from sartor.codegen.ir.layer import Layer, LayerKind, TensorType
-from sartor.frontend.import_job import evaluate, run_front
-from sartor.frontend.imported_model import Front
+from sartor.frontend.import_job import evaluate, run_import
+from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.layer_tensors import LayerTensors, layer_tensors
 from sartor.precision.observe_job import show_only
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.output_error import output_error
 from sartor.runtime.reference import OnnxRuntimeReference
-from sartor.tuning.workers.calls import Refusal
+from sartor.tuning.workers.calls import WorkerError
 from tests.tiny_models import Builder
 
-FrontOf = Callable[[str], Front]
+ImportedOf = Callable[[str], ImportedModel]
 # Every way in which a node becomes several layers, or several nodes one.
 TELLING = ("residual", "silu", "gelu", "shuffle", "split")
 COMPUTING = (LayerKind.CONVOLUTION, LayerKind.DEPTHWISE, LayerKind.CONTRACTION)
 
 
-def _prepared(front: Front) -> ModelProto:
-    assert isinstance(front.prepared, bytes)
-    return ModelProto.FromString(front.prepared)
+def _prepared(imported: ImportedModel) -> ModelProto:
+    assert isinstance(imported.prepared, bytes)
+    return ModelProto.FromString(imported.prepared)
 
 
-def _values(front: Front, tensors: Mapping[str, LayerTensors]) -> dict[str, Array]:
+def _values(imported: ImportedModel, tensors: Mapping[str, LayerTensors]) -> dict[str, Array]:
     """All tensors that layers read or compute, by ONNX Runtime."""
-    model = _prepared(front)
+    model = _prepared(imported)
     named = dict.fromkeys(name for each in tensors.values() for name in (*each.inputs, *each.results) if name)
-    names = [name for name in named if name not in front.samples]
+    names = [name for name in named if name not in imported.samples]
     show_only(model, names)
-    computed = OnnxRuntimeReference(model.SerializeToString())(front.samples)
-    return {**front.samples, **dict(zip(names, computed, strict=True))}
+    computed = OnnxRuntimeReference(model.SerializeToString())(imported.samples)
+    return {**imported.samples, **dict(zip(names, computed, strict=True))}
 
 
 def _run(
-    front: Front, layers: list[Layer], tensors: Mapping[str, LayerTensors], values: Mapping[str, Array]
+    imported: ImportedModel, layers: list[Layer], tensors: Mapping[str, LayerTensors], values: Mapping[str, Array]
 ) -> list[Array]:
     """What layers compute from ONNX Runtime's tensors, all in one module."""
     texts: list[str] = []
@@ -54,7 +54,9 @@ def _run(
         start = len(arguments)
         inputs = zip(tensors[layer.name].inputs, layer.task.inputs, strict=True)
         arguments += [(values[str(name)].reshape(kind.shape), kind) for name, kind in inputs]
-        arguments += [(front.weights[name], kind) for name, kind in zip(layer.weights, layer.task.weights, strict=True)]
+        arguments += [
+            (imported.weights[name], kind) for name, kind in zip(layer.weights, layer.task.weights, strict=True)
+        ]
         passed = ", ".join(f"%arg{index}" for index in range(start, len(arguments)))
         kinds = ", ".join(str(kind) for _, kind in arguments[start:])
         calls.append(f"%r{number} = util.call @layer{number}({passed}) : ({kinds}) -> ({layer.task.results[0]})")
@@ -72,34 +74,34 @@ def _is_complete(layer: Layer, tensors: Mapping[str, LayerTensors]) -> bool:
 
 
 @pytest.mark.parametrize("name", TELLING)
-def test_layers_compute_the_tensors_they_are_said_to(name: str, front_of: FrontOf) -> None:
-    front = front_of(name)
-    tensors = layer_tensors(_prepared(front), front.graph)
-    layers = [layer for layer in front.graph.layers if _is_complete(layer, tensors)]
+def test_layers_compute_the_tensors_they_are_said_to(name: str, imported_of: ImportedOf) -> None:
+    imported = imported_of(name)
+    tensors = layer_tensors(_prepared(imported), imported.graph)
+    layers = [layer for layer in imported.graph.layers if _is_complete(layer, tensors)]
     assert layers
-    values = _values(front, tensors)
-    for layer, computed in zip(layers, _run(front, layers, tensors, values), strict=True):
+    values = _values(imported, tensors)
+    for layer, computed in zip(layers, _run(imported, layers, tensors, values), strict=True):
         expected = values[str(tensors[layer.name].result)]
         assert output_error(computed.reshape(expected.shape), expected) < 1e-5, layer.name
 
 
-def test_what_exists_within_a_node_only_has_no_name(front_of: FrontOf) -> None:
+def test_what_exists_within_a_node_only_has_no_name(imported_of: ImportedOf) -> None:
     """All values in order, and all indices, of which TopK gives the first few."""
-    front = front_of("two_results")
-    tensors = layer_tensors(_prepared(front), front.graph)
+    imported = imported_of("two_results")
+    tensors = layer_tensors(_prepared(imported), imported.graph)
     assert tensors["values"] == LayerTensors("values", ("x",), (None, None), ())
     assert tensors["values#2"] == LayerTensors("values#2", (None,), ("values",), ())
 
 
-def test_a_layer_of_several_nodes_lies_between_what_it_reads_and_its_last(front_of: FrontOf) -> None:
-    front = front_of("residual")
-    tensors = layer_tensors(_prepared(front), front.graph)
+def test_a_layer_of_several_nodes_lies_between_what_it_reads_and_its_last(imported_of: ImportedOf) -> None:
+    imported = imported_of("residual")
+    tensors = layer_tensors(_prepared(imported), imported.graph)
     assert tensors["conv2"] == LayerTensors("conv2", ("relu1", "x"), ("y",), ("conv2", "add", "y"))
 
 
-def test_the_part_of_a_split_that_is_read_is_found(front_of: FrontOf) -> None:
-    front = front_of("split")
-    tensors = layer_tensors(_prepared(front), front.graph)
+def test_the_part_of_a_split_that_is_read_is_found(imported_of: ImportedOf) -> None:
+    imported = imported_of("split")
+    tensors = layer_tensors(_prepared(imported), imported.graph)
     found = {each.result for each in tensors.values()}
     assert {"conv", "left", "y"} <= found
 
@@ -111,18 +113,18 @@ def test_selecting_is_done_once_all_that_is_left_is_a_reshape(tmp_path: Path) ->
     b.op("MatMul", "y", first, b.weight(8, 4))
     path = tmp_path / "gather.onnx"
     path.write_bytes(b.model([("x", (1, 5, 8))], [("y", (1, 4))]).SerializeToString())
-    front = run_front(path, {}, None)
-    assert isinstance(front, Front)
-    tensors = layer_tensors(_prepared(front), front.graph)
+    imported = run_import(path, {}, None)
+    assert isinstance(imported, ImportedModel)
+    tensors = layer_tensors(_prepared(imported), imported.graph)
     assert tensors["y"].inputs == ("first",)
     assert tensors["y"].nodes == ("y",)
 
 
 def _check_network(path: Path) -> None:
-    front = run_front(path, {}, None)
-    assert not isinstance(front, Refusal), front.error
-    tensors = layer_tensors(_prepared(front), front.graph)
-    computing = [layer for layer in front.graph.layers if layer.task.kind in COMPUTING]
+    imported = run_import(path, {}, None)
+    assert not isinstance(imported, WorkerError), imported.error
+    tensors = layer_tensors(_prepared(imported), imported.graph)
+    computing = [layer for layer in imported.graph.layers if layer.task.kind in COMPUTING]
     assert computing
     for layer in computing:
         found = tensors[layer.name]

@@ -15,26 +15,26 @@ from sartor.codegen.ir.layer import ValueRef
 from sartor.codegen.ir.target import Target
 from sartor.config import CompileConfig, Precision
 from sartor.costing.candidates import find_candidates
-from sartor.frontend.import_job import run_front
-from sartor.frontend.imported_model import Front
+from sartor.frontend.import_job import run_import
+from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.value_ranges import Values, named_ranges, ranges_of, with_children
-from sartor.precision.eligibility import permits
+from sartor.precision.eligibility import eligibility
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 from tests import grouped_models as models
 
-FrontOf = Callable[[ModelProto], Front]
+ImportedOf = Callable[[ModelProto], ImportedModel]
 BEFORE, AFTER = QuantisedRange(0.1, -128, "int8"), QuantisedRange(0.3, 5, "int8")
 # Kernels for vectors of 64 bytes, whatever this machine has.
 TARGET = Target.create("cpu", "x86-64-v4")
 
 
 @pytest.fixture
-def front_of_model(tmp_path: Path) -> FrontOf:
-    def make(built: ModelProto) -> Front:
+def imported_of_model(tmp_path: Path) -> ImportedOf:
+    def make(built: ModelProto) -> ImportedModel:
         onnx.save(built, tmp_path / "net.onnx")
-        front = run_front(tmp_path / "net.onnx", {}, None, target=TARGET)
-        assert isinstance(front, Front), front
-        return front
+        imported = run_import(tmp_path / "net.onnx", {}, None, target=TARGET)
+        assert isinstance(imported, ImportedModel), imported
+        return imported
 
     return make
 
@@ -46,8 +46,8 @@ def _inside(graph: LayerGraph, layer: str) -> dict[ValueRef, QuantisedRange]:
     return {ref: each for ref, each in found.items() if (ref.source or "").startswith(f"{layer}/")}
 
 
-def test_parts_have_the_range_of_the_whole(front_of_model: FrontOf) -> None:
-    graph = front_of_model(models.bottleneck()).graph
+def test_parts_have_the_range_of_the_whole(imported_of_model: ImportedOf) -> None:
+    graph = imported_of_model(models.bottleneck()).graph
     (net,) = graph.childnets_of("conv2")
     found = _inside(graph, "conv2")
     results = [ref for layer in net.graph.layers for ref in Values.written(layer)]
@@ -57,20 +57,20 @@ def test_parts_have_the_range_of_the_whole(front_of_model: FrontOf) -> None:
     assert ranges_of(named_ranges(found)) == found
 
 
-def test_what_ends_in_the_join_is_no_part_of_it(front_of_model: FrontOf) -> None:
+def test_what_ends_in_the_join_is_no_part_of_it(imported_of_model: ImportedOf) -> None:
     """A residual is added to all parts at once, and what they are before that is no value of the network."""
-    graph = front_of_model(models.dilated_with_residual()).graph
+    graph = imported_of_model(models.dilated_with_residual()).graph
     (layer,) = graph.layers
     assert {ref.source for ref in _inside(graph, layer.name)} == {f"{layer.name}/split", f"{layer.name}/join"}
 
 
-def test_nothing_is_known_inside_of_what_is_not_known_outside(front_of_model: FrontOf) -> None:
-    graph = front_of_model(models.bottleneck()).graph
+def test_nothing_is_known_inside_of_what_is_not_known_outside(imported_of_model: ImportedOf) -> None:
+    graph = imported_of_model(models.bottleneck()).graph
     assert with_children(graph, {ValueRef(None, 0): BEFORE}) == {ValueRef(None, 0): BEFORE}
 
 
-def test_children_read_the_layers_activations(front_of_model: FrontOf) -> None:
-    graph = front_of_model(models.bottleneck()).graph
+def test_children_read_the_layers_activations(imported_of_model: ImportedOf) -> None:
+    graph = imported_of_model(models.bottleneck()).graph
     values = Values(graph)
     layers = {each.name: each for each in graph.all_layers()}
     assert values.read(layers["conv2/split"], 0) == values.read(layers["conv2"], 0) == ValueRef("conv1", 0)
@@ -78,34 +78,34 @@ def test_children_read_the_layers_activations(front_of_model: FrontOf) -> None:
     assert values.read(layers["conv2/part0"], 0) == ValueRef("conv2/split", 0)
 
 
-def test_children_may_compute_in_8_bits_where_ranges_are_known(front_of_model: FrontOf) -> None:
-    front = front_of_model(models.bottleneck())
+def test_children_may_compute_in_8_bits_where_ranges_are_known(imported_of_model: ImportedOf) -> None:
+    imported = imported_of_model(models.bottleneck())
     config = CompileConfig(target=TARGET, threads=1, jobs=1, precision=Precision.INT8)
-    variants = find_candidates(front, config).variants
-    layers = {each.name: each for each in front.graph.all_layers()}
+    variants = find_candidates(imported, config).variants
+    layers = {each.name: each for each in imported.graph.all_layers()}
     ranged = {ValueRef("conv1", 0): BEFORE, ValueRef("conv2", 0): AFTER}
 
     def offered(name: str, ranges: dict[ValueRef, QuantisedRange]) -> bool:
-        may_run = permits(_with(front, ranges), config.precision)
+        may_run = eligibility(_with(imported, ranges), config.precision)
         return any(each.dtype == "i8" and may_run(layers[name], each) for each in variants[layers[name].task.key])
 
     children = [name for name in layers if name.startswith("conv2/")]
     assert len(children) >= 4
-    assert all(offered(name, with_children(front.graph, ranged)) for name in children)
+    assert all(offered(name, with_children(imported.graph, ranged)) for name in children)
     # The network's input is read by another layer, and its range says nothing about what a childnet is given.
     assert not any(offered(name, {ValueRef(None, 0): BEFORE}) for name in children)
 
 
-def test_several_results_need_one_range(front_of_model: FrontOf) -> None:
-    front = front_of_model(models.bottleneck())
+def test_several_results_need_one_range(imported_of_model: ImportedOf) -> None:
+    imported = imported_of_model(models.bottleneck())
     config = CompileConfig(target=TARGET, threads=1, jobs=1, precision=Precision.INT8)
-    (split,) = (each for each in front.graph.all_layers() if each.name == "conv2/split")
-    stored = [each for each in find_candidates(front, config).variants[split.task.key] if each.dtype == "i8"]
+    (split,) = (each for each in imported.graph.all_layers() if each.name == "conv2/split")
+    stored = [each for each in find_candidates(imported, config).variants[split.task.key] if each.dtype == "i8"]
     alike = {ValueRef("conv1", 0): BEFORE} | dict.fromkeys(Values.written(split), BEFORE)
     other = alike | {Values.written(split)[-1]: AFTER}
-    assert all(permits(_with(front, alike), config.precision)(split, each) for each in stored)
-    assert not any(permits(_with(front, other), config.precision)(split, each) for each in stored)
+    assert all(eligibility(_with(imported, alike), config.precision)(split, each) for each in stored)
+    assert not any(eligibility(_with(imported, other), config.precision)(split, each) for each in stored)
 
 
-def _with(front: Front, ranges: dict[ValueRef, QuantisedRange]) -> Front:
-    return replace(front, ranges=ranges)
+def _with(imported: ImportedModel, ranges: dict[ValueRef, QuantisedRange]) -> ImportedModel:
+    return replace(imported, ranges=ranges)

@@ -11,17 +11,17 @@ from sartor.codegen.ir.variants.routine import Variant
 from sartor.codegen.routines import routines_for
 from sartor.config import CompileConfig, Precision
 from sartor.dialect_passes.annotate import annotate
-from sartor.frontend.imported_model import Front
+from sartor.frontend.imported_model import ImportedModel
 from sartor.planning.plan_selector import PlanSelector
 from sartor.planning.plan_solver import PlanSolver
 from sartor.planning.recipe import Recipe
 from sartor.progress import silent
 from sartor.tuning.cost_tables.tables import Tables
-from sartor.tuning.measuring.benchmark_case import Unit
+from sartor.tuning.measuring.benchmark_case import BenchmarkCase
 from sartor.tuning.measuring.tuner import Tuner
 from sartor.tuning.records.measurement import Measurement, MeasurementKey, Status
 
-FrontOf = Callable[[str], Front]
+ImportedOf = Callable[[str], ImportedModel]
 CONFIG = CompileConfig(target=Target.create("cpu", "sapphirerapids"), threads=1, jobs=1)
 
 
@@ -36,19 +36,19 @@ def measurement(descriptor: str, seconds: float | None) -> Measurement:
 class FakeTuner:
     """Takes what it is told to have measured; conversions that are not to work fail."""
 
-    works: Callable[[Unit], bool] = lambda unit: True
+    works: Callable[[BenchmarkCase], bool] = lambda case: True
     is_late: bool = False
 
-    def measure(self, units: Iterable[Unit]) -> Mapping[str, Mapping[str, Measurement]]:
-        return {unit.key: {each.descriptor: self._measured(unit, each) for each in unit.variants} for unit in units}
+    def measure(self, cases: Iterable[BenchmarkCase]) -> Mapping[str, Mapping[str, Measurement]]:
+        return {case.key: {each.descriptor: self._measured(case, each) for each in case.variants} for case in cases}
 
-    def _measured(self, unit: Unit, variant: Variant) -> Measurement:
-        return measurement(variant.descriptor, 1e-6 if self.works(unit) else None)
+    def _measured(self, case: BenchmarkCase, variant: Variant) -> Measurement:
+        return measurement(variant.descriptor, 1e-6 if self.works(case) else None)
 
 
-def tables_of(front: Front, seconds: Callable[[str, str], float], *types: str) -> Tables:
+def tables_of(imported: ImportedModel, seconds: Callable[[str, str], float], *types: str) -> Tables:
     """All variants of a network, with the times that a function of task and descriptor gives them."""
-    variants = annotate(front.graph, routines_for(types), CONFIG.target).variants
+    variants = annotate(imported.graph, routines_for(types), CONFIG.target).variants
     measured = {
         key: {each.descriptor: measurement(each.descriptor, seconds(key, each.descriptor)) for each in listed}
         for key, listed in variants.items()
@@ -56,9 +56,9 @@ def tables_of(front: Front, seconds: Callable[[str, str], float], *types: str) -
     return Tables(variants, measured)
 
 
-def selector(front: Front, tuner: FakeTuner, precision: Precision = Precision.F32) -> PlanSelector:
+def selector(imported: ImportedModel, tuner: FakeTuner, precision: Precision = Precision.F32) -> PlanSelector:
     config = replace(CONFIG, precision=precision)
-    return PlanSelector(PlanSolver(front, cast(Tuner, tuner), config, silent), config.error_budget)
+    return PlanSelector(PlanSolver(imported, cast(Tuner, tuner), config, silent), config.error_budget)
 
 
 def by_type(**seconds: float) -> Callable[[str, str], float]:

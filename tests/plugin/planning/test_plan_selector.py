@@ -10,7 +10,7 @@ from sartor.config import Precision
 from sartor.planning.recipe import Recipe
 from sartor.planning.single_type_plans import single_precision_plans
 from sartor.tuning.selection.problem.limits import UNLIMITED, Limits, Quantity
-from tests.plugin.planning.selecting_fakes import FakeTuner, FrontOf, by_type, selector, tables_of, types
+from tests.plugin.planning.selecting_fakes import FakeTuner, ImportedOf, by_type, selector, tables_of, types
 
 FAST, SLOW = 1e-4, 1e-3
 
@@ -23,50 +23,52 @@ def _channels_last_is_fast(key: str, descriptor: str) -> float:
     return FAST if "nhwc" in descriptor else SLOW
 
 
-def test_a_conversion_that_does_not_work_is_done_without(front_of: FrontOf, caplog: pytest.LogCaptureFixture) -> None:
-    front = front_of("residual")
-    tables = tables_of(front, _channels_last_is_fast)
-    (best, *_), known = selector(front, FakeTuner()).select(tables, UNLIMITED)
+def test_a_conversion_that_does_not_work_is_done_without(
+    imported_of: ImportedOf, caplog: pytest.LogCaptureFixture
+) -> None:
+    imported = imported_of("residual")
+    tables = tables_of(imported, _channels_last_is_fast)
+    (best, *_), known = selector(imported, FakeTuner()).select(tables, UNLIMITED)
     assert layouts(best) == {"nhwc"}
     assert all(math.isfinite(each) for each in known.adapts.values())
-    (best, *_), known = selector(front, FakeTuner(works=lambda unit: False)).select(tables, UNLIMITED)
+    (best, *_), known = selector(imported, FakeTuner(works=lambda case: False)).select(tables, UNLIMITED)
     assert "nhwc" not in {schema.layout for each in best.variants.values() for schema in each.implementation.inputs}
     assert set(known.adapts.values()) == {math.inf}
     assert "does not work: no lowering" in caplog.text
 
 
-def test_plans_in_one_type_compete_where_they_come_near(front_of: FrontOf) -> None:
-    front = front_of("residual")
-    first = front.graph.layers[0].task.key
+def test_plans_in_one_type_compete_where_they_come_near(imported_of: ImportedOf) -> None:
+    imported = imported_of("residual")
+    first = imported.graph.layers[0].task.key
 
     def seconds(key: str, descriptor: str) -> float:
         return by_type(f32=2.0, bf16=0.99 if key == first else 1.0, f16=1.5)(key, descriptor)
 
-    found = selector(front, FakeTuner(), Precision.MIXED)
-    mixed, tables = found.select(tables_of(front, seconds, "bf16", "f16"), UNLIMITED)
+    found = selector(imported, FakeTuner(), Precision.MIXED)
+    mixed, tables = found.select(tables_of(imported, seconds, "bf16", "f16"), UNLIMITED)
     assert types(mixed[0]) == {"bf16"}
     assert single_precision_plans(found, tables, mixed, UNLIMITED)[0] == []
 
 
-def test_the_mixture_is_not_all_that_is_run(front_of: FrontOf) -> None:
-    front = front_of("residual")
-    first = front.graph.layers[0].task.key
+def test_the_mixture_is_not_all_that_is_run(imported_of: ImportedOf) -> None:
+    imported = imported_of("residual")
+    first = imported.graph.layers[0].task.key
 
     def seconds(key: str, descriptor: str) -> float:
         f16 = 0.9 if key == first else 1.1
         return by_type(f32=2.0, bf16=1.0, f16=f16)(key, descriptor)
 
-    found = selector(front, FakeTuner(), Precision.MIXED)
-    mixed, tables = found.select(tables_of(front, seconds, "bf16", "f16"), UNLIMITED)
+    found = selector(imported, FakeTuner(), Precision.MIXED)
+    mixed, tables = found.select(tables_of(imported, seconds, "bf16", "f16"), UNLIMITED)
     assert types(mixed[0]) == {"bf16", "f16"}
     single, _ = single_precision_plans(found, tables, mixed, UNLIMITED)
     assert [types(one) for one in single] == [{"bf16"}, {"f16"}]
 
 
-def test_plans_in_one_type_keep_to_the_limits_that_were_tightened(front_of: FrontOf) -> None:
-    found = selector(front_of("residual"), FakeTuner(), Precision.MIXED)
+def test_plans_in_one_type_keep_to_the_limits_that_were_tightened(imported_of: ImportedOf) -> None:
+    found = selector(imported_of("residual"), FakeTuner(), Precision.MIXED)
     seconds = by_type(f32=1.0, bf16=0.9, f16=0.95)
-    mixed, tables = found.select(tables_of(found.front, seconds, "bf16", "f16"), UNLIMITED)
+    mixed, tables = found.select(tables_of(found.imported, seconds, "bf16", "f16"), UNLIMITED)
     free, _ = single_precision_plans(found, tables, mixed, UNLIMITED)
     assert free
     least = min(each.needed[Quantity.MEMORY] for each in found.solver.smallest(tables)[0])

@@ -26,7 +26,7 @@ TRADED = (Quantity.LATENCY, Quantity.MEMORY)
 
 @dataclass
 class Tracer:
-    """Plans of so many seconds, bytes and sums of contributions; a front has those within the limit."""
+    """Plans of so many seconds, bytes and sums of sensitivities; a front has those within the limit."""
 
     plans: list[tuple[float, float, float]]
     bounds: list[float | None] = field(default_factory=list)

@@ -14,30 +14,30 @@ from sartor.codegen.routines import routines_for
 from sartor.config import CompileConfig
 from sartor.dialect_passes.annotate import annotate
 from sartor.errors import CompileError
-from sartor.frontend.imported_model import Front
+from sartor.frontend.imported_model import ImportedModel
 from sartor.planning.recipe import Recipe, guessed_recipe, unsplit_recipe
 from sartor.profiling.builder import Builder
 from sartor.tuning.workers.pool import JobResult, JobStatus, WorkerPool
 
-FrontOf = Callable[[str], Front]
+ImportedOf = Callable[[str], ImportedModel]
 CONFIG = CompileConfig(target=Target.create("cpu"))
 
 
 @pytest.fixture
-def front(front_of: FrontOf) -> Front:
-    return front_of("residual")
+def imported(imported_of: ImportedOf) -> ImportedModel:
+    return imported_of("residual")
 
 
 @pytest.fixture
-def recipe(front: Front) -> Recipe:
-    return guessed_recipe(front, annotate(front.graph, routines_for(()), CONFIG.target).variants, CONFIG)
+def recipe(imported: ImportedModel) -> Recipe:
+    return guessed_recipe(imported, annotate(imported.graph, routines_for(()), CONFIG.target).variants, CONFIG)
 
 
-def test_recipes_of_the_same_content_have_the_same_digest(front: Front, recipe: Recipe) -> None:
-    again = guessed_recipe(front, annotate(front.graph, routines_for(()), CONFIG.target).variants, CONFIG)
+def test_recipes_of_the_same_content_have_the_same_digest(imported: ImportedModel, recipe: Recipe) -> None:
+    again = guessed_recipe(imported, annotate(imported.graph, routines_for(()), CONFIG.target).variants, CONFIG)
     assert again is not recipe
     assert again.digest == recipe.digest
-    assert unsplit_recipe(front, CONFIG).digest == unsplit_recipe(front, CONFIG).digest != recipe.digest
+    assert unsplit_recipe(imported, CONFIG).digest == unsplit_recipe(imported, CONFIG).digest != recipe.digest
 
 
 def test_another_plan_or_other_code_is_another_recipe(recipe: Recipe) -> None:
@@ -67,9 +67,9 @@ class _Pool:
         return JobResult(name, JobStatus.OK, 7, "", 1.0)
 
 
-def test_what_was_compiled_is_not_compiled_again(front: Front, recipe: Recipe, tmp_path: Path) -> None:
-    pool, unsplit = _Pool(), unsplit_recipe(front, CONFIG)
-    builder = Builder(front, cast(WorkerPool, pool), tmp_path, CONFIG, lambda *_: None)
+def test_what_was_compiled_is_not_compiled_again(imported: ImportedModel, recipe: Recipe, tmp_path: Path) -> None:
+    pool, unsplit = _Pool(), unsplit_recipe(imported, CONFIG)
+    builder = Builder(imported, cast(WorkerPool, pool), tmp_path, CONFIG, lambda *_: None)
     (built,) = builder.build([recipe, unsplit, replace(recipe)])
     assert (built.digest, built.files.weight_bytes) == (recipe.digest, 7)
     assert len(pool.asked) == 2

@@ -12,7 +12,7 @@ from sartor.config import CompileConfig
 from sartor.errors import UsageError
 from sartor.planning.recipe import Recipe
 from sartor.planning.tightened_limits import tightened
-from sartor.tuning.errors.error_sum import addend, total
+from sartor.tuning.errors.error_sum import squared_error, total
 from sartor.tuning.records.measurement import Measurement, MeasurementKey, Status
 from sartor.tuning.records.plan import Plan
 from sartor.tuning.selection.problem.cost import Objective
@@ -37,7 +37,7 @@ PLAN = Plan(
     peak=None,
     versions={},
 )
-RECIPE = Recipe(PLAN, LayerGraph((), (), ()), {}, {Quantity.MEMORY: 1000.0, Quantity.ERROR: addend(4e-5)})
+RECIPE = Recipe(PLAN, LayerGraph((), (), ()), {}, {Quantity.MEMORY: 1000.0, Quantity.ERROR: squared_error(4e-5)})
 
 
 def run(status: Status, **known: Any) -> Measurement:

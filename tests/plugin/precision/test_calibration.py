@@ -11,14 +11,14 @@ import pytest
 
 from sartor.codegen.ir.layer import ValueRef
 from sartor.config import CompileConfig, Precision
-from sartor.frontend.imported_model import Front
+from sartor.frontend.imported_model import ImportedModel
 from sartor.precision.calibration import calibrate
-from sartor.precision.sensitivity_cache import Findings
+from sartor.precision.sensitivity_cache import SensitivityCache
 from sartor.samples.sample_sets import DRAWN, sample_set
 from sartor.tuning.calibration.methods import CalibrationMethod
 from sartor.tuning.workers.pool import WorkerPool
 
-FrontOf = Callable[[str], Front]
+ImportedOf = Callable[[str], ImportedModel]
 
 
 @pytest.fixture(scope="module")
@@ -33,12 +33,12 @@ def config(tmp_path: Path) -> CompileConfig:
 
 
 def test_f32_needs_nothing_but_the_sample_it_always_had(
-    front_of: FrontOf, config: CompileConfig, pool: WorkerPool
+    imported_of: ImportedOf, config: CompileConfig, pool: WorkerPool
 ) -> None:
-    front = front_of("residual")
-    found = calibrate(front, config, pool)
+    imported = imported_of("residual")
+    found = calibrate(imported, config, pool)
     assert (len(found.samples), found.samples.digest, found.dtypes) == (1, "", ())
-    np.testing.assert_array_equal(found.samples.first["x"], front.samples["x"])
+    np.testing.assert_array_equal(found.samples.first["x"], imported.samples["x"])
     assert not list(config.database.parent.iterdir())
 
 
@@ -46,47 +46,51 @@ def test_f32_needs_nothing_but_the_sample_it_always_had(
 def test_ranges_of_random_values_come_with_a_warning(
     precision: Precision,
     warns: bool,
-    front_of: FrontOf,
+    imported_of: ImportedOf,
     config: CompileConfig,
     pool: WorkerPool,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    calibrate(front_of("residual"), replace(config, precision=precision), pool)
+    calibrate(imported_of("residual"), replace(config, precision=precision), pool)
     assert any("--calibration" in each.message for each in caplog.records) == warns
 
 
-def test_drawn_samples_are_different_and_begin_with_the_front_ends(front_of: FrontOf, config: CompileConfig) -> None:
-    front = front_of("residual")
-    found = sample_set(front, None, Precision.BF16)
+def test_drawn_samples_are_different_and_begin_with_the_front_ends(
+    imported_of: ImportedOf, config: CompileConfig
+) -> None:
+    imported = imported_of("residual")
+    found = sample_set(imported, None, Precision.BF16)
     drawn = [sample["x"] for sample in found.source.since(0)]
     assert len(found) == len(drawn) == DRAWN
-    np.testing.assert_array_equal(drawn[0], front.samples["x"])
+    np.testing.assert_array_equal(drawn[0], imported.samples["x"])
     assert len({each.tobytes() for each in drawn}) == DRAWN
     np.testing.assert_array_equal(next(found.source.since(3))["x"], drawn[3])
 
 
 def test_the_users_samples_are_known_by_what_they_hold(
-    front_of: FrontOf, config: CompileConfig, tmp_path: Path
+    imported_of: ImportedOf, config: CompileConfig, tmp_path: Path
 ) -> None:
-    front = front_of("residual")
+    imported = imported_of("residual")
     digests: list[str] = []
     for number in (0, 0, 1):
         folder = tmp_path / f"samples{len(digests)}"
         folder.mkdir()
         np.savez(folder / "a.npz", x=np.full((2, 16, 6, 6), number, np.float32))
-        found = sample_set(front, folder, config.precision)
+        found = sample_set(imported, folder, config.precision)
         assert len(found) == 2
         digests.append(found.digest)
     assert digests[0] == digests[1] != digests[2]
 
 
-def test_ranges_are_those_of_the_graphs_values(front_of: FrontOf, config: CompileConfig, pool: WorkerPool) -> None:
-    front, steps = front_of("residual"), []
+def test_ranges_are_those_of_the_graphs_values(
+    imported_of: ImportedOf, config: CompileConfig, pool: WorkerPool
+) -> None:
+    imported, steps = imported_of("residual"), []
     x = np.random.default_rng(0).standard_normal((4, 16, 6, 6)).astype(np.float32)
     np.savez(config.database.parent / "x.npz", x=x)
     config = replace(config, calibration=config.database.parent / "x.npz")
     for _ in range(2):
-        found = calibrate(front, config, pool, lambda step, done, total: steps.append(step), dtypes=("i8",))
+        found = calibrate(imported, config, pool, lambda step, done, total: steps.append(step), dtypes=("i8",))
     given, hidden = found.ranges.of(ValueRef(None, 0)), found.ranges.of(ValueRef("conv1", 0))
     assert given is not None
     assert hidden is not None
@@ -96,24 +100,24 @@ def test_ranges_are_those_of_the_graphs_values(front_of: FrontOf, config: Compil
     assert found.ranges.of(ValueRef("nothing", 0)) is None
     assert len(set(steps)) == 1
     again = len(steps)
-    calibrate(front, config, pool, lambda step, done, total: steps.append(step), dtypes=("i8",))
+    calibrate(imported, config, pool, lambda step, done, total: steps.append(step), dtypes=("i8",))
     assert len(steps) == again, "what is known is not observed again"
 
 
 def test_findings_are_kept_and_damage_is_forgotten(tmp_path: Path) -> None:
-    findings = Findings.beside(tmp_path / "t.db")
-    assert findings.get("a") == {}
-    findings.put({"one": (1.0, float("inf"))}, "a")
-    findings.put({"two": ()}, "a")
-    assert findings.get("a") == {"one": (1.0, float("inf")), "two": ()}
-    assert findings.get("a", "b") == {}
-    (path,) = findings.directory.iterdir()
+    cache = SensitivityCache.beside(tmp_path / "t.db")
+    assert cache.get("a") == {}
+    cache.put({"one": (1.0, float("inf"))}, "a")
+    cache.put({"two": ()}, "a")
+    assert cache.get("a") == {"one": (1.0, float("inf")), "two": ()}
+    assert cache.get("a", "b") == {}
+    (path,) = cache.directory.iterdir()
     for damaged in ("", "[]", '{"one": 1}', '{"one": ["x"]}'):
         path.write_text(damaged)
-        assert findings.get("a") == {}
+        assert cache.get("a") == {}
 
 
 def test_what_cannot_be_kept_is_no_error(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "t.db.calibration").write_text("in the way")
-    Findings.beside(tmp_path / "t.db").put({"one": (1.0,)}, "a")
+    SensitivityCache.beside(tmp_path / "t.db").put({"one": (1.0,)}, "a")
     assert "what was calibrated is not kept" in caplog.text

@@ -1,4 +1,4 @@
-"""Quantised models run in whole numbers: which variants their layers may run, and what these compute."""
+"""Quantised models run in integers: which variants their layers may run, and what these compute."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from sartor.codegen.routines.vector.fused_winograd import FusedWinograd
 from sartor.config import CompileConfig, Precision
 from sartor.costing.candidates import find_candidates
 from sartor.dialect_passes.annotate import Candidates
-from sartor.frontend.import_job import run_front
-from sartor.frontend.imported_model import Front
+from sartor.frontend.import_job import run_import
+from sartor.frontend.imported_model import ImportedModel
 from sartor.pipeline import compile_model, replay_plan
 from sartor.planning.recipe import guessed_recipe
-from sartor.precision.eligibility import permits
+from sartor.precision.eligibility import eligibility
 from sartor.profiling.builder import Builder
 from sartor.progress import silent
 from sartor.reference.random_inputs import sample_inputs
@@ -31,24 +31,24 @@ from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.runtime.session import Session
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 from sartor.tuning.selection.problem.pin import Pin
-from sartor.tuning.workers.calls import Refusal
+from sartor.tuning.workers.calls import WorkerError
 from sartor.tuning.workers.pool import WorkerPool
 from tests.plugin.quantised_models import dynamic_network, network, one_convolution
 
-FrontOfModel = Callable[[ModelProto], Front]
-# A CPU with a matrix unit, whatever this machine is.
+ImportedOfModel = Callable[[ModelProto], ImportedModel]
+# A CPU with AMX, whatever this machine is.
 CONFIG = CompileConfig(target=Target.create("cpu", "sapphirerapids"), threads=1, jobs=1)
 STEP = 6 / 255
 
 
 @pytest.fixture
-def front_of_model(tmp_path: Path) -> FrontOfModel:
-    def make(built: ModelProto) -> Front:
+def imported_of_model(tmp_path: Path) -> ImportedOfModel:
+    def make(built: ModelProto) -> ImportedModel:
         path = tmp_path / "model.onnx"
         onnx.save(built, path)
-        front = run_front(path, {}, None)
-        assert not isinstance(front, Refusal), front
-        return front
+        imported = run_import(path, {}, None)
+        assert not isinstance(imported, WorkerError), imported
+        return imported
 
     return make
 
@@ -57,40 +57,40 @@ def _descriptors(candidates: Candidates, layer: Layer) -> list[str]:
     return [each.descriptor for each in candidates.variants[layer.task.key]]
 
 
-def _multiplying(front: Front) -> list[Layer]:
-    return [each for each in front.graph.layers if each.task.kind in ("convolution", "contraction")]
+def _multiplying(imported: ImportedModel) -> list[Layer]:
+    return [each for each in imported.graph.layers if each.task.kind in ("convolution", "contraction")]
 
 
 @pytest.mark.parametrize("kind", ["int8", "uint8"])
-def test_layers_of_a_quantised_model_may_run_in_8_bits(kind: str, front_of_model: FrontOfModel) -> None:
-    front = front_of_model(network(kind))
-    candidates = find_candidates(front, CONFIG, everything=False)
-    assert front.is_quantised
-    layers = _multiplying(front)
+def test_layers_of_a_quantised_model_may_run_in_8_bits(kind: str, imported_of_model: ImportedOfModel) -> None:
+    imported = imported_of_model(network(kind))
+    candidates = find_candidates(imported, CONFIG, everything=False)
+    assert imported.is_quantised
+    layers = _multiplying(imported)
     assert len(layers) == 3
     for layer in layers:
         assert any(each.startswith("cpu:i8/") for each in _descriptors(candidates, layer)), layer.name
 
 
-def test_no_layer_of_a_float_model_may(front_of: Callable[[str], Front]) -> None:
-    front = front_of("residual")
-    candidates = find_candidates(front, CONFIG, everything=False)
-    assert not front.is_quantised
+def test_no_layer_of_a_float_model_may(imported_of: Callable[[str], ImportedModel]) -> None:
+    imported = imported_of("residual")
+    candidates = find_candidates(imported, CONFIG, everything=False)
+    assert not imported.is_quantised
     assert not any("i8" in each.descriptor for found in candidates.variants.values() for each in found)
 
 
-def test_weights_beyond_8_bits_stay_floats_unless_8_bits_are_asked_for(front_of_model: FrontOfModel) -> None:
-    front = front_of_model(one_convolution(zero=70))
-    (layer,) = _multiplying(front)
-    found = find_candidates(front, CONFIG).variants[layer.task.key]
+def test_weights_beyond_8_bits_stay_floats_unless_8_bits_are_asked_for(imported_of_model: ImportedOfModel) -> None:
+    imported = imported_of_model(one_convolution(zero=70))
+    (layer,) = _multiplying(imported)
+    found = find_candidates(imported, CONFIG).variants[layer.task.key]
     quantising = [each for each in found if each.descriptor.startswith("cpu:i8/conv2d.tiles{")]
     assert quantising
     asked = replace(CONFIG, precision=Precision.INT8)
-    assert not any(permits(front, CONFIG.precision)(layer, each) for each in quantising)
-    assert all(permits(front, asked.precision)(layer, each) for each in quantising)
-    exact = front_of_model(one_convolution(zero=128))
+    assert not any(eligibility(imported, CONFIG.precision)(layer, each) for each in quantising)
+    assert all(eligibility(imported, asked.precision)(layer, each) for each in quantising)
+    exact = imported_of_model(one_convolution(zero=128))
     (layer,) = _multiplying(exact)
-    assert all(permits(exact, CONFIG.precision)(layer, each) for each in quantising)
+    assert all(eligibility(exact, CONFIG.precision)(layer, each) for each in quantising)
 
 
 def test_a_quantised_model_is_tuned_checked_and_replayed(tmp_path: Path) -> None:
@@ -105,11 +105,11 @@ def test_a_quantised_model_is_tuned_checked_and_replayed(tmp_path: Path) -> None
     assert module.read_bytes() == first
 
 
-def test_products_with_a_range_of_run_time_may_run_in_8_bits(front_of_model: FrontOfModel) -> None:
-    front = front_of_model(dynamic_network())
-    candidates = find_candidates(front, CONFIG, everything=False)
-    layers = _multiplying(front)
-    assert front.is_quantised
+def test_products_with_a_range_of_run_time_may_run_in_8_bits(imported_of_model: ImportedOfModel) -> None:
+    imported = imported_of_model(dynamic_network())
+    candidates = find_candidates(imported, CONFIG, everything=False)
+    layers = _multiplying(imported)
+    assert imported.is_quantised
     assert len(layers) == 4
     for layer in layers:
         found = _descriptors(candidates, layer)
@@ -117,16 +117,16 @@ def test_products_with_a_range_of_run_time_may_run_in_8_bits(front_of_model: Fro
         assert any(".whole_dots{" in each for each in found), layer.name
 
 
-def test_sums_of_whole_numbers_are_not_rounded_on_the_way(front_of_model: FrontOfModel) -> None:
+def test_sums_of_whole_numbers_are_not_rounded_on_the_way(imported_of_model: ImportedOfModel) -> None:
     """No filter is transformed, and no zero point, scale or weighed sum is stored in fewer bits than f32."""
-    front = front_of_model(dynamic_network())
+    imported = imported_of_model(dynamic_network())
     config = replace(CONFIG, precision=Precision.MIXED)
-    candidates = find_candidates(front, config)
-    may_run, layers = permits(front, config.precision), {each.name: each for each in front.graph.layers}
+    candidates = find_candidates(imported, config)
+    is_eligible, layers = eligibility(imported, config.precision), {each.name: each for each in imported.graph.layers}
 
     def permitted(name: str) -> set[str]:
         layer = layers[name]
-        found = [each for each in candidates.variants[layer.task.key] if may_run(layer, each)]
+        found = [each for each in candidates.variants[layer.task.key] if is_eligible(layer, each)]
         return {each.descriptor.partition("{")[0] for each in found}
 
     offered = {each.descriptor.partition("{")[0] for each in candidates.variants[layers["conv1"].task.key]}
@@ -141,49 +141,49 @@ def test_sums_of_whole_numbers_are_not_rounded_on_the_way(front_of_model: FrontO
 
 @pytest.mark.parametrize("element", [BFLOAT_DOTS, INTEGER_DOTS])
 def test_whole_numbers_are_not_rounded_on_the_way_unless_8_bits_are_asked_for(
-    element: DotElement, front_of_model: FrontOfModel
+    element: DotElement, imported_of_model: ImportedOfModel
 ) -> None:
-    front = front_of_model(network())
+    imported = imported_of_model(network())
     config = replace(CONFIG, target=Target.create("cpu", "cooperlake"))
-    layer = next(each for each in _multiplying(front) if each.name == "conv2")
+    layer = next(each for each in _multiplying(imported) if each.name == "conv2")
     name = "fused_winograd_dots" if element is BFLOAT_DOTS else "fused_winograd_bytes"
     routine = FusedWinograd(name, storage="i8", element=element)
     sizes = {"height": 2, "width": 2, "columns": 3, "vectors": 1, "block": 6, "groups": 2, "panels": 1, "unroll": 2}
     code = routine.build(layer.task, {**sizes}, config.target)
     assert isinstance(code, Implementation)
     variant = Variant(f"cpu:i8/conv2d.{name}", "cpu", "i8", code, routine.traits)
-    assert permits(front, Precision.INT8)(layer, variant)
-    assert not permits(front, config.precision)(layer, variant)
+    assert eligibility(imported, Precision.INT8)(layer, variant)
+    assert not eligibility(imported, config.precision)(layer, variant)
 
 
-def test_other_quantised_models_are_not_offered_what_is_for_those(front_of_model: FrontOfModel) -> None:
-    front = front_of_model(network())
+def test_other_quantised_models_are_not_offered_what_is_for_those(imported_of_model: ImportedOfModel) -> None:
+    imported = imported_of_model(network())
     # Ranges that are found by samples may have any scale.
-    front = replace(front, ranges=dict.fromkeys(front.ranges, QuantisedRange(1.0, 0, "int8")))
-    found = find_candidates(front, CONFIG, everything=False).variants.values()
+    imported = replace(imported, ranges=dict.fromkeys(imported.ranges, QuantisedRange(1.0, 0, "int8")))
+    found = find_candidates(imported, CONFIG, everything=False).variants.values()
     assert not any("whole" in each.descriptor for variants in found for each in variants)
 
 
 @pytest.mark.parametrize("routine", ["tiles", "dots"])
 @pytest.mark.parametrize("kind", ["int8", "uint8"])
 def test_a_network_in_8_bits_is_within_a_step(
-    kind: str, routine: str, front_of_model: FrontOfModel, tmp_path: Path
+    kind: str, routine: str, imported_of_model: ImportedOfModel, tmp_path: Path
 ) -> None:
-    front = front_of_model(network(kind))
-    names = [each.name for each in _multiplying(front)]
+    imported = imported_of_model(network(kind))
+    names = [each.name for each in _multiplying(imported)]
     host = CompileConfig(threads=1, jobs=1, pins=tuple(Pin(each, f"cpu:i8/*.{routine}{{*") for each in names))
-    candidates = find_candidates(front, host, everything=False)
+    candidates = find_candidates(imported, host, everything=False)
     offered = [
-        any(f".{routine}{{" in each for each in _descriptors(candidates, layer)) for layer in _multiplying(front)
+        any(f".{routine}{{" in each for each in _descriptors(candidates, layer)) for layer in _multiplying(imported)
     ]
     if not all(offered):
         pytest.skip(f"this CPU multiplies no whole numbers by {routine}")
-    recipe = guessed_recipe(front, candidates.variants, host)
+    recipe = guessed_recipe(imported, candidates.variants, host)
     with WorkerPool(1) as pool:
-        (built,) = Builder(front, pool, tmp_path, host, silent).build([recipe])
-    expected = OnnxRuntimeReference(front.path, threads=1)(front.samples)[0]
+        (built,) = Builder(imported, pool, tmp_path, host, silent).build([recipe])
+    expected = OnnxRuntimeReference(imported.path, threads=1)(imported.samples)[0]
     with Session(built.files.module, threads=1) as session:
-        found = session.run(None, front.samples)[0]
+        found = session.run(None, imported.samples)[0]
     assert len(np.unique(expected)) > 5
     assert np.abs(found - expected).max() <= 1.01 * STEP
 
@@ -195,34 +195,34 @@ def test_a_network_in_8_bits_is_within_a_step(
 def test_a_real_quantised_model_runs_in_8_bits(
     name: str, shapes: dict[str, tuple[int, ...]], model_folder: Path, tmp_path: Path
 ) -> None:
-    front = run_front(model_folder / f"{name}.onnx", shapes, None)
-    assert isinstance(front, Front)
-    names = [each.name for each in front.graph.layers if each.task.kind == "convolution"]
+    imported = run_import(model_folder / f"{name}.onnx", shapes, None)
+    assert isinstance(imported, ImportedModel)
+    names = [each.name for each in imported.graph.layers if each.task.kind == "convolution"]
     host = CompileConfig(threads=1, jobs=1, pins=tuple(Pin(each, "cpu:i8/*") for each in names))
-    recipe = guessed_recipe(front, find_candidates(front, host, everything=False).variants, host)
+    recipe = guessed_recipe(imported, find_candidates(imported, host, everything=False).variants, host)
     assert len(names) == 3
     with WorkerPool(1) as pool:
-        (built,) = Builder(front, pool, tmp_path, host, silent).build([recipe])
+        (built,) = Builder(imported, pool, tmp_path, host, silent).build([recipe])
     # Softmax is a step off where ONNX Runtime looks it up in a table.
-    reference = OnnxRuntimeReference(front.path, threads=1, optimises=False)
+    reference = OnnxRuntimeReference(imported.path, threads=1, optimises=False)
     with Session(built.files.module, threads=1) as session:
         for seed in range(20):
-            feeds = sample_inputs(ModelProto.FromString(front.skeleton), seed)
+            feeds = sample_inputs(ModelProto.FromString(imported.skeleton), seed)
             np.testing.assert_array_equal(session.run(None, feeds)[0], reference(feeds)[0])
 
 
-def test_a_dynamic_network_in_8_bits_is_onnx_runtimes(front_of_model: FrontOfModel, tmp_path: Path) -> None:
+def test_a_dynamic_network_in_8_bits_is_onnx_runtimes(imported_of_model: ImportedOfModel, tmp_path: Path) -> None:
     """Not one sum differs, so that outputs differ as their scales are multiplied in another order."""
-    front = front_of_model(dynamic_network())
+    imported = imported_of_model(dynamic_network())
     pins = tuple(Pin(name, "cpu:i8/*whole*") for name in ("conv[12]", "product[01]", "*_quantised/divide"))
     config = CompileConfig(threads=1, jobs=1, pins=pins)
-    candidates = find_candidates(front, config, everything=False)
-    recipe = guessed_recipe(front, candidates.variants, config)
+    candidates = find_candidates(imported, config, everything=False)
+    recipe = guessed_recipe(imported, candidates.variants, config)
     with WorkerPool(1) as pool:
-        (built,) = Builder(front, pool, tmp_path, config, silent).build([recipe])
-    reference = OnnxRuntimeReference(front.path, threads=1)
+        (built,) = Builder(imported, pool, tmp_path, config, silent).build([recipe])
+    reference = OnnxRuntimeReference(imported.path, threads=1)
     with Session(built.files.module, threads=1) as session:
         for seed in range(3):
-            feeds = sample_inputs(onnx.load(front.path), seed)
+            feeds = sample_inputs(onnx.load(imported.path), seed)
             (expected,), (found,) = reference(feeds), session.run(None, feeds)
             np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * np.abs(expected).max())

@@ -14,7 +14,7 @@ from sartor.onnx_model.graphs.infer import infer_shapes
 from sartor.onnx_model.preparing.prepare import prepare
 from sartor.onnx_model.reading.load import load_model
 from sartor.precision.observe_job import Observed, observe
-from sartor.precision.observed_ranges import calibrate
+from sartor.precision.observed_ranges import observed_ranges
 from sartor.runtime.driver.signature import Array, TensorSpec
 from sartor.samples.given_samples import HeldSamples, Samples
 from sartor.tuning.calibration.methods import OBSERVERS, CalibrationMethod
@@ -47,7 +47,7 @@ def pool() -> Iterator[WorkerPool]:
 @pytest.mark.parametrize("chunk_bytes", [1, 400, 1 << 20])
 def test_ranges_are_those_of_the_tensors(pool: WorkerPool, chunk_bytes: int) -> None:
     steps: list[tuple[str, int, int]] = []
-    found = calibrate(
+    found = observed_ranges(
         _model().SerializeToString(),
         ["x", "relu1", "mul2", "y", "largest"],
         SAMPLES,
@@ -74,7 +74,9 @@ def test_samples_in_files_give_the_same(pool: WorkerPool, tmp_path: Path) -> Non
     np.savez(tmp_path / "samples.npz", x=IMAGES)
     samples = Samples.open(tmp_path / "samples.npz", [TensorSpec("x", "float32", (1, 3, 4, 4))])
     observer = OBSERVERS[CalibrationMethod.MSE]
-    assert calibrate(model, ["y"], samples, pool, observer) == calibrate(model, ["y"], SAMPLES, pool, observer)
+    assert observed_ranges(model, ["y"], samples, pool, observer) == observed_ranges(
+        model, ["y"], SAMPLES, pool, observer
+    )
 
 
 def test_observation_goes_on_where_it_stopped(tmp_path: Path) -> None:
@@ -95,10 +97,10 @@ def test_errors_in_the_worker_are_the_users(pool: WorkerPool, tmp_path: Path) ->
     np.save(tmp_path / "x.npy", bad)
     samples = Samples.open(tmp_path / "x.npy", [TensorSpec("x", "float32", (1, 3, 4, 4))])
     with pytest.raises(UsageError, match="sample 2 holds values that are not finite"):
-        calibrate(_model().SerializeToString(), ["y"], samples, pool, MinMaxObserver)
+        observed_ranges(_model().SerializeToString(), ["y"], samples, pool, MinMaxObserver)
     wrong = HeldSamples(({"x": IMAGES[0, :, :2]},))
     with pytest.raises(UsageError, match="ONNX Runtime cannot run the model"):
-        calibrate(_model().SerializeToString(), ["y"], wrong, pool, MinMaxObserver)
+        observed_ranges(_model().SerializeToString(), ["y"], wrong, pool, MinMaxObserver)
 
 
 def test_a_real_model(pool: WorkerPool, model_folder: Path) -> None:
@@ -108,6 +110,6 @@ def test_a_real_model(pool: WorkerPool, model_folder: Path) -> None:
     samples = HeldSamples(tuple({"Input3": digit} for digit in digits))
     relus = [node.output[0] for node in model.graph.node if node.op_type == "Relu"]
     assert relus
-    found = calibrate(model.SerializeToString(), ["Input3", *relus], samples, pool, MinMaxObserver)
+    found = observed_ranges(model.SerializeToString(), ["Input3", *relus], samples, pool, MinMaxObserver)
     assert found["Input3"] == (digits.min(), digits.max())
     assert all(low == 0 < high < 1e5 for low, high in (found[name] for name in relus))

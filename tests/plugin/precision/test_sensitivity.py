@@ -12,11 +12,11 @@ from onnx import ModelProto, TensorProto
 
 from sartor.codegen.ir.variants.rounding import STORED
 from sartor.errors import UsageError
-from sartor.frontend.import_job import run_front
-from sartor.frontend.imported_model import Front
+from sartor.frontend.import_job import run_import
+from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.layer_tensors import LayerTensors, layer_tensors
 from sartor.onnx_model.graphs.infer import infer_shapes
-from sartor.precision.precision_switches import Switchable, add_switches
+from sartor.precision.precision_switches import PrecisionSwitches, add_switches
 from sartor.precision.sensitivity import RoundingTrial
 from sartor.precision.sensitivity_job import Experiment, Rounded, round_layers
 from sartor.reference.expected_outputs import Disturbed
@@ -27,7 +27,7 @@ from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.samples.given_samples import HeldSamples
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 from sartor.tuning.errors.error_measures import ErrorMeasure, MeasureKind
-from sartor.tuning.workers.calls import Refusal
+from sartor.tuning.workers.calls import WorkerError
 from sartor.tuning.workers.pool import WorkerPool
 from tests.tiny_models import Builder
 
@@ -124,11 +124,11 @@ ASSIGNMENTS: list[dict[str, str]] = [
 @pytest.mark.parametrize("assignment", ASSIGNMENTS, ids=str)
 def test_a_switched_model_computes_what_numpy_does(assignment: dict[str, str]) -> None:
     model = _model()
-    switchable = Switchable.of(model, LAYERS, DTYPES, RANGES)
-    precision = add_switches(model, switchable)
+    switches = PrecisionSwitches.of(model, LAYERS, DTYPES, RANGES)
+    precision = add_switches(model, switches)
     reference = OnnxRuntimeReference(model.SerializeToString(), threads=1)
     for x in X:
-        (found,) = reference({"x": x, precision: switchable.codes(assignment)})
+        (found,) = reference({"x": x, precision: switches.codes(assignment)})
         # What lies between two numbers may be rounded either way, as the outputs are not quite exact.
         steps = {"bf16": (2**-7, 0), "f16": (2**-10, 0), "i8": (0, 2**-2), STORED: (0, 2**-2)}
         near, step = steps.get(assignment.get("two", ""), (0, 0))
@@ -138,7 +138,7 @@ def test_a_switched_model_computes_what_numpy_does(assignment: dict[str, str]) -
 
 
 def test_contributions_are_the_errors_of_single_layers(trial: RoundingTrial) -> None:
-    found = trial.contributions()
+    found = trial.for_pairs()
     assert set(found) == {(layer, dtype) for layer in ("one", "two") for dtype in ROUNDINGS}
     for (layer, dtype), errors in found.items():
         assert errors.samples == pytest.approx(_errors({layer: dtype}), rel=0.3)
@@ -157,14 +157,14 @@ def test_filters_stay_what_they_are_where_8_bits_are_only_stored(pool: WorkerPoo
     ranges = {"x": QuantisedRange(2**-6, -128, "int8"), "y": QuantisedRange(2**-5, -128, "int8")}
     layers = [LayerTensors("y", ("x",), ("y",), ("y",))]
     samples = HeldSamples(({"x": x.astype(np.float32)},))
-    found = RoundingTrial(model.SerializeToString(), layers, ("i8",), ranges, samples, pool).contributions()
+    found = RoundingTrial(model.SerializeToString(), layers, ("i8",), ranges, samples, pool).for_pairs()
     assert max(found["y", "i8"].samples) == pytest.approx(1.0)
     assert max(found["y", STORED].samples) < 0.02
 
 
 def test_layers_may_be_rounded_together(trial: RoundingTrial) -> None:
     alone, both, none = trial.together([{"two": "i8"}, {"one": "i8", "two": "i8"}, {"unknown": "i8"}])
-    assert alone.samples == trial.contributions()["two", "i8"].samples
+    assert alone.samples == trial.for_pairs()["two", "i8"].samples
     assert both.samples == pytest.approx(_errors({"one": "i8", "two": "i8"}), rel=0.3)
     assert none.samples == (0.0, 0.0, 0.0)
 
@@ -182,7 +182,7 @@ def test_fewer_samples_and_another_measure(trial: RoundingTrial, pool: WorkerPoo
         most_samples=2,
         progress=lambda _, done, total: steps.append((done, total)),
     )
-    found = other.contributions()
+    found = other.for_pairs()
     assert {pair: len(errors.samples) for pair, errors in found.items()} == {("one", "f16"): 2, ("two", "f16"): 2}
     assert all(error in (0, 0.25, 0.5, 0.75, 1) for errors in found.values() for error in errors.samples)
     assert steps[0] == (0, 4)
@@ -192,9 +192,9 @@ def test_fewer_samples_and_another_measure(trial: RoundingTrial, pool: WorkerPoo
 def test_a_trial_goes_on_where_it_stopped(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     path.write_bytes(_model().SerializeToString())
-    switchable = Switchable.of(_model(), LAYERS, DTYPES, RANGES)
+    switches = PrecisionSwitches.of(_model(), LAYERS, DTYPES, RANGES)
     measure = ErrorMeasure(MeasureKind.RELATIVE)
-    experiment = Experiment(path, switchable, ASSIGNMENTS, SAMPLES, 2, measure, 1)
+    experiment = Experiment(path, switches, ASSIGNMENTS, SAMPLES, 2, measure, 1)
     whole = round_layers(experiment, Rounded(), seconds=60.0)
     assert isinstance(whole, Rounded)
     assert whole.done == experiment.runs
@@ -205,7 +205,7 @@ def test_a_trial_goes_on_where_it_stopped(tmp_path: Path) -> None:
 
 def test_layers_without_names_or_ranges_are_left_out() -> None:
     nameless = LayerTensors("nameless", ("x",), (None,), ())
-    found = Switchable.of(_model(), [nameless, *LAYERS], DTYPES, {"x": RANGES["x"], "hidden": RANGES["hidden"]})
+    found = PrecisionSwitches.of(_model(), [nameless, *LAYERS], DTYPES, {"x": RANGES["x"], "hidden": RANGES["hidden"]})
     assert found.pairs == [
         *(("one", dtype) for dtype in ROUNDINGS),
         *(("two", dtype) for dtype in DTYPES if dtype != "i8"),
@@ -217,7 +217,7 @@ def test_what_has_no_filters_stores_8_bits_as_it_computes_in_them() -> None:
     b.op("Relu", "y", "x")
     model = b.model([("x", (4, 5))], [("y", (4, 5))])
     infer_shapes(model)
-    found = Switchable.of(model, [LayerTensors("y", ("x",), ("y",), ("y",))], DTYPES, RANGES)
+    found = PrecisionSwitches.of(model, [LayerTensors("y", ("x",), ("y",), ("y",))], DTYPES, RANGES)
     assert found.pairs == [("y", dtype) for dtype in DTYPES]
     assert found.codes({"y": STORED}) == found.codes({"y": "i8"}) != found.codes({})
 
@@ -227,7 +227,7 @@ def test_errors_of_the_users_measure_reach_the_user(trial: RoundingTrial, pool: 
     measure = ErrorMeasure.parse(f"{tmp_path / 'own.py'}:error")
     broken = RoundingTrial(trial.prepared, LAYERS, ("f16",), {}, SAMPLES, pool, measure)
     with pytest.raises(UsageError, match="KeyError: 'labels'"):
-        broken.contributions()
+        broken.for_pairs()
 
 
 def test_half_precision_models_are_rounded_from_their_own_type(pool: WorkerPool) -> None:
@@ -237,35 +237,35 @@ def test_half_precision_models_are_rounded_from_their_own_type(pool: WorkerPool)
     samples = HeldSamples(({"x": X[0].astype(np.float16)},))
     layers = [LayerTensors("y", ("x",), ("y",), ("y",))]
     ranges = {"x": RANGES["x"], "y": RANGES["y"]}
-    found = RoundingTrial(model.SerializeToString(), layers, DTYPES, ranges, samples, pool).contributions()
+    found = RoundingTrial(model.SerializeToString(), layers, DTYPES, ranges, samples, pool).for_pairs()
     assert max(found["y", "f16"].samples) == 0.0
     assert 0 < max(found["y", "bf16"].samples) < 0.02
     assert 0 < max(found["y", "i8"].samples) < 0.1
 
 
-def _contributions(front: Front, pool: WorkerPool, dtypes: tuple[str, ...]) -> dict[tuple[str, str], float]:
-    assert isinstance(front.prepared, bytes)
-    model = ModelProto.FromString(front.prepared)
-    layers = list(layer_tensors(model, front.graph).values())
+def _contributions(imported: ImportedModel, pool: WorkerPool, dtypes: tuple[str, ...]) -> dict[tuple[str, str], float]:
+    assert isinstance(imported.prepared, bytes)
+    model = ModelProto.FromString(imported.prepared)
+    layers = list(layer_tensors(model, imported.graph).values())
     samples = HeldSamples((sample_inputs(model, 0),))
-    found = RoundingTrial(front.prepared, layers, dtypes, {}, samples, pool).contributions()
+    found = RoundingTrial(imported.prepared, layers, dtypes, {}, samples, pool).for_pairs()
     return {pair: max(errors.samples) for pair, errors in found.items()}
 
 
 @pytest.mark.parametrize("name", ["residual", "silu", "layer_norm", "gelu", "split", "batch", "squeeze_excite"])
 def test_every_layer_of_tiny_models_can_be_rounded(
-    name: str, front_of: Callable[[str], Front], pool: WorkerPool
+    name: str, imported_of: Callable[[str], ImportedModel], pool: WorkerPool
 ) -> None:
-    front = front_of(name)
-    found = _contributions(front, pool, ("bf16", "f16"))
-    assert {layer for layer, _ in found} == {layer.name for layer in front.graph.layers}
-    for layer in front.graph.layers:
+    imported = imported_of(name)
+    found = _contributions(imported, pool, ("bf16", "f16"))
+    assert {layer for layer, _ in found} == {layer.name for layer in imported.graph.layers}
+    for layer in imported.graph.layers:
         assert 0 < found[layer.name, "f16"] < found[layer.name, "bf16"] < 0.1
 
 
 def test_a_real_model(model_folder: Path, pool: WorkerPool) -> None:
-    front = run_front(model_folder / "mobilefacenet.onnx", {}, None)
-    assert not isinstance(front, Refusal), front.error
-    found = _contributions(front, pool, ("bf16",))
-    assert len(found) == len(front.graph.layers)
+    imported = run_import(model_folder / "mobilefacenet.onnx", {}, None)
+    assert not isinstance(imported, WorkerError), imported.error
+    found = _contributions(imported, pool, ("bf16",))
+    assert len(found) == len(imported.graph.layers)
     assert all(0 < error < 0.05 for error in found.values())

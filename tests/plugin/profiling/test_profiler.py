@@ -22,7 +22,7 @@ from sartor.tuning.networks.profile_job import NetRun
 from sartor.tuning.records.measurement import Measurement, Status
 from sartor.tuning.selection.problem.limits import UNLIMITED
 from sartor.tuning.store.store import Store
-from tests.plugin.planning.selecting_fakes import FakeTuner, FrontOf, by_type, selector, tables_of
+from tests.plugin.planning.selecting_fakes import FakeTuner, ImportedOf, by_type, selector, tables_of
 
 SECONDS = 1e-3
 
@@ -52,7 +52,7 @@ class FakeRunner:
 class FakeBuilder:
     """Builds what it is told to."""
 
-    front: object
+    imported: object
     config: CompileConfig
     builds: list[Build]
 
@@ -75,18 +75,18 @@ class Setting:
 
 
 @pytest.fixture
-def setting(front_of: FrontOf, tmp_path: Path) -> Setting:
+def setting(imported_of: ImportedOf, tmp_path: Path) -> Setting:
     """Two plans of one network in different types, which ran."""
-    select = selector(front_of("residual"), FakeTuner(), Precision.MIXED)
+    select = selector(imported_of("residual"), FakeTuner(), Precision.MIXED)
     recipes = []
     for first in ("bf16", "f32"):
         alone = by_type(**{"f32": 0.2, "bf16": 0.2, first: 0.1})
-        (best, *_), _ = select.select(tables_of(select.front, alone, "bf16"), UNLIMITED)
+        (best, *_), _ = select.select(tables_of(select.imported, alone, "bf16"), UNLIMITED)
         recipes.append(best)
     builds = [Build(each, NetFiles(tmp_path / "none", None)) for each in recipes]
-    builder = FakeBuilder(select.front, select.solver.config, list(builds))
+    builder = FakeBuilder(select.imported, select.solver.config, list(builds))
     store = Store.open(tmp_path / "tuning.db")
-    profiler = Profiler(store, cast(Builder, builder), sample_set(select.front, None, select.precision))
+    profiler = Profiler(store, cast(Builder, builder), sample_set(select.imported, None, select.precision))
     runner = FakeRunner([SECONDS, 3 * SECONDS])
     profiler._runner = runner  # type: ignore[assignment]
     for each in recipes:
@@ -100,34 +100,34 @@ def first_layer(recipe: Recipe) -> tuple[str, str]:
 
 
 def test_plans_are_timed_together_and_remembered(setting: Setting) -> None:
-    found = setting.profiler.in_place(setting.recipes)
+    found = setting.profiler.in_network(setting.recipes)
     times = [found.layers[first_layer(each)] for each in setting.recipes]
     assert times == pytest.approx([SECONDS, 3 * SECONDS])
-    assert setting.profiler.in_place(setting.recipes) == found
+    assert setting.profiler.in_network(setting.recipes) == found
     assert setting.runner.asked == [2]
 
 
 def test_beside_others_a_plan_is_timed_anew(setting: Setting) -> None:
     setting.runner.seconds = [SECONDS]
-    setting.profiler.in_place(setting.recipes[:1])
+    setting.profiler.in_network(setting.recipes[:1])
     setting.runner.seconds = [2 * SECONDS, 2 * SECONDS]
-    found = setting.profiler.in_place(setting.recipes)
+    found = setting.profiler.in_network(setting.recipes)
     assert found.layers[first_layer(setting.recipes[0])] == pytest.approx(2 * SECONDS)
-    again = setting.profiler.in_place(setting.recipes[:1])
+    again = setting.profiler.in_network(setting.recipes[:1])
     assert again.layers[first_layer(setting.recipes[0])] == pytest.approx(SECONDS)
     assert setting.runner.asked == [1, 2]
 
 
 def test_in_fewer_processes_it_is_another_measurement(setting: Setting) -> None:
-    setting.profiler.in_place(setting.recipes)
+    setting.profiler.in_network(setting.recipes)
     setting.runner.passes = 1
-    setting.profiler.in_place(setting.recipes)
+    setting.profiler.in_network(setting.recipes)
     assert setting.runner.asked == [2, 2]
 
 
 def test_a_plan_that_fails_leaves_the_others(setting: Setting) -> None:
     setting.runner.fails = setting.builds[:1]
-    found = setting.profiler.in_place(setting.recipes)
+    found = setting.profiler.in_network(setting.recipes)
     assert first_layer(setting.recipes[0]) not in found.layers
     assert found.layers[first_layer(setting.recipes[1])] == pytest.approx(3 * SECONDS)
 
@@ -135,7 +135,7 @@ def test_a_plan_that_fails_leaves_the_others(setting: Setting) -> None:
 def test_a_plan_that_does_not_compile_any_more_leaves_the_others(setting: Setting) -> None:
     del setting.profiler._builder.builds[0]  # type: ignore[attr-defined]
     setting.runner.seconds = [SECONDS]
-    found = setting.profiler.in_place(setting.recipes)
+    found = setting.profiler.in_network(setting.recipes)
     assert first_layer(setting.recipes[1]) in found.layers
     assert setting.runner.asked == [1]
 

@@ -16,13 +16,13 @@ from sartor.planning.recipe import Recipe
 from sartor.profiling.profiler import Profiled, Profiler
 from sartor.profiling.refiner import Refiner
 from sartor.profiling.time_budget import TimeBudget
-from sartor.tuning.cost_tables.in_network import InPlace
+from sartor.tuning.cost_tables.in_network import InNetworkTimes
 from sartor.tuning.cost_tables.tables import Tables
 from sartor.tuning.records.measurement import Measurement, Status
 from sartor.tuning.selection.problem.limits import UNLIMITED, Limits
 from tests.plugin.planning.selecting_fakes import (
     FakeTuner,
-    FrontOf,
+    ImportedOf,
     by_type,
     measurement,
     selector,
@@ -61,7 +61,7 @@ class FakeProfiler:
     def run_of(self, recipe: Recipe) -> Measurement | None:
         if not any(recipe.is_same_as(each) for each in self.ran):
             return None
-        seconds = sum(self._in_place(recipe).layers.values()) + self._mixing(recipe)
+        seconds = sum(self._in_network(recipe).layers.values()) + self._mixing(recipe)
         if self.error is None:
             return measurement("net", seconds)
         error = self.error(recipe)
@@ -78,82 +78,82 @@ class FakeProfiler:
     def verify(self, recipe: Recipe) -> bool:
         return True
 
-    def in_place(self, recipes: Sequence[Recipe]) -> InPlace:
+    def in_network(self, recipes: Sequence[Recipe]) -> InNetworkTimes:
         self.timed.extend(recipes)
-        return InPlace.mean([self._in_place(each) for each in recipes])
+        return InNetworkTimes.mean([self._in_network(each) for each in recipes])
 
-    def _in_place(self, recipe: Recipe) -> InPlace:
+    def _in_network(self, recipe: Recipe) -> InNetworkTimes:
         chosen = [(each.task.key, recipe.variants[each.name].descriptor) for each in recipe.graph.layers]
-        return InPlace({each: self.seconds(*each) for each in chosen})
+        return InNetworkTimes({each: self.seconds(*each) for each in chosen})
 
     def _mixing(self, recipe: Recipe) -> float:
         return self.mixing * (len(types(recipe)) - 1)
 
 
 def refined(
-    front_of: FrontOf, alone: Callable[[str, str], float], profiler: FakeProfiler, *narrow: str
+    imported_of: ImportedOf, alone: Callable[[str, str], float], profiler: FakeProfiler, *narrow: str
 ) -> tuple[set[str], FakeProfiler]:
     """The types of the plan that is shipped."""
     precision = Precision.MIXED if narrow else Precision.F32
-    select = selector(front_of("residual"), FakeTuner(), precision)
-    recipes, tables = select.select(tables_of(select.front, alone, *narrow), UNLIMITED)
+    select = selector(imported_of("residual"), FakeTuner(), precision)
+    recipes, tables = select.select(tables_of(select.imported, alone, *narrow), UNLIMITED)
     found = Refiner(select.solver.config, cast(Profiler, profiler), select).refine(tables, recipes[:1])
     assert found.plan.measured == found.profiled.seconds
     return types(found.recipe), profiler
 
 
-def first_task(front_of: FrontOf) -> str:
-    return front_of("residual").graph.layers[0].task.key
+def first_task(imported_of: ImportedOf) -> str:
+    return imported_of("residual").graph.layers[0].task.key
 
 
-def test_a_plan_that_takes_what_was_predicted_is_shipped(front_of: FrontOf) -> None:
+def test_a_plan_that_takes_what_was_predicted_is_shipped(imported_of: ImportedOf) -> None:
     alone = by_type(f32=2 * UNIT, bf16=UNIT)
-    shipped, profiler = refined(front_of, alone, FakeProfiler(alone), "bf16")
+    shipped, profiler = refined(imported_of, alone, FakeProfiler(alone), "bf16")
     assert shipped == {"bf16"}
     assert len(profiler.ran) == 1
 
 
-def slow_in_place(front_of: FrontOf) -> tuple[Callable[[str, str], float], Callable[[str, str], float]]:
+def slow_in_network(imported_of: ImportedOf) -> tuple[Callable[[str, str], float], Callable[[str, str], float]]:
     """Times alone and in place where bf16 is fast in one routine of each layer only, and not in the first in place."""
-    front, slow = front_of("residual"), first_task(front_of)
-    variants = tables_of(front, by_type(f32=1.0, bf16=1.0), "bf16").variants
+    imported, slow = imported_of("residual"), first_task(imported_of)
+    variants = tables_of(imported, by_type(f32=1.0, bf16=1.0), "bf16").variants
     fast = {key: min(each.descriptor for each in found if each.dtype == "bf16") for key, found in variants.items()}
 
     def alone(key: str, descriptor: str) -> float:
         return UNIT * (1.0 if descriptor == fast[key] else by_type(f32=1.5, bf16=3.0)(key, descriptor))
 
-    def in_place(key: str, descriptor: str) -> float:
+    def in_network(key: str, descriptor: str) -> float:
         return 10 * UNIT if (key, descriptor) == (slow, fast[slow]) else alone(key, descriptor)
 
-    return alone, in_place
+    return alone, in_network
 
 
-def test_a_layer_that_is_slow_in_place_gets_another_routine(front_of: FrontOf) -> None:
-    alone, in_place = slow_in_place(front_of)
-    shipped, profiler = refined(front_of, alone, FakeProfiler(in_place), "bf16")
+def test_a_layer_that_is_slow_in_place_gets_another_routine(imported_of: ImportedOf) -> None:
+    alone, in_network = slow_in_network(imported_of)
+    shipped, profiler = refined(imported_of, alone, FakeProfiler(in_network), "bf16")
     assert types(profiler.ran[0]) == {"bf16"}
     assert shipped == {"f32", "bf16"}
 
 
-def test_plans_in_one_type_are_selected_by_times_in_place_too(front_of: FrontOf) -> None:
-    alone, in_place = slow_in_place(front_of)
-    shipped, profiler = refined(front_of, alone, FakeProfiler(in_place, mixing=5 * UNIT), "bf16")
+def test_plans_in_one_type_are_selected_by_times_in_place_too(imported_of: ImportedOf) -> None:
+    alone, in_network = slow_in_network(imported_of)
+    shipped, profiler = refined(imported_of, alone, FakeProfiler(in_network, mixing=5 * UNIT), "bf16")
     assert [types(each) for each in profiler.ran[:3]] == [{"bf16"}, {"f32", "bf16"}, {"f32"}]
     assert shipped == {"f32"}
 
 
-def test_what_was_run_and_lost_informs_the_next_selection(front_of: FrontOf) -> None:
+def test_what_was_run_and_lost_informs_the_next_selection(imported_of: ImportedOf) -> None:
     """Of two plans of which each has one slow layer the mixture of their fast ones is found."""
-    slow = first_task(front_of)
+    slow = first_task(imported_of)
 
-    def in_place(key: str, descriptor: str) -> float:
+    def in_network(key: str, descriptor: str) -> float:
         return UNIT * (4 if (key == slow) == (type_of(descriptor) == "bf16") else 1)
 
     alone = by_type(f32=3 * UNIT, bf16=UNIT, f16=1.01 * UNIT)
-    select = selector(front_of("residual"), FakeTuner(), Precision.MIXED)
-    tables = tables_of(select.front, alone, "bf16", "f16")
+    select = selector(imported_of("residual"), FakeTuner(), Precision.MIXED)
+    tables = tables_of(select.imported, alone, "bf16", "f16")
     first, tables = select.select(tables, UNLIMITED)
-    profiler = FakeProfiler(in_place)
+    profiler = FakeProfiler(in_network)
     found = Refiner(select.solver.config, cast(Profiler, profiler), select).refine(tables, first[:1])
     assert types(found.recipe) == {"bf16", "f16"}
     assert found.plan.predicted == pytest.approx(found.profiled.seconds, rel=0.1)
@@ -172,7 +172,7 @@ class LearningSelector(PlanSelector):
     told: list[float] = field(default_factory=list)
 
     def select(self, tables: Tables, limits: Limits) -> Selected:
-        if tables.passed < 1:
+        if tables.propagated_fraction < 1:
             return super().select(tables, limits)
         exact = {
             key: {name: each for name, each in found.items() if type_of(name) == "f32"}
@@ -181,32 +181,32 @@ class LearningSelector(PlanSelector):
         recipes, _ = super().select(replace(tables, measured=exact), limits)
         return recipes, tables
 
-    def learned(self, tables: Tables, recipe: Recipe, measured: float) -> Tables:
+    def fitted(self, tables: Tables, recipe: Recipe, measured: float) -> Tables:
         self.told.append(measured)
-        return replace(tables, passed=self.shown) if len(self.told) == 1 else tables
+        return replace(tables, propagated_fraction=self.shown) if len(self.told) == 1 else tables
 
 
-def learning(front_of: FrontOf, shown: float = 0.5) -> LearningSelector:
-    found = selector(front_of("residual"), FakeTuner(), Precision.BF16)
+def learning(imported_of: ImportedOf, shown: float = 0.5) -> LearningSelector:
+    found = selector(imported_of("residual"), FakeTuner(), Precision.BF16)
     return LearningSelector(found.solver, found.budget, shown=shown)
 
 
-def test_a_plan_that_errs_less_than_expected_makes_way_for_a_faster_one(front_of: FrontOf) -> None:
+def test_a_plan_that_errs_less_than_expected_makes_way_for_a_faster_one(imported_of: ImportedOf) -> None:
     alone = by_type(f32=2 * UNIT, bf16=UNIT)
-    select = learning(front_of)
-    recipes, tables = select.select(tables_of(select.front, alone, "bf16"), UNLIMITED)
+    select = learning(imported_of)
+    recipes, tables = select.select(tables_of(select.imported, alone, "bf16"), UNLIMITED)
     assert types(recipes[0]) == {"f32"}
     profiler = FakeProfiler(alone, error=lambda recipe: 1e-3)
     found = Refiner(select.solver.config, cast(Profiler, profiler), select).refine(tables, recipes[:1])
     assert select.told[0] == 1e-3
     assert types(found.recipe) == {"bf16"}
-    assert found.tables.passed == 0.5
+    assert found.tables.propagated_fraction == 0.5
 
 
-def test_with_no_time_left_nothing_is_learned(front_of: FrontOf) -> None:
+def test_with_no_time_left_nothing_is_learned(imported_of: ImportedOf) -> None:
     alone = by_type(f32=2 * UNIT, bf16=UNIT)
-    select = learning(front_of)
-    recipes, tables = select.select(tables_of(select.front, alone, "bf16"), UNLIMITED)
+    select = learning(imported_of)
+    recipes, tables = select.select(tables_of(select.imported, alone, "bf16"), UNLIMITED)
     profiler = FakeProfiler(alone, error=lambda recipe: 1e-3)
     over = TimeBudget(1e-9)
     found = Refiner(select.solver.config, cast(Profiler, profiler), select, over).refine(tables, recipes[:1])
@@ -214,13 +214,13 @@ def test_with_no_time_left_nothing_is_learned(front_of: FrontOf) -> None:
 
 
 @pytest.mark.parametrize("shown", [1.0, 0.5])
-def test_a_plan_that_errs_more_than_hoped_makes_way_for_a_more_exact_one(front_of: FrontOf, shown: float) -> None:
+def test_a_plan_that_errs_more_than_hoped_makes_way_for_a_more_exact_one(imported_of: ImportedOf, shown: float) -> None:
     """As is known of what reaches the outputs then, or under tighter limits if that does not explain it."""
     alone = by_type(f32=2 * UNIT, bf16=UNIT)
-    select = learning(front_of, shown)
-    tables = tables_of(select.front, alone, "bf16")
-    rounding = {(each.name, "bf16"): 1e-3 for each in select.front.graph.layers}
-    recipes, tables = select.select(replace(tables, rounding=rounding, passed=0.2), UNLIMITED)
+    select = learning(imported_of, shown)
+    tables = tables_of(select.imported, alone, "bf16")
+    rounding = {(each.name, "bf16"): 1e-3 for each in select.imported.graph.layers}
+    recipes, tables = select.select(replace(tables, rounding=rounding, propagated_fraction=0.2), UNLIMITED)
     assert types(recipes[0]) == {"bf16"}
 
     def error(recipe: Recipe) -> float:
@@ -233,10 +233,10 @@ def test_a_plan_that_errs_more_than_hoped_makes_way_for_a_more_exact_one(front_o
     assert len(profiler.ran) > 1
 
 
-def test_a_faster_plan_that_errs_too_much_leaves_the_first_to_be_refined(front_of: FrontOf) -> None:
+def test_a_faster_plan_that_errs_too_much_leaves_the_first_to_be_refined(imported_of: ImportedOf) -> None:
     alone = by_type(f32=2 * UNIT, bf16=UNIT)
-    select = learning(front_of)
-    recipes, tables = select.select(tables_of(select.front, alone, "bf16"), UNLIMITED)
+    select = learning(imported_of)
+    recipes, tables = select.select(tables_of(select.imported, alone, "bf16"), UNLIMITED)
     profiler = FakeProfiler(alone, error=lambda recipe: 0.1 if "bf16" in types(recipe) else 0.0, allowed=0.01)
     found = Refiner(select.solver.config, cast(Profiler, profiler), select).refine(tables, recipes[:1])
     assert [types(each) for each in profiler.ran[:2]] == [{"f32"}, {"bf16"}]

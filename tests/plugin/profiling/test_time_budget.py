@@ -8,39 +8,41 @@ from collections.abc import Callable
 
 import pytest
 
-from sartor.frontend.imported_model import Front
+from sartor.frontend.imported_model import ImportedModel
 from sartor.profiling.time_budget import TimeBudget
 
 
 @pytest.fixture
-def front(front_of: Callable[[str], Front]) -> Front:
-    return front_of("residual")
+def imported(imported_of: Callable[[str], ImportedModel]) -> ImportedModel:
+    return imported_of("residual")
 
 
-def test_without_a_budget_there_is_time_for_all(front: Front) -> None:
+def test_without_a_budget_there_is_time_for_all(imported: ImportedModel) -> None:
     budget = TimeBudget.of(None)
-    assert budget.tuning_deadline(front) is None
-    assert budget.allows_timing_in_place(front)
-    assert budget.allows_build(front, 1e6)
+    assert budget.tuning_deadline(imported) is None
+    assert budget.allows_timing_in_network(imported)
+    assert budget.allows_build(imported, 1e6)
 
 
-def test_tuning_stops_before_the_end(front: Front, caplog: pytest.LogCaptureFixture) -> None:
+def test_tuning_stops_before_the_end(imported: ImportedModel, caplog: pytest.LogCaptureFixture) -> None:
     budget = TimeBudget.of(100.0)
-    deadline = budget.tuning_deadline(front)
+    deadline = budget.tuning_deadline(imported)
     assert deadline is not None
     assert time.monotonic() < deadline < budget.end
     assert not caplog.text
 
 
-def test_a_budget_that_leaves_nothing_for_tuning_is_named(front: Front, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_budget_that_leaves_nothing_for_tuning_is_named(
+    imported: ImportedModel, caplog: pytest.LogCaptureFixture
+) -> None:
     with caplog.at_level(logging.WARNING):
-        TimeBudget.of(1.5).tuning_deadline(front)
+        TimeBudget.of(1.5).tuning_deadline(imported)
     assert "the time budget of 1.5 s leaves nothing for tuning" in caplog.text
 
 
-def test_another_build_has_to_fit_by_what_one_took(front: Front) -> None:
+def test_another_build_has_to_fit_by_what_one_took(imported: ImportedModel) -> None:
     budget = TimeBudget.of(60.0)
-    assert budget.allows_build(front, None)
-    assert budget.allows_build(front, 40.0)
-    assert not budget.allows_build(front, 50.0)
-    assert not TimeBudget.of(1.0).allows_build(front, None)
+    assert budget.allows_build(imported, None)
+    assert budget.allows_build(imported, 40.0)
+    assert not budget.allows_build(imported, 50.0)
+    assert not TimeBudget.of(1.0).allows_build(imported, None)

@@ -12,8 +12,8 @@ import pytest
 from onnx import ModelProto, NodeProto, TensorProto
 
 from sartor.config import CompileConfig, Precision
-from sartor.frontend.import_job import run_front
-from sartor.frontend.imported_model import Front
+from sartor.frontend.import_job import run_import
+from sartor.frontend.imported_model import ImportedModel
 from sartor.precision.calibration import calibrate
 from sartor.reference.random_inputs import OTHERS, USUAL, Indices, Style, sample_inputs
 from sartor.reference.sample_styles import choose_styles, dependent_outputs, says_nothing
@@ -155,37 +155,39 @@ def test_the_users_samples_are_looked_at_too() -> None:
 
 
 @pytest.fixture
-def front_of(tmp_path: Path) -> Callable[[ModelProto], Front]:
-    def make(built: ModelProto) -> Front:
+def imported_of(tmp_path: Path) -> Callable[[ModelProto], ImportedModel]:
+    def make(built: ModelProto) -> ImportedModel:
         path = tmp_path / "model.onnx"
         onnx.save(built, path)
-        front = run_front(path, {}, None)
-        assert isinstance(front, Front)
-        return front
+        imported = run_import(path, {}, None)
+        assert isinstance(imported, ImportedModel)
+        return imported
 
     return make
 
 
-def test_a_compilation_works_with_the_samples_that_say_something(front_of: Callable[[ModelProto], Front]) -> None:
-    front = front_of(SATURATED)
+def test_a_compilation_works_with_the_samples_that_say_something(
+    imported_of: Callable[[ModelProto], ImportedModel],
+) -> None:
+    imported = imported_of(SATURATED)
     for precision, count in ((Precision.F32, 1), (Precision.BF16, DRAWN)):
-        found = sample_set(front, None, precision)
+        found = sample_set(imported, None, precision)
         assert len(found) == count
         assert found.unchecked == ()
         assert found.digest not in ("", f"{DRAWN} drawn"), "what is known by it is known of other samples"
-        np.testing.assert_array_equal(found.first["x"], front.samples["x"])
-        reference = OnnxRuntimeReference(front.path)
+        np.testing.assert_array_equal(found.first["x"], imported.samples["x"])
+        reference = OnnxRuntimeReference(imported.path)
         assert not says_nothing([reference(feeds)[0] for feeds in found.source.since(0)])
 
 
 def test_who_compiles_is_told_what_is_not_checked(
-    front_of: Callable[[ModelProto], Front], tmp_path: Path, caplog: pytest.LogCaptureFixture
+    imported_of: Callable[[ModelProto], ImportedModel], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    front = front_of(_model(node("Sign", ["z"], ["y"]), node("Relu", ["z"], ["right"]), outputs=("right", "y")))
+    imported = imported_of(_model(node("Sign", ["z"], ["y"]), node("Relu", ["z"], ["right"]), outputs=("right", "y")))
     with WorkerPool(1) as pool:
         config = CompileConfig(threads=1, database=tmp_path / "t.db")
-        assert calibrate(front, config, pool).samples.unchecked == ("y",)
+        assert calibrate(imported, config, pool).samples.unchecked == ("y",)
         assert "output 'y' is not checked" in caplog.text
         np.save(tmp_path / "zeros.npy", np.zeros((1, 16), np.float32))
         given = replace(config, calibration=tmp_path / "zeros.npy")
-        assert calibrate(front, given, pool).samples.unchecked == ("right", "y")
+        assert calibrate(imported, given, pool).samples.unchecked == ("right", "y")

@@ -1,4 +1,4 @@
-"""Whether a process may use the matrix unit, and what is said where it may not."""
+"""Whether a process may use AMX, and what is said where it may not."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_without_cpuinfo_nothing_is_known_to_be_there(
     assert unusable(["amx-bf16"]) == ("amx-bf16",)
 
 
-@pytest.mark.skipif(bool(unusable(["amx-bf16"])), reason="there is no matrix unit that this process may use")
+@pytest.mark.skipif(bool(unusable(["amx-bf16"])), reason="there is no AMX that this process may use")
 def test_a_process_that_asked_can_use_tiles() -> None:
     """In a process of its own, that no other test has asked for: the answer to ``ARCH_GET_XCOMP_PERM``."""
     code = (

@@ -17,12 +17,12 @@ from sartor.codegen.routines.iree.stock import Stock
 from sartor.dialect_passes.annotate import annotate
 from sartor.dialect_passes.split_layers import apply_choices
 from sartor.errors import InfeasibleError
-from sartor.frontend.import_job import run_front
-from sartor.frontend.imported_model import Front
+from sartor.frontend.import_job import run_import
+from sartor.frontend.imported_model import ImportedModel
 from sartor.tuning.cost_tables.conversions import adapts_between
 from sartor.tuning.cost_tables.fused_choices import chosen_layers
 from sartor.tuning.cost_tables.problem_builder import selection_problem
-from sartor.tuning.cost_tables.tables import Tables, adapt_seconds, tuned_units
+from sartor.tuning.cost_tables.tables import Tables, adapt_seconds, tuned_cases
 from sartor.tuning.records.measurement import Measurement, MeasurementKey, Status
 from sartor.tuning.selection import auto
 from sartor.tuning.selection.elimination import dprs
@@ -43,24 +43,24 @@ Seconds = Mapping[str, float]
 ALONE = 1.0
 
 
-def _front(make: Callable[[], onnx.ModelProto], folder: Path) -> Front:
+def _imported(make: Callable[[], onnx.ModelProto], folder: Path) -> ImportedModel:
     path = folder / "net.onnx"
     onnx.save(make(), path)
-    front = run_front(path, {}, None, target=VULKAN)
-    assert isinstance(front, Front)
-    return front
+    imported = run_import(path, {}, None, target=VULKAN)
+    assert isinstance(imported, ImportedModel)
+    return imported
 
 
 @pytest.fixture(scope="module")
 def graph(tmp_path_factory: pytest.TempPathFactory) -> LayerGraph:
     """Without kernels ``conv2`` may be made of parts, or of patches and a product."""
-    return _front(models.bottleneck, tmp_path_factory.mktemp("bottleneck")).graph
+    return _imported(models.bottleneck, tmp_path_factory.mktemp("bottleneck")).graph
 
 
 @pytest.fixture(scope="module")
 def nested(tmp_path_factory: pytest.TempPathFactory) -> LayerGraph:
     """Each part of ``y`` may be made of patches and a product in its turn."""
-    return _front(models.wide_groups, tmp_path_factory.mktemp("nested")).graph
+    return _imported(models.wide_groups, tmp_path_factory.mktemp("nested")).graph
 
 
 def _variants(graph: LayerGraph) -> Mapping[str, tuple[Variant, ...]]:
@@ -199,7 +199,7 @@ def test_the_peak_of_a_childnet_leaves_out_what_its_layer_holds(graph: LayerGrap
 
 
 def test_tasks_of_children_are_measured(graph: LayerGraph) -> None:
-    units = [each.key for each in tuned_units(graph, _variants(graph))]
-    assert units == list(dict.fromkeys(layer.task.key for layer in graph.all_layers()))
+    cases = [each.key for each in tuned_cases(graph, _variants(graph))]
+    assert cases == list(dict.fromkeys(layer.task.key for layer in graph.all_layers()))
     alone = replace(graph, childnets=())
-    assert len(units) == len(alone.tasks()) + 5
+    assert len(cases) == len(alone.tasks()) + 5

@@ -10,19 +10,19 @@ import pytest
 from sartor.codegen.ir.target import Target
 from sartor.codegen.routines import routines_for
 from sartor.dialect_passes.annotate import annotate
-from sartor.frontend.imported_model import Front
+from sartor.frontend.imported_model import ImportedModel
 from sartor.tuning.cost_tables.conversions import adapts_between, links_of
 from sartor.tuning.cost_tables.problem_builder import selection_problem
 from sartor.tuning.cost_tables.tables import Tables
 from sartor.tuning.records.measurement import Measurement, MeasurementKey, Status
 from sartor.tuning.selection.problem.cost import Objective
 
-FrontOf = Callable[[str], Front]
+ImportedOf = Callable[[str], ImportedModel]
 TARGET = Target.create("cpu")
 
 
-def test_chosen_layouts_are_adapted_at_both_ends(front_of: FrontOf) -> None:
-    graph = front_of("residual").graph
+def test_chosen_layouts_are_adapted_at_both_ends(imported_of: ImportedOf) -> None:
+    graph = imported_of("residual").graph
     variants = annotate(graph, routines_for(()), TARGET).variants
     by_layout = {
         layer.name: next(each for each in variants[layer.task.key] if each.implementation.output.layout == "nhwc")
@@ -35,8 +35,8 @@ def test_chosen_layouts_are_adapted_at_both_ends(front_of: FrontOf) -> None:
     assert "output:y" in found[-1][0]
 
 
-def test_each_use_of_a_value_is_an_edge(front_of: FrontOf) -> None:
-    graph = front_of("two_results").graph
+def test_each_use_of_a_value_is_an_edge(imported_of: ImportedOf) -> None:
+    graph = imported_of("two_results").graph
     links = list(links_of(graph))
     assert len({each.edge for each in links}) == len(links)
     read = [pair for layer in graph.layers for pair in zip(layer.inputs, layer.task.inputs, strict=True)]
@@ -45,8 +45,8 @@ def test_each_use_of_a_value_is_an_edge(front_of: FrontOf) -> None:
 
 
 @pytest.mark.parametrize("name", ["residual", "separable", "split"])
-def test_selection_knows_every_conversion_that_a_choice_needs(name: str, front_of: FrontOf) -> None:
-    graph = front_of(name).graph
+def test_selection_knows_every_conversion_that_a_choice_needs(name: str, imported_of: ImportedOf) -> None:
+    graph = imported_of(name).graph
     variants = annotate(graph, routines_for(["bf16", "i8"]), TARGET).variants
     key = MeasurementKey("task", "variant", "source", "hardware", 1, "runtime", "cpu")
     one = Measurement(key, Status.OK, (1e-3,))

@@ -14,11 +14,11 @@ from sartor.codegen.routines import FUSED_ROUTINES, routines_for
 from sartor.dialect_passes.annotate import annotate
 from sartor.dialect_passes.fuse_layers import find_fusions
 from sartor.errors import InfeasibleError
-from sartor.frontend.imported_model import Front
+from sartor.frontend.imported_model import ImportedModel
 from sartor.tuning.cost_tables.conversions import adapts_between
 from sartor.tuning.cost_tables.fused_choices import chosen_layers, is_inside, member_choices
 from sartor.tuning.cost_tables.problem_builder import selection_problem
-from sartor.tuning.cost_tables.tables import Tables, tuned_units
+from sartor.tuning.cost_tables.tables import Tables, tuned_cases
 from sartor.tuning.records.measurement import Measurement, MeasurementKey, Status
 from sartor.tuning.selection import auto
 from sartor.tuning.selection.elimination import dprs
@@ -30,7 +30,7 @@ from sartor.tuning.selection.problem.selection import Selection, evaluate
 from sartor.tuning.selection.programming import ilp
 from sartor.tuning.selection.registry import SELECTORS
 
-FrontOf = Callable[[str], Front]
+ImportedOf = Callable[[str], ImportedModel]
 Times = Mapping[str, float]
 MakeTables = Callable[[Times], Tables]
 
@@ -43,8 +43,8 @@ ALONE = 1e-3
 
 
 @pytest.fixture(scope="module")
-def graph(front_of: FrontOf) -> LayerGraph:
-    return front_of("separable").graph
+def graph(imported_of: ImportedOf) -> LayerGraph:
+    return imported_of("separable").graph
 
 
 @pytest.fixture(scope="module")
@@ -242,6 +242,6 @@ def test_what_only_stock_code_would_fuse_is_not_measured(
     graph: LayerGraph, variants: Mapping[str, tuple[Variant, ...]]
 ) -> None:
     fused = [each.layer.task.key for each in graph.fusions]
-    assert [each.key for each in tuned_units(graph, variants)] == list(graph.tasks())
+    assert [each.key for each in tuned_cases(graph, variants)] == list(graph.tasks())
     fewer = {**variants, fused[0]: variants[fused[0]][:1]}
-    assert [each.key for each in tuned_units(graph, fewer)] == [key for key in graph.tasks() if key != fused[0]]
+    assert [each.key for each in tuned_cases(graph, fewer)] == [key for key in graph.tasks() if key != fused[0]]

@@ -7,7 +7,7 @@ import pytest
 from sartor.codegen.ir.schema import Schema
 from sartor.codegen.linking.adapts import AdaptKind
 from sartor.runtime.dispatch_statistics import Dispatch
-from sartor.tuning.cost_tables.in_network import UNKNOWN, InPlace, Symbols, corrected, scaled
+from sartor.tuning.cost_tables.in_network import UNKNOWN, InNetworkTimes, Symbols, corrected, scaled
 from sartor.tuning.cost_tables.tables import Tables
 from sartor.tuning.records.measurement import Measurement, MeasurementKey, Status
 
@@ -49,7 +49,7 @@ def test_times_are_of_one_call() -> None:
         Dispatch("sb_dispatch_0", 1, 1e-4),
         Dispatch("sb_dispatch_1", 1, 2e-4),
     ]
-    found = SYMBOLS.in_place(SYMBOLS.seconds([dispatches]))
+    found = SYMBOLS.in_network(SYMBOLS.seconds([dispatches]))
     assert found.layers == {("task a", "fast"): pytest.approx(2e-4), ("task b", "only"): pytest.approx(3e-4)}
     assert found.adapts == {}
 
@@ -69,7 +69,7 @@ def test_a_piece_without_a_dispatch_of_its_own_is_unknown() -> None:
 
 
 def test_the_variant_that_ran_gets_its_time_and_others_of_its_task_its_ratio() -> None:
-    found = corrected(tables(), InPlace({("a", "fast"): 3e-4}))
+    found = corrected(tables(), InNetworkTimes({("a", "fast"): 3e-4}))
     assert found.seconds("a", "fast") == pytest.approx(3e-4)
     assert found.seconds("a", "slow") == pytest.approx(6e-4)
     assert found.seconds("a", "wrong") is None
@@ -81,12 +81,12 @@ def test_a_variant_is_scaled_like_one_of_its_own_routine_if_there_is_one() -> No
     names = ("cpu:f32/direct{unroll=1}", "cpu:f32/direct{unroll=2}", "cpu:i8/tiles{lines=1}", "cpu:i8/window")
     results = {"a": {name: measured(name, 1e-4) for name in names}}
     alone = Tables({"a": tuple(map(Named, names))}, results)  # type: ignore[arg-type]
-    found = corrected(alone, InPlace({("a", names[0]): 1.5e-4, ("a", "cpu:i8/tiles{lines=1}"): 2.5e-4}))
+    found = corrected(alone, InNetworkTimes({("a", names[0]): 1.5e-4, ("a", "cpu:i8/tiles{lines=1}"): 2.5e-4}))
     assert [found.seconds("a", name) for name in names] == pytest.approx([1.5e-4, 1.5e-4, 2.5e-4, 2e-4])
 
 
 def test_conversions_that_did_not_run_are_scaled_like_those_that_did() -> None:
-    found = corrected(tables(), InPlace({}, {ADAPT: 2e-5}))
+    found = corrected(tables(), InNetworkTimes({}, {ADAPT: 2e-5}))
     assert found.adapts == {ADAPT: pytest.approx(2e-5), OTHER: pytest.approx(6e-5)}
 
 
@@ -96,12 +96,12 @@ def test_of_several_passes_the_median_counts() -> None:
 
 
 def test_of_networks_that_were_timed_in_turn_the_mean_counts() -> None:
-    one, other = InPlace({("a", "x"): 1.0}, {ADAPT: 1.0}), InPlace({("a", "x"): 3.0, ("b", "y"): 2.0})
-    assert InPlace.mean([one, other]) == InPlace({("a", "x"): 2.0, ("b", "y"): 2.0}, {ADAPT: 1.0})
+    one, other = InNetworkTimes({("a", "x"): 1.0}, {ADAPT: 1.0}), InNetworkTimes({("a", "x"): 3.0, ("b", "y"): 2.0})
+    assert InNetworkTimes.mean([one, other]) == InNetworkTimes({("a", "x"): 2.0, ("b", "y"): 2.0}, {ADAPT: 1.0})
 
 
 def test_later_times_replace_earlier_ones() -> None:
-    both = InPlace({("a", "x"): 1.0, ("b", "y"): 2.0}) | InPlace({("a", "x"): 3.0})
+    both = InNetworkTimes({("a", "x"): 1.0, ("b", "y"): 2.0}) | InNetworkTimes({("a", "x"): 3.0})
     assert both.layers == {("a", "x"): 3.0, ("b", "y"): 2.0}
 
 

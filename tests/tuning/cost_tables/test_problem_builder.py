@@ -10,7 +10,7 @@ from sartor.codegen.ir.target import Target
 from sartor.codegen.routines import routines_for
 from sartor.dialect_passes.annotate import annotate
 from sartor.errors import InfeasibleError
-from sartor.frontend.imported_model import Front
+from sartor.frontend.imported_model import ImportedModel
 from sartor.tuning.cost_tables.problem_builder import selection_problem
 from sartor.tuning.cost_tables.tables import Tables
 from sartor.tuning.records.measurement import Measurement, MeasurementKey, Status
@@ -18,7 +18,7 @@ from sartor.tuning.selection.heuristics.exhaustive import select
 from sartor.tuning.selection.problem.cost import Objective
 from sartor.tuning.selection.problem.pin import Pin
 
-FrontOf = Callable[[str], Front]
+ImportedOf = Callable[[str], ImportedModel]
 TARGET = Target.create("cpu")
 
 
@@ -28,9 +28,9 @@ def measurement(descriptor: str, seconds: float, status: Status = Status.OK) -> 
 
 
 @pytest.fixture(scope="module")
-def tables(front_of: FrontOf) -> Tables:
+def tables(imported_of: ImportedOf) -> Tables:
     """Stock is slow, the first other variant of each task fast, all others failed."""
-    variants = annotate(front_of("residual").graph, routines_for(()), TARGET).variants
+    variants = annotate(imported_of("residual").graph, routines_for(()), TARGET).variants
     measured = {
         key: {
             each.descriptor: measurement(
@@ -43,30 +43,30 @@ def tables(front_of: FrontOf) -> Tables:
     return Tables(variants, measured)
 
 
-def test_only_what_works_is_a_choice(front_of: FrontOf, tables: Tables) -> None:
-    problem = selection_problem(front_of("residual").graph, tables, "cpu", Objective.LATENCY)
+def test_only_what_works_is_a_choice(imported_of: ImportedOf, tables: Tables) -> None:
+    problem = selection_problem(imported_of("residual").graph, tables, "cpu", Objective.LATENCY)
     assert [len(node.choices) for node in problem.nodes] == [1, 2, 2, 1]
     assert problem.nodes[0].name == "input:x"
     assert problem.nodes[-1].name == "output:y"
 
 
-def test_pins_restrict_the_layers_they_name(front_of: FrontOf, tables: Tables) -> None:
-    graph = front_of("residual").graph
+def test_pins_restrict_the_layers_they_name(imported_of: ImportedOf, tables: Tables) -> None:
+    graph = imported_of("residual").graph
     pinned = selection_problem(graph, tables, "cpu", Objective.LATENCY, (Pin("conv1", "*stock"),))
     assert [len(node.choices) for node in pinned.nodes] == [1, 1, 2, 1]
     with pytest.raises(InfeasibleError, match=r"'conv2' fits its pins, it has cpu:f32/conv2d\.stock"):
         selection_problem(graph, tables, "cpu", Objective.LATENCY, (Pin("*2", "gpu:*"),))
 
 
-def test_a_layer_without_any_routine_says_why(front_of: FrontOf, tables: Tables) -> None:
+def test_a_layer_without_any_routine_says_why(imported_of: ImportedOf, tables: Tables) -> None:
     failed = {
         key: {name: measurement(name, 0, Status.CRASHED) for name in listed} for key, listed in tables.measured.items()
     }
     with pytest.raises(InfeasibleError, match=r"layer 'conv1' works: cpu:f32/conv2d\.stock is crashed"):
-        selection_problem(front_of("residual").graph, Tables(tables.variants, failed), "cpu", Objective.LATENCY)
+        selection_problem(imported_of("residual").graph, Tables(tables.variants, failed), "cpu", Objective.LATENCY)
 
 
-def test_the_cheapest_choice_is_the_measured_one(front_of: FrontOf, tables: Tables) -> None:
-    problem = selection_problem(front_of("residual").graph, tables, "cpu", Objective.LATENCY)
+def test_the_cheapest_choice_is_the_measured_one(imported_of: ImportedOf, tables: Tables) -> None:
+    problem = selection_problem(imported_of("residual").graph, tables, "cpu", Objective.LATENCY)
     selection = select(problem)
     assert not any(selection.choices[name].name.endswith("stock") for name in ("conv1", "conv2"))

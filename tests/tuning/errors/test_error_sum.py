@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from sartor.tuning.errors.error_measures import RELATIVE, ErrorMeasure, cosine_distance
-from sartor.tuning.errors.error_sum import addend, joined, layer_error, layer_measure, moved, total
+from sartor.tuning.errors.error_sum import joined, layer_error, layer_measure, moved, squared_error, total
 
 COSINE, TOP1 = ErrorMeasure.parse("cosine"), ErrorMeasure.parse("top1")
 
 
 def test_independent_errors_add_like_a_random_walk() -> None:
     assert joined([3e-3, 4e-3]) == pytest.approx(5e-3)
-    assert total(addend(2e-3)) == pytest.approx(2e-3)
+    assert total(squared_error(2e-3)) == pytest.approx(2e-3)
     random = np.random.default_rng(0)
     sums = random.standard_normal((10_000, 20)) @ np.full(20, 1e-3)
     assert float(np.std(sums)) == pytest.approx(joined([1e-3] * 20), rel=0.05)

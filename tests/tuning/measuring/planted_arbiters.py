@@ -1,4 +1,4 @@
-"""Arbiters of units that are no layer of any model. Workers import this module by name."""
+"""Arbiters of cases that are no layer of any model. Workers import this module by name."""
 
 from __future__ import annotations
 

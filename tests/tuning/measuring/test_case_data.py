@@ -9,16 +9,16 @@ from sartor.codegen.ir.layer import TensorType
 from sartor.codegen.ir.packing import Packing, Transpose
 from sartor.runtime.driver.device import open_device
 from sartor.tuning.measuring import case_data
-from sartor.tuning.measuring.benchmark_case import Unit
+from sartor.tuning.measuring.benchmark_case import BenchmarkCase
 
 TENSOR = TensorType((64, 32), "f32")
-UNIT = Unit("task", (), (TENSOR,), (), ())
+CASE = BenchmarkCase("task", (), (TENSOR,), (), ())
 PLAIN, TURNED = (Packing(),), (Packing((Transpose((1, 0)),)),)
 
 
 def test_weights_are_copied_until_no_cache_keeps_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(case_data, "_COLD_BYTES", 3 * TENSOR.bytes)
-    data = case_data.UnitData(UNIT)
+    data = case_data.CaseData(CASE)
     device = open_device("cpu", 1)
     first, again = data.copies(PLAIN, device), data.copies(PLAIN, device)
     assert len(first) == 3
@@ -30,7 +30,7 @@ def test_weights_are_copied_until_no_cache_keeps_them(monkeypatch: pytest.Monkey
 def test_variants_share_what_no_cache_keeps_anyway(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(case_data, "_COLD_BYTES", TENSOR.bytes)
     monkeypatch.setattr(case_data, "_LARGE_BYTES", TENSOR.bytes - 1)
-    data = case_data.UnitData(UNIT)
+    data = case_data.CaseData(CASE)
     device = open_device("cpu", 1)
     assert data.copies(PLAIN, device)[0][0] is data.copies(PLAIN, device)[0][0]
     assert data.copies(TURNED, device)[0][0] is not data.copies(PLAIN, device)[0][0]

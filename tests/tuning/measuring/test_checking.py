@@ -12,14 +12,14 @@ from sartor.codegen.analysis.integer_ranges import integer_ranges
 from sartor.codegen.ir.layer import LayerKind, Task, TensorType
 from sartor.codegen.ir.schema import Schema
 from sartor.codegen.ir.variants.routine import Implementation, Variant
-from sartor.tuning.measuring.benchmark_case import Unit
+from sartor.tuning.measuring.benchmark_case import BenchmarkCase
 from sartor.tuning.measuring.checking import Arbiter
 from sartor.tuning.measuring.tuner import Tuner
 from sartor.tuning.records.measurement import Measurement, Status
 from sartor.tuning.store.store import Store
 from sartor.tuning.workers.pool import WorkerPool
 from tests.tuning.measuring.planted_arbiters import Adding, Counting, Ignorant, Unwanted
-from tests.tuning.measuring.test_tuner import ADD, BODY, SETTINGS, unit, variant
+from tests.tuning.measuring.test_tuner import ADD, BODY, SETTINGS, case, variant
 from tests.tuning.store.bad_steps import AbortWhileCompiling, AbortWhileMeasuring
 
 STOCK, ONE, TWO = "cpu:f32/map.stock", "cpu:f32/map.one", "cpu:f32/map.two"
@@ -32,10 +32,10 @@ KNOWING, IGNORANT = Adding(16), Ignorant(16)
 BIG = Adding(16, 1e6)
 
 
-def cases() -> dict[str, tuple[Unit, Arbiter | None]]:
+def cases() -> dict[str, tuple[BenchmarkCase, Arbiter | None]]:
     """Units by name, each with its arbiter."""
     right = (variant(ONE, ADD), variant(TWO, ADD))
-    units: dict[str, tuple[tuple[Variant, ...], Arbiter | None]] = {
+    planted: dict[str, tuple[tuple[Variant, ...], Arbiter | None]] = {
         "all agree": ((variant(STOCK, ADD), *right), Unwanted(16)),
         "wrong first": ((variant(STOCK, WRONG), variant(ONE, ADD)), KNOWING),
         "wrong first and another": ((variant(STOCK, WRONG), variant(ONE, OTHERWISE_WRONG)), KNOWING),
@@ -54,7 +54,7 @@ def cases() -> dict[str, tuple[Unit, Arbiter | None]]:
         ),
         "same on the layer's weights": ((variant(STOCK, ADD), variant(ONE, BODY.format(op="maximumf"))), BIG),
     }
-    return {name: (unit(*listed, key=name), arbiter) for name, (listed, arbiter) in units.items()}
+    return {name: (case(*listed, key=name), arbiter) for name, (listed, arbiter) in planted.items()}
 
 
 @pytest.fixture(scope="module")
@@ -76,8 +76,8 @@ def found(pool: WorkerPool) -> Iterator[tuple[Found, list[str]]]:
     log.addHandler(handler)
     arbiters = {name: arbiter for name, (_, arbiter) in cases().items()}
     with Store.in_memory() as store:
-        tuner = Tuner(store, pool, SETTINGS, lambda *_: None, arbiter=lambda unit: arbiters[unit.key])
-        yield tuner.measure(unit for unit, _ in cases().values()), told
+        tuner = Tuner(store, pool, SETTINGS, lambda *_: None, arbiter=lambda case: arbiters[case.key])
+        yield tuner.measure(case for case, _ in cases().values()), told
     log.removeHandler(handler)
 
 
@@ -157,7 +157,7 @@ def test_a_few_ties_may_be_rounded_otherwise(off: int, status: Status, pool: Wor
     listed = tuple(Variant(name, "cpu", "f32", Implementation(body, (schema,), (schema,), ())) for name, body in names)
     with Store.in_memory() as store:
         tuner = Tuner(store, pool, SETTINGS, lambda *_: None, arbiter=lambda _: Counting(off))
-        measured = tuner.measure([Unit("bytes", (BYTES,), (), (BYTES,), listed)])["bytes"]
+        measured = tuner.measure([BenchmarkCase("bytes", (BYTES,), (), (BYTES,), listed)])["bytes"]
     assert measured[ONE].status is status
 
 
@@ -187,7 +187,7 @@ def test_a_variant_that_reads_the_wrong_row_is_wrong(pool: WorkerPool) -> None:
     rows, indices, picked = (Schema.plain(each, "cpu") for each in (ROWS, INDICES, PICKED))
     codes = {name: Implementation(body, (rows, indices), (picked,), ()) for name, body in bodies}
     listed = tuple(Variant(name, "cpu", "f32", code) for name, code in codes.items())
-    what = Unit(task.key, task.inputs, (), task.results, listed, integers=integer_ranges(task))
+    what = BenchmarkCase(task.key, task.inputs, (), task.results, listed, integers=integer_ranges(task))
     with Store.in_memory() as store:
         zeros = replace(what, key="zeros", integers=(None, range(1)))
         measured = Tuner(store, pool, SETTINGS, lambda *_: None).measure([what, zeros])

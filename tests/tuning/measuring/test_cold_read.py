@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sartor.tuning.measuring import cold_read as module
-from sartor.tuning.measuring.cold_read import first_reading, forget
+from sartor.tuning.measuring.cold_read import cold_read_bandwidth, drop_page_cache
 from sartor.tuning.store.store import Store
 
 needs_fadvise = pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="files cannot be dropped from memory here")
@@ -20,11 +20,11 @@ def test_it_is_measured_once_and_leaves_no_file(tmp_path: Path, monkeypatch: pyt
     folder.mkdir()
     monkeypatch.setattr(module, "_BYTES", 4 << 20)
     with Store.open(tmp_path / "t.db") as store:
-        found = first_reading(store, folder)
+        found = cold_read_bandwidth(store, folder)
         assert found is not None
         assert found > 0
         monkeypatch.setattr(module, "_samples", lambda folder: pytest.fail("measured again"))
-        assert first_reading(store, folder) == found
+        assert cold_read_bandwidth(store, folder) == found
     assert list(folder.iterdir()) == []
 
 
@@ -32,12 +32,12 @@ def test_a_system_that_cannot_forget_measures_nothing(tmp_path: Path, monkeypatc
     monkeypatch.delattr(os, "posix_fadvise", raising=False)
     monkeypatch.setattr(module, "_BYTES", 1 << 20)
     with Store.open(tmp_path / "t.db") as store:
-        assert first_reading(store, tmp_path) is None
+        assert cold_read_bandwidth(store, tmp_path) is None
 
 
 @needs_fadvise
 def test_what_is_forgotten_is_still_in_the_file(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"content")
-    assert forget(path)
+    assert drop_page_cache(path)
     assert path.read_bytes() == b"content"

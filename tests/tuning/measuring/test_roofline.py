@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 from sartor.codegen.ir.target import Target
-from sartor.codegen.kernels.vector.peak import Ceiling, MultiplyAdds, Reading
+from sartor.codegen.kernels.vector.peak import MultiplyAdds, Reading, Roofline
 from sartor.codegen.linking.bench_module import EXPORT_PREFIX
 from sartor.runtime.driver.device import open_device
 from sartor.runtime.driver.device_array import from_view, upload
 from sartor.runtime.driver.iree_runtime import Program
 from sartor.runtime.driver.signature import Array, TensorSpec
 from sartor.runtime.module import open_module
-from sartor.tuning.measuring.benchmark_case import Unit, symbol_of
-from sartor.tuning.measuring.compile_job import compile_unit
+from sartor.tuning.measuring.benchmark_case import BenchmarkCase, symbol_of
+from sartor.tuning.measuring.compile_job import compile_case
 from sartor.tuning.measuring.measure_job import MeasureSettings
 from sartor.tuning.measuring.roofline import Limit, peak_operations, read_bandwidth
 from sartor.tuning.measuring.tuner import Tuner, TuneSettings
@@ -31,15 +31,15 @@ SETTINGS = TuneSettings(HOST, MeasureSettings("cpu", 1, 1e-3, rounds=3, seconds=
 SMALL = 4 << 20
 
 
-def run(ceiling: Ceiling, source: Array, folder: Path) -> Array:
+def run(roofline: Roofline, source: Array, folder: Path) -> Array:
     """What the kernel computes from ``source``."""
-    task, variant = ceiling.task, ceiling.variant(HOST)
-    unit = Unit(task.key, task.inputs, (), task.results, (variant,))
-    compiled = compile_unit(unit, HOST, folder)
+    task, variant = roofline.task, roofline.variant(HOST)
+    case = BenchmarkCase(task.key, task.inputs, (), task.results, (variant,))
+    compiled = compile_case(case, HOST, folder)
     assert not compiled.failures
     device = open_device("cpu", 1)
     program = Program(open_module(compiled.modules[variant.descriptor]).native, "peak", device, {})
-    (view,) = program.invoke(EXPORT_PREFIX + symbol_of(unit.key, variant), [upload(source, device).view])
+    (view,) = program.invoke(EXPORT_PREFIX + symbol_of(case.key, variant), [upload(source, device).view])
     (result,) = task.results
     return from_view(view, device, TensorSpec("result", source.dtype.name, result.shape)).to_host()
 
@@ -49,7 +49,7 @@ def test_every_chain_of_every_workgroup_multiplies_and_adds(tmp_path: Path) -> N
     source = np.arange(code.source.elements, dtype=np.float32)
     one, other, *starts = source.reshape(-1, code.lanes)
     expected = np.tile(np.concatenate([start + code.steps * one * other for start in starts]), code.workgroups)
-    assert np.array_equal(run(Ceiling("adds", code), source, tmp_path), expected)
+    assert np.array_equal(run(Roofline("adds", code), source, tmp_path), expected)
     assert code.operations == 2 * expected.size * code.steps
 
 
@@ -58,7 +58,7 @@ def test_every_element_is_read(tmp_path: Path) -> None:
     source = np.random.default_rng(0).integers(0, 1000, code.source.elements).astype(np.int32)
     expected = source.reshape(code.workgroups, -1, code.lanes).sum(axis=1)
     assert code.source.bytes == 3 * 1024
-    assert np.array_equal(run(Ceiling("read", code), source, tmp_path), expected.ravel())
+    assert np.array_equal(run(Roofline("read", code), source, tmp_path), expected.ravel())
 
 
 @pytest.fixture(scope="module")
@@ -75,14 +75,14 @@ def limits() -> list[Limit]:
 @pytest.fixture(scope="module")
 def measured(store: Store, limits: list[Limit]) -> Mapping[str, Mapping[str, Measurement]]:
     with WorkerPool(1) as pool:
-        return Tuner(store, pool, SETTINGS, lambda *_: None).measure(each.unit for each in limits)
+        return Tuner(store, pool, SETTINGS, lambda *_: None).measure(each.case for each in limits)
 
 
 def test_the_peak_is_measured_over_milliseconds(
     measured: Mapping[str, Mapping[str, Measurement]], limits: list[Limit]
 ) -> None:
     peak, bandwidth = limits
-    (found,) = measured[peak.unit.key].values()
+    (found,) = measured[peak.case.key].values()
     assert min(found.samples) > 2e-3
     assert peak.per_second(measured) == pytest.approx(peak.amount / min(found.samples))
     assert bandwidth.amount == SMALL
@@ -92,7 +92,7 @@ def test_the_peak_is_measured_over_milliseconds(
 def test_what_was_measured_is_found_again(store: Store, measured: Mapping[str, Mapping[str, Measurement]]) -> None:
     again = [peak_operations(HOST, 1), read_bandwidth(HOST, SMALL)]
     with WorkerPool(1) as pool:
-        known = Tuner(store, pool, SETTINGS, lambda *_: None).known(each.unit for each in again)
+        known = Tuner(store, pool, SETTINGS, lambda *_: None).known(each.case for each in again)
     assert known == measured
 
 
@@ -103,7 +103,7 @@ def test_what_failed_has_no_rate(limits: list[Limit]) -> None:
 def test_more_threads_have_more_to_do() -> None:
     one, four = (peak_operations(HOST, threads) for threads in (1, 4))
     assert four.amount == 4 * one.amount
-    assert four.unit.key != one.unit.key
+    assert four.case.key != one.case.key
 
 
 def test_the_last_level_cache_is_the_largest(tmp_path: Path) -> None:

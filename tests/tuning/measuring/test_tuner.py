@@ -15,7 +15,7 @@ from sartor.codegen.ir.schema import Schema
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Variant
 from sartor.errors import SartorError
-from sartor.tuning.measuring.benchmark_case import Unit
+from sartor.tuning.measuring.benchmark_case import BenchmarkCase
 from sartor.tuning.measuring.measure_job import MeasureSettings
 from sartor.tuning.measuring.tuner import Tuner, TuneSettings
 from sartor.tuning.records.measurement import Measurement, Status
@@ -51,12 +51,12 @@ def variant(descriptor: str, body: str, *steps: Step) -> Variant:
     return Variant(descriptor, "cpu", "f32", Implementation(body, (SCHEMA,), (SCHEMA,), (Packing(steps),)))
 
 
-def unit(*variants: Variant, key: str = "task") -> Unit:
-    return Unit(key, (TENSOR,), (TENSOR,), (TENSOR,), variants)
+def case(*variants: Variant, key: str = "task") -> BenchmarkCase:
+    return BenchmarkCase(key, (TENSOR,), (TENSOR,), (TENSOR,), variants)
 
 
 ADD = BODY.format(op="addf")
-UNIT = unit(
+CASE = case(
     variant("stock", ADD),
     variant("no code", BODY.format(op="no_such_op")),
     variant("wrong", BODY.format(op="subf")),
@@ -80,7 +80,7 @@ def pool() -> Iterator[WorkerPool]:
 
 @pytest.fixture(scope="module")
 def measured(store: Store, pool: WorkerPool) -> dict[str, Measurement]:
-    return Tuner(store, pool, SETTINGS, lambda *_: None).measure([UNIT])[UNIT.key]
+    return Tuner(store, pool, SETTINGS, lambda *_: None).measure([CASE])[CASE.key]
 
 
 def test_every_failure_is_recorded_as_what_it_is(measured: dict[str, Measurement]) -> None:
@@ -116,13 +116,13 @@ class IdlePool(WorkerPool):
 
 def test_what_is_known_is_not_measured_again(store: Store, measured: dict[str, Measurement]) -> None:
     tuner = Tuner(store, IdlePool(1), SETTINGS, lambda *_: None)
-    assert tuner.measure([UNIT])[UNIT.key] == measured
+    assert tuner.measure([CASE])[CASE.key] == measured
     with pytest.raises(AssertionError, match="a job was started"):
-        tuner.measure([unit(variant("stock", BODY.format(op="mulf")))])
+        tuner.measure([case(variant("stock", BODY.format(op="mulf")))])
 
 
 def test_a_broken_candidate_0_is_blamed_alone(store: Store, pool: WorkerPool) -> None:
-    broken = unit(variant("stock", ADD, AbortWhileCompiling()), key="broken")
+    broken = case(variant("stock", ADD, AbortWhileCompiling()), key="broken")
     found = Tuner(store, pool, SETTINGS, lambda *_: None).measure([broken])
     assert found["broken"]["stock"].status is Status.CRASHED
 
@@ -130,7 +130,7 @@ def test_a_broken_candidate_0_is_blamed_alone(store: Store, pool: WorkerPool) ->
 def tuned(path: Path, pool: WorkerPool, *variants: Variant) -> dict[str, Measurement]:
     """What a compilation with the database at ``path`` finds out."""
     with Store.open(path) as store:
-        return Tuner(store, pool, SETTINGS, lambda *_: None).measure([unit(*variants)])["task"]
+        return Tuner(store, pool, SETTINGS, lambda *_: None).measure([case(*variants)])["task"]
 
 
 @pytest.mark.parametrize("step", [KilledWhileMeasuring, FullWhileCompiling])
@@ -171,9 +171,9 @@ def test_stored_errors_are_judged_by_what_each_compilation_allows(
     assert error is not None
     lenient = replace(SETTINGS, measure=replace(MEASURE, max_error=2 * error))
     tuner = Tuner(store, pool, lenient, lambda *_: None)
-    assert "wrong" not in tuner.known([UNIT])[UNIT.key], "it has no time, and may be taken"
-    apart = unit(UNIT.variants[0], UNIT.variants[2])
-    assert tuner.measure([apart])[UNIT.key]["wrong"].status is Status.OK
-    strict = Tuner(store, IdlePool(1), SETTINGS, lambda *_: None).measure([apart])[UNIT.key]["wrong"]
+    assert "wrong" not in tuner.known([CASE])[CASE.key], "it has no time, and may be taken"
+    apart = case(CASE.variants[0], CASE.variants[2])
+    assert tuner.measure([apart])[CASE.key]["wrong"].status is Status.OK
+    strict = Tuner(store, IdlePool(1), SETTINGS, lambda *_: None).measure([apart])[CASE.key]["wrong"]
     assert strict.status is Status.WRONG_RESULT
     assert "allowed is 0.001" in strict.message

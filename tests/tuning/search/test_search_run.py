@@ -16,8 +16,8 @@ from sartor.codegen.ir.schema import Schema
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Variant
 from sartor.codegen.ir.variants.traits import DescribedVariant
-from sartor.tuning.measuring.benchmark_case import Unit
-from sartor.tuning.measuring.compile_job import CompiledUnit
+from sartor.tuning.measuring.benchmark_case import BenchmarkCase
+from sartor.tuning.measuring.compile_job import CompiledCase
 from sartor.tuning.measuring.measure_job import MeasureSettings, VariantSamples
 from sartor.tuning.measuring.tuner import Tuner, TuneSettings
 from sartor.tuning.records.measurement import Status
@@ -39,12 +39,12 @@ def variant(found: DescribedVariant) -> Variant:
     return Variant(*names, code, found.traits, found.routine, tuple(found.parameters.items()))
 
 
-def unit(key: str, channels: int, side: int) -> Unit:
+def case(key: str, channels: int, side: int) -> BenchmarkCase:
     variants = tuple(variant(each) for each in listed(*VARIANTS))
-    return Unit(key, (TENSOR,), (), (TENSOR,), variants, facts(channels, side))
+    return BenchmarkCase(key, (TENSOR,), (), (TENSOR,), variants, facts(channels, side))
 
 
-UNITS = [unit(f"{channels}x{side}", channels, side) for channels in (64, 128, 512) for side in (14, 56)]
+UNITS = [case(f"{channels}x{side}", channels, side) for channels in (64, 128, 512) for side in (14, 56)]
 COUNTS = {each.key: 1 for each in UNITS}
 
 
@@ -67,13 +67,13 @@ class RulePool(WorkerPool):
             if deadline is not None and time.monotonic() >= deadline:
                 return
             time.sleep(self._pause)
-            yield JobResult(job_id, JobStatus.OK, self._answer(function, arguments["unit"]), "", 0.0)
+            yield JobResult(job_id, JobStatus.OK, self._answer(function, arguments["case"]), "", 0.0)
 
-    def _answer(self, function: str, what: Unit) -> object:
+    def _answer(self, function: str, what: BenchmarkCase) -> object:
         names = [each.descriptor for each in what.variants]
-        if function.endswith("compile_unit"):
+        if function.endswith("compile_case"):
             self.compiled += [(what.key, name) for name in names]
-            return CompiledUnit(dict.fromkeys(names, Path("module.vmfb")), {})
+            return CompiledCase(dict.fromkeys(names, Path("module.vmfb")), {})
         return {name: VariantSamples(Status.OK, (seconds(what.facts, name),)) for name in names}
 
 
@@ -162,7 +162,7 @@ class TurningPool(RulePool):
         super().__init__()
         self.measured: dict[str, list[tuple[str, ...]]] = defaultdict(list)
 
-    def _answer(self, function: str, what: Unit) -> object:
+    def _answer(self, function: str, what: BenchmarkCase) -> object:
         answer = super()._answer(function, what)
         if isinstance(answer, dict):
             self.measured[what.key].append(tuple(answer))
@@ -191,4 +191,4 @@ def test_a_search_that_ended_under_another_bound_is_open_again(store: Store, tmp
     for settings, is_open in ((SETTINGS, False), (lenient, True)):
         search = SearchRun(Tuner(store, RulePool(), settings, lambda *_: None), UNITS, COUNTS)
         known = search.tuner.known(UNITS)
-        assert [search._is_open(unit, known) for unit in UNITS] == [is_open] * len(UNITS)
+        assert [search._is_open(case, known) for case in UNITS] == [is_open] * len(UNITS)

@@ -9,23 +9,23 @@ import pytest
 from sartor.codegen.ir.target import Target
 from sartor.codegen.routines import routines_for
 from sartor.dialect_passes.annotate import annotate
-from sartor.frontend.imported_model import Front
+from sartor.frontend.imported_model import ImportedModel
 from sartor.tuning.search.shortlist import shortlist
 from sartor.tuning.selection.problem.pin import Pin
 
-FrontOf = Callable[[str], Front]
+ImportedOf = Callable[[str], ImportedModel]
 MODEL = "residual"
 
 
 @pytest.fixture
-def names(front_of: FrontOf) -> Callable[[tuple[Pin, ...]], dict[str, list[str]]]:
+def names(imported_of: ImportedOf) -> Callable[[tuple[Pin, ...]], dict[str, list[str]]]:
     """Descriptors that are left, by layer, under some pins."""
-    front = front_of(MODEL)
-    variants = annotate(front.graph, routines_for(()), Target.create("cpu")).variants
+    imported = imported_of(MODEL)
+    variants = annotate(imported.graph, routines_for(()), Target.create("cpu")).variants
 
     def listed(pins: tuple[Pin, ...]) -> dict[str, list[str]]:
-        kept = shortlist(front.graph, variants, pins)
-        return {layer.name: [each.descriptor for each in kept[layer.task.key]] for layer in front.graph.layers}
+        kept = shortlist(imported.graph, variants, pins)
+        return {layer.name: [each.descriptor for each in kept[layer.task.key]] for layer in imported.graph.layers}
 
     return listed
 
@@ -45,7 +45,7 @@ def test_a_pinned_routine_is_measured(names: Callable[[tuple[Pin, ...]], dict[st
     assert all(any(".im2col" in each for each in after[name]) for name in gained)
 
 
-def test_layers_without_kernels_keep_everything(front_of: FrontOf) -> None:
-    front = front_of("blocks")
-    variants = annotate(front.graph, routines_for(()), Target.create("vulkan")).variants
-    assert shortlist(front.graph, variants, ()) == variants
+def test_layers_without_kernels_keep_everything(imported_of: ImportedOf) -> None:
+    imported = imported_of("blocks")
+    variants = annotate(imported.graph, routines_for(()), Target.create("vulkan")).variants
+    assert shortlist(imported.graph, variants, ()) == variants

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 
 from sartor.errors import UsageError
-from sartor.tuning.workers.calls import Refusal
+from sartor.tuning.workers.calls import WorkerError
 
 
 @dataclass(frozen=True)
@@ -20,10 +20,10 @@ class Counted:
         return len(self.numbers)
 
 
-def count_on(before: Counted, seconds: float, refused: int | None = None) -> Counted | Refusal:
+def count_on(before: Counted, seconds: float, refused: int | None = None) -> Counted | WorkerError:
     """One number more, which must not be ``refused``; crashes if it has no time."""
     if not seconds:
         os.abort()
     if before.done == refused:
-        return Refusal(UsageError(f"{refused} is refused"))
+        return WorkerError(UsageError(f"{refused} is refused"))
     return Counted((*before.numbers, before.done))

@@ -39,7 +39,7 @@ class Point:
 
 
 @dataclass(frozen=True, eq=False)
-class Front:
+class SolvedFront:
     """The plans between the best for one quantity and the best for another.
 
     Attributes:
@@ -62,7 +62,7 @@ def pareto_front(
     limits: Limits = UNLIMITED,
     most: int = POINTS,
     seconds: float | None = None,
-) -> Front:
+) -> SolvedFront:
     """The front, or ``most`` points of it: both ends, others spread evenly over the second quantity.
 
     Args:
@@ -84,7 +84,7 @@ def pareto_front(
     tracer.find_ends()
     tracer.spread(most)
     complete = tracer.fill(most)
-    return Front(first, second, tuple(tracer.points), complete)
+    return SolvedFront(first, second, tuple(tracer.points), complete)
 
 
 class _Tracer:

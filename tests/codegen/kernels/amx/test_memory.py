@@ -1,4 +1,4 @@
-"""Kernels on the matrix unit stay inside their buffers, write each result once, and share no workspace."""
+"""Kernels with AMX stay inside their buffers, write each result once, and share no workspace."""
 
 from __future__ import annotations
 

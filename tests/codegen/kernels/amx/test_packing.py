@@ -1,4 +1,4 @@
-"""Packed weights, multiplied as the matrix unit multiplies tiles, give the convolution or product."""
+"""Packed weights, multiplied as AMX multiplies tiles, give the convolution or product."""
 
 from __future__ import annotations
 

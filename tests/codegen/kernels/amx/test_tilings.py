@@ -1,4 +1,4 @@
-"""Sizes on the matrix unit fit it, cover the layer, and waste little of it."""
+"""Sizes with AMX fit AMX's tiles, cover the layer, and waste little of them."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def test_blocks_fit_the_unit_and_the_layer(work: TileWork, machine: Machine) -> 
     assert found
     assert len(set(found)) == len(found)
     for tiling in found:
-        spots = tiling.lines * tiling.tiles
-        assert spots * tiling.vectors + spots + 1 <= TILES
+        tile_positions = tiling.lines * tiling.tiles
+        assert tile_positions * tiling.vectors + tile_positions + 1 <= TILES
         assert 1 <= tiling.pixels <= min(ROWS, columns)
         assert 1 <= tiling.lines <= rows
         assert 1 <= tiling.vectors <= -(-work.channels // machine.lanes)

@@ -72,7 +72,7 @@ def test_corrected_products_are_quotients(index: int, results: dict[str, Array])
 
 
 def test_scaled_sums_are_those_of_integer_operators(results: dict[str, Array]) -> None:
-    """As QLinearConv has it: a bias of whole numbers, and the factors' quotient in f32."""
+    """As QLinearConv has it: a bias of integers, and the factors' quotient in f32."""
     np.testing.assert_array_equal(results["scaled"], (SUMS + np.float32(BIAS)) * (FACTOR / SCALES[0]))
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
-from sartor.codegen.kernels.isa.microkernel import Ahead, Left, Right, close_tile, multiply_add, open_tile
+from sartor.codegen.kernels.isa.microkernel import Lhs, Prefetch, Rhs, close_tile, multiply_add, open_tile
 from sartor.codegen.kernels.isa.multipliers import SINGLES, Singles
 from sartor.codegen.mlir.iree_compiler import ir
 from tests.codegen.kernels.small_kernels import HOST, LANES, SmallKernel, run_kernels
@@ -41,11 +41,11 @@ class Turned(Singles):
 def _write(
     count: int, unroll: int, asm: Assembler, memories: Sequence[ir.Value], _: tuple[Index, Index, Index]
 ) -> None:
-    left, right, result = memories
-    start = [asm.load(right, 0, LANES) for _ in range(PIXELS * VECTORS)]
+    lhs, rhs, result = memories
+    start = [asm.load(rhs, 0, LANES) for _ in range(PIXELS * VECTORS)]
     vectors = [(0, LANES), (LANES, CHANNELS - LANES)]
     totals = multiply_add(
-        asm, Left(left, 1, ROWS), Right(right, LANES, STEP, vectors, Ahead(3, AHEAD)), count, unroll, start
+        asm, Lhs(lhs, 1, ROWS), Rhs(rhs, LANES, STEP, vectors, Prefetch(3, AHEAD)), count, unroll, start
     )
     for index, total in enumerate(totals):
         asm.store(total, result, index * LANES, LANES)
@@ -53,17 +53,17 @@ def _write(
 
 def _kernel(count: int, unroll: int) -> SmallKernel:
     random = np.random.default_rng(count)
-    left, right = (random.standard_normal(size).astype(np.float32) for size in (40, LANES + 12 * STEP))
-    return SmallKernel(partial(_write, count, unroll), [left, right], PIXELS * VECTORS * LANES)
+    lhs, rhs = (random.standard_normal(size).astype(np.float32) for size in (40, LANES + 12 * STEP))
+    return SmallKernel(partial(_write, count, unroll), [lhs, rhs], PIXELS * VECTORS * LANES)
 
 
 def _expected(small: SmallKernel, count: int) -> np.ndarray:
-    left, right = (each.astype(np.float64) for each in small.inputs)
-    totals = np.tile(right[:LANES], (PIXELS, VECTORS)).astype(np.float64)
+    lhs, rhs = (each.astype(np.float64) for each in small.inputs)
+    totals = np.tile(rhs[:LANES], (PIXELS, VECTORS)).astype(np.float64)
     for step in range(count):
-        row = right[LANES + step * STEP :][:CHANNELS]
+        row = rhs[LANES + step * STEP :][:CHANNELS]
         for pixel, distance in ROWS.items():
-            totals[pixel, :CHANNELS] += left[1 + step + distance] * row
+            totals[pixel, :CHANNELS] += lhs[1 + step + distance] * row
     return totals.ravel()
 
 

@@ -1,4 +1,4 @@
-"""The workspace of Winograd's method in whole numbers: its parts hold what is written and read there."""
+"""The workspace of Winograd's method in integers: its parts hold what is written and read there."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import pytest
 from sartor.codegen.kernels.isa.multipliers import INTEGER_DOTS, Dots
 from sartor.codegen.kernels.loops.access import ImageStrides
 from sartor.codegen.kernels.loops.tiles import Axis
-from sartor.codegen.kernels.winograd.geometry import SHORT_BYTES, Winograd, WinogradTiling
+from sartor.codegen.kernels.winograd.geometry import SHORT_BYTES, WinogradConvolution, WinogradTiling
 
 LANES, REGISTER, WORD = 16, 64, 4
 TILING = WinogradTiling(height=2, width=2, columns=3, vectors=2, block=6, groups=2, panels=1, unroll=2)
 
 
-def _form(depth: int, kernel: int) -> Winograd:
+def _form(depth: int, kernel: int) -> WinogradConvolution:
     axis = Axis(14, 14, kernel, 1, 1, 1)
-    return Winograd(
+    return WinogradConvolution(
         batches=1,
         depth=depth,
         channels=64,

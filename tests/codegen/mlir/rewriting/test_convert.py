@@ -11,17 +11,17 @@ from sartor.codegen.ir.schema import Schema
 from sartor.codegen.ir.variants.routine import Rejected
 from sartor.codegen.mlir.rewriting.convert import Converted, convert_images, has_images
 from sartor.codegen.subgraphs.fusion import task_of
-from sartor.frontend.imported_model import Front
+from sartor.frontend.imported_model import ImportedModel
 
-FrontOf = Callable[[str], Front]
-
-
-def layer(front: Front, name: str) -> Layer:
-    return next(each for each in front.graph.layers if each.name == name)
+ImportedOf = Callable[[str], ImportedModel]
 
 
-def test_a_converted_layer_has_a_physical_signature(front_of: FrontOf) -> None:
-    task = layer(front_of("residual"), "conv2").task
+def layer(imported: ImportedModel, name: str) -> Layer:
+    return next(each for each in imported.graph.layers if each.name == name)
+
+
+def test_a_converted_layer_has_a_physical_signature(imported_of: ImportedOf) -> None:
+    task = layer(imported_of("residual"), "conv2").task
     converted = convert_images(task, "nhwc")
     assert isinstance(converted, Converted)
     code = converted.implementation("cpu")
@@ -44,9 +44,9 @@ def test_a_converted_layer_has_a_physical_signature(front_of: FrontOf) -> None:
     ],
 )
 def test_a_layer_that_is_tied_to_its_layout_says_how(
-    model: str, name: str, layout: str, reason: str, front_of: FrontOf
+    model: str, name: str, layout: str, reason: str, imported_of: ImportedOf
 ) -> None:
-    answer = convert_images(layer(front_of(model), name).task, layout)
+    answer = convert_images(layer(imported_of(model), name).task, layout)
     assert isinstance(answer, Rejected)
     assert reason in answer.reason
 
@@ -74,8 +74,8 @@ def test_a_slice_does_not_cut_a_block(first: int, count: int) -> None:
     assert "block" in answer.reason
 
 
-def test_the_task_itself_is_not_changed(front_of: FrontOf) -> None:
-    task = layer(front_of("residual"), "conv1").task
+def test_the_task_itself_is_not_changed(imported_of: ImportedOf) -> None:
+    task = layer(imported_of("residual"), "conv1").task
     before = task.body
     first, second = convert_images(task, "nhwc"), convert_images(task, "nhwc")
     assert isinstance(first, Converted)
@@ -84,6 +84,6 @@ def test_the_task_itself_is_not_changed(front_of: FrontOf) -> None:
     assert task.body == before
 
 
-def test_only_rank_4_tensors_are_images(front_of: FrontOf) -> None:
-    assert has_images(layer(front_of("residual"), "conv1").task)
-    assert not has_images(layer(front_of("softmax"), "y").task)
+def test_only_rank_4_tensors_are_images(imported_of: ImportedOf) -> None:
+    assert has_images(layer(imported_of("residual"), "conv1").task)
+    assert not has_images(layer(imported_of("softmax"), "y").task)

@@ -1,4 +1,4 @@
-"""Layers that multiply whole numbers of 8 bits: what routines in 8 bits add up is exact, whatever the zero point."""
+"""Layers that multiply integers of 8 bits: what routines in 8 bits add up is exact, whatever the zero point."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _features(target: Target) -> set[str]:
 
 
 def _inputs(subject: Subject, numbers: QuantisedRange) -> list[Array]:
-    """Whole numbers throughout, so that candidate 0 is exact too."""
+    """Integers throughout, so that candidate 0 is exact too."""
     random, limits = np.random.default_rng(3), numbers.limits
     return [
         random.integers(int(limits[0]), int(limits[1]), each.shape, endpoint=True).astype(np.float32)

@@ -1,4 +1,4 @@
-"""AArch64's instructions for whole numbers compute what candidate 0 computes of the same numbers, under emulation."""
+"""AArch64's instructions for integers compute what candidate 0 computes of the same numbers, under emulation."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from sartor.comparison.layer_errors import FirstBeyond, LayerError
 from sartor.config import CompileConfig
 from sartor.dialect_passes.annotate import annotate
 from sartor.errors import UsageError
-from sartor.frontend.imported_model import Front
+from sartor.frontend.imported_model import ImportedModel
 from sartor.planning.recipe import guessed_recipe, unsplit_recipe
 from sartor.profiling.builder import Builder
 from sartor.progress import silent
@@ -29,7 +29,7 @@ from sartor.runtime.module_facts import module_signature
 from sartor.tuning.workers.pool import WorkerPool
 from tests.plugin.calling import assert_refused, call, parsed
 
-FrontOf = Callable[[str], Front]
+ImportedOf = Callable[[str], ImportedModel]
 ModelFile = Callable[[str], Path]
 
 MODEL = "inner_output"
@@ -46,15 +46,15 @@ class Modules:
 
 
 @pytest.fixture(scope="module")
-def modules(front_of: FrontOf, model_file: ModelFile, tmp_path_factory: pytest.TempPathFactory) -> Modules:
-    front = front_of(MODEL)
-    stock = annotate(front.graph, ROUTINES[:1], CONFIG.target).variants
+def modules(imported_of: ImportedOf, model_file: ModelFile, tmp_path_factory: pytest.TempPathFactory) -> Modules:
+    imported = imported_of(MODEL)
+    stock = annotate(imported.graph, ROUTINES[:1], CONFIG.target).variants
     recipes = [
-        guessed_recipe(replace(front, graph=replace(front.graph, fusions=())), stock, CONFIG),
-        unsplit_recipe(front, CONFIG),
+        guessed_recipe(replace(imported, graph=replace(imported.graph, fusions=())), stock, CONFIG),
+        unsplit_recipe(imported, CONFIG),
     ]
     with WorkerPool(1) as pool:
-        builder = Builder(front, pool, tmp_path_factory.mktemp("modules"), CONFIG, silent)
+        builder = Builder(imported, pool, tmp_path_factory.mktemp("modules"), CONFIG, silent)
         split, whole = (each.files.module for each in builder.build(recipes))
     return Modules(model_file(MODEL), split, whole)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sartor.cli.tables.in_network_table import Row, in_place_json, in_place_rows
+from sartor.cli.tables.in_network_table import Row, in_network_json, in_network_rows
 from sartor.runtime.dispatch_statistics import Dispatch, DispatchStatistics
 from sartor.tuning.records.plan import AdaptChoice, LayerChoice, Plan
 
@@ -38,10 +38,10 @@ def test_layers_with_the_same_code_share_a_row() -> None:
         Dispatch("sb_dispatch_0", 1, 2e-4),
         Dispatch("sc_dispatch_0", 1, 2e-5),
     )
-    rows = in_place_rows(DispatchStatistics(1e-3, dispatches), PLAN)
+    rows = in_network_rows(DispatchStatistics(1e-3, dispatches), PLAN)
     assert rows == [
         Row(("one", "three"), 1.5e-4, 1e-4),
         Row(("two",), 2e-4, None),
         Row(("one -> two",), 2e-5, 1e-5),
     ]
-    assert in_place_json(rows)[0] == {"names": ("one", "three"), "seconds": 1.5e-4, "predicted": 1e-4}
+    assert in_network_json(rows)[0] == {"names": ("one", "three"), "seconds": 1.5e-4, "predicted": 1e-4}

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from sartor.artifact import FrontPoint, PlanFront
+from sartor.artifact import ParetoFront, ParetoPoint
 from sartor.cli.tables.compile_summary import proof
 from sartor.cli.tables.pareto_table import front_json, show_front
 from sartor.tuning.records.plan import LayerChoice, Plan
@@ -39,12 +39,12 @@ def plan(*variants: str) -> Plan:
     )
 
 
-def point(chosen: Plan, latency: float, memory: float) -> FrontPoint:
+def point(chosen: Plan, latency: float, memory: float) -> ParetoPoint:
     needed = {Quantity.LATENCY: latency, Quantity.COLD: latency, Quantity.MEMORY: memory, Quantity.ERROR: 0.0}
-    return FrontPoint(chosen, needed)
+    return ParetoPoint(chosen, needed)
 
 
-FRONT = PlanFront(
+FRONT = ParetoFront(
     Quantity.LATENCY,
     Quantity.MEMORY,
     (

@@ -1,4 +1,4 @@
-"""Products of whole numbers in floats: not one sum differs from ONNX Runtime's, whatever scales and zero points."""
+"""Products of integers in floats: not one sum differs from ONNX Runtime's, whatever scales and zero points."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.plugin.onnx_model.builders import Array, model, node, relative_error,
 from tests.plugin.onnx_model.conftest import Prepare
 from tests.plugin.quantised_models import Dynamic, dynamic_convolution, dynamic_network, dynamic_product
 
-UNSIGNED = QuantisedRange(1.0, -128, "int8", is_whole=True)
+UNSIGNED = QuantisedRange(1.0, -128, "int8", is_integer=True)
 COLUMNS = np.arange(19) * 7
 
 
@@ -91,7 +91,7 @@ def test_what_comes_in_8_bits_is_multiplied_as_it_is(
     given = [("x", (5, 37), element), *([("z", (), element)] if zero == "z" else [])]
     built = model(d.nodes, given, [("y", None, TensorProto.INT32)], d.constants)
     _, ranges = _taken_out(built, prepare_quickly)
-    assert list(ranges.values()) == [QuantisedRange(1.0, -128 if kind == "uint8" else 0, "int8", is_whole=True)]
+    assert list(ranges.values()) == [QuantisedRange(1.0, -128 if kind == "uint8" else 0, "int8", is_integer=True)]
 
 
 def test_scales_are_weights_so_that_equal_layers_are_equal(prepare_quickly: Prepare) -> None:

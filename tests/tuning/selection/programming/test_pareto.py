@@ -16,7 +16,7 @@ from sartor.tuning.selection.heuristics import exhaustive
 from sartor.tuning.selection.problem.cost import Cost
 from sartor.tuning.selection.problem.limits import Limits, Quantity, measures
 from sartor.tuning.selection.problem.problem import Choice, Edge, Node, Problem
-from sartor.tuning.selection.programming.pareto import Front, pareto_front
+from sartor.tuning.selection.programming.pareto import SolvedFront, pareto_front
 
 BuildRandom = Callable[[Random], Problem]
 
@@ -25,7 +25,7 @@ RNG = st.builds(Random, st.integers(0, 2**32 - 1))
 LATENCY, MEMORY = Quantity.LATENCY, Quantity.MEMORY
 
 
-def _values(front: Front) -> list[tuple[float, float]]:
+def _values(front: SolvedFront) -> list[tuple[float, float]]:
     return [(point.needed[front.first], point.needed[front.second]) for point in front.points]
 
 

@@ -22,7 +22,7 @@ _GENERALIZE = "linalg-generalize-named-ops"
 
 
 @dataclass
-class Draft:
+class Rewrite:
     """One function over activations, then weights, with every op on tensors a ``linalg.generic`` where it can be.
 
     Attributes:
@@ -40,23 +40,23 @@ class Draft:
     packings: list[Packing]
 
     @staticmethod
-    def plain(task: Task) -> Draft:
+    def plain(task: Task) -> Rewrite:
         """The layer in ONNX's layouts."""
         module = ir.Module.parse(task.body, shared_context())
-        draft = Draft(
+        rewrite = Rewrite(
             module, task, layouts_of(task.inputs), layouts_of(task.results), [Packing() for _ in task.weights]
         )
-        draft.run_passes(_GENERALIZE)
-        return draft
+        rewrite.run_passes(_GENERALIZE)
+        return rewrite
 
     @staticmethod
-    def images(task: Task, layout: str) -> Draft | Rejected:
+    def images(task: Task, layout: str) -> Rewrite | Rejected:
         """The layer with every image in ``layout``, or what ties it to ONNX's."""
         converted = convert_images(task, layout)
         if isinstance(converted, Rejected):
             return converted
         inputs, outputs = layouts_of(task.inputs, layout), layouts_of(task.results, layout)
-        return Draft(converted.module, task, inputs, outputs, list(converted.packings))
+        return Rewrite(converted.module, task, inputs, outputs, list(converted.packings))
 
     @property
     def function(self) -> ir.Operation:
@@ -146,12 +146,14 @@ class Draft:
         return Implementation(body, inputs, outputs, tuple(self.packings))
 
 
-def rewritten(draft: Draft | Rejected, rewrite: Callable[[Draft], None], target: Target) -> Implementation | Rejected:
-    """The code of a draft after ``rewrite``, or why there is none: an earlier refusal, or its ValueError."""
-    if isinstance(draft, Rejected):
-        return draft
+def rewritten(
+    rewrite: Rewrite | Rejected, change: Callable[[Rewrite], None], target: Target
+) -> Implementation | Rejected:
+    """The code of a rewrite after ``change``, or why there is none: an earlier refusal, or its ValueError."""
+    if isinstance(rewrite, Rejected):
+        return rewrite
     try:
-        rewrite(draft)
-        return draft.implementation(target.device)
+        change(rewrite)
+        return rewrite.implementation(target.device)
     except ValueError as error:
         return Rejected(str(error))
