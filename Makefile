@@ -19,7 +19,7 @@ $(VENV)/.installed: pyproject.toml
 demo: $(VENV)/.installed
 	$(BIN)/python -m benchmarks.demo
 
-# By files, for what the tests of one share is made once.
+# Tests are distributed by file, so that fixtures that a file shares are made once.
 test: $(VENV)/.installed
 	.ci/vulkan
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile

@@ -1,6 +1,6 @@
 """From an ONNX file to a tuned .vmfb: one short function per step, in this order.
 
-open_workers     start workers, once the compiler is known to know the target
+open_workspace          start workers, once the compiler is known to know the target
 import_network          load, prepare, import, fold weights, form layers      (in a worker)
 calibrate               read the samples, find ranges for 8 bits, if they are asked for
 find_candidates         ask every routine about every task
@@ -109,7 +109,7 @@ def _assessed(
     config: CompileConfig,
     progress: Progress,
 ) -> tuple[Tables, PlanErrors | None]:
-    """What rounding each layer costs, and what says what plans err by, as far as layers may round."""
+    """Add the sensitivity of each layer to rounding, and predict the errors of plans, if layers may round."""
     budget, findings = config.error_budget, SensitivityCache.beside(config.database)
     sensitivities = Sensitivities(imported, calibration, pool, budget.measure, config.threads, findings, progress)
     return assess(tables, sensitivities, budget, config.precision)

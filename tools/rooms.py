@@ -32,7 +32,8 @@ _PUBLIC = "plugin"
 _DIVIDED = ("codegen", "tuning")
 _WHOLE = ("dialect_passes", "runtime")
 _FOLDERS = (_PUBLIC, *_DIVIDED, *_WHOLE)
-_PATH = re.compile(rf"`((?:{'|'.join((*_FOLDERS, 'tests', 'tools'))})/[\w/]+\.py)`")
+_NAMED = (*_FOLDERS, "benchmarks", "examples", "tests", "tools")
+_PATH = re.compile(r"`([\w/]+\.py)`")
 _DESIGN = ROOT / "docs" / "design.md"
 _BEGIN = "<!-- rooms: drawn by `make rooms` -->"
 _END = "<!-- end of rooms -->"
@@ -95,13 +96,14 @@ def crowded(root: Path) -> list[str]:
 
 
 def stale_paths(root: Path) -> list[str]:
-    """Sentences about files of the package or its tests that the documentation names and that do not exist."""
+    """Sentences about Python files that the documentation names, by path or by the end of it, and that do not exist."""
+    files = {f"/{path.relative_to(root).as_posix()}" for name in _NAMED for path in (root / name).rglob("*.py")}
     documents = [*sorted((root / "docs").glob("*.md")), *(root / name for name in ("CONTRIBUTING.md", "README.md"))]
     return [
         f"{document.relative_to(root)} names {path}, which does not exist"
         for document in documents
         for path in sorted(set(_PATH.findall(document.read_text(encoding="utf-8"))))
-        if not (root / path).exists()
+        if not any(file.endswith(f"/{path}") for file in files)
     ]
 
 

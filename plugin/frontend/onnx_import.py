@@ -33,7 +33,7 @@ class ImportedModule:
     """Linalg on tensors, and the weights its globals name.
 
     Attributes:
-        text: MLIR bytecode; locations carry ONNX node names.
+        bytecode: of MLIR; locations carry ONNX node names.
         weights: parameter name to array, in ONNX layout.
     """
 

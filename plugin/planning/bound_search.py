@@ -51,7 +51,7 @@ class BoundSearch:
         return allowed
 
     def bound_after(self, tried: TriedPlan) -> float | None:
-        """The likeliest bound to use the budget; None if the plan tried last uses it, or no other is left to try."""
+        """The bound to try next; None if the last plan uses the budget, or no bound is left to try."""
         uses = self.bad is None or self.budget.is_used_by(tried.error)
         if uses and self.budget.allows(tried.error):
             return None

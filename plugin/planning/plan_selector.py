@@ -1,8 +1,8 @@
-"""Selecting plans that keep to the error budget, before they are compiled.
+"""Select plans that keep to the error budget, before they are compiled.
 
-What single layers contribute says which of them to keep exact, but not what they make of the outputs together. So a
-plan is proposed within a sum of sensitivities, simulated as a whole in ONNX Runtime, and selected again within another
-sum, until the simulated error is within what is allowed and uses most of it.
+Sensitivities rank layers, but do not predict the error of several layers together. So the selector takes a plan within
+a bound on the sum of squared errors, simulates the whole plan in ONNX Runtime, moves the bound and selects again, until
+the simulated error is allowed and uses most of the budget.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class PlanSelector:
         return (best, tables) if best else self.solver.most_exact(tables)
 
     def _using_budget(self, errors: PlanErrors, tables: Tables, limits: Limits) -> Selected:
-        """The fastest plans that were proposed, solved and simulated, and keep to the budget; none if none does."""
+        """The fastest plans whose simulated error keeps to the budget; empty if there are none."""
         search, best = BoundSearch(self.budget), list[Recipe]()
         bound = min((each for each in (limits.error, self._bound) if each is not None), default=None)
         for _ in range(_PLAN_ROUNDS):
@@ -107,14 +107,14 @@ class PlanSelector:
         return best, tables
 
     def fitted(self, tables: Tables, recipe: Recipe, measured: float) -> Tables:
-        """The tables with what a plan that errs by ``measured`` shows; the same if it shows nothing, or all may run.
+        """The tables corrected by the measured error of a plan; unchanged if it tells nothing, or all plans may run.
 
         Raises:
             UsageError, CompileError: as ``Sensitivities.together``.
         """
         found = tables if self.errors is None else self.errors.with_propagated_fraction(tables, recipe, measured)
         if found.propagated_fraction != tables.propagated_fraction:
-            # It was of sums by other tables.
+            # The old bound was in the scale of the old tables.
             self._bound = None
         return found
 
@@ -171,7 +171,7 @@ class PlanSelector:
         return kept, complete
 
     def _sum_without(self, beyond: Sequence[tuple[Recipe, float]]) -> float | None:
-        """The sum within which plans are sought in the place of some that err by too much; None if none would help."""
+        """The next bound for the front, low enough to exclude the plans beyond the budget; None if no bound would."""
         sums = [
             self.budget.sum_aimed_at(recipe.needed[Quantity.ERROR], error)
             for recipe, error in beyond

@@ -38,7 +38,7 @@ Selected = tuple[list[Recipe], Tables]
 
 @dataclass(frozen=True)
 class PlanSolver:
-    """Finds plans of one model within limits; what they err by in all is not its concern.
+    """Finds plans of one model within limits; it does not check the error of several layers together.
 
     Attributes:
         imported: the model.

@@ -233,10 +233,10 @@ def guessed_recipe(
 
 
 def _doubts(layer: Layer, variant: Variant) -> tuple[bool, bool, bool]:
-    """Smaller for what is more likely to be fast: kernels, among them those that multiply integers by an
-    instruction, and beside them what leaves channels last, as they do.
+    """Sort key of guesses, best first: kernels, then kernels that multiply integers by an instruction, then code that
+    leaves channels last, as kernels do.
 
-    On a GPU, which has no kernels, all are alike, and the first is the best guess.
+    A GPU has no kernels: all keys are equal there, and the first variant is the best guess.
     """
     code = variant.implementation
     if variant.device != "cpu":

@@ -1,8 +1,8 @@
-"""What a plan makes the outputs err by, before it is run: rounding is simulated, the rest estimated from single layers.
+"""Predict the error of a plan before it runs: simulate rounding, estimate the rest from single layers.
 
-Some variants round on the way besides, and how much more their results err alone is known. Of that not all reaches the
-outputs: single layers are measured on random numbers, by the worst of their results. What share does shows when a plan
-is run; until then it is what it was for VGG-16.
+Some variants also round inside their kernels. How much that adds to the error of a single layer is measured, but only a
+fraction of it reaches the outputs, because single layers are measured on random numbers, by the worst of their results.
+The fraction starts at the value found for VGG-16 and is fitted when a plan runs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NARROW = (F16, BF16, STORED, I8)
 """From the finest to the coarsest."""
 
 EXPECTED = 0.2
-"""Share of what variants err besides that reaches the outputs, before a plan was run."""
+"""Initial fraction of the error inside kernels that reaches the outputs, until a plan has run."""
 
 _LOG = logging.getLogger(__name__)
 _STEPS = 20
@@ -68,11 +68,11 @@ def assignment_of(recipe: Recipe, graph: LayerGraph) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class PlanErrors:
-    """What plans err by, before they run.
+    """Predicts the errors of plans before they run.
 
     Attributes:
-        budget: what they may.
-        simulate: the error of a plan by some tables.
+        budget: the error that is allowed.
+        simulate: the predicted error of a plan, by given tables.
         is_free: whether every plan keeps to the budget, as all layers in their narrowest types together do.
     """
 
@@ -81,7 +81,7 @@ class PlanErrors:
     is_free: bool = False
 
     def with_propagated_fraction(self, tables: Tables, recipe: Recipe, measured: float) -> Tables:
-        """The tables with what a plan that errs by ``measured`` shows; the same if it shows nothing, or all may run.
+        """Fit the propagated fraction to a plan's measured error; unchanged if it tells nothing, or all plans may run.
 
         Raises:
             UsageError, CompileError: as ``Sensitivities.together``.
@@ -113,17 +113,17 @@ def simulated(
 
 
 def _learned(tables: Tables, recipe: Recipe, error: float, measured: float, budget: ErrorBudget) -> Tables:
-    """The tables with the share of what variants err besides that explains what a plan errs by; all, if not all does.
+    """Fit the fraction of the error inside kernels that reaches the outputs, so that the prediction matches the plan.
 
-    They stay as they are if the plan's variants err by nothing besides, or its errors are none, or of a measure that is
-    blind to small ones.
+    It becomes 1.0 if even that is too small. The tables are returned unchanged if no variant of the plan rounds inside
+    its kernel, if an error is zero or infinite, or if the measure cannot see small errors.
 
     Args:
         tables: by which the plan was selected.
         recipe: the plan.
-        error: what it was to err by.
-        measured: what it errs by.
-        budget: has the measure of both.
+        error: predicted error of the plan.
+        measured: its error when it ran.
+        budget: has the measure of both errors.
     """
     if not (error > 0 and 0 < measured < math.inf and budget.sees_small_errors):
         return tables
@@ -139,7 +139,7 @@ def _learned(tables: Tables, recipe: Recipe, error: float, measured: float, budg
 
 
 def most_growth(graph: LayerGraph, tables: Tables, narrowest: Mapping[str, str]) -> float:
-    """How many times as much as by rounding alone, in the narrowest types, the variants of all layers may err."""
+    """Upper bound of ``_growth_of`` over all variants, with every layer in its narrowest type."""
     keys: defaultdict[str, list[str]] = defaultdict(list)
     for members, unit in units_of(graph):
         for name in members:
@@ -153,7 +153,7 @@ def most_growth(graph: LayerGraph, tables: Tables, narrowest: Mapping[str, str])
 
 
 def _growth_of(recipe: Recipe, tables: Tables) -> float:
-    """How many times as much as by rounding alone a plan errs."""
+    """Ratio of the error of a plan to the error of its rounding alone."""
     rounded, computed = [], []
     for layer in recipe.graph.layers:
         variant = recipe.variants[layer.name]
@@ -163,6 +163,6 @@ def _growth_of(recipe: Recipe, tables: Tables) -> float:
 
 
 def _growth(rounded: Sequence[float], computed: Sequence[float]) -> float:
-    """How many times as much as by some errors of layers the outputs err by others."""
+    """Ratio of the network error from the layer errors ``computed`` to that from ``rounded``; 1 without the latter."""
     plain = joined(rounded)
     return joined(computed) / plain if plain else 1.0

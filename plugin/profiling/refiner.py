@@ -141,9 +141,9 @@ class Refiner:
         return [best, *single], replace(tables, adapts={**placed.adapts, **tables.adapts})
 
     def _keeping_limits(self, tables: Tables, recipes: Sequence[Recipe]) -> tuple[list[Recipe], Tables, Limits]:
-        """Everything that was run until a plan kept in fact what it kept by the tables, and under which limits.
+        """Run plans and tighten the limits until a plan keeps them when it runs; returns all runs, and the limits.
 
-        A plan that shows that less of what its variants err alone counts than was expected may be followed by a faster.
+        If a run shows that errors inside kernels count less than expected, a faster plan may follow.
         """
         tried, newest, limits = list(recipes), recipes[0], self.config.limits
         for _ in range(_LIMIT_ROUNDS):
@@ -151,7 +151,7 @@ class Refiner:
             self.profiler.verify(newest)
             before, tables = tables, self._learned(tables, newest)
             if tables.propagated_fraction != before.propagated_fraction:
-                # It was of other sums.
+                # The old bound was in the scale of the old tables.
                 limits = replace(limits, error=self.config.limits.error)
             again, tables = self._again(before, tables, newest, limits)
             if again is None or any(again[0].is_same_as(each) for each in tried):

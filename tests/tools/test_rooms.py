@@ -69,8 +69,10 @@ def test_a_file_that_is_named_and_does_not_exist_is_noticed(tmp_path: Path) -> N
     for name in ("docs/design.md", "README.md", "CONTRIBUTING.md"):
         (root / name).write_text("See `codegen/ir/f0.py`.\n", encoding="utf-8")
     assert stale_paths(root) == []
-    (root / "docs/design.md").write_text("See `codegen/ir/f0.py` and `codegen/ir/f9.py`.\n", encoding="utf-8")
-    assert stale_paths(root) == ["docs/design.md names codegen/ir/f9.py, which does not exist"]
+    (root / "docs/design.md").write_text("See `ir/f0.py`, `f0.py` and `codegen/ir/f9.py`, `0.py`.\n", encoding="utf-8")
+    assert stale_paths(root) == [
+        f"docs/design.md names {each}, which does not exist" for each in ("0.py", "codegen/ir/f9.py")
+    ]
 
 
 def test_a_room_says_what_it_is_for_in_its_first_sentence(tmp_path: Path) -> None:

@@ -20,8 +20,8 @@ from sartor.tuning.errors.error_sum import grown, moved
 MOST_ROUNDED = 0.5
 """Outputs that are further off have nothing to do with what is right, whatever their layers are rounded to."""
 
-# Shares of the allowed error. They are ordered: a plan is aimed at the middle of what uses the budget and is safe.
-# A plan that is simulated to be above may be above the whole when it runs: simulation sees other samples and kernels.
+# Fractions of the allowed error, in order: plans are aimed between what uses the budget and what is safe.
+# A plan that is simulated above this may exceed the budget when it runs: simulation sees other samples and kernels.
 _SAFE = 0.95
 _AIM = 0.88
 # A plan below leaves time on the table: a faster one is looked for.
@@ -31,7 +31,7 @@ _AFTER_RUN = 0.9
 # What explains a run must allow for this much more: a plan errs by more on other samples, and so do other variants of
 # the same kind.
 _EXPLAINED = 1.05
-# A plan whose error differs by less between all and nothing of a share says nothing of the share.
+# If the fractions 0 and 1 predict errors closer than this ratio, a run cannot tell the fraction.
 _TELLING = 1.05
 # Sums that are closer to each other than this select the same plan.
 _SUMS_APART = 1.05

@@ -120,8 +120,8 @@ class TileContraction:
 
     @property
     def parts(self) -> int:
-        """Parts of a block after each of which some of the block before is finished: runs, or steps if these are few
-        or a loop's, as each part's code comes with a copy of the end's."""
+        """Number of points in a block at which a part of the previous block is finished: after each run, or after each
+        step where runs are few or in a loop, because every point repeats the code that finishes."""
         of_run = 1 if self.writes_out and self.runs > 1 else self.chunks
         return self.row_runs * of_run
 

@@ -83,7 +83,7 @@ class _Writer:
         lines = asm.add(asm.sub(last, first), of.tiling.lines)
         count = asm.add(asm.mul(asm.sub(lines, 1), of.rows.stride), (of.rows.kernel - 1) * of.rows.dilation + 1)
         self._top = asm.add(asm.mul(first, of.rows.stride), -of.rows.padding)
-        # For a share of no rows their number may be negative, and zeros be written where others have their copies.
+        # An empty range is skipped: its number of rows would be negative, and zeros overwrite the copies of others.
         asm.branch(asm.equal(*units), lambda: None, lambda: self._copy((self._top, count)))
 
     def _copy(self, rows: tuple[Index, Index]) -> None:
@@ -185,7 +185,7 @@ class _Writer:
         asm.repeat(0, of.rows.kernel, 1, every)
 
     def _run(self, block: Block, memory: ir.Value, start: Index, filters: Index, run: Index) -> None:
-        """Add up the input channels of one tap, the block's so manieth, while the block before is finished."""
+        """Accumulate the input channels of a tap while the previous block is finished; ``run`` counts in the block."""
         of, asm, tiling = self._of, self._asm, self._of.tiling
         of_run = of.parts // of.row_runs
         size = tiling.vectors * of.tile

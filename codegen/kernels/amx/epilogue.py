@@ -116,7 +116,7 @@ class TileFinish:
         return [of.epilogue.start(asm, self._memories, origin, tile_vector) for tile_vector in tile_vectors]
 
     def _weights(self, panel: Panel) -> list[Dequantisation]:
-        """What sums of products of integers stand for; zero points of the image weigh as their filters add up."""
+        """Shift and factor that dequantise sums; the shift is the zero point times the sum of the filters."""
         of, asm = self._of, self._asm
         filters, scale = self._memories[of.memories[1]], asm.scale_of(self._memories[of.memories[0]])
         start = asm.add(asm.mul(panel.index, of.panel), of.numbers)
@@ -153,8 +153,7 @@ class TileFinish:
         ]
 
     def _is_fresh(self, block: Block, number: int, origin: TileOrigin) -> Condition:
-        """Whether a pixel of one of the block's tiles is to be stored. Where it was computed before, and what it was
-        computed from is overwritten, that would be wrong."""
+        """Whether to store a pixel: not where an earlier block stored it over the operand that this one would read."""
         of, asm = self._of, self._asm
         if of.tied is None or not of.overlaps:
             return True

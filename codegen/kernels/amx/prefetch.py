@@ -14,7 +14,7 @@ from sartor.codegen.kernels.emit.index_arithmetic import Condition, Index
 from sartor.codegen.kernels.loops.panels import Panel
 from sartor.codegen.mlir.iree_compiler import ir
 
-# How far filters are fetched ahead of their use where they are not a panel ahead.
+# Distance of the prefetch of filters, in bytes, where it is not a whole panel.
 _AHEAD_BYTES = 1 << 14
 _LINE_BYTES = 64
 
@@ -43,7 +43,7 @@ class FilterFetch:
         self._run_lines = -(-left // of.row_runs)
 
     def step(self, block: Block, filters: Index, step: Index) -> None:
-        """Fetch after a step that read ``filters``, the so manieth of its block."""
+        """Prefetch after a step that read ``filters``; ``step`` counts within the block."""
         of, asm = self._of, self._asm
         if not of.streams:
             return
@@ -58,7 +58,7 @@ class FilterFetch:
         asm.when(is_first, lambda: self._fetch(ahead, lines))
 
     def run(self, block: Block, run: Index) -> None:
-        """Fetch after a run, the so manieth of its block."""
+        """Prefetch after a run; ``run`` counts within the block."""
         of, asm = self._of, self._asm
         if of.streams and of.fetches_panels:
             begin = self._step_lines * of.steps

@@ -45,7 +45,7 @@ class Factors(Protocol):
         """Neighbouring pixels of a tile that are multiplied at once."""
 
     def open(self, sums: Sequence[ir.Value]) -> Sequence[ir.Value]:
-        """Accumulators of such pixels, as many, from their vectors of sums."""
+        """The accumulators of ``pixels`` pixels, from one vector of sums for each pixel."""
 
     def close(self, accumulators: Sequence[ir.Value]) -> Sequence[ir.Value]:
         """The vectors of sums from accumulators."""
@@ -67,7 +67,7 @@ class Factors(Protocol):
 
 
 class _ByPixel(ABC):
-    """Pixels are multiplied one by one, and their sums are what is added up in."""
+    """A multiplier that takes pixels one by one; its accumulators are the vectors of sums."""
 
     @property
     def pixels(self) -> int:

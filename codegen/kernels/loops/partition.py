@@ -24,7 +24,7 @@ def workgroup_range(asm: Assembler, extent: int, workgroups: int, index: Index) 
 
 
 def _cut(asm: Assembler, extent: int, workgroups: int, index: Index) -> Index:
-    """Where a share begins: what is left is as the square of the shares that are left."""
+    """Where a range begins: the work left is proportional to the square of the number of ranges left."""
     left = asm.sub(workgroups, index)
     rest = asm.mul(asm.times(left, left), extent)
     return asm.sub(extent, asm.divide(asm.add(rest, workgroups**2 - 1), workgroups**2)[0])
@@ -58,6 +58,6 @@ def many_workgroups_of_two(first: int, second: int, threads: int) -> tuple[int, 
 
 
 def long_workgroups(extent: int, threads: int) -> int:
-    """The same where a share should be long, because its beginning costs something: two for each thread, as the first
-    and the last together are as long as any two between that are as far from them."""
+    """The same for work with a cost at the beginning of each range: two ranges for each thread. Lengths shrink
+    linearly, so that the first and the last together are as long as the second and the last but one."""
     return min(extent, 2 * max(threads, _LEAST_THREADS))
