@@ -101,8 +101,10 @@ def _answer(question: Question) -> Answer:
     take_out_quantisation(prepared)
     expected = _expected(question, prepared)
     if question.max_error is None:
-        alike = [question.feeds, *(sample_inputs(asked, seed) for seed in range(TIE_SAMPLES))]
-        spread = tie_spread(question.model, b"".join(serialised(prepared)), alike) if is_rounding else 0.0
+        spread = 0.0
+        if is_rounding:
+            alike = [question.feeds, *(sample_inputs(asked, seed) for seed in range(TIE_SAMPLES))]
+            spread = tie_spread(question.model, b"".join(serialised(prepared)), alike)
         allowed = tolerance(model, question.usual, spread)
     else:
         allowed = question.max_error

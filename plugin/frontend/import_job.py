@@ -84,7 +84,8 @@ def _imported(
         prepared = prepare(loaded, shapes, partial(simplify, process=process))
     is_rounding = rounds(loaded)
     del loaded
-    samples, asked = sample_inputs(prepared.model, _SAMPLE_SEED), without_weights(prepared.model)
+    asked = without_weights(prepared.model)
+    samples = sample_inputs(asked, _SAMPLE_SEED)
     named = take_out_quantisation(prepared.model)
     saving = saver.submit(_saved, serialised(prepared.model), directory)
     imported = import_model(prepared.model)
@@ -108,8 +109,10 @@ def _imported(
     chosen = choose_styles(asked, saved)
     if chosen.styles[0] != USUAL:
         samples = sample_inputs(asked, _SAMPLE_SEED, chosen.styles[0])
-    drawn = [sample_inputs(asked, seed, style) for seed in range(TIE_SAMPLES) for style in chosen.styles]
-    spread = tie_spread(path, saved, drawn) if is_rounding else 0.0
+    spread = 0.0
+    if is_rounding:
+        drawn = [sample_inputs(asked, seed, style) for seed in range(TIE_SAMPLES) for style in chosen.styles]
+        spread = tie_spread(path, saved, drawn)
     return ImportedModel(
         path=path,
         graph=graph,
@@ -125,6 +128,7 @@ def _imported(
         names=names,
         styles=chosen.styles,
         unchecked=chosen.unchecked,
+        is_rounding=is_rounding,
         tie_spread=spread,
     )
 

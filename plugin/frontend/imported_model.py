@@ -34,6 +34,7 @@ class ImportedModel:
         names: ONNX's name of each value of the graph that has one.
         styles: how samples are drawn; the first is that of ``samples``.
         unchecked: outputs that are constant or arbitrary on such samples, so their error means nothing.
+        is_rounding: whether the model computes with integers that stand for reals.
         tie_spread: relative error that numbers next to a tie make on drawn samples; 0 where nothing is rounded.
     """
 
@@ -51,4 +52,5 @@ class ImportedModel:
     names: Mapping[ValueRef, str] = field(default_factory=dict)
     styles: tuple[Style, ...] = (USUAL,)
     unchecked: tuple[str, ...] = ()
+    is_rounding: bool = False
     tie_spread: float = 0.0

@@ -206,7 +206,7 @@ def guessed_recipe(
         if not allowed:
             names = ", ".join(each.descriptor for each in offered)
             raise InfeasibleError(f"no routine of layer '{layer.name}' fits its pins, it has {names}")
-        variants[layer.name] = min(allowed, key=partial(_doubts, layer))
+        variants[layer.name] = min(allowed, key=partial(_doubts, layer, config.precision))
     layers = tuple(
         LayerChoice(
             layer=layer.name,
@@ -229,21 +229,27 @@ def guessed_recipe(
         )
         for edge, kind in adapts_between(imported.graph, variants, config.target.device)
     )
-    return Recipe(replace(_empty_plan(imported, config), layers=layers, adapts=adapts), imported.graph, variants)
+    ranges = named_ranges(_used_ranges(imported, imported.graph, variants))
+    plan = replace(_empty_plan(imported, config), layers=layers, adapts=adapts, ranges=ranges)
+    return Recipe(plan, imported.graph, variants)
 
 
-def _doubts(layer: Layer, variant: Variant) -> tuple[bool, bool, bool]:
+def _doubts(layer: Layer, precision: Precision, variant: Variant) -> tuple[bool, bool, bool]:
     """Sort key of guesses, best first: kernels, then kernels that multiply integers by an instruction, then code that
     leaves channels last, as kernels do.
+
+    Where 8 bits are asked for, integers would round what the model does not: nobody measures that here, so that the
+    model's own types are the better guess.
 
     A GPU has no kernels: all keys are equal there, and the first variant is the best guess.
     """
     code = variant.implementation
     if variant.device != "cpu":
         return False, False, False
-    by_wholes = variant.dtype == QUANTISED and variant.traits.instruction is not None
+    is_exact = QUANTISED not in precision.types
+    by_integers = is_exact and variant.dtype == QUANTISED and variant.traits.instruction is not None
     is_channels_last = code.output == Schema("cpu", layer.task.results[0].dtype, CHANNELS_LAST)
-    return code.kernel is None, not by_wholes, not is_channels_last
+    return code.kernel is None, not by_integers, not is_channels_last
 
 
 def _empty_plan(imported: ImportedModel, config: CompileConfig) -> Plan:

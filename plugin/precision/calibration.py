@@ -94,7 +94,7 @@ def checked_samples(imported: ImportedModel, config: CompileConfig, pool: Worker
     if config.calibration is not None:
         job = {"prepared": imported.prepared, "source": samples.source}
         samples = replace(samples, unchecked=call(pool, unchecked_outputs, job, _STEP))
-        if imported.tie_spread:
+        if imported.is_rounding:
             samples = replace(samples, tie_spread=call(pool, tie_spread_on, {"path": imported.path, **job}, _STEP))
     if samples.tie_spread > _MUCH_BY_TIES:
         _LOG.warning(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
 import numpy as np
-from onnx import ModelProto, NodeProto, helper
+from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from sartor.errors import UsageError
 from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, static_shape
@@ -138,12 +139,24 @@ def _quantised_range(editor: GraphEditor, name: str) -> tuple[float, float]:
     for node, _ in _readers(editor, name):
         if node.op_type != "QuantizeLinear":
             continue
-        scale = editor.constant(node.input[1])
-        zero = editor.constant(node.input[2]) if len(node.input) > 2 else np.zeros((), np.uint8)
+        scale = _known(editor, node.input[1])
+        zero = _known(editor, node.input[2]) if len(node.input) > 2 else np.zeros((), np.uint8)
         if scale is not None and scale.size == 1 and zero is not None and zero.dtype in (np.int8, np.uint8):
             limits, step, center = np.iinfo(zero.dtype), float(scale.item()), int(zero.item())
             return (limits.min - center) * step, (limits.max - center) * step
     return 0.0, 0.0
+
+
+def _known(editor: GraphEditor, name: str) -> Array | None:
+    """Values of a constant; None also for one whose values were left out, as those of weights are."""
+    tensor = editor.tensor(name)
+    if tensor is not None and tensor.data_location != TensorProto.EXTERNAL and not _has_values(tensor):
+        return None
+    return editor.constant(name)
+
+
+def _has_values(tensor: TensorProto) -> bool:
+    return not math.prod(tensor.dims) or any(field.name.endswith("_data") for field, _ in tensor.ListFields())
 
 
 def _index_bound(editor: GraphEditor, name: str) -> int:
@@ -157,10 +170,10 @@ def _bound_of(node: NodeProto, read: str, editor: GraphEditor) -> int:
         table = editor.shape(node.input[0])
         return table[attributes(node).get("axis", 0)] if table else 0
     if node.op_type == "OneHot" and node.input[0] == read:
-        depth = editor.constant(node.input[1])
+        depth = _known(editor, node.input[1])
         return int(depth.item()) if depth is not None else 0
     if node.op_type == "Equal":
-        values = [editor.constant(other) for other in node.input if other != read]
+        values = [_known(editor, other) for other in node.input if other != read]
         known = [value for value in values if value is not None and value.size > 1]
         return int(known[0].max()) + 1 if known else 0
     return 0

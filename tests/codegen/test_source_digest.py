@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from sartor.codegen.ir.variants.routine import Routine
+from sartor.codegen.kernels.layers.kernel_layer import modules_of
 from sartor.codegen.routines import ROUTINES
 from sartor.codegen.source_digest import digest_of_sources, import_closure, locate, source_digest
 from sartor.profiling import profiler
@@ -121,3 +123,21 @@ def test_what_only_type_checkers_import_does_not_count(tmp_path: Path) -> None:
 def test_a_module_that_does_not_exist_is_a_mistake() -> None:
     with pytest.raises(ValueError, match="there is no module"):
         source_digest("sartor.codegen.absent")
+
+
+WRAPPING = {"kernel", "lowering"}
+
+
+@pytest.mark.parametrize("routine", ROUTINES, ids=lambda each: each.name)
+def test_what_a_routine_wraps_counts_in_its_kernels(routine: Routine) -> None:
+    """The module of a wrapper need not import what it wraps."""
+    closure = import_closure(modules_of(routine), locate)
+    for name in WRAPPING:
+        inner = getattr(routine, name, None)
+        if inner is not None:
+            assert import_closure((type(inner).__module__,), locate).keys() <= closure.keys()
+
+
+def test_some_routines_wrap_others_of_other_modules() -> None:
+    outer = [each for each in ROUTINES if len(modules_of(each)) > 1]
+    assert {"whole_dots", "whole_tiles", "rowwise_to_whole"} <= {each.name for each in outer}

@@ -7,6 +7,9 @@ from typing import NamedTuple
 
 from sartor.codegen.mlir.iree_compiler import ir
 
+# Far below the largest number of f32, so that no rounding reaches that.
+_LARGE = 2.0**120
+
 
 class Scaled(NamedTuple):
     """What a vector is the product of."""
@@ -45,11 +48,13 @@ class Known:
         """Whether all elements are integers."""
         return value in self.integers or (value in self.constants and self.constants[value].is_integer())
 
-    def is_finite(self, value: ir.Value) -> bool:
-        """Whether all elements are bounded on both sides, so that none is infinite or no number."""
+    def is_finite(self, value: ir.Value, divisor: float) -> bool:
+        """Whether all elements are bounded on both sides, so that no quotient is infinite or no number."""
         outer = self.clipped.get(value)
         inner = None if outer is None else self.clipped.get(outer.number)
-        return outer is not None and inner is not None and outer.is_least != inner.is_least
+        if outer is None or inner is None or outer.is_least == inner.is_least:
+            return False
+        return all(abs(self.constants[each.bound]) / divisor < _LARGE for each in (outer, inner))
 
     def unclipped(self, value: ir.Value) -> ir.Value:
         """What a vector is before it is bounded."""

@@ -90,7 +90,7 @@ def divided(asm: Assembler, dividend: ir.Value, divisor: ir.Value) -> ir.Value |
         return first
     rest = vector.fma(arith.negf(first), divisor, dividend)
     exact = vector.fma(rest, reciprocal, first)
-    if known.is_finite(dividend):
+    if known.is_finite(dividend, number):
         return exact
     return arith.select(arith.cmpf(arith.CmpFPredicate.UNO, exact, exact), first, exact)
 

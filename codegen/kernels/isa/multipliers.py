@@ -161,7 +161,9 @@ class DotElement(MultiplyInstruction):
 
     def refusal(self, machine: Machine) -> Rejected | None:
         """Why a CPU cannot, None if it can."""
-        sets = next(sets for least, sets in self.extensions if machine.vector_bytes >= least)
+        sets = next((sets for least, sets in self.extensions if machine.vector_bytes >= least), ())
+        if not sets:
+            return Rejected(f"the CPU's vectors of {machine.vector_bytes} bytes are too short for the instruction")
         if any(machine.features.issuperset(each) for each in sets):
             return None
         return Rejected(f"the CPU has no {_alternatives(sets)}")

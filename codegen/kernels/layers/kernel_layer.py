@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Protocol, Self, runtime_checkable
 
 from sartor.codegen.analysis.rounded_result import step_of
@@ -192,7 +192,7 @@ class DeferredKernel:
     @classmethod
     def of(cls, routine: KernelRoutine, task: Task, parameters: Parameters, target: Target) -> Self:
         """The kernel that a routine writes, by its source as it is now."""
-        return cls(routine, task, tuple(parameters.items()), target, source_digest(type(routine).__module__))
+        return cls(routine, task, tuple(parameters.items()), target, source_digest(*modules_of(routine)))
 
     @property
     def identity(self) -> str:
@@ -241,6 +241,13 @@ class OverwritingKernel:
             ValueError: if there is none.
         """
         return self.kernel.layer().implementation(self.kernel)
+
+
+def modules_of(routine: object) -> tuple[str, ...]:
+    """The modules of a routine and of those that it wraps, which its own module need not import."""
+    wrapped = [getattr(routine, each.name) for each in fields(routine)] if is_dataclass(routine) else []
+    inner = [name for each in wrapped if is_dataclass(each) for name in modules_of(each)]
+    return tuple(dict.fromkeys((type(routine).__module__, *inner)))
 
 
 def build_kernel(

@@ -9,14 +9,18 @@ from typing import cast
 
 import pytest
 
+from sartor.codegen.ir.layer import ValueRef
 from sartor.codegen.ir.target import Target
 from sartor.codegen.routines import routines_for
-from sartor.config import CompileConfig
+from sartor.config import CompileConfig, Precision
 from sartor.dialect_passes.annotate import annotate
 from sartor.errors import CompileError
 from sartor.frontend.imported_model import ImportedModel
+from sartor.frontend.value_ranges import quantised_by
 from sartor.planning.recipe import Recipe, guessed_recipe, unsplit_recipe
 from sartor.profiling.builder import Builder
+from sartor.tuning.calibration.quantised_range import QuantisedRange
+from sartor.tuning.selection.problem.pin import Pin
 from sartor.tuning.workers.pool import JobResult, JobStatus, WorkerPool
 
 ImportedOf = Callable[[str], ImportedModel]
@@ -78,3 +82,33 @@ def test_what_was_compiled_is_not_compiled_again(imported: ImportedModel, recipe
     assert builder.failure(replace(unsplit)).message == "no"
     with pytest.raises(CompileError, match="no plan compiles: no"):
         builder.build([unsplit])
+
+
+@pytest.mark.parametrize("precision", [Precision.F32, Precision.MIXED, Precision.INT8])
+def test_guesses_do_not_round_what_the_model_does_not(precision: Precision, imported: ImportedModel) -> None:
+    """Nobody measures what 8 bits cost where the target cannot be run."""
+    config = CompileConfig(target=Target.create("cpu", "cascadelake"), precision=precision)
+    ranges = {ref: QuantisedRange(0.1, 0, "int8") for ref in [*_values(imported)]}
+    calibrated = replace(imported, ranges=ranges)
+    variants = annotate(imported.graph, routines_for(precision.types), config.target).variants
+    guessed = guessed_recipe(calibrated, variants, config)
+    assert {each.dtype for each in guessed.variants.values()} == {"f32"}
+    assert not guessed.plan.ranges
+
+
+def test_a_guess_that_quantises_says_by_which_ranges(imported: ImportedModel) -> None:
+    """A plan without them could not be built again."""
+    config = CompileConfig(
+        target=Target.create("cpu", "cascadelake"), precision=Precision.INT8, pins=(Pin("conv1", "cpu:i8/*.dots{*"),)
+    )
+    calibrated = replace(imported, ranges={ref: QuantisedRange(0.1, 0, "int8") for ref in _values(imported)})
+    variants = annotate(imported.graph, routines_for(config.precision.types), config.target).variants
+    guessed = guessed_recipe(calibrated, variants, config)
+    assert guessed.variants["conv1"].dtype == "i8"
+    assert quantised_by(guessed.plan.ranges, replace(imported, ranges={})).ranges
+
+
+def _values(imported: ImportedModel) -> list[ValueRef]:
+    graph = imported.graph
+    given = [ValueRef(None, index) for index in range(len(graph.inputs))]
+    return given + [ValueRef(each.name, index) for each in graph.layers for index in range(len(each.task.results))]

@@ -7,6 +7,7 @@ import pytest
 from onnx import TensorProto
 
 from sartor.errors import UsageError
+from sartor.onnx_model.graphs.infer import without_weights
 from sartor.reference.disturbed_model import disturbed_feeds
 from sartor.reference.random_inputs import OTHERS, USUAL, sample_inputs
 from tests.plugin.onnx_model.builders import FLOAT, INT64, model, node, weights
@@ -72,3 +73,10 @@ def test_values_without_dimensions_are_arrays(dtype: int) -> None:
         (moved,) = disturbed_feeds({"x": value}, 0, quantised=False).values()
         assert isinstance(moved, np.ndarray)
         assert (moved.shape, moved.dtype) == (value.shape, value.dtype) == ((), value.dtype)
+
+
+def test_constants_whose_values_were_left_out_are_not_asked_for() -> None:
+    compared = np.arange(2000, dtype=np.int64)
+    built = model([node("Equal", ["x", "c"], ["y"])], [("x", (2000,), INT64)], ["y"], {"c": compared})
+    assert sample_inputs(built, 0)["x"].max() > 1
+    assert set(np.unique(sample_inputs(without_weights(built), 0)["x"])) <= {0, 1}

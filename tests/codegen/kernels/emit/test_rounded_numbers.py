@@ -9,12 +9,13 @@ import pytest
 
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
-from sartor.codegen.kernels.emit.rounded_numbers import divided, scaled
+from sartor.codegen.kernels.emit.rounded_numbers import clip, divided, scaled
 from sartor.codegen.mlir.iree_compiler import arith, ir
 from sartor.runtime.driver.signature import Array
 from tests.codegen.kernels.small_kernels import LANES, SmallKernel, run_kernels
 
 SCALES = [np.float32(each) for each in (0.023535222, 0.0078125, 3.0, 1.17e-3, 0.99999994, 1.9999999)]
+CLIPS = [(20.0, 0.023535222), (3.4e38, 0.1), (np.inf, 0.3)]
 FACTOR, BIAS = np.float32(1.7e-4), -12345
 _RANDOM = np.random.default_rng(0)
 _SPECIAL = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1e-30, -3e30], np.float32)
@@ -43,6 +44,19 @@ def _dividing(number: np.float32) -> Compute:
     return compute
 
 
+def _clipping(bound: float, number: float) -> Compute:
+    """A quotient of what is clipped on both sides."""
+
+    def compute(asm: Assembler, value: ir.Value) -> ir.Value:
+        for sign in (-1.0, 1.0):
+            value = clip(asm, value, _constant(asm, np.float32(sign * bound)), is_least=sign < 0)
+        found = divided(asm, value, _constant(asm, np.float32(number)))
+        assert found is not None
+        return found
+
+    return compute
+
+
 def _scaling(asm: Assembler, value: ir.Value) -> ir.Value:
     factor, bias = arith.addf(_constant(asm, FACTOR), _constant(asm, np.float32(0))), _constant(asm, BIAS * FACTOR)
     found = divided(asm, scaled(asm, value, bias, factor), _constant(asm, SCALES[0]))
@@ -63,12 +77,23 @@ def _kernel(compute: Compute, given: Array) -> SmallKernel:
 @pytest.fixture(scope="module")
 def results() -> dict[str, Array]:
     dividing = {f"by{index}": _kernel(_dividing(each), NUMBERS) for index, each in enumerate(SCALES)}
-    return run_kernels({**dividing, "scaled": _kernel(_scaling, SUMS)})
+    clipping = {f"clip{index}": _kernel(_clipping(*each), NUMBERS) for index, each in enumerate(CLIPS)}
+    return run_kernels({**dividing, **clipping, "scaled": _kernel(_scaling, SUMS)})
 
 
 @pytest.mark.parametrize("index", range(len(SCALES)))
 def test_corrected_products_are_quotients(index: int, results: dict[str, Array]) -> None:
     np.testing.assert_array_equal(results[f"by{index}"], NUMBERS / SCALES[index])
+
+
+@pytest.mark.parametrize("index", range(len(CLIPS)))
+def test_quotients_of_what_is_clipped_are_quotients(index: int, results: dict[str, Array]) -> None:
+    """Also where they are infinite, though what is divided is not."""
+    bound, number = (np.float32(each) for each in CLIPS[index])
+    # What is no number becomes the lower bound.
+    clipped = np.clip(np.where(np.isnan(NUMBERS), -bound, NUMBERS), -bound, bound)
+    with np.errstate(over="ignore"):
+        np.testing.assert_array_equal(results[f"clip{index}"], clipped / number)
 
 
 def test_scaled_sums_are_those_of_integer_operators(results: dict[str, Array]) -> None:
