@@ -144,13 +144,13 @@ def test_one_value_used_twice_is_one_input(imported_of: ImportedOf) -> None:
 _PRINT = """
 import hashlib, sys
 from pathlib import Path
-from sartor.frontend.import_job import run_front
+from sartor.frontend.import_job import run_import
 for path in sys.argv[1:]:
-    front = run_front(Path(path), {}, None)
-    for layer in front.graph.layers:
-        weights = [hashlib.sha256(front.weights[each].tobytes()).hexdigest() for each in layer.weights]
+    imported = run_import(Path(path), {}, None)
+    for layer in imported.graph.layers:
+        weights = [hashlib.sha256(imported.weights[each].tobytes()).hexdigest() for each in layer.weights]
         print(layer.name, layer.nodes, layer.task.key, layer.task.body, layer.inputs, layer.weights, weights)
-    print(front.graph.outputs, front.sha256, hashlib.sha256(front.whole).hexdigest())
+    print(imported.graph.outputs, imported.sha256, hashlib.sha256(imported.unsplit).hexdigest())
 """
 
 

@@ -190,6 +190,10 @@ def test_routines_are_listed_with_their_type_and_what_they_need() -> None:
         ("i8", "dots_to_f32"): "avx512vnni or avxvnni",
         ("i8", "whole_tiles"): "amx-int8",
         ("i8", "whole_dots"): "avx512vnni or avxvnni",
+        ("i8", "neon_dots"): "dotprod",
+        ("i8", "neon_matrix_dots"): "i8mm",
+        ("i8", "whole_neon_dots"): "dotprod",
+        ("i8", "whole_neon_matrix_dots"): "i8mm",
     }
     shown = call("sartor", "routines").stdout
     assert all(word in shown for word in ("needs of the CPU", "amx-int8", "f16"))
