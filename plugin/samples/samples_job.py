@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 from pathlib import Path
 
 from onnx import ModelProto
@@ -13,6 +14,7 @@ from sartor.reference.tie_spread import TIE_SAMPLES, tie_spread
 from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.samples.given_samples import SampleSource
 
+_LOG = logging.getLogger(__name__)
 _MOST_LOOKED_AT = 8
 
 
@@ -33,5 +35,6 @@ def tie_spread_on(path: Path, prepared: Path | bytes, source: SampleSource) -> f
     """What ``tie_spread`` finds on the first samples that a user gives; 0 if the model does not run on them."""
     try:
         return tie_spread(path, prepared, list(itertools.islice(source.since(0), TIE_SAMPLES)))
-    except SartorError:
+    except SartorError as error:
+        _LOG.warning("what rounding does to the outputs on the samples is not known: %s", error)
         return 0.0

@@ -53,7 +53,7 @@ def _interleaving(layer: ProductLayer, tiling: TileTiling, element: TileElement)
         ValueError: if its columns are not adjacent, or integers are multiplied, or too few rows read the copy.
     """
     if element.is_quantised:
-        raise ValueError("whole numbers are multiplied by weights only")
+        raise ValueError("integers are multiplied by weights only")
     if layer.rows == 1:
         raise ValueError("a single row would not pay for the copy of the right matrix")
     batch, row = layer.right_steps()

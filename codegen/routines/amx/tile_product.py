@@ -62,7 +62,7 @@ class TileProduct:
             return shape
         is_copied = not is_by_weight(task)
         if is_copied and self.element.is_quantised:
-            return Rejected("whole numbers are multiplied by weights only")
+            return Rejected("integers are multiplied by weights only")
         sizes = (1, shape.rows or 1, shape.columns, shape.depth, 1)
         batches = math.prod(shape.batches)
         work = TileWork(*sizes, positions_join=True, batches=batches, is_copied=is_copied)

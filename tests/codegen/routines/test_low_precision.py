@@ -224,7 +224,7 @@ def test_tiles_are_not_for_a_single_row_or_whole_numbers_times_activations(found
         "a single row would not pay for the copy of the right matrix"
     )
     integers = TileProduct(storage="i8", element=INTEGER).parameters(found["scores"][0].task, WITH_TILES)
-    assert integers == Rejected("whole numbers are multiplied by weights only")
+    assert integers == Rejected("integers are multiplied by weights only")
 
 
 @pytest.mark.parametrize(

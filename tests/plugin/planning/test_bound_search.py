@@ -17,28 +17,9 @@ from sartor.planning.simulated_error import PlanErrors
 from sartor.tuning.cost_tables.tables import Tables
 from sartor.tuning.errors.error_budget import ErrorBudget
 from sartor.tuning.errors.error_measures import RELATIVE, ErrorMeasure
-from sartor.tuning.records.plan import Plan
 from sartor.tuning.selection.problem.limits import UNLIMITED, Limits, Quantity
+from tests.plugin.planning.plans import PLAN
 
-PLAN = Plan(
-    model_sha256="0",
-    target="cpu:host",
-    threads=1,
-    unsplit=False,
-    layers=(),
-    adapts=(),
-    objective="latency",
-    solver="dprs",
-    optimal=True,
-    gap=0.0,
-    predicted=1.0,
-    measured=None,
-    baseline=None,
-    memory=None,
-    first=None,
-    peak=None,
-    versions={},
-)
 TABLES = Tables({}, {})
 ALLOWED = 1e-2
 

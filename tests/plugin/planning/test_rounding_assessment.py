@@ -25,8 +25,8 @@ from sartor.precision.sensitivities import Pair, Sensitivities
 from sartor.tuning.cost_tables.tables import Tables
 from sartor.tuning.errors.error_measures import ErrorMeasure
 from tests.codegen.routines.layer_cases import Cases
+from tests.plugin.planning.plans import PLAN
 from tests.plugin.planning.selecting_fakes import measurement
-from tests.plugin.planning.test_bound_search import PLAN
 
 
 @dataclass(frozen=True)

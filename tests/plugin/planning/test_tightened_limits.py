@@ -14,29 +14,10 @@ from sartor.planning.recipe import Recipe
 from sartor.planning.tightened_limits import tightened
 from sartor.tuning.errors.error_sum import squared_error, total
 from sartor.tuning.records.measurement import Measurement, MeasurementKey, Status
-from sartor.tuning.records.plan import Plan
 from sartor.tuning.selection.problem.cost import Objective
 from sartor.tuning.selection.problem.limits import UNLIMITED, Limits, Quantity
+from tests.plugin.planning.plans import PLAN
 
-PLAN = Plan(
-    model_sha256="0",
-    target="cpu:host",
-    threads=1,
-    unsplit=False,
-    layers=(),
-    adapts=(),
-    objective="latency",
-    solver="dprs",
-    optimal=True,
-    gap=0.0,
-    predicted=1.0,
-    measured=None,
-    baseline=None,
-    memory=None,
-    first=None,
-    peak=None,
-    versions={},
-)
 RECIPE = Recipe(PLAN, LayerGraph((), (), ()), {}, {Quantity.MEMORY: 1000.0, Quantity.ERROR: squared_error(4e-5)})
 
 
