@@ -20,7 +20,7 @@ PLAIN = 64
 _INDEX_TYPES = ("i64", "i32")
 _INTEGER_TYPES = ("i64", "i32", "i16", "i8", "i1")
 _MOVING = ("tensor.cast", "tensor.collapse_shape", "tensor.expand_shape", "tensor.extract", "tensor.extract_slice")
-_JOINING = ("tensor.concat", "tensor.insert_slice")
+_CONCATENATING = ("tensor.concat", "tensor.insert_slice")
 _SHIFTING = ("arith.shli", "arith.shrsi", "arith.shrui")
 _DIVIDING = ("arith.divsi", "arith.divui", "arith.floordivsi", "arith.ceildivsi", "arith.remsi", "arith.remui")
 
@@ -170,7 +170,7 @@ def _result(op: ir.Operation, given: Sequence[Span]) -> Span:
     if op.name in _MOVING:
         # Further operands say which elements are picked.
         return Span(given[0].bounds, unknown(given).roots)
-    if op.name in _JOINING:
+    if op.name in _CONCATENATING:
         return union(given[:2])
     return given[0] if op.name == "linalg.fill" else computed(op, given)
 

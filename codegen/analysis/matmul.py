@@ -137,9 +137,9 @@ def _fold_reshapes(rewrite: Rewrite) -> None:
 
 def is_turned(rewrite: Rewrite) -> bool:
     """Whether the right matrix is a weight stored ``[N, K]``."""
-    right, result = indexing_maps(rewrite.root)[1:]
+    rhs, result = indexing_maps(rewrite.root)[1:]
     is_weight = rewrite.weight_index(rewrite.root.operands[1]) is not None
-    return is_weight and right.results[-2] == result.results[-1]
+    return is_weight and rhs.results[-2] == result.results[-1]
 
 
 def turn_weight(rewrite: Rewrite) -> None:
@@ -172,14 +172,14 @@ def shape_of(root: ir.Operation) -> MatmulShape:
     """
     kinds = ["reduction" in str(kind) for kind in ir.ArrayAttr(root.attributes["iterator_types"])]
     sizes = loop_sizes(root)
-    left, right, result = ([_loop(each) for each in map_.results] for map_ in indexing_maps(root))
+    lhs, rhs, result = ([_loop(each) for each in map_.results] for map_ in indexing_maps(root))
     parallel = len(kinds) - 1
     if sum(kinds) != 1 or not kinds[-1] or result != list(range(parallel)):
         raise ValueError("the root is no product of two matrices")
     column, depth = parallel - 1, parallel
-    if sorted(right[-2:]) != [column, depth] or depth not in left or column in left:
+    if sorted(rhs[-2:]) != [column, depth] or depth not in lhs or column in lhs:
         raise ValueError("the root is no product of a matrix by a matrix on its right")
-    batches = [loop for loop in left if loop in right and loop != depth]
+    batches = [loop for loop in lhs if loop in rhs and loop != depth]
     rows = [loop for loop in range(column) if loop not in batches]
     if len(rows) > 1 or batches != list(range(len(batches))):
         raise ValueError("the root has more than one loop over rows")

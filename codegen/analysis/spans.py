@@ -69,20 +69,20 @@ def _selected(condition: Span, first: Span, second: Span) -> Span:
 def _corners(function: Callable[[int, int], int]) -> Callable[..., Bounds | None]:
     """The rule of a function that is monotone in either operand."""
 
-    def rule(_: ir.Operation, left: Bounds, right: Bounds) -> Bounds | None:
-        found = [function(*pair) for pair in itertools.product(left, right)]
+    def rule(_: ir.Operation, lhs: Bounds, rhs: Bounds) -> Bounds | None:
+        found = [function(*pair) for pair in itertools.product(lhs, rhs)]
         return min(found), max(found)
 
     return rule
 
 
-def _divided(_: ir.Operation, left: Bounds, right: Bounds) -> Bounds | None:
+def _divided(_: ir.Operation, lhs: Bounds, rhs: Bounds) -> Bounds | None:
     """Of numbers from 0 up by numbers from 1 up, where all ways of rounding agree."""
-    return (left[0] // right[1], left[1] // right[0]) if left[0] >= 0 and right[0] > 0 else None
+    return (lhs[0] // rhs[1], lhs[1] // rhs[0]) if lhs[0] >= 0 and rhs[0] > 0 else None
 
 
-def _remainder(_: ir.Operation, left: Bounds, right: Bounds) -> Bounds | None:
-    return (0, min(left[1], right[1] - 1)) if left[0] >= 0 and right[0] > 0 else None
+def _remainder(_: ir.Operation, lhs: Bounds, rhs: Bounds) -> Bounds | None:
+    return (0, min(lhs[1], rhs[1] - 1)) if lhs[0] >= 0 and rhs[0] > 0 else None
 
 
 def _same(_: ir.Operation, given: Bounds) -> Bounds | None:
@@ -108,40 +108,40 @@ def width(value: ir.Value) -> int:
     return int(value.type.width) if isinstance(value.type, ir.IntegerType) else 64
 
 
-def _compared(op: ir.Operation, left: Bounds, right: Bounds) -> Bounds | None:
+def _compared(op: ir.Operation, lhs: Bounds, rhs: Bounds) -> Bounds | None:
     predicate = int(ir.IntegerAttr(op.attributes["predicate"]).value)
-    if predicate >= len(_PREDICATES) and min(left[0], right[0]) < 0:
+    if predicate >= len(_PREDICATES) and min(lhs[0], rhs[0]) < 0:
         return 0, 1
-    always, never = _PREDICATES[predicate if predicate < len(_PREDICATES) else predicate - 4](left, right)
+    always, never = _PREDICATES[predicate if predicate < len(_PREDICATES) else predicate - 4](lhs, rhs)
     return (1, 1) if always else (0, 0) if never else (0, 1)
 
 
-def _equal(left: Bounds, right: Bounds) -> tuple[bool, bool]:
-    return left == right and left[0] == left[1], left[1] < right[0] or right[1] < left[0]
+def _equal(lhs: Bounds, rhs: Bounds) -> tuple[bool, bool]:
+    return lhs == rhs and lhs[0] == lhs[1], lhs[1] < rhs[0] or rhs[1] < lhs[0]
 
 
-def _less(left: Bounds, right: Bounds) -> tuple[bool, bool]:
-    return left[1] < right[0], left[0] >= right[1]
+def _less(lhs: Bounds, rhs: Bounds) -> tuple[bool, bool]:
+    return lhs[1] < rhs[0], lhs[0] >= rhs[1]
 
 
-def _at_most(left: Bounds, right: Bounds) -> tuple[bool, bool]:
-    return left[1] <= right[0], left[0] > right[1]
+def _at_most(lhs: Bounds, rhs: Bounds) -> tuple[bool, bool]:
+    return lhs[1] <= rhs[0], lhs[0] > rhs[1]
 
 
 # Whether a comparison always or never holds, in the order of MLIR's predicates; unsigned ones follow the signed.
 _PREDICATES: tuple[Callable[[Bounds, Bounds], tuple[bool, bool]], ...] = (
     _equal,
-    lambda left, right: _equal(left, right)[::-1],
+    lambda lhs, rhs: _equal(lhs, rhs)[::-1],
     _less,
     _at_most,
-    lambda left, right: _less(right, left),
-    lambda left, right: _at_most(right, left),
+    lambda lhs, rhs: _less(rhs, lhs),
+    lambda lhs, rhs: _at_most(rhs, lhs),
 )
 
 _RULES: Mapping[str, Callable[..., Bounds | None]] = {
-    "arith.addi": _corners(lambda left, right: left + right),
-    "arith.subi": _corners(lambda left, right: left - right),
-    "arith.muli": _corners(lambda left, right: left * right),
+    "arith.addi": _corners(lambda lhs, rhs: lhs + rhs),
+    "arith.subi": _corners(lambda lhs, rhs: lhs - rhs),
+    "arith.muli": _corners(lambda lhs, rhs: lhs * rhs),
     "arith.maxsi": _corners(max),
     "arith.minsi": _corners(min),
     "arith.divsi": _divided,

@@ -79,11 +79,11 @@ class _Intermediates:
             if (owner := self.owners.get(operand)) in self.lives:
                 self.lives[owner] = self.lives[owner][0], number
         for name, written in _results(found):
-            place = operands[0] if found["op"] == _SAME_BYTES else written
-            if isinstance(place, str):
-                self.owners[name] = self.owners.get(place, place)
+            target = operands[0] if found["op"] == _SAME_BYTES else written
+            if isinstance(target, str):
+                self.owners[name] = self.owners.get(target, target)
             else:
-                self.owners[name], self.sizes[name], self.lives[name] = name, aligned(place.bytes), (number, number)
+                self.owners[name], self.sizes[name], self.lives[name] = name, aligned(target.bytes), (number, number)
 
     def _write_in_place(self, part: str, whole: str) -> None:
         """Record that a tensor is written directly into the larger one that contains it (IREE's EmplaceAllocations)."""
@@ -92,7 +92,7 @@ class _Intermediates:
             return
         first, _ = self.lives.pop(owner)
         self.lives[larger] = min(first, self.lives[larger][0]), self.lives[larger][1]
-        self.owners = {name: larger if place == owner else place for name, place in self.owners.items()}
+        self.owners = {name: larger if other == owner else other for name, other in self.owners.items()}
 
     def give_away(self, line: str) -> None:
         """Do not count returned tensors, whose memory belongs to the caller."""
@@ -113,10 +113,10 @@ def _results(found: re.Match[str]) -> Iterator[tuple[str, str | TensorType]]:
         return
     _, arrow, after = found["rest"].rpartition(" -> ")
     written = after if arrow else found["rest"].rpartition(" : ")[2]
-    places = written.strip("() ").split(", ")
-    for index, place in enumerate(places):
-        name = found["name"] if len(places) == 1 else f"{found['name']}#{index}"
-        if value := _VALUE.match(place):
+    targets = written.strip("() ").split(", ")
+    for index, target in enumerate(targets):
+        name = found["name"] if len(targets) == 1 else f"{found['name']}#{index}"
+        if value := _VALUE.match(target):
             yield name, value[1]
-        elif tensor := _TENSOR.match(place):
+        elif tensor := _TENSOR.match(target):
             yield name, TensorType.parse(tensor[0])

@@ -88,21 +88,21 @@ def dispatch_text(operands: Sequence[Operand], result: Operand, grid: Grid) -> s
 
 
 def _load(index: int, operand: Operand, grid: Grid) -> list[str]:
-    lines, place = _place(f"%o{index}", operand, grid)
+    lines, part = _part(f"%o{index}", operand, grid)
     reference = _reference("readonly", operand)
-    return [*lines, f"%l{index} = {LOADS} %in{index}, {place} : {reference} -> {operand.tile}"]
+    return [*lines, f"%l{index} = {LOADS} %in{index}, {part} : {reference} -> {operand.tile}"]
 
 
 def _store(result: Operand, grid: Grid) -> list[str]:
-    lines, place = _place("%s", result, grid)
-    return [*lines, f"{STORE} %e, %out, {place} : {result.tile} -> {_reference('writeonly', result)}"]
+    lines, part = _part("%s", result, grid)
+    return [*lines, f"{STORE} %e, %out, {part} : {result.tile} -> {_reference('writeonly', result)}"]
 
 
 def _reference(access: str, operand: Operand) -> str:
     return f"!iree_tensor_ext.dispatch.tensor<{access}:{operand.tensor}>"
 
 
-def _place(prefix: str, operand: Operand, grid: Grid) -> tuple[list[str], str]:
+def _part(prefix: str, operand: Operand, grid: Grid) -> tuple[list[str], str]:
     """Lines that compute offsets, and the offsets, sizes and strides of the part."""
     offsets, sizes = list(operand.part.offsets), list(operand.part.sizes)
     if operand.panel is not None:

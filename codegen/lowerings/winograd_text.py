@@ -97,7 +97,7 @@ class _Tensor:
         """Type of one position of all tiles of a row."""
         return tensor_type((self.tiling.columns, self.shape[-1]), self.tiling.element)
 
-    def place(self, row: int, column: int) -> str:
+    def part(self, row: int, column: int) -> str:
         """Offsets, sizes and strides of one position."""
         channels, columns = self.shape[-1], self.tiling.columns
         if not self.step:
@@ -125,11 +125,11 @@ def _dispatch(tiling: Tiling, matrix: Matrix, source: _Tensor, target: _Tensor) 
     reads = f"!iree_tensor_ext.dispatch.tensor<readonly:{source.type}>"
     writes = f"!iree_tensor_ext.dispatch.tensor<writeonly:{target.type}>"
     loads = [
-        f"%in{row}_{column} = {LOADS} %source, {source.place(row, column)} : {reads} -> {source.slice}"
+        f"%in{row}_{column} = {LOADS} %source, {source.part(row, column)} : {reads} -> {source.slice}"
         for row, column in source.positions()
     ]
     stores = [
-        f"{STORE} %out#{index}, %target, {target.place(row, column)} : {target.slice} -> {writes}"
+        f"{STORE} %out#{index}, %target, {target.part(row, column)} : {target.slice} -> {writes}"
         for index, (row, column) in enumerate(target.positions())
     ]
     return "\n".join(

@@ -85,17 +85,17 @@ def product_task(sliding: Sliding) -> Task:
 def _single(filters: TensorType, patches: TensorType, flat: TensorType) -> str:
     """The product of filters, one for each channel, with the patches of the one group."""
     _, depth, pixels = patches.shape
-    left, right = replace(flat, shape=(flat.shape[0], depth)), replace(flat, shape=(depth, pixels))
-    return f"""  %left = tensor.collapse_shape %filters [[0], [1, 2, 3]] : {filters} into {left}
-  %right = tensor.collapse_shape %patches [[0, 1], [2]] : {patches} into {right}
-  %flat = linalg.matmul ins(%left, %right : {left}, {right}) outs(%initial : {flat}) -> {flat}"""
+    lhs, rhs = replace(flat, shape=(flat.shape[0], depth)), replace(flat, shape=(depth, pixels))
+    return f"""  %left = tensor.collapse_shape %filters [[0], [1, 2, 3]] : {filters} into {lhs}
+  %right = tensor.collapse_shape %patches [[0, 1], [2]] : {patches} into {rhs}
+  %flat = linalg.matmul ins(%left, %right : {lhs}, {rhs}) outs(%initial : {flat}) -> {flat}"""
 
 
 def _batch(filters: TensorType, patches: TensorType, flat: TensorType) -> str:
     """The products of all groups."""
     groups, depth, pixels = patches.shape
-    left, made = (replace(flat, shape=(groups, filters.shape[1], last)) for last in (depth, pixels))
-    return f"""  %left = tensor.collapse_shape %filters [[0], [1], [2, 3, 4]] : {filters} into {left}
+    lhs, made = (replace(flat, shape=(groups, filters.shape[1], last)) for last in (depth, pixels))
+    return f"""  %left = tensor.collapse_shape %filters [[0], [1], [2, 3, 4]] : {filters} into {lhs}
   %start = tensor.expand_shape %initial [[0, 1], [2]] output_shape {list(made.shape)} : {flat} into {made}
-  %product = linalg.batch_matmul ins(%left, %patches : {left}, {patches}) outs(%start : {made}) -> {made}
+  %product = linalg.batch_matmul ins(%left, %patches : {lhs}, {patches}) outs(%start : {made}) -> {made}
   %flat = tensor.collapse_shape %product [[0, 1], [2]] : {made} into {flat}"""

@@ -13,7 +13,7 @@ from sartor.frontend.imported_model import ImportedModel
 from sartor.planning.recipe import Recipe, split_recipe, timed_plan
 from sartor.precision.eligibility import eligibility
 from sartor.progress import Progress
-from sartor.tuning.cost_tables.conversions import adapts_between, units_of
+from sartor.tuning.cost_tables.conversions import adapts_between, distinct_adapts
 from sartor.tuning.cost_tables.problem_builder import selection_problem
 from sartor.tuning.cost_tables.tables import Tables
 from sartor.tuning.measuring.benchmark_case import adapt_case
@@ -126,7 +126,7 @@ class PlanSolver:
             )
             recipes = [self._recipe(problem, each, tables) for each in find(problem)]
             kinds = [kind for each in recipes for _, kind in adapts_between(each.graph, each.variants, device)]
-            wanted = units_of(kind for kind in kinds if kind not in tables.adapts)
+            wanted = distinct_adapts(kind for kind in kinds if kind not in tables.adapts)
             if not wanted or self.is_late:
                 break
             tables = self._with_adapts(tables, wanted)
@@ -137,11 +137,11 @@ class PlanSolver:
         return replace(recipe, needed=measures(problem, selection.assignment))
 
     def _with_adapts(self, tables: Tables, wanted: Sequence[AdaptKind]) -> Tables:
-        units = {kind: adapt_case(kind) for kind in wanted}
-        measured = self.tuner.measure(units.values())
+        cases = {kind: adapt_case(kind) for kind in wanted}
+        measured = self.tuner.measure(cases.values())
         adapts = dict(tables.adapts)
-        for kind, unit in units.items():
-            measurement = measured[unit.key].get(unit.variants[0].descriptor)
+        for kind, case in cases.items():
+            measurement = measured[case.key].get(case.variants[0].descriptor)
             if measurement is None and self.is_late:
                 continue
             adapts[kind] = _seconds(kind, measurement)

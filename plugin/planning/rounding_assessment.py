@@ -16,10 +16,10 @@ from sartor.planning.simulated_error import (
     NARROW,
     PlanErrors,
     is_allowed,
+    layers_with_members,
     most_growth,
     rounded_as,
     simulated,
-    units_of,
 )
 from sartor.precision.sensitivities import Pair, Sensitivities
 from sartor.tuning.cost_tables.tables import Tables
@@ -33,7 +33,7 @@ _MULTIPLYING = (LayerKind.CONVOLUTION, LayerKind.DEPTHWISE, LayerKind.CONTRACTIO
 def narrow_pairs(graph: LayerGraph, tables: Tables) -> set[Pair]:
     """All layers with the narrower types that some usable variant computes them in, alone or in a fused kernel."""
     pairs: set[Pair] = set()
-    for members, layer in units_of(graph):
+    for members, layer in layers_with_members(graph):
         types = {rounded_as(variant, layer) for variant, _ in tables.usable(layer.task.key)}
         pairs |= {(name, dtype) for name in members for dtype in types if dtype is not None}
     return pairs

@@ -36,7 +36,7 @@ _LOG = logging.getLogger(__name__)
 _STEPS = 20
 
 
-def units_of(graph: LayerGraph) -> list[tuple[tuple[str, ...], Layer]]:
+def layers_with_members(graph: LayerGraph) -> list[tuple[tuple[str, ...], Layer]]:
     """Everything that one kernel computes, with the names of the layers of the network that it is part of."""
     return [
         *(((each.name,), each) for each in graph.layers),
@@ -60,7 +60,7 @@ def assignment_of(recipe: Recipe, graph: LayerGraph) -> dict[str, str]:
 
     A layer that is made of children is rounded to the coarsest of their types.
     """
-    names = {layer.name: members for members, layer in units_of(graph)}
+    names = {layer.name: members for members, layer in layers_with_members(graph)}
     types = [(names[each.name], rounded_as(recipe.variants[each.name], each)) for each in recipe.graph.layers]
     found = [(name, dtype) for members, dtype in types if dtype for name in members]
     return dict(sorted(found, key=lambda pair: NARROW.index(pair[1])))
@@ -141,9 +141,9 @@ def _learned(tables: Tables, recipe: Recipe, error: float, measured: float, budg
 def most_growth(graph: LayerGraph, tables: Tables, narrowest: Mapping[str, str]) -> float:
     """Upper bound of ``_growth_of`` over all variants, with every layer in its narrowest type."""
     keys: defaultdict[str, list[str]] = defaultdict(list)
-    for members, unit in units_of(graph):
+    for members, layer in layers_with_members(graph):
         for name in members:
-            keys[name].append(unit.task.key)
+            keys[name].append(layer.task.key)
     rounded, computed = [], []
     for name, own in keys.items():
         known = {dtype: tables.rounding.get((name, dtype), 0.0) for dtype in NARROW}

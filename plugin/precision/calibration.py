@@ -98,7 +98,7 @@ def checked_samples(imported: ImportedModel, config: CompileConfig, pool: Worker
             samples = replace(samples, tie_spread=call(pool, tie_spread_on, {"path": imported.path, **job}, _STEP))
     if samples.tie_spread > _MUCH_BY_TIES:
         _LOG.warning(
-            "the model rounds to whole numbers so often that a number next to a tie moves an output by up to %.0f%%: "
+            "the model rounds to integers so often that a number next to a tie moves an output by up to %.0f%%: "
             "errors up to that cannot be told from it",
             100 * samples.tie_spread,
         )

@@ -56,6 +56,6 @@ def adapts_between(graph: LayerGraph, chosen: Mapping[str, Variant], device: str
     return found
 
 
-def units_of(kinds: Iterable[AdaptKind]) -> list[AdaptKind]:
+def distinct_adapts(kinds: Iterable[AdaptKind]) -> list[AdaptKind]:
     """Each conversion that moves bytes, once, in a fixed order."""
     return sorted({kind for kind in kinds if not kind.is_free})

@@ -21,7 +21,7 @@ from sartor.codegen.ir.variants.routine import Variant
 from sartor.codegen.linking.adapts import AdaptKind
 from sartor.codegen.linking.overwriting import plain_name
 from sartor.runtime.dispatch_statistics import Dispatch
-from sartor.tuning.cost_tables.conversions import adapts_between, units_of
+from sartor.tuning.cost_tables.conversions import adapts_between, distinct_adapts
 from sartor.tuning.cost_tables.tables import Tables
 from sartor.tuning.measuring.benchmark_case import symbol_of
 from sartor.tuning.records.measurement import Measurement
@@ -74,7 +74,7 @@ class Symbols:
         for layer in graph.layers:
             variant = variants[layer.name]
             layers[symbol_of(layer.task.key, variant)] = layer.task.key, variant.descriptor
-        kinds = units_of(kind for _, kind in adapts_between(graph, variants, device))
+        kinds = distinct_adapts(kind for _, kind in adapts_between(graph, variants, device))
         return Symbols(layers, {kind.symbol: kind for kind in kinds})
 
     @property

@@ -151,7 +151,7 @@ class TileContraction:
         return self.tiling.depth * self.lanes
 
     @property
-    def units(self) -> int:
+    def strips(self) -> int:
         """What row groups share out: blocks of rows, or of columns where there is one row."""
         return self.column_blocks if self.rows.output == 1 else -(-self.rows.output // self.tiling.lines)
 
@@ -191,13 +191,13 @@ class TileContraction:
     @property
     def largest_range(self) -> int:
         """Units of the workgroup that has most."""
-        return largest_range(self.units, self.tiling.row_groups)
+        return largest_range(self.strips, self.tiling.row_groups)
 
     @property
     def fewest_blocks(self) -> int:
         """Blocks of a panel in the smallest share that is not empty."""
-        units = max(1, smallest_range(self.units, self.tiling.row_groups))
-        return units if self.rows.output == 1 else units * self.column_blocks
+        strips = max(1, smallest_range(self.strips, self.tiling.row_groups))
+        return strips if self.rows.output == 1 else strips * self.column_blocks
 
     @property
     def workspace(self) -> TensorType | None:

@@ -28,14 +28,14 @@ class DeferredEpilogue:
     def __init__(self, of: TileContraction, asm: Assembler, finish: TileFinish) -> None:
         self._of, self._asm, self._finish = of, asm, finish
         self._memory = asm.scratch(_PIXELS + 1, ir.IntegerType.get_signless(64))
-        for place in range(_PIXELS + 1):
-            asm.keep(self._memory, place, 0)
+        for slot in range(_PIXELS + 1):
+            asm.keep(self._memory, slot, 0)
 
     def keep(self, block: Block) -> None:
         """Remember a block whose sums have been stored."""
         kept = {_PANEL: block.panel.index, _ROW: block.row, _COLUMN: block.column, _FRESH: block.fresh}
-        for place, index in kept.items():
-            self._asm.keep(self._memory, place, index)
+        for slot, index in kept.items():
+            self._asm.keep(self._memory, slot, index)
         self._asm.keep(self._memory, _PIXELS, self._of.tiling.pixels)
 
     def part(self, block: Block, number: Index) -> None:

@@ -37,7 +37,7 @@ class _Writer:
         group: tuple[Index, Index, Index],
     ) -> None:
         self._of, self._asm, self._memories, self._group = of, asm, memories, group
-        self._unit = AmxUnit(asm)
+        self._amx = AmxUnit(asm)
         self._image = memories[of.memories[0]]
         self._filters = memories[of.memories[1] if of.interleaving is None else -1]
         tiling = of.tiling
@@ -46,21 +46,21 @@ class _Writer:
         self._pixels = len(self._tile_positions) * tiling.vectors
         self._turns = min(TILES - self._pixels - len(self._tile_positions), tiling.vectors)
         self._sums = asm.scratch(self._pixels * ROWS * of.lanes, ir.Type.parse(of.element.sums))
-        self._pending = DeferredEpilogue(of, asm, TileFinish(of, asm, memories, group[2], self._sums))
+        self._deferred = DeferredEpilogue(of, asm, TileFinish(of, asm, memories, group[2], self._sums))
 
     def write(self) -> None:
         of, asm = self._of, self._asm
-        units = workgroup_range(asm, of.units, of.tiling.row_groups, self._group[0])
+        strips = workgroup_range(asm, of.strips, of.tiling.row_groups, self._group[0])
         self._local = self._own() if of.copied else 0
         if of.is_staged:
-            self._stage(units)
-        self._unit.open(self._shapes())
-        first = units[0] if of.rows.output == 1 else asm.mul(units[0], of.column_blocks)
+            self._stage(strips)
+        self._amx.open(self._shapes())
+        first = strips[0] if of.rows.output == 1 else asm.mul(strips[0], of.column_blocks)
         panels = workgroup_range(asm, of.grid.panels, of.tiling.panel_groups, self._group[1])
         self._fetching = FilterFetch(of, asm, self._filters, first, panels)
-        asm.repeat(*panels, 1, lambda index: self._panel(index, units))
-        self._unit.close()
-        self._pending.drain(of.grid.full_panel(0))
+        asm.repeat(*panels, 1, lambda index: self._panel(index, strips))
+        self._amx.close()
+        self._deferred.drain(of.grid.full_panel(0))
 
     def _shapes(self) -> list[TileShape]:
         of, tiling = self._of, self._of.tiling
@@ -76,43 +76,43 @@ class _Writer:
         number = asm.add(asm.mul(asm.add(asm.mul(self._group[2], y), self._group[1]), x), self._group[0])
         return asm.mul(number, of.copied)
 
-    def _stage(self, units: tuple[Index, Index]) -> None:
+    def _stage(self, strips: tuple[Index, Index]) -> None:
         """Copy the rows that these blocks read."""
         of, asm = self._of, self._asm
-        first, last = self._line(units[0]), self._line(asm.sub(units[1], 1))
+        first, last = self._line(strips[0]), self._line(asm.sub(strips[1], 1))
         lines = asm.add(asm.sub(last, first), of.tiling.lines)
         count = asm.add(asm.mul(asm.sub(lines, 1), of.rows.stride), (of.rows.kernel - 1) * of.rows.dilation + 1)
         self._top = asm.add(asm.mul(first, of.rows.stride), -of.rows.padding)
         # An empty range is skipped: its number of rows would be negative, and zeros overwrite the copies of others.
-        asm.branch(asm.equal(*units), lambda: None, lambda: self._copy((self._top, count)))
+        asm.branch(asm.equal(*strips), lambda: None, lambda: self._copy((self._top, count)))
 
     def _copy(self, rows: tuple[Index, Index]) -> None:
         target = self._memories[-1]
         self._of.staging.write(self._asm, self._image, self._group[2], target, self._local, rows)
 
-    def _line(self, unit: Index) -> Index:
+    def _line(self, strip: Index) -> Index:
         """First row of a block; the last one begins earlier where rows do not divide."""
         of, asm = self._of, self._asm
         if of.rows.output == 1:
             return 0
-        return asm.minimum(asm.mul(unit, of.tiling.lines), of.rows.output - of.tiling.lines)
+        return asm.minimum(asm.mul(strip, of.tiling.lines), of.rows.output - of.tiling.lines)
 
-    def _panel(self, index: Index, units: tuple[Index, Index]) -> None:
+    def _panel(self, index: Index, strips: tuple[Index, Index]) -> None:
         of, asm, grid = self._of, self._asm, self._of.grid
 
         def write(panel: Panel) -> None:
             self._interleave(panel)
             if of.rows.output == 1:
-                asm.repeat(*units, 1, lambda block: self._at(panel, 0, 0, block))
+                asm.repeat(*strips, 1, lambda block: self._at(panel, 0, 0, block))
                 return
-            asm.repeat(*units, 1, lambda unit: self._row(panel, unit))
+            asm.repeat(*strips, 1, lambda strip: self._row(panel, strip))
 
         rest = grid.last_panel(index)
 
         def write_rest() -> None:
-            self._pending.drain(grid.full_panel(index))
+            self._deferred.drain(grid.full_panel(index))
             write(rest)
-            self._pending.drain(rest)
+            self._deferred.drain(rest)
 
         is_rest = asm.equal(index, grid.full) if grid.full < grid.panels else False
         asm.branch(is_rest, write_rest, lambda: write(grid.full_panel(index)))
@@ -132,8 +132,8 @@ class _Writer:
             return asm.mul(panel.index, of.panel)
         return asm.add(self._local, of.copied - of.interleaving.elements)
 
-    def _row(self, panel: Panel, unit: Index) -> None:
-        row, first = self._line(unit), self._asm.mul(unit, self._of.column_blocks)
+    def _row(self, panel: Panel, strip: Index) -> None:
+        row, first = self._line(strip), self._asm.mul(strip, self._of.column_blocks)
         self._asm.repeat(0, self._of.column_blocks, 1, lambda block: self._at(panel, row, first, block))
 
     def _at(self, panel: Panel, row: Index, first: Index, block: Index) -> None:
@@ -151,12 +151,12 @@ class _Writer:
             for vector in range(vectors)
         ]
         for tile in used:
-            self._unit.zero(tile)
+            self._amx.zero(tile)
         self._taps(block)
-        step = self._unit.step(ROW_BYTES)
+        step = self._amx.step(ROW_BYTES)
         for tile in used:
-            self._unit.store(tile, self._unit.address(self._sums, tile * ROWS * self._of.lanes), step)
-        self._pending.keep(block)
+            self._amx.store(tile, self._amx.address(self._sums, tile * ROWS * self._of.lanes), step)
+        self._deferred.keep(block)
 
     def _taps(self, block: Block) -> None:
         """Add up everything that the windows of a block read."""
@@ -196,7 +196,7 @@ class _Writer:
             step = asm.add(asm.mul(run, of.chunks), chunk)
             self._fetching.step(block, used, step)
             if of_run > 1:
-                self._pending.part(block, step)
+                self._deferred.part(block, step)
 
         if of.writes_out:
             for chunk in range(of.chunks):
@@ -205,22 +205,22 @@ class _Writer:
             asm.repeat(0, of.chunks, 1, every)
         self._fetching.run(block, run)
         if of_run == 1:
-            self._pending.part(block, run)
+            self._deferred.part(block, run)
 
     def _product(self, block: Block, memory: ir.Value, start: Index, filters: Index) -> None:
         """One chunk: each tile of pixels by each of filters."""
-        of, unit, tiling = self._of, self._unit, self._of.tiling
+        of, amx, tiling = self._of, self._amx, self._of.tiling
         line, pixel = self._steps()
-        step = unit.step(pixel * of.element.bytes)
+        step = amx.step(pixel * of.element.bytes)
         for vector in range(block.panel.vectors):
             turn = self._pixels + len(self._tile_positions) + vector % self._turns
-            where = unit.address(self._filters, self._asm.add(filters, vector * of.tile))
-            unit.load(turn, where, unit.step(ROW_BYTES))
+            where = amx.address(self._filters, self._asm.add(filters, vector * of.tile))
+            amx.load(turn, where, amx.step(ROW_BYTES))
             for number, (row, tile) in enumerate(self._tile_positions):
                 if vector == 0:
                     distance = row * line + of.offsets[tile] * pixel
-                    unit.load(self._pixels + number, unit.address(memory, self._asm.add(start, distance)), step)
-                unit.multiply(of.element, number * tiling.vectors + vector, self._pixels + number, turn)
+                    amx.load(self._pixels + number, amx.address(memory, self._asm.add(start, distance)), step)
+                amx.multiply(of.element, number * tiling.vectors + vector, self._pixels + number, turn)
         if of.rows.output == 1 and not of.is_staged:
             self._fetch_pixels(block, start, pixel)
 
@@ -229,11 +229,11 @@ class _Writer:
         panels find it in the cache."""
         of, asm = self._of, self._asm
         size = of.offsets[-1] + of.tiling.pixels
-        ahead = asm.add(start, size * pixel)
+        following = asm.add(start, size * pixel)
 
         def fetch() -> None:
             for number in range(size):
-                asm.prefetch(self._image, asm.add(ahead, number * pixel))
+                asm.prefetch(self._image, asm.add(following, number * pixel))
 
         asm.when(self._fetching.is_first(block.panel), fetch)
 

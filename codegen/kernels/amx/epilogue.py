@@ -78,7 +78,7 @@ class TileFinish:
         def every(pixel: Index) -> None:
             # What is read comes before what is written, or loads would wait for stores with the same last digits.
             found = []
-            for number, origin in enumerate(self._places(block, pixel)):
+            for number, origin in enumerate(self._origins(block, pixel)):
                 totals = self._totals(number, pixel, weights, starts or self._starts(origin, counts))
                 found.append((origin, self._results(origin, totals, counts)))
             for number, (origin, values) in enumerate(found):
@@ -94,13 +94,13 @@ class TileFinish:
         """Fetch what will be read beside the image, and written, at a pixel of each tile of a block."""
         of, asm = self._of, self._asm
         images = [each for each in of.epilogue.images if each.memory != of.tied]
-        for origin in self._places(block, pixel):
+        for origin in self._origins(block, pixel):
             for access in (*images, of.result):
                 for each in range(0, block.panel.vectors, _VECTORS_OF_LINE):
                     offset = origin.offset(asm, access, TileVector(0, 0, each, of.lanes))
                     asm.prefetch(self._memories[access.memory], offset, is_written=access == of.result)
 
-    def _places(self, block: Block, pixel: Index) -> list[TileOrigin]:
+    def _origins(self, block: Block, pixel: Index) -> list[TileOrigin]:
         """Where a pixel of each tile of a block lies."""
         of, asm = self._of, self._asm
         first = asm.mul(block.panel.index, of.tiling.vectors)

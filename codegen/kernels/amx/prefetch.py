@@ -15,7 +15,7 @@ from sartor.codegen.kernels.loops.panels import Panel
 from sartor.codegen.mlir.iree_compiler import ir
 
 # Distance of the prefetch of filters, in bytes, where it is not a whole panel.
-_AHEAD_BYTES = 1 << 14
+_PREFETCH_DISTANCE = 1 << 14
 _LINE_BYTES = 64
 
 
@@ -47,15 +47,15 @@ class FilterFetch:
         of, asm = self._of, self._asm
         if not of.streams:
             return
-        ahead = asm.add(filters, _AHEAD_BYTES // of.element.bytes)
+        later = asm.add(filters, _PREFETCH_DISTANCE // of.element.bytes)
         lines = of.tiling.vectors * of.tile // self._line
         if not of.fetches_panels:
-            self._fetch(ahead, lines)
+            self._fetch(later, lines)
             return
         self._fetch_next(block, asm.mul(step, self._step_lines), self._step_lines)
         # Nobody fetched the first panel: its first block does that for itself.
         is_first = asm.all_of(asm.equal(block.ordinal, self._first), self.is_first(block.panel))
-        asm.when(is_first, lambda: self._fetch(ahead, lines))
+        asm.when(is_first, lambda: self._fetch(later, lines))
 
     def run(self, block: Block, run: Index) -> None:
         """Prefetch after a run; ``run`` counts within the block."""

@@ -34,7 +34,7 @@ def tile_product(layer: ProductLayer, tiling: TileTiling, element: TileElement) 
         input_channels=depth,
         rows=rows,
         columns=columns,
-        image=layer.left,
+        image=layer.lhs,
         memories=layer.memories,
         result=layer.result,
         epilogue=layer.epilogue,
@@ -56,5 +56,5 @@ def _interleaving(layer: ProductLayer, tiling: TileTiling, element: TileElement)
         raise ValueError("integers are multiplied by weights only")
     if layer.rows == 1:
         raise ValueError("a single row would not pay for the copy of the right matrix")
-    batch, row = layer.right_steps()
+    batch, row = layer.rhs_strides()
     return Interleaving(batch, row, layer.shape.depth, element.group, layer.lanes, tiling)

@@ -112,13 +112,13 @@ def _shared_out(
     blocks = -(-work.columns // (ROWS * tiles))
     pixels = -(-work.columns // (blocks * tiles))
     panels = -(-work.channels // (vectors * machine.lanes))
-    units = blocks if work.rows == 1 else -(-work.rows // lines)
+    strips = blocks if work.rows == 1 else -(-work.rows // lines)
     sizes = (lines, tiles, pixels, vectors, tile_depth(work.depth, element))
     if work.is_copied:
-        yield from _of_batches(work.batches, (units, panels), sizes, machine)
+        yield from _of_batches(work.batches, (strips, panels), sizes, machine)
         return
     resident = work.channels * work.depth * work.taps * 4 // element.group <= _RESIDENT_BYTES
-    by_rows = TileTiling(*sizes, *_of_rows(work, (units, panels), element, machine))
+    by_rows = TileTiling(*sizes, *_of_rows(work, (strips, panels), element, machine))
     by_panels = TileTiling(*sizes, 1, long_workgroups(panels, machine.threads))
     # Each share copies what it reads; one thread need not share anything out.
     many_panels = TileTiling(*sizes, 1, many_workgroups(panels, machine.threads) if machine.threads > 1 else 1)
@@ -127,12 +127,12 @@ def _shared_out(
 
 def _of_rows(work: TileWork, extents: tuple[int, int], element: TileElement, machine: Machine) -> tuple[int, int]:
     """Shares of rows and of panels. Those of windows copy the rows around them as well, so there are few."""
-    units, panels = extents
+    strips, panels = extents
     if work.taps == 1:
-        return many_workgroups_of_two(units, panels, machine.threads)
+        return many_workgroups_of_two(strips, panels, machine.threads)
     copied = work.rows * work.columns * work.depth * 4 // element.group
-    wanted = max(long_workgroups(units, machine.threads), -(-copied // _COPIED_BYTES))
-    return min(wanted, many_workgroups(units, machine.threads)), 1
+    wanted = max(long_workgroups(strips, machine.threads), -(-copied // _COPIED_BYTES))
+    return min(wanted, many_workgroups(strips, machine.threads)), 1
 
 
 def _of_batches(
@@ -140,11 +140,11 @@ def _of_batches(
 ) -> Iterator[TileTiling]:
     """Shares of products side by side: of panels if products are few, and of rows, each of which copies the panels
     again, only if those are too few as well."""
-    units, panels = extents
-    total = batches * units * panels
+    strips, panels = extents
+    total = batches * strips * panels
     for wanted in (long_workgroups(total, machine.threads), many_workgroups(total, machine.threads)):
         of_panels = min(panels, -(-wanted // batches))
-        yield TileTiling(*sizes, min(units, -(-wanted // (batches * of_panels))), of_panels)
+        yield TileTiling(*sizes, min(strips, -(-wanted // (batches * of_panels))), of_panels)
 
 
 def tile_depth(depth: int, element: TileElement) -> int:

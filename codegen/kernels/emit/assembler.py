@@ -269,14 +269,14 @@ class Assembler(ControlFlow):
             kind = ir.MemRefType.get([elements], element)
             return memref.alloca(kind, [], [], alignment=_ALIGNMENT)
 
-    def keep(self, memory: ir.Value, place: int, index: Index) -> None:
+    def keep(self, memory: ir.Value, slot: int, index: Index) -> None:
         """Write an index into memory of 64-bit integers, as ``scratch`` gives it."""
         number = arith.index_cast(ir.IntegerType.get_signless(64), self.value(index))
-        memref.store(number, memory, [self.value(place)])
+        memref.store(number, memory, [self.value(slot)])
 
-    def kept(self, memory: ir.Value, place: int) -> Index:
+    def kept(self, memory: ir.Value, slot: int) -> Index:
         """Read an index that was written by ``keep``."""
-        index: ir.Value = arith.index_cast(ir.IndexType.get(), memref.load(memory, [self.value(place)]))
+        index: ir.Value = arith.index_cast(ir.IndexType.get(), memref.load(memory, [self.value(slot)]))
         return index
 
     def prefetch(self, memory: ir.Value, offset: Index, *, is_written: bool = False) -> None:

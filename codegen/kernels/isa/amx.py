@@ -115,9 +115,9 @@ class AmxUnit:
         """Store a tile with rows ``step`` bytes apart."""
         self._call("llvm.x86.tilestored64", [self._numbers[tile], address, step])
 
-    def multiply(self, element: TileElement, total: int, left: int, right: int) -> None:
+    def multiply(self, element: TileElement, total: int, lhs: int, rhs: int) -> None:
         """Add the product of two tiles to a third."""
-        self._call(element.product, [self._numbers[each] for each in (total, left, right)])
+        self._call(element.product, [self._numbers[each] for each in (total, lhs, rhs)])
 
     def step(self, size: int) -> ir.Value:
         """A distance of rows in bytes."""
@@ -126,8 +126,8 @@ class AmxUnit:
     def address(self, memory: ir.Value, offset: Index) -> ir.Value:
         """Where an element of ``memory`` lies."""
         base = memref.extract_aligned_pointer_as_index(memory)
-        place = self._asm.add(base, self._asm.mul(offset, _element_bytes(memory)))
-        integer = arith.index_cast(ir.IntegerType.get_signless(64), self._asm.value(place))
+        position = self._asm.add(base, self._asm.mul(offset, _element_bytes(memory)))
+        integer = arith.index_cast(ir.IntegerType.get_signless(64), self._asm.value(position))
         return llvm.inttoptr(ir.Type.parse("!llvm.ptr"), integer)
 
     def _ask(self) -> None:

@@ -29,7 +29,7 @@ _BYTES_OF_512 = 64
 _TOP_BITS = -0x7F7F7F80
 
 
-class Factors(Protocol):
+class Multiplier(Protocol):
     """What a step of the innermost loop multiplies."""
 
     @property
@@ -57,12 +57,10 @@ class Factors(Protocol):
     def load(self, asm: Assembler, memory: ir.Value, offset: Index, count: int) -> ir.Value:
         """The groups of a vector of filters from ``offset`` on, of which there are at least ``count``."""
 
-    def add(
-        self, asm: Assembler, left: ir.Value, right: ir.Value, accumulators: Sequence[ir.Value]
-    ) -> Sequence[ir.Value]:
+    def add(self, asm: Assembler, lhs: ir.Value, rhs: ir.Value, accumulators: Sequence[ir.Value]) -> Sequence[ir.Value]:
         """Accumulators of such pixels with the products of their groups and of a vector of filters added."""
 
-    def without(self, skipped: int) -> Factors:
+    def without(self, skipped: int) -> Multiplier:
         """The same for a last group, whose first numbers were multiplied already."""
 
 
@@ -85,23 +83,21 @@ class _ByPixel(ABC):
             raise ValueError("a pixel that is left out is not multiplied")
         return self.repeated(asm, memory, offset)
 
-    def add(
-        self, asm: Assembler, left: ir.Value, right: ir.Value, accumulators: Sequence[ir.Value]
-    ) -> Sequence[ir.Value]:
+    def add(self, asm: Assembler, lhs: ir.Value, rhs: ir.Value, accumulators: Sequence[ir.Value]) -> Sequence[ir.Value]:
         (total,) = accumulators
-        return (self.multiplied(asm, left, right, total),)
+        return (self.multiplied(asm, lhs, rhs, total),)
 
     @abstractmethod
     def repeated(self, asm: Assembler, memory: ir.Value, offset: Index) -> ir.Value:
         """A vector that repeats the group at ``offset`` of an image."""
 
     @abstractmethod
-    def multiplied(self, asm: Assembler, left: ir.Value, right: ir.Value, total: ir.Value) -> ir.Value:
+    def multiplied(self, asm: Assembler, lhs: ir.Value, rhs: ir.Value, total: ir.Value) -> ir.Value:
         """A vector of sums with the products of two vectors of groups added."""
 
 
 @dataclass(frozen=True)
-class Singles(_ByPixel):
+class Fma(_ByPixel):
     """Numbers one by one, in f32 whatever they are stored as."""
 
     group: int = 1
@@ -113,10 +109,10 @@ class Singles(_ByPixel):
     def load(self, asm: Assembler, memory: ir.Value, offset: Index, count: int) -> ir.Value:
         return asm.load(memory, offset, count)
 
-    def multiplied(self, asm: Assembler, left: ir.Value, right: ir.Value, total: ir.Value) -> ir.Value:
-        return vector.fma(left, right, total)
+    def multiplied(self, asm: Assembler, lhs: ir.Value, rhs: ir.Value, total: ir.Value) -> ir.Value:
+        return vector.fma(lhs, rhs, total)
 
-    def without(self, skipped: int) -> Singles:
+    def without(self, skipped: int) -> Fma:
         return self
 
 
@@ -168,9 +164,9 @@ class DotElement(MultiplyInstruction):
             return None
         return Rejected(f"the CPU has no {_alternatives(sets)}")
 
-    def factors(self, *, has_sign: bool = True) -> Factors:
+    def multiplier(self, *, has_sign: bool = True) -> Multiplier:
         """How code multiplies by the instruction; an image of numbers without a sign needs no bias."""
-        return Dots(self, has_sign=has_sign)
+        return DotProduct(self, has_sign=has_sign)
 
 
 def _alternatives(sets: Iterable[Extensions]) -> str:
@@ -208,7 +204,7 @@ def load_group(asm: Assembler, memory: ir.Value, offset: Index, group: int, skip
 
 
 @dataclass(frozen=True)
-class Dots(_ByPixel):
+class DotProduct(_ByPixel):
     """Groups of numbers as they are stored.
 
     Attributes:
@@ -240,15 +236,15 @@ class Dots(_ByPixel):
     def load(self, asm: Assembler, memory: ir.Value, offset: Index, count: int) -> ir.Value:
         return vector.load(self._groups(asm, memory), memory, [asm.value(offset)])
 
-    def multiplied(self, asm: Assembler, left: ir.Value, right: ir.Value, total: ir.Value) -> ir.Value:
+    def multiplied(self, asm: Assembler, lhs: ir.Value, rhs: ir.Value, total: ir.Value) -> ir.Value:
         name = self.element.product.format(bits=asm.lanes * _WORD_BITS)
-        return llvm.call_intrinsic(total.type, name, [total, left, right], [], [])
+        return llvm.call_intrinsic(total.type, name, [total, lhs, rhs], [], [])
 
-    def without(self, skipped: int) -> Dots:
+    def without(self, skipped: int) -> DotProduct:
         return replace(self, skipped=skipped)
 
     def _groups(self, asm: Assembler, memory: ir.Value) -> ir.VectorType:
         return ir.VectorType.get([asm.lanes * self.group], ir.MemRefType(memory.type).element_type)
 
 
-SINGLES = Singles()
+FMA = Fma()

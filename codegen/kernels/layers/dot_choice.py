@@ -43,7 +43,7 @@ def worth_trying(
     return list(found[:_TRIED_OF_SECOND] if is_second else found)
 
 
-def has_matrix_unit(machine: Machine) -> bool:
+def has_amx(machine: Machine) -> bool:
     """Whether code can use a unit of the CPU that multiplies matrices."""
     return BFLOAT.refusal(machine) is None
 

@@ -85,7 +85,7 @@ class ProductLayer:
         return Access(memory, batch, self.rows * row, row, self.lanes if column else None)
 
     @property
-    def left(self) -> ImageStrides:
+    def lhs(self) -> ImageStrides:
         """Strides of the left matrix, whose rows are pixels.
 
         Raises:
@@ -109,10 +109,10 @@ class ProductLayer:
         index = self.rewrite.weight_index(self.rewrite.root.operands[1])
         if index is None or not self.is_by_weight:
             raise ValueError("the right matrix is no weight, or there are several products")
-        self.right_steps()
+        self.rhs_strides()
         return index
 
-    def right_steps(self) -> tuple[int, int]:
+    def rhs_strides(self) -> tuple[int, int]:
         """Distance of batches and of rows of the right matrix.
 
         Raises:
@@ -138,8 +138,8 @@ class ProductLayer:
     @property
     def memories(self) -> tuple[int, int]:
         """Positions of both matrices among the arguments."""
-        left, right, *_ = self.rewrite.root.operands
-        return self._argument(left), self._argument(right)
+        lhs, rhs, *_ = self.rewrite.root.operands
+        return self._argument(lhs), self._argument(rhs)
 
     @property
     def result(self) -> Access:

@@ -238,7 +238,7 @@ def _constant(value: ir.Value) -> ir.Attribute | None:
 
 def _same_walk(extents: Sequence[int], one: Sequence[int], other: Sequence[int]) -> bool:
     """Whether steps are the same along all loops of more than one turn."""
-    return all(size == 1 or left == right for size, left, right in zip(extents, one, other, strict=True))
+    return all(size == 1 or first == second for size, first, second in zip(extents, one, other, strict=True))
 
 
 def _joined(extents: Sequence[int], steps: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -126,12 +126,12 @@ class _RowWriter:
 
         def body(parts: list[Part], totals: list[ir.Value]) -> list[ir.Value]:
             known: list[dict[Operand, ir.Value]] = [{} for _ in parts]
-            spots = list(zip(parts, known, strict=True))
+            known_parts = list(zip(parts, known, strict=True))
             results = [
-                self._folded(step, total, [self._term(step, part, values) for part, values in spots])
+                self._folded(step, total, [self._term(step, part, values) for part, values in known_parts])
                 for step, total in zip(folds, totals, strict=True)
             ]
-            for part, values in spots:
+            for part, values in known_parts:
                 for each in stored:
                     asm.store(self._wide(each, level, part, values), self._scratch[each], part.column, asm.lanes)
                 if ends:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
 from sartor.codegen.kernels.isa.microkernel import Lhs, Prefetch, Rhs, close_tile, multiply_add, open_tile
-from sartor.codegen.kernels.isa.multipliers import SINGLES, Factors
+from sartor.codegen.kernels.isa.multipliers import FMA, Multiplier
 from sartor.codegen.kernels.loops.access import ImageStrides
 from sartor.codegen.kernels.loops.nest import Accumulate, NestCode, Starts, Tile, kernel_rows
 from sartor.codegen.kernels.loops.tiles import Segment, before_another, tile_runs
@@ -55,7 +55,7 @@ class Contraction(NestCode):
         image: strides of the image.
         filters: strides of the filters.
         memories: positions of image and filters among the buffers.
-        factors: how they are multiplied.
+        multiplier: how they are multiplied.
         meaning: what the sums stand for, if they are integers.
     """
 
@@ -63,13 +63,13 @@ class Contraction(NestCode):
     image: ImageStrides
     filters: FilterStrides
     memories: tuple[int, int]
-    factors: Factors = SINGLES
+    multiplier: Multiplier = FMA
     meaning: IntegerSums | None = None
 
     @property
     def streams(self) -> bool:
         """Whether filters come from memory, and a panel is used often enough for the next to come meanwhile."""
-        size = self.filters.panel * self.nest.grid.panels * self.factors.bytes
+        size = self.filters.panel * self.nest.grid.panels * self.multiplier.bytes
         whole = self.nest.tiling.row_groups == 1
         return self.filters.padded and size > _CACHED_BYTES and whole and 1 < self.nest.tiles <= _MOST_TILES
 
@@ -90,7 +90,7 @@ class Contraction(NestCode):
         Raises:
             ValueError: if not.
         """
-        if self.depth < self.factors.group:
+        if self.depth < self.multiplier.group:
             columns = self.nest.columns
             for run in tile_runs(columns, self.nest.tiling.columns):
                 for segment in run.segments:
@@ -111,14 +111,14 @@ class _Run:
         lines: of the tile.
         segment: taps and pixels.
         panel: offset of the panel's filters, within which steps are told apart by their distance from it.
-        ahead: what the tile fetches of later filters.
+        prefetch: what the tile fetches of later filters.
     """
 
     tile: Tile
     lines: tuple[int, ...]
     segment: Segment
     panel: Index
-    ahead: Prefetch | None
+    prefetch: Prefetch | None
 
 
 class _TileWriter:
@@ -146,25 +146,25 @@ class _TileWriter:
             -columns.padding * of.image.column,
         )
         panel = asm.add(asm.mul(origin.batch, of.filters.batch), asm.mul(tile.panel.index, of.filters.panel))
-        ahead = self._ahead(tile, panel)
+        prefetch = self._prefetch(tile, panel)
 
         def every(row: Index, tap: Index, lines: Sequence[int], carried: list[ir.Value]) -> list[ir.Value]:
             image = asm.add(left, asm.mul(row, of.image.row))
             filters = asm.mul(tap, of.filters.row)
             for segment in tile.run.segments:
-                run = _Run(tile, tuple(lines), segment, panel, ahead)
+                run = _Run(tile, tuple(lines), segment, panel, prefetch)
                 carried = self._segment(run, image, filters, carried)
             return carried
 
-        accumulators = open_tile(of.factors, totals, tile.panel.vectors)
+        accumulators = open_tile(of.multiplier, totals, tile.panel.vectors)
         found = kernel_rows(asm, of.nest.rows, tile, accumulators, every)
-        return close_tile(of.factors, found, tile.panel.vectors, len(totals))
+        return close_tile(of.multiplier, found, tile.panel.vectors, len(totals))
 
     def _segment(self, run: _Run, image: Index, filters: Index, totals: list[ir.Value]) -> list[ir.Value]:
         """Taps of a kernel row, as one long run of input channels where memory allows."""
         of, asm, segment = self._of, self._asm, run.segment
         step, taps = of.nest.columns.dilation * of.image.column, segment.end - segment.first
-        groups, rest = divmod(of.depth, of.factors.group)
+        groups, rest = divmod(of.depth, of.multiplier.group)
         if not groups:
             return self._few_channels(run, image, filters, totals)
         adjacent = of.image.blocks == of.image.block and not rest
@@ -183,7 +183,7 @@ class _TileWriter:
     def _few_channels(self, run: _Run, image: Index, filters: Index, totals: list[ir.Value]) -> list[ir.Value]:
         """Taps of fewer channels than are multiplied at once: beside them the filters are zero."""
         of, asm, segment = self._of, self._asm, run.segment
-        missing = of.factors.group - of.depth
+        missing = of.multiplier.group - of.depth
         for tap in range(segment.first, segment.end):
             start = asm.add(image, tap * of.nest.columns.dilation * of.image.column)
             begin = asm.add(filters, tap * of.filters.column)
@@ -192,9 +192,9 @@ class _TileWriter:
             # A group goes on in the next pixel, or begins in the one before: elsewhere may be no memory.
             for pixels, skipped in ((followed, 0), (last, missing)):
                 if pixels:
-                    left, right = self._operands(run, asm.add(start, -skipped), begin, pixels)
-                    factors = of.factors.without(skipped)
-                    totals = multiply_add(asm, left, right, 1, 1, totals, factors)
+                    lhs, rhs = self._operands(run, asm.add(start, -skipped), begin, pixels)
+                    multiplier = of.multiplier.without(skipped)
+                    totals = multiply_add(asm, lhs, rhs, 1, 1, totals, multiplier)
         return totals
 
     def _channels(self, run: _Run, image: Index, filters: Index, count: int, totals: list[ir.Value]) -> list[ir.Value]:
@@ -205,7 +205,7 @@ class _TileWriter:
 
         def every(block: Index, carried: list[ir.Value]) -> list[ir.Value]:
             start = asm.add(image, asm.mul(block, of.image.blocks))
-            begin = asm.add(filters, asm.mul(block, of.image.block // of.factors.group * of.filters.depth))
+            begin = asm.add(filters, asm.mul(block, of.image.block // of.multiplier.group * of.filters.depth))
             return self._adjacent(run, start, begin, of.image.block, carried)
 
         return asm.loop(0, count // of.image.block, 1, totals, every)
@@ -213,15 +213,15 @@ class _TileWriter:
     def _adjacent(self, run: _Run, image: Index, filters: Index, count: int, totals: list[ir.Value]) -> list[ir.Value]:
         """Adjacent input channels."""
         of, asm = self._of, self._asm
-        left, right = self._operands(run, image, filters, run.segment.pixels)
-        unroll, group = of.nest.tiling.unroll, of.factors.group
-        totals = multiply_add(asm, left, right, count // group, unroll, totals, of.factors)
+        lhs, rhs = self._operands(run, image, filters, run.segment.pixels)
+        unroll, group = of.nest.tiling.unroll, of.multiplier.group
+        totals = multiply_add(asm, lhs, rhs, count // group, unroll, totals, of.multiplier)
         if count % group == 0:
             return totals
         # The last numbers are read with some before them, as what follows may be no memory.
-        left = replace(left, start=asm.add(image, count - group))
-        right = replace(right, start=asm.add(right.start, count // group * right.step), ahead=None)
-        return multiply_add(asm, left, right, 1, 1, totals, of.factors.without(group - count % group))
+        lhs = replace(lhs, start=asm.add(image, count - group))
+        rhs = replace(rhs, start=asm.add(rhs.start, count // group * rhs.step), prefetch=None)
+        return multiply_add(asm, lhs, rhs, 1, 1, totals, of.multiplier.without(group - count % group))
 
     def _operands(self, run: _Run, image: Index, filters: Index, columns: tuple[int, ...]) -> tuple[Lhs, Rhs]:
         """What is multiplied for some columns of a tile, from offsets in the image and in a panel's filters on."""
@@ -232,14 +232,14 @@ class _TileWriter:
             (each * of.filters.vector, lanes if of.filters.padded else panel.count(each, lanes))
             for each in range(panel.vectors)
         ]
-        ahead = run.ahead
-        if ahead is not None:
+        prefetch = run.prefetch
+        if prefetch is not None:
             step = asm.divide(filters, of.filters.depth)[0]
-            ahead = Prefetch(asm.add(ahead.start, asm.mul(step, ahead.step)), ahead.step)
-        right = Rhs(self._filters, asm.add(run.panel, filters), of.filters.depth, vectors, ahead)
-        return Lhs(self._image, image, pixels), right
+            prefetch = Prefetch(asm.add(prefetch.start, asm.mul(step, prefetch.step)), prefetch.step)
+        rhs = Rhs(self._filters, asm.add(run.panel, filters), of.filters.depth, vectors, prefetch)
+        return Lhs(self._image, image, pixels), rhs
 
-    def _ahead(self, tile: Tile, panel: Index) -> Prefetch | None:
+    def _prefetch(self, tile: Tile, panel: Index) -> Prefetch | None:
         """What a tile fetches of the next panel while it computes: each an even share, or memory could not keep up."""
         of, asm = self._of, self._asm
         if not of.streams:

@@ -93,7 +93,7 @@ def _dot_contraction(layer: ImageLayer, convolution: Convolution, tiling: Tiling
         image=read.image,
         filters=packed.strides,
         memories=read.memories,
-        factors=element.factors(),
+        multiplier=element.multiplier(),
         meaning=packed.meaning,
     )
 

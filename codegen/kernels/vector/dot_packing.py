@@ -16,7 +16,7 @@ _FEWEST_PRODUCTS = 64
 
 
 @dataclass(frozen=True)
-class PackedDots:
+class DotPacking:
     """Packed filters.
 
     Attributes:
@@ -30,7 +30,7 @@ class PackedDots:
     meaning: IntegerSums | None
 
 
-def pack_dots(filters: TensorType, panel: int, lanes: int, element: DotElement) -> PackedDots:
+def pack_dots(filters: TensorType, panel: int, lanes: int, element: DotElement) -> DotPacking:
     """``[OC, IC, KH, KW]`` to ``[panel, KH, KW, IC / group, channel, group]``, filled up with zeros.
 
     Raises:
@@ -46,7 +46,7 @@ def pack_dots(filters: TensorType, panel: int, lanes: int, element: DotElement) 
     return _packed(packing, groups, (height, width), panel, lanes, element, ((height + 1) * (width + 1), True))
 
 
-def pack_dot_matrix(matrix: TensorType, panel: int, lanes: int, element: DotElement) -> PackedDots:
+def pack_dot_matrix(matrix: TensorType, panel: int, lanes: int, element: DotElement) -> DotPacking:
     """``[K, N]`` to ``[panel, K / group, channel, group]``, filled up with zeros.
 
     Raises:
@@ -75,7 +75,7 @@ def _packed(
     lanes: int,
     element: DotElement,
     table: tuple[int, bool],
-) -> PackedDots:
+) -> DotPacking:
     height, width = taps
     step = panel * element.group
     numbers = height * width * groups * step
@@ -91,4 +91,4 @@ def _packed(
         padded=True,
     )
     meaning = IntegerSums(numbers, size, taps if has_taps else None, element.bias) if element.is_quantised else None
-    return PackedDots(packing, strides, meaning)
+    return DotPacking(packing, strides, meaning)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from sartor.codegen.ir.layer import TensorType
 from sartor.codegen.ir.packing import cut
-from sartor.codegen.kernels.isa.multipliers import SINGLES, DotElement
+from sartor.codegen.kernels.isa.multipliers import FMA, DotElement
 from sartor.codegen.kernels.layers.product_layer import ProductLayer
 from sartor.codegen.kernels.loops.nest import Nest
 from sartor.codegen.kernels.loops.tiling import Tiling
 from sartor.codegen.kernels.loops.tilings import chunk
 from sartor.codegen.kernels.vector.contraction import Contraction, FilterStrides
-from sartor.codegen.kernels.vector.dot_packing import PackedDots, pack_dot_matrix
+from sartor.codegen.kernels.vector.dot_packing import DotPacking, pack_dot_matrix
 
 
 def product_contraction(layer: ProductLayer, tiling: Tiling, element: DotElement | None = None) -> Contraction:
@@ -29,18 +29,18 @@ def product_contraction(layer: ProductLayer, tiling: Tiling, element: DotElement
     contraction = Contraction(
         nest=nest,
         depth=layer.shape.depth,
-        image=layer.left,
-        filters=_right(layer, tiling) if packed is None else packed.strides,
+        image=layer.lhs,
+        filters=_rhs(layer, tiling) if packed is None else packed.strides,
         memories=layer.memories,
-        factors=SINGLES if element is None else element.factors(),
+        multiplier=FMA if element is None else element.multiplier(),
         meaning=None if packed is None else packed.meaning,
     )
     return contraction.joined(chunk(layer.rows, tiling.columns))
 
 
-def _right(layer: ProductLayer, tiling: Tiling) -> FilterStrides:
+def _rhs(layer: ProductLayer, tiling: Tiling) -> FilterStrides:
     """How the right matrix is read; a weight is packed for that."""
-    batch, depth = layer.right_steps()
+    batch, depth = layer.rhs_strides()
     panel = tiling.vectors * layer.lanes
     index = layer.rewrite.weight_index(layer.rewrite.root.operands[1])
     if index is None or batch:
@@ -55,7 +55,7 @@ def _pack(layer: ProductLayer, index: int, panel: int) -> None:
     layer.rewrite.extend_packing(index, cut(((depth,), (-(-columns // panel), panel)), (1, 0, 2)))
 
 
-def _dots(layer: ProductLayer, tiling: Tiling, element: DotElement) -> PackedDots:
+def _dots(layer: ProductLayer, tiling: Tiling, element: DotElement) -> DotPacking:
     """The right matrix, packed for groups of numbers."""
     index = layer.weight
     matrix = TensorType((layer.shape.depth, layer.shape.columns), element.dtype)

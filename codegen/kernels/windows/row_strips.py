@@ -54,11 +54,11 @@ class RowStrips:
         element = ir.MemRefType(memories[-1].type).element_type
         buffers = [*memories, asm.scratch(self.scratch, element)]
         first, second = ([buffers[each] for each in wiring] for wiring in self.wirings)
-        bands = workgroup_range(asm, self.second.nest.rows.output, self.workgroups, group[0])
+        strips = workgroup_range(asm, self.second.nest.rows.output, self.workgroups, group[0])
 
-        def every(band: Index) -> None:
-            begin = asm.mul(band, self.band)
+        def every(strip: Index) -> None:
+            begin = asm.mul(strip, self.band)
             self.first.write_rows(asm, first, group[2], (begin, asm.add(begin, self.band)))
-            self.second.write_rows(asm, second, group[2], (band, asm.add(band, 1)))
+            self.second.write_rows(asm, second, group[2], (strip, asm.add(strip, 1)))
 
-        asm.repeat(*bands, 1, every)
+        asm.repeat(*strips, 1, every)

@@ -185,7 +185,7 @@ def strip_sizes(match: Separable, machine: Machine) -> list[StripSizes]:
     windows = window_tilings(match.window, machine)[:_TRIED]
     found = [
         StripSizes(band, first.columns, first.vectors, columns, vectors, row_groups, unroll)
-        for band, row_groups in _bands(match, machine)
+        for band, row_groups in _strip_heights(match, machine)
         for columns, vectors, unroll in _products(match, band, machine)
         for first in windows[:1]
     ]
@@ -194,7 +194,7 @@ def strip_sizes(match: Separable, machine: Machine) -> list[StripSizes]:
     return found
 
 
-def _bands(match: Separable, machine: Machine) -> Iterator[tuple[int, int]]:
+def _strip_heights(match: Separable, machine: Machine) -> Iterator[tuple[int, int]]:
     """Numbers of rows that divide the image and whose scratch is small, with the workgroups: the fewest that fill a
     register tile, the next larger number, and one as small as can be."""
     _, _, height, width = match.window.result.shape

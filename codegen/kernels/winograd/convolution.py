@@ -9,7 +9,7 @@ from sartor.codegen.analysis.winograd_tiles import OutputTile
 from sartor.codegen.ir.layer import TensorType
 from sartor.codegen.ir.packing import Quantise, Reshape, Round, Step, WinogradFilter, cut
 from sartor.codegen.ir.winograd import MOST_POINTS_OF_INTEGERS
-from sartor.codegen.kernels.isa.multipliers import MOST_PRODUCTS, SINGLES, DotElement, Dots
+from sartor.codegen.kernels.isa.multipliers import FMA, MOST_PRODUCTS, DotElement, DotProduct
 from sartor.codegen.kernels.layers.convolution_operands import convolution_operands
 from sartor.codegen.kernels.layers.image_layer import ImageLayer
 from sartor.codegen.kernels.loops.tilings import Shape, register_shapes
@@ -27,7 +27,7 @@ _FLOAT_BYTES = 4
 _LANES_OF_512 = 16
 
 
-def winograd_form(
+def winograd_convolution(
     layer: ImageLayer, convolution: Convolution, tiling: WinogradTiling, element: DotElement | None = None
 ) -> WinogradConvolution:
     """The layer's kernel; its filters are transformed and packed into panels, and where an ``element`` is multiplied
@@ -41,7 +41,7 @@ def winograd_form(
     tile = OutputTile(tiling.height, tiling.width)
     if element is not None and element.is_quantised:
         if layer.lanes != _LANES_OF_512:
-            raise ValueError("whole numbers are encoded in vectors of 64 bytes")
+            raise ValueError("integers are encoded in vectors of 64 bytes")
         packing = _integer_packing(convolution, tile, panel, element.group)
     else:
         packing = _packing(convolution, tile, panel, element)
@@ -59,7 +59,7 @@ def winograd_form(
         epilogue=layer.epilogue,
         lanes=layer.lanes,
         tiling=tiling,
-        factors=SINGLES if element is None else element.factors(has_sign=False),
+        multiplier=FMA if element is None else element.multiplier(has_sign=False),
     )
 
 
@@ -100,11 +100,11 @@ def _integer_packing(convolution: Convolution, tile: OutputTile, panel: int, gro
     )
 
 
-def workspace_type(form: WinogradConvolution) -> TensorType:
+def workspace_type(kernel: WinogradConvolution) -> TensorType:
     """Memory for all workgroups."""
-    x, y, z = form.groups
-    dtype = form.factors.element.dtype if isinstance(form.factors, Dots) else "f32"
-    return TensorType((x * y * z * form.workspace,), dtype)
+    x, y, z = kernel.groups
+    dtype = kernel.multiplier.element.dtype if isinstance(kernel.multiplier, DotProduct) else "f32"
+    return TensorType((x * y * z * kernel.workspace,), dtype)
 
 
 def winograd_tilings(

@@ -20,21 +20,21 @@ _MOST_TILES = 8
 class WinogradCode:
     """The kernel of a convolution in Winograd's form."""
 
-    form: WinogradConvolution
+    convolution: WinogradConvolution
 
     @property
     def groups(self) -> tuple[int, int, int]:
         """Number of workgroups in each dimension."""
-        return self.form.groups
+        return self.convolution.groups
 
     @property
     def lanes(self) -> int:
         """Elements of a vector."""
-        return self.form.lanes
+        return self.convolution.lanes
 
     def write(self, asm: Assembler, memories: Sequence[ir.Value], group: tuple[Index, Index, Index]) -> None:
         """Emit one workgroup's code; the last buffer is the workspace."""
-        _Writer(self.form, asm, memories, group).write()
+        _Writer(self.convolution, asm, memories, group).write()
 
 
 class _Writer:
@@ -89,11 +89,11 @@ class _Writer:
             starts = self._starts(panel, index)
 
             def rows(row: Index, inner: list[ir.Value]) -> list[ir.Value]:
-                left = asm.add(self._start, asm.mul(index, tiling.block * of.row), asm.mul(row, of.row))
-                right = asm.add(filters, asm.mul(index, of.filters))
+                lhs = asm.add(self._start, asm.mul(index, tiling.block * of.row), asm.mul(row, of.row))
+                rhs = asm.add(filters, asm.mul(index, of.filters))
                 product = asm.add(asm.mul(index, of.product), asm.mul(row, of.panel * of.float_size))
                 target = asm.add(self._start, of.encoded, product)
-                self._register_tile((left, right, target), starts, self._ahead(right, row))
+                self._register_tile((lhs, rhs, target), starts, self._prefetch(rhs, row))
                 return inner
 
             asm.loop(0, tiles, tiling.columns, [], rows)
@@ -101,7 +101,7 @@ class _Writer:
 
         asm.loop(0, of.points, 1, [], multiply)
 
-    def _ahead(self, filters: Index, row: Index) -> Prefetch | None:
+    def _prefetch(self, filters: Index, row: Index) -> Prefetch | None:
         """What the register tiles of one product fetch of the next one's filters while they compute."""
         of, asm, tiling = self._of, self._asm, self._of.tiling
         tiles = tiling.block // tiling.columns
@@ -119,29 +119,29 @@ class _Writer:
         return [asm.splat(ir.FloatAttr.get(ir.F32Type.get(), 0.0))] * vectors
 
     def _register_tile(
-        self, places: tuple[Index, Index, Index], starts: list[ir.Value], ahead: Prefetch | None
+        self, offsets: tuple[Index, Index, Index], starts: list[ir.Value], prefetch: Prefetch | None
     ) -> None:
         of, asm, tiling = self._of, self._asm, self._of.tiling
-        left, right, target = places
+        lhs, rhs, target = offsets
         totals = multiply_add(
             asm,
-            Lhs(self._space, left, {row: row * of.row for row in range(tiling.columns)}),
+            Lhs(self._space, lhs, {row: row * of.row for row in range(tiling.columns)}),
             Rhs(
                 self._memories[of.memories[1]],
-                right,
+                rhs,
                 of.step,
-                [(each * of.lanes * of.factors.group, of.lanes) for each in range(tiling.vectors)],
-                ahead,
+                [(each * of.lanes * of.multiplier.group, of.lanes) for each in range(tiling.vectors)],
+                prefetch,
             ),
             of.steps,
             tiling.unroll,
             starts * tiling.columns,
-            of.factors,
+            of.multiplier,
         )
-        for spot, total in enumerate(totals):
-            row, each = divmod(spot, tiling.vectors)
-            place = (row * of.panel + each * of.lanes) * of.float_size
-            asm.store_words(total, self._space, asm.add(target, place))
+        for index, total in enumerate(totals):
+            row, each = divmod(index, tiling.vectors)
+            offset = (row * of.panel + each * of.lanes) * of.float_size
+            asm.store_words(total, self._space, asm.add(target, offset))
 
     def _decode(self, panel: Index, first: Index, end: Index) -> None:
         asm = self._asm

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sartor.codegen.ir.winograd import Transforms, transforms
-from sartor.codegen.kernels.isa.multipliers import SINGLES, Dots, Factors
+from sartor.codegen.kernels.isa.multipliers import FMA, DotProduct, Multiplier
 from sartor.codegen.kernels.loops.access import Access, ImageStrides
 from sartor.codegen.kernels.loops.epilogue import Epilogue
 from sartor.codegen.kernels.loops.panels import PanelGrid
@@ -71,7 +71,7 @@ class WinogradConvolution:
         epilogue: what surrounds the root.
         lanes: elements of a vector.
         tiling: sizes of tiles.
-        factors: how encoded tiles and filters are multiplied; the workspace is of their element type.
+        multiplier: how encoded tiles and filters are multiplied; the workspace is of their element type.
     """
 
     batches: int
@@ -85,12 +85,12 @@ class WinogradConvolution:
     epilogue: Epilogue
     lanes: int
     tiling: WinogradTiling
-    factors: Factors = SINGLES
+    multiplier: Multiplier = FMA
 
     @property
     def transforms(self) -> tuple[Transforms, Transforms]:
         """Along H and W."""
-        rounded = self.factors.group > 1 and not self.is_integer
+        rounded = self.multiplier.group > 1 and not self.is_integer
         sizes = ((self.tiling.height, self.rows.kernel), (self.tiling.width, self.columns.kernel))
         rows, columns = (transforms(tile, kernel, rounded=rounded) for tile, kernel in sizes)
         return rows, columns
@@ -98,12 +98,12 @@ class WinogradConvolution:
     @property
     def is_integer(self) -> bool:
         """Whether tiles are encoded in integers, as the image is stored."""
-        return isinstance(self.factors, Dots) and self.factors.element.is_quantised
+        return isinstance(self.multiplier, DotProduct) and self.multiplier.element.is_quantised
 
     @property
     def steps(self) -> int:
         """Groups of input channels that are multiplied at once."""
-        return -(-self.depth // self.factors.group)
+        return -(-self.depth // self.multiplier.group)
 
     @property
     def filters(self) -> int:
@@ -118,12 +118,12 @@ class WinogradConvolution:
     @property
     def step(self) -> int:
         """Elements of a panel of filters that are multiplied in one step."""
-        return self.panel * self.factors.group
+        return self.panel * self.multiplier.group
 
     @property
     def float_size(self) -> int:
         """Elements of the workspace that a float takes."""
-        return _FLOAT_BYTES // self.factors.bytes
+        return _FLOAT_BYTES // self.multiplier.bytes
 
     @property
     def height(self) -> int:

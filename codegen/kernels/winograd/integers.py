@@ -93,8 +93,8 @@ class IntegerEncoder(Encoder):
     def _scaled(self, point: Index, target: Index) -> None:
         of, asm = self._of, self._asm
         source = asm.add(self._start, of.shorts, asm.mul(point, of.short_row))
-        place = asm.add(self._start, of.multipliers, asm.mul(point, SHORT_BYTES))
-        one = asm.load_words(self._space, place, ir.VectorType.get([1], ir.IntegerType.get_signless(_SHORT)))
+        offset = asm.add(self._start, of.multipliers, asm.mul(point, SHORT_BYTES))
+        one = asm.load_words(self._space, offset, ir.VectorType.get([1], ir.IntegerType.get_signless(_SHORT)))
         factor = vector.broadcast(self._vectors_of(_SHORT), one)
 
         def every(index: Index) -> None:
@@ -105,8 +105,8 @@ class IntegerEncoder(Encoder):
 
         asm.repeat(0, -(-of.depth // self._lanes), 1, every)
 
-    def _kept(self, place: Index) -> ir.Value:
-        return self._asm.load_words(self._space, place, self._vectors_of(_SHORT))
+    def _kept(self, offset: Index) -> ir.Value:
+        return self._asm.load_words(self._space, offset, self._vectors_of(_SHORT))
 
     def _vectors_of(self, bits: int) -> ir.VectorType:
         return ir.VectorType.get([self._lanes], ir.IntegerType.get_signless(bits))
@@ -123,8 +123,8 @@ class IntegerDecoder(Decoder):
         of, asm = self._of, self._asm
         loaded = super()._product(filters, number, point)
         words = arith.bitcast(asm.vector_type(ir.IntegerType.get_signless(_WORD)), loaded)
-        place = asm.add(self._start, asm.mul(number, of.scale_row), of.scales + point * of.float_size)
-        of_tile = asm.load_words(self._memories[-1], place, ir.VectorType.get([1], _REAL()))
+        offset = asm.add(self._start, asm.mul(number, of.scale_row), of.scales + point * of.float_size)
+        of_tile = asm.load_words(self._memories[-1], offset, ir.VectorType.get([1], _REAL()))
         of_filters = asm.load_floats(self._memories[of.memories[1]], _table(of, asm, _SCALES, filters, point))
         scales = arith.mulf(of_filters, vector.broadcast(loaded.type, of_tile))
         return arith.mulf(arith.sitofp(loaded.type, words), scales)
@@ -142,10 +142,10 @@ def _largest_of_each(asm: Assembler, vectors: list[ir.Value]) -> ir.Value:
     lanes = share = 2 * len(vectors)
     while len(vectors) > 1:
         share //= 2
-        firsts = [place for place in range(2 * lanes) if place // share % 2 == 0]
-        seconds = [place + share for place in firsts]
+        firsts = [lane for lane in range(2 * lanes) if lane // share % 2 == 0]
+        seconds = [lane + share for lane in firsts]
         vectors = [
-            arith.maxsi(*(vector.shuffle(one, other, places) for places in (firsts, seconds)))
+            arith.maxsi(*(vector.shuffle(one, other, mask) for mask in (firsts, seconds)))
             for one, other in zip(vectors[::2], vectors[1::2], strict=True)
         ]
     words = vector.bitcast(asm.vector_type(ir.IntegerType.get_signless(_WORD)), vectors[0])
@@ -158,8 +158,8 @@ def integer_starts(
 ) -> list[ir.Value]:
     """What sums of products start from, a vector of 32-bit integers for each of a panel's."""
     less = asm.splat(_word(-_SIGN))
-    places = [_table(of, asm, _SUMS, (panel, each), point) for each in range(of.tiling.vectors)]
-    sums = [arith.fptosi(less.type, asm.load_floats(filters, place)) for place in places]
+    offsets = [_table(of, asm, _SUMS, (panel, each), point) for each in range(of.tiling.vectors)]
+    sums = [arith.fptosi(less.type, asm.load_floats(filters, offset)) for offset in offsets]
     return [arith.muli(each, less) for each in sums]
 
 

@@ -12,11 +12,11 @@ from sartor.codegen.ir.variants.traits import Traits
 from sartor.codegen.ir.winograd import MOST_POINTS, MOST_POINTS_OF_INTEGERS, MOST_POINTS_OF_ROUNDED
 from sartor.codegen.kernels.isa.multipliers import DotElement
 from sartor.codegen.kernels.layers.analytic_costs import WinogradCost
-from sartor.codegen.kernels.layers.dot_choice import has_matrix_unit
+from sartor.codegen.kernels.layers.dot_choice import has_amx
 from sartor.codegen.kernels.layers.image_layer import ImageLayer
 from sartor.codegen.kernels.layers.image_routine import ImageRoutine
 from sartor.codegen.kernels.layers.kernel_layer import KernelCode
-from sartor.codegen.kernels.winograd.convolution import winograd_form, winograd_tilings, workspace_type
+from sartor.codegen.kernels.winograd.convolution import winograd_convolution, winograd_tilings, workspace_type
 from sartor.codegen.kernels.winograd.emitter import WinogradCode
 from sartor.codegen.kernels.winograd.geometry import WinogradTiling
 from sartor.codegen.mlir.machine import Machine
@@ -81,7 +81,7 @@ class FusedWinograd(ImageRoutine[Convolution]):
 
     def _refusal(self, machine: Machine) -> Rejected | None:
         """Why the routine is not offered for what the CPU has, None if it is."""
-        if self.storage is not None and has_matrix_unit(machine):
+        if self.storage is not None and has_amx(machine):
             return Rejected("AMX multiplies faster than this saves")
         refused = None if self.element is None else self.element.refusal(machine)
         rounds = self.element is not None and not self.element.is_quantised
@@ -93,5 +93,5 @@ class FusedWinograd(ImageRoutine[Convolution]):
     def code(
         self, images: ImageLayer, match: Convolution, parameters: Parameters
     ) -> tuple[KernelCode, TensorType | None]:
-        form = winograd_form(images, match, WinogradTiling.of(parameters), self.element)
-        return WinogradCode(form), workspace_type(form)
+        convolution = winograd_convolution(images, match, WinogradTiling.of(parameters), self.element)
+        return WinogradCode(convolution), workspace_type(convolution)

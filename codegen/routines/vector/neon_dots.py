@@ -17,7 +17,7 @@ from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejec
 from sartor.codegen.ir.variants.traits import Traits
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
-from sartor.codegen.kernels.isa.multipliers import DotElement, Factors, load_group
+from sartor.codegen.kernels.isa.multipliers import DotElement, Multiplier, load_group
 from sartor.codegen.kernels.layers.kernel_layer import KernelLayer, build_kernel
 from sartor.codegen.mlir.iree_compiler import arith, ir, llvm, vector
 from sartor.codegen.routines.vector.direct import Direct
@@ -37,7 +37,7 @@ _MORE_OPERANDS = 8
 class MatrixElement(DotElement):
     """What SMMLA multiplies."""
 
-    def factors(self, *, has_sign: bool = True) -> Factors:
+    def multiplier(self, *, has_sign: bool = True) -> Multiplier:
         """How code multiplies by the instruction; there are only numbers with a sign."""
         return Rows(self)
 
@@ -86,13 +86,11 @@ class Rows:
         kind = ir.VectorType.get([asm.lanes * _ROW], ir.MemRefType(memory.type).element_type)
         return vector.load(kind, memory, [asm.value(offset)])
 
-    def add(
-        self, asm: Assembler, left: ir.Value, right: ir.Value, accumulators: Sequence[ir.Value]
-    ) -> Sequence[ir.Value]:
+    def add(self, asm: Assembler, lhs: ir.Value, rhs: ir.Value, accumulators: Sequence[ir.Value]) -> Sequence[ir.Value]:
         """Both accumulators with the products for their channels added."""
-        halves = [vector.shuffle(right, right, range(start, start + _BYTES)) for start in (0, _BYTES)]
+        halves = [vector.shuffle(rhs, rhs, range(start, start + _BYTES)) for start in (0, _BYTES)]
         return [
-            llvm.call_intrinsic(total.type, self.element.product, [total, left, half], [], [])
+            llvm.call_intrinsic(total.type, self.element.product, [total, lhs, half], [], [])
             for total, half in zip(accumulators, halves, strict=True)
         ]
 

@@ -177,7 +177,7 @@ def test_pixels_of_three_channels_need_one_beside_them(tmp_path: Path) -> None:
     assert {name: wrong(program, each, "i8") for name, each in subjects.items()} == {"alone": {}, "apart": {}}
 
 
-def test_fewer_sizes_are_tried_beside_the_matrix_unit(found: Found) -> None:
+def test_fewer_sizes_are_tried_beside_amx(found: Found) -> None:
     task = found["images3"][0].task
     many, few = (_dots("i8").parameters(task, Target.create("cpu", cpu)) for cpu in ("cascadelake", "sapphirerapids"))
     assert isinstance(many, list)

@@ -210,7 +210,7 @@ def test_tiles_of_more_than_sums_and_differences_are_not_encoded_in_bytes(found:
     ("cpu", "size", "reason"),
     [
         ("cascadelake", 3, "tiles of 5x5 pixels are encoded by more than sums and differences"),
-        ("alderlake", 2, "whole numbers are encoded in vectors of 64 bytes"),
+        ("alderlake", 2, "integers are encoded in vectors of 64 bytes"),
     ],
 )
 def test_other_kernels_over_bytes_are_refused(found: Found, cpu: str, size: int, reason: str) -> None:

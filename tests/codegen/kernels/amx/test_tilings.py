@@ -54,8 +54,8 @@ def test_no_workgroup_is_without_work(work: TileWork, machine: Machine) -> None:
     rows, columns = _extents(work)
     for tiling in tile_tilings(work, machine, BFLOAT):
         blocks = -(-columns // (tiling.tiles * tiling.pixels))
-        units = blocks if rows == 1 else -(-rows // tiling.lines)
-        assert 1 <= tiling.row_groups <= units
+        strips = blocks if rows == 1 else -(-rows // tiling.lines)
+        assert 1 <= tiling.row_groups <= strips
         assert 1 <= tiling.panel_groups <= -(-work.channels // (tiling.vectors * machine.lanes))
 
 

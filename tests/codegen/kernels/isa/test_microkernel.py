@@ -12,7 +12,7 @@ import pytest
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
 from sartor.codegen.kernels.isa.microkernel import Lhs, Prefetch, Rhs, close_tile, multiply_add, open_tile
-from sartor.codegen.kernels.isa.multipliers import SINGLES, Singles
+from sartor.codegen.kernels.isa.multipliers import FMA, Fma
 from sartor.codegen.mlir.iree_compiler import ir
 from tests.codegen.kernels.small_kernels import HOST, LANES, SmallKernel, run_kernels
 
@@ -24,7 +24,7 @@ AHEAD = 7
 STEPS = [(1, 1), (7, 3), (8, 3), (12, 5), (5, 8)]
 
 
-class Turned(Singles):
+class Turned(Fma):
     """Keeps the sums of two pixels in each other's place."""
 
     @property
@@ -88,4 +88,4 @@ def test_pixels_that_are_multiplied_at_once_share_accumulators() -> None:
     assert opened == ["1a", "1b", "0a", "0b", "2a", "2b", "2a", "2b"]
     opened[4:6] = ["beside", "nothing"]
     assert close_tile(Turned(), opened, VECTORS, len(sums)) == sums
-    assert open_tile(SINGLES, sums, VECTORS) == sums
+    assert open_tile(FMA, sums, VECTORS) == sums

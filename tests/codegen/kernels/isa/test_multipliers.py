@@ -44,6 +44,6 @@ def test_a_refusal_names_what_is_lacking(instruction: MultiplyInstruction, cpu: 
     assert instruction.exists_on(machine) == (lacking is None)
 
 
-def test_the_matrix_unit_makes_most_products() -> None:
+def test_amx_makes_most_products() -> None:
     rates = [each.rate for each in (BFLOAT_DOTS, INTEGER_DOTS, BFLOAT, INTEGER)]
     assert rates == [2, 4, 32, 64]

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from sartor.codegen.kernels.isa.multipliers import INTEGER_DOTS, Dots
+from sartor.codegen.kernels.isa.multipliers import INTEGER_DOTS, DotProduct
 from sartor.codegen.kernels.loops.access import ImageStrides
 from sartor.codegen.kernels.loops.tiles import Axis
 from sartor.codegen.kernels.winograd.geometry import SHORT_BYTES, WinogradConvolution, WinogradTiling
@@ -30,7 +30,7 @@ def _form(depth: int, kernel: int) -> WinogradConvolution:
         epilogue=cast(Any, None),
         lanes=LANES,
         tiling=TILING,
-        factors=Dots(INTEGER_DOTS, has_sign=False),
+        multiplier=DotProduct(INTEGER_DOTS, has_sign=False),
     )
 
 
