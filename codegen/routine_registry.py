@@ -1,4 +1,4 @@
-"""Look up what is known of a variant by its descriptor alone, as a tuning database or a plan holds it."""
+"""Look up the traits of a variant by its descriptor, which is all that a tuning database or a plan stores."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sartor.codegen.routines import ROUTINES
 def described(descriptor: str) -> DescribedVariant:
     """The traits and parameters of a variant.
 
-    A routine that does not exist any more counts as one that leaves the code to IREE.
+    A routine that no longer exists is treated as one whose code IREE generates.
     """
     found = Descriptor.parse(descriptor)
     if found is None:
@@ -32,7 +32,8 @@ def families() -> tuple[str, ...]:
 
 @functools.cache
 def _traits() -> dict[tuple[str, str | None], Traits]:
-    """By name and narrower type; routines that share both, for different layers, differ in nothing looked up here."""
+    """Traits by routine name and storage type. Routines for different layers may share both; then their traits
+    agree."""
     found: dict[tuple[str, str | None], Traits] = {}
     for each in ROUTINES:
         found.setdefault((each.name, _storage(each)), each.traits)

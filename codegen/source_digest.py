@@ -1,7 +1,7 @@
-"""A hash of the source that takes part in a step, found from its imports.
+"""A hash of the source code that a step runs, found by following imports.
 
-What a step stores is worth nothing after its code has changed. A list of the files that count, kept by hand, misses the
-next one; imports do not.
+Stored results are invalid once the code that produced them has changed. A list of files kept by hand would soon miss
+one; imports do not.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ _PACKAGE = "sartor"
 _INIT = "__init__.py"
 
 Locate = Callable[[str], Path | None]
-"""From the full name of a module or of something in one to the module's file; None for what is no module."""
+"""Maps a dotted name to the file of the module of that name; None if there is no such module."""
 
 
 @functools.cache
 def source_digest(*modules: str) -> str:
-    """A hash of the package's version and of the source of modules with all that they import of it, directly or not.
+    """Hash the package's version and the source of modules and of all that they import from the package, directly or
+    not.
 
     Args:
         modules: full names, as ``function.__module__`` gives them.
@@ -32,7 +33,7 @@ def source_digest(*modules: str) -> str:
 
 
 def digest_of_sources(modules: tuple[str, ...], locate: Locate) -> str:
-    """As ``source_digest``, with the files that ``locate`` finds."""
+    """Like ``source_digest``, but ``locate`` finds the files."""
     hashed = hashlib.sha256(version(_PACKAGE).encode())
     for name, path in sorted(import_closure(modules, locate).items()):
         source = path.read_bytes()
@@ -41,13 +42,13 @@ def digest_of_sources(modules: tuple[str, ...], locate: Locate) -> str:
 
 
 def import_closure(modules: tuple[str, ...], locate: Locate) -> dict[str, Path]:
-    """Files by module: ``modules`` and what they import of this package.
+    """Files by module name: ``modules`` and all that they import from this package, directly or not.
 
-    A package counts where something is imported from itself, not where it only holds a module that is: a list of all
-    routines says nothing about what one of them emits.
+    The ``__init__`` of a package counts only if a name that it defines is imported. Importing a module of the package
+    is not enough: the list of all routines, for example, does not influence what one of them emits.
 
     Raises:
-        ValueError: if one of ``modules`` is none of this package's.
+        ValueError: if this package has no such module.
     """
     found: dict[str, Path] = {}
     pending = list(modules)
@@ -64,7 +65,7 @@ def import_closure(modules: tuple[str, ...], locate: Locate) -> dict[str, Path]:
 
 
 def _imported(path: Path, locate: Locate) -> list[str]:
-    """Modules of this package that a file imports, or imports something from."""
+    """Modules of this package that a file imports, or imports names from."""
     found: list[str] = []
     for node in _imports(path):
         if isinstance(node, ast.Import):
@@ -88,7 +89,7 @@ def _imports(path: Path) -> tuple[ast.Import | ast.ImportFrom, ...]:
 
 
 def _executed(node: ast.AST) -> Iterator[ast.AST]:
-    """All nodes below, without those that only type checkers read."""
+    """All nodes below ``node``, except those that only type checkers read."""
     for child in ast.iter_child_nodes(node):
         if not (isinstance(child, ast.If) and isinstance(child.test, ast.Name) and child.test.id == "TYPE_CHECKING"):
             yield child

@@ -5,21 +5,24 @@ from __future__ import annotations
 import numpy as np
 
 _LEAST, _MOST = -128, 127
-# Elements of a channel by which most scales are ruled out.
+# Elements of a channel that are tested first, because they rule out most scales.
 _SAMPLE = 32
-# What single precision loses of a product of a scale and a number of 8 bits is far less, in steps of the scale.
+# How far an integer multiple may be from an integer, in steps of the scale; rounding to f32 causes far less.
 _DEVIATION = 2.0**-10
 
 
 def channel_scales(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The scale of each channel, and whether its weights are integers of 8 bits by that scale.
+    """The 8-bit scale of each channel, and whether all its weights are integer multiples of that scale.
 
-    Weights of a quantised model are ``scale * number``. The largest of them is one of 128 multiples of the scale, which
-    one is seen by the others: so the numbers are found again that the model was made of. Other weights get the finest
-    scale by which there are as many steps below zero as above.
+    Weights of a quantised model are ``scale * integer``, so the largest magnitude is 1 to 128 times the scale. The
+    first of these multiples for which all weights are integers gives the model's own scale. A channel without such a
+    multiple gets the symmetric scale ``largest / 127``.
 
     Args:
         rows: ``[channels, elements]``, floats.
+
+    Returns:
+        Scales ``[channels]`` in f32, and booleans ``[channels]``.
     """
     largest = np.abs(rows).max(axis=1, initial=0.0).astype(np.float64)
     largest[largest == 0] = _MOST
@@ -37,8 +40,10 @@ def channel_scales(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _reproducing(rows: np.ndarray, scales: np.ndarray) -> np.ndarray:
-    """Of the scale of each channel and its neighbours in single precision the one whose products with integers are
-    the weights: the largest weight was rounded, and so its quotient may be next to the scale that it was made by."""
+    """For each channel, the scale or one of its two neighbours in f32, whichever reproduces most weights exactly.
+
+    The largest weight was rounded to f32, so the quotient that the scale was computed by may be off by one bit.
+    """
     numbers = np.rint(rows / scales[:, None]).astype(np.float32)
     near = [scales, *(np.nextafter(scales, np.float32(end)) for end in (0, np.inf))]
     wrong = [np.count_nonzero(numbers * each[:, None] != rows, axis=1) for each in near]
@@ -47,7 +52,7 @@ def _reproducing(rows: np.ndarray, scales: np.ndarray) -> np.ndarray:
 
 
 def _are_integers(rows: np.ndarray, largest: np.ndarray, count: int) -> np.ndarray:
-    """For each channel, whether all elements are integers of 8 bits if the largest is ``count`` steps."""
+    """For each channel, whether all elements are 8-bit integers if ``largest`` is ``count`` steps."""
     numbers = rows * (count / largest)[:, None]
     nearest = np.rint(numbers)
     inside = (nearest >= _LEAST) & (nearest <= _MOST)

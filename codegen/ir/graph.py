@@ -1,4 +1,4 @@
-"""The network as a graph of layers, and the graphs that single layers may be computed by."""
+"""The network as a graph of layers, and the graphs that may replace single layers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class LayerGraph:
         inputs: network inputs, in ONNX order.
         outputs: network outputs, each with the value it is.
         fusions: layers that may be computed together, in the order of their last members.
-        childnets: further layers that layers may be computed by, in the order of these.
+        childnets: graphs that may replace single layers, in the order of these layers.
     """
 
     layers: tuple[Layer, ...]
@@ -39,13 +39,13 @@ class LayerGraph:
             yield from each.graph.all_layers()
 
     def all_childnets(self) -> Iterator[Childnet]:
-        """Every childnet, and those of its layers."""
+        """Every childnet, including those of layers inside childnets."""
         for each in self.childnets:
             yield each
             yield from each.graph.all_childnets()
 
     def childnets_of(self, layer: str) -> tuple[Childnet, ...]:
-        """The nets that a layer of the graph may be computed by."""
+        """The childnets that may replace a layer of this graph."""
         return tuple(each for each in self.childnets if each.layer == layer)
 
     def digraph(self) -> nx.MultiDiGraph:
@@ -75,7 +75,7 @@ class Childnet:
 
     Attributes:
         layer: name of the layer.
-        descriptor: of the routine that this is to it.
+        descriptor: names the childnet as if it were a variant of the layer.
         graph: the layers. Its inputs are the layer's activations, its one output is the layer's result.
         parts_of: for values inside whose elements are elements of a value outside, that one: an activation of the layer
             by its position, or the layer's result.

@@ -54,7 +54,7 @@ class TensorType:
 
     @staticmethod
     def of(shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> TensorType:
-        """The type of arrays of ``dtype``; one that MLIR's arithmetic lacks keeps numpy's name."""
+        """The type of numpy arrays of this shape and type; an element type that MLIR lacks keeps numpy's name."""
         names = {np.dtype(each).name: short for short, each in _NUMPY.items()}
         return TensorType(shape, names.get(dtype.name, dtype.name))
 
@@ -70,7 +70,7 @@ class TensorType:
 
 
 class LayerKind(StrEnum):
-    """What a layer's root op is; decides which routines are asked."""
+    """Kind of a layer's root op; routines accept or reject a task by it."""
 
     CONVOLUTION = "convolution"
     DEPTHWISE = "depthwise"
@@ -87,7 +87,7 @@ class Stage:
 
     Attributes:
         task: what it computes.
-        inputs: which activation of the fused task each of its own is; None for the result of the stage before.
+        inputs: for each activation of the stage its position in the fused task; None for the previous stage's result.
     """
 
     task: Task
@@ -105,7 +105,7 @@ class Task:
         inputs: types of the activations.
         weights: types of the weights, in ONNX layout.
         results: types of the results.
-        stages: the tasks that a fused one computes one after the other, with their weights in that order; else empty.
+        stages: the tasks that a fused task computes in turn, their weights in the same order; empty for other tasks.
     """
 
     key: str
@@ -119,7 +119,7 @@ class Task:
 
 @dataclass(frozen=True)
 class ValueRef:
-    """A tensor in the graph: result ``index`` of layer ``source``, or network input ``index`` where it is None."""
+    """A tensor in the graph: result ``index`` of layer ``source``, or network input ``index`` if ``source`` is None."""
 
     source: str | None
     index: int
@@ -146,11 +146,11 @@ class Layer:
 
 @dataclass(frozen=True)
 class Fusion:
-    """Layers that one fused task may compute instead of their own.
+    """Layers that one fused layer may replace.
 
     Attributes:
-        layer: all of them as one.
-        members: their names, one for each stage of the task.
+        layer: the fused layer.
+        members: names of the layers that it replaces, one for each stage of its task.
     """
 
     layer: Layer
@@ -163,7 +163,7 @@ class NetworkValue:
 
     Attributes:
         name: ONNX's.
-        type: what the module computes with; its integers have no sign.
+        type: type that the module computes with, integers being signless as in MLIR.
         dtype: numpy's name of the element type that callers pass.
         source: where an output comes from; None for an input, and for an output that is a constant.
         constant: name of the weight that an output is, if it depends on no input.

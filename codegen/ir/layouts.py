@@ -104,7 +104,7 @@ def plain_layout(logical: TensorType) -> str:
 
 
 def layouts_of(tensors: Sequence[TensorType], image: str = PLAIN_IMAGE) -> tuple[str, ...]:
-    """Layouts of tensors of which those that are images lie in ``image``."""
+    """A layout for each tensor: ``image`` for images, ``nd`` for others."""
     return tuple(image if len(each.shape) == IMAGE_RANK else PLAIN for each in tensors)
 
 
@@ -114,7 +114,8 @@ def same_order(logical: TensorType, one: str, other: str) -> bool:
 
 
 def _moved(logical: TensorType, layout: str) -> list[tuple[int, int, int]]:
-    """How a tensor lies in memory: axis, step along it and number of steps of each part, adjacent parts joined."""
+    """The order in memory as parts (axis, step along it, number of steps), outermost first; adjacent parts are
+    merged."""
     parts: list[tuple[int, int, int]] = []
     for axis, step, count in _parts(logical, layout):
         if count == 1:

@@ -1,4 +1,4 @@
-"""How weights are brought to what a routine reads: a list of numpy steps, run once at compile time."""
+"""How weights are rearranged and converted for a routine: a list of numpy steps that run once, at compile time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Step(Protocol):
         """The packed array."""
 
     def type_of(self, tensor: TensorType) -> TensorType:
-        """What type ``apply`` gives; asked hundreds of times about weights of hundreds of MB."""
+        """The type of ``apply``'s result, found without the data: weights are large, and this is asked often."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class PadTo:
 
 @dataclass(frozen=True)
 class Round:
-    """To another floating-point type, to the nearest number."""
+    """Round to another floating-point type, to nearest."""
 
     dtype: str
 
@@ -84,13 +84,15 @@ class Round:
 
 @dataclass(frozen=True)
 class Quantise:
-    """To 8 bits with zero as zero point, each channel by ``channel_scales``, packed into panels with what that means.
+    """Quantise to 8 bits with zero point 0, and pack into panels that also hold scales and sums of the integers.
+
+    Each channel has the scale that ``channel_scales`` finds.
 
     Attributes:
-        axis: of the channels.
+        axis: axis of the channels.
         panel: channels of a panel.
-        steps: from integers like the weight to ``[panels, …]``.
-        taps: the two last axes of the weight, if parts of a window are to have sums of their own.
+        steps: packing of the integers, which have the weight's shape, to ``[panels, …]``.
+        taps: axes of the kernel's rows and columns, if sums over parts of the window are needed; else empty.
     """
 
     axis: int
@@ -99,8 +101,11 @@ class Quantise:
     taps: tuple[int, ...] = ()
 
     def apply(self, array: np.ndarray) -> np.ndarray:
-        """``[panels, bytes]``: numbers, then as f32 scales and sums of the numbers of each channel, which are sums over
-        all rows and columns of taps before each, and before the end, where taps have sums of their own."""
+        """The packed weight, ``[panels, bytes]``: integers, then scales and sums of each channel's integers in f32.
+
+        With ``taps`` the sums are a summed-area table: entry ``(y, x)``, up to the kernel's height and width, is the
+        sum over all taps in rows before ``y`` and columns before ``x``.
+        """
         others = tuple(axis for axis in range(array.ndim) if axis != self.axis)
         scales = np.expand_dims(channel_scales(self._channels(array))[0], others)
         numbers = np.rint(array / scales).astype(np.int8)
@@ -113,7 +118,7 @@ class Quantise:
         return np.concatenate([rows, self._panels(scales.reshape(-1, 1)), self._panels(sums)], axis=1)
 
     def _before(self, sums: np.ndarray) -> np.ndarray:
-        """Sums of taps ``[channels, …]`` as sums over all taps before each and before the end, by row and column."""
+        """The summed-area table ``[channels, entries]`` of sums of single taps, ``[channels, …]``."""
         for axis in range(1, sums.ndim):
             sums = np.cumsum(np.pad(sums, [(int(each == axis), 0) for each in range(sums.ndim)]), axis=axis)
         return sums.reshape(len(sums), -1)
@@ -127,7 +132,7 @@ class Quantise:
         return TensorType((panels, packed.elements // panels + scale_and_sums * self.panel * _FLOAT_BYTES), "i8")
 
     def is_exact(self, array: np.ndarray) -> bool:
-        """Whether the weight is integers of 8 bits by a scale of each channel."""
+        """Whether quantising loses nothing, because each channel's weights are 8-bit integers times its scale."""
         return bool(channel_scales(self._channels(array))[1].all())
 
     def _channels(self, array: np.ndarray) -> np.ndarray:
@@ -135,7 +140,7 @@ class Quantise:
         return np.moveaxis(array, self.axis, 0).reshape(array.shape[self.axis], -1)
 
     def _panels(self, values: np.ndarray) -> np.ndarray:
-        """Numbers ``[channels, numbers]`` as bytes: in panels, each number of all its channels."""
+        """Numbers ``[channels, numbers]`` as bytes ``[panels, …]``; within a panel the channels vary fastest."""
         filled = np.pad(values, ((0, -len(values) % self.panel), (0, 0)))
         turned = filled.reshape(-1, self.panel, values.shape[1]).transpose(0, 2, 1)
         return np.ascontiguousarray(turned).reshape(len(turned), -1).view(np.int8)
@@ -143,11 +148,11 @@ class Quantise:
 
 @dataclass(frozen=True)
 class WinogradFilter:
-    """``[OC, IC, KH, KW]`` to ``[NH, NW, IC, OC]``, n of both dimensions, for output tiles of so many pixels.
+    """Winograd's filter transform, ``[OC, IC, KH, KW]`` to ``[NH, NW, IC, OC]``, n points along each dimension.
 
     Attributes:
-        output_tile: pixels along H and W.
-        rounded: whether a narrower type follows.
+        output_tile: m along H and W, pixels of the result in a tile.
+        rounded: whether a later step rounds to a narrower type.
     """
 
     output_tile: tuple[int, int]
@@ -163,7 +168,8 @@ class WinogradFilter:
 
 
 def cut(sizes: Sequence[tuple[int, ...]], order: tuple[int, ...]) -> tuple[Step, ...]:
-    """Steps that cut each dimension into some of these sizes, filled up with zeros at its end, and reorder them all."""
+    """Steps that pad each dimension with zeros to the product of its sizes, split it into these, and reorder all
+    parts."""
     extents = tuple(math.prod(each) for each in sizes)
     return PadTo(extents), Reshape(tuple(size for each in sizes for size in each)), Transpose(order)
 
@@ -171,14 +177,14 @@ def cut(sizes: Sequence[tuple[int, ...]], order: tuple[int, ...]) -> tuple[Step,
 def narrowed(
     steps: tuple[Step, ...], dtype: str, axis: int, panel: int, taps: tuple[int, ...] = ()
 ) -> tuple[Step, ...]:
-    """Steps to panels in a narrower type: integers with what they mean, or rounded to a floating-point type.
+    """Steps that pack a weight into panels of a narrower type: ``Quantise`` for i8, else ``Round``.
 
     Args:
-        steps: from the weight to ``[panels, …]``.
-        dtype: the type.
-        axis: as for ``Quantise``, like all that follows.
-        panel: channels of a panel.
-        taps: axes of taps.
+        steps: packing from the weight to ``[panels, …]``.
+        dtype: the narrower type.
+        axis: as for ``Quantise``.
+        panel: as for ``Quantise``.
+        taps: as for ``Quantise``.
     """
     return (Quantise(axis, panel, steps, taps),) if dtype == "i8" else (*steps, Round(dtype))
 
@@ -197,7 +203,7 @@ class Packing:
         return np.ascontiguousarray(packed).reshape(packed.shape)
 
     def is_exact(self, array: np.ndarray) -> bool:
-        """Whether quantising, if it is among the steps, changes nothing."""
+        """Whether the steps quantise this weight without loss; True if they do not quantise."""
         for index, step in enumerate(self.steps):
             if isinstance(step, Quantise):
                 return step.is_exact(Packing(self.steps[:index]).apply(array))

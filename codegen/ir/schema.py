@@ -15,11 +15,11 @@ from sartor.codegen.ir.layouts import in_layout, layout_packing, plain_layout, s
 from sartor.codegen.ir.packing import Packing, Round
 
 QUANTISED = "i8"
-"""A tensor of another ONNX type that is stored in this one holds numbers that stand for
-``scale * (number - zero point)``."""
+"""Element type of quantised tensors. A tensor of another ONNX type that is stored in it holds integers that stand for
+``scale * (integer - zero point)``."""
 
 RANGE = TensorType((4,), "f32")
-"""What code is told of a quantised tensor: scale, zero point, inverse of the scale, and 0."""
+"""Type of the argument that describes a quantised tensor: scale, zero point, inverse of the scale, and 0."""
 
 _SCHEMA = re.compile(r"(?P<device>[a-z]+):(?P<dtype>[a-z][a-z0-9]*)@(?P<layout>[a-z][a-z0-9]*)")
 
@@ -40,7 +40,7 @@ class Schema:
         """Read ``device:dtype@layout``.
 
         Raises:
-            ValueError: if ``text`` reads otherwise.
+            ValueError: if ``text`` has another form.
         """
         match = _SCHEMA.fullmatch(text)
         if match is None:
@@ -65,12 +65,12 @@ class Schema:
         return in_layout(replace(logical, dtype=self.dtype), self.layout)
 
     def packing(self, logical: TensorType) -> Packing:
-        """Steps from a tensor of ONNX type ``logical`` to how it lies in memory; quantising is none of them."""
+        """Steps from a tensor of ONNX type ``logical`` to its form in memory, without quantisation."""
         steps = layout_packing(logical, self.layout).steps
         return Packing(steps if self.dtype in (logical.dtype, QUANTISED) else (*steps, Round(self.dtype)))
 
     def quantises(self, logical: TensorType) -> bool:
-        """Whether what is stored of a tensor of ONNX type ``logical`` stands for it by a scale and a zero point."""
+        """Whether a tensor of ONNX type ``logical`` is stored as integers with a scale and a zero point."""
         return self.dtype == QUANTISED != logical.dtype
 
 
@@ -83,7 +83,7 @@ def schemas_of(
         tensors: their ONNX types.
         layouts: one for each.
         device: where they live.
-        stored: element type that all are stored in; None for ONNX's of each.
+        stored: element type that all are stored in; None for the ONNX type of each.
     """
     return tuple(
         Schema(device, stored or tensor.dtype, layout) for tensor, layout in zip(tensors, layouts, strict=True)
@@ -100,7 +100,7 @@ def physical_types(tensors: Sequence[TensorType], schemas: Sequence[Schema]) -> 
 
 
 def ranges_of(tensors: Sequence[TensorType], schemas: Sequence[Schema], results: int = 1) -> tuple[int | None, ...]:
-    """Whose ranges code takes that reads and writes tensors in these schemas: of what is quantised.
+    """Which ranges code takes as arguments: one for each quantised activation, and one for quantised results.
 
     Args:
         tensors: ONNX types of the activations, then of the results.

@@ -11,10 +11,10 @@ from sartor.errors import UsageError
 DEVICES = ("cpu", "vulkan", "cuda")
 _DEFAULT_ARCHITECTURE = {"cpu": "host", "vulkan": "llvmpipe", "cuda": "sm_80"}
 
-# What a user gets from stock IREE; candidate 0 and every other variant are compiled with them.
+# The flags that a user of stock IREE would give; candidate 0 and every other variant are compiled with them.
 _OPTIMISATION = ("--iree-opt-level=O3",)
 
-# IREE links its code for no operating system, so that it runs under all.
+# IREE links code for no particular operating system, so that it runs under any.
 _NO_SYSTEM = "unknown-unknown-eabi-elf"
 # Ukernels are only used where a routine asks for mmt4d. The default stack limit of 32 KiB refuses some layer
 # normalisations; IREE's worker threads have 128 KiB.
@@ -29,8 +29,8 @@ class Target:
         device: ``cpu``, ``vulkan`` or ``cuda``.
         architecture: as IREE's flags name it, for example ``host``, ``llvmpipe``, ``sm_80``; for a CPU with another
             instruction set than this machine's, that comes first: ``aarch64:neoverse-n1``.
-        threads: workers that kernels share out their work for; the code runs with any number.
-        withheld: extensions of the CPU, in LLVM's words, that the operating system does not let programs use.
+        threads: worker threads that kernels partition their work for; the code runs with any number.
+        withheld: CPU features, by LLVM's names, that the operating system does not let programs use.
     """
 
     device: str
@@ -56,7 +56,7 @@ class Target:
 
     @property
     def key(self) -> str:
-        """The target with a hash of its flags: what was measured under other flags does not count."""
+        """The target with a hash of its flags, because measurements under other flags are not comparable."""
         return f"{self}/{hashlib.sha256(' '.join(self.flags).encode()).hexdigest()[:8]}"
 
     @property
@@ -66,13 +66,13 @@ class Target:
 
     @property
     def isa(self) -> str | None:
-        """The instruction set that the architecture of a CPU names, in LLVM's words; None for this machine's."""
+        """LLVM's name of the instruction set that a CPU's architecture begins with; None for this machine's."""
         isa, colon, _ = self.architecture.partition(":")
         return isa if self.device == "cpu" and colon else None
 
     @property
     def device_flags(self) -> tuple[str, ...]:
-        """Flags that select the device and architecture, no optimisation among them."""
+        """Flags that select the device and architecture, without optimisation."""
         if self.device == "cpu":
             triple = (f"--iree-llvmcpu-target-triple={self.isa}-{_NO_SYSTEM}",) if self.isa else ()
             return (
@@ -93,7 +93,7 @@ class Target:
 
 
 def cpu_features(text: str) -> frozenset[str]:
-    """Extensions of the instruction set that a target's attribute names; the last word on each counts."""
+    """CPU features that a target's attribute enables; where it names one twice, the last entry counts."""
     found = re.search(r'cpu_features = "([^"]*)"', text)
     words = found[1].split(",") if found else []
     present = {word[1:]: word.startswith("+") for word in words if word}

@@ -13,20 +13,20 @@ from fractions import Fraction
 import numpy as np
 
 KERNEL = 3
-"""Taps along a side of the filters for which there are dispatches besides our own kernels."""
+"""Taps along a side of the filters that ``lowerings/winograd_layer.py`` supports; our own kernels take others too."""
 
 # More would need larger numbers, whose powers cost precision.
 _POINTS = ("0", "1", "-1", "2", "-2", "1/2", "-1/2")
-# Of what is rounded to few bits after it was transformed, the largest error is less than half of what it is with 2 and
-# -2 (Barabasz et al., Error Analysis and Improving the Accuracy of Winograd Convolution, 2020); but rows of points
-# p and -p share sums.
+# If transformed data is rounded to few bits, the largest error with these points is less than half of that with 2 and
+# -2 (Barabasz et al., Error Analysis and Improving the Accuracy of Winograd Convolution, 2020). They take more
+# additions, because only rows of points p and -p share sums.
 _POINTS_OF_ROUNDED = ("0", "1", "-1", "2", "-1/2")
 MOST_POINTS = len(_POINTS) + 1
 """The largest n."""
 MOST_POINTS_OF_ROUNDED = len(_POINTS_OF_ROUNDED) + 1
-"""The largest n where what was transformed is rounded to a narrower type."""
+"""The largest n if transformed data is rounded to a narrower type."""
 MOST_POINTS_OF_INTEGERS = 4
-"""The largest n where tiles of integers are only added and subtracted: with the points 0, 1 and -1."""
+"""The largest n for which integer tiles need only additions and subtractions: the points are 0, 1 and -1."""
 
 Matrix = tuple[tuple[Fraction, ...], ...]
 
@@ -49,8 +49,8 @@ class Transforms:
 def transforms(output_tile: int, kernel: int = KERNEL, *, rounded: bool = False) -> Transforms:
     """Toom and Cook's construction on small points (Blahut, 2010, section 5.2).
 
-    Signs are such that no row of B^T begins with a negative number, which makes F(6 x 6, 3 x 3) the one that IREE's
-    Winograd ops compute.
+    No row of B^T begins with a negative number. With these signs F(6 x 6, 3 x 3) equals what IREE's Winograd ops
+    compute.
 
     Args:
         output_tile: m.

@@ -1,4 +1,4 @@
-"""Descriptors of variants, ``cpu:f32/conv2d.tiled{depth=4}``: how they are written, and what can be read off them."""
+"""Write and parse descriptors of variants, such as ``cpu:f32/conv2d.tiled{depth=4}``."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class Descriptor:
 
     Attributes:
         device: where the variant runs.
-        dtype: what it computes in.
-        operation: what it computes.
-        routine: how.
-        parameters: of the routine; those that are several numbers are left out.
+        dtype: element type that it computes in.
+        operation: what it computes, such as ``conv2d``.
+        routine: name of the routine.
+        parameters: parameters of the routine that are single numbers; others are left out.
     """
 
     device: str
@@ -30,7 +30,7 @@ class Descriptor:
 
     @staticmethod
     def parse(text: str) -> Descriptor | None:
-        """The parts of a text; None if it is no descriptor."""
+        """Parse a text; None if it is not a descriptor."""
         found = _PATTERN.fullmatch(text)
         if found is None:
             return None
@@ -54,7 +54,7 @@ def without_parameters(descriptor: str) -> str:
 
 
 def dtype_in(descriptor: str) -> str:
-    """``f32``: what the variant computes in."""
+    """``f32``: the element type that the variant computes in."""
     return without_parameters(descriptor).partition(":")[2].partition("/")[0]
 
 

@@ -1,4 +1,4 @@
-"""What variants round: the types of what a layer reads and writes, and whether its filters are rounded with them."""
+"""How variants round: the type of a layer's activations and results, and whether its filters are rounded as well."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from sartor.codegen.ir.schema import QUANTISED
 from sartor.codegen.ir.variants.routine import Variant
 
 STORED = "i8-stored"
-"""8 bits in memory only: filters stay what they are."""
+"""Activations and results are stored in 8 bits, filters are not quantised."""
 
 
 def rounding_of(variant: Variant) -> str:
-    """What is simulated for a variant: its type, or ``STORED`` if that is 8 bits and its filters are not.
+    """The rounding to simulate for a variant: its type, or ``STORED`` if that is 8 bits and its filters are not
+    quantised.
 
-    What Winograd's method makes of filters is rounded, to 8 bits or not, and counts as if it were to 8 bits.
+    Winograd's method in 8 bits rounds transformed filters, to 8 bits or to bf16. Both count as quantised filters.
     """
     if variant.dtype != QUANTISED or variant.traits.rounds_between:
         return variant.dtype

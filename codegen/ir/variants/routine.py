@@ -39,22 +39,22 @@ class Rejected:
 
 
 class KernelSource(Protocol):
-    """A kernel that is not written out yet."""
+    """A kernel whose code is emitted on demand."""
 
     @property
     def identity(self) -> str:
-        """What the kernel's code depends on."""
+        """A text that determines the kernel's code."""
 
     def executables(self) -> tuple[str, ...]:
         """Text of its ``hal.executable`` ops."""
 
 
 class Overwriting(Protocol):
-    """Code that is not written out yet, whose result lies where one of its activations did."""
+    """Code, emitted on demand, that writes its result over one of its activations."""
 
     @property
     def operand(self) -> int:
-        """Position of the activation, which has the schema of the result and is lost."""
+        """Position of the overwritten activation, which has the schema of the result."""
 
     def implementation(self) -> Implementation:
         """The code."""
@@ -70,11 +70,11 @@ class Implementation:
         inputs: schema of each activation.
         outputs: schema of each result.
         packings: for each weight, how it is packed.
-        ranges: whose ranges the code takes, as ``ranges_of`` gives them: positions of activations, None for the result.
-        kernel: what the body dispatches, written when it is needed; a body that has one is no longer lowered.
-        needs: extensions of the CPU that the operating system has to grant, in LLVM's words.
-        overwriting: the same with its result written over an activation; None where it has to lie elsewhere.
-        step: scale that the range of the result has to have; None where any will do.
+        ranges: the ranges that the code takes, as ``ranges_of`` gives them: positions of activations, None for results.
+        kernel: the kernel that the body dispatches, emitted on demand; such a body is not lowered any further.
+        needs: CPU features, by LLVM's names, that the operating system has to grant.
+        overwriting: the same code with its result written over an activation; None if that is not possible.
+        step: scale that the range of the result must have; None if any scale will do.
     """
 
     body: str
@@ -89,12 +89,12 @@ class Implementation:
 
     @property
     def output(self) -> Schema:
-        """Schema of the first result; the others lie in the same layout, or ONNX's where that does not fit them."""
+        """Schema of the first result. The others have the same layout, or ONNX's if that does not fit them."""
         return self.outputs[0]
 
     @cached_property
     def digest(self) -> str:
-        """Hash of everything that is emitted: MLIR, schemas and packings; of a kernel, what its MLIR depends on."""
+        """Hash of all that is emitted: MLIR, schemas and packings, and the kernel's identity in place of its MLIR."""
         packings = "|".join(map(str, self.packings))
         kernel = (self.kernel.identity,) if self.kernel else ()
         return digest(self.body, *map(str, (*self.inputs, *self.outputs)), packings, *kernel)
@@ -107,11 +107,11 @@ class Variant:
     Attributes:
         descriptor: ``cpu:f32/conv2d.tiled{vector=7,64}``; unique within the task.
         device: where it runs.
-        dtype: what it computes in.
+        dtype: element type that it computes in.
         implementation: its code.
-        traits: of its routine.
+        traits: traits of its routine.
         routine: name of its routine.
-        parameters: of its routine, as pairs.
+        parameters: parameters of its routine, as pairs of name and value.
     """
 
     descriptor: str
@@ -131,7 +131,7 @@ class Variant:
 
 @runtime_checkable
 class Storing(Protocol):
-    """A routine that may store activations and results, and multiply, in another element type than ONNX's."""
+    """A routine that may store activations and results in another element type than ONNX's."""
 
     @property
     def storage(self) -> str | None:
@@ -139,7 +139,7 @@ class Storing(Protocol):
 
 
 class Named(Protocol):
-    """What a descriptor can name."""
+    """Something that a descriptor can name."""
 
     @property
     def name(self) -> str:
@@ -151,7 +151,7 @@ class Routine(Named, Protocol):
 
     @property
     def traits(self) -> Traits:
-        """What all its variants have in common, for those who choose among variants."""
+        """Facts about all its variants, for choosing among them."""
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
         """Parameter sets worth trying, best guess first, or why the routine does not apply."""
@@ -180,7 +180,7 @@ def describe(routine: Named, task: Task, parameters: Parameters, target: Target)
 
 
 def variants_of(routine: Routine, task: Task, target: Target) -> Iterator[Variant | Rejected]:
-    """Every variant of a routine on a task; reasons where there is none."""
+    """Every variant of a routine on a task; a ``Rejected`` wherever there is none."""
     choices = routine.parameters(task, target)
     if isinstance(choices, Rejected):
         yield choices

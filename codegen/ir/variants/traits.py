@@ -1,4 +1,4 @@
-"""What a routine says of itself to those who choose among variants, so that they need not know it by its name."""
+"""Facts that a routine states about itself, so that tuning, search and precision need not know it by name."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ _LOWERED_SLOWDOWN = 8.0
 
 
 class AnalyticCost(Protocol):
-    """A model of what a kernel takes, made from registers and ports."""
+    """A model of a kernel's run time, from the CPU's registers and ports."""
 
     def cycles(self, sizes: Sizes, parameters: Mapping[str, int]) -> float:
-        """Cycles of one inference of a task, with these parameters of the routine."""
+        """Predicted cycles of one inference of a task, with these parameters of the routine."""
 
 
 class Instruction(Protocol):
-    """A CPU instruction that multiplies several numbers for one sum."""
+    """A CPU instruction that adds several products to each sum."""
 
     @property
     def requirement(self) -> str:
-        """The extensions of a CPU that have the instruction, in LLVM's words."""
+        """The CPU features that provide the instruction, by LLVM's names."""
 
 
 @dataclass(frozen=True)
@@ -34,20 +34,20 @@ class Traits:
     """Facts about all variants of a routine.
 
     Attributes:
-        family: what the cost model takes for alike, whatever the layout and the element type; None for no family.
-        instruction: what multiplies numbers of a narrower type; None where numbers are multiplied one by one.
+        family: name that the cost model groups routines by, whatever their layout and element type; None for no group.
+        instruction: multiplies groups of numbers of a narrower type; None if numbers are multiplied one by one.
         precision: narrower element type that the user must allow; None if values keep the model's types.
         fuses: whether the routine computes fused tasks, and no others.
-        needs_run_time_ranges: whether the routine serves only models that quantise what they multiply when they run.
+        needs_run_time_ranges: whether the routine is only for models that find quantisation ranges at run time.
         blocked: whether images lie in blocks of channels.
-        converts: whether the result is stored in another element type than what is multiplied.
+        converts: whether the result has another element type than the operands.
         transforms: whether the routine computes in a transformed space, as Winograd's method does, so that results
             differ in more than the order of sums.
-        rounds_between: whether it rounds between its steps, so that its error exceeds that of rounded operands.
+        rounds_between: whether intermediate values are rounded too, so that the error exceeds that of rounded operands.
         cost: predicts cycles; None if there is no model.
-        slowdown: predicted time relative to the least that the task can take, where ``cost`` is None.
+        slowdown: predicted time relative to a lower bound for the task; used if ``cost`` is None.
         compile_cost: time to compile a variant, relative to a short kernel.
-        beside_kernels: kinds of layers for which variants are measured although there are kernels; a kernel always is.
+        beside_kernels: kinds of layers for which variants are measured even if kernels apply; kernels always are.
     """
 
     family: str | None = None
@@ -66,7 +66,7 @@ class Traits:
 
 
 def narrowest(storage: str | None, output: str | None) -> str | None:
-    """The narrower type that values are rounded to: the result's if that has one, else the activations'.
+    """The narrower type that values are rounded to: that of the result if it has one, else that of the activations.
 
     Args:
         storage: element type of activations; None for the model's own.
@@ -76,22 +76,22 @@ def narrowest(storage: str | None, output: str | None) -> str | None:
 
 
 PLAIN_TRAITS = Traits()
-"""Of what is measured and is no routine's variant."""
+"""Traits of what is measured but belongs to no routine, such as conversions."""
 
 LOWERED = Traits(slowdown=_LOWERED_SLOWDOWN, beside_kernels=frozenset())
-"""A routine that leaves the code to IREE, which kernels beat (docs/kernels.md)."""
+"""Traits of routines whose code IREE generates; kernels are faster (docs/kernels.md)."""
 
 
 @dataclass(frozen=True)
 class DescribedVariant:
-    """A variant without its code: what is known of it before it runs.
+    """A variant without its code: all that is known before it runs.
 
     Attributes:
         descriptor: names it within its task.
         routine: name of its routine.
         dtype: element type that it computes in.
-        traits: of its routine.
-        parameters: of its routine that are one number each.
+        traits: traits of its routine.
+        parameters: parameters of its routine that are single numbers.
     """
 
     descriptor: str
@@ -102,5 +102,5 @@ class DescribedVariant:
 
     @property
     def schema(self) -> tuple[str, bool, bool]:
-        """What the neighbours see: element type, layout, and whether the result has another type."""
+        """What neighbouring layers depend on: element type, blocked layout, and whether the result has another type."""
         return self.dtype, self.traits.blocked, self.traits.converts
