@@ -1,4 +1,4 @@
-"""What a layer slides a window over: convolutions, and windows that keep channels apart."""
+"""The sliding window that a layer computes: a convolution, or a window over each channel by itself."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Convolution:
 
 @dataclass(frozen=True)
 class Window:
-    """A window that keeps channels apart: a depthwise convolution, or a pooling.
+    """A window over each channel by itself: a depthwise convolution or a pooling.
 
     Attributes:
         image: type of the padded input, ``[N, C, H, W]``.
@@ -77,7 +77,7 @@ def convolution_of(task: Task) -> Convolution | None:
 
 @functools.lru_cache(maxsize=1024)
 def window_of(task: Task) -> Window | None:
-    """The window at the root of a layer that keeps channels apart, in two dimensions; None if it has none."""
+    """The two-dimensional depthwise convolution or pooling at the root of a layer; None if there is none."""
     with shared_context():
         module = ir.Module.parse(task.body)
         op = _only(module, _APART)

@@ -1,7 +1,7 @@
-"""Which numbers a layer's integer arguments may hold: indices must lie within what they index, divisors must not be 0.
+"""Which values a layer's integer arguments may have: indices must lie within what they index, divisors must not be 0.
 
-They are read off the layer's code: arguments are followed, as spans, to where elements are picked by them. So a layer
-can be run on indices that are drawn at random, and reading the wrong row does not go unseen.
+The ranges follow from the layer's code: arguments are tracked, as spans, to the ops that use them as indices. So a
+layer can be tested on random indices, which shows whether it reads the right rows.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sartor.codegen.mlir.iree_compiler import ir, shared_context
 from sartor.codegen.mlir.operations import body_of, defining_op, loop_sizes, nested
 
 PLAIN = 64
-"""So many integers are drawn from, from 0 up, where they index nothing."""
+"""Integers that are no indices are drawn from ``range(PLAIN)``."""
 
 _INDEX_TYPES = ("i64", "i32")
 _INTEGER_TYPES = ("i64", "i32", "i16", "i8", "i1")
@@ -26,10 +26,10 @@ _DIVIDING = ("arith.divsi", "arith.divui", "arith.floordivsi", "arith.ceildivsi"
 
 
 def integer_ranges(task: Task) -> tuple[range | None, ...]:
-    """For each activation, then each weight, the integers it may hold; None for reals, or where any will do.
+    """The range of each activation, then of each weight; None for floats, and for integers that may have any value.
 
-    Empty for a task without integers that could be indices. Every argument is as wide as it can be with those before
-    it; where no range can be derived it is 0 alone.
+    Empty for a task without arguments that could be indices. Ranges are widened in turn, each as far as those before it
+    allow. If none can be derived it is ``range(1)``, the 0 alone.
     """
     types = [each.dtype for each in (*task.inputs, *task.weights)]
     if not any(each in _INDEX_TYPES for each in types):
@@ -58,7 +58,7 @@ class _Widening:
         return tuple(self._needed(index) for index in range(len(self._types)))
 
     def _widest(self, index: int) -> range:
-        """By bisection: what holds for a range holds for all within it."""
+        """Find the widest range by bisection: every part of a valid range is valid."""
         start, walk = self._ranges[index].start, self._walk(self._ranges)
         if index in walk.broken:
             return self._ranges[index]
@@ -75,7 +75,7 @@ class _Widening:
         return 2 if self._types[index] == "i1" else PLAIN
 
     def _needed(self, index: int) -> range | None:
-        """The range, unless it is what is drawn from in any case."""
+        """The range of an argument, or None if it is the default."""
         found = self._ranges.get(index)
         if self._types[index] not in _INDEX_TYPES and found == range(self._most(index)):
             return None
@@ -141,7 +141,7 @@ class _Walk:
         return [_result(op, given)] * len(op.results)
 
     def _generic(self, op: ir.Operation, given: Sequence[Span]) -> list[Span]:
-        """What the body yields; running results of a reduction are not followed."""
+        """Spans of what the body yields; running results of a reduction count as unknown."""
         body = body_of(op)
         reduced = any("reduction" in str(each) for each in ir.ArrayAttr(op.attributes["iterator_types"]))
         for index, (argument, span) in enumerate(zip(body.arguments, given, strict=True)):
@@ -156,7 +156,7 @@ class _Walk:
         return [self._of(value) for value in body.operations[-1].operation.operands]
 
     def _opaque(self, op: ir.Operation, given: Sequence[Span]) -> list[Span]:
-        """An op whose body runs on values that are not known."""
+        """Walk an op whose body runs on unknown values."""
         for region in op.regions:
             for block in region.blocks:
                 self.spans.update((argument, unknown(given)) for argument in block.arguments)
@@ -168,7 +168,7 @@ def _result(op: ir.Operation, given: Sequence[Span]) -> Span:
     if op.name == "arith.constant":
         return _constant(op.attributes["value"])
     if op.name in _MOVING:
-        # Further operands say which elements are picked.
+        # Further operands are indices.
         return Span(given[0].bounds, unknown(given).roots)
     if op.name in _CONCATENATING:
         return union(given[:2])
@@ -185,7 +185,7 @@ def _constant(value: ir.Attribute) -> Span:
 
 
 def _indices(op: ir.Operation) -> Iterator[tuple[ir.Value, int]]:
-    """Values that pick elements, each with how many there are to pick from."""
+    """Values that an op uses as indices, each with the extent of the dimension that it indexes."""
     if op.name == "tensor.extract":
         yield from zip(list(op.operands)[1:], ir.RankedTensorType(op.operands[0].type).shape, strict=True)
     elif op.name == "tensor.extract_slice":
@@ -210,14 +210,14 @@ def _offsets(op: ir.Operation) -> Iterator[tuple[ir.Value, int]]:
 
 
 def _mapped(op: ir.Operation, indices: ir.Value, indexed: ir.Value) -> Iterator[tuple[ir.Value, int]]:
-    """The columns of a table of indices, one for each dimension that they pick from."""
+    """The columns of a table of indices, each with the extent of the dimension that it indexes."""
     shape = ir.RankedTensorType(indexed.type).shape
     for column, each in enumerate(ir.DenseI64ArrayAttr(op.attributes["dimension_map"])):
         yield _column(indices, column), shape[each]
 
 
 def _column(table: ir.Value, column: int) -> ir.Value:
-    """What was inserted as one column of a table; the table itself if it was not put together so."""
+    """The value that was inserted as one column of a table; the table itself if it was built in another way."""
     op = defining_op(table)
     while op is not None and op.name == "tensor.insert_slice":
         offset = list(ir.DenseI64ArrayAttr(op.attributes["static_offsets"]))[-1]

@@ -1,4 +1,4 @@
-"""Layers as matrix products: ``[M, K] x [K, N]`` with everything else around it as flat as that.
+"""Layers as matrix products ``[M, K] x [K, N]``, with all other ops flattened to the shape of the result.
 
 Products of images by 1x1 filters, products with batches of one, and contractions over several dimensions all become
 the same three loops; reshapes move to the edges of the layer, where they cost nothing.
@@ -31,12 +31,12 @@ _FLATTEN = (
 
 @dataclass(frozen=True)
 class MatmulShape:
-    """Loops of a product, in this order.
+    """Extents of a product's loops, in this order.
 
     Attributes:
         batches: extents of the loops that all three matrices share.
         rows: extent of the loop over rows; None for the product of a vector by a matrix.
-        columns: of the result.
+        columns: extent of the loop over the result's columns.
         depth: extent of the reduction.
     """
 
@@ -47,7 +47,7 @@ class MatmulShape:
 
 
 def product_rewrite(task: Task) -> Rewrite | Rejected:
-    """A layer that is a matrix product, in the form of one, or why it is none."""
+    """The flattened rewrite of a layer that is a matrix product; Rejected with the reason if it is none."""
     rewrite = _natural_rewrite(task)
     if isinstance(rewrite, Rejected):
         return rewrite
@@ -60,7 +60,7 @@ def product_rewrite(task: Task) -> Rewrite | Rejected:
 
 @functools.lru_cache(maxsize=1024)
 def product_shape(task: Task) -> MatmulShape | Rejected:
-    """Extents of a layer that is a matrix product, or why it is none."""
+    """Extents of a layer that is a matrix product; Rejected with the reason if it is none."""
     rewrite = product_rewrite(task)
     if isinstance(rewrite, Rejected):
         return rewrite
@@ -70,7 +70,7 @@ def product_shape(task: Task) -> MatmulShape | Rejected:
 
 @functools.lru_cache(maxsize=1024)
 def is_by_weight(task: Task) -> bool:
-    """Whether a layer is one matrix product with a weight on its right."""
+    """Whether a layer is a single matrix product whose RHS is a weight."""
     rewrite = product_rewrite(task)
     if isinstance(rewrite, Rejected):
         return False
@@ -79,7 +79,7 @@ def is_by_weight(task: Task) -> bool:
 
 
 def multiplies_weight(rewrite: Rewrite) -> bool:
-    """Whether a flattened layer is one product with a weight on its right."""
+    """Whether a flattened layer is a single product whose RHS is a weight."""
     return not shape_of(rewrite.root).batches and rewrite.weight_index(rewrite.root.operands[1]) is not None
 
 
@@ -93,7 +93,7 @@ def _natural_rewrite(task: Task) -> Rewrite | Rejected:
 
 
 def flatten(rewrite: Rewrite) -> None:
-    """Bring a layer into the form of a matrix product, its weight stored ``[K, N]``.
+    """Rewrite a layer, in place, as a matrix product; an RHS that is a weight is stored ``[K, N]``.
 
     Raises:
         ValueError: if its root is no product of matrices.
@@ -108,7 +108,7 @@ def flatten(rewrite: Rewrite) -> None:
 
 
 def _fold_broadcasts(rewrite: Rewrite) -> None:
-    """Operands that are only repeated, as one weight is for every batch, are read where they lie."""
+    """Read operands that are only repeated, as one weight is for every batch, without copying them."""
     root = rewrite.root
     maps = indexing_maps(root)
     with rewrite.module.context as context, ir.Location.unknown(context):
@@ -124,7 +124,7 @@ def _fold_broadcasts(rewrite: Rewrite) -> None:
 
 
 def _fold_reshapes(rewrite: Rewrite) -> None:
-    """Weights that are only reshaped arrive reshaped."""
+    """Reshape weights at compile time that the layer only reshapes."""
     for index, weight in enumerate(rewrite.weights):
         users = [use.owner.operation for use in weight.uses]
         if len(users) == 1 and users[0].name in _RESHAPES:
@@ -136,17 +136,17 @@ def _fold_reshapes(rewrite: Rewrite) -> None:
 
 
 def is_turned(rewrite: Rewrite) -> bool:
-    """Whether the right matrix is a weight stored ``[N, K]``."""
+    """Whether the RHS is a weight stored ``[N, K]``."""
     rhs, result = indexing_maps(rewrite.root)[1:]
     is_weight = rewrite.weight_index(rewrite.root.operands[1]) is not None
     return is_weight and rhs.results[-2] == result.results[-1]
 
 
 def turn_weight(rewrite: Rewrite) -> None:
-    """Swap the two dimensions of the right matrix, which is a weight.
+    """Transpose the RHS, which has to be a weight.
 
     Raises:
-        ValueError: if it is none.
+        ValueError: if it is no weight.
     """
     root = rewrite.root
     index = rewrite.weight_index(root.operands[1])

@@ -1,4 +1,4 @@
-"""How many arithmetic operations a layer asks for, whatever a routine makes of it."""
+"""How many arithmetic operations a layer needs by its definition, whichever routine computes it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sartor.codegen.ir.layer import LayerKind, Task
 from sartor.codegen.mlir.operations import loop_sizes
 from sartor.codegen.mlir.rewriting.rewrite import Rewrite
 
-# A multiply-add is two; a pooling compares or adds.
+# Operations per iteration: two for a multiply-add, one for a comparison or addition of a pooling.
 _PER_ITERATION = {
     LayerKind.CONVOLUTION: 2,
     LayerKind.DEPTHWISE: 2,
@@ -22,8 +22,8 @@ _PER_ITERATION = {
 def operation_count(task: Task) -> int:
     """Operations of the op at the root of a layer; 0 for a layer without one, or of another kind.
 
-    Windows count in full, also where they reach into the padding. Winograd's method computes the same with fewer
-    multiplications: by this count it may exceed the machine's peak.
+    Taps in the padding count too. Winograd's method needs fewer multiplications, so its rate by this count may exceed
+    the machine's peak.
     """
     if task.stages:
         return sum(operation_count(each.task) for each in task.stages)

@@ -1,4 +1,4 @@
-"""Tile sizes for products whose result is kept in registers, by what the registers hold.
+"""Tile sizes for products whose result stays in registers, by the number of registers.
 
 A tile of ``rows x columns`` needs ``rows * columns / lanes`` accumulators and loads ``columns / lanes`` vectors and
 ``rows`` scalars per step: near-square tiles that fill the registers load least (Goto and van de Geijn, 2008,
@@ -24,7 +24,7 @@ class RegisterTile:
     Attributes:
         rows: of the tile.
         columns: of the tile, a power of two: IREE spills vectors of other sizes.
-        depth: reduction steps written out in the loop.
+        depth: unrolled steps of the reduction.
         panel: columns that one workgroup computes.
     """
 
@@ -53,7 +53,7 @@ def register_tiles(rows: int, columns: int, depth: int, machine: Machine) -> lis
 
 
 def _ragged_tiles(rows: int, columns: int, most: int, lanes: int) -> list[RegisterTile]:
-    """Tiles for columns that do not fill vectors: what is left over is computed in narrower ones."""
+    """Tiles for columns that do not fill vectors; narrower ones compute the rest."""
     panel = _ragged_panel(columns, lanes)
     widths = dict.fromkeys(min(lanes * vectors, _power_of_two(panel)) for vectors in (1, 2))
     return [
@@ -62,7 +62,7 @@ def _ragged_tiles(rows: int, columns: int, most: int, lanes: int) -> list[Regist
 
 
 def _ragged_panel(columns: int, lanes: int) -> int:
-    """All columns if they are few, else a divisor, as far as possible one of parts of vectors."""
+    """All columns if they are few; else a divisor of them, preferably a multiple of half or a quarter of a vector."""
     if columns <= _MOST_PANEL:
         return columns
     divisors = [each for each in range(2, _MOST_PANEL * 4) if columns % each == 0]
@@ -73,7 +73,7 @@ def _ragged_panel(columns: int, lanes: int) -> int:
 
 
 def vector_tiles(columns: int, depth: int, machine: Machine) -> list[RegisterTile]:
-    """Tiles for a result of one row: reading the weights is what takes time, so many vectors at once."""
+    """Tiles for a result of one row. Reading the weights takes most of the time, so a tile has many vectors."""
     lanes = machine.lanes
     panel = _ragged_panel(columns, lanes) if columns > _MOST_PANEL else columns
     widths = dict.fromkeys(min(lanes * vectors, _power_of_two(panel)) for vectors in (8, 4))
@@ -87,7 +87,13 @@ def balanced(extent: int, tile: int) -> int:
 
 
 def row_block(rows: int, groups: int, most: int = _MOST_ROWS) -> int:
-    """A divisor of ``rows`` for one workgroup, small enough that there are some; ``groups`` share out the columns."""
+    """Rows of a workgroup: the largest divisor of ``rows`` up to ``most`` that leaves enough workgroups.
+
+    Args:
+        rows: all of them.
+        groups: workgroups that partition the columns.
+        most: upper bound.
+    """
     divisors = [each for each in range(1, min(rows, most) + 1) if rows % each == 0]
     enough = [each for each in divisors if (rows // each) * groups >= _WORKGROUPS]
     return enough[-1] if enough else 1

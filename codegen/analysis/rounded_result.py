@@ -21,7 +21,7 @@ def rounds(task: Task) -> bool:
 
 @functools.lru_cache(maxsize=1024)
 def steps_of(task: Task) -> tuple[float, ...]:
-    """The numbers that integers are multiplied by in a layer, in order."""
+    """The constants by which a layer multiplies rounded integers, in program order."""
     if not rounds(task):
         return ()
     with shared_context():
@@ -32,9 +32,10 @@ def steps_of(task: Task) -> tuple[float, ...]:
 
 @functools.lru_cache(maxsize=1024)
 def step_of(task: Task) -> float | None:
-    """The number that integers are multiplied by at a layer's end, None if that is not what is there.
+    """The constant that the last op of a layer multiplies by; None if the layer rounds nothing or ends otherwise.
 
-    Code that stores the result in 8 bits may store these integers, if they have the step of its range.
+    Code that stores the result in 8 bits may store the integers before that op, if this constant is the scale of the
+    result's range.
     """
     if not rounds(task):
         return None
@@ -57,7 +58,7 @@ def _is_rounded(value: ir.Value) -> bool:
 
 
 def _factor(op: ir.Operation) -> float | None:
-    """The constant that an op multiplies what it reads by, if that is all it does."""
+    """The constant of an op that only multiplies its operand by it; None for other ops."""
     if op.name != "linalg.generic" or [each.operation.name for each in body_of(op).operations] != _PRODUCT:
         return None
     constants = [found for each in used_values(op) if (found := defining_op(each)) and found.name == "arith.constant"]

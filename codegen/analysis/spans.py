@@ -1,6 +1,6 @@
-"""Interval arithmetic on a layer's integers: between which numbers a value lies, and which arguments it depends on.
+"""Interval arithmetic on a layer's integers: the bounds of a value, and the arguments that it depends on.
 
-Moore, Kearfott, Cloud 2009, Introduction to Interval Analysis, chapter 2. A tensor's span holds all its elements.
+Moore, Kearfott, Cloud 2009, Introduction to Interval Analysis, chapter 2. A tensor's span covers all its elements.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ class Span:
 
 
 def unknown(spans: Iterable[Span]) -> Span:
-    """A value of which only known is what it depends on."""
+    """A span without bounds that depends on all that ``spans`` depend on."""
     return Span(None, frozenset(root for each in spans for root in each.roots))
 
 
 def union(spans: Sequence[Span]) -> Span:
-    """What lies in any of the spans."""
+    """The smallest span that covers all ``spans``."""
     found = unknown(spans)
     known = [each.bounds for each in spans if each.bounds is not None]
     if len(known) < len(spans) or not known:
@@ -44,7 +44,7 @@ def union(spans: Sequence[Span]) -> Span:
 
 
 def computed(op: ir.Operation, given: Sequence[Span]) -> Span:
-    """The result of an ``arith`` op on spans; unknown for ops that are not known."""
+    """The span of an ``arith`` op's result; without bounds for ops that have no rule."""
     if op.name == "arith.select":
         return _selected(*given)
     rule = _RULES.get(op.name)
@@ -58,7 +58,7 @@ Bounds = tuple[int, int]
 
 
 def _selected(condition: Span, first: Span, second: Span) -> Span:
-    """Where the condition is known, only what is selected counts."""
+    """If the condition is known, only the selected operand counts."""
     if condition.within(1, 1):
         return first
     if condition.within(0, 0):
@@ -67,7 +67,7 @@ def _selected(condition: Span, first: Span, second: Span) -> Span:
 
 
 def _corners(function: Callable[[int, int], int]) -> Callable[..., Bounds | None]:
-    """The rule of a function that is monotone in either operand."""
+    """The rule of a function that is monotone in each operand."""
 
     def rule(_: ir.Operation, lhs: Bounds, rhs: Bounds) -> Bounds | None:
         found = [function(*pair) for pair in itertools.product(lhs, rhs)]
@@ -77,7 +77,7 @@ def _corners(function: Callable[[int, int], int]) -> Callable[..., Bounds | None
 
 
 def _divided(_: ir.Operation, lhs: Bounds, rhs: Bounds) -> Bounds | None:
-    """Of numbers from 0 up by numbers from 1 up, where all ways of rounding agree."""
+    """Only for dividends from 0 and divisors from 1, for which all ways of rounding agree."""
     return (lhs[0] // rhs[1], lhs[1] // rhs[0]) if lhs[0] >= 0 and rhs[0] > 0 else None
 
 

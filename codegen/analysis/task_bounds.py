@@ -1,4 +1,4 @@
-"""The least that a task could take, from the line of facts about it."""
+"""Lower bounds of the time of a task, from the line of facts about it."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ HERTZ = 3e9
 
 
 def kind_and_sizes(facts: str) -> tuple[str, Mapping[str, int]]:
-    """Kind and numbers of a task, none missing.
+    """Kind and numbers of a task.
 
     Raises:
-        ValueError: if ``facts`` are none.
+        ValueError: if ``facts`` cannot be read, or a number is missing.
     """
     kind, numbers = read_facts(facts)
     missing = {*SIZES, *_OTHERS} - numbers.keys()
@@ -34,10 +34,10 @@ def kind_and_sizes(facts: str) -> tuple[str, Mapping[str, int]]:
 
 
 def ideal_seconds(facts: str) -> float:
-    """About the least that a task could take: what its operations or its bytes take, whichever is more.
+    """About the least time that a task can take: that of its operations or of its bytes, whichever is longer.
 
     Raises:
-        ValueError: if ``facts`` are none.
+        ValueError: if ``facts`` cannot be read.
     """
     return ideal_cycles(kind_and_sizes(facts)[1]) / HERTZ
 
@@ -46,12 +46,12 @@ def weight_bytes(facts: str) -> int:
     """Bytes of a task's weights.
 
     Raises:
-        ValueError: if ``facts`` are none.
+        ValueError: if ``facts`` cannot be read.
     """
     return kind_and_sizes(facts)[1]["weights"]
 
 
 def ideal_cycles(sizes: Mapping[str, int]) -> float:
-    """The same in cycles."""
+    """The bound of ``ideal_seconds`` in cycles, from the numbers of a task."""
     moved = sizes["read"] + sizes["weights"] + sizes["written"]
     return max(sizes["operations"] / _OPERATIONS_PER_CYCLE, moved / _BYTES_PER_CYCLE, 1.0)

@@ -1,7 +1,7 @@
-"""What is known of a task before it runs, as a line of numbers: what a cost model learns from, and a database keeps.
+"""Facts about a task as one line of text: the features of the cost model, which the database keeps.
 
-The features are those of ACLTuner (Kwon et al., 2023, section 2.2), sizes of input, weights and result, padding and
-stride, in the terms of this package's kernels.
+They are those of ACLTuner (Kwon et al., 2023, section 2.2), sizes of input, weights and result, padding and stride, in
+terms of this package's kernels.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ Numbers = dict[str, int]
 def task_facts(task: Task) -> str:
     """``convolution batch=1 rows=56 …``: the kind, then numbers by name.
 
-    ``batch``, ``rows``, ``columns`` and ``channels`` are the result's, ``depth`` counts what is added up for one of its
-    elements, ``taps`` the pixels that those lie in, ``kernel_height`` times ``kernel_width``; ``read``, ``weights`` and
-    ``written`` are bytes.
+    ``batch``, ``rows``, ``columns`` and ``channels`` are extents of the result. ``depth`` is the number of products in
+    one of its elements, ``taps`` is ``kernel_height`` times ``kernel_width``. ``read``, ``weights`` and ``written`` are
+    bytes.
     """
     numbers = {**_extents(task), **_window(task), **_amounts(task)}
     numbers["depth"] = max(1, numbers["operations"] // (2 * max(1, task.results[0].elements)))
@@ -34,7 +34,7 @@ def read_facts(text: str) -> tuple[str, Numbers]:
     """Kind and numbers of a line that ``task_facts`` wrote.
 
     Raises:
-        ValueError: if it is none.
+        ValueError: if the line has another form.
     """
     kind, *pairs = text.split(" ")
     numbers = {}

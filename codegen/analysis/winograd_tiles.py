@@ -1,4 +1,4 @@
-"""Which convolutions Winograd's method computes, and into which tiles it may pay to cut their results."""
+"""Which convolutions Winograd's method computes, and which tiles of the result may be worth it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from sartor.codegen.ir.winograd import MOST_POINTS
 
 _FEWEST_CHANNELS = 16
 
-# Multiply-adds that take as long as reading four bytes that no cache holds; a direct convolution reads its filter
-# once, Winograd's reads one that is larger, and passes its tiles through memory twice.
+# Multiply-adds that take as long as reading four bytes from memory. A direct convolution reads its filter once.
+# Winograd's method reads a larger filter, and writes its tiles and reads them back.
 _PRODUCTS_PER_LOAD = 30
 _WORTH_TRYING = 0.9
 
@@ -28,7 +28,7 @@ class OutputTile:
     width: int
 
     def points(self, convolution: Convolution) -> int:
-        """Products per tile and pair of channels, n of both dimensions multiplied."""
+        """Products per tile and pair of channels: n along H times n along W."""
         height, width = convolution.filter.shape[2:]
         return (self.height + height - 1) * (self.width + width - 1)
 
@@ -39,7 +39,7 @@ class OutputTile:
 
 
 def applicable(task: Task) -> Convolution | Rejected:
-    """The convolution at the root of a layer that Winograd's method computes, or why it does not."""
+    """The convolution at the root of a layer; Rejected with the reason if Winograd's method does not compute it."""
     convolution = convolution_of(task) if task.kind is LayerKind.CONVOLUTION else None
     if convolution is None:
         return Rejected("not a two-dimensional convolution without groups")
@@ -55,7 +55,7 @@ def applicable(task: Task) -> Convolution | Rejected:
 
 
 def promising_tiles(convolution: Convolution, most_points: int = MOST_POINTS) -> list[OutputTile] | Rejected:
-    """Output tiles worth trying, best guess first, or why there is none.
+    """Output tiles worth trying, best guess first; Rejected with the reason if there are none.
 
     Args:
         convolution: the layer's.
@@ -79,14 +79,14 @@ def _tiles(convolution: Convolution, most_points: int) -> Iterator[OutputTile]:
 
 
 def _direct_cost(convolution: Convolution) -> float:
-    """Of the convolution itself, in multiply-adds."""
+    """The cost of direct convolution, in multiply-adds."""
     weights = convolution.filter.elements
     batch, _, height, width = convolution.result.shape
     return max(weights * batch * height * width, weights * _PRODUCTS_PER_LOAD)
 
 
 def _cost(convolution: Convolution, tile: OutputTile) -> float:
-    """Of Winograd's method, in multiply-adds."""
+    """The cost of Winograd's method, in multiply-adds."""
     channels, inner = convolution.filter.shape[:2]
     points, tiles = tile.points(convolution), tile.count(convolution)
     weights = points * channels * inner

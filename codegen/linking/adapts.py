@@ -69,7 +69,7 @@ class AdaptKind:
 
 
 def adapt(logical: TensorType, source: Schema, target: Schema) -> Implementation:
-    """Code that takes a tensor of ONNX type ``logical`` from the schema ``source`` to ``target``.
+    """Code that converts a tensor of ONNX type ``logical`` from the schema ``source`` to ``target``.
 
     Raises:
         ValueError: if a layout does not fit the tensor, or blocks of the two do not nest.

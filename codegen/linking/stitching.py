@@ -24,8 +24,8 @@ from sartor.codegen.mlir.iree_compiler import ir, run_passes, write_module
 
 MANIFEST_KEY = "sartor.manifest"
 PARAMETER_SCOPE = "model"
-# Inlined into the entry function, weights are looked up by each inference, and where memory that holds the file cannot
-# be used as it is, read again.
+# If they were inlined into the entry function, each inference would look weights up, and read them again if the mapped
+# file cannot be used as it is.
 _LOADED_ONCE = "inlining_policy = #util.inline.never"
 _FENCES = ("%wait: !hal.fence", "%signal: !hal.fence")
 
@@ -50,7 +50,7 @@ class Stitching:
         pieces: the chosen piece of each layer, by name.
         adapts: the piece of each conversion.
         weights: parameter name to array, in ONNX layout.
-        ranges: 8-bit forms of quantised values, which code takes as arguments.
+        ranges: for each quantised value the ``RANGE`` that code takes as an argument.
     """
 
     layers: tuple[Layer, ...]

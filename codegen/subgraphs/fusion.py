@@ -1,4 +1,4 @@
-"""Two tasks, one of which reads the other, as one task."""
+"""Make one task of two, the second of which reads the result of the first."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def task_of(
     weights: tuple[TensorType, ...],
     results: tuple[TensorType, ...],
 ) -> Task:
-    """The task that one ``util.func public @layer`` over activations, then weights, is; named by its code alone."""
+    """The task of one ``util.func public @layer`` over activations, then weights; its key hashes the code alone."""
     with shared_context():
         module = ir.Module.parse(text)
         body = str(module.body.operations[0].operation.get_asm(use_local_scope=True))
@@ -26,18 +26,18 @@ def task_of(
 
 
 def follow(first: Task, second: Task) -> Task:
-    """A task of the kind of ``first`` that computes both, ``second`` from the only result of ``first``.
+    """A task that computes ``first``, then ``second``, whose activation 0 is the only result of ``first``.
 
-    Activations are those of ``first``, then the others of ``second``; the same goes for weights. It is one like any
-    other, without stages: what computes the first applies if what follows can be taken in.
+    Activations are those of ``first``, then the others of ``second``; weights likewise. The task has the kind of
+    ``first`` and no stages, so routines for ``first`` apply to it if they can fuse what follows.
     """
     return replace(fuse(first, second, 0), kind=first.kind, stages=())
 
 
 def fuse(first: Task, second: Task, slot: int) -> Task:
-    """What ``second`` computes when it reads the only result of ``first`` as activation ``slot``.
+    """A fused task that computes ``first``, then ``second``, whose activation ``slot`` is the only result of ``first``.
 
-    Activations are those of ``first``, then the others of ``second``; the same goes for weights.
+    Activations are those of ``first``, then the others of ``second``; weights likewise.
     """
     count = len(first.inputs)
     others = [each for index, each in enumerate(second.inputs) if index != slot]
@@ -83,7 +83,7 @@ def _body(
 
 
 def _inline(task: Task, arguments: Sequence[ir.Value], point: ir.InsertionPoint) -> list[ir.Value]:
-    """Clone what a task does to a place where its arguments are known; returns its results there."""
+    """Clone the ops of a task at ``point`` with the given arguments; returns the results."""
     module = ir.Module.parse(task.body)
     block = body_of(module.body.operations[0].operation)
     mapping: dict[ir.Value, ir.Value] = dict(zip(block.arguments, arguments, strict=True))

@@ -1,4 +1,4 @@
-"""A convolution taken apart: the pad before it, its groups, and all that follows it."""
+"""Analysis of a convolution layer: the pad before the convolution, its groups, and the ops after it."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ class Sliding:
         image: type of the activation, ``[N, IC, H, W]``.
         pads: zeros before and after its rows, and before and after its columns.
         filter: type of the filter by group, ``[G, OC / G, IC / G, KH, KW]``.
-        result: type of the convolution's result, ``[N, OC, OH, OW]``, and of the layer's.
+        result: type of the convolution's result and of the layer's, ``[N, OC, OH, OW]``.
         strides: along H and W.
         dilations: along H and W.
-        activation: which of the layer's activations the image is.
-        weight: which of the layer's weights the filter is.
-        bias: which of them is added to every pixel, if any.
-        tail: what follows, as a task over the convolution's result, then over other activations; None for nothing.
-        tail_inputs: which of the layer's activations those are.
-        tail_weights: which of the layer's weights its own are.
+        activation: position of the image among the layer's activations.
+        weight: position of the filter among the layer's weights.
+        bias: position of the bias among the layer's weights; None if there is no bias.
+        tail: the ops after the convolution, as a task over its result, then other activations; None if there are none.
+        tail_inputs: positions of these other activations in the layer.
+        tail_weights: positions of the tail's weights in the layer.
     """
 
     image: TensorType
@@ -53,7 +53,7 @@ class Sliding:
 
     @property
     def groups(self) -> int:
-        """How many convolutions there are side by side."""
+        """Number of groups."""
         return self.filter.shape[0]
 
     @property
@@ -69,7 +69,7 @@ class Sliding:
         return replace(self.image, shape=(batch, channels, height + sum(rows), width + sum(columns)))
 
     def with_channels(self, before: int, after: int) -> Sliding:
-        """The same over other numbers of channels, in one group and without the tail."""
+        """The convolution from ``before`` to ``after`` channels, in one group and without the tail."""
         kernel = self.filter.shape[-2:]
         return replace(
             self,
@@ -84,7 +84,7 @@ class Sliding:
 
 @functools.lru_cache(maxsize=1024)
 def sliding_of(task: Task) -> Sliding | None:
-    """The convolution that a layer is, with the rest of the layer around it; None if it has another form."""
+    """The convolution of a layer, with the ops around it; None if the layer has another form."""
     if task.kind is not LayerKind.CONVOLUTION or len(task.results) != 1:
         return None
     with shared_context():
@@ -133,7 +133,7 @@ class _Reader:
         )
 
     def _image(self, value: ir.Value, grouped: bool) -> tuple[ir.Value, tuple[Pair, Pair] | None]:
-        """What is padded, and by how much; None for amounts or values that are no convolution's."""
+        """The image before its padding, and that padding; None for padding of another kind."""
         op = defining_op(value)
         if grouped:
             if op is None or op.name != "tensor.expand_shape":
@@ -161,7 +161,7 @@ class _Reader:
         return image if ir.RankedTensorType(image.type).rank == IMAGE_RANK else None
 
     def _bias(self, value: ir.Value) -> tuple[int | None, bool]:
-        """Which weight the sums start with, and whether they start with one, or with zero."""
+        """The weight that the sums start from, None for zero; and whether they start from a weight or zero at all."""
         op = defining_op(value)
         while op is not None and op.name in ("tensor.expand_shape", "linalg.fill"):
             if op.name == "linalg.fill":
@@ -178,14 +178,14 @@ class _Reader:
         return index if index < len(self._task.inputs) else None
 
     def _weight(self, value: ir.Value) -> int | None:
-        """Which weight a value is that nothing else uses."""
+        """Position of a value among the weights; None if it is no weight or has other uses."""
         if value not in self._arguments or len(list(value.uses)) != 1:
             return None
         index = self._arguments.index(value) - len(self._task.inputs)
         return index if index >= 0 else None
 
     def _tail(self, image: ir.Value) -> tuple[Task | None, tuple[int, ...], tuple[int, ...]] | None:
-        """What makes the layer's result of the convolution's, with the activations and weights that it reads."""
+        """The ops from the convolution's result to the layer's, with the activations and weights that they read."""
         (returned,) = self._ops[-1].operands
         if str(returned.type) != str(image.type):
             return None
@@ -241,7 +241,7 @@ def _function(ops: Iterable[ir.Operation], given: list[ir.Value], result: ir.Val
 
 
 def narrowed(tail: Task, channels: int) -> Task | None:
-    """The same over fewer channels of the same pixels; None for what reads more than the image it changes."""
+    """A tail over fewer channels of the same pixels; None if it reads anything but the image that it changes."""
     if len(tail.inputs) > 1 or tail.weights:
         return None
     whole = tail.inputs[0]

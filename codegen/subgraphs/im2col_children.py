@@ -1,7 +1,7 @@
-"""A convolution as two layers: one that lays out the patch under each pixel, and a product of filters with them.
+"""A convolution as two layers: one gathers the patch under each output pixel, the other multiplies filters by patches.
 
-Patches are columns of a matrix, pixels beside each other, so that the product writes channel after channel as ONNX has
-them, and vectors are full however few channels a group has (Chellapilla et al., 2006; Caffe's im2col).
+Patches are the columns of a matrix. So the product has ONNX's layout, and fills vectors even if a group has few
+channels (Chellapilla et al., 2006; Caffe's im2col).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _GATHERED = "g, c, y, x, h, w"
 
 
 def patches_task(sliding: Sliding) -> Task:
-    """From the image to patches, ``[G, IC / G * KH * KW, OH * OW]``.
+    """A task from the image to patches, ``[G, IC / G * KH * KW, OH * OW]``.
 
     Raises:
         ValueError: if there is more than one image.
@@ -61,9 +61,9 @@ def patches_type(sliding: Sliding) -> TensorType:
 
 
 def product_task(sliding: Sliding) -> Task:
-    """From patches to the layer's result; weights are the layer's filter, its bias and those of the tail.
+    """A task from patches to the layer's result; its weights are the layer's filter, its bias and those of the tail.
 
-    The product is one of matrices or, where there are groups, a batch of one for each.
+    It multiplies two matrices or, if there are groups, a batch of one pair for each.
     """
     groups, after, *_ = sliding.filter.shape
     patches, result = patches_type(sliding), sliding.result

@@ -1,7 +1,8 @@
-"""A convolution in groups as layers of its own: the image in parts, a dense convolution of each, all joined again.
+"""A convolution in groups as several layers: the image is split into parts, each part convolved, the results
+concatenated.
 
-A part holds as many groups as fill a vector, and its filter is zero where groups do not meet: a convolution without
-groups, for which there are kernels, does up to as many times the work as there are groups in a part.
+A part has as many groups as fill a vector. Its convolution has no groups, because kernels exist for those; its filter
+is zero between channels of different groups. That takes as many times the operations as a part has groups.
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ from sartor.codegen.ir.layouts import IMAGE_RANK
 from sartor.codegen.subgraphs.fusion import follow, task_of
 from sartor.codegen.subgraphs.grouped import Sliding, narrowed
 
-# More than so many products with zero for each other one would cost what a kernel gains.
+# With more groups in a part, products with zero would cost more than a kernel gains.
 _MOST_GROUPS_OF_A_PART = 8
 
 
 def groups_of_a_part(sliding: Sliding, lanes: int) -> int | None:
-    """The fewest groups whose channels, before and after, fill vectors of so many; None if those are too many."""
+    """The fewest groups whose input and output channels fill vectors of ``lanes``; None if a part would have too
+    many."""
     groups, after, before, *_ = sliding.filter.shape
     for count in range(1, min(groups // 2, _MOST_GROUPS_OF_A_PART) + 1):
         if groups % count == 0 and (count * before) % lanes == 0 and (count * after) % lanes == 0:
@@ -29,7 +31,7 @@ def groups_of_a_part(sliding: Sliding, lanes: int) -> int | None:
 
 
 def parts_task(sliding: Sliding, parts: int) -> Task:
-    """From the image to ``parts`` images of as many channels each."""
+    """A task that splits the image into ``parts`` images of equally many channels."""
     image = sliding.image
     batch, channels, height, width = image.shape
     part = replace(image, shape=(batch, channels // parts, height, width))
@@ -45,9 +47,9 @@ def parts_task(sliding: Sliding, parts: int) -> Task:
 
 
 def part_task(sliding: Sliding, parts: int) -> Task:
-    """The dense convolution of one part, with what follows where that changes each channel alone.
+    """A task for the dense convolution of one part, followed by the tail if that treats each channel by itself.
 
-    Weights are the dense filter, ``[OC, IC, KH, KW]`` of the part, and its part of the bias.
+    Its weights are the part's dense filter, ``[OC, IC, KH, KW]``, and its part of the bias.
     """
     after = sliding.result.shape[1] // parts
     own = sliding.with_channels(sliding.image.shape[1] // parts, after)
@@ -69,12 +71,12 @@ def part_task(sliding: Sliding, parts: int) -> Task:
 
 
 def narrow_tail(sliding: Sliding, parts: int) -> Task | None:
-    """What follows, over the channels of one part; None if that takes more than these, or nothing follows."""
+    """The tail over the channels of one part; None if there is no tail, or it needs all channels."""
     return None if sliding.tail is None else narrowed(sliding.tail, sliding.result.shape[1] // parts)
 
 
 def join_task(sliding: Sliding, parts: int) -> Task:
-    """From the parts' results to the layer's, with what follows unless the parts take that in."""
+    """A task that concatenates the results of the parts, followed by the tail unless the parts compute it."""
     result = sliding.result
     batch, channels, *pixels = result.shape
     part = replace(result, shape=(batch, channels // parts, *pixels))
@@ -90,7 +92,12 @@ def join_task(sliding: Sliding, parts: int) -> Task:
 
 
 def dense_filters(filters: np.ndarray, parts: int) -> list[np.ndarray]:
-    """Of filters ``[G, OC / G, IC / G, KH, KW]`` those of each part, ``[OC, IC, KH, KW]``, zero between groups."""
+    """The dense filter of each part, ``[OC, IC, KH, KW]`` with zeros between groups.
+
+    Args:
+        filters: ``[G, OC / G, IC / G, KH, KW]``.
+        parts: how many there are.
+    """
     groups, after, before, *kernel = filters.shape
     count = groups // parts
     dense = np.zeros((parts, count, after, count, before, *kernel), filters.dtype)
@@ -100,7 +107,7 @@ def dense_filters(filters: np.ndarray, parts: int) -> list[np.ndarray]:
 
 
 def padding(sliding: Sliding) -> str:
-    """Lines that pad ``%arg0`` with zeros, if anything is to be padded."""
+    """MLIR that pads ``%arg0`` with zeros; empty if there is no padding."""
     image, padded = sliding.image, sliding.padded
     if padded == image:
         return ""
@@ -113,12 +120,12 @@ def padding(sliding: Sliding) -> str:
 
 
 def padded_name(sliding: Sliding) -> str:
-    """What ``padding`` makes."""
+    """Name of the value that ``padding`` defines."""
     return "%arg0" if sliding.padded == sliding.image else "%padded"
 
 
 def initial(result: TensorType, bias: TensorType | None) -> str:
-    """Lines that make ``%initial``, an image or a matrix of channels, with which sums start: ``%bias`` or zero."""
+    """MLIR that defines ``%initial``, the value that sums start from: ``%bias`` of each channel, or zero."""
     empty = f"  %room0 = tensor.empty() : {result}"
     if bias is None:
         return f"""{empty}
