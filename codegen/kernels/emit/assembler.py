@@ -1,4 +1,4 @@
-"""Emitting a kernel's MLIR at the current insertion point: vectors, and the memory they come from and go to."""
+"""Emit a kernel's MLIR at the current insertion point: vectors, loads and stores."""
 
 from __future__ import annotations
 
@@ -15,16 +15,24 @@ _ALIGNMENT = 64
 _LANES_OF_512 = 16
 _ROUNDS_TO_BF16 = "avx512bf16"
 _FLOAT_BYTES = 4
-# Of eight bits with a sign.
+# Of signed 8-bit integers.
 _LIMITS = (-128.0, 127.0)
-# Floats near this are whole, and halves are rounded to the even neighbour.
+# Floats near this are integers, so that adding it rounds to nearest even.
 _LARGE = 1.5 * 2**23
 _NARROW = (ir.BF16Type, ir.F16Type)
 
 
 class Scale(NamedTuple):
-    """What quantised numbers stand for, each in a vector: ``(number - zero) * step``, or ``real * inverse + zero``;
-    ``number`` alone is what is stored for zero. ``known`` is the step, if it is known beforehand."""
+    """What quantised integers stand for: ``(integer - zero) * step``. The inverse is ``real * inverse + zero``,
+    rounded.
+
+    Attributes:
+        step: vector of the scale.
+        inverse: vector of its reciprocal.
+        zero: vector of the zero point, in f32.
+        number: the zero point as a scalar of 8 bits.
+        known: the scale, if it is known at compile time.
+    """
 
     step: ir.Value
     inverse: ir.Value
@@ -34,16 +42,16 @@ class Scale(NamedTuple):
 
 
 class Assembler(ControlFlow):
-    """Writes one kernel: arithmetic on indices, vectors of ``lanes`` elements, loops that carry vectors.
+    """Emits one kernel: arithmetic on indices, vectors of ``lanes`` elements, loops that carry vectors.
 
     Args:
         entry: block of the kernel's function; constants go to its beginning.
         lanes: elements of a vector.
-        features: extensions of the CPU's instruction set, in LLVM's words.
-        is_rough: whether results are stored in so few bits that functions need not be right to more.
+        features: CPU features, by LLVM's names.
+        is_rough: whether results are stored in so few bits that rougher approximations of functions suffice.
 
-    Attributes:
-        known: what is known of vectors.
+        Attributes:
+            known: facts about vectors that were found so far.
     """
 
     def __init__(
@@ -58,27 +66,27 @@ class Assembler(ControlFlow):
         self._scales: dict[ir.Value, Scale] = {}
 
     def has(self, feature: str) -> bool:
-        """Whether the CPU has an extension of its instruction set."""
+        """Whether the CPU has a feature."""
         return feature in self._features
 
     def integer(self, value: int, bits: int) -> ir.Value:
-        """A constant of so many bits."""
+        """An integer constant of ``bits`` bits."""
         kind = ir.IntegerType.get_signless(bits)
         with ir.InsertionPoint.at_block_begin(self._entry):
             return arith.constant(kind, value)
 
     def quantise(self, memory: ir.Value, numbers: ir.Value, known: float | None = None) -> None:
-        """Say what the numbers in ``memory`` stand for: scale, zero point and inverse of the scale, as they lie in
-        ``numbers``; the scale may be ``known`` beforehand."""
+        """Declare ``memory`` as quantised with the ``RANGE`` in the memory ``numbers``; ``known`` is the scale, if it
+        is known at compile time."""
         step, zero, inverse = (self.broadcast(numbers, index) for index in range(3))
         number = arith.fptosi(ir.IntegerType.get_signless(8), memref.load(numbers, [self.value(1)]))
         self._scales[memory] = Scale(step, inverse, zero, number, known)
 
     def scale_of(self, memory: ir.Value) -> Scale:
-        """What ``quantise`` said.
+        """The scale of a quantised memory.
 
         Raises:
-            KeyError: if it said nothing.
+            KeyError: if ``quantise`` was not called for it.
         """
         return self._scales[memory]
 
@@ -114,8 +122,8 @@ class Assembler(ControlFlow):
     def load_as_stored(
         self, memory: ir.Value, offset: Index, count: int, present: Condition = True, size: int | None = None
     ) -> ir.Value:
-        """The same in the memory's own element type, with what stands for zero there; a vector of ``lanes`` elements,
-        or of ``size``."""
+        """Like ``load``, in the memory's own element type, with its zero point for zero; a vector of ``size`` elements,
+        by default ``lanes``."""
         element = ir.MemRefType(memory.type).element_type
         size = size or self.lanes
         kind = ir.VectorType.get([size], element)
@@ -129,31 +137,31 @@ class Assembler(ControlFlow):
         return vector.maskedload(kind, memory, [self.value(offset)], self._mask(count, present, size), zero)
 
     def load_floats(self, memory: ir.Value, offset: Index) -> ir.Value:
-        """A vector of f32 that lies among numbers of another type."""
+        """Load a vector of f32 from a memory of another element type, whose elements ``offset`` counts."""
         return self.load_words(memory, offset, self.vector_type(ir.F32Type.get()))
 
     def store_floats(self, stored: ir.Value, memory: ir.Value, offset: Index) -> None:
-        """Write a vector of f32 among numbers of another type."""
+        """Store a vector of f32 to a memory of another element type."""
         self.store_words(stored, memory, offset)
 
     def load_words(self, memory: ir.Value, offset: Index, kind: ir.VectorType) -> ir.Value:
-        """A vector of another element type than the numbers that it lies among."""
+        """Load a vector of type ``kind`` from a memory of another element type, whose elements ``offset`` counts."""
         return vector.bitcast(kind, vector.load(_as_stored(kind, memory), memory, [self.value(offset)]))
 
     def store_words(self, stored: ir.Value, memory: ir.Value, offset: Index) -> None:
-        """Write such a vector, or a scalar, among these."""
+        """Store a vector or a scalar to a memory of another element type, whose elements ``offset`` counts."""
         if not isinstance(stored.type, ir.VectorType):
             stored = vector.broadcast(ir.VectorType.get([1], stored.type), stored)
         kind = _as_stored(ir.VectorType(stored.type), memory)
         vector.store(vector.bitcast(kind, stored), memory, [self.value(offset)])
 
     def _register_of(self, memory: ir.Value) -> ir.VectorType:
-        """As many numbers of a memory as a register holds."""
+        """The vector type of a register full of a memory's elements."""
         element = ir.MemRefType(memory.type).element_type
         return ir.VectorType.get([self.lanes * _FLOAT_BYTES * 8 // element.width], element)
 
     def copy(self, source: tuple[ir.Value, Index], target: tuple[ir.Value, Index], count: int) -> None:
-        """Copy so many elements, as they are stored, between memories of one type: memory and offset of each."""
+        """Copy ``count`` elements between memories of one type, each given with an offset."""
         element = ir.MemRefType(source[0].type).element_type
         wide = self._register_of(source[0])
         size = wide.shape[0]
@@ -171,7 +179,7 @@ class Assembler(ControlFlow):
             vector.maskedstore(target[0], [into], mask, vector.maskedload(wide, source[0], [begin], mask, zero))
 
     def fill(self, value: ir.Value, memory: ir.Value, start: Index, count: int) -> None:
-        """Write a scalar so many times."""
+        """Store a scalar ``count`` times."""
         wide = ir.VectorType.get([self.lanes * _FLOAT_BYTES * 8 // value.type.width], value.type)
         size, many = wide.shape[0], vector.broadcast(wide, value)
         whole = count - count % size
@@ -188,7 +196,7 @@ class Assembler(ControlFlow):
         return arith.constant(element, _zero(element))
 
     def _real(self, memory: ir.Value, value: ir.Value) -> ir.Value:
-        """Arithmetic is done in f32, whatever numbers are stored as."""
+        """Convert a loaded vector to f32, in which all arithmetic is done."""
         kind = self.vector_type(ir.F32Type.get())
         if memory in self._scales:
             return self.kept_rounded(arith.mulf(self.centred(memory, value), self._scales[memory].step))
@@ -197,18 +205,18 @@ class Assembler(ControlFlow):
         return value
 
     def kept_rounded(self, product: ir.Value) -> ir.Value:
-        """A product of f32 that LLVM does not fuse with a sum: averages of integers times a scale lie on ties,
-        where the last digit decides."""
+        """Keep LLVM from fusing a product of f32 with a sum: averages of integers times a scale lie on ties, where the
+        last bit decides."""
         fenced: ir.Value = llvm.call_intrinsic(product.type, "llvm.arithmetic.fence", [product], [], [])
         return fenced
 
     def centred(self, memory: ir.Value, value: ir.Value) -> ir.Value:
-        """Numbers of a quantised memory less what is stored for zero, in f32."""
+        """Integers of a quantised memory minus its zero point, in f32."""
         words = arith.extsi(self.vector_type(ir.IntegerType.get_signless(32)), value)
         return arith.subf(arith.sitofp(self.vector_type(ir.F32Type.get()), words), self._scales[memory].zero)
 
     def store(self, stored: ir.Value, memory: ir.Value, offset: Index, count: int) -> None:
-        """Write the first ``count`` elements of a vector from ``offset`` on, rounded to what the memory holds."""
+        """Write the first ``count`` elements of a vector from ``offset`` on, rounded to the memory's element type."""
         element = ir.MemRefType(memory.type).element_type
         if ir.VectorType(stored.type).element_type != element:
             stored = self._numbers(stored, self._scales[memory]) if memory in self._scales else stored
@@ -228,7 +236,7 @@ class Assembler(ControlFlow):
         vector.maskedstore(memory, [self.value(offset)], mask, stored)
 
     def rounded(self, value: ir.Value, element: ir.Type) -> ir.Value:
-        """A vector of f32 in a narrower type. LLVM has a form of seven instructions for bf16 where a CPU has one."""
+        """Round a vector of f32 to a narrower type. For bf16 LLVM emits seven instructions where some CPUs have one."""
         kind = self.vector_type(element)
         if value.type == kind:
             return value
@@ -238,9 +246,9 @@ class Assembler(ControlFlow):
         return arith.truncf(kind, value)
 
     def _numbers(self, value: ir.Value, scale: Scale) -> ir.Value:
-        """Reals as quantised numbers, the nearest that there are: added to a large number, they are its last bits.
+        """Quantise a vector of f32, rounding to nearest: added to a large number, the integer is in its last bits.
 
-        Of multiples that a pair has made, the integers are at hand.
+        If the vector is known to be integers times the same scale, these integers are used.
         """
         real, byte = ir.F32Type.get(), self.vector_type(ir.IntegerType.get_signless(8))
         multiple = self.known.multiples.get(value)
@@ -264,23 +272,23 @@ class Assembler(ControlFlow):
         return arith.andi(every, vector.create_mask(kind, [self.value(count)]))
 
     def scratch(self, elements: int, element: ir.Type) -> ir.Value:
-        """Memory of the workgroup alone, on the stack of its thread."""
+        """Memory private to the workgroup, on the stack of its thread."""
         with ir.InsertionPoint.at_block_begin(self._entry):
             kind = ir.MemRefType.get([elements], element)
             return memref.alloca(kind, [], [], alignment=_ALIGNMENT)
 
     def keep(self, memory: ir.Value, slot: int, index: Index) -> None:
-        """Write an index into memory of 64-bit integers, as ``scratch`` gives it."""
+        """Store an index in a memory of 64-bit integers, as ``scratch`` allocates it."""
         number = arith.index_cast(ir.IntegerType.get_signless(64), self.value(index))
         memref.store(number, memory, [self.value(slot)])
 
     def kept(self, memory: ir.Value, slot: int) -> Index:
-        """Read an index that was written by ``keep``."""
+        """Load an index that ``keep`` stored."""
         index: ir.Value = arith.index_cast(ir.IndexType.get(), memref.load(memory, [self.value(slot)]))
         return index
 
     def prefetch(self, memory: ir.Value, offset: Index, *, is_written: bool = False) -> None:
-        """Fetch what lies at ``offset``, which may be beyond the end, into the second-level cache, or for writing."""
+        """Prefetch ``offset``, which may lie beyond the end, into the second-level cache, for reading or writing."""
         memref.prefetch(memory, [self.value(offset)], is_written, _SECOND_LEVEL, True)
 
     def broadcast(self, memory: ir.Value, offset: Index) -> ir.Value:
@@ -290,7 +298,7 @@ class Assembler(ControlFlow):
 
 
 def _as_stored(kind: ir.VectorType, memory: ir.Value) -> ir.VectorType:
-    """As many numbers of a memory as take the bits of a vector."""
+    """The vector type of a memory's elements that has as many bits as ``kind``."""
     element = ir.MemRefType(memory.type).element_type
     return ir.VectorType.get([kind.shape[0] * kind.element_type.width // element.width], element)
 

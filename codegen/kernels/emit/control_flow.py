@@ -1,4 +1,4 @@
-"""Loops and branches, written out where it is known already which way they go."""
+"""Loops and branches, folded if trip count or condition are known at compile time."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ Body = Callable[[Index, list[ir.Value]], list[ir.Value]]
 
 
 class ControlFlow(IndexArithmetic):
-    """Writes loops that carry values, and branches."""
+    """Emits loops that carry values, and branches."""
 
     def loop(self, lower: Index, upper: Index, step: int, carried: Sequence[ir.Value], body: Body) -> list[ir.Value]:
-        """``for index in range(lower, upper, step)``, written out where there is at most one turn.
+        """``for index in range(lower, upper, step)``, without a loop if there is at most one iteration.
 
         Args:
             lower: first index.
             upper: end.
             step: distance of indices.
-            carried: values that one turn hands to the next.
-            body: writes one turn, returns the values it hands on.
+            carried: initial values of what iterations carry.
+            body: emits one iteration, given the index and the carried values; returns the new values.
         """
         if isinstance(lower, int) and isinstance(upper, int) and upper - lower <= step:
             return body(lower, list(carried)) if lower < upper else list(carried)
@@ -31,7 +31,7 @@ class ControlFlow(IndexArithmetic):
         return list(loop.results)
 
     def repeat(self, lower: Index, upper: Index, step: int, body: Callable[[Index], None]) -> None:
-        """``for index in range(lower, upper, step)``, nothing carried."""
+        """``for index in range(lower, upper, step)``, without carried values."""
 
         def every(index: Index, carried: list[ir.Value]) -> list[ir.Value]:
             body(index)
@@ -40,7 +40,7 @@ class ControlFlow(IndexArithmetic):
         self.loop(lower, upper, step, [], every)
 
     def by_steps(self, extent: int, step: int, body: Callable[[Index, int], None]) -> None:
-        """``body`` for the start and the length of each step over ``range(extent)``, of which the last may be short."""
+        """Run ``body(start, length)`` for each step over ``range(extent)``; the last step may be shorter."""
         whole = extent - extent % step
         self.repeat(0, whole, step, lambda start: body(start, step))
         if extent > whole:

@@ -33,7 +33,7 @@ class Kernel:
         results: types in memory of what it writes; those after the first are workspace.
         groups: number of workgroups in each dimension.
         lanes: elements of a vector.
-        tied: which of ``reads`` the first result is written over; None where it has memory of its own.
+        tied: position in ``reads`` of the buffer that the first result overwrites; None if it has memory of its own.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Kernel:
 
     @property
     def is_rough(self) -> bool:
-        """Whether the result is stored in so few bits that functions need not be right to more."""
+        """Whether the result is stored in so few bits that rougher approximations of functions suffice."""
         return self.results[0].dtype in _ROUGH
 
     def executable(self, target: Target, write: Write) -> str:
@@ -53,11 +53,11 @@ class Kernel:
 
         Args:
             target: what it is compiled for.
-            write: emits the code of one workgroup, given its buffers (inputs, then the result, each of one dimension,
-                be it in the memory of an input) and its position.
+            write: emits the code of one workgroup, given one-dimensional buffers (inputs, then results) and the
+                workgroup's position. A tied result has a buffer of its own in the memory of an input.
 
-        Raises:
-            ValueError: if ``write`` emits what is not valid.
+            Raises:
+                ValueError: if ``write`` emits invalid code.
         """
         with shared_context() as context, ir.Location.unknown(context):
             module = ir.Module.parse(self._shell(executable_target(target)))
@@ -91,14 +91,14 @@ class Kernel:
 
     @property
     def _bindings(self) -> list[int]:
-        """Which binding each buffer is: those of what is read, then those of results with memory of their own."""
+        """The binding of each buffer: inputs first, then results with memory of their own."""
         reads, results = len(self.reads), len(self.results)
         if self.tied is None:
             return list(range(reads + results))
         return [*range(reads), self.tied, *range(reads, reads + results - 1)]
 
     def _layout(self) -> str:
-        """The attribute that says how bindings are used."""
+        """The attribute that tells how bindings are used."""
         bindings = self._bindings
         written = set(bindings[len(self.reads) :])
         flags = ["" if each in written else ", ReadOnly" for each in range(max(bindings) + 1)]
@@ -136,7 +136,7 @@ def executable_target(target: Target) -> str:
     """The attribute of the target's executables.
 
     Raises:
-        ValueError: if it has none, or several.
+        ValueError: if there is not exactly one.
     """
     _, devices = module_header(target)
     found = re.findall(r"\[(#hal\.executable\.target<.*>)\]", devices)

@@ -1,4 +1,4 @@
-"""Arithmetic on indices and conditions on them, folding whatever is known already."""
+"""Arithmetic and comparisons on indices, folded if operands are known at compile time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Condition: TypeAlias = bool | ir.Value
 
 
 class IndexArithmetic:
-    """Writes arithmetic on indices at the current insertion point.
+    """Emits arithmetic on indices at the current insertion point.
 
     Args:
         entry: block of the kernel's function; constants go to its beginning.
@@ -32,7 +32,7 @@ class IndexArithmetic:
         return self._constants[index]
 
     def add(self, *terms: Index) -> Index:
-        """The sum; constants are added up last, where address computation takes them for free."""
+        """The sum. Constants are added last, where address computation makes them free."""
         total: ir.Value | None = None
         constant = 0
         for term in terms:

@@ -1,4 +1,4 @@
-"""What is known of a kernel's vectors while it is written."""
+"""Facts about a kernel's vectors, found while it is emitted."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _LARGE = 2.0**120
 
 
 class Scaled(NamedTuple):
-    """What a vector is the product of."""
+    """The operands of a product."""
 
     number: ir.Value
     factor: ir.Value
 
 
 class Clipped(NamedTuple):
-    """A vector, and the constant that replaces what is beyond it."""
+    """A vector that is bounded on one side, and the constant that it is bounded by."""
 
     number: ir.Value
     bound: ir.Value
@@ -28,14 +28,14 @@ class Clipped(NamedTuple):
 
 @dataclass
 class Known:
-    """What is known of vectors of f32, by the vector.
+    """Facts about vectors of f32, by vector.
 
     Attributes:
-        constants: number that all elements are.
-        integers: those of integers.
-        scaled: numbers and what they are multiplied by.
-        multiples: integers and the constant that they are multiplied by.
-        clipped: numbers that are bounded on one side.
+        constants: the value of all elements.
+        integers: vectors whose elements are all integers.
+        scaled: sums of integers, and the vector that multiplies them.
+        multiples: integers, and the constant that multiplies them.
+        clipped: vectors that are bounded on one side.
     """
 
     constants: dict[ir.Value, float] = field(default_factory=dict)
@@ -49,7 +49,7 @@ class Known:
         return value in self.integers or (value in self.constants and self.constants[value].is_integer())
 
     def is_finite(self, value: ir.Value, divisor: float) -> bool:
-        """Whether all elements are bounded on both sides, so that no quotient is infinite or no number."""
+        """Whether all elements are bounded on both sides, so that their quotients by ``divisor`` are finite."""
         outer = self.clipped.get(value)
         inner = None if outer is None else self.clipped.get(outer.number)
         if outer is None or inner is None or outer.is_least == inner.is_least:
@@ -57,7 +57,7 @@ class Known:
         return all(abs(self.constants[each.bound]) / divisor < _LARGE for each in (outer, inner))
 
     def unclipped(self, value: ir.Value) -> ir.Value:
-        """What a vector is before it is bounded."""
+        """The vector that ``value`` was before it was bounded."""
         while value in self.clipped:
             value = self.clipped[value].number
         return value

@@ -1,8 +1,8 @@
-"""Arithmetic on what is quantised: what is known of vectors spares divisions and conversions, and changes no result.
+"""Arithmetic on quantised values: known facts about vectors save divisions and conversions, and change no result.
 
-A pair of QuantizeLinear and DequantizeLinear is ``scale * clip(round(x / scale))``. Where x is a sum of integers
-times a factor, the factor is divided instead, as ONNX Runtime's integer operators do. Where the result is stored in 8
-bits, the integer is stored that the scale multiplies.
+A pair of QuantizeLinear and DequantizeLinear is ``scale * clip(round(x / scale))``. If x is a sum of integers times a
+factor, the factor is divided instead, as ONNX Runtime's integer operators do. If the result is stored in 8 bits, the
+integer is stored before the scale multiplies it.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from sartor.codegen.mlir.operations import defining_op
 # Beyond these exponents a quotient's remainder may be subnormal, or the reciprocal infinite.
 _MOST_EXPONENT = 60
 _POWER_OF_TWO = 0.5
-# What single precision makes of an integer by a product and a quotient is less far from it, relative to it.
+# A bound of the relative error of an integer after a product and a quotient in f32.
 _DEVIATION = 2.0**-21
-# Extensions with an instruction that rounds vectors; elsewhere LLVM would call a function that kernels do not have.
+# CPU features with an instruction that rounds vectors. Without one LLVM would call a function that kernels lack.
 _ROUNDING = ("avx", "neon")
-# Comparisons that hold for no numbers too, and whether they find what is too small.
+# Comparisons that hold for NaN too, and whether they find numbers that are too small.
 _CLIPPING = {int(arith.CmpFPredicate.ULT): True, int(arith.CmpFPredicate.UGT): False}
 
 
 def dequantised(asm: Assembler, sums: ir.Value, start: ir.Value, factor: ir.Value) -> ir.Value:
-    """``sums * factor + start`` of integers: what sums of products of quantised numbers stand for.
+    """``sums * factor + start``, the real values of sums of products of quantised numbers.
 
     Args:
-        asm: where code goes.
-        sums: 32-bit integers, less what zero points make too much.
-        start: in the unit of the result.
+        asm: emits the code.
+        sums: 32-bit integers, already corrected for zero points.
+        start: real values, such as a bias.
         factor: product of the scales, positive.
     """
     return scaled(asm, arith.sitofp(start.type, sums), start, factor)
@@ -43,12 +43,12 @@ def dequantised(asm: Assembler, sums: ir.Value, start: ir.Value, factor: ir.Valu
 def scaled(asm: Assembler, sums: ir.Value, start: ir.Value, factor: ir.Value) -> ir.Value:
     """``sums * factor + start``, computed as ``(sums + start / factor) * factor``.
 
-    Where the start is a bias of integers by the same factor it is that number again, as exact as the sums are.
+    If ``start`` is integers times the same factor, as the bias of a quantised model is, their sum is exact.
 
     Args:
-        asm: where code goes.
+        asm: emits the code.
         sums: integers.
-        start: in the unit of the result.
+        start: real values, such as a bias.
         factor: positive.
     """
     number = sums
@@ -60,7 +60,7 @@ def scaled(asm: Assembler, sums: ir.Value, start: ir.Value, factor: ir.Value) ->
 
 
 def in_units(asm: Assembler, start: ir.Value, factor: ir.Value) -> ir.Value:
-    """A start divided by a factor, and the nearest integer where it is one but for rounding."""
+    """``start / factor``, replaced by the nearest integer where only rounding errors separate them."""
     quotient = arith.divf(start, factor)
     nearest = rounded(asm, quotient)
     distance = functions.absf(arith.subf(quotient, nearest))
@@ -69,11 +69,11 @@ def in_units(asm: Assembler, start: ir.Value, factor: ir.Value) -> ir.Value:
 
 
 def divided(asm: Assembler, dividend: ir.Value, divisor: ir.Value) -> ir.Value | None:
-    """The quotient by a constant without a division, None if there is no way.
+    """The quotient by a constant without a division instruction; None if that is not possible.
 
-    A product by the reciprocal is corrected by its remainder, which gives the nearest number (Markstein, Computation of
-    elementary functions on the IBM RISC System/6000 processor, 1990, theorem 8.4); infinities have no remainder. What
-    is scaled and then clipped is divided first and then clipped, which is the same.
+    The product with the reciprocal is corrected by its remainder, which gives the nearest number (Markstein,
+    Computation of elementary functions on the IBM RISC System/6000 processor, 1990, theorem 8.4); infinities have no
+    remainder. A value that was scaled and clipped is divided before it is clipped, which gives the same.
     """
     known, number = asm.known, asm.known.constants.get(divisor)
     if number is None or number <= 0.0 or abs(math.frexp(number)[1]) > _MOST_EXPONENT:
@@ -101,9 +101,9 @@ def _clipped_quotient(asm: Assembler, quotient: ir.Value, of: Clipped, divisor: 
 
 
 def clip(asm: Assembler, number: ir.Value, bound: ir.Value, *, is_least: bool) -> ir.Value:
-    """Numbers, or a constant bound where they are beyond it or no numbers.
+    """Replace numbers beyond a constant bound, and NaN, by the bound.
 
-    Equal numbers are replaced too: that is what the one instruction does that CPUs have for it.
+    Equal numbers are replaced too, as by the single instruction that CPUs have for this.
     """
     beyond = arith.CmpFPredicate.ULE if is_least else arith.CmpFPredicate.UGE
     found = arith.select(arith.cmpf(beyond, number, bound), bound, number)
@@ -115,7 +115,7 @@ def clip(asm: Assembler, number: ir.Value, bound: ir.Value, *, is_least: bool) -
 
 
 def clipped(asm: Assembler, condition: ir.Value, bound: ir.Value, number: ir.Value) -> ir.Value | None:
-    """What a selection gives that bounds numbers by a constant, None if it does something else."""
+    """The result of an ``arith.select`` that bounds numbers by a constant; None if it does something else."""
     compared = defining_op(condition)
     if bound not in asm.known.constants or compared is None or compared.name != "arith.cmpf":
         return None
@@ -126,9 +126,9 @@ def clipped(asm: Assembler, condition: ir.Value, bound: ir.Value, number: ir.Val
 
 
 def rounded(asm: Assembler, number: ir.Value) -> ir.Value:
-    """The nearest integers, of two as near the even ones.
+    """Round to the nearest integers, ties to even.
 
-    CPUs have an instruction for it, but IREE expands the operator into some 25 others before LLVM sees it.
+    CPUs have an instruction for it, but IREE expands ``math.roundeven`` to some 25 operations before LLVM sees it.
     """
     if not any(asm.has(each) for each in _ROUNDING):
         nearest = functions.roundeven(number)
@@ -139,7 +139,7 @@ def rounded(asm: Assembler, number: ir.Value) -> ir.Value:
 
 
 def note(asm: Assembler, name: str, result: ir.Value, operands: list[ir.Value]) -> None:
-    """Keep what is known of the result of an op on vectors."""
+    """Record facts about the result of an op on vectors."""
     known = asm.known
     if name == "arith.mulf":
         number, factor = operands

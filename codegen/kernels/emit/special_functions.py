@@ -1,4 +1,4 @@
-"""Functions that IREE expands into long code, in forms that suit a kernel."""
+"""Short code for functions that IREE expands to long code."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _DENOMINATOR = (
 _BOUND = 4.0
 _LANES_OF_512 = 16
 
-# erf(x) = x P(x^2) for results that are rounded to bf16, which spares the division; fitted to absolute error (Lawson,
-# 1961), with one at the bound beyond which it stays, so that GELU ends at zero: 2e-4 at most.
+# erf(x) = x P(x^2) for results that are rounded to bf16, without a division. Fitted to absolute error (Lawson, 1961),
+# 2e-4 at most; exactly one at the bound and beyond, so that GELU ends at zero.
 _ROUGH = (
     1.1274415254592896,
     -0.3709193468093872,
@@ -52,21 +52,21 @@ _TWICE_EXP = (
     0.08383125811815262,
     0.01659523881971836,
 )
-# The same with four powers, 8e-5.
+# The same with four coefficients; error 8e-5.
 _ROUGH_TWICE_EXP = 1.999855875968933, 2.00032901763916, 1.0099363327026367, 0.33133482933044434
 _LOG2_E = 1.4426950408889634
 _LN_2 = 0.693145751953125, 1.4286068203094172e-06
 # Adding 1.5 * 2^23 to a number leaves its integral part in the lowest bits; 126 more is the exponent of 2^(n - 1).
 _TO_EXPONENT = 12582912.0 + 126.0
 _MANTISSA_BITS = 23
-# Below exp is zero, above infinity: the least and the greatest n give the exponents of zero and of 2^127.
+# exp is zero below the first bound and infinite above the second; n then gives the exponents of zero and of 2^127.
 _EXP_BOUNDS = -87.6, 89.0
 
 
 def erf(asm: Assembler, argument: ir.Value) -> ir.Value:
     """The error function of a vector of f32.
 
-    IREE's takes 80 cycles for a vector, as long as all else in a layer of matrix product and GELU takes together.
+    IREE's takes 80 cycles for a vector, as long as the rest of a layer of a matrix product and GELU.
     """
     bound = _ROUGH_BOUND if asm.is_rough else _BOUND
     inside = _between(asm, argument, -bound, bound)
@@ -78,7 +78,7 @@ def erf(asm: Assembler, argument: ir.Value) -> ir.Value:
 
 
 def exp(asm: Assembler, argument: ir.Value) -> ir.Value:
-    """The exponential function of a vector of f32; what is less than twice the smallest normal number becomes zero."""
+    """The exponential function of a vector of f32; results below twice the smallest normal number become zero."""
     inside = _between(asm, argument, *_EXP_BOUNDS)
     shifted = vector.fma(inside, _splat(asm, _LOG2_E), _splat(asm, _TO_EXPONENT))
     whole = arith.subf(shifted, _splat(asm, _TO_EXPONENT))
@@ -90,8 +90,11 @@ def exp(asm: Assembler, argument: ir.Value) -> ir.Value:
 
 
 def quotient(asm: Assembler, dividend: ir.Value, divisor: ir.Value) -> ir.Value:
-    """The quotient of two vectors of f32, by a constant without a division; where results are rough, by a reciprocal of
-    14 bits if the CPU has one, as a division of 16 numbers keeps its port busy for as many cycles."""
+    """The quotient of two vectors of f32.
+
+    A constant divisor needs no division. Where results are rough, AVX-512's reciprocal of 14 bits is used, because a
+    division of 16 numbers keeps its port busy for 16 cycles.
+    """
     known = divided(asm, dividend, divisor)
     if known is not None:
         return known
@@ -104,9 +107,9 @@ def quotient(asm: Assembler, dividend: ir.Value, divisor: ir.Value) -> ir.Value:
 
 
 def _between(asm: Assembler, argument: ir.Value, low: float, high: float) -> ir.Value:
-    """The argument, or the bound that it is beyond.
+    """The argument, limited to the bounds.
 
-    Comparisons rather than minima: these are one instruction, and hand on what is no number.
+    Comparisons are used rather than minima: they become one instruction, and NaN stays NaN.
     """
     least, greatest = _splat(asm, low), _splat(asm, high)
     above = arith.select(arith.cmpf(arith.CmpFPredicate.OLT, argument, least), least, argument)
@@ -114,7 +117,7 @@ def _between(asm: Assembler, argument: ir.Value, low: float, high: float) -> ir.
 
 
 def _power(asm: Assembler, shifted: ir.Value) -> ir.Value:
-    """2 to the power of the integer in the lowest bits, less one."""
+    """2^(n - 1), whose exponent is in the lowest bits of ``shifted``."""
     integer = ir.IntegerType.get_signless(32)
     bits = arith.bitcast(asm.vector_type(integer), shifted)
     exponent = arith.shli(bits, asm.splat(ir.IntegerAttr.get(integer, _MANTISSA_BITS)))

@@ -1,1 +1,1 @@
-"""What instructions multiply: vectors, groups of narrow numbers, tiles of AMX."""
+"""Instructions that multiply: vectors, groups of narrow numbers, tiles of AMX."""

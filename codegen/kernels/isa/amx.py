@@ -1,7 +1,8 @@
-"""AMX, the matrix unit of x86-64: eight tiles of up to 16 rows of 64 bytes, and products of two added to a third.
+"""AMX, the matrix extension of x86-64: eight tiles of up to 16 rows of 64 bytes; the product of two is added to a
+third.
 
-Tiles are told apart by number and hold no values that the compiler knows of, so instructions are intrinsics with side
-effects, in the order in which they are written (Intel, Architecture Instruction Set Extensions, chapter 3).
+Instructions name tiles by number, so the compiler sees no values. They are intrinsics with side effects, and run in the
+order in which they are emitted (Intel, Architecture Instruction Set Extensions, chapter 3).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _CONFIGURATION_BYTES = 64
 _SUM_BYTES = 4
 _FIRST_WIDTH = 16
 _FIRST_HEIGHT = 48
-# arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA): Linux gives tiles only to processes that asked.
+# arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA): Linux lets only processes that requested tiles use them.
 _ARCH_PRCTL = 158
 _REQUEST = 0x1023
 _TILE_DATA = 18
@@ -31,32 +32,32 @@ _TILE_DATA = 18
 
 @dataclass(frozen=True)
 class TileElement(MultiplyInstruction):
-    """What a product of tiles multiplies: the factors of a row that lie in four bytes make a group.
+    """An instruction that multiplies tiles; the numbers in four adjacent bytes of a row are a group.
 
     Attributes:
-        feature: of the CPU, in LLVM's words, that has the instruction.
+        feature: CPU feature that provides the instruction, by LLVM's name.
     """
 
     feature: str
 
     @property
     def depth(self) -> int:
-        """Factors in a full row."""
+        """Numbers in a full row."""
         return ROWS * self.group
 
     @property
     def bytes(self) -> int:
-        """Size of a factor."""
+        """Bytes of a number."""
         return _SUM_BYTES // self.group
 
     @property
     def rate(self) -> int:
-        """Every row of one tile is multiplied by all of the other."""
+        """Products relative to an instruction in f32: each row of one tile is multiplied by all of the other."""
         return ROWS * self.group
 
     @property
     def requirement(self) -> str:
-        """The extension of a CPU that has the instruction, in LLVM's words."""
+        """The CPU feature that provides the instruction, by LLVM's name."""
         return self.feature
 
     def exists_on(self, machine: Machine) -> bool:
@@ -64,7 +65,7 @@ class TileElement(MultiplyInstruction):
         return self.feature in machine.features
 
     def refusal(self, machine: Machine) -> Rejected | None:
-        """Why code for a CPU cannot use the instruction, None if it can."""
+        """Why code for a CPU cannot use the instruction; None if it can."""
         return machine.refusal(self.feature)
 
 
@@ -84,7 +85,7 @@ class AmxUnit:
     """Emits tile instructions.
 
     Args:
-        asm: where they go.
+        asm: emits the code.
     """
 
     def __init__(self, asm: Assembler) -> None:
@@ -92,7 +93,7 @@ class AmxUnit:
         self._numbers = [self._constant(number, 8) for number in range(TILES)]
 
     def open(self, shapes: Sequence[TileShape]) -> None:
-        """Ask for the tiles, and give them their shapes."""
+        """Request tiles from the operating system, and configure their shapes."""
         self._ask()
         words = _configuration(shapes)
         memory = self._asm.scratch(len(words), ir.IntegerType.get_signless(64))
@@ -101,7 +102,7 @@ class AmxUnit:
         self._call("llvm.x86.ldtilecfg", [self.address(memory, 0)])
 
     def close(self) -> None:
-        """Give the tiles back, so that nobody has to save them."""
+        """Release the tiles, so that context switches need not save them."""
         self._call("llvm.x86.tilerelease", [])
 
     def zero(self, tile: int) -> None:
@@ -120,11 +121,11 @@ class AmxUnit:
         self._call(element.product, [self._numbers[each] for each in (total, lhs, rhs)])
 
     def step(self, size: int) -> ir.Value:
-        """A distance of rows in bytes."""
+        """A distance of rows in bytes, as a value."""
         return self._constant(size, 64)
 
     def address(self, memory: ir.Value, offset: Index) -> ir.Value:
-        """Where an element of ``memory`` lies."""
+        """Pointer to an element of ``memory``."""
         base = memref.extract_aligned_pointer_as_index(memory)
         position = self._asm.add(base, self._asm.mul(offset, _element_bytes(memory)))
         integer = arith.index_cast(ir.IntegerType.get_signless(64), self._asm.value(position))
@@ -146,7 +147,7 @@ class AmxUnit:
 
 
 def _configuration(shapes: Sequence[TileShape]) -> list[int]:
-    """The 64 bytes that say which shapes tiles have, as signed words."""
+    """The 64 bytes of the tile configuration, as signed words of 64 bits."""
     raw = bytearray(_CONFIGURATION_BYTES)
     raw[0] = 1
     for tile, shape in enumerate(shapes):

@@ -13,12 +13,12 @@ from sartor.codegen.mlir.iree_compiler import ir
 
 @dataclass(frozen=True)
 class Lhs:
-    """Elements that are broadcast: adjacent steps are adjacent in memory.
+    """The LHS, whose elements are broadcast; consecutive steps are adjacent in memory.
 
     Attributes:
         memory: buffer.
         start: offset of the first step.
-        rows: row of the tile to its distance from ``start``.
+        rows: distance in elements of each row of the tile from ``start``.
     """
 
     memory: ir.Value
@@ -28,11 +28,11 @@ class Lhs:
 
 @dataclass(frozen=True)
 class Prefetch:
-    """A part of what will be read later.
+    """A part of the RHS that is fetched into the cache before it is read.
 
     Attributes:
         start: offset of what the first step fetches.
-        step: elements per step.
+        step: elements that each step fetches.
     """
 
     start: Index
@@ -41,14 +41,14 @@ class Prefetch:
 
 @dataclass(frozen=True)
 class Rhs:
-    """Vectors that are multiplied.
+    """The RHS, which is read in vectors.
 
     Attributes:
         memory: buffer.
         start: offset of the first step.
-        step: distance of steps.
+        step: distance in elements from step to step.
         vectors: distance of each vector of the tile from ``start``, and how many elements of it to read.
-        prefetch: what will be read later, and is fetched into the cache meanwhile.
+        prefetch: what the steps fetch for later; None for nothing.
     """
 
     memory: ir.Value
@@ -67,8 +67,20 @@ def multiply_add(
     totals: list[ir.Value],
     multiplier: Multiplier = FMA,
 ) -> list[ir.Value]:
-    """Add ``count`` outer products of ``factors`` to accumulators ``[rows, vectors]``, as ``open_tile`` gives them;
-    divisors of ``count`` up to ``unroll`` steps are written out."""
+    """Add ``count`` outer products to a tile of accumulators.
+
+    Args:
+        asm: emits the code.
+        lhs: what is broadcast.
+        rhs: what is read in vectors.
+        count: number of steps.
+        unroll: most steps to write out; a divisor of ``count`` is chosen.
+        totals: accumulators ``[rows, vectors]``, as ``open_tile`` returns them.
+        multiplier: how a step multiplies.
+
+    Returns:
+        The new accumulators.
+    """
     written = next(each for each in range(min(unroll, count), 0, -1) if count % each == 0)
 
     def every(index: Index, carried: list[ir.Value]) -> list[ir.Value]:
@@ -83,7 +95,7 @@ def multiply_add(
 
 
 def _fetch(asm: Assembler, rhs: Rhs, index: Index, steps: int, multiplier: Multiplier) -> None:
-    """Fetch what so many steps are to fetch, a vector at a time."""
+    """Emit the prefetches of ``steps`` steps, one for each vector."""
     if rhs.prefetch is None:
         return
     start = asm.add(rhs.prefetch.start, asm.mul(index, rhs.prefetch.step))
@@ -115,13 +127,14 @@ def _outer_product(
 
 
 def open_tile(multiplier: Multiplier, sums: list[ir.Value], vectors: int) -> list[ir.Value]:
-    """Accumulators for sums ``[rows, vectors]``, of which there are more where rows are missing beside the last."""
+    """Accumulators for sums ``[rows, vectors]``; the last row is repeated to fill a group that is multiplied at
+    once."""
     missing = -(len(sums) // vectors) % multiplier.pixels
     return _by_pixels(multiplier, [*sums, *sums[len(sums) - vectors :] * missing], vectors, multiplier.open)
 
 
 def close_tile(multiplier: Multiplier, accumulators: list[ir.Value], vectors: int, count: int) -> list[ir.Value]:
-    """The first ``count`` of the sums ``[rows, vectors]`` from accumulators."""
+    """The first ``count`` sums ``[rows, vectors]`` from accumulators."""
     return _by_pixels(multiplier, accumulators, vectors, multiplier.close)[:count]
 
 
@@ -131,7 +144,7 @@ def _by_pixels(
     vectors: int,
     change: Callable[[Sequence[ir.Value]], Sequence[ir.Value]],
 ) -> list[ir.Value]:
-    """Values ``[rows, vectors]`` changed for rows that are multiplied at once, vector by vector."""
+    """Apply ``change`` to values ``[rows, vectors]``: for each vector, to all rows that are multiplied at once."""
     step = multiplier.pixels * vectors
     found = list(values)
     for start in range(0, len(values), step):

@@ -1,8 +1,8 @@
 """How the innermost loop multiplies: one number at a time in f32, or groups of neighbouring numbers of a narrower type.
 
 Instructions for narrower types multiply the numbers of two 32-bit words and add all products to one 32-bit sum
-(Intel, Architecture Instruction Set Extensions, VDPBF16PS and VPDPBUSD). So a group of input channels takes the place
-of one, in the image and, side by side, in the filters.
+(Intel, Architecture Instruction Set Extensions, VDPBF16PS and VPDPBUSD). So a step takes a group of input channels
+instead of one; their numbers are adjacent in the image and in the filters.
 """
 
 from __future__ import annotations
@@ -20,48 +20,49 @@ from sartor.codegen.mlir.iree_compiler import arith, ir, llvm, vector
 from sartor.codegen.mlir.machine import Machine
 
 MOST_PRODUCTS = (1 << 31) // (255 * 127)
-"""Of a number without a sign and a weight, as many as a sum of 32 bits holds for certain."""
+"""The most products of an unsigned number and a weight, both of 8 bits, whose sum cannot exceed 32 bits."""
 
 _WORD_BITS = 32
 _WORD_BYTES = 4
 _BYTES_OF_512 = 64
-# A bias of 128: that much more than a number is that number with its top bit turned.
+# Flips the top bit of each byte, which adds a bias of 128 to signed numbers.
 _TOP_BITS = -0x7F7F7F80
 
 
 class Multiplier(Protocol):
-    """What a step of the innermost loop multiplies."""
+    """How a step of the innermost loop multiplies."""
 
     @property
     def group(self) -> int:
-        """Neighbouring input channels of a step."""
+        """Adjacent input channels that a step multiplies."""
 
     @property
     def bytes(self) -> int:
-        """Size of a filter's element."""
+        """Bytes of a filter's element."""
 
     @property
     def pixels(self) -> int:
         """Neighbouring pixels of a tile that are multiplied at once."""
 
     def open(self, sums: Sequence[ir.Value]) -> Sequence[ir.Value]:
-        """The accumulators of ``pixels`` pixels, from one vector of sums for each pixel."""
+        """The accumulators of ``pixels`` pixels, from a vector of sums for each pixel."""
 
     def close(self, accumulators: Sequence[ir.Value]) -> Sequence[ir.Value]:
-        """The vectors of sums from accumulators."""
+        """The inverse of ``open``: a vector of sums for each pixel."""
 
     def broadcast(self, asm: Assembler, memory: ir.Value, offsets: Sequence[Index | None]) -> ir.Value:
-        """What vectors of filters are multiplied by: the groups at ``offsets`` of an image, one for each such pixel,
-        zeros where there is none."""
+        """The operand that filters are multiplied by: the groups of an image at ``offsets``, one for each of ``pixels``
+        pixels; zeros for None."""
 
     def load(self, asm: Assembler, memory: ir.Value, offset: Index, count: int) -> ir.Value:
-        """The groups of a vector of filters from ``offset`` on, of which there are at least ``count``."""
+        """A vector of groups of filters from ``offset`` on, of which ``count`` or more exist."""
 
     def add(self, asm: Assembler, lhs: ir.Value, rhs: ir.Value, accumulators: Sequence[ir.Value]) -> Sequence[ir.Value]:
-        """Accumulators of such pixels with the products of their groups and of a vector of filters added."""
+        """Add the products of ``lhs``, from ``broadcast``, and ``rhs``, from ``load``, to the accumulators of
+        pixels."""
 
     def without(self, skipped: int) -> Multiplier:
-        """The same for a last group, whose first numbers were multiplied already."""
+        """The multiplier for a last group, whose first ``skipped`` numbers were multiplied already."""
 
 
 class _ByPixel(ABC):
@@ -98,7 +99,7 @@ class _ByPixel(ABC):
 
 @dataclass(frozen=True)
 class Fma(_ByPixel):
-    """Numbers one by one, in f32 whatever they are stored as."""
+    """Fused multiply-add of single numbers in f32, whatever type they are stored in."""
 
     group: int = 1
     bytes: int = 4
@@ -116,19 +117,19 @@ class Fma(_ByPixel):
         return self
 
 
-# Printed elements are part of what kernels are known by, and sets have no order.
+# A tuple, not a set: the printed form is part of a kernel's identity, and sets are printed in no fixed order.
 Extensions = tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class DotElement(MultiplyInstruction):
-    """What an instruction on vectors multiplies; ``{bits}`` in its name stands for the width of a vector.
+    """A dot-product instruction on vectors; ``{bits}`` in its name stands for the width of a vector.
 
     Attributes:
-        extensions: of the CPU that have it for vectors of so many bytes or more, the longest first, in LLVM's words:
-            all of one of the sets have to be there.
-        bias: how much more the image's factors are than the numbers that they stand for: 128 where they have no sign.
-        operands: vector registers that the instruction needs beside one for each vector of sums and of filters.
+        extensions: for vectors of at least so many bytes, longest first, sets of CPU features by LLVM's names; a CPU
+            needs all features of one set.
+        bias: what is added to the image's numbers: 128 if the instruction takes them without a sign, else 0.
+        operands: vector registers that it needs besides one for each vector of sums and of filters.
     """
 
     extensions: tuple[tuple[int, tuple[Extensions, ...]], ...]
@@ -137,26 +138,26 @@ class DotElement(MultiplyInstruction):
 
     @property
     def rate(self) -> int:
-        """Each lane gets a group of products."""
+        """Products relative to an instruction in f32: each lane gets a group of them."""
         return self.group
 
     @property
     def prepares(self) -> bool:
-        """Whether what a pixel has is changed before it is multiplied."""
+        """Whether the image's numbers are changed before they are multiplied."""
         return self.bias != 0
 
     @property
     def requirement(self) -> str:
-        """The extensions of a CPU that have the instruction for vectors of some length, in LLVM's words."""
+        """The CPU features that provide the instruction, for vectors of some length, by LLVM's names."""
         found = {each for _, sets in self.extensions for each in sets}
         return _alternatives([each for each in found if not any(set(other) < set(each) for other in found)])
 
     def exists_on(self, machine: Machine) -> bool:
-        """Whether a CPU has the instruction; programs may use it then."""
+        """Whether a CPU has the instruction; operating systems do not withhold it."""
         return self.refusal(machine) is None
 
     def refusal(self, machine: Machine) -> Rejected | None:
-        """Why a CPU cannot, None if it can."""
+        """Why code for a CPU cannot use the instruction; None if it can."""
         sets = next((sets for least, sets in self.extensions if machine.vector_bytes >= least), ())
         if not sets:
             return Rejected(f"the CPU's vectors of {machine.vector_bytes} bytes are too short for the instruction")
@@ -165,7 +166,7 @@ class DotElement(MultiplyInstruction):
         return Rejected(f"the CPU has no {_alternatives(sets)}")
 
     def multiplier(self, *, has_sign: bool = True) -> Multiplier:
-        """How code multiplies by the instruction; an image of numbers without a sign needs no bias."""
+        """The multiplier by this instruction; an image of numbers without a sign needs no bias."""
         return DotProduct(self, has_sign=has_sign)
 
 
@@ -191,8 +192,8 @@ INTEGER_DOTS = DotElement(
 
 
 def load_group(asm: Assembler, memory: ir.Value, offset: Index, group: int, skipped: int) -> ir.Value:
-    """The group of numbers at an offset of an image as a vector of one word, without the numbers ``skipped`` at its
-    beginning: the others come first, zeros after them."""
+    """Load a group of an image's numbers as a vector of one word. The first ``skipped`` numbers are shifted out, and
+    zeros follow the others."""
     element = ir.MemRefType(memory.type).element_type
     word = ir.IntegerType.get_signless(group * element.width)
     stored = vector.load(ir.VectorType.get([group], element), memory, [asm.value(offset)])
@@ -205,13 +206,12 @@ def load_group(asm: Assembler, memory: ir.Value, offset: Index, group: int, skip
 
 @dataclass(frozen=True)
 class DotProduct(_ByPixel):
-    """Groups of numbers as they are stored.
+    """Dot products of groups of numbers, in the type that they are stored in.
 
     Attributes:
-        element: what is multiplied.
-        skipped: numbers at the beginning of a group of the image that are left out, and do not lie before the others in
-            the filters.
-        has_sign: whether integers of the image come with their sign.
+        element: the instruction.
+        skipped: numbers that are left out at the beginning of an image's group; the filters begin with the next one.
+        has_sign: whether integers of the image are signed.
     """
 
     element: DotElement

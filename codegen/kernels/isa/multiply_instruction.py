@@ -1,7 +1,7 @@
-"""What all instructions have in common that multiply numbers of a narrower type, several for one sum.
+"""The interface of instructions that multiply numbers of a narrower type and add several products to each sum.
 
-A routine's file may define an instruction that no other routine uses: whoever needs to know about an instruction asks
-it, and none is looked up by name.
+A routine's file may define an instruction of its own: all that others need to know is a property here, and nothing
+looks instructions up by name.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ class MultiplyInstruction(ABC):
     """An instruction that multiplies groups of neighbouring numbers and adds the products of each group to one sum.
 
     Attributes:
-        dtype: element type of the factors.
-        group: products that one sum gets at once.
+        dtype: element type of the operands.
+        group: products that are added to a sum at once.
         sums: element type of the sums, which have 32 bits.
-        product: LLVM's intrinsic function.
+        product: name of LLVM's intrinsic function.
     """
 
     dtype: str
@@ -31,18 +31,18 @@ class MultiplyInstruction(ABC):
 
     @property
     def is_quantised(self) -> bool:
-        """Whether factors are integers that stand for others."""
+        """Whether the operands are quantised."""
         return self.sums == "i32"
 
     @property
     @abstractmethod
     def rate(self) -> int:
-        """Products that one instruction makes, relative to one of the same vectors in f32."""
+        """Products of one instruction, relative to an instruction in f32 on the same vectors."""
 
     @property
     @abstractmethod
     def requirement(self) -> str:
-        """The extensions of a CPU that have the instruction, in LLVM's words."""
+        """The CPU features that provide the instruction, by LLVM's names."""
 
     @abstractmethod
     def exists_on(self, machine: Machine) -> bool:
@@ -50,4 +50,4 @@ class MultiplyInstruction(ABC):
 
     @abstractmethod
     def refusal(self, machine: Machine) -> Rejected | None:
-        """Why code for a CPU cannot use the instruction, None if it can."""
+        """Why code for a CPU cannot use the instruction; None if it can."""
