@@ -1,1 +1,1 @@
-"""How a kernel walks through memory: accesses, tiles, their sizes, workgroups, and what is done elementwise."""
+"""A kernel's loops: accesses to memory, tiles and their sizes, workgroups, and elementwise ops."""

@@ -1,4 +1,4 @@
-"""How a kernel's loops walk through memory."""
+"""Strides by which a kernel's loops access memory."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Access:
         column: from one column to the next.
         vector: from one vector of channels to the next, channels of a vector being adjacent; None where all channels
             share one element.
-        base: where the first batch, row, column and vector lie.
-        is_local: whether the memory begins with the first row of the part of the result that is being computed.
+        base: offset of the first element.
+        is_local: whether the memory holds only the rows that are being computed, from the first of them on.
     """
 
     memory: int
@@ -32,24 +32,24 @@ class Access:
     is_local: bool = False
 
     def from_channel(self, channel: int, lanes: int) -> Access:
-        """The same memory from ``channel`` on, which lies in a vector's middle only if vectors are adjacent."""
+        """The access from ``channel`` on, which may lie within a vector only if vectors are adjacent."""
         if self.vector is None:
             return self
         vectors, rest = divmod(channel, lanes)
         return replace(self, base=self.base + vectors * self.vector + rest)
 
     def flattened(self, columns: int) -> Access:
-        """The same memory with rows of ``columns`` joined into one row.
+        """The access with all rows, of ``columns`` columns each, as one row.
 
         Raises:
-            ValueError: if rows do not follow each other at the distance of columns.
+            ValueError: if the rows are not adjacent.
         """
         if self.row != columns * self.column:
             raise ValueError("what follows the product depends on rows and columns apart")
         return replace(self, row=0)
 
     def split(self, columns: int) -> Access:
-        """The same memory with its only row cut into rows of ``columns``."""
+        """The access with its only row split into rows of ``columns`` columns."""
         return replace(self, row=columns * self.column)
 
 

@@ -1,7 +1,7 @@
-"""What a layer does around its root, on vectors: the value it starts from, and what follows elementwise.
+"""The ops around a layer's root, on vectors: the value that sums start from, and the elementwise ops that follow.
 
-The region of every ``linalg.generic`` is emitted anew, op by op, on vectors of channels, so that any chain of
-elementwise ops is fused, whatever it computes.
+The region of every ``linalg.generic`` is emitted again, op by op, on vectors of channels, so that any chain of
+elementwise ops is fused.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class TileVector(NamedTuple):
 
     Attributes:
         line: row of the tile.
-        column: of the tile.
-        vector: of channels in the tile.
-        channels: how many of its channels there are.
+        column: column of the tile.
+        vector: number of the vector of channels in the tile.
+        channels: how many channels it has.
     """
 
     line: int
@@ -50,15 +50,15 @@ class TileVector(NamedTuple):
 
 @dataclass
 class TileOrigin:
-    """A tile of the result, while its code is written.
+    """The position of a tile in the result, while its code is emitted.
 
     Attributes:
         batch: index of its batch.
-        row: of its first row.
-        column: of its first column.
-        vector: of its first vector of channels.
-        inside: its first row, counted from that of the part of the result that is being computed.
-        bases: offset of the tile in what an access walks through, where it was computed already.
+        row: index of its first row.
+        column: index of its first column.
+        vector: index of its first vector of channels.
+        inside: index of its first row within the rows that are being computed.
+        bases: offset of the tile by each access, as far as it was computed already.
     """
 
     batch: Index
@@ -69,7 +69,7 @@ class TileOrigin:
     bases: dict[Access, Index] = field(default_factory=dict)
 
     def offset(self, asm: Assembler, access: Access, tile_vector: TileVector) -> Index:
-        """Where a vector of the tile lies."""
+        """Offset of a vector of the tile, in elements."""
         step = access.vector or 0
         if access not in self.bases:
             self.bases[access] = asm.add(
@@ -89,7 +89,7 @@ class Epilogue:
 
     Attributes:
         chain: of the layer.
-        operands: for each op of the chain but the root, what its operands are.
+        operands: for each op of the chain but the root, its operands: accesses, constants or values of the chain.
     """
 
     chain: Chain
@@ -101,11 +101,11 @@ class Epilogue:
 
         Args:
             chain: of the layer.
-            locate: how a tensor from outside the chain, indexed through a map from the result's dimensions, is walked
-                through; raises ValueError for what it does not know.
+            locate: returns the access to a tensor from outside the chain, given the map from the result's dimensions to
+                its own; raises ValueError if there is none.
 
-        Raises:
-            ValueError: if an operand or an op has no form on vectors.
+            Raises:
+                ValueError: if an operand or an op cannot be emitted on vectors.
         """
         ops = [op for op in chain.ops if op != chain.root]
         for op in ops:
@@ -122,7 +122,7 @@ class Epilogue:
 
     @property
     def starts_alike(self) -> bool:
-        """Whether accumulators of all pixels start from the same, as from a bias."""
+        """Whether accumulators of all pixels start from the same values, such as a bias."""
         if self.chain.initial is None:
             return True
         read = [each for each in self.operands[self.chain.initial] if isinstance(each, Access)]
@@ -130,12 +130,12 @@ class Epilogue:
 
     @property
     def images(self) -> list[Access]:
-        """What is read beside the root's result and differs from pixel to pixel."""
+        """Accesses to operands of the ops after the root that differ from pixel to pixel."""
         read = [each for op in self.chain.followers for each in self.operands[op] if isinstance(each, Access)]
         return [each for each in dict.fromkeys(read) if each.column]
 
     def reads_only(self, access: Access) -> bool:
-        """Whether nothing else is read of a memory than what one access walks through."""
+        """Whether the epilogue reads the memory of an access by this access alone."""
         read = [each for found in self.operands.values() for each in found if isinstance(each, Access)]
         return {each for each in read if each.memory == access.memory} == {access}
 
@@ -150,7 +150,7 @@ class Epilogue:
     def finish(
         self, asm: Assembler, memories: Sequence[ir.Value], origin: TileOrigin, tile_vector: TileVector, total: ir.Value
     ) -> ir.Value:
-        """The layer's result at a vector of a tile, from what the root added up there."""
+        """The layer's result at a vector of a tile, from the root's sums ``total``."""
         values = {self.chain.root.results[0]: total}
         for op in self.chain.followers:
             values[op.results[0]] = self._evaluate(asm, memories, origin, tile_vector, op, values)
@@ -170,10 +170,10 @@ class Epilogue:
 
 
 def check_region(op: ir.Operation) -> None:
-    """See that the region of a ``linalg.generic`` has a form on vectors.
+    """Check that the region of a ``linalg.generic`` can be emitted on vectors.
 
     Raises:
-        ValueError: if it has none.
+        ValueError: if it cannot.
     """
     block = body_of(op)
     known = set(block.arguments)
@@ -199,7 +199,7 @@ def _outside(value: ir.Value, indexing: ir.AffineMap, locate: Locate) -> _Operan
 
 
 def constant_of(value: ir.Value) -> ir.Attribute | None:
-    """The scalar that a constant is, or repeats; None if ``value`` is none."""
+    """The scalar of a constant, or that a constant tensor repeats; None for other values."""
     op = defining_op(value)
     if op is None or op.name != "arith.constant":
         return None
@@ -229,7 +229,7 @@ def _read(
 def emit_region(
     asm: Assembler, op: ir.Operation, inputs: Sequence[ir.Value], wanted: ir.Value | None = None
 ) -> ir.Value:
-    """What the region of a ``linalg.generic`` yields first, or a value in it, computed on vectors.
+    """Emit the region of a ``linalg.generic`` on vectors; returns the first value that it yields, or ``wanted`` in it.
 
     Raises:
         ValueError: if it uses what is neither an input nor a constant.

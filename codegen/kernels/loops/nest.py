@@ -24,13 +24,13 @@ from sartor.codegen.mlir.iree_compiler import ir
 
 @dataclass(frozen=True)
 class Tile:
-    """A register tile while its code is written.
+    """A register tile while its code is emitted.
 
     Attributes:
-        panel: of channels.
-        origin: where it lies in the result.
-        run: what its windows touch along a row.
-        lines: its rows, and what their windows touch; None for a single row that may be any.
+        panel: its channels.
+        origin: its position in the result.
+        run: its columns, and the taps that touch the image.
+        lines: its rows, and the taps that touch the image; None for a single row at any position.
         ordinal: its number among the tiles of its panel in this workgroup.
     """
 
@@ -41,7 +41,7 @@ class Tile:
     ordinal: Index
 
     def pixel(self, line: int, column: int) -> int:
-        """Number of a pixel in the tile; there is an accumulator for each of its vectors."""
+        """Number of a pixel in the tile; each of its vectors has an accumulator."""
         return line * self.run.width + column
 
     def tile_vectors(self, lanes: int) -> list[TileVector]:
@@ -67,8 +67,8 @@ class Nest:
         channels: OC.
         rows: windows along H.
         columns: windows along W.
-        result: where results go.
-        epilogue: what surrounds the root.
+        result: how results are stored.
+        epilogue: the ops around the root.
         lanes: elements of a vector.
         tiling: sizes of tiles.
     """
@@ -107,10 +107,10 @@ class Nest:
         return self.rows.is_padded or self.columns.is_padded
 
     def joined(self, columns: int) -> Nest:
-        """The same for windows of one pixel, rows joined and cut anew into rows of ``columns``.
+        """The nest for windows of one pixel, with the pixels of all rows rearranged into rows of ``columns``.
 
         Raises:
-            ValueError: if rows do not follow each other in memory.
+            ValueError: if rows are not adjacent in memory.
         """
         extent = self.columns.output
 
@@ -136,10 +136,10 @@ class Nest:
         """Emit one workgroup's code.
 
         Args:
-            asm: where it goes.
+            asm: emits the code.
             memories: all buffers.
-            group: which workgroup.
-            accumulate: emits what a tile adds up, given what emits the values that its sums start from.
+            group: position of the workgroup.
+            accumulate: emits the sums of a tile, given a function that emits the values that they start from.
         """
         rows = workgroup_range(asm, self.rows.output, self.groups[0], group[0])
         panels = workgroup_range(asm, self.grid.panels, self.groups[1], group[1])
@@ -154,16 +154,16 @@ class Nest:
         rows: tuple[Index, Index],
         accumulate: Accumulate,
     ) -> None:
-        """Emit code for all channels of some rows, given as the first and the end."""
+        """Emit code for all channels of a range of rows, given by its first row and its end."""
         _Writer(self, asm, memories, accumulate).write(Region(batch, rows, (0, self.grid.panels), True))
 
 
 @dataclass(frozen=True)
 class NestCode(ABC):
-    """Base of the kernels that fill the loops of a nest.
+    """Base of the kernels that compute the tiles of a nest.
 
     Attributes:
-        nest: tiles of the result.
+        nest: loops over tiles of the result.
     """
 
     nest: Nest
@@ -180,26 +180,26 @@ class NestCode(ABC):
 
     @abstractmethod
     def accumulation(self, asm: Assembler, memories: Sequence[ir.Value]) -> Accumulate:
-        """Emits what a tile adds up."""
+        """The function that emits the sums of a tile."""
 
     def write(self, asm: Assembler, memories: Sequence[ir.Value], group: tuple[Index, Index, Index]) -> None:
         """Emit one workgroup's code."""
         self.nest.write(asm, memories, group, self.accumulation(asm, memories))
 
     def write_rows(self, asm: Assembler, memories: Sequence[ir.Value], batch: Index, rows: tuple[Index, Index]) -> None:
-        """Emit code for all channels of some rows, given as the first and the end."""
+        """Emit code for all channels of a range of rows, given by its first row and its end."""
         self.nest.write_rows(asm, memories, batch, rows, self.accumulation(asm, memories))
 
 
 @dataclass(frozen=True)
 class Region:
-    """A part of the result while its code is written.
+    """A part of the result while its code is emitted.
 
     Attributes:
-        batch: which.
-        rows: first and end.
-        panels: first and end.
-        has_last: whether the last panel is among them.
+        batch: index of the batch.
+        rows: first row and end.
+        panels: first panel and end.
+        has_last: whether it includes the last panel.
     """
 
     batch: Index
@@ -266,12 +266,12 @@ def kernel_rows(asm: Assembler, rows: Axis, tile: Tile, totals: list[ir.Value], 
     """Run ``body`` for the kernel rows that touch the image.
 
     Args:
-        asm: where the code goes.
+        asm: emits the code.
         rows: windows along H.
-        tile: of which windows.
+        tile: the tile.
         totals: accumulators.
-        body: emits a kernel row, given which image row the tile's first window reads there, which row of the kernel it
-            is, which lines of the tile touch the image, and the accumulators.
+        body: emits a kernel row, given the image row that the tile's first window reads, the number of the kernel row,
+            the lines of the tile that touch the image, and the accumulators; returns the new accumulators.
     """
     top = _top(asm, rows, tile)
 
@@ -286,9 +286,9 @@ def kernel_rows(asm: Assembler, rows: Axis, tile: Tile, totals: list[ir.Value], 
 
 
 def touching_rows(asm: Assembler, rows: Axis, tile: Tile) -> tuple[Index, Index]:
-    """First and end of the kernel rows that touch the image, in a tile of a single row that may be any.
+    """First and end of the kernel rows that touch the image, for a tile of a single row at any position.
 
-    Where none does, the end is not above the first.
+    If none does, the end is at most the first.
     """
     if not rows.is_padded:
         return 0, rows.kernel
@@ -298,7 +298,7 @@ def touching_rows(asm: Assembler, rows: Axis, tile: Tile) -> tuple[Index, Index]
 
 
 def _top(asm: Assembler, rows: Axis, tile: Tile) -> Index:
-    """Which row of the image the tile's first window begins at."""
+    """The image row at which the tile's first window begins."""
     return asm.add(asm.mul(tile.origin.row, rows.stride), -rows.padding)
 
 

@@ -9,11 +9,11 @@ from sartor.codegen.kernels.emit.index_arithmetic import Index
 
 @dataclass(frozen=True)
 class Panel:
-    """A panel while its code is written.
+    """A panel while its code is emitted.
 
     Attributes:
-        index: which one.
-        vectors: of channels in it.
+        index: its number.
+        vectors: vectors of channels in it.
         last: channels in the last of them.
     """
 
@@ -65,6 +65,6 @@ class PanelGrid:
         return Panel(index, self.size, self.lanes)
 
     def last_panel(self, index: Index) -> Panel:
-        """The last panel, which need not be full; ``index`` may be known when the code runs only."""
+        """The last panel, which need not be full; ``index`` may be a value that is known at run time only."""
         full = self.panels - 1
         return Panel(index, self.vectors - full * self.size, self.channels - (self.vectors - 1) * self.lanes)

@@ -1,8 +1,9 @@
-"""How work is shared out among workgroups: in shares that become smaller, so that all threads end together.
+"""Partition of work over workgroups, in shares that become smaller, so that all threads end together.
 
-IREE's workers take the next workgroup when they are done with one. Equal shares leave threads waiting for up to one
-share at the end, and a thread that waits for more than 10 µs sleeps, which costs as much again to wake it. Shares that
-shrink linearly (Tzen and Ni, Trapezoid Self-Scheduling, 1993) end with small ones at little cost for the rest.
+IREE's workers take the next workgroup when they have finished one. With equal shares, threads wait for up to the time
+of one share at the end, and a thread that waits for more than 10 µs sleeps, which costs as much again to wake it.
+Shares that shrink linearly (Tzen and Ni, Trapezoid Self-Scheduling, 1993) end with small ones at little cost for the
+rest.
 """
 
 from __future__ import annotations
@@ -12,26 +13,26 @@ from itertools import pairwise
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
 
-# With as many workgroups per worker as this, or more, IREE's workers take eight at a time.
+# With this many workgroups per worker, or more, IREE's workers take eight at a time.
 _SINGLY_TAKEN = 8
-# Shares also keep what a workgroup reads in the cache, and code for one thread may run with more.
+# One thread gets shares too: what a share reads stays in the cache, and the code may run with more threads.
 _LEAST_THREADS = 2
 
 
 def workgroup_range(asm: Assembler, extent: int, workgroups: int, index: Index) -> tuple[Index, Index]:
-    """First and end of a share of ``range(extent)``."""
+    """First and end of a workgroup's share of ``range(extent)``."""
     return _cut(asm, extent, workgroups, index), _cut(asm, extent, workgroups, asm.add(index, 1))
 
 
 def _cut(asm: Assembler, extent: int, workgroups: int, index: Index) -> Index:
-    """Where a range begins: the work left is proportional to the square of the number of ranges left."""
+    """Where a share begins: the work left is proportional to the square of the number of shares left."""
     left = asm.sub(workgroups, index)
     rest = asm.mul(asm.times(left, left), extent)
     return asm.sub(extent, asm.divide(asm.add(rest, workgroups**2 - 1), workgroups**2)[0])
 
 
 def largest_range(extent: int, workgroups: int) -> int:
-    """Length of the longest share, which rounding may make another one than the first."""
+    """Length of the longest share, which is not always the first because of rounding."""
     return max(_lengths(extent, workgroups))
 
 
@@ -46,18 +47,20 @@ def _lengths(extent: int, workgroups: int) -> list[int]:
 
 
 def many_workgroups(extent: int, threads: int) -> int:
-    """How many shares of ``range(extent)`` keep as many threads busy to the end."""
+    """How many shares of ``range(extent)`` keep ``threads`` threads busy to the end."""
     return min(extent, (_SINGLY_TAKEN - 1) * max(threads, _LEAST_THREADS))
 
 
 def many_workgroups_of_two(first: int, second: int, threads: int) -> tuple[int, int]:
-    """The same of two extents: of the second only if the first is too small."""
+    """How many shares of each of two extents do so; the second is partitioned only if the first is too small."""
     workgroups = many_workgroups(first, threads)
     wanted = many_workgroups(first * second, threads)
     return workgroups, min(second, wanted // workgroups)
 
 
 def long_workgroups(extent: int, threads: int) -> int:
-    """The same for work with a cost at the beginning of each range: two ranges for each thread. Lengths shrink
-    linearly, so that the first and the last together are as long as the second and the last but one."""
+    """How many shares do so if each share has an initial cost: two for each thread.
+
+    Lengths shrink linearly, so the first and the last together are as long as the second and the last but one.
+    """
     return min(extent, 2 * max(threads, _LEAST_THREADS))

@@ -1,8 +1,8 @@
-"""Copies of the rows that a workgroup reads: padded with zeros, rounded, and with neighbouring windows side by side.
+"""Copies of the rows that a workgroup reads: padded with zeros, rounded, and rearranged for strided windows.
 
-An AMX tile takes its rows at one distance. So padding has to be there, and where windows move by more
-than one pixel, pixels that are that far apart have to be neighbours: a row becomes ``phases`` rows of such pixels.
-Where channels are few, a row stays whole, and all that a window reads of it is one run.
+AMX loads the rows of a tile at a constant distance. So padding has to be in memory, and with a stride of several pixels
+those that are a stride apart have to be adjacent: an image row becomes ``phases`` rows of such pixels. If there are few
+channels, rows are not split, and all that a window reads of a row is one run.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ _BEYOND = 64
 
 @dataclass(frozen=True)
 class Staging:
-    """How rows of an image are copied, ``[row, phase, pixel, channel]``.
+    """How rows of an image are copied, to ``[row, phase, pixel, channel]``.
 
     Attributes:
         rows: windows along H.
         columns: windows along W.
         image: strides of the image, channels last.
-        channels: of the image.
-        depth: channels of a copied pixel, those that the image has not being zero.
-        most: rows of the image that are copied at once.
-        is_whole: whether rows stay whole.
+        channels: channels of the image.
+        depth: channels of a copied pixel; those that the image lacks are zero.
+        most: most rows of the image that are copied at once.
+        is_whole: whether rows are not split into phases.
     """
 
     rows: Axis
@@ -44,12 +44,12 @@ class Staging:
 
     @property
     def stride(self) -> int:
-        """Distance of pixels that become neighbours."""
+        """Distance in pixels of those that become adjacent."""
         return 1 if self.is_whole else self.columns.stride
 
     @property
     def pixel(self) -> int:
-        """Distance in elements of what neighbouring windows read."""
+        """Distance in elements between the first pixels of neighbouring windows."""
         return self.columns.stride // self.stride * self.depth
 
     @property
@@ -59,7 +59,7 @@ class Staging:
 
     @property
     def _reach(self) -> int:
-        """Distance of a window's last tap."""
+        """Distance in pixels of a window's last tap from its first."""
         return (self.columns.kernel - 1) * self.columns.dilation
 
     @property
@@ -78,7 +78,7 @@ class Staging:
         return self.most * self.row + _BEYOND
 
     def tap(self, column: int) -> int:
-        """Distance in elements of what a tap of a window reads from the first tap's first phase."""
+        """Offset in elements of the pixel that a tap reads, relative to the window's first pixel."""
         pixel, phase = divmod(column * self.columns.dilation, self.stride)
         return (phase * self.pixels + pixel) * self.depth
 
@@ -94,15 +94,15 @@ class Staging:
         """Emit the copy.
 
         Args:
-            asm: where it goes.
-            source: the image.
-            batch: which image.
-            target: where copies go.
-            start: of the first copy in ``target``.
-            rows: first row of the image, which may lie outside it, and how many there are.
+            asm: emits the code.
+            source: the images.
+            batch: index of the image.
+            target: memory for the copies.
+            start: offset of the first copy in ``target``.
+            rows: first row to copy, which may lie outside the image, and the number of rows.
         """
 
-        # Of memory in another type, zeros are zeros.
+        # A copy in another type holds real numbers, so its padding is zero whatever the zero point of the image.
         same = ir.MemRefType(source.type).element_type == ir.MemRefType(target.type).element_type
         nothing = asm.zero_of(source if same else target)
 
@@ -163,7 +163,7 @@ class Staging:
     def _planes(
         self, asm: Assembler, source: tuple[ir.Value, Index], target: tuple[ir.Value, Index], count: int
     ) -> None:
-        """Copy neighbouring pixels whose channels lie in planes: vectors of each are interleaved."""
+        """Copy adjacent pixels whose channels are in planes, by interleaving vectors of each plane."""
         element = ir.MemRefType(target[0].type).element_type
 
         def every(start: Index, present: int) -> None:
@@ -180,7 +180,7 @@ class Staging:
 
 
 def interleaved(vectors: Sequence[ir.Value]) -> ir.Value:
-    """First elements of all vectors, then the second ones, and so on; there are 1, 2, 4, … vectors."""
+    """A vector of the first elements of all vectors, then the second ones, and so on; there are 1, 2, 4, … vectors."""
     if len(vectors) == 1:
         return vectors[0]
     return vector.interleave(interleaved(vectors[::2]), interleaved(vectors[1::2]))
@@ -193,7 +193,7 @@ def _copy(
     count: int,
     filled: int,
 ) -> None:
-    """Copy ``count`` elements, rounding them if need be, and zeros up to ``filled``, which no filter weighs."""
+    """Copy ``count`` elements, rounded if the types differ, then zeros up to ``filled`` elements."""
     kinds = [ir.MemRefType(memory.type).element_type for memory, _ in (source, target)]
     if kinds[0] == kinds[1]:
         asm.copy(source, target, count)
@@ -211,5 +211,5 @@ def _round(asm: Assembler, source: tuple[ir.Value, Index], target: tuple[ir.Valu
 
 
 def most_rows(rows: Axis, lines: int) -> int:
-    """Rows of the image that so many rows of the result read."""
+    """Rows of the image that ``lines`` rows of the result read."""
     return (lines - 1) * rows.stride + (rows.kernel - 1) * rows.dilation + 1

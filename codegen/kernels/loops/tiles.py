@@ -1,7 +1,7 @@
 """How a row of the result is cut into register tiles, and which of a tile's pixels a kernel column touches.
 
-Pixels that a kernel column would read outside the image are left out of the code, so padding costs nothing and no
-padded copy is made.
+The code leaves out pixels that a kernel column would read outside the image, so padding costs nothing and no padded
+copy is made.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Axis:
         kernel: taps of the window.
         stride: between neighbouring results.
         dilation: between neighbouring taps.
-        padding: before the image.
+        padding: pixels of padding before the image.
     """
 
     input: int
@@ -35,7 +35,7 @@ class Axis:
         return 0 <= self.pixel(position, tap) < self.input
 
     def pixel(self, position: int, tap: int) -> int:
-        """Which pixel a tap of the window at a position of the result reads."""
+        """The pixel that a tap of the window at a position of the result reads."""
         return position * self.stride + tap * self.dilation - self.padding
 
     @property
@@ -55,7 +55,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class TileRun:
-    """``count`` tiles of ``width`` columns from ``start`` on, alike in what they touch."""
+    """``count`` tiles of ``width`` columns from ``start`` on, whose pixels the same taps touch."""
 
     start: int
     width: int
@@ -68,10 +68,11 @@ class TileRun:
 
 
 def before_another(axis: Axis, run: TileRun, segment: Segment, tap: int) -> tuple[int, ...]:
-    """The pixels of tiles that a tap reads before the last pixel of a row of the image, in all tiles of a run.
+    """The pixels of a tile for which a tap reads an image pixel that another follows in its row, in all tiles of a run.
 
     Raises:
-        ValueError: if another one is the first of a row, in some tile.
+        ValueError: if for another pixel, in some tile, the tap reads the first of a row, so that none precedes it
+            either.
     """
     found = tuple(each for each in segment.pixels if axis.pixel(run.end - run.width + each, tap) + 1 < axis.input)
     if any(axis.pixel(run.start + each, tap) == 0 for each in set(segment.pixels) - set(found)):
@@ -80,7 +81,7 @@ def before_another(axis: Axis, run: TileRun, segment: Segment, tap: int) -> tupl
 
 
 def tile_runs(axis: Axis, width: int) -> tuple[TileRun, ...]:
-    """Tiles of ``width`` columns over a row, what is left over in a narrower one."""
+    """Runs of tiles of ``width`` columns that cover a row; the last tile may be narrower."""
     starts = range(0, axis.output, width)
     tiles = [(start, min(width, axis.output - start)) for start in starts]
     runs: list[TileRun] = []

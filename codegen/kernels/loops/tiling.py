@@ -29,9 +29,9 @@ class Tiling(Sizes):
     Attributes:
         lines: rows of a register tile; more than one only where a workgroup computes all rows.
         columns: of a register tile.
-        vectors: of channels in a register tile, and in a panel.
-        row_groups: workgroups that share out the rows of the result.
-        panel_groups: workgroups that share out the panels.
+        vectors: vectors of channels in a register tile, and in a panel.
+        row_groups: workgroups that partition the rows of the result.
+        panel_groups: workgroups that partition the panels.
         unroll: steps over input channels that are written out.
     """
 

@@ -1,7 +1,7 @@
-"""Tilings worth trying: a model of registers, ports and caches leaves a handful, measurement decides among them.
+"""Tilings worth trying: a model of registers, ports and caches selects a few, measurement decides among them.
 
-A step of a register tile loads its vectors of filters and its pixels, and multiplies each by each. Two loads and two
-multiplications start in a cycle, each of the latter takes four; what does not fill a tile is lost (Goto and van de
+A step of a register tile loads vectors of filters and pixels, and multiplies each pair. Two loads and two multiply-adds
+start in a cycle, and a multiply-add takes four cycles; the unused part of a tile at an edge is lost (Goto and van de
 Geijn, 2008, section 5).
 """
 
@@ -19,8 +19,8 @@ from sartor.codegen.mlir.machine import Machine
 _FLOAT_BYTES = 4
 _PORTS = 2
 _LATENCY = 4
-# What a line of filters takes to the first-level cache: from the second, or, where two panels do not fit there,
-# from the third.
+# Cycles to move a line of filters to the first-level cache: from the second, or, if two panels do not fit there, from
+# the third.
 _LINE_CYCLES = 3
 _FAR_LINE_CYCLES = 6
 _WIDTHS = (1, 2, 3, 4, 6, 8)
@@ -33,29 +33,29 @@ _SPARE = 6
 
 
 class Demands(Protocol):
-    """What an instruction needs of a register tile."""
+    """What an instruction needs besides sums and filters."""
 
     @property
     def prepares(self) -> bool:
-        """Whether what a pixel has is changed before it is multiplied."""
+        """Whether the image's numbers are changed before they are multiplied."""
 
     @property
     def operands(self) -> int:
-        """Registers that it needs beside the usual ones."""
+        """Registers that it needs besides the usual ones."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """What is tiled.
+    """The convolution or product that is tiled.
 
     Attributes:
-        rows: of the result.
-        columns: of the result.
-        channels: of the result.
-        depth: steps that add to a result, each of four bytes of filters.
-        positions_join: whether rows may be joined and cut anew.
-        prepares: whether what a pixel has is changed before it is multiplied.
-        operands: registers that an instruction needs beside the usual ones.
+        rows: rows of the result.
+        columns: columns of the result.
+        channels: channels of the result.
+        depth: steps of a sum, each of which reads four bytes of filters.
+        positions_join: whether the pixels of all rows may be rearranged into other rows.
+        prepares: whether the image's numbers are changed before they are multiplied.
+        operands: registers that an instruction needs besides the usual ones.
     """
 
     rows: int
@@ -67,7 +67,7 @@ class Work:
     operands: int = 0
 
     def by(self, element: Demands | None) -> Work:
-        """The same where an instruction multiplies groups, if there is one."""
+        """The work with the demands of an instruction that multiplies groups, if there is one."""
         return self if element is None else replace(self, prepares=element.prepares, operands=element.operands)
 
     @property
@@ -78,7 +78,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Shape:
-    """A register tile: its rows, columns and vectors, and the steps that are written out."""
+    """A register tile: its rows, columns and vectors, and the number of steps that are written out."""
 
     lines: int
     columns: int
@@ -86,7 +86,7 @@ class Shape:
     unroll: int
 
     def cycles(self, rows: int, columns: int, vectors: int, line_cycles: float, *, prepares: bool = False) -> float:
-        """Cycles per step for all results, those in narrower tiles at the edges included."""
+        """Cycles per step for all tiles of a result, including narrower ones at the edges."""
         total = 0.0
         for lines, one in _parts(rows, self.lines):
             for width, two in _parts(columns, self.columns):
@@ -95,7 +95,7 @@ class Shape:
         return total
 
     def _step(self, pixels: int, vectors: int, line_cycles: float, prepares: bool) -> float:
-        """Cycles of one step; steps that are written out hide the loop."""
+        """Cycles of one step of a tile; writing several steps out hides the cost of the loop."""
         operations = pixels * (vectors + prepares)
         busiest = max(operations / _PORTS, (pixels + vectors) / _PORTS, _LATENCY, vectors * line_cycles)
         return busiest + 1 / self.unroll
@@ -147,7 +147,7 @@ def _shapes(rows: int, columns: int, vectors: int, machine: Machine, prepares: b
 
 
 def _prefers_rows(work: Work) -> bool:
-    """Whether workgroups share out rows: each then reads all filters, which should stay in the cache."""
+    """Whether workgroups partition rows. Then each reads all filters, which should stay in the cache."""
     return work.filter_bytes <= _RESIDENT_BYTES
 
 
@@ -162,7 +162,8 @@ def _split(work: Work, vectors: int, shape: Shape, threads: int, *, by_rows: boo
 
 
 def chunk(positions: int, columns: int) -> int:
-    """How many of the positions of a product make a row: a divisor of few register tiles that wastes little of them."""
+    """Pixels of a row when pixels are rearranged: the smallest divisor of all that register tiles cover with little
+    waste."""
     for size in range(columns, positions, 1):
         if positions % size == 0 and -(-size // columns) * columns <= size * _WASTE:
             return size

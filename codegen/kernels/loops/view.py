@@ -1,4 +1,4 @@
-"""Tensors that are others, reshaped, turned or repeated: where their elements lie without moving any."""
+"""Views: tensors that are reshaped, transposed or repeated versions of others, as strides instead of copies."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ Strides = tuple[int, ...]
 
 @dataclass(frozen=True)
 class View:
-    """A tensor whose elements are those of ``origin``, at these distances along its own dimensions."""
+    """A tensor whose elements are those of ``origin``, with these strides, in elements, along its own dimensions."""
 
     origin: ir.Value
     strides: Strides
 
 
 def view_of(value: ir.Value) -> View:
-    """What a value shows, seen through reshapes, transposes and broadcasts.
+    """A value as a view, followed back through reshapes, transposes and broadcasts.
 
     Raises:
-        ValueError: if its elements are at no fixed distances.
+        ValueError: if its elements have no constant strides.
     """
     op = defining_op(value)
     if op is None or not (op.name in (_COLLAPSE, _EXPAND) or copies(op)):
@@ -44,10 +44,10 @@ def view_of(value: ir.Value) -> View:
 
 
 def stored_as(value: ir.Value, returned: ir.Value) -> Strides:
-    """Distances along the dimensions of ``value`` in ``returned``, which shows all of it.
+    """Strides along the dimensions of ``value`` in the memory of ``returned``, which is a view of all its elements.
 
     Raises:
-        ValueError: if ``returned`` does not show ``value``, or not at fixed distances.
+        ValueError: if ``returned`` is no such view, or the strides are not constant.
     """
     steps, shown = row_major(tensor_parts(returned)[0]), returned
     while shown != value:
@@ -69,12 +69,12 @@ def stored_as(value: ir.Value, returned: ir.Value) -> Strides:
 
 
 def _groups(op: ir.Operation) -> list[list[int]]:
-    """Dimensions of the longer shape that make one of the shorter."""
+    """For each dimension of the shorter shape, the dimensions of the longer one that it combines."""
     return [[ir.IntegerAttr(each).value for each in ir.ArrayAttr(group)] for group in op.attributes["reassociation"]]
 
 
 def _joined(shape: Sequence[int], strides: Sequence[int], group: Sequence[int]) -> int:
-    """The distance along several dimensions taken for one."""
+    """The stride along several dimensions that are merged into one."""
     kept = [axis for axis in group if shape[axis] != 1]
     for outer, inner in pairwise(kept):
         if strides[outer] != strides[inner] * shape[inner]:
@@ -83,7 +83,7 @@ def _joined(shape: Sequence[int], strides: Sequence[int], group: Sequence[int]) 
 
 
 def _split(shape: Sequence[int], step: int, group: Sequence[int]) -> list[int]:
-    """Distances along the parts of a dimension."""
+    """Strides along the parts that a dimension is split into."""
     steps = []
     for axis in reversed(group):
         steps.append(step)
