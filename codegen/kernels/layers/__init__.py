@@ -1,1 +1,1 @@
-"""A layer that is one kernel: its operands in memory, and what routines of kernels have in common."""
+"""Layers as single kernels: operands in memory, and what routines that write kernels have in common."""

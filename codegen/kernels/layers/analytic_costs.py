@@ -1,7 +1,7 @@
-"""Cycles that our own kernels take, by models of registers, ports and caches.
+"""Predicted cycles of our own kernels, by models of registers and ports.
 
-``loops/tilings.py`` counts the cycles of register tiles. What the models leave out, caches, layouts and memory, a
-cost model learns from measurements.
+``loops/tilings.py`` counts the cycles of register tiles. The learned cost model corrects for what these models leave
+out: caches, layouts and memory.
 """
 
 from __future__ import annotations
@@ -13,17 +13,16 @@ from sartor.codegen.ir.variants.traits import Sizes
 from sartor.codegen.kernels.loops.tilings import Shape
 
 LANES = 16
-"""Of f32 in a vector of 64 bytes; with others all cycles change by about the same factor."""
+"""Elements of f32 in a vector of 64 bytes. Other lengths change all cycles by about the same factor."""
 BYTES_PER_CYCLE = 8
-"""That a core reads from memory or writes to it."""
+"""Bytes that a core reads from memory, or writes to it, in a cycle."""
 
-# A line of filters to the first-level cache from the second.
+# Cycles to move a line of filters from the second-level cache to the first.
 _LINE_CYCLES = 3
-# Additions to encode and to decode a number of a tile in Winograd's form.
+# Additions to encode and to decode a number of a tile in Winograd's method.
 _TRANSFORM = 3
-# A product of tiles takes a cycle for each row, and not less than this; to store a vector of sums takes as many.
-# Meanwhile tiles are loaded: filters, mostly from the second-level cache, and pixels, which are nearer unless what a
-# workgroup copies does not stay in it.
+# AMX multiplies two tiles in a cycle per row, but not in less than ``_LEAST_TILE_CYCLES``. Meanwhile tiles are loaded:
+# filters mostly from the second-level cache, pixels from nearer unless a workgroup's copies exceed that cache.
 _TILE_SIZES = ("lines", "tiles", "pixels", "vectors", "depth")
 _LEAST_TILE_CYCLES = 9
 _FILTER_TILE_CYCLES, _PIXEL_TILE_CYCLES, _FAR_PIXEL_TILE_CYCLES = 20, 10, 20
@@ -37,7 +36,7 @@ _Numbers = Mapping[str, int]
 
 @dataclass(frozen=True)
 class DirectCost:
-    """Products in register tiles, one number at a time."""
+    """The cost of products in register tiles, one number at a time."""
 
     def cycles(self, sizes: Sizes, parameters: _Numbers) -> float:
         rows, columns = _positions(sizes)
@@ -48,13 +47,13 @@ class DirectCost:
 
 @dataclass(frozen=True)
 class DotCost:
-    """Products in register tiles, in groups.
+    """The cost of products in register tiles, in groups.
 
-    Instructions for bf16 start every other cycle on some CPUs, but these mostly have AMX.
+    Some CPUs start instructions for bf16 in every other cycle only, but most of these have AMX.
 
     Attributes:
-        group: numbers that an instruction multiplies in the place of one.
-        dtype: that weights are stored in.
+        group: numbers that an instruction multiplies instead of one.
+        dtype: element type of the packed weights.
     """
 
     group: int
@@ -66,10 +65,10 @@ class DotCost:
 
 @dataclass(frozen=True)
 class TileCost:
-    """Products with AMX.
+    """The cost of products with AMX.
 
     Attributes:
-        dtype: that weights are stored in.
+        dtype: element type of the packed weights.
     """
 
     dtype: str
@@ -80,10 +79,10 @@ class TileCost:
 
 @dataclass(frozen=True)
 class WinogradCost:
-    """Winograd's method in the cache.
+    """The cost of Winograd's method in the cache.
 
     Attributes:
-        group: numbers that an instruction multiplies in the place of one.
+        group: numbers that an instruction multiplies instead of one.
     """
 
     group: int
@@ -100,7 +99,7 @@ class WinogradCost:
 
 
 def _positions(sizes: Sizes) -> tuple[int, int]:
-    """Rows and columns of the result; one long row where rows may be joined."""
+    """Rows and columns of the result; a single row if pixels may be rearranged."""
     joined = sizes["taps"] == 1 and sizes["stride"] == 1
     return (1, sizes["rows"] * sizes["columns"]) if joined else (sizes["rows"], sizes["columns"])
 
@@ -110,7 +109,7 @@ def _vectors(sizes: Sizes) -> int:
 
 
 def _reading_cycles(sizes: Sizes, dtype: str) -> float:
-    """Of weights that are read once: what is stored in a narrower type has less of them."""
+    """Cycles to read packed weights once; a narrower type takes fewer."""
     return sizes["weights"] * _BYTES.get(dtype, _FLOAT_BYTES) / _FLOAT_BYTES / BYTES_PER_CYCLE
 
 

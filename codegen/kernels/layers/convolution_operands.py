@@ -1,4 +1,4 @@
-"""What a convolution layer reads: its image without the pad, its filters, and the windows that it slides over rows."""
+"""The operands of a convolution layer: the image before the pad, the filters, and the windows along H and W."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sartor.codegen.mlir.operations import defining_op
 
 @dataclass(frozen=True)
 class ConvolutionOperands:
-    """What a convolution reads.
+    """The operands of a convolution in memory.
 
     Attributes:
         memories: positions of image and filters among the buffers.
@@ -33,13 +33,13 @@ class ConvolutionOperands:
 def convolution_operands(
     layer: ImageLayer, convolution: Convolution, packing: tuple[Step, ...], *, by_planes: bool = False
 ) -> ConvolutionOperands:
-    """The operands of a convolution layer, whose filters are packed by ``packing``.
+    """The operands of a convolution layer; sets the packing of its filters.
 
     Args:
-        layer: what becomes a kernel.
+        layer: the layer that becomes a kernel.
         convolution: its root.
-        packing: of the filters.
-        by_planes: whether an image of few channels may be read as ONNX has it.
+        packing: steps that pack the filters.
+        by_planes: whether an image of few channels may be read in ONNX's layout.
 
     Raises:
         ValueError: if the image is no activation, or the filters are no weight.
@@ -60,7 +60,8 @@ def convolution_operands(
 
 
 def joins(convolution: Convolution) -> bool:
-    """Whether each result reads one pixel, and all of them lie in memory, so that rows need not be kept apart."""
+    """Whether each result reads exactly one pixel of the unpadded image, so that the pixels of all rows form one
+    sequence."""
     return convolution.is_product and not convolution.is_padded
 
 
@@ -72,7 +73,7 @@ def window_axes(
     dilations: Sequence[int],
     padding: Sequence[int],
 ) -> tuple[Axis, Axis]:
-    """Windows along H and W of an image without its padding."""
+    """Windows along H and W over an image without its padding."""
     rows, columns = (
         Axis(*numbers)
         for numbers in zip(image.shape[2:], result.shape[2:], kernel, strides, dilations, padding, strict=True)
@@ -81,10 +82,14 @@ def window_axes(
 
 
 def unpadded(value: ir.Value, *fillings: float) -> tuple[ir.Value, tuple[int, int]]:
-    """What a window reads, and how many pixels of one of ``fillings`` are above and left of it.
+    """The image before a pad, and the pixels of padding above and left of it.
+
+    Args:
+        value: what a window reads.
+        fillings: values that the padding may have.
 
     Raises:
-        ValueError: if it is padded with something else.
+        ValueError: if it is padded in another way.
     """
     op = defining_op(value)
     if op is None or op.name != "tensor.pad":

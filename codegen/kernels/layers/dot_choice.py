@@ -1,4 +1,4 @@
-"""Which of a CPU's ways to multiply numbers of a narrower type are offered."""
+"""Which of a CPU's instructions for a narrower type are offered for a layer."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from sartor.codegen.kernels.isa.multiply_instruction import MultiplyInstruction
 from sartor.codegen.kernels.loops.tiling import Tiling
 from sartor.codegen.mlir.machine import Machine
 
-# Beside which others are not offered, or fewer of their sizes.
+# Instructions beside which slower ones are not offered, or with fewer tilings.
 _KNOWN: tuple[MultiplyInstruction, ...] = (BFLOAT_DOTS, INTEGER_DOTS, BFLOAT, INTEGER)
-# Of a way that another one mostly beats.
+# Tilings of a routine that a faster instruction mostly beats.
 _TRIED_OF_SECOND = 2
 
 
 def refused(machine: Machine, storage: str | None, element: DotElement | None, depth: int) -> Rejected | None:
-    """Why a routine is not offered, None if it is.
+    """Why a routine is not offered; None if it is.
 
-    Where the CPU multiplies integers as they are stored, that is three times as fast as in f32. Of bf16 it is not:
-    some CPUs start its instruction in every other cycle only.
+    Multiplying 8-bit integers by an instruction for them is three times as fast as in f32, so f32 is not offered then.
+    For bf16 both are: some CPUs start its instruction in every other cycle only.
 
     Args:
         machine: the CPU.
         storage: element type that activations are stored in; None for their own.
-        element: what the routine multiplies in groups; None for single numbers, in f32.
+        element: instruction of the routine; None for multiply-adds of single numbers in f32.
         depth: input channels.
     """
     if element is not None:
@@ -38,16 +38,16 @@ def refused(machine: Machine, storage: str | None, element: DotElement | None, d
 def worth_trying(
     found: Sequence[Tiling], machine: Machine, storage: str | None, element: DotElement | None
 ) -> list[Tiling]:
-    """Those of some tilings, best guess first, that are offered beside other ways to multiply such numbers."""
+    """The tilings that are offered: all, or only the first few if the CPU has a faster instruction for the type."""
     is_second = bool(_faster(machine, storage, 1 if element is None else element.rate))
     return list(found[:_TRIED_OF_SECOND] if is_second else found)
 
 
 def has_amx(machine: Machine) -> bool:
-    """Whether code can use a unit of the CPU that multiplies matrices."""
+    """Whether code for a CPU can use AMX."""
     return BFLOAT.refusal(machine) is None
 
 
 def _faster(machine: Machine, storage: str | None, rate: int) -> list[MultiplyInstruction]:
-    """Instructions of the CPU for a type that make more products than one with this rate."""
+    """Instructions of the CPU for a type that have a higher rate than the given one."""
     return [each for each in _KNOWN if each.dtype == storage and each.rate > rate and each.exists_on(machine)]

@@ -1,4 +1,4 @@
-"""A layer over images in memory, and how its kernel walks through them."""
+"""A layer over images in memory, and the accesses of its kernel to them."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from sartor.codegen.mlir.rewriting.initial import make_elementwise
 from sartor.codegen.mlir.rewriting.rewrite import Rewrite
 
 _BATCH, _CHANNEL, _ROW, _COLUMN = range(IMAGE_RANK)
-# Images of so few channels are mostly a network's input, which comes channel by channel.
+# Images of fewer channels are mostly a network's input, which is stored in planes.
 PLANES_BELOW = 4
 
 
 def layout_for(image: TensorType, layout: str) -> str:
-    """``layout`` if it fits an image, else the nearest that does."""
+    """``layout`` if it fits an image, else the most similar layout that does."""
     channels = image.shape[_CHANNEL]
     if channels == 1:
         return PLAIN_IMAGE
@@ -40,7 +40,7 @@ class ImageLayer:
     """A layer over images while it becomes a kernel.
 
     Attributes:
-        rewrite: in ONNX's layouts; its packings are extended as operands ask for it.
+        rewrite: the layer in ONNX's layouts; its packings are set while operands are located.
         inputs: layout of each activation.
         output: layout of the result.
         lanes: elements of a vector.
@@ -53,7 +53,7 @@ class ImageLayer:
 
     @staticmethod
     def of(rewrite: Rewrite, layout: str, lanes: int) -> ImageLayer:
-        """The layer with its images in ``layout``, or what fits them.
+        """The layer with each image in ``layout``, or in the most similar one that fits.
 
         Raises:
             ValueError: if the result does not fit ``layout``.
@@ -72,18 +72,18 @@ class ImageLayer:
 
     @property
     def epilogue(self) -> Epilogue:
-        """What surrounds the root.
+        """The ops around the root.
 
         Raises:
-            ValueError: if it has no form on vectors, or is not all that the layer returns.
+            ValueError: if they cannot be emitted on vectors, or the layer has further ops.
         """
         return self.epilogue_of(self.rewrite.chain)
 
     def epilogue_of(self, chain: Chain) -> Epilogue:
-        """What surrounds the root of a chain, which has to be the whole layer.
+        """The ops around the root of a chain, which has to be the entire layer.
 
         Raises:
-            ValueError: if it has no form on vectors, or is not all that the layer returns.
+            ValueError: if they cannot be emitted on vectors, or the layer has further ops.
         """
         returned = list(body_of(self.rewrite.function).operations)[-1].operation.operands
         if list(returned) != [chain.result]:
@@ -92,7 +92,7 @@ class ImageLayer:
 
     @property
     def result(self) -> Access:
-        """Where the result goes."""
+        """The access by which the result is stored."""
         arguments = len(body_of(self.rewrite.function).arguments)
         strides = image_strides(self.rewrite.task.results[0], self.output)
         return Access(arguments, strides.batch, strides.row, strides.column, vector_stride(strides, self.lanes))
@@ -109,8 +109,8 @@ class ImageLayer:
         return arguments.index(value)
 
     def read_by_planes(self, argument: int) -> None:
-        """Take an image of few channels as ONNX has it, if that is read in one place only: a contraction reads single
-        elements, wherever they lie."""
+        """Read an image of few channels in ONNX's layout, if it has a single use: a contraction reads single elements,
+        so channels need not be adjacent."""
         value = list(body_of(self.rewrite.function).arguments)[argument]
         if self.rewrite.task.inputs[argument].shape[_CHANNEL] < PLANES_BELOW and len(list(value.uses)) == 1:
             self.inputs = tuple(PLAIN_IMAGE if index == argument else each for index, each in enumerate(self.inputs))
@@ -123,10 +123,10 @@ class ImageLayer:
         return image_strides(image, layout)
 
     def locate(self, value: ir.Value, indexing: ir.AffineMap) -> Access:
-        """How an argument, indexed through a map from the result's dimensions, is walked through.
+        """The access to an argument, given the map from the result's dimensions to its own.
 
         Raises:
-            ValueError: if it is none, or its channels are not adjacent.
+            ValueError: if ``value`` is no argument, or its channels are not adjacent.
         """
         argument = self.argument(value)
         task = self.rewrite.task
@@ -139,7 +139,7 @@ class ImageLayer:
         return _plain_access(argument, tensor, indexing, self.lanes)
 
     def _weight(self, index: int) -> tuple[TensorType, str]:
-        """A weight that an elementwise op reads: packed like the result where it is an image."""
+        """Type and layout of a weight that an elementwise op reads; an image is packed like the result."""
         weight = self.rewrite.task.weights[index]
         if len(weight.shape) != IMAGE_RANK:
             return weight, PLAIN_IMAGE

@@ -1,4 +1,4 @@
-"""What routines over images have in common: the layout, the machine, and how a layer becomes a kernel."""
+"""The base of routines over images: the layout, the machine, and how a layer becomes a kernel."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ImageRoutine(ABC, Generic[Match]):
         name: the algorithm in descriptors.
         blocked: whether images lie in blocks of channels.
         storage: element type that activations and the result are stored in; None for their own.
-        output: element type that the result is stored in, if it is another.
+        output: element type that the result is stored in; None for that of the activations.
     """
 
     name: str
@@ -40,33 +40,33 @@ class ImageRoutine(ABC, Generic[Match]):
 
     @property
     def traits(self) -> Traits:
-        """What follows from where values lie and how they are stored."""
+        """The traits that follow from layout and element types."""
         converts = self.output not in (None, self.storage)
         return Traits(precision=narrowest(self.storage, self.output), blocked=self.blocked, converts=converts)
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """Extensions of the CPU that the operating system has to grant, in LLVM's words."""
+        """CPU features that the operating system has to grant, by LLVM's names."""
         return ()
 
     @abstractmethod
     def match(self, task: Task) -> Match | Rejected:
-        """What the kernel computes of a task, or why it does not apply."""
+        """What the kernel computes for a task, or why it does not apply."""
 
     @abstractmethod
     def channels(self, match: Match) -> tuple[int, ...]:
-        """Numbers of channels that have to divide into blocks."""
+        """Numbers of channels that have to be divisible into blocks."""
 
     @abstractmethod
     def tilings(self, match: Match, machine: Machine) -> Sequence[Sizes] | Rejected:
-        """Sizes worth trying, best guess first, or why none is."""
+        """Sizes worth trying, best guess first; Rejected with the reason if there are none."""
 
     @abstractmethod
     def code(self, images: ImageLayer, match: Match, parameters: Parameters) -> tuple[KernelCode, TensorType | None]:
-        """The kernel and its workspace.
+        """The kernel, and the type of its workspace or None.
 
         Raises:
-            ValueError: if there is none.
+            ValueError: if there is no kernel for the layer.
         """
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
@@ -89,7 +89,7 @@ class ImageRoutine(ABC, Generic[Match]):
         """The kernel for one parameter set.
 
         Raises:
-            ValueError: if there is none.
+            ValueError: if there is no kernel for the layer.
         """
         match, machine = self.match(task), kernel_machine(task, target)
         if isinstance(match, Rejected):
@@ -110,7 +110,7 @@ class ImageRoutine(ABC, Generic[Match]):
 
 
 def _schema(activation: TensorType, device: str, layout: str, storage: str | None) -> Schema:
-    """The schema of an activation; what is read by planes is a network's input, which comes as it is."""
+    """The schema of an activation; one that is read by planes is a network's input, which keeps its type."""
     comes_as_it_is = layout == PLAIN_IMAGE and activation.shape[1] > 1
     dtype = activation.dtype if comes_as_it_is or storage is None else storage
     return Schema(device, dtype, layout)

@@ -1,4 +1,4 @@
-"""A layer that is one kernel, written out only when somebody wants to compile it."""
+"""A layer that is one kernel, whose code is emitted only when it is compiled."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _KERNEL = "kernel"
 
 
 class KernelCode(Protocol):
-    """What a kernel does."""
+    """The code of a kernel."""
 
     @property
     def groups(self) -> tuple[int, int, int]:
@@ -39,29 +39,29 @@ class KernelCode(Protocol):
 
 @runtime_checkable
 class OverwritingCode(KernelCode, Protocol):
-    """Code whose result may lie where one of its arguments did."""
+    """Code that may write its result over one of its arguments."""
 
     @property
     def tied(self) -> int | None:
-        """Which buffer the result is written over; None where it has memory of its own."""
+        """Position of the buffer that the result is written over; None if it has memory of its own."""
 
     def over(self) -> OverwritingCode | None:
-        """The same with its result written over an argument, if each number is read for the last time where the result
-        needs it; else None."""
+        """The same code with its result written over an argument; None if a number would be read after it was
+        overwritten."""
 
 
 @dataclass(frozen=True)
 class KernelLayer:
-    """A layer whose arguments one kernel reads as they lie in memory.
+    """A layer that one kernel computes.
 
     Attributes:
         task: the layer.
-        rewrites: of its stages, whose ops the code refers to; their packings are how the kernel reads the weights.
+        rewrites: rewrites of its stages, whose ops the code refers to, and whose packings the weights have.
         inputs: schema of each activation.
         output: schema of the result.
         code: what the kernel computes.
-        workspace: memory that the kernel needs besides, or None.
-        needs: extensions of the CPU that the operating system has to grant, in LLVM's words.
+        workspace: type of further memory that the kernel needs; None for none.
+        needs: CPU features that the operating system has to grant, by LLVM's names.
     """
 
     task: Task
@@ -74,7 +74,7 @@ class KernelLayer:
 
     @property
     def packings(self) -> tuple[Packing, ...]:
-        """How the kernel reads each weight."""
+        """The packing of each weight."""
         return tuple(packing for rewrite in self.rewrites for packing in rewrite.packings)
 
     @property
@@ -89,12 +89,12 @@ class KernelLayer:
 
     @property
     def tied(self) -> int | None:
-        """Which activation the result is written over, if it is."""
+        """Position of the activation that the result is written over; None if it has memory of its own."""
         return self.code.tied if isinstance(self.code, OverwritingCode) else None
 
     @property
     def overwriting(self) -> KernelLayer | None:
-        """The same layer with its result written over an activation of the same type, if the code can do that."""
+        """The layer with its result written over an activation of the same type; None if the code cannot do that."""
         code = self.code.over() if isinstance(self.code, OverwritingCode) else None
         if code is None or code.tied is None or code.tied >= len(self.inputs):
             return None
@@ -103,16 +103,18 @@ class KernelLayer:
 
     @property
     def ranges(self) -> tuple[int | None, ...]:
-        """Whose ranges the kernel takes: positions of activations, None for the result."""
+        """The ranges that the kernel takes: positions of activations, None for the result."""
         return ranges_of((*self.task.inputs, self.task.results[0]), (*self.inputs, self.output))
 
     @property
     def step(self) -> float | None:
-        """What the layer rounds its result to multiples of, if that is stored in 8 bits: the scale of its range."""
+        """The step that the layer rounds its result to, if that is stored in 8 bits; it has to be the scale of its
+        range."""
         return step_of(self.task) if None in self.ranges else None
 
     def write(self, asm: Assembler, memories: Sequence[ir.Value], group: tuple[Index, Index, Index]) -> None:
-        """Emit one workgroup's code, over the buffers that the code knows: activations, weights, results."""
+        """Emit one workgroup's code; ranges are removed from the buffers, as the code knows activations, weights,
+        results."""
         given = len(self.inputs) + len(self.packings)
         ranges = memories[given : given + len(self.ranges)]
         rest = [*memories[:given], *memories[given + len(ranges) :]]
@@ -140,7 +142,7 @@ class KernelLayer:
         )
 
     def implementation(self, kernel: KernelSource, overwriting: Overwriting | None = None) -> Implementation:
-        """The layer's code; ``kernel`` writes what it dispatches."""
+        """The layer's code, whose body dispatches ``kernel``."""
         return Implementation(
             body=self.body,
             inputs=self.inputs,
@@ -165,20 +167,20 @@ class KernelRoutine(Protocol):
         """The kernel for one parameter set.
 
         Raises:
-            ValueError: if there is none.
+            ValueError: if there is no kernel for the layer.
         """
 
 
 @dataclass(frozen=True)
 class DeferredKernel:
-    """What it takes to write a kernel.
+    """All that is needed to emit a kernel.
 
     Attributes:
-        routine: writes it.
+        routine: emits it.
         task: what it computes.
-        parameters: of the routine.
-        target: what it is written for.
-        sources: digest of the routine's source and of what that imports.
+        parameters: parameters of the routine.
+        target: what it is compiled for.
+        sources: digest of the source of the routine and of what that imports.
         overwrites: whether its result is written over an activation.
     """
 
@@ -191,20 +193,20 @@ class DeferredKernel:
 
     @classmethod
     def of(cls, routine: KernelRoutine, task: Task, parameters: Parameters, target: Target) -> Self:
-        """The kernel that a routine writes, by its source as it is now."""
+        """The kernel of a routine, with the digest of its current source."""
         return cls(routine, task, tuple(parameters.items()), target, source_digest(*modules_of(routine)))
 
     @property
     def identity(self) -> str:
-        """Everything that the code follows from, the source of the routine included."""
+        """All that determines the code, including the source of the routine."""
         kernel = f"{self.sources} {self.routine} {self.task.key} {self.parameters} {self.target.key}"
         return f"{kernel} overwriting" if self.overwrites else kernel
 
     def layer(self) -> KernelLayer:
-        """The layer that the kernel is.
+        """The layer that the kernel computes.
 
         Raises:
-            ValueError: if there is none.
+            ValueError: if there is no kernel for the layer.
         """
         layer = self.routine.layer(self.task, dict(self.parameters), self.target)
         found = layer.overwriting if self.overwrites else layer
@@ -213,7 +215,7 @@ class DeferredKernel:
         return found
 
     def executables(self) -> tuple[str, ...]:
-        """Text of the kernel.
+        """Text of the kernel's ``hal.executable``.
 
         Raises:
             ValueError: if it is not valid.
@@ -228,23 +230,23 @@ class OverwritingKernel:
 
     Attributes:
         operand: position of the activation.
-        kernel: what writes it.
+        kernel: emits the code.
     """
 
     operand: int
     kernel: DeferredKernel
 
     def implementation(self) -> Implementation:
-        """The code; it takes and gives what the plain one does.
+        """The code, with the same arguments and results as without overwriting.
 
         Raises:
-            ValueError: if there is none.
+            ValueError: if there is no kernel for the layer.
         """
         return self.kernel.layer().implementation(self.kernel)
 
 
 def modules_of(routine: object) -> tuple[str, ...]:
-    """The modules of a routine and of those that it wraps, which its own module need not import."""
+    """Modules of a routine and of the routines that it wraps, which its own module need not import."""
     wrapped = [getattr(routine, each.name) for each in fields(routine)] if is_dataclass(routine) else []
     inner = [name for each in wrapped if is_dataclass(each) for name in modules_of(each)]
     return tuple(dict.fromkeys((type(routine).__module__, *inner)))

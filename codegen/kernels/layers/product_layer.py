@@ -1,4 +1,4 @@
-"""A layer as a matrix product: where the numbers of both matrices and of the result lie in memory."""
+"""A layer as a matrix product: strides of both matrices and of the result in memory."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from sartor.codegen.mlir.rewriting.rewrite import Rewrite
 
 @dataclass
 class ProductLayer:
-    """A layer in the form of a matrix product while it becomes a kernel.
+    """A layer that is a matrix product, while it becomes a kernel.
 
     Attributes:
-        rewrite: flattened; packings are extended.
+        rewrite: the flattened layer; its packings are extended.
         shape: extents of its loops.
         lanes: elements of a vector.
     """
@@ -34,7 +34,7 @@ class ProductLayer:
         """The layer of a flattened rewrite.
 
         Raises:
-            ValueError: if it is more than one batch of products.
+            ValueError: if its batches have more than one dimension.
         """
         shape = shape_of(rewrite.root)
         if len(shape.batches) > 1:
@@ -49,7 +49,7 @@ class ProductLayer:
 
     @property
     def is_by_weight(self) -> bool:
-        """Whether it is one product with a weight on its right."""
+        """Whether it is a single product whose RHS is a weight."""
         return multiplies_weight(self.rewrite)
 
     @property
@@ -57,14 +57,14 @@ class ProductLayer:
         return list(body_of(self.rewrite.function).arguments)
 
     def _argument(self, value: ir.Value) -> int:
-        """Position of the argument that a value shows."""
+        """Position of the argument that a value is a view of."""
         origin = view_of(value).origin
         if origin not in self._arguments:
             raise ValueError("an operand is computed in the layer, and not by its chain")
         return self._arguments.index(origin)
 
     def _strides(self, strides: Strides, indexing: ir.AffineMap) -> tuple[list[int], list[int]]:
-        """Steps of the root's parallel loops through a tensor, then of its reduction."""
+        """Strides of a tensor along the root's parallel loops, then along its reduction."""
         loops = len(self.shape.batches) + (self.shape.rows is not None) + 1
         steps = [0] * (loops + 1)
         for step, expression in zip(strides, indexing.results, strict=True):
@@ -73,7 +73,7 @@ class ProductLayer:
         return steps[:loops], steps[loops:]
 
     def _split(self, steps: list[int]) -> tuple[int, int, int]:
-        """Steps of batch, row and column of the product; 0 for a loop that it does not have."""
+        """Strides of batch, row and column of the product; 0 for a loop that it does not have."""
         batch = steps[0] if self.shape.batches else 0
         row = steps[len(self.shape.batches)] if self.shape.rows is not None else 0
         return batch, row, steps[-1]
@@ -86,7 +86,7 @@ class ProductLayer:
 
     @property
     def lhs(self) -> ImageStrides:
-        """Strides of the left matrix, whose rows are pixels.
+        """Strides of the LHS, whose rows are the pixels of an image of one row.
 
         Raises:
             ValueError: if it is stored by columns.
@@ -101,10 +101,10 @@ class ProductLayer:
 
     @property
     def weight(self) -> int:
-        """Which weight the right matrix is.
+        """Position of the RHS among the weights.
 
         Raises:
-            ValueError: if it is none, or one of several, or stored by columns.
+            ValueError: if it is no weight, or there are several products, or it is stored by columns.
         """
         index = self.rewrite.weight_index(self.rewrite.root.operands[1])
         if index is None or not self.is_by_weight:
@@ -113,7 +113,7 @@ class ProductLayer:
         return index
 
     def rhs_strides(self) -> tuple[int, int]:
-        """Distance of batches and of rows of the right matrix.
+        """Distances in elements between batches and between rows of the RHS.
 
         Raises:
             ValueError: if its columns are not adjacent.
@@ -127,12 +127,12 @@ class ProductLayer:
 
     @property
     def rows(self) -> int:
-        """Rows of the left matrix and of the result."""
+        """Rows of the LHS and of the result."""
         return self.shape.rows or 1
 
     @property
     def axes(self) -> tuple[Axis, Axis]:
-        """Windows along H and W if each row is a pixel of one line."""
+        """Windows along H and W, each row being a pixel of an image of one row."""
         return Axis(1, 1, 1, 1, 1, 0), Axis(self.rows, self.rows, 1, 1, 1, 0)
 
     @property
@@ -143,11 +143,11 @@ class ProductLayer:
 
     @property
     def result(self) -> Access:
-        """Where the result goes: behind all arguments."""
+        """The access by which the result is stored; its buffer follows the arguments."""
         return self._walk(len(self._arguments), self._stored(), indexing_maps(self.rewrite.root)[2])
 
     def _stored(self) -> Strides:
-        """Strides of the root's result as the layer returns it."""
+        """Strides of the chain's result in the memory of the layer's result."""
         returned = list(body_of(self.rewrite.function).operations)[-1].operation.operands
         if len(returned) != 1:
             raise ValueError("the layer has several results")
@@ -155,7 +155,7 @@ class ProductLayer:
 
     @property
     def epilogue(self) -> Epilogue:
-        """What surrounds the root."""
+        """The ops around the root."""
         return Epilogue.of(self.rewrite.chain, self._locate)
 
     def _locate(self, value: ir.Value, indexing: ir.AffineMap) -> Access:

@@ -1,1 +1,1 @@
-"""Layers that compute each row of a tensor from itself."""
+"""Layers that compute each row of a tensor from that row alone."""

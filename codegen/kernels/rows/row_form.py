@@ -1,7 +1,7 @@
-"""Layers that compute each row of a tensor from itself: softmax, normalization.
+"""Analysis of layers that compute each row of a tensor from that row alone: softmax, normalization.
 
-Their ops map elements to elements, or fold a row to one number. A fold has to be complete before what uses it can
-start, so ops have levels: how many folds come before them, one after the other.
+Their ops are elementwise, or fold a row to one number. A fold has to be complete before ops that use it can start. So
+each op has a level: the number of folds that it depends on, one after the other.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ _NEUTRAL = {
 
 @dataclass(frozen=True)
 class Given:
-    """An argument as a row reads it.
+    """An argument as rows read it.
 
     Attributes:
         memory: position of the argument.
-        extents: of the loops that count rows, adjacent ones joined where they are one walk.
-        steps: distance in elements along each.
-        is_repeated: whether all elements of a row read the same.
+        extents: extents of the loops over rows; loops are merged where their strides allow.
+        steps: stride in elements along each.
+        is_repeated: whether all elements of a row read the same element.
     """
 
     memory: int
@@ -48,7 +48,7 @@ class Given:
     is_repeated: bool
 
     def offset(self, asm: Assembler, row: Index) -> Index:
-        """Where a row begins."""
+        """Offset of a row in elements."""
         total: Index = 0
         for extent, step in zip(self.extents[:0:-1], self.steps[:0:-1], strict=True):
             row, inside = asm.divide(row, extent)
@@ -61,13 +61,13 @@ Operand: TypeAlias = Given | ir.Attribute | ir.Value
 
 @dataclass(frozen=True)
 class Fold:
-    """How a row becomes one number.
+    """A reduction of a row to one number.
 
     Attributes:
-        combine: the op that combines two.
-        term: what is combined, a value in the region.
-        neutral: what combined with anything changes nothing.
-        initial: what is combined with the result.
+        combine: the op that combines two numbers.
+        term: the value in the region that is combined.
+        neutral: neutral element of ``combine``.
+        initial: initial value of the reduction.
     """
 
     combine: ir.Operation
@@ -83,9 +83,9 @@ class Step:
     Attributes:
         op: a ``linalg.generic``.
         operands: what it reads.
-        is_wide: whether it computes an element for each of a row, not a number for all of them.
-        fold: how it makes one number of a row; None if it is elementwise.
-        level: folds that come before it.
+        is_wide: whether it computes a row of elements rather than one number.
+        fold: how it reduces a row to one number; None if it is elementwise.
+        level: number of folds that it depends on, one after the other.
     """
 
     op: ir.Operation
@@ -101,13 +101,13 @@ class Step:
 
 @dataclass(frozen=True)
 class RowForm:
-    """A layer by rows.
+    """A layer as steps on rows.
 
     Attributes:
-        rows: how many there are.
-        length: elements of each.
-        steps: by their results, in order.
-        result: of the last one.
+        rows: number of rows.
+        length: elements of a row.
+        steps: steps in order, by their results.
+        result: result of the last step.
     """
 
     rows: int
@@ -117,7 +117,7 @@ class RowForm:
 
     @property
     def kept(self) -> list[ir.Value]:
-        """Wide results that are used after a fold which they come before."""
+        """Rows that are used at a later level than they are computed at."""
         used = [
             each
             for step in self.steps.values()
@@ -128,10 +128,10 @@ class RowForm:
 
 
 def row_form(function: ir.Operation) -> RowForm:
-    """The rows of a layer's function.
+    """The steps of a layer's function.
 
     Raises:
-        ValueError: if it computes anything that is not in its rows.
+        ValueError: if it computes anything else than rows from themselves.
     """
     block = body_of(function)
     *ops, terminator = [view.operation for view in block.operations]
@@ -165,7 +165,7 @@ class _Reader:
         """Add an op.
 
         Raises:
-            ValueError: if it has no place in a row.
+            ValueError: if it is neither elementwise nor a fold of rows.
         """
         if op.name != "linalg.generic":
             raise ValueError(f"{op.name} is not elementwise, nor along rows")
@@ -219,7 +219,7 @@ class _Reader:
         return Given(memory, *walk, is_repeated=not is_wide or steps[-1] == 0)
 
     def _check_inner(self, step: Step, extents: list[int], steps: list[int], is_wide: bool) -> None:
-        """See that a result of the layer is read in the row that it is in."""
+        """Check that an op reads the result of another step in its own row."""
         expected = row_major(tuple(extents))
         if not step.is_wide and is_wide:
             expected = (*row_major(tuple(extents[:-1])), 0)
@@ -228,7 +228,7 @@ class _Reader:
 
 
 def _constant(value: ir.Value) -> ir.Attribute | None:
-    """The number that a value is, or repeats."""
+    """The scalar of a constant, or that a constant or broadcast repeats; None for other values."""
     constant = constant_of(value)
     op = defining_op(value)
     if constant is None and op is not None and copies(op):
@@ -237,12 +237,12 @@ def _constant(value: ir.Value) -> ir.Attribute | None:
 
 
 def _same_walk(extents: Sequence[int], one: Sequence[int], other: Sequence[int]) -> bool:
-    """Whether steps are the same along all loops of more than one turn."""
+    """Whether strides agree along all loops of more than one iteration."""
     return all(size == 1 or first == second for size, first, second in zip(extents, one, other, strict=True))
 
 
 def _joined(extents: Sequence[int], steps: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Loops with their steps, those taken for one that walk on where the next one ends."""
+    """Extents and strides of loops, where adjacent loops with matching strides are merged."""
     found: list[tuple[int, int]] = []
     for extent, step in zip(extents, steps, strict=True):
         if extent == 1:
@@ -254,7 +254,7 @@ def _joined(extents: Sequence[int], steps: Sequence[int]) -> tuple[tuple[int, ..
 
 
 def _fold(op: ir.Operation) -> Fold | None:
-    """How an op folds its last loop alone; None if it does something else."""
+    """How an op reduces its last loop; None if it is no such reduction."""
     kinds = [str(kind) for kind in ir.ArrayAttr(op.attributes["iterator_types"])]
     if ["reduction" in kind for kind in kinds] != [False] * (len(kinds) - 1) + [True]:
         return None

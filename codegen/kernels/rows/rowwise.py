@@ -1,4 +1,4 @@
-"""A layer by rows: each row is passed once for every level of folds, its values kept in the cache in between."""
+"""A kernel for layers on rows: one pass over a row for each level of folds; the row stays in the cache in between."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from sartor.codegen.mlir.operations import body_of, defining_op
 # Worker threads have stacks of 128 KiB.
 _MOST_KEPT_BYTES = 48 << 10
 _FLOAT_BYTES = 4
-# Longer rows are passed in a loop.
+# Vectors of a row that are written out; longer rows are processed in a loop.
 _MOST_WRITTEN_OUT = 32
 _OF_A_LOOP = 8
 
 
 @dataclass(frozen=True)
 class Part:
-    """A vector of a row: its first element, and how many there are."""
+    """A vector of a row: its first element, and how many elements it has."""
 
     column: Index
     count: int
@@ -32,13 +32,13 @@ class Part:
 
 @dataclass(frozen=True)
 class RowwiseKernel:
-    """Rows that are computed from themselves.
+    """A kernel that computes each row from itself.
 
     Attributes:
-        form: what each row computes.
+        form: the steps on each row.
         result: position of the result among the buffers.
         vector: elements of a vector.
-        workgroups: that share out the rows.
+        workgroups: workgroups that partition the rows.
     """
 
     form: RowForm
@@ -75,7 +75,7 @@ class RowwiseKernel:
         )
 
     def parts(self, asm: Assembler, carried: list[ir.Value], body: Body) -> list[ir.Value]:
-        """Emit ``body`` for all vectors of a row, several at a time."""
+        """Emit ``body`` for all vectors of a row, several at a time; returns the carried values."""
         length, lanes = self.form.length, self.lanes
         step = (self.vectors if self.vectors <= _MOST_WRITTEN_OUT else _OF_A_LOOP) * lanes
         whole = length // step * step
@@ -92,7 +92,7 @@ Body: TypeAlias = Callable[[list[Part], list[ir.Value]], list[ir.Value]]
 
 
 class _RowWriter:
-    """Writes the code of one row."""
+    """Emits the code of one row."""
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class _RowWriter:
             self._compute_numbers(level + 1)
 
     def _pass(self, level: int) -> None:
-        """Everything that has to be done on all elements before the next level."""
+        """Emit the pass over all elements that has to be complete before the next level."""
         asm, form = self._asm, self._of.form
         folds = [each for each in self._steps.values() if each.fold is not None and each.level == level]
         stored = [each for each in self._scratch if self._steps[each].level == level]
@@ -146,7 +146,7 @@ class _RowWriter:
             self._numbers[step.result] = self._number(step, total)
 
     def _term(self, step: Step, part: Part, values: dict[Operand, ir.Value]) -> ir.Value:
-        """What a fold combines at a vector, neutral beyond the row's end."""
+        """The vector that a fold combines, with neutral elements beyond the row's end."""
         assert step.fold is not None
         inputs = [self._value(each, step.level, part, values) for each in step.operands]
         term = emit_region(self._asm, step.op, inputs, step.fold.term)
@@ -157,14 +157,14 @@ class _RowWriter:
         return arith.select(mask, term, self._splat(step.fold.neutral))
 
     def _folded(self, step: Step, total: ir.Value, terms: list[ir.Value]) -> ir.Value:
-        """Terms combined pairwise, so that few wait for others, then with the total."""
+        """Combine terms pairwise, for short chains of dependent ops, then with the total."""
         while len(terms) > 1:
             pairs = [self._combine(step, *pair) for pair in zip(terms[::2], terms[1::2], strict=False)]
             terms = [*pairs, *terms[2 * len(pairs) :]]
         return self._combine(step, total, terms[0])
 
     def _number(self, step: Step, total: ir.Value) -> ir.Value:
-        """All elements of a vector combined, in each of its elements."""
+        """Combine all elements of a vector, and repeat the result in each element."""
         assert step.fold is not None
         lanes = self._asm.lanes
         distance = lanes // 2
@@ -183,14 +183,14 @@ class _RowWriter:
         return ir.Operation.create(step.fold.combine.name, results=[kind], operands=[one, other]).results[0]
 
     def _may_lose_nan(self, step: Step) -> bool:
-        """Whether a fold seeks a maximum only to subtract it from what it is of, where no number stays none."""
+        """Whether a maximum is only subtracted from its own operand, so that NaN propagates through that operand."""
         if step.fold is None or step.fold.combine.name != "arith.maximumf":
             return False
         users = [each for each in self._steps.values() if step.result in each.operands]
         return all(each.operands == (*step.operands, step.result) and _is_only(each.op, "arith.subf") for each in users)
 
     def _compute_numbers(self, level: int) -> None:
-        """Ops on one number of a row, that need no later fold, and what wide ops divide by."""
+        """Emit ops on single numbers of a row at this level, and reciprocals of divisors."""
         for step in self._steps.values():
             if step.level == level and step.fold is None and not step.is_wide:
                 inputs = [self._value(each, level, Part(0, 1), {}) for each in step.operands]
@@ -200,14 +200,14 @@ class _RowWriter:
                 self._reciprocals[divisor] = arith.divf(self._splat(1.0), self._numbers[divisor])
 
     def _divisor(self, step: Step) -> ir.Value | None:
-        """The sum of exponentials that a step divides by and does nothing else."""
+        """The sum of exponentials that a step divides by, if it only divides; None for other steps."""
         if not step.is_wide or not _is_only(step.op, "arith.divf") or len(step.operands) != 2:
             return None
         divisor = step.operands[1]
         return divisor if divisor in self._steps and self._adds_exponentials(self._steps[divisor]) else None
 
     def _adds_exponentials(self, step: Step) -> bool:
-        """Whether a fold's result is nowhere near zero, so that it has a reciprocal."""
+        """Whether a fold is a sum of exponentials, which is far enough from zero to have a reciprocal."""
         if step.fold is None or step.fold.combine.name != "arith.addf" or step.operands[0] not in self._steps:
             return False
         added = defining_op(list(body_of(self._steps[step.operands[0]].op).operations)[-1].operation.operands[0])
@@ -230,7 +230,7 @@ class _RowWriter:
         return asm.load(memory, asm.add(offset, part.column), part.count)
 
     def _wide(self, value: ir.Value, level: int, part: Part, values: dict[Operand, ir.Value]) -> ir.Value:
-        """A vector of a wide result."""
+        """A vector of a row that a step computes."""
         if value not in values:
             step, asm = self._steps[value], self._asm
             if value in self._scratch and step.level < level:
@@ -251,7 +251,7 @@ class _RowWriter:
 
 
 def _is_only(op: ir.Operation, name: str) -> bool:
-    """Whether a region is one op on its first two arguments."""
+    """Whether a region begins with this op on its first two arguments."""
     block = body_of(op)
     first = block.operations[0].operation
     return bool(first.name == name and list(first.operands) == list(block.arguments)[:2])

@@ -1,4 +1,4 @@
-"""Convolutions and matrix products: every pixel of a tile times every vector of filters, filters read front to back.
+"""Convolutions and matrix products on vectors: each pixel of a tile by each vector of filters, read front to back.
 
 A matrix product is a convolution of an image of one row by a 1x1 filter.
 """
@@ -18,7 +18,7 @@ from sartor.codegen.kernels.loops.tiles import Segment, before_another, tile_run
 from sartor.codegen.kernels.vector.integer_sums import IntegerSums
 from sartor.codegen.mlir.iree_compiler import ir
 
-# Filters of less than this stay in the second-level cache or come quickly enough.
+# Smaller filters stay in the second-level cache, or arrive quickly enough.
 _CACHED_BYTES = 1 << 19
 _MOST_TILES = 64
 
@@ -32,9 +32,9 @@ class FilterStrides:
         panel: between panels of channels.
         row: between rows of the kernel.
         column: between columns of the kernel.
-        depth: between input channels, or groups of them that are multiplied at once.
+        depth: between input channels, or between groups that are multiplied at once.
         vector: between vectors of a panel.
-        padded: whether a panel holds whole vectors where the channels do not.
+        padded: whether panels are filled up with zeros to full vectors.
     """
 
     batch: int
@@ -55,8 +55,8 @@ class Contraction(NestCode):
         image: strides of the image.
         filters: strides of the filters.
         memories: positions of image and filters among the buffers.
-        multiplier: how they are multiplied.
-        meaning: what the sums stand for, if they are integers.
+        multiplier: how image and filters are multiplied.
+        meaning: converts sums of integers to real numbers; None for sums of f32.
     """
 
     depth: int
@@ -68,16 +68,16 @@ class Contraction(NestCode):
 
     @property
     def streams(self) -> bool:
-        """Whether filters come from memory, and a panel is used often enough for the next to come meanwhile."""
+        """Whether to prefetch filters: they come from memory, and a panel is used long enough to fetch the next one."""
         size = self.filters.panel * self.nest.grid.panels * self.multiplier.bytes
         whole = self.nest.tiling.row_groups == 1
         return self.filters.padded and size > _CACHED_BYTES and whole and 1 < self.nest.tiles <= _MOST_TILES
 
     def joined(self, columns: int) -> Contraction:
-        """The same for a window of one pixel, its rows joined and cut anew into rows of ``columns``.
+        """The contraction for windows of one pixel, with the pixels of all rows rearranged into rows of ``columns``.
 
         Raises:
-            ValueError: if rows do not follow each other in memory.
+            ValueError: if rows are not adjacent in memory.
         """
         if self.nest.is_padded or self.image.row != self.nest.columns.output * self.image.column:
             raise ValueError("rows of the image do not follow each other")
@@ -85,10 +85,10 @@ class Contraction(NestCode):
         return replace(self, nest=self.nest.joined(columns), image=image)
 
     def check(self) -> None:
-        """See that pixels of fewer channels than are multiplied at once can be read.
+        """Check that pixels of fewer channels than are multiplied at once can be read.
 
         Raises:
-            ValueError: if not.
+            ValueError: if they cannot, because a pixel would need a neighbour in its row to be read with.
         """
         if self.depth < self.multiplier.group:
             columns = self.nest.columns
@@ -98,20 +98,20 @@ class Contraction(NestCode):
                         before_another(columns, run, segment, tap)
 
     def accumulation(self, asm: Assembler, memories: Sequence[ir.Value]) -> Accumulate:
-        """Emits what a tile adds up."""
+        """The function that emits the sums of a tile."""
         return _TileWriter(self, asm, memories).accumulate
 
 
 @dataclass(frozen=True)
 class _Run:
-    """Taps of a kernel row, and the pixels of a tile that they touch on some of its lines.
+    """Adjacent taps of a kernel row that touch the same pixels of a tile, on some of its lines.
 
     Attributes:
-        tile: of the result.
-        lines: of the tile.
+        tile: the tile of the result.
+        lines: lines of the tile.
         segment: taps and pixels.
-        panel: offset of the panel's filters, within which steps are told apart by their distance from it.
-        prefetch: what the tile fetches of later filters.
+        panel: offset of the panel's filters.
+        prefetch: later filters that the tile fetches; None for none.
     """
 
     tile: Tile
@@ -122,7 +122,7 @@ class _Run:
 
 
 class _TileWriter:
-    """Writes the reduction of a tile, from the kernel's rows inwards."""
+    """Emits the reduction of a tile, from the kernel's rows inwards."""
 
     def __init__(self, contraction: Contraction, asm: Assembler, memories: Sequence[ir.Value]) -> None:
         self._of = contraction
@@ -161,7 +161,7 @@ class _TileWriter:
         return close_tile(of.multiplier, found, tile.panel.vectors, len(totals))
 
     def _segment(self, run: _Run, image: Index, filters: Index, totals: list[ir.Value]) -> list[ir.Value]:
-        """Taps of a kernel row, as one long run of input channels where memory allows."""
+        """Emit the taps of a kernel row, as one loop over input channels if these are adjacent across taps."""
         of, asm, segment = self._of, self._asm, run.segment
         step, taps = of.nest.columns.dilation * of.image.column, segment.end - segment.first
         groups, rest = divmod(of.depth, of.multiplier.group)
@@ -181,7 +181,7 @@ class _TileWriter:
         return asm.loop(segment.first, segment.end, 1, totals, every)
 
     def _few_channels(self, run: _Run, image: Index, filters: Index, totals: list[ir.Value]) -> list[ir.Value]:
-        """Taps of fewer channels than are multiplied at once: beside them the filters are zero."""
+        """Emit taps of fewer channels than are multiplied at once; the filters of the others are zero."""
         of, asm, segment = self._of, self._asm, run.segment
         missing = of.multiplier.group - of.depth
         for tap in range(segment.first, segment.end):
@@ -189,7 +189,8 @@ class _TileWriter:
             begin = asm.add(filters, tap * of.filters.column)
             followed = before_another(of.nest.columns, run.tile.run, segment, tap)
             last = tuple(each for each in segment.pixels if each not in followed)
-            # A group goes on in the next pixel, or begins in the one before: elsewhere may be no memory.
+            # A group extends into the next pixel, or begins in the one before it: beyond the image there may be no
+            # memory.
             for pixels, skipped in ((followed, 0), (last, missing)):
                 if pixels:
                     lhs, rhs = self._operands(run, asm.add(start, -skipped), begin, pixels)
@@ -198,7 +199,7 @@ class _TileWriter:
         return totals
 
     def _channels(self, run: _Run, image: Index, filters: Index, count: int, totals: list[ir.Value]) -> list[ir.Value]:
-        """Input channels, block by block."""
+        """Emit the input channels, block by block."""
         of, asm = self._of, self._asm
         if of.image.blocks == of.image.block:
             return self._adjacent(run, image, filters, count, totals)
@@ -211,20 +212,21 @@ class _TileWriter:
         return asm.loop(0, count // of.image.block, 1, totals, every)
 
     def _adjacent(self, run: _Run, image: Index, filters: Index, count: int, totals: list[ir.Value]) -> list[ir.Value]:
-        """Adjacent input channels."""
+        """Emit adjacent input channels."""
         of, asm = self._of, self._asm
         lhs, rhs = self._operands(run, image, filters, run.segment.pixels)
         unroll, group = of.nest.tiling.unroll, of.multiplier.group
         totals = multiply_add(asm, lhs, rhs, count // group, unroll, totals, of.multiplier)
         if count % group == 0:
             return totals
-        # The last numbers are read with some before them, as what follows may be no memory.
+        # The last numbers are read together with some before them, because beyond them there may be no memory.
         lhs = replace(lhs, start=asm.add(image, count - group))
         rhs = replace(rhs, start=asm.add(rhs.start, count // group * rhs.step), prefetch=None)
         return multiply_add(asm, lhs, rhs, 1, 1, totals, of.multiplier.without(group - count % group))
 
     def _operands(self, run: _Run, image: Index, filters: Index, columns: tuple[int, ...]) -> tuple[Lhs, Rhs]:
-        """What is multiplied for some columns of a tile, from offsets in the image and in a panel's filters on."""
+        """The operands for some columns of a tile, from the given offsets in the image and in the panel's filters
+        on."""
         of, asm, lanes, panel = self._of, self._asm, self._of.nest.lanes, run.tile.panel
         line, step = of.nest.rows.stride * of.image.row, of.nest.columns.stride * of.image.column
         pixels = {run.tile.pixel(each, pixel): each * line + pixel * step for each in run.lines for pixel in columns}
@@ -240,7 +242,7 @@ class _TileWriter:
         return Lhs(self._image, image, pixels), rhs
 
     def _prefetch(self, tile: Tile, panel: Index) -> Prefetch | None:
-        """What a tile fetches of the next panel while it computes: each an even share, or memory could not keep up."""
+        """The part of the next panel that a tile fetches. Each fetches an equal part, or memory could not keep up."""
         of, asm = self._of, self._asm
         if not of.streams:
             return None

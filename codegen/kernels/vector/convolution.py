@@ -19,13 +19,13 @@ from sartor.codegen.mlir.machine import Machine
 
 
 def pack_filters(filters: TensorType, panel: int) -> tuple[Step, ...]:
-    """``[OC, IC, KH, KW]`` to ``[OC / panel, KH, KW, IC, panel]``, the last panel filled up with zeros."""
+    """Steps from ``[OC, IC, KH, KW]`` to ``[OC / panel, KH, KW, IC, panel]``, the last panel filled up with zeros."""
     channels, depth, height, width = filters.shape
     return cut(((-(-channels // panel), panel), (depth,), (height,), (width,)), (0, 3, 4, 2, 1))
 
 
 def packed_strides(filters: TensorType, panel: int, lanes: int) -> FilterStrides:
-    """Strides of what ``pack_filters`` makes."""
+    """Strides of filters that ``pack_filters`` packed."""
     _, depth, height, width = filters.shape
     column = depth * panel
     return FilterStrides(
@@ -42,16 +42,16 @@ def packed_strides(filters: TensorType, panel: int, lanes: int) -> FilterStrides
 def convolution_contraction(
     layer: ImageLayer, convolution: Convolution, tiling: Tiling, element: DotElement | None = None
 ) -> Contraction:
-    """The contraction of a convolution layer; its filters are packed into panels.
+    """The contraction of a convolution layer; sets the packing of its filters.
 
     Args:
-        layer: what becomes a kernel.
+        layer: the layer that becomes a kernel.
         convolution: its root.
-        tiling: sizes.
-        element: what is multiplied in groups; None for single numbers, in f32.
+        tiling: sizes of tiles.
+        element: instruction that multiplies groups; None for multiply-adds of single numbers in f32.
 
     Raises:
-        ValueError: if the layer has no such form.
+        ValueError: if the layer cannot be computed so.
     """
     if element is None:
         contraction = rowwise_contraction(layer, convolution, tiling)
@@ -65,10 +65,10 @@ def convolution_contraction(
 
 
 def rowwise_contraction(layer: ImageLayer, convolution: Convolution, tiling: Tiling) -> Contraction:
-    """The same with rows kept apart, whatever the window.
+    """The contraction in f32 with the rows of the image as they are, even if pixels could be rearranged.
 
     Raises:
-        ValueError: if the layer has no such form.
+        ValueError: if the layer cannot be computed so.
     """
     panel = tiling.vectors * layer.lanes
     read = convolution_operands(layer, convolution, pack_filters(convolution.filter, panel), by_planes=True)
@@ -83,7 +83,7 @@ def rowwise_contraction(layer: ImageLayer, convolution: Convolution, tiling: Til
 
 
 def _dot_contraction(layer: ImageLayer, convolution: Convolution, tiling: Tiling, element: DotElement) -> Contraction:
-    """The same over groups of input channels."""
+    """The contraction over groups of input channels, with the rows of the image as they are."""
     packed = pack_dots(convolution.filter, tiling.vectors * layer.lanes, layer.lanes, element)
     read = convolution_operands(layer, convolution, packed.packing)
     batches, channels, *_ = convolution.result.shape
@@ -99,7 +99,8 @@ def _dot_contraction(layer: ImageLayer, convolution: Convolution, tiling: Tiling
 
 
 def convolution_tilings(convolution: Convolution, machine: Machine, element: DotElement | None = None) -> list[Tiling]:
-    """Tilings worth trying for a convolution that multiplies single channels, or groups of them, best guess first."""
+    """Tilings worth trying, best guess first, for a convolution that multiplies single channels or, by ``element``,
+    groups."""
     _, channels, height, width = convolution.result.shape
     _, inputs, *taps = convolution.filter.shape
     groups = inputs if element is None else -(-inputs // element.group)

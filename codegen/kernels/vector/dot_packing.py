@@ -1,4 +1,5 @@
-"""Filters in the order in which dot products read them: of each group of input channels all channels of a panel."""
+"""Pack filters in the order in which dot products read them: for each group of input channels all channels of a
+panel."""
 
 from __future__ import annotations
 
@@ -11,18 +12,19 @@ from sartor.codegen.kernels.vector.contraction import FilterStrides
 from sartor.codegen.kernels.vector.integer_sums import IntegerSums
 
 _FLOAT_BYTES = 4
-# First layers by small filters mostly write; what rounding their filters costs, the whole network errs by.
+# With fewer products per result, a first layer gains little speed, but the error of its rounded filters reaches all
+# other layers.
 _FEWEST_PRODUCTS = 64
 
 
 @dataclass(frozen=True)
 class DotPacking:
-    """Packed filters.
+    """How filters are packed for dot products.
 
     Attributes:
-        packing: from how ONNX has them.
-        strides: of the packed ones.
-        meaning: what sums of their products stand for, if they are integers.
+        packing: steps from ONNX's layout.
+        strides: strides of the packed filters.
+        meaning: converts sums of integers to real numbers; None for sums of f32.
     """
 
     packing: tuple[Step, ...]
@@ -31,11 +33,11 @@ class DotPacking:
 
 
 def pack_dots(filters: TensorType, panel: int, lanes: int, element: DotElement) -> DotPacking:
-    """``[OC, IC, KH, KW]`` to ``[panel, KH, KW, IC / group, channel, group]``, filled up with zeros.
+    """Pack ``[OC, IC, KH, KW]`` to ``[panel, KH, KW, IC / group, channel, group]``, filled up with zeros.
 
     Raises:
-        ValueError: if half of a group or more would be zeros, a short sum would hardly gain by it, or there are too
-            many products for a sum.
+        ValueError: if half of a group or more would be zeros, if too few products would gain from it, or if sums may
+            exceed 32 bits.
     """
     channels, depth, height, width = filters.shape
     if depth < element.group and depth * height * width < _FEWEST_PRODUCTS:
@@ -47,10 +49,10 @@ def pack_dots(filters: TensorType, panel: int, lanes: int, element: DotElement) 
 
 
 def pack_dot_matrix(matrix: TensorType, panel: int, lanes: int, element: DotElement) -> DotPacking:
-    """``[K, N]`` to ``[panel, K / group, channel, group]``, filled up with zeros.
+    """Pack ``[K, N]`` to ``[panel, K / group, channel, group]``, filled up with zeros.
 
     Raises:
-        ValueError: if K is less than a group, or there are too many products for a sum.
+        ValueError: if K is less than a group, or sums may exceed 32 bits.
     """
     depth, channels = matrix.shape
     panels, groups = _checked(depth, 1, channels, panel, element, element.group)
@@ -59,7 +61,8 @@ def pack_dot_matrix(matrix: TensorType, panel: int, lanes: int, element: DotElem
 
 
 def _checked(depth: int, taps: int, channels: int, panel: int, element: DotElement, least: int) -> tuple[int, int]:
-    """Panels and groups of input channels, of which there have to be so many at least."""
+    """Numbers of panels and of groups of input channels; raises ValueError if ``depth`` is below ``least`` or sums too
+    long."""
     if depth < least:
         raise ValueError(f"it has {depth} input channels, too few to multiply {element.group} at once")
     if element.is_quantised and depth * taps > MOST_PRODUCTS:

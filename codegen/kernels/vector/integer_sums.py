@@ -1,9 +1,9 @@
-"""What sums of products of integers stand for: scaled by channel, zero points of the image weighed by filters.
+"""Convert sums of products of integers to real numbers: correct for the image's zero point, and scale by channel.
 
-Some instructions multiply an image's numbers without a sign, with a bias of 128. A sum is too large by its filters' sum
-times the bias and the zero point. Where part of a window lies in the padding, that is the sum of the other taps only:
-filters come with a table of sums over all taps above and left of each (Crow, Summed-Area Tables for Texture Mapping,
-1984), of which four make the sum over any rectangle.
+Some instructions take the image's numbers without a sign, so a bias of 128 is added to them. A sum is then too large by
+the sum of its filters times bias plus zero point. If part of a window lies in the padding, only the taps on the image
+count. So filters come with a summed-area table over their taps (Crow, Summed-Area Tables for Texture Mapping, 1984):
+four of its entries give the sum over any rectangle of taps.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ class _Range(NamedTuple):
 
 @dataclass(frozen=True)
 class IntegerSums:
-    """Where a panel of filters has its scales and, after them, its table of sums.
+    """Layout of a panel of filters, which is followed by its scales and its sums.
 
     Attributes:
         numbers: bytes of a panel before the scales.
         panel: bytes of a panel.
-        taps: rows and columns of a filter; none where it has only one sum.
-        bias: how much more the image's factors are than its numbers.
+        taps: rows and columns of a filter; None if it has a single sum instead of a table.
+        bias: what is added to the image's numbers before they are multiplied.
     """
 
     numbers: int
@@ -47,13 +47,13 @@ class IntegerSums:
     bias: int
 
     def starts(self, asm: Assembler, nest: Nest, memories: tuple[ir.Value, ir.Value], tile: Tile) -> list[ir.Value]:
-        """Emit what the sums of a tile start from, so that what the image's numbers have too much is taken off.
+        """Emit the values that the integer sums of a tile start from, which correct for bias and zero point.
 
         Args:
-            asm: where the code goes.
-            nest: whose tile it is.
+            asm: emits the code.
+            nest: the loops around the tile.
             memories: the image and the filters.
-            tile: which tile.
+            tile: the tile.
         """
         words = asm.vector_type(ir.IntegerType.get_signless(_WORD))
         bias = asm.splat(ir.FloatAttr.get(ir.F32Type.get(), -float(self.bias)))
@@ -75,28 +75,28 @@ class IntegerSums:
         sums: Sequence[ir.Value],
         starts: Sequence[ir.Value],
     ) -> list[ir.Value]:
-        """Emit what the sums of a tile stand for, added to what they start from in reals.
+        """Emit the real values of the sums of a tile, with the layer's initial values added.
 
         Args:
-            asm: where the code goes.
-            nest: whose tile it is.
+            asm: emits the code.
+            nest: the loops around the tile.
             memories: the image and the filters.
-            tile: which tile.
-            sums: of integers.
-            starts: vectors of f32.
+            tile: the tile.
+            sums: vectors of integers.
+            starts: the layer's initial values, vectors of f32.
         """
         table, step = _Table(self, asm, nest, memories[1], tile), asm.scale_of(memories[0]).step
         factors = [arith.mulf(table.scale(each), step) for each in range(tile.panel.vectors)]
         found = []
         for tile_vector, total, start in zip(tile.tile_vectors(nest.lanes), sums, starts, strict=True):
-            # Pixels that start from the same share what is computed of it.
+            # Pixels that start from the same value share the code that divides it.
             first = starts[tile_vector.vector] if nest.epilogue.starts_alike else start
             found.append(dequantised(asm, total, first, factors[tile_vector.vector]))
         return found
 
 
 class _Table:
-    """Reads what a panel has after its filters."""
+    """Reads the scales and sums that follow a panel's filters."""
 
     def __init__(self, of: IntegerSums, asm: Assembler, nest: Nest, filters: ir.Value, tile: Tile) -> None:
         self._of, self._asm, self._nest, self._filters, self._tile = of, asm, nest, filters, tile
@@ -109,7 +109,7 @@ class _Table:
         return self._load(0, number)
 
     def sum(self, line: int, column: int, number: int) -> ir.Value | None:
-        """Sums of the filters of a vector of channels over the taps that touch the image at a pixel of the tile, None
+        """Sums of the filters of a vector of channels over the taps that touch the image at a pixel of the tile; None
         if no tap does."""
         if self._of.taps is None:
             return self._load(1, number)
@@ -126,7 +126,7 @@ class _Table:
         return last if rows.first == 0 else arith.subf(last, self._strip(rows.first, columns, number))
 
     def _strip(self, row: Index, columns: _Range, number: int) -> ir.Value:
-        """The sum over all rows above one."""
+        """The sum over all rows above ``row``, in a range of columns."""
         right = self._entry(row, columns.end, number)
         return right if columns.first == 0 else arith.subf(right, self._entry(row, columns.first, number))
 
@@ -135,7 +135,7 @@ class _Table:
         return self._load(self._asm.add(1, self._asm.mul(row, width + 1), column), number)
 
     def _load(self, entry: Index, number: int) -> ir.Value:
-        """A vector of an entry, each of which has a number for every channel of the panel."""
+        """A vector of a table's entry, which has a number for each channel of the panel."""
         asm, lanes = self._asm, self._nest.lanes
         size = self._nest.tiling.vectors * lanes * _FLOAT_BYTES
         offset = asm.add(self._start, asm.mul(entry, size), number * lanes * _FLOAT_BYTES)

@@ -1,7 +1,7 @@
-"""What the machine can do at most: multiply-adds in registers, and reading memory from front to back.
+"""Kernels that measure the machine's peaks: multiply-adds in registers, and sequential reads of memory.
 
-The two ceilings of a roofline (Williams, Waterman and Patterson, 2009, section 3), measured by the same kind of code as
-the layers that are held against them.
+They are the two ceilings of a roofline (Williams, Waterman and Patterson, 2009, section 3), measured by the same kind
+of code as the layers that are compared with them.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from sartor.codegen.mlir.iree_compiler import arith, ir, vector
 from sartor.codegen.mlir.rewriting.rewrite import Rewrite
 
 _DTYPE = "f32"
-# What is measured gets zeros for integers, and random floats: a gigabyte of those takes seconds to make.
+# Integer arguments of a measurement are zeros, floats are random, and a gigabyte of random floats takes seconds.
 _READ_DTYPE = "i32"
 _ELEMENT_BYTES = 4
-# Multiplier and multiplicand, which all chains share.
+# The two factors, which all chains share.
 _FACTORS = 2
-# Sums that a reading workgroup adds up side by side: more than the latency of an addition asks for.
+# Independent sums of a reading workgroup, more than the latency of an addition requires.
 _SUMS = 8
 
 
 @dataclass(frozen=True)
 class MultiplyAdds:
-    """Workgroups that multiply and add in registers alone: as many independent chains as a kernel has accumulators.
+    """Workgroups that multiply and add in registers only, in as many independent chains as a kernel has accumulators.
 
     Attributes:
         lanes: elements of a vector.
-        chains: vector registers that are added up in.
+        chains: number of accumulators.
         steps: multiply-adds of each chain.
-        workgroups: that do the same.
+        workgroups: workgroups, which all do the same.
     """
 
     lanes: int
@@ -54,17 +54,17 @@ class MultiplyAdds:
 
     @property
     def source(self) -> TensorType:
-        """The factors, and what each chain starts from; were it the same, the compiler would make one of all."""
+        """The factors, and the initial value of each chain; with equal ones the compiler would merge the chains."""
         return TensorType(((_FACTORS + self.chains) * self.lanes,), _DTYPE)
 
     @property
     def result(self) -> TensorType:
-        """Every chain of every workgroup."""
+        """The sums of every chain of every workgroup."""
         return TensorType((self.workgroups * self.chains * self.lanes,), _DTYPE)
 
     @property
     def operations(self) -> int:
-        """Floating-point operations of all workgroups, a multiply-add being two."""
+        """Floating-point operations of all workgroups; a multiply-add counts as two."""
         return 2 * self.steps * self.result.elements
 
     def write(self, asm: Assembler, memories: Sequence[ir.Value], group: tuple[Index, Index, Index]) -> None:
@@ -84,12 +84,12 @@ class MultiplyAdds:
 
 @dataclass(frozen=True)
 class Reading:
-    """Workgroups that add up a part of memory each, so that all of it has to be read.
+    """Workgroups that each sum up a part of memory, so that all of it has to be read.
 
     Attributes:
         lanes: elements of a vector.
-        turns: of the loop of one workgroup.
-        workgroups: that share out the memory.
+        turns: iterations of the loop of one workgroup.
+        workgroups: workgroups that partition the memory.
     """
 
     lanes: int
@@ -113,7 +113,7 @@ class Reading:
 
     @property
     def source(self) -> TensorType:
-        """What is read."""
+        """Type of the memory that is read."""
         return TensorType((self.workgroups * self.part,), _READ_DTYPE)
 
     @property
@@ -139,7 +139,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class Roofline:
-    """The routine of one such kernel, which is no layer of a network: its task follows from its code.
+    """The routine of one such kernel. It belongs to no layer of a network: its task follows from its code.
 
     Attributes:
         name: the algorithm in descriptors.
@@ -151,7 +151,7 @@ class Roofline:
 
     @property
     def task(self) -> Task:
-        """The kernel's types; what it computes is of no interest."""
+        """A task with the kernel's types; its body is never run."""
         source, result = self.code.source, self.code.result
         body = f"""util.func private @layer(%arg0: {source}) -> {result} {{
   %empty = tensor.empty() : {result}
@@ -161,13 +161,13 @@ class Roofline:
         return Task(key, LayerKind.FIXED, body, (source,), (), (result,))
 
     def variant(self, target: Target) -> Variant:
-        """The kernel as something to measure."""
+        """The kernel as a variant, which can be measured."""
         task, parameters = self.task, asdict(self.code)
         layer = self.layer(task, parameters, target)
         code = layer.implementation(DeferredKernel.of(self, task, parameters, target))
         return Variant(describe(self, task, parameters, target), target.device, dtype_of(task), code)
 
     def layer(self, task: Task, parameters: Parameters, target: Target) -> KernelLayer:
-        """The kernel; ``parameters`` only name what is its own already."""
+        """The kernel; ``parameters`` repeat the sizes that it has already."""
         source, result = (Schema.plain(each, target.device) for each in (*task.inputs, *task.results))
         return KernelLayer(task, (Rewrite.plain(task),), (source,), result, self.code)

@@ -1,4 +1,4 @@
-"""A matrix product as a contraction: rows of the left matrix are pixels, columns of the right one are channels."""
+"""A matrix product as a contraction: rows of the LHS are pixels, columns of the RHS are channels."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from sartor.codegen.kernels.vector.dot_packing import DotPacking, pack_dot_matri
 
 
 def product_contraction(layer: ProductLayer, tiling: Tiling, element: DotElement | None = None) -> Contraction:
-    """The contraction of a product on vectors; a right matrix that is a weight is packed into panels.
+    """The contraction of a product; an RHS that is a weight is packed into panels.
 
     Args:
-        layer: what becomes a kernel.
-        tiling: sizes.
-        element: what is multiplied in groups, if the right matrix is a weight; None for single numbers, in f32.
+        layer: the layer that becomes a kernel.
+        tiling: sizes of tiles.
+        element: instruction that multiplies groups, if the RHS is a weight; None for single numbers in f32.
 
     Raises:
-        ValueError: if the layer has no such form.
+        ValueError: if the layer cannot be computed so.
     """
     nest = Nest(layer.batches, layer.shape.columns, *layer.axes, layer.result, layer.epilogue, layer.lanes, tiling)
     packed = None if element is None else _dots(layer, tiling, element)
@@ -39,7 +39,7 @@ def product_contraction(layer: ProductLayer, tiling: Tiling, element: DotElement
 
 
 def _rhs(layer: ProductLayer, tiling: Tiling) -> FilterStrides:
-    """How the right matrix is read; a weight is packed for that."""
+    """Strides of the RHS; packs it if it is a weight."""
     batch, depth = layer.rhs_strides()
     panel = tiling.vectors * layer.lanes
     index = layer.rewrite.weight_index(layer.rewrite.root.operands[1])
@@ -50,13 +50,13 @@ def _rhs(layer: ProductLayer, tiling: Tiling) -> FilterStrides:
 
 
 def _pack(layer: ProductLayer, index: int, panel: int) -> None:
-    """``[K, N]`` to ``[N / panel, K, panel]``, the last panel filled up with zeros."""
+    """Pack a weight from ``[K, N]`` to ``[N / panel, K, panel]``, the last panel filled up with zeros."""
     depth, columns = layer.shape.depth, layer.shape.columns
     layer.rewrite.extend_packing(index, cut(((depth,), (-(-columns // panel), panel)), (1, 0, 2)))
 
 
 def _dots(layer: ProductLayer, tiling: Tiling, element: DotElement) -> DotPacking:
-    """The right matrix, packed for groups of numbers."""
+    """Pack the RHS for an instruction that multiplies groups."""
     index = layer.weight
     matrix = TensorType((layer.shape.depth, layer.shape.columns), element.dtype)
     packed = pack_dot_matrix(matrix, tiling.vectors * layer.lanes, layer.lanes, element)

@@ -1,1 +1,1 @@
-"""Windows that keep channels apart, row strips of two layers as one, and concatenation."""
+"""Windows over each channel by itself, two layers fused by row strips, and concatenation."""

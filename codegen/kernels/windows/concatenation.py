@@ -1,4 +1,4 @@
-"""Images joined along their channels, and what follows elementwise."""
+"""Concatenation of images along their channels, with the elementwise ops that follow."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _TILES = ((4, 4), (8, 2))
 
 @dataclass(frozen=True)
 class Concatenation:
-    """Images one after the other along their channels.
+    """A concatenation of images along their channels.
 
     Attributes:
         result: type of the result, ``[N, C, H, W]``.
@@ -42,7 +42,8 @@ class Concatenation:
 
 @functools.lru_cache(maxsize=1024)
 def concatenation_of(task: Task) -> Concatenation | None:
-    """The concatenation of images that a layer begins with, None if it has none, or several."""
+    """The concatenation that a layer begins with; None if it has none or several, or not of images along their
+    channels."""
     with shared_context():
         module = ir.Module.parse(task.body)
         op = _concat(module.body.operations[0].operation)
@@ -60,18 +61,18 @@ def _concat(function: ir.Operation) -> ir.Operation | None:
 
 @dataclass(frozen=True)
 class Part(NestCode):
-    """One of the images, copied to where its channels belong.
+    """One of the images, copied to its channels of the result.
 
     Attributes:
-        image: how it is walked through.
-        is_copied: whether elements are moved as they are stored.
+        image: access to it.
+        is_copied: whether elements are copied without conversion.
     """
 
     image: Access
     is_copied: bool = False
 
     def accumulation(self, asm: Assembler, memories: Sequence[ir.Value]) -> Accumulate:
-        """Emits the loads of a tile."""
+        """The function that emits the loads of a tile."""
 
         def load(tile: Tile, _: Starts) -> list[ir.Value]:
             memory, origin = memories[self.image.memory], tile.origin
@@ -84,7 +85,8 @@ class Part(NestCode):
         return load
 
     def may_copy(self, asm: Assembler, memories: Sequence[ir.Value]) -> Condition:
-        """Whether the image's elements stand for the same in the result, and nothing else is done to them."""
+        """Whether the image's elements need no conversion, and no elementwise op follows; perhaps known at run time
+        only."""
         if self.nest.epilogue.chain.followers:
             return False
         return _mean_the_same(asm, memories[self.image.memory], memories[self.nest.result.memory])
@@ -92,7 +94,7 @@ class Part(NestCode):
 
 @dataclass(frozen=True)
 class ConcatenationKernel:
-    """All images, row by row, so that a row of the result is complete while it is in the cache.
+    """A kernel that copies all images row by row, so that a row of the result is complete while it is in the cache.
 
     Attributes:
         parts: the images.
@@ -111,7 +113,8 @@ class ConcatenationKernel:
         return self.parts[0].lanes
 
     def write(self, asm: Assembler, memories: Sequence[ir.Value], group: tuple[Index, Index, Index]) -> None:
-        """Emit one workgroup's code; ranges of quantised images are known when it runs."""
+        """Emit one workgroup's code. Whether quantised images need conversion is decided at run time, by their
+        ranges."""
         copied = [part.may_copy(asm, memories) for part in self.parts]
 
         def every(row: Index) -> None:
@@ -140,7 +143,7 @@ def concatenation_kernel(layer: ImageLayer, tiling: Tiling) -> ConcatenationKern
     """The kernel of a layer that begins with a concatenation.
 
     Raises:
-        ValueError: if the layer has no such form.
+        ValueError: if the layer cannot be computed so.
     """
     function = layer.rewrite.function
     concat = _concat(function)

@@ -1,7 +1,7 @@
-"""Two layers as one kernel: the first computes a row strip into a scratch, which the second reads at once.
+"""Two layers as one kernel: the first computes a row strip into scratch memory, which the second reads at once.
 
-What lies between them never leaves the core that computes it, neither for memory nor for another core. Each row strip
-is computed once, so the second layer must read of each row only that row.
+So intermediate values never leave the core. Each row strip is computed once, so each row of the second layer's result
+must depend on a single row of the first's.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from sartor.codegen.kernels.loops.partition import workgroup_range
 from sartor.codegen.mlir.iree_compiler import ir
 
 Wiring = tuple[int, ...]
-"""Which of the kernel's buffers each of a layer's is; the scratch is the one after the last."""
+"""For each buffer of a layer its position among the kernel's buffers, which the scratch memory follows."""
 
 
 @dataclass(frozen=True)
 class RowStrips:
-    """Two nests over the same rows, joined by a scratch.
+    """Two nests over the same rows, connected by scratch memory.
 
     Attributes:
-        first: writes a row strip, all channels, to the scratch.
-        second: reads them there; its rows are row strips.
-        wirings: where the buffers of each come from.
+        first: computes all channels of a row strip into scratch memory.
+        second: reads it; each of its rows is a row strip.
+        wirings: the buffers of each.
         band: rows of a row strip.
-        workgroups: workgroups that share out the row strips.
-        scratch: elements of the scratch.
+        workgroups: workgroups that partition the row strips.
+        scratch: elements of the scratch memory.
     """
 
     first: NestCode

@@ -29,7 +29,7 @@ SCRATCH_BYTES = 48 << 10
 _FLOAT_BYTES = 4
 # Sizes of each kind that are tried.
 _TRIED = 2
-# Of channels in most register tiles of the second stage.
+# Vectors of channels in most register tiles of the second stage.
 _USUAL_VECTORS = 2
 _STAGES = 2
 
@@ -39,12 +39,12 @@ class StripSizes(Sizes):
     """Sizes of the tiles of both stages.
 
     Attributes:
-        band: rows that are computed before the second stage reads them.
-        window_columns: of a register tile of the first stage.
-        window_vectors: of channels of the same.
+        band: rows of a row strip, which the first stage computes before the second reads them.
+        window_columns: columns of a register tile of the first stage.
+        window_vectors: vectors of channels in a register tile of the first stage.
         columns: pixels of a register tile of the second stage.
-        vectors: of channels of the same, and in a panel.
-        row_groups: workgroups that share out the row strips.
+        vectors: vectors of channels in a register tile of the second stage, and in a panel.
+        row_groups: workgroups that partition the row strips.
         unroll: steps of the second stage that are written out.
     """
 
@@ -59,14 +59,14 @@ class StripSizes(Sizes):
 
 @dataclass(frozen=True)
 class Separable:
-    """What is computed: a depthwise convolution, then a 1x1 convolution of its result."""
+    """A depthwise convolution, then a 1x1 convolution of its result."""
 
     window: Window
     convolution: Convolution
 
 
 def separable_of(task: Task) -> Separable | None:
-    """The two stages of a fused task, or None if they are others."""
+    """The two stages of a fused task; None if they are of other kinds."""
     if len(task.stages) != _STAGES:
         return None
     window, convolution = window_of(task.stages[0].task), convolution_of(task.stages[1].task)
@@ -78,10 +78,10 @@ def separable_of(task: Task) -> Separable | None:
 def separable_layer(
     task: Task, match: Separable, sizes: StripSizes, layout: str, lanes: int, device: str
 ) -> KernelLayer:
-    """The kernel of both stages, images being in ``layout``.
+    """The kernel of both stages, with images in ``layout``.
 
     Raises:
-        ValueError: if there is none, or row strips of that size do not make up the image or exceed the scratch.
+        ValueError: if the stages cannot be computed so, or row strips do not divide the image or exceed the scratch.
     """
     _check_strip(match, sizes.band)
     first, second = (ImageLayer.of(Rewrite.plain(stage.task), layout, lanes) for stage in task.stages)
@@ -117,7 +117,7 @@ def _scratch_elements(match: Separable, band: int) -> int:
 
 
 def _first_stage(layer: ImageLayer, window: Window, sizes: StripSizes) -> Sliding:
-    """The window, its result in the scratch pixel by pixel."""
+    """The depthwise convolution, which writes its result to the scratch, channels last."""
     _, channels, _, width = window.result.shape
     tiling = Tiling(1, sizes.window_columns, sizes.window_vectors, sizes.row_groups, 1, 1)
     sliding = window_sliding(layer, window, tiling)
@@ -128,10 +128,10 @@ def _first_stage(layer: ImageLayer, window: Window, sizes: StripSizes) -> Slidin
 def _second_stage(
     layer: ImageLayer, match: Separable, sizes: StripSizes, inputs: tuple[int | None, ...]
 ) -> Contraction:
-    """The product, whose rows are row strips and lie all at the same place, in the scratch.
+    """The 1x1 convolution, which reads every row strip from the same scratch.
 
     Raises:
-        ValueError: if it reads what the first stage computes elsewhere than where it multiplies.
+        ValueError: if anything but its image is the result of the first stage.
     """
     depth, (_, _, _, width) = match.convolution.filter.shape[1], match.window.result.shape
     tiling = Tiling(1, sizes.columns, sizes.vectors, sizes.row_groups, 1, sizes.unroll)
@@ -148,10 +148,10 @@ def _second_stage(
 
 
 def _wirings(task: Task) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Which buffers of the kernel (activations, weights, the result, the scratch) those of each stage are.
+    """For the buffers of each stage their positions among activations, weights, the result and the scratch.
 
     Raises:
-        ValueError: if the second stage does not read the first.
+        ValueError: if the second stage does not read the result of the first exactly once.
     """
     first, second = task.stages
     given = [each for each in first.inputs if each is not None]
@@ -170,7 +170,7 @@ def _input_layouts(task: Task, layers: tuple[ImageLayer, ImageLayer]) -> tuple[s
     """The layout of each activation.
 
     Raises:
-        ValueError: if the stages read one in different layouts.
+        ValueError: if the stages read an activation in different layouts.
     """
     found: dict[int, str] = {}
     for stage, layer in zip(task.stages, layers, strict=True):
@@ -195,8 +195,8 @@ def strip_sizes(match: Separable, machine: Machine) -> list[StripSizes]:
 
 
 def _strip_heights(match: Separable, machine: Machine) -> Iterator[tuple[int, int]]:
-    """Numbers of rows that divide the image and whose scratch is small, with the workgroups: the fewest that fill a
-    register tile, the next larger number, and one as small as can be."""
+    """Heights of row strips, with the number of workgroups: the smallest that fills a register tile, the next larger
+    one, and the smallest of all. They divide the image, and their scratch is small enough."""
     _, _, height, width = match.window.result.shape
     fitting = [band for band in range(1, height + 1) if height % band == 0 and _fits(match, band)]
     pixels = machine.pixels(_USUAL_VECTORS)

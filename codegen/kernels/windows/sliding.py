@@ -1,6 +1,6 @@
-"""Windows that keep channels apart: depthwise convolutions and pooling, on vectors of channels.
+"""Windows over each channel by itself: depthwise convolutions and pooling, on vectors of channels.
 
-Each pixel is loaded once per kernel row and used by every window of the tile that it lies in.
+Each pixel is loaded once per kernel row, for all windows of the tile that contain it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MOST_WRITTEN_OUT = 16
 
 @dataclass(frozen=True)
 class TapStrides:
-    """Distances in elements in the filters: between rows and columns of the kernel, and between vectors of channels."""
+    """Distances in elements in the filters, between rows and columns of the kernel and between vectors of channels."""
 
     row: int
     column: int
@@ -32,10 +32,10 @@ class Sliding(NestCode):
     """A window ``[N, H, W, C] -> [N, OH, OW, C]`` over memory.
 
     Attributes:
-        image: how the image is walked through, by its own rows and columns.
-        taps: strides of the filters, or None.
+        image: access to the image, by its own rows and columns.
+        taps: strides of the filters; None if there are none.
         filters: position of the filters among the buffers, if there are any.
-        combine: emits what a pixel, its filter and the accumulator give.
+        combine: emits the new accumulator from a pixel, its filter or None, and the accumulator.
     """
 
     image: Access
@@ -44,7 +44,7 @@ class Sliding(NestCode):
     combine: Combine
 
     def accumulation(self, asm: Assembler, memories: Sequence[ir.Value]) -> Accumulate:
-        """Emits what a tile adds up."""
+        """The function that emits the sums, or other reductions, of a tile."""
         return _TileWriter(self, asm, memories).accumulate
 
 
@@ -87,7 +87,7 @@ class _TileWriter:
         return self._asm.loop(segment.first, segment.end, 1, totals, every)
 
     def _written_out(self, tile: Tile, tap_row: Index, image: Index, totals: list[ir.Value]) -> list[ir.Value]:
-        """All taps of a kernel row, ordered by the pixel that they touch."""
+        """Emit all taps of a kernel row, ordered by the pixel that they read."""
         columns = self._of.nest.columns
         uses: dict[int, list[tuple[int, list[ir.Value | None]]]] = {}
         for segment in tile.run.segments:
@@ -106,7 +106,7 @@ class _TileWriter:
         *,
         shared: bool = False,
     ) -> list[ir.Value]:
-        """Combine pixels with the accumulators that use them; without ``shared`` each use has a pixel of its own."""
+        """Combine pixels with the accumulators that use them; unless ``shared``, each use has a pixel of its own."""
         of, asm = self._of, self._asm
         totals = list(totals)
         memory = self._memories[of.image.memory]

@@ -28,10 +28,10 @@ _LOWEST = float(np.finfo(np.float32).min)
 
 
 def window_sliding(layer: ImageLayer, window: Window, tiling: Tiling) -> Sliding:
-    """The window of a layer; its filters are packed by vectors of channels.
+    """The window of a layer; sets the packing of its filters.
 
     Raises:
-        ValueError: if the layer has no such form.
+        ValueError: if the layer cannot be computed so.
     """
     rewrite, root = layer.rewrite, layer.rewrite.root
     image, padding = unpadded(root.operands[0], *(_fillings(root) if not window.is_weighted else (0.0,)))
@@ -53,9 +53,9 @@ def window_sliding(layer: ImageLayer, window: Window, tiling: Tiling) -> Sliding
 
 
 def _fillings(root: ir.Operation) -> tuple[float, ...]:
-    """What the image of a pooling may be padded with so that leaving it out changes nothing: what it starts from.
+    """Values of padding that do not change a pooling's result, so that padding can be left out: its initial value.
 
-    Where it seeks the largest element, torch-mlir starts from minus infinity but may pad with the lowest number.
+    For a maximum, torch-mlir starts from minus infinity but may pad with the lowest finite number.
     """
     initial = defining_op(root.operands[2])
     constant = None if initial is None or initial.name != "linalg.generic" else defining_op(initial.operands[0])
@@ -66,7 +66,7 @@ def _fillings(root: ir.Operation) -> tuple[float, ...]:
 
 
 def _filters(layer: ImageLayer, window: Window) -> tuple[TapStrides, int]:
-    """``[C, KH, KW]`` to ``[C / lanes, KH, KW, lanes]``."""
+    """Pack filters from ``[C, KH, KW]`` to ``[C / lanes, KH, KW, lanes]``; returns their strides and position."""
     filters = layer.argument(layer.rewrite.root.operands[1])
     index, lanes = filters - len(layer.rewrite.task.inputs), layer.lanes
     if index < 0:
@@ -82,10 +82,10 @@ def _multiply_add(asm: Assembler, pixel: ir.Value, tap: ir.Value | None, total: 
 
 
 def _reduction(root: ir.Operation) -> Combine:
-    """The root's own region, of which the window's argument is not used.
+    """Emits the root's region, in which the argument for the window has no use.
 
     Raises:
-        ValueError: if it has no form on vectors.
+        ValueError: if it cannot be emitted on vectors, or reads the window.
     """
     check_region(root)
     window = body_of(root).arguments[1]
@@ -115,8 +115,8 @@ def window_tilings(window: Window, machine: Machine) -> list[Tiling]:
 
 
 def _register_shapes(window: Window, vectors: int, machine: Machine) -> list[tuple[int, int]]:
-    """Vectors and columns of register tiles that leave registers for the filters of a kernel row; where none does,
-    filters come from the cache each time."""
+    """Vectors and columns of register tiles that leave registers for the filters of a kernel row. If none does, filters
+    are loaded from the cache each time."""
     taps = window.kernel[1] if window.is_weighted else 0
     shapes = [(wide, machine.accumulators // wide - taps) for wide in _WIDTHS if wide <= vectors]
     fitting = [(wide, min(columns, _MOST_COLUMNS)) for wide, columns in shapes if columns > 0]
