@@ -1,7 +1,7 @@
-"""Convolutions and matrix products with AMX: blocks of tiles of pixels by tiles of channels.
+"""Sizes of convolutions and matrix products with AMX: blocks of tiles of pixels by tiles of channels.
 
-A block is a few tiles of pixels times a few of channels, whose sums stay in the unit while taps and input channels
-pass. Then they go through the first-level cache into vector registers, where everything elementwise follows.
+A block is a few tiles of pixels times a few of channels. Its sums stay in AMX's tiles for all taps and input channels.
+Then they are stored to the first-level cache and loaded to vector registers, for the elementwise ops that follow.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from sartor.codegen.kernels.loops.partition import largest_range, smallest_range
 from sartor.codegen.kernels.loops.staging import Staging, most_rows
 from sartor.codegen.kernels.loops.tiles import Axis
 
-# Filters of less than this stay in the second-level cache.
+# Smaller filters stay in the second-level cache.
 _CACHED_BYTES = 1 << 18
-# Two panels of this, and an image, fit the second-level cache.
+# Two panels of this size, and an image, fit the second-level cache.
 _FETCHED_BYTES = 1 << 19
 _FLOAT_BYTES = 4
 # Steps over a run that are written out.
@@ -41,15 +41,15 @@ class TileContraction:
         columns: windows along W.
         image: strides of the image, channels last.
         memories: positions of image and filters among the buffers.
-        result: where results go.
-        epilogue: what surrounds the root.
+        result: access by which results are stored.
+        epilogue: the ops around the root.
         lanes: elements of a vector.
-        tiling: sizes.
-        element: what is multiplied.
-        is_staged: whether what a workgroup reads is copied first.
+        tiling: sizes of tiles.
+        element: instruction that multiplies tiles.
+        is_staged: whether a workgroup copies what it reads first.
         is_merged: whether all that a window reads of a row is one run, for images of few channels.
-        interleaving: how filters that are no weights are copied; None for those that are packed already.
-        tied: which buffer the result is written over; None where it has memory of its own.
+        interleaving: how filters that are no weights are copied; None for weights, which are packed.
+        tied: position of the buffer that the result is written over; None if it has memory of its own.
     """
 
     batches: int
@@ -73,7 +73,7 @@ class TileContraction:
         """Check the sizes.
 
         Raises:
-            ValueError: if blocks are larger than the result, or than the unit.
+            ValueError: if blocks are larger than the result, or need too many or too large tiles.
         """
         sizes, tile_positions = self.tiling, len(self.tile_positions)
         if sizes.pixels > min(ROWS, self.columns.output) or sizes.lines > self.rows.output:
@@ -88,12 +88,12 @@ class TileContraction:
 
     @property
     def chunks(self) -> int:
-        """Steps over a run."""
+        """Steps over a run, each by one tile."""
         return -(-self.run // self.tiling.depth)
 
     @property
     def run(self) -> int:
-        """Neighbouring numbers that are added up: the channels of a tap, or of all taps of a row."""
+        """Length of a run of adjacent numbers that are multiplied: the channels of a tap, or of all taps of a row."""
         if not self.is_merged:
             return self.input_channels
         return self.columns.kernel * filled(self.input_channels, self.element)
@@ -105,7 +105,7 @@ class TileContraction:
 
     @property
     def writes_out(self) -> bool:
-        """Whether steps over a run are written out, rather than repeated."""
+        """Whether steps over a run are written out rather than in a loop."""
         return self.chunks <= _WRITTEN_OUT
 
     @property
@@ -120,8 +120,11 @@ class TileContraction:
 
     @property
     def parts(self) -> int:
-        """Number of points in a block at which a part of the previous block is finished: after each run, or after each
-        step where runs are few or in a loop, because every point repeats the code that finishes."""
+        """Number of points in a block at which a part of the previous block's epilogue is computed.
+
+        They follow each run; or each step, if runs are few or steps are in a loop. Each point repeats the epilogue's
+        code.
+        """
         of_run = 1 if self.writes_out and self.runs > 1 else self.chunks
         return self.row_runs * of_run
 
@@ -132,7 +135,7 @@ class TileContraction:
 
     @property
     def panel(self) -> int:
-        """Elements of a panel's filters, and of what quantised ones stand for."""
+        """Elements of a panel: filters, and for quantised ones scales and sums."""
         return self.numbers + (2 * _FLOAT_BYTES * self.grid.width if self.element.is_quantised else 0)
 
     @property
@@ -152,7 +155,7 @@ class TileContraction:
 
     @property
     def strips(self) -> int:
-        """What row groups share out: blocks of rows, or of columns where there is one row."""
+        """Strips that row groups partition: blocks of rows, or blocks of columns if there is a single row."""
         return self.column_blocks if self.rows.output == 1 else -(-self.rows.output // self.tiling.lines)
 
     @property
@@ -166,18 +169,19 @@ class TileContraction:
 
     @property
     def offsets(self) -> list[int]:
-        """Where the tiles of a block begin along a row; the last one overlaps the one before in a short row."""
+        """First columns of the tiles of a block; in a short row the last tile overlaps the one before."""
         pixels = self.tiling.pixels
         return [min(tile * pixels, self.columns.output - pixels) for tile in range(self.tiling.tiles)]
 
     @property
     def streams(self) -> bool:
-        """Whether filters come from memory."""
+        """Whether filters come from memory and are prefetched."""
         return self.interleaving is None and self.panel * self.grid.panels * self.element.bytes > _CACHED_BYTES
 
     @property
     def fetches_panels(self) -> bool:
-        """Whether a panel of filters stays in the second-level cache while the one before is used."""
+        """Whether the next panel of filters is prefetched, because it stays in the second-level cache until it is
+        used."""
         return self.panel * self.element.bytes <= _FETCHED_BYTES and self.fewest_blocks > 1
 
     @property
@@ -190,12 +194,12 @@ class TileContraction:
 
     @property
     def largest_range(self) -> int:
-        """Units of the workgroup that has most."""
+        """Strips of the workgroup that has most."""
         return largest_range(self.strips, self.tiling.row_groups)
 
     @property
     def fewest_blocks(self) -> int:
-        """Blocks of a panel in the smallest share that is not empty."""
+        """Blocks of a panel in the workgroup that has fewest but any."""
         strips = max(1, smallest_range(self.strips, self.tiling.row_groups))
         return strips if self.rows.output == 1 else strips * self.column_blocks
 
@@ -217,8 +221,11 @@ class TileContraction:
         return self.columns.output % (self.tiling.tiles * self.tiling.pixels) != 0
 
     def over(self) -> Self | None:
-        """The same with its result written over an image that the epilogue reads, each number where it was read; None
-        where there is none, or blocks of rows overlap: a number would be read again where the result is already."""
+        """The contraction with its result written over an image that the epilogue reads at the same positions.
+
+        None if there is no such image, or blocks of rows overlap: then a number would be read again after it was
+        overwritten.
+        """
         if self.rows.output % self.tiling.lines:
             return None
         for image in self.epilogue.images:
@@ -229,5 +236,5 @@ class TileContraction:
 
 
 def filled(channels: int, element: TileElement) -> int:
-    """Channels of a pixel of a merged run: a power of two from a group up."""
+    """Channels of a pixel in a merged run: a power of two, at least a group."""
     return max(element.group, 1 << (channels - 1).bit_length())

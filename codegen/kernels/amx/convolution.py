@@ -18,17 +18,17 @@ _FEW_CHANNELS = 8
 def tile_contraction(
     layer: ImageLayer, convolution: Convolution, tiling: TileTiling, element: TileElement, *, is_read_as_is: bool
 ) -> TileKernel:
-    """The contraction of a convolution layer; its filters are packed into tiles.
+    """The kernel of a convolution layer; sets the packing of its filters.
 
     Args:
-        layer: what becomes a kernel.
+        layer: the layer that becomes a kernel.
         convolution: its root.
-        tiling: sizes.
-        element: what is multiplied.
+        tiling: sizes of tiles.
+        element: instruction that multiplies tiles.
         is_read_as_is: whether the image is stored in the type that is multiplied.
 
     Raises:
-        ValueError: if the layer has no such form.
+        ValueError: if the layer cannot be computed so.
     """
     merged = is_merged(convolution)
     if merged:
@@ -36,13 +36,13 @@ def tile_contraction(
         packing = pack_runs(convolution.filter, pixel, tiling, layer.lanes, element)
     else:
         packing = pack_filters(convolution.filter, tiling, layer.lanes, element)
-    # Planes are copied pixel after pixel, and only whole rows have all of them in one phase.
+    # Planes are copied in adjacent pixels, so only rows that are not split into phases can be read so.
     by_planes = not element.is_quantised and (merged or convolution.strides[1] == 1)
     read = convolution_operands(layer, convolution, packing, by_planes=by_planes)
     batches, channels, *_ = convolution.result.shape
     rows, columns = read.axes
     depth = convolution.filter.shape[1]
-    # Channels in planes are no run, however few there are.
+    # Channels in planes are never a run, because they are not adjacent.
     whole = depth % tiling.depth == 0 and convolution.filter.shape[2:] == (1, 1) and read.image.block == depth
     is_staged = merged or not (is_read_as_is and whole and not rows.is_padded and not columns.is_padded)
     result, epilogue = layer.result, layer.epilogue
@@ -69,13 +69,14 @@ def tile_contraction(
 
 
 def is_merged(convolution: Convolution) -> bool:
-    """Whether a row's taps are one run: where channels are few, most of a run of one tap would be empty."""
+    """Whether all taps of a row are one run, because few channels would leave most of a tile empty."""
     _, depth, _, width = convolution.filter.shape
     return depth <= _FEW_CHANNELS and width > 1 and convolution.dilations[1] == 1
 
 
 def joins_uncopied(convolution: Convolution, element: TileElement) -> bool:
-    """Whether rows are one: each result reads one pixel, whose channels fill rows of tiles."""
+    """Whether pixels of all rows form one sequence without a copy: each result reads one pixel, which fills rows of
+    tiles."""
     depth = convolution.filter.shape[1]
     return joins(convolution) and depth >= PLANES_BELOW and depth % tile_depth(depth, element) == 0
 

@@ -1,7 +1,7 @@
-"""The block whose sums have left AMX's tiles: what follows them is computed while the next block is multiplied.
+"""The epilogue of a block, deferred: it is computed in parts while the next block is multiplied.
 
-The unit and the vector units work at the same time only if instructions for both lie close together: a processor looks
-a few hundred instructions ahead, and the end of a block is longer. So a part of it follows each run of the next block.
+AMX and the vector units work at the same time only if instructions for both are close together: a processor looks a few
+hundred instructions ahead, and the epilogue of a block is longer. So a part of it follows each run of the next block.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ _PANEL, _ROW, _COLUMN, _FRESH, _PIXELS = range(5)
 
 
 class DeferredEpilogue:
-    """Writes the ends of blocks, each a block late.
+    """Emits the epilogues of blocks, each a block late.
 
     Args:
         of: the contraction.
-        asm: where code goes.
-        finish: writes what follows the sums.
+        asm: emits the code.
+        finish: emits the epilogue of some pixels.
     """
 
     def __init__(self, of: TileContraction, asm: Assembler, finish: TileFinish) -> None:
@@ -32,14 +32,17 @@ class DeferredEpilogue:
             asm.keep(self._memory, slot, 0)
 
     def keep(self, block: Block) -> None:
-        """Remember a block whose sums have been stored."""
+        """Record the position of a block whose sums have been stored, in memory."""
         kept = {_PANEL: block.panel.index, _ROW: block.row, _COLUMN: block.column, _FRESH: block.fresh}
         for slot, index in kept.items():
             self._asm.keep(self._memory, slot, index)
         self._asm.keep(self._memory, _PIXELS, self._of.tiling.pixels)
 
     def part(self, block: Block, number: Index) -> None:
-        """Finish a part of the block before, in a panel like this one, and fetch what the end of this one touches."""
+        """Emit part ``number`` of the previous block's epilogue, and prefetch what this block's epilogue will touch.
+
+        The previous block must be in a panel of the same size.
+        """
         asm, pixels = self._asm, self._of.tiling.pixels
         part = -(-pixels // self._of.parts)
         first = asm.mul(number, part)
@@ -53,12 +56,12 @@ class DeferredEpilogue:
         asm.repeat(first, asm.minimum(end, pixels), 1, lambda pixel: self._finish.fetch(block, pixel))
 
     def drain(self, panel: Panel) -> None:
-        """Finish the block before, if there is one, in a panel like this one."""
+        """Emit the rest of the previous block's epilogue, if there is one, in a panel of the same size."""
         before, there = self._before(panel)
         self._asm.when(self._asm.less(0, there), lambda: self._finish.write(before, 0, there))
         self._asm.keep(self._memory, _PIXELS, 0)
 
     def _before(self, panel: Panel) -> tuple[Block, Index]:
-        """The block before, and how many pixels of each of its tiles there are to finish."""
+        """The previous block, and how many pixels of each of its tiles are to be finished."""
         index, row, column, fresh, pixels = (self._asm.kept(self._memory, each) for each in range(_PIXELS + 1))
         return Block(Panel(index, panel.vectors, panel.last), row, column, 0, fresh), pixels

@@ -27,7 +27,7 @@ class TileKernel(TileContraction):
 
 
 class _Writer:
-    """Writes one workgroup: copies what it reads, then blocks of tiles."""
+    """Emits one workgroup: copies of what it reads, then blocks of tiles."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class _Writer:
         self._image = memories[of.memories[0]]
         self._filters = memories[of.memories[1] if of.interleaving is None else -1]
         tiling = of.tiling
-        # Tiles of sums come first, then those of pixels; filters take turns in what is left.
+        # Tiles of sums come first, then tiles of pixels; filters take turns in the remaining tiles.
         self._tile_positions = of.tile_positions
         self._pixels = len(self._tile_positions) * tiling.vectors
         self._turns = min(TILES - self._pixels - len(self._tile_positions), tiling.vectors)
@@ -70,20 +70,20 @@ class _Writer:
         return [*sums, *pixels, *[TileShape(tiling.depth // of.element.group, ROW_BYTES)] * self._turns]
 
     def _own(self) -> Index:
-        """Where this workgroup's copies begin in the workspace."""
+        """Offset of this workgroup's copies in the workspace."""
         of, asm = self._of, self._asm
         x, y, _ = of.groups
         number = asm.add(asm.mul(asm.add(asm.mul(self._group[2], y), self._group[1]), x), self._group[0])
         return asm.mul(number, of.copied)
 
     def _stage(self, strips: tuple[Index, Index]) -> None:
-        """Copy the rows that these blocks read."""
+        """Copy the rows that these strips read."""
         of, asm = self._of, self._asm
         first, last = self._line(strips[0]), self._line(asm.sub(strips[1], 1))
         lines = asm.add(asm.sub(last, first), of.tiling.lines)
         count = asm.add(asm.mul(asm.sub(lines, 1), of.rows.stride), (of.rows.kernel - 1) * of.rows.dilation + 1)
         self._top = asm.add(asm.mul(first, of.rows.stride), -of.rows.padding)
-        # An empty range is skipped: its number of rows would be negative, and zeros overwrite the copies of others.
+        # An empty range is skipped: its number of rows would be negative, and zeros would overwrite other copies.
         asm.branch(asm.equal(*strips), lambda: None, lambda: self._copy((self._top, count)))
 
     def _copy(self, rows: tuple[Index, Index]) -> None:
@@ -91,7 +91,7 @@ class _Writer:
         self._of.staging.write(self._asm, self._image, self._group[2], target, self._local, rows)
 
     def _line(self, strip: Index) -> Index:
-        """First row of a block; the last one begins earlier where rows do not divide."""
+        """First row of a strip; the last strip begins earlier if strips do not divide the rows."""
         of, asm = self._of, self._asm
         if of.rows.output == 1:
             return 0
@@ -118,7 +118,7 @@ class _Writer:
         asm.branch(is_rest, write_rest, lambda: write(grid.full_panel(index)))
 
     def _interleave(self, panel: Panel) -> None:
-        """Copy a panel of filters if they are no weights; all blocks of the workgroup read the copy."""
+        """Copy a panel of filters if they are no weights, for all blocks of the workgroup."""
         of, asm = self._of, self._asm
         if of.interleaving is None:
             return
@@ -126,7 +126,7 @@ class _Writer:
         of.interleaving.write(asm, source, (self._filters, self._panel_start(panel)), panel)
 
     def _panel_start(self, panel: Panel) -> Index:
-        """Where the filters of a panel begin."""
+        """Offset of the filters of a panel."""
         of, asm = self._of, self._asm
         if of.interleaving is None:
             return asm.mul(panel.index, of.panel)
@@ -159,7 +159,7 @@ class _Writer:
         self._deferred.keep(block)
 
     def _taps(self, block: Block) -> None:
-        """Add up everything that the windows of a block read."""
+        """Emit the products of all taps and input channels of a block."""
         of, asm = self._of, self._asm
         filters = self._panel_start(block.panel)
         if not of.is_staged:
@@ -185,7 +185,7 @@ class _Writer:
         asm.repeat(0, of.rows.kernel, 1, every)
 
     def _run(self, block: Block, memory: ir.Value, start: Index, filters: Index, run: Index) -> None:
-        """Accumulate the input channels of a tap while the previous block is finished; ``run`` counts in the block."""
+        """Emit the products of a run, and a part of the previous block's epilogue; ``run`` counts within the block."""
         of, asm, tiling = self._of, self._asm, self._of.tiling
         of_run = of.parts // of.row_runs
         size = tiling.vectors * of.tile
@@ -208,7 +208,7 @@ class _Writer:
             self._deferred.part(block, run)
 
     def _product(self, block: Block, memory: ir.Value, start: Index, filters: Index) -> None:
-        """One chunk: each tile of pixels by each of filters."""
+        """Emit one step: each tile of pixels by each tile of filters."""
         of, amx, tiling = self._of, self._amx, self._of.tiling
         line, pixel = self._steps()
         step = amx.step(pixel * of.element.bytes)
@@ -225,8 +225,8 @@ class _Writer:
             self._fetch_pixels(block, start, pixel)
 
     def _fetch_pixels(self, block: Block, start: Index, pixel: int) -> None:
-        """Fetch what the next block reads of the image: its pixels are too far apart for the hardware to. The other
-        panels find it in the cache."""
+        """Prefetch the pixels of the next block, which are too far apart for the hardware's prefetcher. Only the first
+        panel does, because the others find them in the cache."""
         of, asm = self._of, self._asm
         size = of.offsets[-1] + of.tiling.pixels
         following = asm.add(start, size * pixel)
@@ -238,7 +238,7 @@ class _Writer:
         asm.when(self._fetching.is_first(block.panel), fetch)
 
     def _steps(self) -> tuple[int, int]:
-        """Distance of what neighbouring rows and neighbouring pixels of the result read."""
+        """Distances in elements between what neighbouring rows, and neighbouring pixels, of the result read."""
         of = self._of
         if of.is_staged:
             return of.rows.stride * of.staging.row, of.staging.pixel

@@ -1,4 +1,4 @@
-"""What becomes of a block's sums: scaled if they are integers, followed by everything elementwise, stored."""
+"""The epilogue of a block: integer sums are scaled, elementwise ops follow, results are stored."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _VECTORS_OF_LINE = 2
 
 @dataclass(frozen=True)
 class Block:
-    """A block of tiles while its code is written.
+    """A block of tiles while its code is emitted.
 
     Attributes:
-        panel: of channels.
+        panel: its channels.
         row: first row.
         column: first column.
         ordinal: its number among the blocks of a panel.
-        fresh: first column that no block before has computed.
+        fresh: first column that no previous block has computed.
     """
 
     panel: Panel
@@ -42,21 +42,21 @@ class Block:
 
 
 class Dequantisation(NamedTuple):
-    """What an integer sum stands for: ``(sum + shift) * factor``, each in a vector of channels."""
+    """What integer sums stand for, ``(sum + shift) * factor``, as vectors of channels."""
 
     factor: ir.Value
     shift: ir.Value
 
 
 class TileFinish:
-    """Writes the end of a block.
+    """Emits the epilogue of a block.
 
     Args:
         of: the contraction.
-        asm: where code goes.
+        asm: emits the code.
         memories: all buffers.
-        batch: which is computed.
-        sums: a block's sums, tile by tile.
+        batch: index of the batch.
+        sums: memory of a block's sums, tile by tile.
     """
 
     def __init__(
@@ -66,8 +66,8 @@ class TileFinish:
         self._batch, self._sums = batch, sums
 
     def write(self, block: Block, first_pixel: Index, end: Index | None) -> None:
-        """Emit what follows the sums of some pixels of each tile of a block, and their way to memory; of a single one
-        where there is no end."""
+        """Emit the epilogue of some pixels of each tile of a block, up to the stores; of a single pixel if ``end`` is
+        None."""
         of, asm = self._of, self._asm
         first = asm.mul(block.panel.index, of.tiling.vectors)
         counts = [block.panel.count(each, of.lanes) for each in range(block.panel.vectors)]
@@ -76,7 +76,7 @@ class TileFinish:
         weights = self._weights(block.panel) if of.element.is_quantised else None
 
         def every(pixel: Index) -> None:
-            # What is read comes before what is written, or loads would wait for stores with the same last digits.
+            # All loads come before the stores, or they would wait for stores to addresses with the same low bits.
             found = []
             for number, origin in enumerate(self._origins(block, pixel)):
                 totals = self._totals(number, pixel, weights, starts or self._starts(origin, counts))
@@ -91,7 +91,7 @@ class TileFinish:
             asm.repeat(first_pixel, end, 1, every)
 
     def fetch(self, block: Block, pixel: Index) -> None:
-        """Fetch what will be read beside the image, and written, at a pixel of each tile of a block."""
+        """Prefetch the operands of the epilogue, and the result, at a pixel of each tile of a block."""
         of, asm = self._of, self._asm
         images = [each for each in of.epilogue.images if each.memory != of.tied]
         for origin in self._origins(block, pixel):
@@ -101,7 +101,7 @@ class TileFinish:
                     asm.prefetch(self._memories[access.memory], offset, is_written=access == of.result)
 
     def _origins(self, block: Block, pixel: Index) -> list[TileOrigin]:
-        """Where a pixel of each tile of a block lies."""
+        """The position of a pixel of each tile of a block in the result."""
         of, asm = self._of, self._asm
         first = asm.mul(block.panel.index, of.tiling.vectors)
         return [
@@ -110,13 +110,13 @@ class TileFinish:
         ]
 
     def _starts(self, origin: TileOrigin, counts: Sequence[int]) -> list[ir.Value]:
-        """What is added to the sums of a pixel."""
+        """The initial values of a pixel's sums."""
         of, asm = self._of, self._asm
         tile_vectors = [TileVector(0, 0, each, count) for each, count in enumerate(counts)]
         return [of.epilogue.start(asm, self._memories, origin, tile_vector) for tile_vector in tile_vectors]
 
     def _weights(self, panel: Panel) -> list[Dequantisation]:
-        """Shift and factor that dequantise sums; the shift is the zero point times the sum of the filters."""
+        """Shift and factor that dequantise sums; the shift is minus the zero point times the sum of the filters."""
         of, asm = self._of, self._asm
         filters, scale = self._memories[of.memories[1]], asm.scale_of(self._memories[of.memories[0]])
         start = asm.add(asm.mul(panel.index, of.panel), of.numbers)
@@ -132,7 +132,7 @@ class TileFinish:
     def _totals(
         self, number: int, pixel: Index, weights: Sequence[Dequantisation] | None, starts: Sequence[ir.Value]
     ) -> list[ir.Value]:
-        """What the root of the layer adds up to at a pixel of one of the block's tiles."""
+        """The result of the layer's root at a pixel of a tile of the block."""
         of, asm = self._of, self._asm
         found = []
         for each, start in enumerate(starts):
@@ -153,13 +153,14 @@ class TileFinish:
         ]
 
     def _is_fresh(self, block: Block, number: int, origin: TileOrigin) -> Condition:
-        """Whether to store a pixel: not where an earlier block stored it over the operand that this one would read."""
+        """Whether to store a pixel: not if a previous block computed it and overwrote the operand that this one
+        reads."""
         of, asm = self._of, self._asm
         if of.tied is None or not of.overlaps:
             return True
         _, tile = of.tile_positions[number]
         begin = tile * of.tiling.pixels
-        # Tiles of a block overlap only where it is the whole row.
+        # Tiles of a block overlap only if the block is the entire row.
         first = asm.add(block.fresh, begin if of.offsets[tile] < begin else 0)
         return asm.less(asm.sub(first, 1), origin.column)
 

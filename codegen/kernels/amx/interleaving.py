@@ -1,4 +1,4 @@
-"""Right matrices that are no weights: copies of their panels in the order in which AMX reads them."""
+"""RHS matrices that are no weights: copies of their panels in the order in which AMX reads them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Interleaving:
         batch: distance in elements between matrices.
         row: between rows.
         depth: rows.
-        group: rows whose numbers become neighbours.
+        group: rows whose numbers become adjacent.
         lanes: columns of a vector.
         tiling: sizes.
     """
@@ -57,10 +57,10 @@ class Interleaving:
         """Emit the copy of a panel.
 
         Args:
-            asm: where it goes.
-            source: the matrices, and which of them.
-            target: where the copy goes, and the offset of its start.
-            panel: which.
+            asm: emits the code.
+            source: memory of the matrices, and the index of one of them.
+            target: memory for the copy, and the offset of its start.
+            panel: the panel of columns.
         """
         memory, column = source[0], asm.mul(panel.index, self.tiling.vectors * self.lanes)
         origin = asm.add(asm.mul(source[1], self.batch), column)
@@ -80,7 +80,7 @@ class Interleaving:
         panel: Panel,
         rows: int,
     ) -> None:
-        """Copy so many rows to a chunk, and fill it up."""
+        """Copy ``rows`` rows to a chunk, and fill it up with zeros."""
 
         def every(row: Index, rows: int) -> None:
             read = asm.add(source[1], asm.mul(row, self.row))
@@ -102,7 +102,7 @@ class Interleaving:
         panel: Panel,
         rows: int,
     ) -> None:
-        """Interleave so many rows, of which there are at most a group."""
+        """Interleave ``rows`` rows, at most a group."""
         element = ir.MemRefType(target[0].type).element_type
         nothing = asm.splat(ir.FloatAttr.get(element, 0.0))
         for vector in range(panel.vectors):

@@ -1,4 +1,4 @@
-"""Weights in the order in which AMX reads them: tiles of ``group`` neighbouring numbers of each channel."""
+"""Pack weights in the order in which AMX reads them: tiles of ``group`` adjacent numbers of each channel."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from sartor.codegen.kernels.isa.amx import TileElement
 
 
 def pack_filters(filters: TensorType, tiling: TileTiling, lanes: int, element: TileElement) -> tuple[Step, ...]:
-    """``[OC, IC, KH, KW]`` to ``[panel, KH, KW, chunk, vector, depth / group, lanes, group]``, filled up with zeros."""
+    """Steps from ``[OC, IC, KH, KW]`` to ``[panel, KH, KW, chunk, vector, depth / group, lanes, group]``, filled up
+    with zeros."""
     channels, depth, height, width = filters.shape
     panel, group = tiling.vectors * lanes, element.group
     panels, chunks = -(-channels // panel), -(-depth // tiling.depth)
@@ -23,8 +24,8 @@ def pack_filters(filters: TensorType, tiling: TileTiling, lanes: int, element: T
 def pack_runs(
     filters: TensorType, pixel: int, tiling: TileTiling, lanes: int, element: TileElement
 ) -> tuple[Step, ...]:
-    """``[OC, IC, KH, KW]`` to ``[panel, KH, chunk, vector, depth / group, lanes, group]``: chunks of the taps of a row,
-    each of ``pixel`` channels."""
+    """Steps from ``[OC, IC, KH, KW]`` to ``[panel, KH, chunk, vector, depth / group, lanes, group]``, where a chunk is
+    a part of all taps of a row, each of ``pixel`` channels."""
     channels, _, height, width = filters.shape
     panel, group, run = tiling.vectors * lanes, element.group, width * pixel
     panels, chunks = -(-channels // panel), -(-run // tiling.depth)
@@ -41,7 +42,7 @@ def pack_runs(
 
 
 def pack_matrix(matrix: TensorType, tiling: TileTiling, lanes: int, element: TileElement) -> tuple[Step, ...]:
-    """``[K, N]`` to ``[panel, chunk, vector, depth / group, lanes, group]``, filled up with zeros."""
+    """Steps from ``[K, N]`` to ``[panel, chunk, vector, depth / group, lanes, group]``, filled up with zeros."""
     depth, channels = matrix.shape
     panel, group = tiling.vectors * lanes, element.group
     panels, chunks = -(-channels // panel), -(-depth // tiling.depth)

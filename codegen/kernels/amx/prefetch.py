@@ -1,8 +1,8 @@
-"""Fetching filters into the second-level cache before blocks of tiles read them, so that they wait for memory less.
+"""Prefetch filters into the second-level cache before blocks of tiles read them.
 
-Each block of a panel fetches its part of the next panel's filters: line after line, and as evenly as possible, since
-lines on their way from memory take the place of those that go from the second-level cache to the first. What is read
-of a panel too large to stay there is fetched just before.
+Each block of a panel fetches a part of the next panel's filters, line by line and as evenly as possible, because lines
+that arrive from memory compete with those that move from the second-level cache to the first. Filters of a panel that
+is too large to stay there are fetched shortly before they are read.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _LINE_BYTES = 64
 
 
 class FilterFetch:
-    """Fetches the filters of one workgroup.
+    """Emits the prefetches of one workgroup.
 
     Args:
         of: the contraction.
-        asm: writes code.
+        asm: emits the code.
         filters: packed.
         first: ordinal of the first block of each panel.
         panels: the workgroup's first panel, and the end.
@@ -37,7 +37,7 @@ class FilterFetch:
         self._first, self._panels = first, panels
         self._line = _LINE_BYTES // of.element.bytes
         self._block_lines = -(-of.panel // (self._line * of.fewest_blocks))
-        # A panel's last lines, of which there are too few for every step, follow each run.
+        # The remaining lines of a block, too few for every step, are distributed over its runs.
         self._step_lines = self._block_lines // of.steps
         left = self._block_lines - self._step_lines * of.steps
         self._run_lines = -(-left // of.row_runs)
@@ -53,7 +53,7 @@ class FilterFetch:
             self._fetch(later, lines)
             return
         self._fetch_next(block, asm.mul(step, self._step_lines), self._step_lines)
-        # Nobody fetched the first panel: its first block does that for itself.
+        # The first panel was not fetched before, so its first block fetches as it reads.
         is_first = asm.all_of(asm.equal(block.ordinal, self._first), self.is_first(block.panel))
         asm.when(is_first, lambda: self._fetch(later, lines))
 
@@ -69,7 +69,7 @@ class FilterFetch:
         return self._asm.equal(panel.index, self._panels[0])
 
     def _fetch_next(self, block: Block, begin: Index, count: int) -> None:
-        """Fetch lines of the next panel, by their place in the part of this block."""
+        """Fetch ``count`` lines of the next panel from ``begin`` on, counted within the part of this block."""
         of, asm = self._of, self._asm
         if not count:
             return

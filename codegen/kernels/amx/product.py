@@ -12,11 +12,10 @@ from sartor.codegen.kernels.layers.product_layer import ProductLayer
 
 
 def tile_product(layer: ProductLayer, tiling: TileTiling, element: TileElement) -> TileKernel:
-    """The contraction of a product with AMX; a right matrix that is a weight is packed into tiles, others are
-    interleaved.
+    """The kernel of a product with AMX; an RHS that is a weight is packed into tiles, others are interleaved.
 
     Raises:
-        ValueError: if the layer has no such form.
+        ValueError: if the layer cannot be computed so.
     """
     depth = layer.shape.depth
     interleaving = None
@@ -25,7 +24,7 @@ def tile_product(layer: ProductLayer, tiling: TileTiling, element: TileElement) 
         layer.rewrite.extend_packing(layer.weight, pack_matrix(filters, tiling, layer.lanes, element))
     else:
         interleaving = _interleaving(layer, tiling, element)
-    # Weights that are not packed are in f32, which the unit does not read.
+    # An LHS that is a weight is stored in f32, so it has to be copied to the type that AMX reads.
     is_weight = layer.memories[0] >= len(layer.rewrite.task.inputs)
     rows, columns = layer.axes
     return TileKernel(
@@ -47,7 +46,7 @@ def tile_product(layer: ProductLayer, tiling: TileTiling, element: TileElement) 
 
 
 def _interleaving(layer: ProductLayer, tiling: TileTiling, element: TileElement) -> Interleaving:
-    """How a right matrix that is no weight comes to AMX.
+    """How an RHS that is no weight is copied.
 
     Raises:
         ValueError: if its columns are not adjacent, or integers are multiplied, or too few rows read the copy.

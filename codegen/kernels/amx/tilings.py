@@ -12,10 +12,10 @@ from sartor.codegen.mlir.machine import Machine
 
 _SUM_TILES = 4
 _RESIDENT_BYTES = 1 << 20
-# What a share copies of an image should stay in the second-level cache, beside filters and results.
+# The part of an image that a workgroup copies should stay in the second-level cache, with filters and results.
 _COPIED_BYTES = 1 << 19
 
-# These take less than the 10 us for which IREE's workers wait for others.
+# Products of a layer that takes less than the 10 µs for which IREE's workers wait for others.
 _SHORT_PRODUCTS = 5 << 19
 
 
@@ -26,11 +26,11 @@ class TileTiling(Sizes):
     Attributes:
         lines: rows of the result in a block.
         tiles: tiles along a row in a block.
-        pixels: of a tile.
-        vectors: of channels in a block, and in a panel.
+        pixels: pixels of a tile.
+        vectors: vectors of channels in a block, and in a panel.
         depth: numbers in a row of a tile.
-        row_groups: workgroups that share out the blocks of rows.
-        panel_groups: workgroups that share out the panels.
+        row_groups: workgroups that partition the blocks of rows.
+        panel_groups: workgroups that partition the panels.
     """
 
     lines: int
@@ -44,17 +44,17 @@ class TileTiling(Sizes):
 
 @dataclass(frozen=True)
 class TileWork:
-    """What is cut into tiles.
+    """The convolution or product that is cut into tiles.
 
     Attributes:
-        rows: of the result.
-        columns: of the result.
-        channels: of the result.
+        rows: rows of the result.
+        columns: columns of the result.
+        channels: channels of the result.
         depth: numbers of a run.
         taps: runs of a window.
-        positions_join: whether rows are joined.
-        batches: products beside each other.
-        is_copied: whether each share copies the panels that it multiplies by.
+        positions_join: whether the pixels of all rows form one sequence.
+        batches: number of independent products.
+        is_copied: whether each workgroup copies the panels that it multiplies by.
     """
 
     rows: int
@@ -81,8 +81,8 @@ def tile_tilings(work: TileWork, machine: Machine, element: TileElement) -> list
 
 
 def _keeping_workers_awake(found: list[TileTiling], work: TileWork, machine: Machine) -> list[TileTiling]:
-    """Without tilings of one workgroup, if it would take long: the other threads fall asleep meanwhile, and the layers
-    after it pay for waking them, which measuring a layer alone does not show."""
+    """Drop tilings of one workgroup if the layer takes long: the other threads fall asleep meanwhile, and later layers
+    pay for waking them, which does not show in the measurement of the layer alone."""
     products = work.batches * work.rows * work.columns * work.channels * work.depth * work.taps
     if machine.threads == 1 or products < _SHORT_PRODUCTS:
         return found
@@ -120,13 +120,14 @@ def _shared_out(
     resident = work.channels * work.depth * work.taps * 4 // element.group <= _RESIDENT_BYTES
     by_rows = TileTiling(*sizes, *_of_rows(work, (strips, panels), element, machine))
     by_panels = TileTiling(*sizes, 1, long_workgroups(panels, machine.threads))
-    # Each share copies what it reads; one thread need not share anything out.
+    # Each workgroup copies what it reads, so a single thread gets a single one.
     many_panels = TileTiling(*sizes, 1, many_workgroups(panels, machine.threads) if machine.threads > 1 else 1)
     yield from (by_rows, by_panels) if resident else (many_panels, by_panels, by_rows)
 
 
 def _of_rows(work: TileWork, extents: tuple[int, int], element: TileElement, machine: Machine) -> tuple[int, int]:
-    """Shares of rows and of panels. Those of windows copy the rows around them as well, so there are few."""
+    """Workgroups along rows and along panels. Those of windows also copy the rows around their own, so there are
+    few."""
     strips, panels = extents
     if work.taps == 1:
         return many_workgroups_of_two(strips, panels, machine.threads)
@@ -138,8 +139,8 @@ def _of_rows(work: TileWork, extents: tuple[int, int], element: TileElement, mac
 def _of_batches(
     batches: int, extents: tuple[int, int], sizes: tuple[int, int, int, int, int], machine: Machine
 ) -> Iterator[TileTiling]:
-    """Shares of products side by side: of panels if products are few, and of rows, each of which copies the panels
-    again, only if those are too few as well."""
+    """Tilings for independent products. Panels are partitioned if products are few; rows, whose workgroups copy the
+    same panels again, only if panels are too few as well."""
     strips, panels = extents
     total = batches * strips * panels
     for wanted in (long_workgroups(total, machine.threads), many_workgroups(total, machine.threads)):

@@ -26,7 +26,7 @@ class RowStrips:
     Attributes:
         first: computes all channels of a row strip into scratch memory.
         second: reads it; each of its rows is a row strip.
-        wirings: the buffers of each.
+        wirings: the buffers of the first layer, then those of the second.
         band: rows of a row strip.
         workgroups: workgroups that partition the row strips.
         scratch: elements of the scratch memory.

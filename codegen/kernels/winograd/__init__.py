@@ -1,1 +1,1 @@
-"""Winograd's minimal filtering as one kernel."""
+"""Winograd's minimal filtering as a single kernel."""

@@ -1,4 +1,4 @@
-"""A convolution layer in Winograd's form."""
+"""A convolution layer by Winograd's method: packing of filters, and tilings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sartor.codegen.kernels.winograd.geometry import WinogradConvolution, Winogr
 from sartor.codegen.mlir.machine import Machine
 
 _RESIDENT_BYTES = 1 << 20
-# Filters of more than this come from memory each time; then a larger workspace, in the third level, costs less.
+# Larger filters come from memory each time. Then a larger workspace, in the third-level cache, costs less.
 _STREAMED_FILTERS = 1 << 23
 _STREAMED_BYTES = 1 << 22
 # The code may run with more threads than it was tuned for.
@@ -30,11 +30,16 @@ _LANES_OF_512 = 16
 def winograd_convolution(
     layer: ImageLayer, convolution: Convolution, tiling: WinogradTiling, element: DotElement | None = None
 ) -> WinogradConvolution:
-    """The layer's kernel; its filters are transformed and packed into panels, and where an ``element`` is multiplied
-    in groups, rounded to it.
+    """The sizes of a layer's kernel; sets the packing of its filters, which are transformed and rounded.
+
+    Args:
+        layer: the layer that becomes a kernel.
+        convolution: its root.
+        tiling: sizes of tiles.
+        element: instruction that multiplies groups, to whose type filters are rounded; None for f32.
 
     Raises:
-        ValueError: if the layer has no such form.
+        ValueError: if the layer cannot be computed so.
     """
     batches, channels, *_ = convolution.result.shape
     depth, panel = convolution.filter.shape[1], tiling.vectors * layer.lanes
@@ -64,7 +69,7 @@ def winograd_convolution(
 
 
 def _packing(convolution: Convolution, tile: OutputTile, panel: int, element: DotElement | None) -> tuple[Step, ...]:
-    """From ``[OC, IC, KH, KW]`` to ``[panel, point, IC / group, channel, group]``, filled up with zeros."""
+    """Steps from ``[OC, IC, KH, KW]`` to ``[panel, point, IC / group, channel, group]``, filled up with zeros."""
     channels, depth = convolution.filter.shape[:2]
     panels, points = -(-channels // panel), tile.points(convolution)
     group = 1 if element is None else element.group
@@ -78,10 +83,10 @@ def _packing(convolution: Convolution, tile: OutputTile, panel: int, element: Do
 
 
 def _integer_packing(convolution: Convolution, tile: OutputTile, panel: int, group: int) -> tuple[Step, ...]:
-    """The same in 8 bits, with a scale for each point and channel.
+    """Like ``_packing``, quantised to 8 bits with a scale for each point and channel.
 
     Raises:
-        ValueError: if tiles are encoded by more than sums and differences, or there are too many products for a sum.
+        ValueError: if encoding tiles takes more than sums and differences, or sums may exceed 32 bits.
     """
     channels, depth, *taps = convolution.filter.shape
     sides = [size + each - 1 for size, each in zip((tile.height, tile.width), taps, strict=True)]
@@ -101,7 +106,7 @@ def _integer_packing(convolution: Convolution, tile: OutputTile, panel: int, gro
 
 
 def workspace_type(kernel: WinogradConvolution) -> TensorType:
-    """Memory for all workgroups."""
+    """Type of the workspace of all workgroups."""
     x, y, z = kernel.groups
     dtype = kernel.multiplier.element.dtype if isinstance(kernel.multiplier, DotProduct) else "f32"
     return TensorType((x * y * z * kernel.workspace,), dtype)
@@ -110,14 +115,15 @@ def workspace_type(kernel: WinogradConvolution) -> TensorType:
 def winograd_tilings(
     convolution: Convolution, tile: OutputTile, machine: Machine, *, is_best: bool, group: int = 1
 ) -> list[WinogradTiling]:
-    """Tilings worth trying for an output tile, best guess first: encoded tiles and products stay in the cache.
+    """Tilings worth trying for an output tile, best guess first, such that encoded tiles and products stay in the
+    cache.
 
     Args:
-        convolution: the layer's.
+        convolution: the layer's convolution.
         tile: pixels of the result in a tile.
-        machine: what it runs on.
-        is_best: whether the output tile is the most promising one, of which more is tried: these kernels are long.
-        group: input channels that are multiplied at once, and take a float's room.
+        machine: the CPU.
+        is_best: whether the output tile is the most promising one; others get fewer tilings, as they compile slowly.
+        group: input channels that are multiplied at once, and take as much memory as a float.
     """
     batches, channels, *_ = convolution.result.shape
     depth, lanes = -(-convolution.filter.shape[1] // group), machine.lanes
@@ -134,14 +140,14 @@ def winograd_tilings(
 
 @dataclass(frozen=True)
 class _Work:
-    """What is shared out.
+    """The work of a layer, for an output tile.
 
     Attributes:
         tile: pixels of the result in a tile.
         points: pixels of the image in a tile.
-        tiles: of the result.
+        tiles: tiles of the result.
         depth: input channels, or groups of them.
-        vectors: of output channels.
+        vectors: vectors of output channels.
         lanes: elements of a vector.
     """
 
@@ -158,10 +164,10 @@ class _Work:
         return self.points * self.depth * self.vectors * self.lanes * _FLOAT_BYTES > _STREAMED_FILTERS
 
     def splits(self, shape: Shape, threads: int) -> list[WinogradTiling]:
-        """Ways to keep as many threads busy, best guess first.
+        """Tilings that keep ``threads`` threads busy, best guess first.
 
-        If tiles are shared out they are encoded once, and every workgroup reads all filters; if panels are, it is the
-        other way round.
+        If workgroups partition tiles, each tile is encoded once, but each workgroup reads all filters. If they
+        partition panels, each filter is read by one workgroup, but each workgroup encodes all tiles.
         """
         found = [self.by_panels(shape, 1)] if threads == 1 else []
         groups = max(threads, _LEAST_GROUPS)
@@ -174,12 +180,12 @@ class _Work:
         return found
 
     def by_tiles(self, shape: Shape, groups: int) -> WinogradTiling:
-        """Tiles shared out among workgroups."""
+        """A tiling whose workgroups partition tiles."""
         runs, panels = -(-self.tiles // shape.columns), -(-self.vectors // shape.vectors)
         return self._tiling(shape, self._block(shape, -(-runs // groups)), groups, panels)
 
     def by_panels(self, shape: Shape, groups: int) -> WinogradTiling:
-        """Panels shared out among workgroups."""
+        """A tiling whose workgroups partition panels."""
         runs, panels = -(-self.tiles // shape.columns), -(-self.vectors // shape.vectors)
         return self._tiling(shape, self._block(shape, runs), 1, -(-panels // min(groups, panels)))
 
@@ -188,7 +194,8 @@ class _Work:
         return WinogradTiling(height, width, shape.columns, shape.vectors, block, groups, panels, shape.unroll)
 
     def _block(self, shape: Shape, runs: int) -> int:
-        """Tiles of the blocks of so many register tiles: as large as the cache holds, and all alike."""
+        """Tiles of a block: as many register tiles as the cache holds, and blocks of equal size for ``runs`` of
+        them."""
         bytes_of_tile = self.points * (self.depth + (shape.vectors + 1) * self.lanes) * _FLOAT_BYTES
         cache = _STREAMED_BYTES if self.streams else _RESIDENT_BYTES
         fitting = max(1, cache // (bytes_of_tile * shape.columns))
@@ -196,5 +203,5 @@ class _Work:
 
 
 def _idle(parts: int, threads: int) -> float:
-    """Share of the time that threads wait for the last if each takes as many equal parts as another, or one less."""
+    """Fraction of time in which threads wait for the last one, if they process ``parts`` equal parts."""
     return 1 - parts / (-(-parts // threads) * threads)

@@ -1,4 +1,4 @@
-"""Winograd's minimal filtering as one kernel: blocks of tiles are encoded, multiplied and decoded in the cache."""
+"""Emit Winograd's minimal filtering as one kernel: blocks of tiles are encoded, multiplied and decoded in the cache."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MOST_TILES = 8
 
 @dataclass(frozen=True)
 class WinogradCode:
-    """The kernel of a convolution in Winograd's form."""
+    """The kernel of a convolution by Winograd's method."""
 
     convolution: WinogradConvolution
 
@@ -53,7 +53,7 @@ class _Writer:
         self._decoder = decoder(of, asm, memories, self._start)
 
     def write(self) -> None:
-        """Blocks of tiles, one after the other."""
+        """Emit blocks of tiles, one after the other."""
         of, asm, tiling = self._of, self._asm, self._of.tiling
         runs = -(-of.tiles // tiling.columns)
         size = -(-runs // tiling.groups) * tiling.columns
@@ -81,7 +81,7 @@ class _Writer:
         asm.loop(start, asm.minimum(of.grid.panels, asm.add(start, of.tiling.panels)), 1, [], every)
 
     def _multiply(self, panel: Index, tiles: Index) -> None:
-        """The n^2 products of encoded tiles by a panel of filters."""
+        """Emit the n^2 products of encoded tiles by a panel of filters."""
         of, asm, tiling = self._of, self._asm, self._of.tiling
         filters = asm.mul(panel, of.panel_elements)
 
@@ -102,7 +102,7 @@ class _Writer:
         asm.loop(0, of.points, 1, [], multiply)
 
     def _prefetch(self, filters: Index, row: Index) -> Prefetch | None:
-        """What the register tiles of one product fetch of the next one's filters while they compute."""
+        """The part of the next product's filters that a register tile fetches while it computes."""
         of, asm, tiling = self._of, self._asm, self._of.tiling
         tiles = tiling.block // tiling.columns
         if tiles > _MOST_TILES:
@@ -112,7 +112,7 @@ class _Writer:
         return Prefetch(asm.add(filters, of.filters, asm.mul(number, of.steps * workgroup_range)), workgroup_range)
 
     def _starts(self, panel: Index, point: Index) -> list[ir.Value]:
-        """What sums of each vector of a panel start from."""
+        """The initial sums of each vector of a panel."""
         of, asm, vectors = self._of, self._asm, self._of.tiling.vectors
         if of.is_integer:
             return integer_starts(of, asm, self._memories[of.memories[1]], panel, point)

@@ -1,9 +1,9 @@
-"""Sizes and places of Winograd's minimal filtering as one kernel.
+"""Sizes and offsets of Winograd's minimal filtering as one kernel.
 
-Lavin and Gray (2016), section 4.1, with n = m + r - 1: an n x n tile of the image becomes n^2 numbers per channel,
-each of which is a row of a matrix product of its own; n^2 products give an m x m tile of the result. A workgroup takes
-one block of tiles after the other through the same workspace, so that between the three steps nothing leaves the
-second-level cache.
+Lavin and Gray (2016), section 4.1, with n = m + r - 1: an n x n tile of the image becomes n^2 numbers per channel, each
+of which belongs to a matrix product of its own; the n^2 products give an m x m tile of the result. A workgroup
+processes one block of tiles after the other in the same workspace, so that intermediate values stay in the second-level
+cache.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sartor.codegen.kernels.loops.tiling import Sizes
 
 _FLOAT_BYTES = 4
 SHORT_BYTES = 2
-"""Of an encoded integer before it is scaled."""
+"""Bytes of an encoded integer before it is scaled to 8 bits."""
 
 
 @dataclass(frozen=True)
@@ -31,10 +31,10 @@ class WinogradTiling(Sizes):
         height: m along H, pixels of the result in a column of a tile.
         width: m along W.
         columns: tiles in a register tile.
-        vectors: of channels in a register tile, and in a panel.
-        block: tiles that a workgroup takes at a time, a multiple of ``columns``.
-        groups: workgroups that share out the tiles.
-        panels: of channels that one workgroup computes.
+        vectors: vectors of channels in a register tile, and in a panel.
+        block: tiles that a workgroup processes at a time, a multiple of ``columns``.
+        groups: workgroups that partition the tiles.
+        panels: panels of channels that one workgroup computes.
         unroll: steps over input channels that are written out.
     """
 
@@ -67,11 +67,11 @@ class WinogradConvolution:
         memories: positions of image and filters among the buffers; filters are
             ``[panel, n * n, steps, panel size, group]``. Integers of a panel are followed by their scales and
             sums, both f32 ``[n * n, panel size]``.
-        result: where results go.
-        epilogue: what surrounds the root.
+        result: access by which results are stored.
+        epilogue: the ops around the root.
         lanes: elements of a vector.
         tiling: sizes of tiles.
-        multiplier: how encoded tiles and filters are multiplied; the workspace is of their element type.
+        multiplier: how encoded tiles and filters are multiplied; the workspace has their element type.
     """
 
     batches: int
@@ -89,7 +89,7 @@ class WinogradConvolution:
 
     @property
     def transforms(self) -> tuple[Transforms, Transforms]:
-        """Along H and W."""
+        """The transforms along H and W."""
         rounded = self.multiplier.group > 1 and not self.is_integer
         sizes = ((self.tiling.height, self.rows.kernel), (self.tiling.width, self.columns.kernel))
         rows, columns = (transforms(tile, kernel, rounded=rounded) for tile, kernel in sizes)
@@ -97,7 +97,7 @@ class WinogradConvolution:
 
     @property
     def is_integer(self) -> bool:
-        """Whether tiles are encoded in integers, as the image is stored."""
+        """Whether tiles are encoded in integers, from a quantised image."""
         return isinstance(self.multiplier, DotProduct) and self.multiplier.element.is_quantised
 
     @property
@@ -107,12 +107,12 @@ class WinogradConvolution:
 
     @property
     def filters(self) -> int:
-        """Elements of a panel of filters of one product."""
+        """Elements of a panel of filters for one product."""
         return self.steps * self.step
 
     @property
     def panel_elements(self) -> int:
-        """Elements of a panel of filters, with what follows it."""
+        """Elements of a panel of filters for all products, with scales and sums."""
         return self.points * (self.filters + (2 * self.panel * self.float_size if self.is_integer else 0))
 
     @property
@@ -167,8 +167,8 @@ class WinogradConvolution:
 
     @property
     def row(self) -> int:
-        """Elements of the workspace per encoded tile; one register more than needed, so that rows of a power of two do
-        not all fall on the same lines of the cache."""
+        """Elements of the workspace per encoded tile and point; one register more than needed, or rows of a power of
+        two would all be in the same sets of the cache."""
         return (-(-self.depth // self._register) + 1) * self._register
 
     @property
@@ -178,7 +178,7 @@ class WinogradConvolution:
 
     @property
     def scales(self) -> int:
-        """Where the workspace has the scales of encoded tiles, if they are integers: f32, a row for each tile."""
+        """Offset of the scales of encoded integer tiles in the workspace: f32, a row for each tile."""
         return self.encoded + self.points * self.product
 
     @property
@@ -188,17 +188,17 @@ class WinogradConvolution:
 
     @property
     def shorts(self) -> int:
-        """Where the workspace has one tile in 16 bits, ``[n * n, channel]``, before it is scaled to 8."""
+        """Offset of one tile in 16 bits, ``[n * n, channel]``, before it is scaled to 8 bits."""
         return self.scales + self.tiling.block * self.scale_row
 
     @property
     def short_row(self) -> int:
-        """Elements of the workspace per point of it."""
+        """Elements of the workspace per point of that tile."""
         return (-(-SHORT_BYTES * self.depth // self._register) + 1) * self._register
 
     @property
     def multipliers(self) -> int:
-        """Where the workspace has what these numbers are multiplied by, 16 bits for each point."""
+        """Offset of the multipliers that scale that tile, of 16 bits for each point."""
         return self.shorts + self.points * self.short_row
 
     @property

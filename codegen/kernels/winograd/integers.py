@@ -1,10 +1,10 @@
-"""Winograd's method in integers: tiles of 8 bits are encoded in 16, scaled to 8 again, and multiplied so.
+"""Winograd's method in integers: tiles of 8 bits are encoded to 16 bits, scaled to 8 bits again, and multiplied.
 
-With the points 0, 1 and -1 tiles are encoded by sums and differences alone, exactly. Each point of a tile then gets a
-scale of its own, by the largest of its numbers in all channels, as sums are over these: it need not be known beforehand
-(LANCE has one for all tiles: Li et al., Efficient Low-Precision Quantized Winograd Convolution, 2020). Filters have a
-scale for every point and channel. The first factor of the products has no sign, so 128 is added to it; sums start from
-what that makes of the filters' sums.
+With the points 0, 1 and -1 tiles are encoded exactly, by sums and differences alone. Each point of a tile then gets its
+own scale, from the largest of its numbers over all channels, so no range has to be known beforehand (LANCE has one
+scale for all tiles: Li et al., Efficient Low-Precision Quantized Winograd Convolution, 2020). Filters have a scale for
+each point and channel. The instruction takes the tile's numbers without a sign, so 128 is added to them, and sums start
+from -128 times the sum of the filters.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sartor.codegen.mlir.iree_compiler import arith, ir, llvm, vector
 _BYTE, _SHORT, _WORD = 8, 16, 32
 _SIGN = 1 << (_BYTE - 1)
 _SCALES, _SUMS = range(2)
-# Factors of 16 bits are fractions of this, by which their product with numbers of 16 bits is divided, and rounded.
+# The instruction multiplies numbers of 16 bits, divides by this, and rounds: factors are fractions of it.
 _DIVISOR = 1 << (_SHORT - 1)
 _PRODUCT = "llvm.x86.avx512.pmul.hr.sw.512"
 _MOST = _SIGN - 1
@@ -49,11 +49,11 @@ class IntegerEncoder(Encoder):
 
     @property
     def _run(self) -> int:
-        """Elements of the workspace that encoded tiles of one point take."""
+        """Elements of the workspace for one point of all encoded tiles."""
         return self._of.tiling.block * self._of.row
 
     def _pixel(self, offset: Index, count: int, present: Condition) -> ir.Value:
-        """Without the zero point, so that padding is zero."""
+        """A pixel minus the zero point, so that padding is zero."""
         asm = self._asm
         stored = asm.load_as_stored(self._image, offset, count, present, self._lanes)
         zero = vector.broadcast(stored.type, asm.scale_of(self._image).number)
@@ -63,7 +63,8 @@ class IntegerEncoder(Encoder):
         self._asm.store_words(value, self._space, offset)
 
     def _choose(self, scales: Index) -> None:
-        """What numbers of each point are multiplied by, as fractions of 16 bits, and what the results stand for."""
+        """Store, for each point, the factor that scales its numbers, as a fraction of 16 bits, and the scale of the
+        results."""
         of, asm = self._of, self._asm
         real, size = asm.vector_type(_REAL()), of.lanes * of.float_size
         most, unit = (asm.splat(ir.FloatAttr.get(_REAL(), float(each))) for each in (_MOST * _DIVISOR, _DIVISOR - 1))
@@ -73,12 +74,12 @@ class IntegerEncoder(Encoder):
             chosen = arith.minimumf(arith.divf(most, largest), unit)
             factors = arith.fptosi(ir.VectorType.get([of.lanes], ir.IntegerType.get_signless(_SHORT)), chosen)
             asm.store_words(factors, self._space, asm.add(self._start, of.multipliers + index * size // 2))
-            # So that what fits into 8 bits as it is has a scale of one.
+            # Computed from the rounded factor; numbers that fit into 8 bits already have a scale of one.
             scale = arith.divf(unit, arith.sitofp(real, factors))
             asm.store_floats(scale, self._space, asm.add(scales, index * size))
 
     def _largest(self, points: range) -> ir.Value:
-        """The largest of the tile's numbers at each point, without their signs, in words of 32 bits."""
+        """The largest magnitude of the tile's numbers at each point, in words of 32 bits."""
         of, asm, none = self._of, self._asm, self._splat(0)
 
         def every(index: Index, found: list[ir.Value]) -> list[ir.Value]:
@@ -117,7 +118,8 @@ class IntegerEncoder(Encoder):
 
 
 class IntegerDecoder(Decoder):
-    """A^T M A of a tile of sums of integers, which scales of tiles, filters and the image make real."""
+    """A^T M A of a tile of integer sums, which are converted to real numbers by the scales of tile, filters and
+    image."""
 
     def _product(self, filters: tuple[Index, int], number: Index, point: int) -> ir.Value:
         of, asm = self._of, self._asm
@@ -134,10 +136,10 @@ class IntegerDecoder(Decoder):
 
 
 def _largest_of_each(asm: Assembler, vectors: list[ir.Value]) -> ir.Value:
-    """The largest element of each of some vectors of 16 bits, in a vector of as many words; no element is negative.
+    """The largest element of each vector of 16 bits, as a vector with a word for each; no element is negative.
 
-    Two vectors become one of as many elements, in which each takes half as many, until they are one: a third of the
-    instructions that a reduction of each of them alone takes.
+    Pairs of vectors are merged to one, half of whose elements come from each, until one is left. That takes a third of
+    the instructions of separate reductions.
     """
     lanes = share = 2 * len(vectors)
     while len(vectors) > 1:
@@ -156,7 +158,7 @@ def _largest_of_each(asm: Assembler, vectors: list[ir.Value]) -> ir.Value:
 def integer_starts(
     of: WinogradConvolution, asm: Assembler, filters: ir.Value, panel: Index, point: Index
 ) -> list[ir.Value]:
-    """What sums of products start from, a vector of 32-bit integers for each of a panel's."""
+    """The initial sums of each vector of a panel, in 32-bit integers."""
     less = asm.splat(_word(-_SIGN))
     offsets = [_table(of, asm, _SUMS, (panel, each), point) for each in range(of.tiling.vectors)]
     sums = [arith.fptosi(less.type, asm.load_floats(filters, offset)) for offset in offsets]
@@ -164,7 +166,7 @@ def integer_starts(
 
 
 def _table(of: WinogradConvolution, asm: Assembler, table: int, filters: tuple[Index, int], point: Index) -> Index:
-    """Where the scales or the sums of a vector of a panel lie."""
+    """Offset of the scales or the sums of a vector of a panel."""
     panel, number = filters
     row = of.panel * of.float_size
     begin = of.points * (of.filters + table * row) + number * of.lanes * of.float_size

@@ -1,4 +1,4 @@
-"""A small constant matrix times a few vectors, written out."""
+"""Emit the product of a small constant matrix and a few vectors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Row = tuple[Fraction, ...]
 
 
 def transform(asm: Assembler, matrix: Sequence[Row], vectors: Sequence[ir.Value]) -> list[ir.Value]:
-    """``matrix`` times the column of ``vectors``: floats, or integers if only 1 and -1 are in the matrix.
+    """``matrix`` times the column of ``vectors``, which are floats, or integers if the matrix has only 0, 1 and -1.
 
     Two rows that differ only in the signs of some columns, as those of points p and -p do, share their sums.
     """
@@ -43,7 +43,7 @@ def _mirrored(row: Row, other: Row) -> bool:
 
 
 def _combination(asm: Assembler, row: Row, vectors: Sequence[ir.Value]) -> ir.Value:
-    """The sum of coefficient times vector; those of one first, which start it without a product."""
+    """The sum of coefficient times vector; terms with coefficient one come first, as they need no product."""
     terms = sorted(
         ((coefficient, each) for coefficient, each in zip(row, vectors, strict=True) if coefficient),
         key=lambda term: term[0] != 1,

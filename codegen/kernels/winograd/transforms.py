@@ -1,6 +1,6 @@
-"""The two transforms of Winograd's method, a vector of channels at a time.
+"""The two transforms of Winograd's method, on one vector of channels at a time.
 
-Tiles at the edges of the image have code of their own, which asks for every pixel whether it is there.
+Tiles at the edges of the image have code of their own, which checks for each pixel whether it is inside.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ Grid = list[list[ir.Value]]
 
 
 class Encoder:
-    """B^T d B of a tile of the image.
+    """Emits B^T d B of a tile of the image.
 
     Args:
         of: the convolution.
-        asm: where the code goes.
+        asm: emits the code.
         memories: all buffers; the last is the workspace.
-        start: of the workgroup's part of it.
+        start: offset of the workgroup's part of the workspace.
     """
 
     def __init__(self, of: WinogradConvolution, asm: Assembler, memories: Sequence[ir.Value], start: Index) -> None:
@@ -37,12 +37,12 @@ class Encoder:
         self._rows, self._columns = (each.image for each in of.transforms)
 
     def write(self, batch: Index, tile: Index, number: Index) -> None:
-        """Encode all channels of a tile.
+        """Emit the encoding of all channels of a tile.
 
         Args:
-            batch: of which image.
-            tile: its number, row by row.
-            number: its number in the block.
+            batch: index of the image.
+            tile: number of the tile in the image, row by row.
+            number: number of the tile in the block.
         """
         self._encode(batch, tile, self._asm.add(self._start, self._asm.mul(number, self._of.row)))
 
@@ -126,7 +126,7 @@ class Encoder:
 
 
 class Decoder:
-    """A^T M A of a tile of products, then what follows the root; arguments as for ``Encoder``."""
+    """Emits A^T M A of a tile of products, then the epilogue; arguments as for ``Encoder``."""
 
     def __init__(self, of: WinogradConvolution, asm: Assembler, memories: Sequence[ir.Value], start: Index) -> None:
         self._of = of
@@ -136,13 +136,13 @@ class Decoder:
         self._rows, self._columns = (each.result for each in of.transforms)
 
     def write(self, batch: Index, tile: Index, panel: Index, number: Index) -> None:
-        """Decode a panel of channels of a tile.
+        """Emit the decoding of a panel of channels of a tile.
 
         Args:
-            batch: of which image.
-            tile: its number, row by row.
-            panel: of channels.
-            number: the tile's number in the block.
+            batch: index of the image.
+            tile: number of the tile in the image, row by row.
+            panel: index of the panel.
+            number: number of the tile in the block.
         """
         of, asm = self._of, self._asm
         row, column = asm.divide(tile, of.across)
@@ -153,7 +153,7 @@ class Decoder:
             self._vector((batch, top, left), asm.add(vector, each), found)
 
     def _vector(self, at: tuple[Index, Index, Index], vector: Index, found: Grid) -> None:
-        """Store a vector of channels, or what of it there is."""
+        """Store a vector of channels, which the last one fills in part."""
         of, asm = self._of, self._asm
         whole, rest = divmod(of.channels, of.lanes)
         always = of.grid.full == of.grid.panels
@@ -171,7 +171,7 @@ class Decoder:
         return [transform(asm, self._columns, [each[row] for each in columns]) for row in range(of.tiling.height)]
 
     def _product(self, filters: tuple[Index, int], number: Index, point: int) -> ir.Value:
-        """A product of a tile of the block by a vector of a panel."""
+        """Load a product of a tile of the block and a vector of a panel."""
         of, asm = self._of, self._asm
         row = asm.add(asm.mul(number, of.panel * of.float_size), filters[1] * of.lanes * of.float_size)
         return asm.load_floats(self._memories[-1], asm.add(self._start, row, of.encoded + point * of.product))
