@@ -151,7 +151,7 @@ def turn_weight(rewrite: Rewrite) -> None:
     root = rewrite.root
     index = rewrite.weight_index(root.operands[1])
     if index is None:
-        raise ValueError("the right matrix is no weight")
+        raise ValueError("the RHS is not a weight")
     maps = indexing_maps(root)
     *outer, first, second = list(maps[1].results)
     shape, element = tensor_parts(root.operands[1])
@@ -175,10 +175,10 @@ def shape_of(root: ir.Operation) -> MatmulShape:
     lhs, rhs, result = ([_loop(each) for each in map_.results] for map_ in indexing_maps(root))
     parallel = len(kinds) - 1
     if sum(kinds) != 1 or not kinds[-1] or result != list(range(parallel)):
-        raise ValueError("the root is no product of two matrices")
+        raise ValueError("the root is not a matrix product")
     column, depth = parallel - 1, parallel
     if sorted(rhs[-2:]) != [column, depth] or depth not in lhs or column in lhs:
-        raise ValueError("the root is no product of a matrix by a matrix on its right")
+        raise ValueError("the root's operands are not the LHS and the RHS of a matrix product")
     batches = [loop for loop in lhs if loop in rhs and loop != depth]
     rows = [loop for loop in range(column) if loop not in batches]
     if len(rows) > 1 or batches != list(range(len(batches))):
@@ -189,5 +189,5 @@ def shape_of(root: ir.Operation) -> MatmulShape:
 
 def _loop(expression: ir.AffineExpr) -> int:
     if not isinstance(expression, ir.AffineDimExpr):
-        raise ValueError("the root is no product of two matrices")
+        raise ValueError("the root is not a matrix product")
     return int(expression.position)

@@ -29,7 +29,7 @@ def kind_and_sizes(facts: str) -> tuple[str, Mapping[str, int]]:
     kind, numbers = read_facts(facts)
     missing = {*SIZES, *_OTHERS} - numbers.keys()
     if missing:
-        raise ValueError(f"'{facts}' does not say {sorted(missing)[0]}")
+        raise ValueError(f"'{facts}' lacks {sorted(missing)[0]}")
     return kind, numbers
 
 

@@ -41,7 +41,7 @@ def read_facts(text: str) -> tuple[str, Numbers]:
     for each in pairs:
         name, equals, value = each.partition("=")
         if not (name and equals):
-            raise ValueError(f"'{each}' is no fact about a task")
+            raise ValueError(f"'{each}' is not a fact about a task")
         numbers[name] = int(value)
     return kind, numbers
 

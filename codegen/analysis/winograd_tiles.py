@@ -48,9 +48,9 @@ def applicable(task: Task) -> Convolution | Rejected:
     if not 1 < max(convolution.filter.shape[2:]) < MOST_POINTS:
         return Rejected(f"not a filter of 2 to {MOST_POINTS - 1} taps a side")
     if any(each.dtype != "f32" for each in (convolution.image, convolution.filter, convolution.result)):
-        return Rejected("its sums need the precision of f32")
+        return Rejected("its element types are not all f32")
     if min(convolution.filter.shape[:2]) < _FEWEST_CHANNELS:
-        return Rejected("too few channels for products of matrices")
+        return Rejected("too few channels for matrix products")
     return convolution
 
 

@@ -77,8 +77,8 @@ class Childnet:
         layer: name of the layer.
         descriptor: names the childnet as if it were a variant of the layer.
         graph: the layers. Its inputs are the layer's activations, its one output is the layer's result.
-        parts_of: for values inside whose elements are elements of a value outside, that one: an activation of the layer
-            by its position, or the layer's result.
+        parts_of: pairs of a value in ``graph`` and the value outside that contains all its elements: an activation of
+            the layer, as ``ValueRef(None, position)``, or the layer's result.
     """
 
     layer: str

@@ -46,9 +46,11 @@ class Target:
             UsageError: for an unknown device, or an architecture of which a part is missing.
         """
         if device not in DEVICES:
-            raise UsageError(f"'{device}' is no target, choose among {', '.join(DEVICES)}")
+            raise UsageError(f"'{device}' is not a target, choose among {', '.join(DEVICES)}")
         if architecture is not None and not all(architecture.split(":")):
-            raise UsageError(f"'{architecture}' is no architecture, expected for example host or aarch64:neoverse-n1")
+            raise UsageError(
+                f"'{architecture}' is not an architecture, expected for example host or aarch64:neoverse-n1"
+            )
         return Target(device, architecture or _DEFAULT_ARCHITECTURE[device])
 
     def __str__(self) -> str:

@@ -122,7 +122,7 @@ class _Writer:
         if output.constant is not None:
             return self._weight(output.constant, Packing(), output.type)[0]
         if output.source is None:
-            raise ValueError(f"output '{output.name}' comes from nowhere")
+            raise ValueError(f"output '{output.name}' has no source")
         return self._value(output.source, Schema.plain(output.type, self._target.device))
 
     def _layer(self, layer: Layer) -> None:

@@ -1,1 +1,1 @@
-"""Layers in a form that IREE's own code generator lowers well."""
+"""Layers rewritten such that IREE's own code generator lowers them well."""

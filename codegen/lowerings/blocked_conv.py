@@ -1,4 +1,4 @@
-"""The inner part of an NCHW[x]c convolution: one block of input channels after the other."""
+"""An NCHW[x]c convolution inside a dispatch, as a loop over blocks of input channels."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _LOOPS = 9
 def split_input_blocks(rewrite: Rewrite, columns: int, depth: int) -> None:
     """Replace the convolution over blocked channels inside a dispatch by a loop of plain NHWC convolutions.
 
-    IREE vectorises a convolution over seven loops but not one over nine; adding up block by block, as NeoCPU does
-    (section III-A), leaves seven.
+    IREE vectorises a convolution of seven loops, but not one of nine. Summing block by block, as NeoCPU does (section
+    III-A), leaves seven.
 
     Args:
         rewrite: a layer whose dispatch holds one convolution ``[1, 1, H, W, x]``.
-        columns: of the register tile.
+        columns: columns of the register tile.
         depth: input channels per step.
 
     Raises:

@@ -1,4 +1,4 @@
-"""The text of a dispatch without its computation: workgroup indices, loads of operands, and a store."""
+"""MLIR of a dispatch without its computation: workgroup indices, loads of operands, and a store."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class Operand:
     """A tensor and the part of it that one workgroup takes.
 
     Attributes:
-        shape: of the whole tensor.
+        shape: shape of the tensor.
         element: its element type.
-        part: what a workgroup takes; without the leading panel dimension if there is one.
-        panel: result dimension along which the tensor is cut into panels, its first dimension; None if it is not.
+        part: the slice that a workgroup takes, without the leading dimension of panels if there is one.
+        panel: dimension of the result that the tensor's first dimension, of panels, follows; None if it has no panels.
     """
 
     shape: tuple[int, ...]
@@ -31,18 +31,18 @@ class Operand:
 
     @property
     def tensor(self) -> str:
-        """Type of the whole."""
+        """Type of the tensor."""
         return tensor_type(self.shape, self.element)
 
     @property
     def tile(self) -> str:
-        """Type of the part."""
+        """Type of the slice."""
         return tensor_type(self.part.sizes, self.element)
 
 
 @dataclass(frozen=True)
 class Grid:
-    """Workgroups per dimension of the result. The last dimension changes slowest, so that weights are reused."""
+    """Workgroups per dimension of the result; the last dimension varies slowest, so that weights are reused."""
 
     counts: tuple[int, ...]
 
@@ -60,7 +60,7 @@ class Grid:
 
 
 def dispatch_text(operands: Sequence[Operand], result: Operand, grid: Grid) -> str:
-    """A function of the operands that returns the dispatch's result; the dispatch stores an empty tensor."""
+    """A function of the operands that returns the result of a dispatch, which stores an empty tensor."""
     arguments = ", ".join(f"%arg{index}: {each.tensor}" for index, each in enumerate(operands))
     names = ", ".join(f"%arg{index}" for index in range(len(operands)))
     types = ", ".join(each.tensor for each in operands)
@@ -103,7 +103,7 @@ def _reference(access: str, operand: Operand) -> str:
 
 
 def _part(prefix: str, operand: Operand, grid: Grid) -> tuple[list[str], str]:
-    """Lines that compute offsets, and the offsets, sizes and strides of the part."""
+    """Lines that compute offsets, and the text of offsets, sizes and strides of the slice."""
     offsets, sizes = list(operand.part.offsets), list(operand.part.sizes)
     if operand.panel is not None:
         offsets, sizes = [(operand.panel, 1), *offsets], [1, *sizes]

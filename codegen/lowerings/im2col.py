@@ -1,4 +1,4 @@
-"""Convolutions as matrix products: the patch under each output pixel becomes a row (Chellapilla et al., 2006)."""
+"""Convolutions as matrix products, where the patch under each output pixel is a row (Chellapilla et al., 2006)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from sartor.codegen.mlir.snippet import inline, tensor_type
 
 
 def patches_rewrite(task: Task) -> Rewrite | Rejected:
-    """A convolution as a matrix product, flattened, or why it is none; a 1x1 filter takes its pixels as they lie."""
+    """The flattened rewrite of a convolution as a matrix product; Rejected with the reason if that is not possible.
+
+    A 1x1 filter needs no patches.
+    """
     convolution = convolution_of(task) if task.kind is LayerKind.CONVOLUTION else None
     if convolution is None:
         return Rejected("not a two-dimensional convolution without groups")
@@ -31,16 +34,16 @@ def patches_rewrite(task: Task) -> Rewrite | Rejected:
 
 
 def gather_patches(rewrite: Rewrite, convolution: Convolution) -> None:
-    """Replace the NHWC convolution at a layer's root by a gather and a matrix product.
+    """Replace the NHWC convolution at a layer's root by a gather of patches and a matrix product.
 
     Raises:
-        ValueError: if the filter is no weight.
+        ValueError: if the filter is not a weight.
     """
     with rewrite.module.context as context, ir.Location.unknown(context):
         root = rewrite.root
         index = rewrite.weight_index(root.operands[1])
         if index is None:
-            raise ValueError("the filter is no weight")
+            raise ValueError("the filter is not a weight")
         channels, inner, *kernel = convolution.filter.shape
         flat = (kernel[0] * kernel[1] * inner, channels)
         rewrite.pack(index, (Reshape(flat),), tensor_type(flat, convolution.filter.dtype))
@@ -53,7 +56,7 @@ def gather_patches(rewrite: Rewrite, convolution: Convolution) -> None:
 
 
 def _product(root: ir.Operation, matrix: ir.Value, start: ir.Value) -> ir.Value:
-    """The root's multiplication and addition over matrices."""
+    """A matrix product with the root's region."""
     clone = root.clone(ip=ir.InsertionPoint(root))
     clone.operands[0], clone.operands[2] = matrix, start
     clone.results[0].set_type(start.type)
@@ -69,7 +72,7 @@ _PRODUCT_LOOPS = (
 
 
 def _gather(convolution: Convolution) -> str:
-    """A function from image and initial value to patches and initial value, both as matrices."""
+    """MLIR of a function from image and initial value to patches and initial value, both as matrices."""
     element = convolution.image.dtype
     batch, inner, height, width = convolution.image.shape
     kernel = convolution.filter.shape[2:]
@@ -97,7 +100,7 @@ def _gather(convolution: Convolution) -> str:
 
 
 def _spread(convolution: Convolution) -> str:
-    """A function from the product to the image it is."""
+    """MLIR of a function that reshapes the product to an image."""
     batch, channels, rows, columns = convolution.result.shape
     result, flat = _results(convolution)
     return f"""util.func private @spread(%product: {flat}) -> {result} {{

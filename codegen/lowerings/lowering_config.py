@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def root_config(parallel: Sequence[int], reduction: Sequence[int], pipeline: str) -> str:
-    """``compilation_info`` of the op that decides for its dispatch.
+    """``compilation_info`` of the root of a dispatch, which determines how the dispatch is lowered.
 
     Args:
         parallel: register tile over the parallel loops, which come first.
@@ -27,5 +27,5 @@ def root_config(parallel: Sequence[int], reduction: Sequence[int], pipeline: str
 
 
 def follower_config(parallel: Sequence[int]) -> str:
-    """``lowering_config`` of an elementwise op beside the root."""
+    """``lowering_config`` of an elementwise op in the root's dispatch."""
     return f"#iree_cpu.lowering_config<vector_common_parallel = {list(parallel)}>"

@@ -12,12 +12,12 @@ from sartor.codegen.mlir.snippet import inline, tensor_parts, tensor_type
 
 
 def use_mmt4d(rewrite: Rewrite, machine: Machine) -> None:
-    """Replace the root of a flattened layer by pack, ``mmt4d`` and unpack; its weight arrives packed.
+    """Replace the root of a flattened layer by pack, ``mmt4d`` and unpack; its weight is packed at compile time.
 
-    What the root started from is added afterwards. Rows and columns that do not fill tiles are padded with zeros.
+    The root's initial value is added afterwards. Rows and columns that do not fill tiles are padded with zeros.
 
     Raises:
-        ValueError: if the right matrix is no weight, there is a batch of products, or IREE has no tile for them.
+        ValueError: if the RHS is no weight, there is a batch of products, or IREE has no tile for them.
     """
     with rewrite.module.context as context, ir.Location.unknown(context):
         root = rewrite.root
@@ -27,7 +27,7 @@ def use_mmt4d(rewrite: Rewrite, machine: Machine) -> None:
             raise ValueError("IREE has no matrix tile for this target")
         index = rewrite.weight_index(root.operands[1])
         if index is None or shape.batches:
-            raise ValueError("the right matrix is no weight that all rows share")
+            raise ValueError("the RHS is not a weight, or there is a batch of products")
         packed = _pack_weight(rewrite, index, shape, tile, tensor_parts(root.operands[1])[1])
         text = _text(shape, tile, packed, *(tensor_parts(value)[1] for value in (root.operands[0], root.results[0])))
         (product,) = inline(text, list(root.operands)[:2], ir.InsertionPoint(root))
@@ -36,7 +36,7 @@ def use_mmt4d(rewrite: Rewrite, machine: Machine) -> None:
 
 
 def _pack_weight(rewrite: Rewrite, index: int, shape: MatmulShape, tile: MatmulTile, element: str) -> str:
-    """``[K, N]`` to ``[N1, K1, N0, K0]``."""
+    """Pack ``[K, N]`` to ``[N1, K1, N0, K0]``; returns the packed type."""
     inner, outer = _tiles(shape.depth, tile.depth), _tiles(shape.columns, tile.columns)
     steps = cut(((inner, tile.depth), (outer, tile.columns)), (2, 0, 3, 1))
     packed = tensor_type((outer, inner, tile.columns, tile.depth), element)
@@ -49,7 +49,7 @@ def _tiles(extent: int, tile: int) -> int:
 
 
 def _text(shape: MatmulShape, tile: MatmulTile, right: str, element: str, sums: str) -> str:
-    """A function from the left matrix, of ``element``, and the packed right one to their product, of ``sums``."""
+    """MLIR of a function from the LHS, of type ``element``, and the packed RHS to their product, of type ``sums``."""
     rows, columns, depth = shape.rows or 1, shape.columns, shape.depth
     outer = _tiles(rows, tile.rows), _tiles(columns, tile.columns), _tiles(depth, tile.depth)
     whole, result = tensor_type((rows, depth), element), tensor_type((rows, columns), sums)

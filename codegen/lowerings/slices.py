@@ -1,4 +1,4 @@
-"""Which part of each operand one workgroup needs."""
+"""The slice of each operand that one workgroup needs."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from sartor.codegen.mlir.iree_compiler import ir
 
 @dataclass(frozen=True)
 class Slice:
-    """A static part of a tensor, one entry per dimension.
+    """A slice of a tensor with static sizes, one entry per dimension.
 
     Attributes:
-        offsets: result dimension along which the part moves, and how far with each workgroup; None where it stays.
+        offsets: the result's dimension that moves the slice, and the distance per workgroup; None if it does not move.
         sizes: extents.
     """
 
@@ -23,21 +23,21 @@ class Slice:
 
 @dataclass(frozen=True)
 class LoopTiles:
-    """How the loops of an op are cut.
+    """Partition of an op's loops over workgroups.
 
     Attributes:
-        extents: steps of each loop within one workgroup.
-        moving: loops that workgroups share out; loop and result dimension have the same number.
+        extents: iterations of each loop within one workgroup.
+        moving: loops that workgroups partition; a loop has the number of its dimension of the result.
     """
 
     extents: tuple[int, ...]
     moving: frozenset[int]
 
     def slice_of(self, expressions: Sequence[ir.AffineExpr]) -> Slice:
-        """Part of an operand that is read at ``expressions``.
+        """The slice of an operand that is indexed by ``expressions``.
 
         Raises:
-            ValueError: if an index is no sum of multiples of loops, or moves along two result dimensions.
+            ValueError: if an index is no sum of multiples of loops, or depends on two loops that workgroups partition.
         """
         offsets: list[tuple[int, int] | None] = []
         sizes: list[int] = []

@@ -1,4 +1,4 @@
-"""A 3x3 convolution rewritten by Winograd's method, around products of matrices."""
+"""Rewrite a 3x3 convolution by Winograd's method, as matrix products between two transforms."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def tiling_of(convolution: Convolution, output_tile: int, lanes: int) -> Tiling:
 
 
 def use_own_transforms(rewrite: Rewrite, convolution: Convolution, tiling: Tiling) -> None:
-    """Replace an NHWC convolution by transforms of our own around ``[tiles, IC] x [IC, OC]`` products.
+    """Replace an NHWC convolution by transforms of our own and a batch of products ``[tiles, IC] x [IC, OC]``.
 
-    The batched product is the new root; what the old one started from is added at the end.
+    The batched product is the new root; the initial value of the old root is added at the end.
 
     Raises:
-        ValueError: if the filter is no weight.
+        ValueError: if the filter is not a weight.
     """
     channels, inner = convolution.filter.shape[:2]
     matrices = transforms(tiling.output_tile)
@@ -41,10 +41,12 @@ def use_own_transforms(rewrite: Rewrite, convolution: Convolution, tiling: Tilin
 
 
 def use_iree_ops(rewrite: Rewrite, convolution: Convolution, tiling: Tiling) -> None:
-    """The same with IREE's Winograd ops, whose code for Vulkan does not compile where tiles do not fill the image.
+    """Like ``use_own_transforms``, with IREE's Winograd ops.
+
+    Their code for Vulkan does not compile if tiles do not fill the image.
 
     Raises:
-        ValueError: if the filter is no weight.
+        ValueError: if the filter is not a weight.
     """
     with rewrite.module.context as context, ir.Location.unknown(context):
         root = rewrite.root
@@ -58,7 +60,7 @@ def use_iree_ops(rewrite: Rewrite, convolution: Convolution, tiling: Tiling) -> 
 def _transform_weight(rewrite: Rewrite, root: ir.Operation, convolution: Convolution, tiling: Tiling) -> ir.Value:
     index = rewrite.weight_index(root.operands[1])
     if index is None:
-        raise ValueError("the filter is no weight")
+        raise ValueError("the filter is not a weight")
     channels, inner = convolution.filter.shape[:2]
     shape = (tiling.size**2, inner, channels)
     rewrite.packings[index] = Packing()
@@ -71,7 +73,7 @@ def _transform_weight(rewrite: Rewrite, root: ir.Operation, convolution: Convolu
 
 
 def _finish(root: ir.Operation, result: ir.Value, convolution: Convolution, tiling: Tiling) -> None:
-    """Cut off what fills the last tiles, and add what the root started from."""
+    """Cut off the padding of the last tiles, and add the root's initial value."""
     (cut,) = inline(_cut(convolution, tiling), [result], ir.InsertionPoint(root))
     root.results[0].replace_all_uses_with(initial_of(root).added_to(cut, root))
     root.erase()
@@ -136,7 +138,7 @@ def _products(tiling: Tiling, inner: int, channels: int) -> str:
 
 
 def _iree_ops(convolution: Convolution, tiling: Tiling) -> str:
-    """A function from the padded image and the transformed filter to the result in whole tiles."""
+    """MLIR of a function from the padded image and the transformed filter to the result in full tiles."""
     element, size, squared = tiling.element, tiling.size, tiling.size**2
     channels, inner = convolution.filter.shape[:2]
     grid = (size, size, tiling.batch, tiling.rows, tiling.columns)

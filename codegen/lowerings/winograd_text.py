@@ -1,7 +1,7 @@
-"""Winograd's transforms as dispatches: one workgroup takes a row of tiles, and computes on vectors of channels.
+"""MLIR of Winograd's transforms as dispatches: one workgroup takes a row of tiles, and computes on vectors of channels.
 
-The sums are written out. A tile of the image is ``n * n`` strided slices of it, one per position in the tile, so that
-every operand of the sums is a matrix ``[tiles of the row, channels]``.
+Sums are written out. The tiles of a row are ``n * n`` strided slices of the image, one per position in a tile, so each
+operand of the sums is a matrix ``[tiles of the row, channels]``.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ class Tiling:
     """How an image is cut into tiles.
 
     Attributes:
-        batch: images.
-        rows: of tiles.
-        columns: of tiles.
+        batch: number of images.
+        rows: rows of tiles.
+        columns: columns of tiles.
         output_tile: pixels of the result along a side of a tile.
         element: type of all numbers.
         lanes: channels computed at once.
@@ -52,7 +52,7 @@ class Tiling:
         return self.batch, self.rows * self.output_tile + edge, self.columns * self.output_tile + edge, channels
 
     def result(self, channels: int) -> tuple[int, int, int, int]:
-        """Shape of the result, NHWC, of whole tiles."""
+        """Shape of the result, NHWC, in full tiles."""
         return self.batch, self.rows * self.output_tile, self.columns * self.output_tile, channels
 
     def transformed(self, channels: int) -> tuple[int, int, int]:
@@ -61,25 +61,25 @@ class Tiling:
 
 
 def image_transform(tiling: Tiling, matrix: Matrix, channels: int) -> str:
-    """A function from the padded image to its tiles, each transformed by B^T d B."""
+    """MLIR of a function from the padded image to its tiles, each transformed by B^T d B."""
     image = _Tensor(tiling, tiling.image(channels), step=tiling.output_tile, window=tiling.size)
     return _dispatch(tiling, matrix, image, _Tensor(tiling, tiling.transformed(channels), window=tiling.size))
 
 
 def result_transform(tiling: Tiling, matrix: Matrix, channels: int) -> str:
-    """A function from transformed tiles to the result, A^T m A."""
+    """MLIR of a function from transformed tiles to the result, A^T m A."""
     result = _Tensor(tiling, tiling.result(channels), step=tiling.output_tile, window=tiling.output_tile)
     return _dispatch(tiling, matrix, _Tensor(tiling, tiling.transformed(channels), window=tiling.size), result)
 
 
 @dataclass(frozen=True)
 class _Tensor:
-    """One side of a transform: an image that tiles lie in ``step`` apart, or tiles one after the other.
+    """Source or target of a transform: an image whose tiles are ``step`` pixels apart, or a sequence of tiles.
 
     Attributes:
-        tiling: what it belongs to.
-        shape: of the whole.
-        step: pixels from tile to tile; 0 for tiles one after the other.
+        tiling: how the image is cut into tiles.
+        shape: shape of the tensor.
+        step: pixels from tile to tile; 0 for a sequence of tiles.
         window: positions along a side of a tile.
     """
 
@@ -107,7 +107,7 @@ class _Tensor:
         return f"offsets = [%image, %row{row}, {column}, 0], sizes = {sizes}, strides = {strides}"
 
     def indices(self) -> list[str]:
-        """Lines that compute where the row of tiles ``%id`` lies."""
+        """Lines that compute the offsets of the row of tiles ``%id``."""
         if not self.step:
             return [f"%first = affine.apply affine_map<(d0) -> (d0 * {self.tiling.columns})>(%id)"]
         rows = self.tiling.rows
@@ -189,7 +189,7 @@ def _two_dimensional(matrix: Matrix, window: int, element: str) -> tuple[list[st
 
 
 def _combine(factors: Sequence[Fraction], names: Sequence[str], element: str, lines: list[str]) -> str:
-    """The name of a sum of products; lines that compute it are added."""
+    """The name of a sum of products; appends the lines that compute it."""
     total = ""
     for factor, name in zip(factors, names, strict=True):
         if factor == 0 or (not total and factor == 1):

@@ -1,6 +1,6 @@
-"""Dispatches whose split into workgroups is ours.
+"""Dispatches that we partition into workgroups.
 
-IREE slices operands where they lie. A dispatch written out can give every workgroup a panel of weights of its own,
+IREE slices operands in their own layout. A dispatch that is written out gives each workgroup its own panel of weights,
 packed at compile time so that it is read front to back (Goto and van de Geijn, 2008, section 4.2.3).
 """
 
@@ -21,11 +21,11 @@ from sartor.codegen.mlir.snippet import inline, tensor_parts, tensor_type
 
 @dataclass(frozen=True)
 class WorkgroupTiling:
-    """Sizes per dimension of the root's result, and per reduction loop.
+    """Tile sizes per dimension of the root's result, and per reduction loop.
 
     Attributes:
         workgroup: part of the result that one workgroup computes; each size divides the extent.
-        register: part of that which is kept in registers; what is left over at the edges gets loops of its own.
+        register: part of that which is kept in registers; separate loops compute the rest at the edges.
         reduction: step of each reduction loop.
         pipeline: name of IREE's CPU pipeline.
     """
@@ -36,10 +36,10 @@ class WorkgroupTiling:
     pipeline: str
 
     def apply(self, rewrite: Rewrite) -> None:
-        """Replace the root of a layer, its initial value and what follows it by one dispatch.
+        """Replace the root of a layer, its initial value and the ops after it by one dispatch.
 
-        The root's result dimensions are its first loops. Its second operand, if it is a weight, becomes panels along
-        the last of them.
+        The root's first loops have to be the dimensions of its result. If its second operand is a weight, it is packed
+        into panels along the last of these.
 
         Raises:
             ValueError: if an op cannot be sliced.
@@ -58,7 +58,7 @@ class WorkgroupTiling:
 
 
 class _Dispatch:
-    """Writes the dispatch for one layer."""
+    """Emits the dispatch of one layer."""
 
     def __init__(self, tiling: WorkgroupTiling, rewrite: Rewrite) -> None:
         self._tiling = tiling
@@ -105,7 +105,8 @@ class _Dispatch:
         return LoopTiles((*self._tiling.workgroup, *extents[rank:]), frozenset(self._moving))
 
     def _pack(self) -> None:
-        """Cut the root's weight into panels: the last result dimension is split, its outer part moved to the front."""
+        """Pack the root's weight into panels: the dimension of the last loop is split, and its outer part moved to the
+        front."""
         key = self._slots.get((self._chain.root, 1))
         index = self._rewrite.weight_index(key[0]) if key else None
         if key is None or index is None:
@@ -125,7 +126,7 @@ class _Dispatch:
         self._rewrite.pack(index, (Reshape(split), Transpose(order)), tensor_type(packed, element))
 
     def _fill(self, block: ir.Block) -> None:
-        """Put the chain's ops, on tiles, between the loads and the store."""
+        """Clone the chain's ops, on tiles, between the loads and the store."""
         ops = [view.operation for view in block.operations]
         loads = [op.results[0] for op in ops if op.name == LOADS]
         parts = dict(zip(self._operands, loads, strict=True))

@@ -1,7 +1,7 @@
-"""Lower implementations to dispatches by IREE's flow phase, and separate them so that they can be stitched.
+"""Lower implementations to dispatches by IREE's flow phase, and separate them for stitching.
 
-Each layer is lowered to dispatches by itself, so the code that was measured is the code that ships: nothing fuses
-across a seam. The header (device and affinity) is the same for all layers of a target.
+Each layer is lowered by itself, so nothing fuses across layers, and measured code is shipped code. The header (device
+and affinity) is the same for all layers of a target.
 """
 
 from __future__ import annotations
@@ -86,7 +86,8 @@ def _written(kernel: KernelSource) -> tuple[str, ...]:
 
 
 def _kernel_code(name: str, body: str, executables: tuple[str, ...]) -> DispatchCode:
-    """Kernels are dispatches already; their symbols, which executables are linked by, must differ everywhere."""
+    """Rename a kernel, which is a dispatch already; all symbols of a module must differ, as executables are linked by
+    them."""
     own = {symbol for each in executables for symbol in _REFERENCE.findall(each)}
 
     def rename(text: str) -> str:
@@ -139,6 +140,7 @@ def _with_companions(name: str, function: str, others: Mapping[str, str]) -> Dis
 
 
 def _own(reference: str, name: str, foreign: list[str]) -> str:
-    """A reference into a foreign companion under ``name``; exports, named after their executable, must differ too."""
+    """Prefix a reference to a foreign companion with ``name``; exports, named after their executable, must differ
+    too."""
     inside = any(reference == each or reference.startswith(f"{each}_") for each in foreign)
     return f"{name}_{reference}" if inside else reference

@@ -1,4 +1,4 @@
-"""MLIR that stores every element of a tensor in another type: narrower floats, or integers by a scale."""
+"""MLIR that converts a tensor's elements to another type: narrower floats, or integers by a scale."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from sartor.codegen.ir.layer import TensorType
 from sartor.codegen.ir.schema import QUANTISED, RANGE
 
 STORED_BY = ("f32",)
-"""Element types that a narrower one may stand for."""
+"""Element types that may be stored in a narrower one."""
 
 _PARTS = ("scale", "zero", "inverse")
 
 
 def conversion(value: str, before: TensorType, after: TensorType, numbers: str = "%range") -> list[str]:
     """Lines that compute ``%converted`` of type ``after`` from ``value`` of type ``before``, which differ in element
-    type only; ``numbers`` is the ``RANGE`` of the one that is quantised."""
+    type only. ``numbers`` is the ``RANGE`` of the quantised one."""
     loops = ", ".join(f"d{index}" for index in range(len(before.shape)))
     identity = f"affine_map<({loops}) -> ({loops})>"
     parallel = ", ".join(['"parallel"'] * len(before.shape))
@@ -40,7 +40,7 @@ def conversion_function(before: TensorType, after: TensorType) -> str:
 
 
 def _parts(numbers: str) -> list[str]:
-    """The numbers of a range by name."""
+    """Lines that extract the numbers of a range."""
     return [
         line
         for index, part in enumerate(_PARTS)
@@ -66,7 +66,7 @@ def _element(before: str, after: str) -> list[str]:
 
 
 def _widened(value: str, dtype: str, name: str) -> list[str]:
-    """An f32 called ``name``."""
+    """Lines that convert ``value`` to an f32 called ``name``."""
     zero = "arith.constant 0.0 : f32"
     return (
         [f"%nothing = {zero}", f"{name} = arith.addf {value}, %nothing : f32"]
@@ -76,7 +76,7 @@ def _widened(value: str, dtype: str, name: str) -> list[str]:
 
 
 def _narrowed(value: str, dtype: str) -> list[str]:
-    """``%other`` in a type that holds no more than f32."""
+    """Lines that convert an f32 to ``%other`` of a type no wider than f32."""
     if dtype == "f32":
         return ["%nothing = arith.constant 0.0 : f32", f"%other = arith.addf {value}, %nothing : f32"]
     return [f"%other = arith.truncf {value} : f32 to {dtype}"]
@@ -89,7 +89,7 @@ _QUANTISE = (
     "%shifted = arith.addf %scaled, %zero : f32",
     "%above = arith.maximumf %shifted, %least : f32",
     "%inside = arith.minimumf %above, %most : f32",
-    # Floats near this large number are whole, so that their last bits are the nearest integer.
+    # Floats near this large number are integers, so that the last bits of the sum are the nearest integer.
     "%large = arith.constant 12582912.0 : f32",
     "%sum = arith.addf %inside, %large : f32",
     "%bits = arith.bitcast %sum : f32 to i32",

@@ -1,6 +1,6 @@
 """The one door to ``iree.compiler``: parsing, passes and compilation, with diagnostics as exceptions.
 
-A crash inside the compiler takes the process with it, so callers that compile what may crash do it in a worker.
+A crash of the compiler ends the process, so callers that compile risky code do so in a worker.
 """
 
 from __future__ import annotations

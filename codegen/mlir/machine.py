@@ -1,6 +1,6 @@
 """Properties of a CPU target: vector width, registers and the tiles of IREE's matrix kernels.
 
-The compiler is asked for them, so that every CPU that it supports works without a table.
+They are read off the compiler's output, so every CPU that it supports works without a table.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ class Machine:
 
     Attributes:
         vector_bytes: width of a vector register.
-        accumulators: vector registers that a kernel can add up in, the rest left for operands.
-        tile: inner tiles for a matrix product, None where IREE has none for the element type.
+        accumulators: vector registers that a kernel can use for sums; the others are left for operands.
+        tile: inner tiles for a matrix product; None if IREE has none for the element type.
         vector_tile: the same for a product with a single row.
-        threads: workers that share out the work of a kernel.
-        features: extensions of the instruction set, in LLVM's words.
-        withheld: those of them that the operating system does not let programs use.
+        threads: worker threads that the work of a kernel is partitioned for.
+        features: CPU features, by LLVM's names.
+        withheld: features that the operating system does not let programs use.
     """
 
     vector_bytes: int
@@ -56,7 +56,7 @@ class Machine:
     withheld: tuple[str, ...] = ()
 
     def refusal(self, feature: str) -> Rejected | None:
-        """Why code cannot use an extension, None if it can."""
+        """Why code cannot use a feature; None if it can."""
         if feature not in self.features:
             return Rejected(f"the CPU has no {feature}")
         if feature in self.withheld:
@@ -65,7 +65,7 @@ class Machine:
 
     @property
     def lanes(self) -> int:
-        """Number of sums in a vector register; sums are f32, or i32, whatever the operands are."""
+        """Sums in a vector register. They are f32 or i32, whatever the type of operands."""
         return self.vector_bytes // _ACCUMULATOR_BYTES
 
     @property
@@ -74,10 +74,11 @@ class Machine:
         return self.accumulators + _OPERANDS
 
     def pixels(self, vectors: int, spare: int = 0, *, prepares: bool = False) -> int:
-        """The most pixels of a register tile with ``vectors`` vectors of channels, with ``spare`` registers left free.
+        """The most pixels of a register tile with ``vectors`` vectors of channels, if ``spare`` registers are left
+        free.
 
-        Registers hold the sums and the vectors. One more holds a pixel's number if the instruction cannot broadcast it
-        from memory, as AVX-512's can, or if the number has to be prepared first (``prepares``).
+        Registers hold the sums and the vectors. One more holds the pixel's number, unless the instruction broadcasts it
+        from memory, as AVX-512's can if the number is not changed first (``prepares``).
         """
         number = 0 if self.vector_bytes == _AVX512_VECTOR and not prepares else 1
         free = min(self.accumulators, self.registers - vectors - number)
@@ -88,19 +89,19 @@ def float_machine(task: Task, target: Target) -> Machine | Rejected:
     """The CPU that a layer over f32 or f16 is compiled for; Rejected for other types and targets."""
     dtype = dtype_of(task)
     if target.device != "cpu":
-        return Rejected("its tiles are for IREE's CPU pipelines")
+        return Rejected("it needs IREE's CPU pipelines")
     if any(each.dtype not in _FLOATS for each in (*task.inputs, *task.weights, *task.results)):
         return Rejected("its element types are not f32 and f16")
     return machine_of(target, dtype)
 
 
 def kernel_machine(task: Task, target: Target, storage: str | None = None) -> Machine | Rejected:
-    """The CPU that kernels of our own are compiled for; Rejected if they do not support the layer or target.
+    """The CPU that our own kernels are compiled for; Rejected if they do not support the layer or target.
 
     Args:
         task: the layer.
         target: device and architecture.
-        storage: narrower type that its result is stored in; None for its own.
+        storage: narrower type that results are stored in; None for their own.
     """
     machine = float_machine(task, target)
     if isinstance(machine, Machine) and any(each.dtype != "f32" for each in (*task.inputs, *task.weights)):
@@ -111,7 +112,7 @@ def kernel_machine(task: Task, target: Target, storage: str | None = None) -> Ma
 
 
 def machine_of(target: Target, dtype: str) -> Machine:
-    """The CPU of a target, with the compiler's tiles for matrix products of ``dtype`` added up in f32.
+    """The CPU of a target, with the compiler's tiles for matrix products of ``dtype`` with sums in f32.
 
     Raises:
         CompileError: if the compiler rejects the target.

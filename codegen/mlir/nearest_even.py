@@ -1,4 +1,4 @@
-"""Rounding to integers by additions, in layers that are left to IREE."""
+"""Round to integers by additions, in layers whose code IREE generates."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import itertools
 import re
 
 _ROUND = re.compile(r"^( *)(%[\w$.-]+) = math\.roundeven (%[\w$.#-]+) : f32$", re.MULTILINE)
-# From here on f32 holds integers only.
+# All f32 of this magnitude or more are integers.
 _WHOLE = 2.0**23
 _ADDING = """
 %nearest{n}_whole = arith.constant {whole:e} : f32
@@ -21,9 +21,9 @@ _ADDING = """
 
 
 def round_by_adding(body: str) -> str:
-    """A layer's code with ``math.roundeven`` of f32 written out, which gives the same bits.
+    """A layer's code with ``math.roundeven`` of f32 replaced by additions, which give the same bits.
 
-    IREE expands the operator for CPUs into some 25 operations on the bits of a number, these are seven.
+    For CPUs IREE expands the op to some 25 operations on the bits of a number; these are seven.
     """
     count = itertools.count()
 

@@ -1,4 +1,4 @@
-"""Small questions about MLIR operations that several passes ask."""
+"""Small queries on MLIR operations."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sartor.codegen.mlir.iree_compiler import ir
 
 
 def entry_function(module: ir.Module) -> ir.Operation:
-    """The function that computes the network; its synchronous wrapper only calls it."""
+    """The function that computes the network, not its synchronous wrapper."""
     functions = [op.operation for op in module.body.operations if op.operation.name == "util.func"]
     return next(op for op in functions if symbol(op).endswith("$async"))
 
@@ -56,7 +56,7 @@ def defining_op(value: ir.Value) -> ir.Operation | None:
 
 
 def source(value: ir.Value) -> ir.Operation:
-    """The op whose result ``value`` is, where it is known not to be an argument."""
+    """The op whose result ``value`` is; ``value`` must not be an argument."""
     return value.owner.operation
 
 
@@ -112,7 +112,7 @@ def node_names(ops: Iterable[ir.Operation]) -> tuple[str, ...]:
 
 
 def _unescaped(text: str) -> str:
-    """What MLIR printed as ``text``, with two hexadecimal digits for what is no plain ASCII."""
+    """Undo the escapes of a string in MLIR, which has two hexadecimal digits for each byte that is no plain ASCII."""
     plain = re.sub(rb"\\(\\|[0-9A-F]{2})", _unescaped_byte, text.encode())
     return plain.decode(errors="replace")
 

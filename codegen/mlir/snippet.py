@@ -1,4 +1,4 @@
-"""Pieces of MLIR written as text and put into a function in place of its ops."""
+"""Parse MLIR text and insert it into a function."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ def inline(text: str, operands: Sequence[ir.Value], point: ir.InsertionPoint) ->
 
     Args:
         text: one ``util.func`` whose arguments have the types of ``operands``.
-        operands: what its arguments become.
-        point: where the ops go.
+        operands: values for its arguments.
+        point: where the ops are inserted.
 
-    Returns:
-        What the function returns.
+        Returns:
+            The values that the function returns.
 
     Raises:
         ValueError: if the text is not valid MLIR.
@@ -37,7 +37,7 @@ def inline(text: str, operands: Sequence[ir.Value], point: ir.InsertionPoint) ->
 
 
 def first_error(error: Exception) -> str:
-    """What MLIR says is wrong, without where."""
+    """The first error message of MLIR, without its location."""
     lines = str(error).splitlines()
     return next((line.partition("error: ")[2] for line in lines if "error: " in line), lines[0])
 

@@ -205,7 +205,7 @@ def pair(value: tuple[int, ...] | int) -> tuple[int, int]:
         TypeError: if it is one number.
     """
     if isinstance(value, int):
-        raise TypeError(f"{value} is no pair")
+        raise TypeError(f"{value} is not a pair")
     first, second = value
     return first, second
 
@@ -217,5 +217,5 @@ def integer(value: tuple[int, ...] | int) -> int:
         TypeError: if it is several.
     """
     if not isinstance(value, int):
-        raise TypeError(f"{value} is no single number")
+        raise TypeError(f"{value} is not a single number")
     return value

@@ -54,6 +54,6 @@ def _interleaving(layer: ProductLayer, tiling: TileTiling, element: TileElement)
     if element.is_quantised:
         raise ValueError("integers are multiplied by weights only")
     if layer.rows == 1:
-        raise ValueError("a single row would not pay for the copy of the right matrix")
+        raise ValueError("a single row does not justify a copy of the RHS")
     batch, row = layer.rhs_strides()
     return Interleaving(batch, row, layer.shape.depth, element.group, layer.lanes, tiling)

@@ -141,5 +141,5 @@ def executable_target(target: Target) -> str:
     _, devices = module_header(target)
     found = re.findall(r"\[(#hal\.executable\.target<.*>)\]", devices)
     if len(found) != 1:
-        raise ValueError(f"{target} has no single format of executables")
+        raise ValueError(f"{target} does not have exactly one format of executables")
     return str(found[0])

@@ -97,7 +97,7 @@ def unpadded(value: ir.Value, *fillings: float) -> tuple[ir.Value, tuple[int, in
     low = list(ir.DenseI64ArrayAttr(op.attributes["static_low"]))
     constant = defining_op(op.regions[0].blocks[0].operations[-1].operation.operands[0])
     if constant is None or constant.name != "arith.constant":
-        raise ValueError("the image is padded with what is no constant")
+        raise ValueError("the image is padded with a value that is not constant")
     if ir.FloatAttr(constant.attributes["value"]).value not in fillings or low[:2] != [0, 0] or len(op.operands) != 1:
         raise ValueError(f"the image is padded with something other than {fillings[0]}")
     return op.operands[0], (low[2], low[3])

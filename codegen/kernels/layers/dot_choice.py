@@ -32,7 +32,7 @@ def refused(machine: Machine, storage: str | None, element: DotElement | None, d
     if element is not None:
         return element.refusal(machine)
     better = any(each.is_quantised and depth >= each.group for each in _faster(machine, storage, 1))
-    return Rejected(f"the CPU multiplies numbers of {storage} as they are stored") if better else None
+    return Rejected(f"the CPU has a faster instruction for {storage}") if better else None
 
 
 def worth_trying(

@@ -87,7 +87,7 @@ class ImageLayer:
         """
         returned = list(body_of(self.rewrite.function).operations)[-1].operation.operands
         if list(returned) != [chain.result]:
-            raise ValueError("the layer does more than its root and what follows it elementwise")
+            raise ValueError("the layer has more than a root and elementwise ops after it")
         return Epilogue.of(chain, self.locate)
 
     @property
@@ -105,7 +105,7 @@ class ImageLayer:
         """
         arguments = list(body_of(self.rewrite.function).arguments)
         if value not in arguments:
-            raise ValueError("an operand is computed in the layer, and not by its chain")
+            raise ValueError("an operand is computed in the layer, but not by its chain")
         return arguments.index(value)
 
     def read_by_planes(self, argument: int) -> None:
@@ -156,7 +156,7 @@ def _image_access(argument: int, strides: ImageStrides, indexing: ir.AffineMap, 
         if not isinstance(expression, ir.AffineDimExpr):
             continue
         if expression.position != axis:
-            raise ValueError("an elementwise op turns its operand")
+            raise ValueError("an elementwise op transposes its operand")
         if axis == _CHANNEL:
             vector = vector_stride(strides, lanes)
         else:

@@ -60,7 +60,7 @@ class ProductLayer:
         """Position of the argument that a value is a view of."""
         origin = view_of(value).origin
         if origin not in self._arguments:
-            raise ValueError("an operand is computed in the layer, and not by its chain")
+            raise ValueError("an operand is computed in the layer, but not by its chain")
         return self._arguments.index(origin)
 
     def _strides(self, strides: Strides, indexing: ir.AffineMap) -> tuple[list[int], list[int]]:
@@ -95,7 +95,7 @@ class ProductLayer:
         steps, (depth,) = self._strides(view_of(root.operands[0]).strides, indexing_maps(root)[0])
         batch, row, _ = self._split(steps)
         if depth != 1 and self.shape.depth > 1:
-            raise ValueError("the left matrix is stored by columns")
+            raise ValueError("the LHS is stored by columns")
         block = self.shape.depth
         return ImageStrides(batch, self.rows * row, row, block, block)
 
@@ -108,7 +108,7 @@ class ProductLayer:
         """
         index = self.rewrite.weight_index(self.rewrite.root.operands[1])
         if index is None or not self.is_by_weight:
-            raise ValueError("the right matrix is no weight, or there are several products")
+            raise ValueError("the RHS is not a weight, or there are several products")
         self.rhs_strides()
         return index
 
@@ -122,7 +122,7 @@ class ProductLayer:
         steps, (depth,) = self._strides(view_of(root.operands[1]).strides, indexing_maps(root)[1])
         batch, _, column = self._split(steps)
         if column != 1 and self.shape.columns > 1:
-            raise ValueError("the right matrix is stored by columns")
+            raise ValueError("the RHS is stored by columns")
         return batch, depth
 
     @property

@@ -45,7 +45,7 @@ class Access:
             ValueError: if the rows are not adjacent.
         """
         if self.row != columns * self.column:
-            raise ValueError("what follows the product depends on rows and columns apart")
+            raise ValueError("the ops after the root address rows and columns separately")
         return replace(self, row=0)
 
     def split(self, columns: int) -> Access:
@@ -103,7 +103,7 @@ def vector_stride(strides: ImageStrides, lanes: int) -> int:
     if strides.blocks == strides.block:
         return lanes
     if strides.block != lanes:
-        raise ValueError(f"blocks of {strides.block} channels are no vectors of {lanes}")
+        raise ValueError(f"blocks of {strides.block} channels do not match vectors of {lanes}")
     return strides.blocks
 
 

@@ -180,9 +180,9 @@ def check_region(op: ir.Operation) -> None:
     for view in block.operations:
         inner = view.operation
         if inner.name != _YIELD and not inner.name.startswith(_VECTOR_DIALECTS):
-            raise ValueError(f"{inner.name} has no form on vectors")
+            raise ValueError(f"{inner.name} cannot be emitted on vectors")
         if any(each not in known and constant_of(each) is None for each in inner.operands):
-            raise ValueError("the region of an elementwise op uses a value that is no constant")
+            raise ValueError("the region of an elementwise op uses a value that is not constant")
         known.update(inner.results)
 
 
@@ -247,7 +247,7 @@ def emit_region(
         if scalar is not None:
             return asm.splat(scalar)
         if inner is None or not inner.name.startswith(_VECTOR_DIALECTS):
-            raise ValueError("the region of an elementwise op uses a value that is no constant")
+            raise ValueError("the region of an elementwise op uses a value that is not constant")
         return _on_vectors(asm, inner, [known(each) for each in inner.operands])
 
     return known(wanted if wanted is not None else list(block.operations)[-1].operation.operands[0])

@@ -76,7 +76,7 @@ def before_another(axis: Axis, run: TileRun, segment: Segment, tap: int) -> tupl
     """
     found = tuple(each for each in segment.pixels if axis.pixel(run.end - run.width + each, tap) + 1 < axis.input)
     if any(axis.pixel(run.start + each, tap) == 0 for each in set(segment.pixels) - set(found)):
-        raise ValueError("a pixel of the tile has none beside it in its row")
+        raise ValueError("a pixel of the tile has no neighbour in its row")
     return found
 
 

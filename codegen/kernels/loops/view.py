@@ -53,7 +53,7 @@ def stored_as(value: ir.Value, returned: ir.Value) -> Strides:
     while shown != value:
         op = defining_op(shown)
         if op is None:
-            raise ValueError("the layer does more than its root and what follows it elementwise")
+            raise ValueError("the layer has more than a root and elementwise ops after it")
         source, target = tensor_parts(op.operands[0])[0] if op.operands else (), tensor_parts(shown)[0]
         if op.name == _EXPAND:
             steps = tuple(_joined(target, steps, group) for group in _groups(op))
@@ -63,7 +63,7 @@ def stored_as(value: ir.Value, returned: ir.Value) -> Strides:
         elif copies(op) and len(source) == len(target):
             steps = tuple(steps[each.position] for each in _dimensions(op))
         else:
-            raise ValueError("the layer does more than its root and what follows it elementwise")
+            raise ValueError("the layer has more than a root and elementwise ops after it")
         shown = op.operands[0]
     return steps
 
@@ -78,7 +78,7 @@ def _joined(shape: Sequence[int], strides: Sequence[int], group: Sequence[int]) 
     kept = [axis for axis in group if shape[axis] != 1]
     for outer, inner in pairwise(kept):
         if strides[outer] != strides[inner] * shape[inner]:
-            raise ValueError("an operand's elements are at no fixed distances")
+            raise ValueError("an operand's elements have no constant strides")
     return strides[kept[-1]] if kept else 0
 
 

@@ -148,7 +148,7 @@ def row_form(function: ir.Operation) -> RowForm:
     if result.origin not in reader.steps or not reader.steps[result.origin].is_wide:
         raise ValueError("the layer's result is not what its last op computes")
     if not _same_walk(shape, result.strides, row_major(shape)):
-        raise ValueError("the layer turns its result")
+        raise ValueError("the layer transposes its result")
     return RowForm(reader.rows, reader.length, reader.steps, result.origin)
 
 
@@ -168,7 +168,7 @@ class _Reader:
             ValueError: if it is neither elementwise nor a fold of rows.
         """
         if op.name != "linalg.generic":
-            raise ValueError(f"{op.name} is not elementwise, nor along rows")
+            raise ValueError(f"{op.name} is neither elementwise nor a reduction of rows")
         extents = loop_sizes(op)
         is_wide = math.prod(extents) == self.rows * self.length and extents[-1:] == [self.length]
         if not is_wide and math.prod(extents) != self.rows:
@@ -179,7 +179,7 @@ class _Reader:
         else:
             fold = _fold(op) if is_wide else None
             if fold is None:
-                raise ValueError("an op is not elementwise, nor along rows")
+                raise ValueError("an op is neither elementwise nor a reduction of rows")
         operands = self._operands(op, extents, is_wide)
         level = max((self._level(each) for each in operands), default=0)
         self.steps[op.results[0]] = Step(op, operands, is_wide and fold is None, fold, level)
@@ -210,7 +210,7 @@ class _Reader:
             self._check_inner(self.steps[view.origin], extents, steps, is_wide)
             return view.origin
         if view.origin not in self._arguments:
-            raise ValueError("an operand is no argument, and not in a row")
+            raise ValueError("an operand is neither an argument nor computed by rows")
         counted = len(extents) - is_wide
         if is_wide and steps[-1] not in (0, 1):
             raise ValueError("elements of a row are not adjacent")

@@ -80,7 +80,7 @@ class Contraction(NestCode):
             ValueError: if rows are not adjacent in memory.
         """
         if self.nest.is_padded or self.image.row != self.nest.columns.output * self.image.column:
-            raise ValueError("rows of the image do not follow each other")
+            raise ValueError("rows of the image are not adjacent")
         image = replace(self.image, row=columns * self.image.column)
         return replace(self, nest=self.nest.joined(columns), image=image)
 

@@ -41,7 +41,7 @@ def pack_dots(filters: TensorType, panel: int, lanes: int, element: DotElement) 
     """
     channels, depth, height, width = filters.shape
     if depth < element.group and depth * height * width < _FEWEST_PRODUCTS:
-        raise ValueError(f"a result has {depth * height * width} products, too few to round filters for")
+        raise ValueError(f"a result has {depth * height * width} products, too few to justify rounding the filters")
     panels, groups = _checked(depth, height * width, channels, panel, element, element.group // 2 + 1)
     steps = cut(((panels, panel), (groups, element.group), (height,), (width,)), (0, 4, 5, 2, 1, 3))
     packing = narrowed(steps, element.dtype, 0, panel, (2, 3))

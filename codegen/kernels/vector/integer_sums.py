@@ -148,7 +148,7 @@ class _Table:
         if self._tile.lines is not None:
             return _touching(self._tile.lines, line)
         if self._any_line is None:
-            raise ValueError("without taps no rows are told apart")
+            raise ValueError("a filter with a single sum has no rows of taps")
         return self._any_line
 
     def _rows_of_any_line(self) -> _Range:

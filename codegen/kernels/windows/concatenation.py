@@ -148,7 +148,7 @@ def concatenation_kernel(layer: ImageLayer, tiling: Tiling) -> ConcatenationKern
     function = layer.rewrite.function
     concat = _concat(function)
     if concat is None:
-        raise ValueError("the layer has not exactly one concatenation")
+        raise ValueError("the layer does not have exactly one concatenation")
     nest = _nest(layer, Chain(None, concat, followers_of(function, concat)), tiling)
     same = ir.AffineMap.get_identity(IMAGE_RANK)
     parts, first = [], 0

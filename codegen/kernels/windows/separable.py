@@ -102,9 +102,9 @@ def separable_layer(
 def _check_strip(match: Separable, band: int) -> None:
     height = match.window.result.shape[2]
     if height % band:
-        raise ValueError(f"an image of {height} rows does not divide into bands of {band}")
+        raise ValueError(f"an image of {height} rows does not divide into row strips of {band}")
     if not _fits(match, band):
-        raise ValueError(f"a band of {band} rows exceeds the scratch")
+        raise ValueError(f"a row strip of {band} rows exceeds the scratch")
 
 
 def _fits(match: Separable, band: int) -> bool:
@@ -138,10 +138,10 @@ def _second_stage(
     contraction = rowwise_contraction(layer, match.convolution, tiling)
     source = contraction.memories[0]
     if inputs[source] is not None:
-        raise ValueError("what the first stage computes is not what the second multiplies")
+        raise ValueError("the second stage does not multiply the result of the first")
     image = list(body_of(layer.rewrite.function).arguments)[source]
     if len(list(image.uses)) != 1:
-        raise ValueError("what the first stage computes is read twice")
+        raise ValueError("the result of the first stage is read twice")
     scratch = ImageStrides(0, width * depth, depth, depth, depth)
     joined = replace(contraction, image=scratch).joined(sizes.band * width)
     return replace(joined, image=replace(joined.image, row=0))
@@ -156,7 +156,7 @@ def _wirings(task: Task) -> tuple[tuple[int, ...], tuple[int, ...]]:
     first, second = task.stages
     given = [each for each in first.inputs if each is not None]
     if len(given) < len(first.inputs) or second.inputs.count(None) != 1:
-        raise ValueError("the second stage does not read the first once")
+        raise ValueError("the second stage does not read the result of the first exactly once")
     weights = len(task.inputs) + len(first.task.weights)
     result = len(task.inputs) + len(task.weights)
     scratch = result + 1

@@ -194,8 +194,7 @@ class _Work:
         return WinogradTiling(height, width, shape.columns, shape.vectors, block, groups, panels, shape.unroll)
 
     def _block(self, shape: Shape, runs: int) -> int:
-        """Tiles of a block: as many register tiles as the cache holds, and blocks of equal size for ``runs`` of
-        them."""
+        """Tiles of a block: as many register tiles as fit the cache, such that ``runs`` of them make equal blocks."""
         bytes_of_tile = self.points * (self.depth + (shape.vectors + 1) * self.lanes) * _FLOAT_BYTES
         cache = _STREAMED_BYTES if self.streams else _RESIDENT_BYTES
         fitting = max(1, cache // (bytes_of_tile * shape.columns))

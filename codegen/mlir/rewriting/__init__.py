@@ -1,1 +1,1 @@
-"""Rewriting the function of one layer: other layouts, other operands, a chain around its root."""
+"""Rewrite the function of one layer: other layouts, other operands, a chain around its root."""

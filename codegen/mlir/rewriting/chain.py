@@ -1,4 +1,4 @@
-"""A layer as a chain: initial value, root, and the elementwise ops that follow it."""
+"""A layer as a chain: initial value, root, and the elementwise ops that follow the root."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Chain:
     Attributes:
         initial: the op whose result the root adds to; None if there is none.
         root: a reduction, or another op that precedes the elementwise ops.
-        followers: elementwise ops after the root; of all results only the last one's is used outside.
+        followers: elementwise ops after the root; only the result of the last op is used outside the chain.
     """
 
     initial: ir.Operation | None
@@ -35,7 +35,7 @@ class Chain:
 
 
 def root_of(function: ir.Operation) -> ir.Operation | None:
-    """The one op of a layer that multiplies and adds up, or None."""
+    """The single reduction of a layer; None if there is none, or several."""
     candidates = [view.operation for view in body_of(function).operations if _is_reduction(view.operation)]
     return candidates[0] if len(candidates) == 1 else None
 
@@ -52,12 +52,12 @@ def chain_of(function: ir.Operation, root: ir.Operation) -> Chain:
     """
     initial = defining_op(root.operands[len(root.operands) - 1])
     if initial is None or not is_elementwise(initial):
-        raise ValueError("the initial value of the root is no broadcast")
+        raise ValueError("the initial value of the root is not a broadcast")
     return Chain(initial, root, followers_of(function, root))
 
 
 def followers_of(function: ir.Operation, root: ir.Operation) -> tuple[ir.Operation, ...]:
-    """The longest run of elementwise ops after ``root`` of which only the last one's result is used outside."""
+    """The longest run of elementwise ops after ``root`` such that only the last one's result is used outside."""
     block = [view.operation for view in body_of(function).operations]
     members, length = [root], 1
     outside: set[ir.Operation] = set()

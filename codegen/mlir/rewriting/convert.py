@@ -1,8 +1,8 @@
 """Rewrite the function of one layer so that every image in it lies in another layout.
 
 Layout-oblivious ops (elementwise) and layout-tolerant ones (convolution, pooling, concatenation, padding) are
-rewritten by renaming dimensions; for anything that depends on ONNX's order the rewrite says why it does not apply
-(NeoCPU, section III-C). Weights stay as they are, except the filters of convolutions, which are repacked.
+rewritten by renaming dimensions; for anything that depends on ONNX's order the rewrite is rejected with the reason
+(NeoCPU, section III-C). Weights do not change, except the filters of convolutions, which are repacked.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _GENERALIZE = "builtin.module(util.func(linalg-generalize-named-ops))"
 
 
 class LayoutError(Exception):
-    """The layer depends on ONNX's layout; the message says where."""
+    """The layer depends on ONNX's layout; the message tells where."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Converted:
         return self.module.body.operations[0].operation
 
     def implementation(self, device: str) -> Implementation:
-        """The code as it stands, for a device."""
+        """The current code, for a device."""
         inputs, outputs = (
             schemas_of(each, layouts_of(each, self.layout), device) for each in (self.task.inputs, self.task.results)
         )
@@ -60,7 +60,7 @@ def has_images(task: Task) -> bool:
 
 
 def convert_images(task: Task, layout: str) -> Converted | Rejected:
-    """``task`` with all images, arguments and results included, in ``layout``; or what ties it to ONNX's."""
+    """``task`` with all images in ``layout``, including arguments and results; Rejected with what ties it to ONNX's."""
     context = shared_context()
     with context, ir.Location.unknown(context):
         module = ir.Module.parse(task.body)
@@ -142,10 +142,10 @@ class _LayoutConverter:
         return "_on_" + str(op.name).replace(".", "_")
 
     def _on_util_return(self, op: ir.Operation) -> None:
-        """Results take their new types with the values."""
+        """Nothing to do: results change their types with the values."""
 
     def _on_tensor_empty(self, op: ir.Operation) -> None:
-        """An empty tensor is its type."""
+        """Nothing to do: the type of an empty tensor is changed with all others."""
 
     def _on_arith_constant(self, op: ir.Operation) -> None:
         attribute = op.attributes["value"]
@@ -193,7 +193,7 @@ class _LayoutConverter:
             op.attributes[name] = ir.DenseI64ArrayAttr.get(self._blocks_of(values, name))
 
     def _blocks_of(self, values: list[int], name: str) -> list[int]:
-        """What a slice takes of an image in blocks: of these, whole ones."""
+        """Offsets, sizes or strides of a slice of an image in blocks of channels, which takes entire blocks."""
         block = self._layout.block
         if block is None:
             return values
@@ -207,7 +207,7 @@ class _LayoutConverter:
         return [batch, channels // block, *pixels, 0 if name == "static_offsets" else block]
 
     def _sign(self, block: ir.Block) -> None:
-        """Make the function's signature that of its body."""
+        """Set the function's signature from its body."""
         for weight, packing in self._generic.packings.items():
             weight.set_type(ir.Type.parse(str(packing.type_of(self._weights[weight]))))
         returned = list(block.operations)[-1].operation.operands

@@ -1,4 +1,4 @@
-"""The layout rewrite of one ``linalg.generic``: dimensions are renamed, blocked ones split in two."""
+"""Rewrite one ``linalg.generic`` for another layout: dimensions are renamed, blocked ones split in two."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class _Loops:
 
 
 class GenericRewriter:
-    """Rewrites generics in place; filters it repacks are collected in ``packings``.
+    """Rewrites generics in place; collects the packings of filters in ``packings``.
 
     Args:
         layout: the images' new layout.
         images: values that change layout.
-        weights: values that do not, unless they are filters, with their ONNX types.
+        weights: other weights with their ONNX types; of these only filters change layout.
     """
 
     def __init__(self, layout: ImageLayout, images: Set[ir.Value], weights: Mapping[ir.Value, TensorType]) -> None:
@@ -44,7 +44,7 @@ class GenericRewriter:
         self.packings: dict[ir.Value, Packing] = {}
 
     def rewrite(self, op: ir.Operation) -> None:
-        """Change maps, loops and loop indices of ``op``; its operands' types change elsewhere.
+        """Change maps, loops and loop indices of ``op``, but not the types of its operands.
 
         Raises:
             ValueError: if the op depends on the old layout.
@@ -106,7 +106,7 @@ class GenericRewriter:
         return outer + inner[::-1]
 
     def _pack_vector(self, value: ir.Value, results: list[ir.AffineExpr], loops: _Loops) -> list[ir.AffineExpr]:
-        """A bias or another small operand: unchanged, or split where its loop is."""
+        """A bias or another small operand: unchanged, or split if its loop is split."""
         if not any(_position_or_none(each) in loops.inner for each in results):
             return results
         if value not in self._weights:
@@ -141,7 +141,7 @@ class GenericRewriter:
             raise ValueError("a filter is used in two ways")
 
     def _loop_order(self, output: list[ir.AffineExpr], loops: _Loops) -> list[int]:
-        """Loops in the order of the result's dimensions, then reductions: kernel first, channels last."""
+        """The new order of loops: the result's dimensions, then reductions over the kernel, then over channels."""
         order = [loop for loop in map(_position_or_none, output) if loop is not None]
         rest = [loop for loop in range(len(loops.kinds)) if loop not in order]
         split = set(loops.inner) | set(loops.inner.values())
@@ -171,10 +171,10 @@ def _reduces(loops: _Loops) -> bool:
 
 
 def _position(expr: ir.AffineExpr) -> int:
-    """The loop that ``expr`` is.
+    """The loop that ``expr`` consists of.
 
     Raises:
-        ValueError: if it is more than a loop.
+        ValueError: if it is no single loop.
     """
     if not isinstance(expr, ir.AffineDimExpr):
         raise ValueError("a channel is computed from several loops")

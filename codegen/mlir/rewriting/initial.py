@@ -1,4 +1,4 @@
-"""The value that a reduction starts from: nothing, a scalar, one number per column, or a whole tensor."""
+"""The initial value of a reduction: zero, a scalar, one number per column, or a tensor."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _RESHAPES = frozenset({"tensor.collapse_shape", "tensor.expand_shape"})
 
 @dataclass(frozen=True)
 class Initial:
-    """``value`` is a scalar, a vector along the last dimension of the result, or a tensor of its shape."""
+    """An initial value: a scalar, a vector along the last dimension of the result, or a tensor of its shape."""
 
     value: ir.Value
 
@@ -31,11 +31,11 @@ class Initial:
         return ir.RankedTensorType(self.value.type).rank if isinstance(self.value.type, ir.RankedTensorType) else 0
 
     def broadcast(self, result: ir.Type, before: ir.Operation) -> ir.Value:
-        """A tensor of type ``result`` filled with it, computed before an op."""
+        """A tensor of type ``result`` with this value broadcast, computed before an op."""
         return self._map(result, [], "linalg.yield %in : {element}", before)
 
     def added_to(self, value: ir.Value, before: ir.Operation) -> ir.Value:
-        """``value`` plus it, computed before an op."""
+        """``value`` plus this value, computed before an op."""
         if self.is_zero:
             return value
         add = "arith.addf" if "f" in tensor_parts(value)[1] else "arith.addi"
@@ -69,7 +69,7 @@ class Initial:
 
 
 def initial_of(root: ir.Operation) -> Initial:
-    """What ``root`` starts from, seen through broadcasts and reshapes."""
+    """The initial value of ``root``, followed back through broadcasts and reshapes."""
     tensor = root.operands[len(root.operands) - 1]
     value = tensor
     while (op := defining_op(value)) is not None and op.name in _RESHAPES:
@@ -115,7 +115,7 @@ def simplify_initial(root: ir.Operation) -> None:
 
 
 def make_elementwise(root: ir.Operation) -> None:
-    """The same where it is not elementwise yet: an argument or a reshaped value."""
+    """Do so if the initial value is no elementwise op, but an argument or a reshaped value."""
     initial = defining_op(root.operands[len(root.operands) - 1])
     if initial is None or not is_elementwise(initial):
         simplify_initial(root)

@@ -23,7 +23,7 @@ _GENERALIZE = "linalg-generalize-named-ops"
 
 @dataclass
 class Rewrite:
-    """One function over activations, then weights, with every op on tensors a ``linalg.generic`` where it can be.
+    """One function over activations, then weights, in which named ops are generalised to ``linalg.generic``.
 
     Attributes:
         module: holds the function alone.
@@ -51,7 +51,7 @@ class Rewrite:
 
     @staticmethod
     def images(task: Task, layout: str) -> Rewrite | Rejected:
-        """The layer with every image in ``layout``, or what ties it to ONNX's."""
+        """The layer with every image in ``layout``; Rejected with what ties it to ONNX's."""
         converted = convert_images(task, layout)
         if isinstance(converted, Rejected):
             return converted
@@ -65,22 +65,22 @@ class Rewrite:
 
     @property
     def root(self) -> ir.Operation:
-        """The op that multiplies and adds up.
+        """The single reduction of the layer.
 
         Raises:
             ValueError: if there is none, or several.
         """
         root = root_of(self.function)
         if root is None:
-            raise ValueError("the layer has not exactly one op that adds up")
+            raise ValueError("the layer does not have exactly one reduction")
         return root
 
     @property
     def chain(self) -> Chain:
-        """The root with what starts and follows it.
+        """The root with its initial value and the elementwise ops that follow.
 
         Raises:
-            ValueError: if the root's initial value is not simple.
+            ValueError: if the root's initial value is no broadcast.
         """
         return chain_of(self.function, self.root)
 
@@ -90,7 +90,7 @@ class Rewrite:
         return list(body_of(self.function).arguments)[len(self.task.inputs) :]
 
     def weight_index(self, value: ir.Value) -> int | None:
-        """Which weight ``value`` is, if it is one that nothing else uses."""
+        """Position of ``value`` among the weights; None if it is no weight or has several uses."""
         weights = self.weights
         return weights.index(value) if value in weights and len(list(value.uses)) == 1 else None
 
@@ -101,11 +101,11 @@ class Rewrite:
             self.weights[index].set_type(ir.Type.parse(packed))
 
     def set_packing(self, index: int, steps: Iterable[Step]) -> None:
-        """Pack a weight from ONNX's layout by ``steps``, whatever type its argument has here."""
+        """Set all packing steps of a weight from ONNX's layout, without changing its argument's type."""
         self.packings[index] = Packing(tuple(steps))
 
     def extend_packing(self, index: int, steps: Iterable[Step]) -> None:
-        """Add steps to a weight's packing, whatever type its argument has here."""
+        """Add steps to a weight's packing, without changing its argument's type."""
         self.set_packing(index, (*self.packings[index].steps, *steps))
 
     def run_passes(self, *passes: str) -> None:
@@ -121,7 +121,7 @@ class Rewrite:
             raise ValueError(first_error(error)) from None
 
     def _sign(self) -> None:
-        """Make the function's signature that of its body."""
+        """Set the function's signature from its body."""
         block = body_of(self.function)
         returned = list(block.operations)[-1].operation.operands
         with self.module.context:
@@ -130,7 +130,7 @@ class Rewrite:
             self.function.attributes["function_type"] = ir.TypeAttr.get(signature)
 
     def implementation(self, device: str) -> Implementation:
-        """The code as it stands, for a device.
+        """The current code, for a device.
 
         Raises:
             ValueError: if it is not valid MLIR.
@@ -149,7 +149,7 @@ class Rewrite:
 def rewritten(
     rewrite: Rewrite | Rejected, change: Callable[[Rewrite], None], target: Target
 ) -> Implementation | Rejected:
-    """The code of a rewrite after ``change``, or why there is none: an earlier refusal, or its ValueError."""
+    """The code of a rewrite after ``change``; Rejected if the rewrite was, or if ``change`` raises ValueError."""
     if isinstance(rewrite, Rejected):
         return rewrite
     try:

@@ -24,7 +24,7 @@ class ChannelsLast:
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
         if task.kind is LayerKind.FIXED or not has_images(task):
-            return Rejected("no image whose layout could change")
+            return Rejected("there is no image whose layout could change")
         return [{}]
 
     def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:

@@ -46,7 +46,7 @@ class Stored:
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
         """Those of the lowering, or why the routine does not apply."""
         if task.kind in MULTIPLYING:
-            return Rejected("layers that multiply have routines of their own in this type")
+            return Rejected("layers that multiply have their own routines in this type")
         if any(each.dtype not in STORED_BY for each in task.results):
             return Rejected("its results are not all f32")
         return self.lowering.parameters(task, target)

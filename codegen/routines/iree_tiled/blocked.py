@@ -39,9 +39,9 @@ class Blocked:
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
         if target.device != "cpu":
-            return Rejected("blocked channels are a layout for vector registers")
+            return Rejected("blocks of channels are a layout for vector registers")
         if task.kind is LayerKind.FIXED or not has_images(task):
-            return Rejected("no image whose layout could change")
+            return Rejected("there is no image whose layout could change")
         return [{"block": max(_SMALLEST_BLOCK, machine_of(target, "f32").lanes)}]
 
     def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:

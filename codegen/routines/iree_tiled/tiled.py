@@ -45,7 +45,7 @@ class TiledConvolution:
         if convolution is None:
             return Rejected("not a two-dimensional convolution without groups")
         if convolution.is_product:
-            return Rejected("a product of matrices, which has tiles of its own")
+            return Rejected("a matrix product, which has its own tilings")
         _, channels, height, width = convolution.result.shape
         depth = convolution.filter.shape[1]
         return [

@@ -82,7 +82,7 @@ class FusedWinograd(ImageRoutine[Convolution]):
     def _refusal(self, machine: Machine) -> Rejected | None:
         """Why the routine is not offered for what the CPU has, None if it is."""
         if self.storage is not None and has_amx(machine):
-            return Rejected("AMX multiplies faster than this saves")
+            return Rejected("AMX gains more than this saves")
         refused = None if self.element is None else self.element.refusal(machine)
         rounds = self.element is not None and not self.element.is_quantised
         if refused is not None or self.storage is None or rounds:

@@ -62,10 +62,10 @@ class IntegerFactor:
         """
         layer = self.kernel.layer(task, parameters, target)
         if not isinstance(layer.code, Contraction | TileContraction):
-            raise ValueError("it multiplies nothing")
+            raise ValueError("the kernel multiplies nothing")
         factor, _ = layer.code.memories
         if factor >= len(layer.inputs) or layer.inputs[factor].dtype != self.storage:
-            raise ValueError("what it multiplies by weights is not stored in 8 bits")
+            raise ValueError("the operand that it multiplies by weights is not stored in 8 bits")
         inputs = tuple(
             schema if index == factor else schema.stored_as(each.dtype)
             for index, (each, schema) in enumerate(zip(task.inputs, layer.inputs, strict=True))
@@ -98,9 +98,9 @@ class IntegerResult:
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
         """Those of the lowering, or why the routine does not apply."""
         if task.kind in MULTIPLYING or task.kind is LayerKind.POOLING:
-            return Rejected("no layer that is elementwise or goes by rows")
+            return Rejected("neither elementwise nor a layer on rows")
         if [each.dtype for each in task.results] != ["f32"]:
-            return Rejected("it has not one result of f32")
+            return Rejected("it does not have a single result, of f32")
         return self.lowering.parameters(task, target)
 
     def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:

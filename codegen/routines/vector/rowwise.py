@@ -39,7 +39,7 @@ class Rowwise:
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
         if task.kind is not LayerKind.FIXED:
-            return Rejected("not a layer without a root in ONNX's layout")
+            return Rejected("the layer has a root, or may change its layout")
         machine = kernel_machine(task, target, self.storage)
         if isinstance(machine, Rejected):
             return machine

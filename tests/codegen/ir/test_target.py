@@ -23,13 +23,14 @@ def test_every_device_has_a_default_architecture(device: str) -> None:
 
 
 def test_an_unknown_device_is_refused() -> None:
-    with pytest.raises(UsageError, match="'tpu' is no target"):
+    with pytest.raises(UsageError, match="'tpu' is not a target"):
         Target.create("tpu")
 
 
 @pytest.mark.parametrize("architecture", ["", ":", "aarch64:", ":neoverse-n1", "aarch64::generic"])
 def test_an_architecture_of_which_a_part_is_missing_is_refused(architecture: str) -> None:
-    with pytest.raises(UsageError, match=f"'{architecture}' is no architecture, expected for example host or aarch64:"):
+    message = f"'{architecture}' is not an architecture, expected for example host or aarch64:"
+    with pytest.raises(UsageError, match=message):
         Target.create("cpu", architecture)
 
 

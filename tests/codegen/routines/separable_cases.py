@@ -171,6 +171,6 @@ REFUSED: Mapping[str, tuple[Callable[[], ModelProto], str]] = {
     "strided": (lambda: refused_pair(_IMAGE, stride=2), _NO_PAIR),
     "larger_kernel": (lambda: refused_pair(_IMAGE, kernel=3, pads=1), _NO_PAIR),
     "padded": (lambda: refused_pair(_IMAGE, pads=1), _NO_PAIR),
-    "read_twice": (lambda: refused_pair(_IMAGE, 16, added=True), "what the first stage computes is read twice"),
+    "read_twice": (lambda: refused_pair(_IMAGE, 16, added=True), "the result of the first stage is read twice"),
     "half": (lambda: in_half(refused_pair(_IMAGE)), "its element types are not all f32"),
 }

@@ -149,7 +149,7 @@ def test_too_few_channels_are_left_to_others(found: Found) -> None:
     task, target = found["channels1"][0].task, Target.create("cpu", "cascadelake")
     parameters = EXTREME["images3"]["direct"][0]
     assert _dots("i8").build(task, parameters, target) == Rejected(
-        "a result has 9 products, too few to round filters for"
+        "a result has 9 products, too few to justify rounding the filters"
     )
     assert not isinstance(Direct(storage="i8").parameters(task, target), Rejected)
 
@@ -161,7 +161,7 @@ def test_pixels_of_three_channels_need_one_beside_them(tmp_path: Path) -> None:
     (alone, weights), (apart, others) = layers(tmp_path, {"few": cases.model})
     target, tiling = Target.create("cpu", "cascadelake"), EXTREME["images3"]["direct"]
     assert _dots("i8").build(alone.task, tiling[0], target) == Rejected(
-        "a pixel of the tile has none beside it in its row"
+        "a pixel of the tile has no neighbour in its row"
     )
     if not _has_dots(HOST, "i8"):
         pytest.skip("this CPU has no VNNI")

@@ -68,10 +68,10 @@ MAX_ERROR, MAX_WINOGRAD_ERROR = 1e-5, 1e-3
 
 # Why no kernel computes the others.
 REFUSED = {
-    "average_of_what_is_there": "linalg.index has no form on vectors",
-    "depth1": "the layer has not exactly one op that adds up",
-    "column1": "the root is no product of a matrix by a matrix on its right",
-    "one_number": "the root is no product of a matrix by a matrix on its right",
+    "average_of_what_is_there": "linalg.index cannot be emitted on vectors",
+    "depth1": "the layer does not have exactly one reduction",
+    "column1": "the root's operands are not the LHS and the RHS of a matrix product",
+    "one_number": "the root's operands are not the LHS and the RHS of a matrix product",
     "softmax_one": "rows of the result have at most one element",
 }
 

@@ -221,7 +221,7 @@ def test_where_there_are_no_tiles_routines_say_why(found: Found, target: Target,
 def test_tiles_are_not_for_a_single_row_or_whole_numbers_times_activations(found: Found) -> None:
     parameters = EXTREME_TILES["single_row"][2]
     assert TileProduct().build(found["vectors"][0].task, parameters, WITH_TILES) == Rejected(
-        "a single row would not pay for the copy of the right matrix"
+        "a single row does not justify a copy of the RHS"
     )
     integers = TileProduct(storage="i8", element=INTEGER).parameters(found["scores"][0].task, WITH_TILES)
     assert integers == Rejected("integers are multiplied by weights only")

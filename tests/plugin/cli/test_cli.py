@@ -100,7 +100,7 @@ def test_a_bad_model_is_refused_and_nothing_is_written(
         (["--shape", "input=1", "--shape", "input=2"], "twice"),
         (["--pin", "conv"], "'conv' is no pin"),
         (["--selector", "magic"], "'magic' is no selector, choose among auto"),
-        (["--target", "tpu"], "'tpu' is no target"),
+        (["--target", "tpu"], "'tpu' is not a target"),
         (["--target", "vulkan", "--cpu", "host"], "--arch"),
         (["--arch", "sm_80"], "--cpu"),
         (["--cpu", "nonsense"], "no architecture 'nonsense' of the target cpu; name host, generic"),

@@ -29,7 +29,7 @@ def test_strides_find_every_pixel(channels: int, layout: str) -> None:
 def test_channels_of_a_vector_must_be_adjacent() -> None:
     with pytest.raises(ValueError, match="channels are not adjacent in nchw"):
         image_strides(IMAGE, "nchw")
-    with pytest.raises(ValueError, match="blocks of 8 channels are no vectors of 16"):
+    with pytest.raises(ValueError, match="blocks of 8 channels do not match vectors of 16"):
         vector_stride(image_strides(IMAGE, "nchw8c"), 16)
 
 

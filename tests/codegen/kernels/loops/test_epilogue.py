@@ -64,10 +64,10 @@ REGIONS: dict[str, tuple[str, Callable[[Array, Array], Array]]] = {
     "zero from outside": ("%r = arith.addf %y, %nothing : f32", lambda x, y: y),
 }
 REFUSED = {
-    "linalg.index has no form on vectors": """%i = linalg.index 0 : index
+    "linalg.index cannot be emitted on vectors": """%i = linalg.index 0 : index
         %j = arith.index_cast %i : index to i32
         %r = arith.sitofp %j : i32 to f32""",
-    "tensor.extract has no form on vectors": """%c = arith.constant 0 : index
+    "tensor.extract cannot be emitted on vectors": """%c = arith.constant 0 : index
         %r = tensor.extract %t[%c] : tensor<8xf32>""",
     "uses a value that is no constant": "%r = arith.mulf %x, %scalar : f32",
 }
