@@ -1,4 +1,4 @@
-"""Ask every routine about every task, and write the answers onto the layers."""
+"""Ask every routine about every task, and write the answers into the module of layers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Rejection:
 
 @dataclass(frozen=True)
 class Candidates:
-    """What the routines answered.
+    """Answers of the routines.
 
     Attributes:
         variants: by task key, candidate 0 first.
@@ -36,11 +36,11 @@ class Candidates:
 
 
 Skip = Callable[[Task, Sequence[Variant], Routine], bool]
-"""Whether a routine need not be asked about a task of which these variants were found."""
+"""Whether a routine need not be asked about a task, given the variants that were found for it."""
 
 
 def never(_: Task, __: Sequence[Variant], ___: Routine) -> bool:
-    """Asks every routine."""
+    """Skips no routine."""
     return False
 
 
@@ -58,7 +58,7 @@ def annotate(
         routines: asked in this order.
         target: what code is for.
         fused: asked about fused tasks instead.
-        skip: which routines are passed over.
+        skip: decides which routines are skipped.
     """
     variants: dict[str, tuple[Variant, ...]] = {}
     rejections: list[Rejection] = []
@@ -77,7 +77,7 @@ def annotate(
 
 
 def _distinct(variants: Sequence[Variant]) -> tuple[Variant, ...]:
-    """Without those that emit the same code as an earlier one."""
+    """Drop variants that emit the same code as an earlier one."""
     first: dict[tuple[object, ...], Variant] = {}
     for each in variants:
         code = each.implementation

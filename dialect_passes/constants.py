@@ -1,4 +1,4 @@
-"""Which values of the network function are known before any input arrives."""
+"""Values of the network function that depend on constants and weights alone."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _IMPURE = ("hal.", "util.return", "util.call")
 
 
 def constant_ops(function: ir.Operation) -> set[ir.Operation]:
-    """Ops that depend on constants and weights alone; they are cloned to where they are used."""
+    """Ops that depend on constants and weights alone; they are cloned into each layer that uses them."""
     known: set[ir.Operation] = set()
     values: set[ir.Value] = set()
     for view in body_of(function).operations:
@@ -26,7 +26,7 @@ def constant_ops(function: ir.Operation) -> set[ir.Operation]:
 
 
 def scalar_ops(function: ir.Operation) -> set[ir.Operation]:
-    """Ops that compute plain numbers, such as a pad's value; layers exchange tensors, so these are cloned as well."""
+    """Ops that compute scalars, such as a pad's value; layers exchange tensors only, so these are cloned as well."""
     body = [view.operation for view in body_of(function).operations]
     return {
         op
@@ -50,7 +50,7 @@ def weight_leaves(op: ir.Operation) -> list[ir.Operation]:
 
 
 def is_weight(op: ir.Operation) -> bool:
-    """A loaded parameter, or a constant whose elements differ."""
+    """Whether an op loads a parameter, or is a constant whose elements differ."""
     return op.name == "util.global.load" or (op.name == "arith.constant" and _is_dense(op.attributes["value"]))
 
 
@@ -66,5 +66,5 @@ def dense_array(op: ir.Operation) -> np.ndarray:
 
 
 def users(values: Iterable[ir.Value]) -> list[ir.Operation]:
-    """Ops that use any of ``values``, directly or from inside a region of theirs."""
+    """Ops that use any of ``values``, as operands or inside a region."""
     return [use.owner.operation for value in values for use in value.uses]

@@ -1,4 +1,4 @@
-"""Write the module after every pass, for people to read."""
+"""Write the module after each pass, in readable form."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SMALL_ELEMENTS = 16
 
 @dataclass
 class Dumper:
-    """Numbers the files in the order they are written; does nothing without a directory."""
+    """Writes numbered files; does nothing without a directory."""
 
     directory: Path | None
     count: int = field(default=0)

@@ -1,7 +1,7 @@
-"""Compute what depends on weights alone once, at compile time.
+"""Compute values that depend on weights alone at compile time.
 
-Transposed, reshaped or dequantised weights become weights themselves, so that no routine computes them again at
-run time. Values that would grow (a bias broadcast over an image) stay where they are.
+Transposed, reshaped or dequantised weights become new weights, so that no routine computes them at run time. Values
+that are much larger than their weights, such as a bias broadcast over an image, are not folded.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from sartor.dialect_passes.constants import constant_ops, dense_array, is_weight
 
 Evaluate = Callable[[str, Sequence[np.ndarray], Sequence[TensorType]], Sequence[np.ndarray]]
 
-# Padding and wider element types may grow a weight this much; small ones, such as tables of indices, more.
+# The growth that padding and wider element types may cause; small values, such as tables of indices, may grow more.
 _GROWTH = 2
 _SLACK_BYTES = 4096
-# Even a small value is not worth repeating, unless it stays as small as this.
+# Values of at most this size are always folded, even if elements are repeated.
 _TINY_BYTES = 256
 _TRANSPOSE = "linalg.transpose"
 _RESHAPES = ("tensor.collapse_shape", "tensor.expand_shape")
@@ -28,7 +28,7 @@ _FREE = frozenset({"tensor.empty", "arith.constant", "linalg.fill"})
 
 
 def fold_weights(module: ir.Module, weights: dict[str, np.ndarray], evaluate: Evaluate) -> None:
-    """Replace weight-only computations in ``module`` by new weights, added to ``weights``.
+    """Replace computations on weights in ``module`` by new weights, which are added to ``weights``.
 
     Args:
         module: linalg on tensors, changed in place.
@@ -44,7 +44,7 @@ def fold_weights(module: ir.Module, weights: dict[str, np.ndarray], evaluate: Ev
 
 
 def _name_dense_constants(module: ir.Module, function: ir.Operation, weights: dict[str, np.ndarray]) -> None:
-    """Give every dense constant that an op computes with a parameter name, as initialisers have."""
+    """Turn each dense constant into a weight with a parameter name, like an initialiser."""
     constants = [view.operation for view in body_of(function).operations if view.operation.name == "arith.constant"]
     for op in filter(is_weight, constants):
         _load_instead(module, op.results[0], dense_array(op), weights)
@@ -52,7 +52,7 @@ def _name_dense_constants(module: ir.Module, function: ir.Operation, weights: di
 
 
 def _targets(function: ir.Operation) -> list[ir.Value]:
-    """Values to compute now: the last ones of each constant chain whose size is bounded."""
+    """Values to fold: of each chain of constant ops the last one that is not too large."""
     known = constant_ops(function)
     targets: dict[ir.Value, None] = {}
     for view in body_of(function).operations:
@@ -77,7 +77,7 @@ def _collect(value: ir.Value, known: set[ir.Operation], targets: dict[ir.Value, 
 
 
 def _grows(result: TensorType, leaves: Sequence[TensorType]) -> bool:
-    """Whether a value takes more memory than what it is computed from is worth; more elements are repeated ones."""
+    """Whether a value takes much more memory than the weights that it is computed from, or repeats their elements."""
     if result.bytes <= _TINY_BYTES:
         return False
     budget = _GROWTH * sum(leaf.bytes for leaf in leaves) + _SLACK_BYTES
@@ -107,7 +107,7 @@ def _replace(
 
 
 def _moved(value: ir.Value, weights: Mapping[str, np.ndarray]) -> np.ndarray | None:
-    """A weight that is only transposed or reshaped, which needs neither a compiler nor a copy; None for others."""
+    """A weight that is only transposed or reshaped, as a view, which needs no compiler; None for other values."""
     op = source(value)
     if is_weight(op):
         return weights[_parameter(op)].view(_type(value).numpy_dtype)
@@ -155,7 +155,7 @@ def _chain(op: ir.Operation) -> list[ir.Operation]:
 
 
 def _load_instead(module: ir.Module, value: ir.Value, array: np.ndarray, weights: dict[str, np.ndarray]) -> None:
-    """Store ``array`` as a new weight and make every user of ``value`` load it."""
+    """Add ``array`` as a new weight, and replace ``value`` by a load of it."""
     name = f"c{len(weights)}"
     weights[name] = array
     declaration = f'util.global private @{name} = #stream.parameter.named<"model"::"{name}"> : {value.type}'

@@ -1,4 +1,4 @@
-"""Outline every layer of the network as a function of its own, named after its root's ONNX node."""
+"""Outline each layer of the network as a separate function, named after its root's ONNX node."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LAYER_SYMBOL = "layer"
 
 
 def split_shared_pads(module: ir.Module) -> None:
-    """Give every consumer its own pad: a pad belongs to the layer it feeds."""
+    """Clone pads with several consumers, because a pad belongs to the layer that it feeds."""
     for view in list(body_of(entry_function(module)).operations):
         op = view.operation
         if op.name == "tensor.pad":
@@ -41,11 +41,11 @@ def form_layers(module: ir.Module, inputs: Sequence[NetworkValue], outputs: Sequ
 
     Args:
         module: linalg on tensors after ``fold_weights``; pads are split in place, else unchanged.
-        inputs: ONNX inputs, in order; one that is used gets the type that the module reads it in.
-        outputs: ONNX outputs, in order; they get the type that the module gives them, and their source.
+        inputs: ONNX inputs, in order; used ones get the type that the module reads.
+        outputs: ONNX outputs, in order; they get the type that the module returns, and their source.
 
     Raises:
-        UnsupportedModelError: naming an output that no layer computes, or if there is nothing to compute.
+        UnsupportedModelError: if no layer computes an output, which is named, or there is nothing to compute.
     """
     with module.context, ir.Location.unknown(module.context):
         split_shared_pads(module)
@@ -53,7 +53,7 @@ def form_layers(module: ir.Module, inputs: Sequence[NetworkValue], outputs: Sequ
 
 
 class _Outliner:
-    """Turns groups of ops into layers, and remembers which value is which."""
+    """Turns groups of ops into layers, and records the reference of each value."""
 
     def __init__(self, function: ir.Operation) -> None:
         self._function = function
@@ -74,7 +74,7 @@ class _Outliner:
             raise UnsupportedModelError(f"the model computes nothing: its outputs {names} are inputs of it")
 
     def _input(self, index: int, given: NetworkValue) -> NetworkValue:
-        """A network input as the module reads it; nothing imports one that is not used."""
+        """A network input with the type that the module reads; an unused one is not imported and keeps its type."""
         for use in body_of(self._function).arguments[index].uses:
             op = use.owner.operation
             if op.name == "hal.tensor.import":
@@ -87,7 +87,7 @@ class _Outliner:
         return tuple(self._output(each, view) for each, view in zip(given, returned, strict=True))
 
     def _output(self, given: NetworkValue, view: ir.Value) -> NetworkValue:
-        """What is exported as ``view``; equal outputs share one result of the barrier before the exports."""
+        """The output that is exported as ``view``; equal outputs share one result of the barrier before the exports."""
         value = source(view).operands[0]
         barrier = source(value)
         if barrier.name == "hal.tensor.barrier":
@@ -123,7 +123,7 @@ class _Outliner:
         return any(self._is_outside(_top_level(use.owner.operation, self._function), members) for use in value.uses)
 
     def _is_outside(self, user: ir.Operation, members: set[ir.Operation]) -> bool:
-        """Whether a user is no member, nor a scalar that only members use."""
+        """Whether a user is neither a member nor a scalar or constant that only members use."""
         if user in self._cloned:
             return any(self._leaves(value, members) for value in user.results)
         return user not in members

@@ -1,4 +1,4 @@
-"""Find layers that one kernel may compute together, and put such kernels in the place of the layers they stand for."""
+"""Find pairs of layers that one kernel may compute, and replace pairs by chosen fused layers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PAIRS = frozenset({(LayerKind.DEPTHWISE, LayerKind.CONVOLUTION)})
 
 
 def find_fusions(graph: LayerGraph) -> LayerGraph:
-    """The graph with every pair of layers that may be fused: nobody else sees what is between them."""
+    """The graph with all pairs of layers that may be fused, because nothing else reads the value between them."""
     layers = {layer.name: layer for layer in graph.layers}
     reads = Counter(ref for layer in graph.layers for ref in layer.inputs)
     reads.update(each.source for each in graph.outputs if each.source is not None)
@@ -30,7 +30,7 @@ def find_fusions(graph: LayerGraph) -> LayerGraph:
             if reads[ref] > 1 or len(first.task.results) > 1:
                 continue
             fusion = _fusion(first, second, slot, cached(first.task, second.task, slot))
-            # A plan tells layers apart by their names alone.
+            # A plan identifies layers by their names alone.
             if fusion.layer.name not in layers:
                 found.setdefault(fusion.layer.name, fusion)
     return replace(graph, fusions=tuple(found.values()))
@@ -49,7 +49,7 @@ def _fusion(first: Layer, second: Layer, slot: int, task: Task) -> Fusion:
 
 
 def apply_fusions(graph: LayerGraph, names: Collection[str]) -> LayerGraph:
-    """The graph in which fused layers of these names stand for their members; nothing is left to fuse."""
+    """The graph with fused layers of these names in place of their members, and no further fusions."""
     chosen = [each for each in graph.fusions if each.layer.name in names]
     first = {each.members[0] for each in chosen}
     last = {each.members[-1]: each.layer for each in chosen}

@@ -1,7 +1,7 @@
-"""Which ops form one layer: a root op, the pad that feeds it, and what follows it without branching off.
+"""Partition ops into layers: a root op, the pad that feeds it, and the ops that follow it without a branch.
 
-Every group has one op whose results leave it, so groups never depend on each other in a circle: all ops of a group
-are ancestors of that one, and a group takes in an op only if the op's other operands do not depend on the root.
+The results of only one op of a group are used outside, and all ops of the group are its ancestors. A group takes in an
+op only if the op's other operands do not depend on the root. So groups never depend on each other in a cycle.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ _IMAGE_RANK = 4
 
 @dataclass
 class Group:
-    """Ops of one layer to be, in program order.
+    """Ops that will form one layer, in program order.
 
     Attributes:
-        kind: what the root is.
-        root: the op after which the layer is named.
-        ops: members.
+        kind: kind of the root.
+        root: the op that the layer is named after.
+        ops: members, including the root.
     """
 
     kind: LayerKind
@@ -60,7 +60,7 @@ def partition(function: ir.Operation) -> list[Group]:
 
 
 def root_kind(op: ir.Operation) -> LayerKind | None:
-    """The kind of layer that ``op`` starts, or None if it only accompanies others."""
+    """The kind of layer whose root is ``op``; None if an op of this kind is never a root."""
     for prefix, kind in _ROOT_PREFIXES.items():
         if op.name.startswith(prefix):
             return kind
@@ -70,7 +70,7 @@ def root_kind(op: ir.Operation) -> LayerKind | None:
 
 
 def _is_generic_contraction(op: ir.Operation) -> bool:
-    """A linalg.generic that multiplies two inputs and adds up over at least one dimension."""
+    """Whether an op is a ``linalg.generic`` that sums products of two inputs over at least one dimension."""
     if op.name != "linalg.generic" or len(op.operands) != 3:
         return False
     reductions = sum("reduction" in str(kind) for kind in ir.ArrayAttr(op.attributes["iterator_types"]))
@@ -81,7 +81,7 @@ def _is_generic_contraction(op: ir.Operation) -> bool:
 
 
 def _is_row_maximum(op: ir.Operation) -> bool:
-    """The beginning of a softmax along the last dimension, the rest of which follows it by rows."""
+    """Whether an op is the row maximum that begins a softmax along the last dimension."""
     if op.name != "linalg.generic":
         return False
     kinds = ["reduction" in str(kind) for kind in ir.ArrayAttr(op.attributes["iterator_types"])]
@@ -110,13 +110,13 @@ class _Partitioner:
         self._taken: dict[ir.Operation, Group] = {}
 
     def _producers_of(self, op: ir.Operation) -> list[ir.Operation]:
-        """Ops whose tensors ``op`` reads, itself or through the scalars it is given."""
+        """Ops whose tensors ``op`` reads, directly or through scalars."""
         owners = [source(value) for value in used_values(op) if not isinstance(value.owner, ir.Block)]
         through = [each for owner in owners if owner in self._scalars for each in self._producers_of(owner)]
         return [owner for owner in owners if owner in self._order] + through
 
     def _register(self, op: ir.Operation) -> None:
-        """Record who uses what (None: the world outside) and all that each op depends on, as bit sets."""
+        """Record the users of each op, None for one outside the network, and its ancestors, as bit sets."""
         if op in self._order:
             bits = 1 << self._order[op]
             for producer in self._producers[op]:
@@ -145,7 +145,7 @@ class _Partitioner:
         return group
 
     def _companion_kind(self, op: ir.Operation) -> LayerKind:
-        """Ops on images follow their neighbours' layout; all others are tied to ONNX's."""
+        """The kind of a group without a root: ops on images tolerate other layouts, all others need ONNX's."""
         if _is_row_maximum(op):
             return LayerKind.FIXED
         image = any(_rank(value) == _IMAGE_RANK for value in [*used_values(op), *op.results])
@@ -153,7 +153,7 @@ class _Partitioner:
         return LayerKind.TOLERANT if image and not reshape else LayerKind.FIXED
 
     def _take_feeders(self, group: Group) -> None:
-        """What feeds the root alone: pads of images, splits of channels into groups, what keeps rows of matrices."""
+        """Add ops that feed the root alone: pads of images, splits of channels into groups, reshapes that keep rows."""
         pending = list(self._producers[group.root])
         while pending:
             op = pending.pop()
@@ -163,7 +163,7 @@ class _Partitioner:
                 pending.extend(self._producers[op])
 
     def _may_feed(self, op: ir.Operation, group: Group) -> bool:
-        """Whether a root takes in the op before it."""
+        """Whether a group may take in an op before its root."""
         if group.kind is LayerKind.CONTRACTION:
             return op.name in _RESHAPES or _keeps_rows(op)
         if _is_grouped(group.root) and op.results[0] == group.root.operands[0]:
@@ -171,7 +171,7 @@ class _Partitioner:
         return op.name in _PADS
 
     def _take_followers(self, group: Group) -> None:
-        """The longest run of followers after which only one op's results are used outside."""
+        """Add the longest run of followers after which the results of only one op are used outside."""
         members, best = set(group.ops), len(group.ops)
         run = list(group.ops)
         for op in self._ops[self._order[group.root] + 1 :]:
@@ -204,21 +204,21 @@ class _Partitioner:
         return is_elementwise(op) and _elements(op) == _elements(group.root)
 
     def _leaving(self, members: set[ir.Operation], group: Group) -> int:
-        """How many members are used by ops outside."""
+        """Number of members that are used outside."""
         return sum(any(user not in members for user in self._users[op]) for op in members)
 
     def _sorted(self, groups: list[Group]) -> list[Group]:
-        """Groups by the last op they hold: everything they need ends before it."""
+        """Sort groups by their last op, before which all that they depend on ends."""
         return sorted(groups, key=lambda group: max(self._order[op] for op in group.ops))
 
 
 def _is_grouped(op: ir.Operation) -> bool:
-    """A convolution over images whose channels are split into groups, which come and go as plain images."""
+    """Whether an op is a grouped convolution, around which images are reshaped to groups of channels and back."""
     return bool(op.name == GROUPED)
 
 
 def _keeps_rows(op: ir.Operation) -> bool:
-    """A transpose whose last dimension stays: whoever reads it row by row may as well read what it turns."""
+    """Whether an op is a transpose that keeps the last dimension, so that its operand can be read by rows instead."""
     if op.name != "linalg.transpose":
         return False
     order = [int(axis) for axis in ir.DenseI64ArrayAttr(op.attributes["permutation"])]
@@ -226,12 +226,13 @@ def _keeps_rows(op: ir.Operation) -> bool:
 
 
 def _turns_batches(op: ir.Operation, root: ir.Operation) -> bool:
-    """A transpose of dimensions that the root has too, so that it can write its rows where they belong."""
+    """Whether an op is a transpose that keeps rows and the root's extents, so that the root can write transposed
+    rows."""
     return _keeps_rows(op) and _extents(op) == _extents(root)
 
 
 def _extents(op: ir.Operation) -> list[int]:
-    """Sizes of all dimensions but those of one element, in order."""
+    """Sizes of all dimensions but those of one element, sorted."""
     return sorted(size for size in ir.RankedTensorType(op.results[0].type).shape if size != 1)
 
 

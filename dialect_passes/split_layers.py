@@ -1,8 +1,8 @@
-"""Give layers that no kernel computes childnets: further layers that compute the same, tuned like any other.
+"""Give childnets to layers without kernels: graphs of layers that compute the same, and are tuned like others.
 
-Two kinds are worth it. A convolution in groups becomes the image in parts, a dense convolution of each part, and the
-parts joined. Where there are no kernels for the parts, or none for a large convolution without groups, a gather of
-patches and a product with them are another way. Children are layers: they may be fused, and have childnets in turn.
+There are two kinds. A convolution in groups is split into parts of the image, a dense convolution of each part, and a
+concatenation. If there are no kernels for the parts, or none for a large convolution without groups, it becomes a
+gather of patches and a matrix product. Children are layers: they may be fused, and have childnets in turn.
 """
 
 from __future__ import annotations
@@ -32,30 +32,30 @@ from sartor.codegen.subgraphs.part_children import (
 from sartor.dialect_passes.fuse_layers import apply_fusions, find_fusions
 
 CHILDNET = "childnet"
-"""What descriptors of childnets have in the place of an operation."""
+"""What descriptors of childnets have instead of an operation."""
 
 PartsOf = tuple[tuple[ValueRef, ValueRef], ...]
-"""As ``Childnet`` has them."""
+"""Pairs as in ``Childnet.parts_of``."""
 
-# With fewer operations a layer in groups takes about as long as its children take to start.
+# With fewer operations a layer in groups takes no longer than its children take to start.
 _FEWEST_OPERATIONS = 200_000
-# Other layers have routines enough; a product gains where there is much to do.
+# Smaller layers without groups have enough routines; a product gains only with many operations.
 _MANY_OPERATIONS = 50_000_000
-# Channels that are worth a convolution of their own where no vector says how many.
+# Channels of a part, where the length of vectors is unknown.
 _FEWEST_CHANNELS = 16
-# Parts are layers, and a network is not to have thousands of them.
+# Parts are layers, and a network should not have thousands of them.
 _MOST_PARTS = 64
 
 
 def find_childnets(
     graph: LayerGraph, weights: Mapping[str, np.ndarray], target: Target
 ) -> tuple[LayerGraph, dict[str, np.ndarray]]:
-    """The graph with childnets where they promise to gain, and the weights that are new in them.
+    """The graph with childnets for layers that may gain from them, and the new weights of these.
 
     Args:
         graph: layers with their fusions.
         weights: arrays by name.
-        target: what layers are compiled for; what has kernels there needs no childnet.
+        target: what layers are compiled for; layers that have kernels there need no childnets.
     """
     splitter = _Splitter(weights, target)
     return splitter.split(graph), splitter.made
@@ -63,12 +63,12 @@ def find_childnets(
 
 @dataclass
 class _Splitter:
-    """Splits layers, and keeps the weights that this takes.
+    """Splits layers, and collects the new weights.
 
     Attributes:
-        weights: of the network.
+        weights: weights of the network.
         target: what layers are compiled for.
-        made: new weights.
+        made: new weights, by name.
     """
 
     weights: Mapping[str, np.ndarray]
@@ -76,12 +76,12 @@ class _Splitter:
     made: dict[str, np.ndarray] = field(default_factory=dict)
 
     def split(self, graph: LayerGraph) -> LayerGraph:
-        """The graph with childnets, and theirs."""
+        """The graph with childnets, whose layers may have childnets too."""
         names = {layer.name for layer in graph.all_layers()}
         found = []
         for layer in graph.layers:
             for each in self._childnets(layer):
-                # A plan tells layers apart by their names alone.
+                # A plan identifies layers by their names alone.
                 if not names & {child.name for child in each.graph.layers}:
                     inner = self.split(find_fusions(each.graph))
                     found.append(replace(each, graph=inner))
@@ -107,7 +107,7 @@ class _Splitter:
             yield self._patches(layer, sliding)
 
     def _patches(self, layer: Layer, sliding: Sliding) -> Childnet:
-        """The patches under all pixels, and a product with the filters."""
+        """A childnet of a gather of patches and a product with the filters."""
         patches = _child(layer, "patches", patches_task(sliding), (ValueRef(None, sliding.activation),))
         others = tuple(ValueRef(None, index) for index in sliding.tail_inputs)
         product = _child(
@@ -120,7 +120,7 @@ class _Splitter:
         return self._childnet(layer, "patches", (patches, product), _moved(patches, sliding))
 
     def _parts(self, layer: Layer, sliding: Sliding, parts: int) -> Childnet:
-        """The image in parts, a dense convolution of each, and their results joined."""
+        """A childnet that splits the image into parts, convolves each densely, and concatenates the results."""
         split = _child(layer, "split", parts_task(sliding, parts), (ValueRef(None, sliding.activation),))
         task, weights = part_task(sliding, parts), self._weights_of_parts(layer, sliding, parts)
         convolved = [
@@ -138,7 +138,7 @@ class _Splitter:
         return self._childnet(layer, f"parts{{parts={parts}}}", (split, *convolved, joined), parts_of)
 
     def _weights_of_parts(self, layer: Layer, sliding: Sliding, parts: int) -> list[tuple[str, ...]]:
-        """Names of the weights of each part, which are new."""
+        """Names of the weights of each part; the weights are added to ``made``."""
         names = _convolved(layer, sliding)
         arrays = [dense_filters(self.weights[names[0]], parts)]
         arrays += [np.split(self.weights[name], parts) for name in names[1:]]
@@ -167,7 +167,7 @@ def _child(layer: Layer, part: str, task: Task, inputs: tuple[ValueRef, ...], we
 
 
 def _moved(child: Layer, sliding: Sliding) -> PartsOf:
-    """What a child's results are that only moves elements of the image; zeros beside it lie in every range."""
+    """Pairs for a child that only moves elements of the image. It may add zeros, which are in every range."""
     image = ValueRef(None, sliding.activation)
     return tuple((ValueRef(child.name, index), image) for index in range(len(child.task.results)))
 
@@ -179,12 +179,12 @@ def _convolved(layer: Layer, sliding: Sliding) -> tuple[str, ...]:
 
 
 def _followed(layer: Layer, sliding: Sliding) -> tuple[str, ...]:
-    """Names of what follows' weights."""
+    """Names of the weights of the tail."""
     return tuple(layer.weights[index] for index in sliding.tail_weights)
 
 
 def apply_choices(graph: LayerGraph, names: Collection[str]) -> LayerGraph:
-    """The graph that has the layers of these names: fused ones for their members, children for what they compute."""
+    """The graph that contains the layers of these names: fused layers replace their members, children their layer."""
     nets = {
         each.layer: apply_choices(each.graph, names)
         for each in graph.childnets
@@ -194,7 +194,7 @@ def apply_choices(graph: LayerGraph, names: Collection[str]) -> LayerGraph:
 
 
 def apply_childnets(graph: LayerGraph, nets: Mapping[str, LayerGraph]) -> LayerGraph:
-    """The graph with the layers of a net in the place of each layer that one is given for, by name."""
+    """The graph in which the layers of ``nets`` replace the layer of that name."""
     results = {name: each.outputs[0].source for name, each in nets.items()}
 
     def moved(ref: ValueRef) -> ValueRef:

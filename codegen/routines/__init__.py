@@ -1,4 +1,4 @@
-"""The list of all routines, candidate 0 first, and the parts of it that are asked together."""
+"""The list of all routines, candidate 0 first, and selections from it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from sartor.codegen.routines.vector.window import SlidingWindow
 
 ROUTINES: tuple[Routine, ...] = (
     Stock(),
-    # Code of our own.
+    # Kernels of our own.
     Direct(),
     Direct("direct_blocked", blocked=True),
     Product(),
@@ -44,7 +44,7 @@ ROUTINES: tuple[Routine, ...] = (
     Join(),
     Join("join_blocked", blocked=True),
     Rowwise(),
-    # What leaves the code to IREE, in other layouts, tiles and weights than candidate 0.
+    # Code by IREE, with other layouts, tiles and packed weights than candidate 0.
     TiledConvolution(),
     TiledMatmul(),
     TiledDepthwise(),
@@ -58,7 +58,7 @@ ROUTINES: tuple[Routine, ...] = (
     # For fused tasks.
     FusedSeparable(),
     FusedSeparable("separable_blocked", blocked=True),
-    # With values between layers in bf16.
+    # With activations in bf16.
     TileConvolution(),
     TileProduct(),
     Direct("dots", storage="bf16", element=BFLOAT_DOTS),
@@ -72,7 +72,7 @@ ROUTINES: tuple[Routine, ...] = (
     Rowwise(storage="bf16"),
     Stored(Stock()),
     Stored(ChannelsLast()),
-    # The same in 8 bits.
+    # With activations in 8 bits.
     TileConvolution(storage="i8", element=INTEGER),
     TileConvolution("tiles_of_bf16", output="i8"),
     TileProduct(storage="i8", element=INTEGER),
@@ -90,7 +90,7 @@ ROUTINES: tuple[Routine, ...] = (
     Stored(Stock(), "i8"),
     Stored(ChannelsLast(), "i8"),
     *NEON_DOTS,
-    # For models that quantise what they multiply when they run.
+    # For models that find quantisation ranges at run time.
     IntegerFactor(TileConvolution(storage="i8", element=INTEGER)),
     IntegerFactor(TileProduct(storage="i8", element=INTEGER)),
     IntegerFactor(Direct("dots", storage="i8", element=INTEGER_DOTS)),
@@ -100,7 +100,7 @@ ROUTINES: tuple[Routine, ...] = (
     IntegerResult(Stock()),
     IntegerResult(ChannelsLast()),
     WholeKernelResult(Rowwise()),
-    # With values between layers in f16.
+    # With activations in f16.
     Direct(storage="f16"),
     Product(storage="f16"),
     SlidingWindow(storage="f16"),
@@ -109,10 +109,10 @@ ROUTINES: tuple[Routine, ...] = (
     Stored(Stock(), "f16"),
     Stored(ChannelsLast(), "f16"),
 )
-"""All; which models and layers each is for, its traits say."""
+"""All routines. Their traits tell which models and layers they are for."""
 
 FUSED_ROUTINES: tuple[Routine, ...] = (ROUTINES[0], *(each for each in ROUTINES if each.traits.fuses))
-"""Those for fused tasks."""
+"""Routines for fused tasks, after candidate 0."""
 
 _UNFUSED = tuple(each for each in ROUTINES if not each.traits.fuses)
 
@@ -121,10 +121,10 @@ LOW_PRECISION: Mapping[str, tuple[Routine, ...]] = {
     for dtype in dict.fromkeys(each.traits.precision for each in _UNFUSED)
     if dtype is not None
 }
-"""Those that store what is between layers in a narrower type, by that type."""
+"""Routines that store activations in a narrower type, by that type."""
 
 
 def routines_for(types: Iterable[str]) -> tuple[Routine, ...]:
-    """All that compute in the model's own types, then those of these narrower types."""
+    """Routines for tasks that are not fused: those in the model's own types, then those that store in ``types``."""
     own = (each for each in _UNFUSED if each.traits.precision is None)
     return (*own, *(each for dtype in types for each in LOW_PRECISION.get(dtype, ())))

@@ -1,1 +1,1 @@
-"""Routines by kernels of our own on AMX."""
+"""Routines with our own kernels for AMX."""

@@ -1,4 +1,4 @@
-"""Convolution with AMX, images in bf16 with channels last."""
+"""Convolution with AMX, images in bf16 or 8 bits with channels last."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from sartor.codegen.mlir.machine import Machine
 
 @dataclass(frozen=True)
 class TileConvolution(ImageRoutine[Convolution]):
-    """Convolution in tiles, everything elementwise fused.
+    """Convolution in AMX's tiles, with elementwise ops fused.
 
     Parameters: those of ``TileTiling``.
 
     Attributes:
-        element: what is multiplied.
+        element: instruction that multiplies tiles.
     """
 
     name: str = "tiles"

@@ -1,4 +1,4 @@
-"""Matrix products with AMX: with a weight, or of two activations as in attention."""
+"""Matrix products with AMX: with a weight, or of two activations, as in attention."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from sartor.codegen.mlir.machine import kernel_machine
 
 @dataclass(frozen=True)
 class TileProduct:
-    """Matrix product in tiles, everything elementwise fused.
+    """Matrix product in AMX's tiles, with elementwise ops fused.
 
     Parameters: those of ``TileTiling``.
 
     Attributes:
         name: the algorithm in descriptors.
         storage: element type that activations are stored in.
-        element: what is multiplied.
+        element: instruction that multiplies tiles.
         output: element type that the result is stored in; None for that of the activations.
     """
 
@@ -76,7 +76,7 @@ class TileProduct:
         """The kernel of a matrix product.
 
         Raises:
-            ValueError: if there is none.
+            ValueError: if there is no kernel for the layer.
         """
         machine, rewrite = kernel_machine(task, target), product_rewrite(task)
         if isinstance(machine, Rejected) or isinstance(rewrite, Rejected):

@@ -1,1 +1,1 @@
-"""Routines that IREE lowers, as it sees fit or on packed matrices."""
+"""Routines whose code IREE generates, with its own tiles or on packed matrices."""

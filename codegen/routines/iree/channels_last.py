@@ -1,4 +1,4 @@
-"""Every image in NHWC, filters repacked to HWIO at compile time, lowered by IREE."""
+"""Images in NHWC, filters repacked to HWIO at compile time; IREE generates the code."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sartor.codegen.mlir.rewriting.convert import Converted, convert_images, has
 
 @dataclass(frozen=True)
 class ChannelsLast:
-    """Layout NHWC for layers on images, of any kind that tolerates it."""
+    """Layout NHWC for layers on images, of every kind that tolerates it."""
 
     name: str = "nhwc"
 

@@ -14,7 +14,7 @@ from sartor.codegen.mlir.rewriting.rewrite import rewritten
 
 @dataclass(frozen=True)
 class Im2colMatmul:
-    """NHWC convolution as a matrix product that IREE lowers as it sees fit."""
+    """NHWC convolution as a matrix product, for which IREE chooses tiles."""
 
     name: str = "im2col_matmul"
 

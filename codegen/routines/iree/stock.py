@@ -1,4 +1,4 @@
-"""Candidate 0: the layer as it was imported, lowered by IREE as it sees fit."""
+"""Candidate 0: the layer as it was imported; IREE generates the code."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected
 from sartor.codegen.ir.variants.traits import LOWERED, Traits
 
-# IREE's own lowering takes longer to compile than a kernel that is already loops over vectors.
+# IREE's own lowering takes longer to compile than a kernel, which consists of loops over vectors already.
 _COMPILE_COST = 1.5
 
 

@@ -1,4 +1,4 @@
-"""Any lowering with activations and results in a narrower type than it computes in: half the bytes to move."""
+"""Lowerings with activations and results stored in a narrower type than they compute in, which moves fewer bytes."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from sartor.codegen.mlir.operations import body_of
 from sartor.codegen.mlir.snippet import inline
 
 MULTIPLYING = (LayerKind.CONVOLUTION, LayerKind.DEPTHWISE, LayerKind.CONTRACTION)
-"""Layers that have routines of their own in narrower types."""
+"""Kinds of layers that have their own routines in narrower types."""
 
 
 @dataclass(frozen=True)
 class Stored:
-    """A lowering that widens what it reads and rounds what it writes; IREE fuses both with its loops.
+    """A lowering that widens what it reads and rounds what it writes; IREE fuses both into its loops.
 
-    Several results in 8 bits have one range.
+    Results in 8 bits share one range.
 
     Attributes:
-        lowering: computes in ONNX's type.
+        lowering: the routine that computes in ONNX's type.
         storage: the narrower type.
     """
 
@@ -40,11 +40,11 @@ class Stored:
 
     @property
     def traits(self) -> Traits:
-        """Those of the lowering."""
+        """The lowering's traits, with the narrower type as precision."""
         return replace(self.lowering.traits, precision=self.storage)
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
-        """Those of the lowering, or why the routine does not apply."""
+        """The lowering's parameter sets, or why the routine does not apply."""
         if task.kind in MULTIPLYING:
             return Rejected("layers that multiply have their own routines in this type")
         if any(each.dtype not in STORED_BY for each in task.results):
@@ -58,7 +58,7 @@ class Stored:
 
 
 def stored(task: Task, implementation: Implementation, storage: str, *, reads: bool = True) -> Implementation:
-    """An implementation whose results of f32 and, if it ``reads`` them so, activations are stored as ``storage``."""
+    """An implementation with its results, and if ``reads`` its f32 activations, stored as ``storage``."""
     inputs = tuple(
         schema.stored_as(storage) if reads and each.dtype in STORED_BY else schema
         for each, schema in zip(task.inputs, implementation.inputs, strict=True)
@@ -87,7 +87,8 @@ def stored(task: Task, implementation: Implementation, storage: str, *, reads: b
 
 
 def _widen(block: ir.Block, types: list[TensorType], numbers: Mapping[int | None, ir.Value]) -> None:
-    """Give arguments the types that they are stored in; ``numbers`` are the ranges of those that are quantised."""
+    """Change arguments to the types that they are stored in; ``numbers`` are the ranges of quantised ones, by
+    position."""
     for position, (argument, kind) in enumerate(zip(list(block.arguments), types, strict=False)):
         wide = TensorType.parse(str(argument.type))
         if wide == kind:
@@ -101,7 +102,7 @@ def _widen(block: ir.Block, types: list[TensorType], numbers: Mapping[int | None
 
 
 def _round(block: ir.Block, types: list[TensorType], numbers: ir.Value | None) -> None:
-    """Return values in the types that they are stored in; ``numbers`` is their range if they are quantised."""
+    """Change results to the types that they are stored in; ``numbers`` is their range if they are quantised."""
     terminator = list(block.operations)[-1].operation
     for index, kind in enumerate(types):
         value = terminator.operands[index]

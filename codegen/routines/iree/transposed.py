@@ -1,4 +1,4 @@
-"""Products by weights stored the other way round than the model has them."""
+"""Products by weights that are stored transposed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sartor.codegen.mlir.rewriting.rewrite import Rewrite, rewritten
 
 @dataclass(frozen=True)
 class Transposed:
-    """``[K, N]`` weights stored ``[N, K]`` and the reverse; IREE lowers the product as it sees fit."""
+    """Weights ``[K, N]`` stored as ``[N, K]``, and the reverse; IREE generates the code."""
 
     name: str = "transposed"
 
@@ -34,6 +34,6 @@ class Transposed:
 
 def _turn(rewrite: Rewrite) -> None:
     flatten(rewrite)
-    # Flattening has turned the weight already if the model has it the other way.
+    # Flattening has transposed a weight ``[N, K]`` already.
     if not any(isinstance(step, Transpose) for packing in rewrite.packings for step in packing.steps):
         turn_weight(rewrite)

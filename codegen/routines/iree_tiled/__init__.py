@@ -1,1 +1,1 @@
-"""Routines whose workgroups and register tiles are ours, and whose code is IREE's."""
+"""Routines with our workgroups and register tiles, for which IREE generates the code."""

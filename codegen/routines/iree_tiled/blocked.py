@@ -1,7 +1,7 @@
-"""Channels in blocks, NCHW[x]c with filters KCRS[x]c[y]k (NeoCPU, section III-A), lowered by IREE.
+"""Channels in blocks, NCHW[x]c with filters KCRS[x]c[y]k (NeoCPU, section III-A); IREE generates the code.
 
-A convolution is one dispatch in which a workgroup computes a row of one block of channels; other layers are lowered as
-IREE sees fit.
+A convolution is one dispatch in which a workgroup computes a row of one block of channels; for other layers IREE
+chooses tiles.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ from sartor.codegen.mlir.rewriting.rewrite import Rewrite, rewritten
 _SMALLEST_BLOCK = 8
 _DEPTH = 4
 _FEWEST_COLUMNS = 4
-# IREE refuses to fill larger tiles at once.
+# IREE rejects larger tiles, because it fills them at once.
 _WIDEST_ROW = 256
 
 
 @dataclass(frozen=True)
 class Blocked:
-    """Layout NCHW[x]c for layers on images whose channels divide into blocks. Parameter: ``block``, channels in one."""
+    """Layout NCHW[x]c for layers on images whose channels divide into blocks. Parameter: ``block``, channels in a
+    block."""
 
     name: str = "nchwc"
 

@@ -1,7 +1,7 @@
-"""Convolutions with weight panels and a result kept in registers, in workgroups of our own.
+"""Convolutions with panels of weights and sums in registers, in our own workgroups.
 
-Images lie in NHWC; a workgroup computes some rows of a panel of channels, reading its filters front to back. IREE
-lowers each workgroup as one-dimensional convolutions; the tile sizes are searched.
+Images are in NHWC. A workgroup computes some rows of a panel of channels, and reads its filters front to back. IREE
+lowers each workgroup to one-dimensional convolutions. Tile sizes are searched.
 """
 
 from __future__ import annotations

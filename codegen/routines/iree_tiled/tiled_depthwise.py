@@ -1,4 +1,4 @@
-"""Depthwise convolutions in workgroups and register tiles of our own; images lie in NHWC."""
+"""Depthwise convolutions in our own workgroups and register tiles, with images in NHWC."""
 
 from __future__ import annotations
 
@@ -70,6 +70,6 @@ def _tile(rewrite: Rewrite, tiling: WorkgroupTiling) -> None:
 
 
 def _channels_of_group(channels: int, vector: int) -> int:
-    """As many channels as one workgroup reads side by side without running out of cache."""
+    """The most channels that a workgroup can process with what it reads in the cache."""
     sizes = range(vector, min(channels, _MOST_CHANNELS) + 1, vector)
     return max((each for each in sizes if channels % each == 0), default=channels)

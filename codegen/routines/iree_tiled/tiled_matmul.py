@@ -1,7 +1,7 @@
-"""Matrix products with weight panels and a result kept in registers, in workgroups of our own.
+"""Matrix products with panels of weights and sums in registers, in our own workgroups.
 
-For products by weights or by activations, with or without batches, and for 1x1 convolutions, whose pixels in NHWC are
-the rows. A workgroup computes some rows of a panel of columns.
+They are for products by weights or activations, with or without batches, and for 1x1 convolutions, whose pixels in NHWC
+are the rows. A workgroup computes some rows of a panel of columns.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _MOST_ROWS = 128
 
 @dataclass(frozen=True)
 class TiledMatmul:
-    """Product of matrices.
+    """Matrix product.
 
-    Parameters: ``workgroup`` (rows and columns), ``register`` (the same in registers) and ``depth`` (reduction steps
-    written out).
+    Parameters: ``workgroup`` (rows and columns), ``register`` (rows and columns of a register tile) and ``depth``
+    (reduction steps that are written out).
     """
 
     name: str = "tiled"

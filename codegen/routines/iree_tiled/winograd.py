@@ -1,7 +1,7 @@
 """Winograd's minimal filtering for 3x3 convolutions (Lavin and Gray, 2016), filters transformed at compile time.
 
-On a CPU the transforms are dispatches of our own and the products run in tiles of ours. IREE's Winograd ops, which
-take several times as long there and know output tiles of 6 alone, serve the other devices.
+On a CPU, transforms are our own dispatches, and products have our own tiles. Other devices use IREE's Winograd ops,
+which take several times as long on a CPU and support only output tiles of 6.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Routines by kernels of our own on vector registers."""
+"""Routines with our own kernels on vector registers."""

@@ -1,7 +1,7 @@
-"""Direct convolution by a kernel of our own, in NHWC or in blocks of channels.
+"""Direct convolution by our own kernel, in NHWC or in blocks of channels.
 
-The parameters are those of NeoCPU's template (Liu et al., 2019, section 3.1): the block of channels, the columns of a
-register tile and how far the reduction is unrolled; rows and panels say what one workgroup computes.
+The parameters are those of NeoCPU's template (Liu et al., 2019, section 3.1), the block of channels, the columns of a
+register tile and the unrolling of the reduction, and the partition into workgroups.
 """
 
 from __future__ import annotations
@@ -25,13 +25,12 @@ from sartor.codegen.mlir.machine import Machine
 
 @dataclass(frozen=True)
 class Direct(ImageRoutine[Convolution]):
-    """Convolution in registers, padding left out, everything elementwise fused.
+    """Convolution in register tiles, with padding left out and elementwise ops fused.
 
-    Parameters: ``lines``, ``columns`` and ``vectors`` of the register tile, ``rows`` and ``panels`` of a workgroup,
-    ``unroll``.
+    Parameters: those of ``Tiling``.
 
     Attributes:
-        element: what is multiplied in groups; None for single numbers, in f32.
+        element: instruction that multiplies groups; None for single numbers in f32.
     """
 
     name: str = "direct"

@@ -1,4 +1,4 @@
-"""Winograd's minimal filtering by one kernel of our own (Lavin and Gray, 2016)."""
+"""Winograd's minimal filtering by a single kernel of our own (Lavin and Gray, 2016)."""
 
 from __future__ import annotations
 
@@ -28,14 +28,13 @@ _MASKS_NARROW = "avx512bw"
 
 @dataclass(frozen=True)
 class FusedWinograd(ImageRoutine[Convolution]):
-    """Winograd's method in the cache: blocks of tiles are encoded, multiplied and decoded by one dispatch.
+    """Winograd's method in the cache: one dispatch encodes, multiplies and decodes blocks of tiles.
 
-    Parameters: ``height`` and ``width`` of the tiles of the result; ``columns`` and ``vectors`` of the register tile;
-    ``block``, tiles taken at a time; ``groups`` and ``panels`` of workgroups; ``unroll``.
+    Parameters: those of ``WinogradTiling``.
 
     Attributes:
-        element: what encoded tiles and filters are rounded to and multiplied in groups as; None for f32. Tiles of
-            integers are encoded in integers.
+        element: instruction that multiplies encoded tiles and filters, which are rounded to its type; None for f32. By
+            one for integers, tiles are encoded in integers.
     """
 
     name: str = "fused_winograd"
@@ -80,14 +79,14 @@ class FusedWinograd(ImageRoutine[Convolution]):
         return MOST_POINTS_OF_INTEGERS if self.element.is_quantised else MOST_POINTS_OF_ROUNDED
 
     def _refusal(self, machine: Machine) -> Rejected | None:
-        """Why the routine is not offered for what the CPU has, None if it is."""
+        """Why the routine is not offered for a CPU; None if it is."""
         if self.storage is not None and has_amx(machine):
             return Rejected("AMX gains more than this saves")
         refused = None if self.element is None else self.element.refusal(machine)
         rounds = self.element is not None and not self.element.is_quantised
         if refused is not None or self.storage is None or rounds:
             return refused
-        # Without it LLVM loads pixels at the edge of an image one by one where they are narrow.
+        # Without this feature LLVM loads narrow pixels at the edge of an image one by one.
         return machine.refusal(_MASKS_NARROW)
 
     def code(

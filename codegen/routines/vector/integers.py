@@ -1,7 +1,6 @@
-"""Layers of which one tensor only is integers of 8 bits: what is multiplied by weights, or the result.
+"""Layers with a single tensor in 8 bits: the operand that is multiplied by weights, or the result.
 
-Models that find ranges when they run quantise what a product reads, and nothing else: scales, a residual and the
-result are floats.
+Models that find ranges at run time quantise only what a product reads; scales, a residual and the result are floats.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ class _Kernel(Routine, KernelRoutine, Protocol):
 
 @dataclass(frozen=True)
 class IntegerFactor:
-    """A kernel that reads what it multiplies by weights in 8 bits, and all else as ONNX has it.
+    """A kernel that reads the operand that it multiplies by weights in 8 bits, and all others in ONNX's types.
 
     Attributes:
-        kernel: stores all activations in 8 bits.
-        storage: the type of 8 bits.
+        kernel: a routine that stores all activations in 8 bits.
+        storage: the quantised type.
     """
 
     kernel: _Kernel
@@ -43,11 +42,11 @@ class IntegerFactor:
 
     @property
     def traits(self) -> Traits:
-        """Those of the kernel; the result has the model's own type."""
+        """The kernel's traits; the result has the model's own type."""
         return replace(self.kernel.traits, converts=True, needs_run_time_ranges=True)
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
-        """Those of the kernel, or why the routine does not apply."""
+        """The kernel's parameter sets, or why the routine does not apply."""
         return self.kernel.parameters(task, target)
 
     def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:
@@ -75,11 +74,11 @@ class IntegerFactor:
 
 @dataclass(frozen=True)
 class IntegerResult:
-    """A routine of f32 that stores its result in 8 bits.
+    """A routine in f32 that stores its result in 8 bits.
 
     Attributes:
-        lowering: computes in f32.
-        storage: the type of 8 bits.
+        lowering: the routine that computes in f32.
+        storage: the quantised type.
     """
 
     lowering: Routine
@@ -92,11 +91,11 @@ class IntegerResult:
 
     @property
     def traits(self) -> Traits:
-        """Those of the lowering; only the result has 8 bits."""
+        """The lowering's traits; only the result is quantised."""
         return replace(self.lowering.traits, precision=self.storage, converts=True, needs_run_time_ranges=True)
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
-        """Those of the lowering, or why the routine does not apply."""
+        """The lowering's parameter sets, or why the routine does not apply."""
         if task.kind in MULTIPLYING or task.kind is LayerKind.POOLING:
             return Rejected("neither elementwise nor a layer on rows")
         if [each.dtype for each in task.results] != ["f32"]:
@@ -111,7 +110,7 @@ class IntegerResult:
 
 @dataclass(frozen=True)
 class WholeKernelResult(IntegerResult):
-    """The same of a kernel, which writes 8 bits itself."""
+    """An ``IntegerResult`` whose routine is a kernel, which quantises its result itself."""
 
     lowering: _Kernel
 

@@ -1,4 +1,4 @@
-"""Concatenation of images along their channels by a kernel of our own, in NHWC or in blocks of channels."""
+"""Concatenation of images along their channels by our own kernel, in NHWC or in blocks of channels."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from sartor.codegen.mlir.machine import Machine
 
 @dataclass(frozen=True)
 class Join(ImageRoutine[Concatenation]):
-    """Images copied row by row to where their channels belong, everything elementwise fused.
+    """Images are copied row by row to their channels of the result, with elementwise ops fused.
 
-    Parameters: ``columns`` and ``vectors`` of the register tile, ``row_groups`` that share out the rows.
+    Parameters: those of ``Tiling``.
     """
 
     name: str = "join"

@@ -1,8 +1,8 @@
-"""Convolutions and matrix products of 8 bits by AArch64's instructions for integers (Arm, Architecture Reference
-Manual for A-profile, SDOT and SMMLA).
+"""Convolutions and matrix products in 8 bits by AArch64's instructions for integers (Arm, Architecture Reference Manual
+for A-profile, SDOT and SMMLA).
 
 SDOT adds four products to each sum of a vector. SMMLA multiplies two rows of eight numbers by two others: two pixels of
-a tile by two channels. Both factors have a sign, so that nothing has to be taken off the sums for it.
+a tile by two channels. Both operands are signed, so sums need no correction for a bias.
 """
 
 from __future__ import annotations
@@ -27,32 +27,32 @@ from sartor.codegen.routines.vector.product import Product
 # A register has two rows of eight numbers.
 _ROW = 8
 _BYTES = 16
-# Where halves of two registers come from so that each gets the same half of both; doing it twice changes nothing.
+# Shuffle masks that collect the first halves, or the last halves, of two registers; applied twice they are the
+# identity.
 _FIRST_HALVES, _LAST_HALVES = (0, 1, 4, 5), (2, 3, 6, 7)
-# Filters take two registers for each vector of sums, of which a register tile has up to eight.
+# Each of a register tile's vectors of channels, at most eight, takes a second register of filters.
 _MORE_OPERANDS = 8
 
 
 @dataclass(frozen=True)
 class MatrixElement(DotElement):
-    """What SMMLA multiplies."""
+    """SMMLA, which multiplies two pixels at once."""
 
     def multiplier(self, *, has_sign: bool = True) -> Multiplier:
-        """How code multiplies by the instruction; there are only numbers with a sign."""
+        """The multiplier by the instruction, which takes only signed numbers."""
         return Rows(self)
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Groups of two neighbouring pixels by those of the channels of a vector.
+    """Multiplies the groups of two adjacent pixels by those of a vector of channels.
 
-    Of an accumulator's four sums, the first two are of the first pixel, the others of the second one: for two channels
-    in the first accumulator, for the next two in the second one.
+    An accumulator holds four sums: two channels of the first pixel, then the same of the second. The first accumulator
+    has the first two channels of a vector, the second accumulator the other two.
 
     Attributes:
-        element: what is multiplied.
-        skipped: numbers at the beginning of a group of the image that are left out, and do not lie before the others in
-            the filters.
+        element: the instruction.
+        skipped: numbers that are left out at the beginning of an image's group; the filters begin with the next one.
     """
 
     element: DotElement
@@ -65,7 +65,7 @@ class Rows:
         return self.element.group
 
     def open(self, sums: Sequence[ir.Value]) -> Sequence[ir.Value]:
-        """Accumulators of two pixels from their sums of a vector of channels."""
+        """Accumulators of two pixels from the sums of each, a vector of channels."""
         first, second = sums
         return [vector.shuffle(first, second, each) for each in (_FIRST_HALVES, _LAST_HALVES)]
 
@@ -74,7 +74,7 @@ class Rows:
         return self.open(accumulators)
 
     def broadcast(self, asm: Assembler, memory: ir.Value, offsets: Sequence[Index | None]) -> ir.Value:
-        """The groups of two pixels behind each other."""
+        """The groups of two pixels, one after the other."""
         word = ir.IntegerType.get_signless(_ROW * 8)
         one = ir.VectorType.get([1], word)
         zero = arith.constant(one, ir.DenseElementsAttr.get_splat(one, ir.IntegerAttr.get(word, 0)))
@@ -87,7 +87,7 @@ class Rows:
         return vector.load(kind, memory, [asm.value(offset)])
 
     def add(self, asm: Assembler, lhs: ir.Value, rhs: ir.Value, accumulators: Sequence[ir.Value]) -> Sequence[ir.Value]:
-        """Both accumulators with the products for their channels added."""
+        """Add the products of both pixels to the accumulators, each for two channels."""
         halves = [vector.shuffle(rhs, rhs, range(start, start + _BYTES)) for start in (0, _BYTES)]
         return [
             llvm.call_intrinsic(total.type, self.element.product, [total, lhs, half], [], [])
@@ -95,7 +95,7 @@ class Rows:
         ]
 
     def without(self, skipped: int) -> Rows:
-        """The same for a last group, whose first numbers were multiplied already."""
+        """The multiplier for a last group, whose first ``skipped`` numbers were multiplied already."""
         return replace(self, skipped=skipped)
 
 
@@ -111,13 +111,13 @@ SMMLA = MatrixElement(
 
 @dataclass(frozen=True)
 class NeonDots:
-    """Convolution or matrix product of integers in registers, everything elementwise fused.
+    """Convolution or matrix product of integers in register tiles, with elementwise ops fused.
 
     Parameters: those of ``Direct`` and ``Product``.
 
     Attributes:
         name: the algorithm in descriptors.
-        element: what is multiplied.
+        element: the instruction.
         storage: element type that activations and the result are stored in.
     """
 
@@ -139,7 +139,7 @@ class NeonDots:
         """The kernel for one parameter set.
 
         Raises:
-            ValueError: if there is none.
+            ValueError: if there is no kernel for the layer.
         """
         return self._kernel(task.kind).layer(task, parameters, target)
 
@@ -151,4 +151,4 @@ class NeonDots:
 
 _KERNELS = (NeonDots("neon_matrix_dots", SMMLA), NeonDots("neon_dots", SDOT))
 NEON_DOTS: tuple[Routine, ...] = (*_KERNELS, *(IntegerFactor(each) for each in _KERNELS))
-"""The likelier fast one first; those for models that quantise what they multiply when they run come last."""
+"""The routine that is probably faster comes first; those for models that find ranges at run time come last."""

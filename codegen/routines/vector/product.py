@@ -1,4 +1,4 @@
-"""Matrix products by a kernel of our own: products with a weight, products of a vector, batches, attention."""
+"""Matrix products by our own kernel: with a weight, of a vector, in batches, in attention."""
 
 from __future__ import annotations
 
@@ -23,15 +23,14 @@ from sartor.codegen.mlir.machine import kernel_machine
 
 @dataclass(frozen=True)
 class Product:
-    """Matrix product in registers, the right matrix in panels, everything elementwise fused.
+    """Matrix product in register tiles, with the RHS in panels and elementwise ops fused.
 
-    Parameters: ``columns`` (rows of the left matrix) and ``vectors`` of the register tile, ``rows`` and ``panels`` of a
-    workgroup, ``unroll``.
+    Parameters: those of ``Tiling``; ``columns`` of a register tile are rows of the LHS.
 
     Attributes:
         name: the algorithm in descriptors.
         storage: element type that activations are stored in; None for their own.
-        element: what is multiplied in groups; None for single numbers, in f32.
+        element: instruction that multiplies groups; None for single numbers in f32.
         output: element type that the result is stored in; None for that of the activations.
     """
 
@@ -73,7 +72,7 @@ class Product:
         """The kernel of a matrix product.
 
         Raises:
-            ValueError: if there is none.
+            ValueError: if there is no kernel for the layer.
         """
         machine, rewrite = kernel_machine(task, target), product_rewrite(task)
         if isinstance(machine, Rejected) or isinstance(rewrite, Rejected):

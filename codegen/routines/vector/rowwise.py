@@ -1,4 +1,4 @@
-"""Softmax, normalization and the like, along the last dimension, by a kernel of our own."""
+"""Softmax, normalization and the like, along the last dimension, by our own kernel."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from sartor.codegen.mlir.rewriting.rewrite import Rewrite
 
 @dataclass(frozen=True)
 class Rowwise:
-    """Row by row, each in the cache until it is done.
+    """Computes row by row, each in the cache until it is complete.
 
-    Parameters: ``groups`` that share out the rows.
+    Parameters: ``groups``, workgroups that partition the rows.
 
     Attributes:
         name: the algorithm in descriptors.
@@ -53,7 +53,7 @@ class Rowwise:
         """The kernel of a layer.
 
         Raises:
-            ValueError: if there is none.
+            ValueError: if there is no kernel for the layer.
         """
         machine = kernel_machine(task, target, self.storage)
         if isinstance(machine, Rejected):

@@ -1,4 +1,4 @@
-"""Depthwise and 1x1 convolution as one kernel, in NHWC or in blocks of channels."""
+"""A depthwise and a 1x1 convolution as one kernel, in NHWC or in blocks of channels."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sartor.codegen.mlir.machine import Machine, kernel_machine
 
 @dataclass(frozen=True)
 class FusedSeparable:
-    """A separable convolution (Chollet, Xception, 2017) band by band, everything elementwise fused.
+    """A separable convolution (Chollet, Xception, 2017) by row strips, with elementwise ops fused.
 
     Parameters: those of ``StripSizes``.
 
@@ -52,7 +52,7 @@ class FusedSeparable:
         """The kernel for one parameter set.
 
         Raises:
-            ValueError: if there is none.
+            ValueError: if there is no kernel for the layer.
         """
         match, machine = _match(task, target)
         layout = f"nchw{machine.lanes}c" if self.blocked else CHANNELS_LAST
@@ -60,7 +60,7 @@ class FusedSeparable:
 
 
 def _match(task: Task, target: Target) -> tuple[Separable, Machine]:
-    """What is computed, and where.
+    """The two stages of a task, and the CPU.
 
     Raises:
         ValueError: if the routine does not apply.

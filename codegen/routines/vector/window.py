@@ -1,4 +1,4 @@
-"""Depthwise convolution and pooling by a kernel of our own, in NHWC or in blocks of channels."""
+"""Depthwise convolution and pooling by our own kernel, in NHWC or in blocks of channels."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from sartor.codegen.mlir.machine import Machine
 
 @dataclass(frozen=True)
 class SlidingWindow(ImageRoutine[Window]):
-    """Window over vectors of channels, padding left out, everything elementwise fused.
+    """A window over vectors of channels, with padding left out and elementwise ops fused.
 
-    Parameters: ``columns`` and ``vectors`` of the register tile, ``rows`` and ``panels`` of a workgroup.
+    Parameters: those of ``Tiling``.
     """
 
     name: str = "window"
