@@ -1,1 +1,1 @@
-"""From an ONNX file to a checked, self-contained model that the importer takes."""
+"""Loading an ONNX file and rewriting it to a checked, self-contained model that IREE's importer accepts."""

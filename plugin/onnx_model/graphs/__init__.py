@@ -1,1 +1,1 @@
-"""Looking up and editing ONNX graphs, without ever copying their weights."""
+"""Lookups in ONNX graphs and edits of them, without copying their weights."""

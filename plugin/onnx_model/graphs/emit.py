@@ -1,4 +1,4 @@
-"""Builds the nodes that take one node's place. The node that computes the essence keeps the ONNX name."""
+"""Builds the nodes that replace one node. The main node of the replacement keeps the ONNX name."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from sartor.onnx_model.graphs.graph import Array, GraphEditor
 
 
 class Emitter:
-    """Collects the replacement of ``node``: call it with an operator and its inputs to get an output name.
+    """Collects the nodes that replace ``node``: call it with an operator and its inputs to get an output name.
 
-    The parts are named ``<node>/<part>``; the one emitted without ``part`` keeps the node's own name, which is the
-    name that layers, plans and reports will show.
+    Nodes are named ``<node>/<part>``. The node emitted without ``part`` keeps the original name, which layers, plans
+    and reports show.
     """
 
     def __init__(self, editor: GraphEditor, node: NodeProto) -> None:
@@ -62,23 +62,23 @@ class Emitter:
         return str(copy.output[0])
 
     def constant(self, values: Array | float | list[int], hint: str, dtype: Any = None) -> str:
-        """An initialiser named after the node; lists become int64, plain numbers need ``dtype``."""
+        """Add an initialiser named after the node; returns its name. Lists become int64, numbers need ``dtype``."""
         if isinstance(values, list):
             dtype = np.int64
         return self.editor.add_constant(f"{self.node.name}/{hint}", np.asarray(values, dtype))
 
     def shared_constant(self, values: Array, hint: str) -> str:
-        """An initialiser that is stored once however often it is asked for."""
+        """Like ``constant``, but repeated calls with the same values and hint return the same initialiser."""
         key = (hint, values.tobytes())
         if key not in self._shared:
             self._shared[key] = self.constant(values, hint)
         return self._shared[key]
 
     def like(self, value: float, name: str, hint: str) -> str:
-        """A scalar constant of the element type of ``name``."""
+        """Add a scalar initialiser with the element type of the value ``name``; returns its name."""
         return self.constant(np.asarray(value, self.dtype(name)), hint)
 
     def dtype(self, name: str) -> np.dtype[Any]:
-        """NumPy type of ``name``; float32 where the model does not say."""
+        """NumPy type of the value ``name``; float32 if the model does not declare its type."""
         element = self.editor.element_type(name)
         return helper.tensor_dtype_to_np_dtype(element) if element else np.dtype(np.float32)

@@ -16,13 +16,13 @@ from sartor.onnx_model.graphs.tensor_data import to_array
 from sartor.onnx_model.graphs.walk import describe_node, names_read, subgraphs
 
 Array = np.ndarray[Any, Any]
-# What reading the attributes and shapes of a damaged node raises.
+# The exceptions that reading the attributes and shapes of a damaged node may raise.
 MALFORMED = (ArithmeticError, AttributeError, IndexError, KeyError, MemoryError, TypeError, ValueError)
 Replacement = Sequence[NodeProto] | None
 
 
 def opset(model: ModelProto) -> int:
-    """Version of the standard operators that the model uses."""
+    """Version of the standard operator set that the model uses; 0 if it imports none."""
     return next((item.version for item in model.opset_import if item.domain in ("", "ai.onnx")), 0)
 
 
@@ -42,15 +42,15 @@ def attributes(node: NodeProto) -> dict[str, Any]:
 
 
 def optional_input(node: NodeProto, index: int) -> str:
-    """Name of the input at ``index``, or an empty string where it is left out."""
+    """Name of the input at ``index``, or an empty string if the node omits it."""
     return str(node.input[index]) if index < len(node.input) else ""
 
 
 class GraphEditor:
-    """An index over one graph, and the edits that rewrites make.
+    """An index of one graph, and the edits that rewrites make to it.
 
-    Lookups see the graph as it was when the editor was made or last refreshed; a body inside a control-flow node
-    also sees the constants and types around it.
+    Lookups see the graph as it was when the editor was created or last refreshed. An editor of a control-flow
+    node's body also finds the constants and types of the enclosing graph.
     """
 
     def __init__(self, graph: GraphProto, outer: GraphEditor | None = None) -> None:
@@ -59,7 +59,7 @@ class GraphEditor:
         self.refresh()
 
     def refresh(self) -> None:
-        """Index the graph anew."""
+        """Rebuild the index from the graph."""
         self._tensors: dict[str, TensorProto] = {tensor.name: tensor for tensor in self.graph.initializer}
         self._arrays: dict[str, Array] = {}
         values = (*self.graph.value_info, *self.graph.output, *self.graph.input)
@@ -83,7 +83,7 @@ class GraphEditor:
         return self._producers.get(name)
 
     def consumers(self, name: str) -> list[NodeProto]:
-        """The nodes of this graph that read ``name``, directly or in a body."""
+        """The nodes of this graph that read ``name``, as an input or in one of their bodies."""
         return self._consumers.get(name, [])
 
     def is_output(self, name: str) -> bool:
@@ -91,7 +91,7 @@ class GraphEditor:
         return name in self._outputs
 
     def only_consumer(self, name: str) -> NodeProto | None:
-        """The single node that reads ``name``, if nothing else does."""
+        """The only node that reads ``name``; None if there are several or none, or ``name`` is a graph output."""
         readers = self.consumers(name)
         return readers[0] if len(readers) == 1 and not self.is_output(name) else None
 
@@ -100,7 +100,7 @@ class GraphEditor:
         return name in self._tensors or (self._outer is not None and self._outer.is_constant(name))
 
     def constant(self, name: str) -> Array | None:
-        """Values of an initialiser, or None for anything computed."""
+        """Values of the initialiser ``name``, which must not be written to; None if ``name`` is not an initialiser."""
         if name in self._tensors:
             if name not in self._arrays:
                 self._arrays[name] = to_array(self._tensors[name])
@@ -110,7 +110,7 @@ class GraphEditor:
         return self._outer.constant(name)
 
     def tensor(self, name: str) -> TensorProto | None:
-        """The initialiser called ``name``."""
+        """The initialiser called ``name``, or None."""
         if name in self._tensors:
             return self._tensors[name]
         if name in self._types or name in self._producers or self._outer is None:
@@ -118,7 +118,7 @@ class GraphEditor:
         return self._outer.tensor(name)
 
     def type(self, name: str) -> TypeProto | None:
-        """The type of a value, as far as it is known."""
+        """The type of a value, or None if it is unknown."""
         if name in self._tensors:
             return helper.make_tensor_type_proto(self._tensors[name].data_type, self._tensors[name].dims)
         if name in self._types:
@@ -126,17 +126,17 @@ class GraphEditor:
         return self._outer.type(name) if self._outer else None
 
     def set_type(self, name: str, value: TypeProto) -> None:
-        """Remember what inference found for a computed value."""
+        """Set the type of a computed value in the index; the graph is not changed."""
         self._types[name] = value
 
     def forget(self, name: str) -> None:
-        """Drop the description of a value whose type a rewrite changes; inference describes it anew."""
+        """Remove the type of ``name`` from the graph, as a rewrite changes it; shape inference finds the new one."""
         kept = [value for value in self.graph.value_info if value.name != name]
         del self.graph.value_info[:]
         self.graph.value_info.extend(kept)
 
     def rank(self, name: str) -> int | None:
-        """Number of dimensions, where known."""
+        """Number of dimensions of the value ``name``, or None if it is unknown."""
         if name in self._tensors:
             return len(self._tensors[name].dims)
         value = self._types.get(name)
@@ -145,7 +145,7 @@ class GraphEditor:
         return len(value.tensor_type.shape.dim) if value.tensor_type.HasField("shape") else None
 
     def shape(self, name: str) -> tuple[int, ...] | None:
-        """Dimensions, where all of them are known."""
+        """Dimensions of the value ``name``, or None unless all of them are known."""
         if name in self._tensors:
             return tuple(self._tensors[name].dims)
         value = self._types.get(name)
@@ -154,7 +154,7 @@ class GraphEditor:
         return static_shape(value)
 
     def element_type(self, name: str) -> int:
-        """ONNX element type, 0 where unknown."""
+        """ONNX element type of the value ``name``, or 0 if it is unknown."""
         if name in self._tensors:
             return int(self._tensors[name].data_type)
         value = self._types.get(name)
@@ -163,26 +163,33 @@ class GraphEditor:
         return int(value.tensor_type.elem_type)
 
     def fresh(self, hint: str) -> str:
-        """A value name like ``hint`` that nothing in the graph has yet."""
+        """A value name that starts with ``hint`` and is not yet used in the graph."""
         return fresh_name(hint, self._names)
 
     def fresh_node(self, hint: str) -> str:
-        """A node name like ``hint`` that no node of the graph has yet."""
+        """A node name that starts with ``hint`` and is not yet used in the graph."""
         return fresh_name(hint, self._node_names)
 
     def add_constant(self, hint: str, values: Array) -> str:
-        """Add an initialiser; returns its name."""
+        """Add an initialiser with a new name that starts with ``hint``; returns the name."""
         name = self.fresh(hint)
         self.set_constant(name, values)
         return name
 
     def set_constant(self, name: str, values: Array) -> None:
-        """Make ``name`` an initialiser with these values; whatever computed it has to go."""
+        """Make ``name`` an initialiser with these values. The caller removes the node that computed it."""
         self.graph.initializer.append(numpy_helper.from_array(values, name))
         self._tensors[name] = self.graph.initializer[-1]
 
     def rewrite(self, rule: Callable[[NodeProto], Replacement]) -> tuple[str, ...]:
-        """Ask ``rule`` for each node's replacement (None keeps it); returns the names of the nodes replaced."""
+        """Replace each node by the nodes that ``rule`` returns; None keeps the node.
+
+        Returns:
+            The names of the replaced nodes.
+
+        Raises:
+            UnsupportedModelError: ``rule`` raised one of ``MALFORMED``.
+        """
         kept: list[NodeProto] = []
         changed: list[str] = []
         for node in self.graph.node:
@@ -202,14 +209,14 @@ class GraphEditor:
         return tuple(changed)
 
     def set_nodes(self, nodes: Sequence[NodeProto]) -> None:
-        """Replace the node list and index anew."""
+        """Replace the graph's node list and rebuild the index."""
         copies = [_copy(node) for node in nodes]
         del self.graph.node[:]
         self.graph.node.extend(copies)
         self.refresh()
 
     def redirect(self, renamed: dict[str, str]) -> None:
-        """Let every reader of a key read its value instead, bodies included; chains are followed."""
+        """Rename inputs of nodes, in bodies too: old value name to new. Chains of renamed values are followed."""
         resolved = {name: _follow(name, renamed) for name in renamed}
         if resolved:
             _redirect(self.graph, resolved)
@@ -217,7 +224,7 @@ class GraphEditor:
 
 
 def editors(graph: GraphProto, outer: GraphEditor | None = None) -> Iterator[GraphEditor]:
-    """An editor for ``graph`` and for every body inside it, innermost first."""
+    """Yield an editor for ``graph`` and for each body inside it, innermost first."""
     editor = GraphEditor(graph, outer)
     for node in graph.node:
         for body in subgraphs(node):
@@ -227,7 +234,7 @@ def editors(graph: GraphProto, outer: GraphEditor | None = None) -> Iterator[Gra
 
 
 def rewrite_nodes(model: ModelProto, rule: Callable[[NodeProto, GraphEditor], Replacement]) -> tuple[str, ...]:
-    """Apply ``rule`` to every standard operator, in bodies too; returns the names of the nodes replaced."""
+    """Apply ``rule`` to all nodes of standard operators, in bodies too; returns the names of the replaced nodes."""
     changed: list[str] = []
     for editor in editors(model.graph):
         changed.extend(editor.rewrite(partial(_standard_only, rule=rule, editor=editor)))
@@ -241,7 +248,7 @@ def _standard_only(
 
 
 def static_shape(value: TypeProto) -> tuple[int, ...] | None:
-    """Dimensions of a tensor type if every one is a number."""
+    """Dimensions of a tensor type, or None unless all of them are numbers."""
     if not value.tensor_type.HasField("shape"):
         return None
     dims = value.tensor_type.shape.dim

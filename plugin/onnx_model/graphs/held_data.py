@@ -1,8 +1,8 @@
-"""Weights that stay where they are, in the mapped file, while their model is rewritten.
+"""Keeps weights in the memory-mapped file while their model is rewritten, in place of copying them into protobuf.
 
-A message cannot refer to an array, so a tensor whose data is held names it by number, in fields that the loaded model
-has no other use for: what a file itself calls external data is read, or refused, before anything is held. Only
-initialisers of the model's own graph are held; tensors elsewhere are few, and other libraries look at them.
+A protobuf message cannot refer to an array. So a tensor whose data is held stores the index of its data in the fields
+for external data. These fields are free: the file's own external data is read, or refused, before any data is held.
+Only initialisers of the model's own graph are held. Tensors elsewhere are few, and other libraries read them.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from onnx import ModelProto, StringStringEntryProto, TensorProto, helper
 from sartor.onnx_model.graphs.wire import put_together
 
 HELD_BYTES = 2**16
-"""Data below this size is not worth holding."""
+"""Data below this size is copied into the tensor."""
 
 _NUMBER = "held"
-# Types that are stored as numpy has them; of others an element may be less than a byte.
+# Types that ONNX stores as numpy does. An element of other types may be smaller than a byte.
 _PLAIN = frozenset(
     {
         *(TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE),
@@ -35,7 +35,7 @@ _held: ContextVar[list[memoryview] | None] = ContextVar("held", default=None)
 
 @contextmanager
 def holding() -> Iterator[None]:
-    """Models that are loaded inside refer to their files, and are of no use outside."""
+    """Let models that are loaded inside this context refer to data in their files. They are invalid outside of it."""
     token = _held.set([])
     try:
         yield
@@ -44,12 +44,12 @@ def holding() -> Iterator[None]:
 
 
 def is_holding() -> bool:
-    """Whether data may be held."""
+    """Whether the caller runs inside ``holding``."""
     return _held.get() is not None
 
 
 def hold(tensor: TensorProto, data: bytes | memoryview) -> None:
-    """Let ``tensor`` refer to its data, or copy it there if it cannot."""
+    """Let ``tensor`` refer to ``data``; copy ``data`` if it is small or stored differently, and outside ``holding``."""
     store = _held.get()
     if store is None or tensor.data_type not in _PLAIN or len(data) < HELD_BYTES:
         tensor.raw_data = bytes(data)
@@ -60,7 +60,7 @@ def hold(tensor: TensorProto, data: bytes | memoryview) -> None:
 
 
 def release(tensor: TensorProto) -> None:
-    """Copy held data into ``tensor``."""
+    """Copy held data into ``tensor``; does nothing for a tensor that holds its own data."""
     data = held_data(tensor)
     if data is not None:
         del tensor.external_data[:]
@@ -69,7 +69,7 @@ def release(tensor: TensorProto) -> None:
 
 
 def held_data(tensor: TensorProto) -> memoryview | None:
-    """The data of a tensor that holds none itself."""
+    """The data that ``tensor`` refers to, or None if it holds its own data."""
     store = _held.get()
     if store is None or tensor.data_location != TensorProto.EXTERNAL:
         return None
@@ -77,7 +77,7 @@ def held_data(tensor: TensorProto) -> memoryview | None:
 
 
 def held_array(tensor: TensorProto) -> np.ndarray[Any, Any] | None:
-    """The values of a tensor whose data is held."""
+    """The values that ``tensor`` refers to, or None if it holds its own data."""
     data = held_data(tensor)
     if data is None:
         return None
@@ -85,7 +85,7 @@ def held_array(tensor: TensorProto) -> np.ndarray[Any, Any] | None:
 
 
 def serialised(model: ModelProto) -> Iterator[bytes | memoryview]:
-    """The pieces of a model's file, all data inside: together what protobuf makes of it where nothing is held."""
+    """Serialise a model with its held data, in pieces. Joined, they are what protobuf writes if no data is held."""
     found = ((index, held_data(tensor)) for index, tensor in enumerate(model.graph.initializer))
     ranges = {index: data for index, data in found if data is not None}
     return put_together(model.SerializeToString(deterministic=True), ranges)

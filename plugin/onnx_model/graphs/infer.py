@@ -1,4 +1,4 @@
-"""Shape inference that leaves weights where they are: it needs their shapes, and only small ones' values."""
+"""Shape inference without copying weights: it needs only their shapes, and the values of small tensors."""
 
 from __future__ import annotations
 
@@ -21,19 +21,20 @@ from onnx import (
 from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.graph import GraphEditor
 
-# Shape operands (targets of Reshape, axes, pads …) are read by inference; anything longer is a weight.
+# Inference reads the values of shape operands (targets of Reshape, axes, pads …). A tensor with more elements than this
+# is a weight.
 _VALUES_KEPT = 1024
 
 
 def infer_shapes(model: ModelProto, *, strict: bool = False) -> None:
-    """Give every value of ``model`` the type and shape that follow from the inputs, in place.
+    """Infer the type and shape of every value of ``model`` from its inputs.
 
     Args:
-        model: edited.
-        strict: refuse nodes whose shapes do not fit together, instead of leaving what they compute without a shape.
+        model: edited in place.
+        strict: refuse nodes whose shapes contradict each other. Otherwise their outputs are left without a shape.
 
     Raises:
-        UnsupportedModelError: the model contradicts itself.
+        UnsupportedModelError: the model's types or shapes contradict each other.
     """
     skeleton = without_weights(model)
     try:
@@ -44,7 +45,7 @@ def infer_shapes(model: ModelProto, *, strict: bool = False) -> None:
 
 
 def infer_node(node: NodeProto, editor: GraphEditor, opset: OperatorSetIdProto) -> dict[str, TypeProto]:
-    """Types of the outputs of one standard operator, from what is known of its inputs; empty where they are not."""
+    """Infer the types of one standard operator's outputs, by output name; empty if an input's type is unknown."""
     read = {name for name in node.input if name}
     types = {name: kind for name in read if (kind := editor.type(name)) is not None}
     if node.domain or len(types) != len(read):
@@ -60,7 +61,7 @@ def infer_node(node: NodeProto, editor: GraphEditor, opset: OperatorSetIdProto) 
 
 
 def without_weights(model: ModelProto) -> ModelProto:
-    """The model with types in place of weights; small tensors, which operators may read, keep their values."""
+    """A copy of the model whose weights have types and no values. Small ones, which inference may read, keep theirs."""
     skeleton = ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
     graph = skeleton.graph
     graph.name = model.graph.name
@@ -91,7 +92,7 @@ def _take_types(graph: GraphProto, inferred: GraphProto) -> None:
 
 
 def _type_constant_outputs(graph: GraphProto) -> None:
-    """Inference types only what nodes compute; an output may have been folded to a constant."""
+    """Set types of outputs that were folded to constants; inference sets types of computed values only."""
     constants = {tensor.name: tensor for tensor in graph.initializer}
     for value in graph.output:
         if value.name in constants:

@@ -1,14 +1,15 @@
-"""How much an untrusted model may ask for. Far above real models of the sizes that are compiled here."""
+"""Limits on the size of an untrusted model, far above the sizes of real models."""
 
 from __future__ import annotations
 
-# Protobuf cannot hold more in one message, and neither shape inference nor ONNX Runtime takes more.
+# Protobuf's limit for one message, which shape inference and ONNX Runtime share.
 MAX_MODEL_BYTES = 2**31 - 1
 MAX_NODES = 200_000
 MAX_FUNCTION_DEPTH = 64
 MAX_RANK = 32
 MAX_DIMENSION = 2**31 - 1
-# One intermediate value; more would not fit any machine the result runs on.
+# Largest intermediate value.
 MAX_VALUE_BYTES = 2**34
-# What constant folding may add: small results always, larger ones only if they are no larger than what they replace.
+# Constant folding may add results up to this size, and larger results only if they are no larger than the constants
+# that they replace.
 MAX_FOLDED_BYTES = 2**16

@@ -1,4 +1,4 @@
-"""Node names: present, unique, and kept through every rewrite."""
+"""Gives every node a unique name, and keeps names through rewrites."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from sartor.onnx_model.graphs.walk import nodes
 
 
 def name_nodes(model: ModelProto) -> tuple[str, ...]:
-    """Give nameless nodes ``OpType_index`` and repeated names a number; returns the names given.
+    """Name nameless nodes ``OpType_index`` and append a number to repeated names; returns the new names.
 
-    The first node of a name keeps it, so names that other tools print stay valid.
+    The first node with a name keeps it, so that names printed by other tools stay valid.
     """
     taken: set[str] = {node.name for node in nodes(model) if node.name}
     seen: set[str] = set()
@@ -28,7 +28,7 @@ def name_nodes(model: ModelProto) -> tuple[str, ...]:
 
 
 def restore_names(model: ModelProto, names: Mapping[str, str]) -> None:
-    """Call nodes again by the name of the node that computed their first output before a tool renamed them.
+    """Undo a tool's renaming: give each node the name of the node that computed its first output before.
 
     Args:
         model: edited in place.
@@ -45,7 +45,7 @@ def restore_names(model: ModelProto, names: Mapping[str, str]) -> None:
 
 
 def producer_names(model: ModelProto) -> dict[str, str]:
-    """For each value the name of the node that computes it."""
+    """Value name to the name of the node that computes it."""
     return {output: node.name for node in nodes(model) for output in node.output if output}
 
 

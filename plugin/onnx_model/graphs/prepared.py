@@ -1,4 +1,4 @@
-"""What the ONNX front end hands to the importer."""
+"""The prepared model: the result of reading and rewriting an ONNX file, as the importer takes it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from onnx import ModelProto
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """An input or output of the model."""
+    """An input or output of the model: its ONNX name, static shape and element type."""
 
     name: str
     shape: tuple[int, ...]
@@ -21,7 +21,7 @@ class TensorInfo:
 
 @dataclass(frozen=True)
 class Change:
-    """What one rewrite did: the ONNX nodes (for weights: initialisers; for shapes: inputs) that it changed."""
+    """The names of what one rewrite changed: ONNX nodes, or initialisers (weights), or inputs (shapes)."""
 
     rewrite: str
     names: tuple[str, ...]
@@ -29,12 +29,12 @@ class Change:
 
 @dataclass(frozen=True)
 class PreparedModel:
-    """A checked, self-contained model of opset 17 or newer with static shapes where they can be known.
+    """A checked, self-contained model of opset 17 or newer, with static shapes where inference finds them.
 
     Attributes:
         model: nodes are sorted and have unique names.
         inputs, outputs: in the order of the original model.
-        changes: rewrites that changed something, in the order they ran.
+        changes: of the rewrites that changed something, in the order they ran.
     """
 
     model: ModelProto
@@ -44,6 +44,6 @@ class PreparedModel:
 
 
 def prepared_model(prepared: Path | bytes) -> ModelProto:
-    """The prepared model that a front end stored."""
+    """Parse a serialised prepared model, from its file or its bytes."""
     model: ModelProto = ModelProto.FromString(prepared if isinstance(prepared, bytes) else prepared.read_bytes())
     return model

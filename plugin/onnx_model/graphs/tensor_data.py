@@ -1,4 +1,4 @@
-"""How many bytes and list entries a tensor's declared shape needs, and whether it has them."""
+"""Checks that a tensor has as many bytes or list entries as its declared shape needs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,15 @@ def element_bits(data_type: int) -> int:
 
 
 def element_count(dims: Iterable[int], what: str) -> int:
-    """Product of ``dims``, refused where a dimension or the product is out of bounds."""
+    """Product of ``dims``.
+
+    Args:
+        dims: a shape.
+        what: names the tensor in the message.
+
+    Raises:
+        UnsupportedModelError: a dimension, or the number of dimensions, is out of bounds.
+    """
     dims = tuple(dims)
     if len(dims) > MAX_RANK or any(not 0 <= dim <= MAX_DIMENSION for dim in dims):
         raise UnsupportedModelError(f"{what} has the impossible shape {list(dims[:8])}; the file is damaged")
@@ -48,7 +56,8 @@ def stored_bytes(tensor: TensorProto, what: str) -> int:
     """Bytes of raw data that the declared type and shape of ``tensor`` need.
 
     Raises:
-        UnsupportedModelError: unknown element type, impossible shape, or more than one model may hold.
+        UnsupportedModelError: unknown element type, impossible shape, or more bytes than a model may hold. The message
+            calls the tensor ``what``.
     """
     if tensor.data_type not in _DATA_TYPES:
         raise UnsupportedModelError(f"{what} has the unknown element type {tensor.data_type}; the file is damaged")
@@ -62,7 +71,11 @@ def stored_bytes(tensor: TensorProto, what: str) -> int:
 
 
 def check_stored_data(tensor: TensorProto, what: str) -> None:
-    """Refuse a tensor whose data is not what its type and shape declare."""
+    """Check that a tensor's data has the size that its type and shape declare.
+
+    Raises:
+        UnsupportedModelError: it has not, or is stored in a way that is not supported.
+    """
     size = stored_bytes(tensor, what)
     if tensor.HasField("segment"):
         raise UnsupportedModelError(f"{what} is stored in segments, which is not supported; export the model again")
@@ -96,6 +109,6 @@ def _expected_entries(tensor: TensorProto) -> int:
 
 
 def to_array(tensor: TensorProto) -> np.ndarray[Any, Any]:
-    """The values of a checked tensor; not to be written to."""
+    """The values of a checked tensor, which must not be written to."""
     held = held_array(tensor)
     return numpy_helper.to_array(tensor) if held is None else held

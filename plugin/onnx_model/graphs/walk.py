@@ -1,4 +1,4 @@
-"""Visits every part of an ONNX file by its protobuf description, so that no field is forgotten."""
+"""Visits every message of an ONNX file by its protobuf descriptor, so that no field is missed."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProt
 
 
 def describe_node(node: NodeProto) -> str:
-    """``node 'conv1' (Conv)``; a nameless node is called after its first output."""
+    """Describe a node for messages: ``node 'conv1' (Conv)``. A nameless node is named after its first output."""
     name = node.name or next((output for output in node.output if output), "")
     operator = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
     return f"node '{name}' ({operator})"
 
 
 def messages(root: Message) -> Iterator[tuple[Message, str]]:
-    """Every message from ``root`` down, in document order, each with the node it belongs to (empty outside nodes)."""
+    """Yield ``root`` and all messages below it in document order, each with the description of its node, if any."""
     stack: list[tuple[Message, str]] = [(root, "")]
     while stack:
         message, owner = stack.pop()
@@ -38,7 +38,7 @@ def _children(message: Message) -> list[Message]:
 
 
 def tensors(root: Message) -> Iterator[tuple[TensorProto, str]]:
-    """Every tensor, described: initialisers, attributes, sparse tensors, those of subgraphs and functions."""
+    """Yield every tensor with a description: initialisers, attributes, sparse tensors, also in functions."""
     for message, owner in messages(root):
         if isinstance(message, TensorProto):
             name = f"tensor '{message.name}'" if message.name else "a nameless tensor"
@@ -46,14 +46,14 @@ def tensors(root: Message) -> Iterator[tuple[TensorProto, str]]:
 
 
 def nodes(root: Message) -> Iterator[NodeProto]:
-    """Every node, those of subgraphs and functions included."""
+    """Yield every node, also of subgraphs and functions."""
     for message, _ in messages(root):
         if isinstance(message, NodeProto):
             yield message
 
 
 def subgraphs(node: NodeProto) -> Iterator[GraphProto]:
-    """The bodies that a control-flow node carries in its attributes."""
+    """Yield the bodies that a control-flow node has as attributes."""
     for attribute in node.attribute:
         if attribute.type == AttributeProto.GRAPH:
             yield attribute.g
@@ -61,14 +61,14 @@ def subgraphs(node: NodeProto) -> Iterator[GraphProto]:
 
 
 def graphs(root: ModelProto | GraphProto | FunctionProto) -> Iterator[GraphProto]:
-    """Every graph, outer ones before the ones inside them."""
+    """Yield every graph, outer graphs before the graphs inside them."""
     for message, _ in messages(root):
         if isinstance(message, GraphProto):
             yield message
 
 
 def outer_names(graph: GraphProto) -> set[str]:
-    """Names that ``graph`` and the graphs inside it read from outside."""
+    """Names of values outside ``graph`` that it, or a graph inside it, reads."""
     known = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
     known |= {tensor.values.name for tensor in graph.sparse_initializer}
     known |= {output for node in graph.node for output in node.output}
@@ -81,7 +81,7 @@ def outer_names(graph: GraphProto) -> set[str]:
 
 
 def names_read(node: NodeProto) -> set[str]:
-    """Every value ``node`` needs: its inputs, and what its bodies read from outside."""
+    """Names of all values that ``node`` reads: its inputs, and values outside its bodies that these read."""
     read = {name for name in node.input if name}
     for body in subgraphs(node):
         read |= outer_names(body)

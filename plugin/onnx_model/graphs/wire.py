@@ -1,7 +1,7 @@
-"""Takes the data of weights out of a serialised model and puts it back, without copying it.
+"""Removes the data of weights from a serialised model and inserts it again, without copying it.
 
-protobuf copies a tensor's bytes when it parses, copies or serialises a model, and whenever it is asked for them. In its
-encoding (https://protobuf.dev/programming-guides/encoding) they are a range of the file, which can be mapped instead.
+Protobuf copies a tensor's bytes when it parses, copies or serialises a model, and at each access. In its encoding
+(https://protobuf.dev/programming-guides/encoding) they are a range of the file, which can be mapped to memory instead.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _PLACE = (TensorProto.EXTERNAL_DATA_FIELD_NUMBER, TensorProto.DATA_LOCATION_FIEL
 
 
 class _IrregularError(Exception):
-    """The bytes are no plain encoding of a model; protobuf may still make something of them."""
+    """The bytes are not the usual encoding of a model, though protobuf may be able to parse them."""
 
 
 @dataclass(frozen=True)
 class _Field:
-    """One field of a message: bytes ``start`` to ``end``, of which the payload begins at ``value``."""
+    """One field of a message: bytes ``start`` to ``end``, with the payload from ``value``."""
 
     number: int
     wire_type: int
@@ -38,7 +38,10 @@ class _Field:
 
 
 def varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
-    """The variable-length integer at ``position`` and the position after it."""
+    """Decode the variable-length integer at ``position``; returns its value and the position after it.
+
+    If ``data`` ends within the integer, the returned position is beyond the end of ``data``.
+    """
     value = 0
     for index, byte in enumerate(data[position : position + _MAX_VARINT_BYTES]):
         value |= (byte & 0x7F) << (_VARINT_BITS * index)
@@ -48,14 +51,15 @@ def varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
 
 
 def taken_apart(data: memoryview, smallest: int) -> tuple[bytes, dict[int, memoryview]] | None:
-    """A serialised model without the data of large initialisers of its graph, and that data by initialiser.
+    """Split a serialised model into the model without the data of its graph's large initialisers, and that data.
 
     Args:
         data: the file's content.
-        smallest: bytes below which data stays where it is.
+        smallest: size in bytes from which data is removed.
 
     Returns:
-        None where the encoding is unusual or damaged, which is for protobuf to judge.
+        The model without the data, and the data by the initialiser's index. None if the encoding is unusual or damaged,
+        which protobuf has to judge.
     """
     ranges: dict[int, memoryview] = {}
     try:
@@ -74,11 +78,11 @@ def taken_apart(data: memoryview, smallest: int) -> tuple[bytes, dict[int, memor
 
 
 def put_together(light: bytes, ranges: Mapping[int, memoryview]) -> Iterator[bytes | memoryview]:
-    """The pieces of a serialised model whose initialisers have their data again; what says where it was is dropped.
+    """Insert data into the initialisers of a serialised model; yields the pieces of the result.
 
     Args:
-        light: as protobuf serialises a model whose large initialisers have a place instead of data.
-        ranges: data by initialiser.
+        light: the serialised model without that data. Its references to the data are removed.
+        ranges: data by the initialiser's index.
     """
     data = memoryview(light)
     for field in _fields(data, 0, len(data)):
@@ -123,7 +127,7 @@ def _full_graph(data: memoryview, graph: _Field, ranges: Mapping[int, memoryview
 
 
 def _full_tensor(data: memoryview, tensor: _Field, raw: memoryview) -> Iterator[bytes | memoryview]:
-    """Fields in the order of their numbers, as protobuf writes them."""
+    """Yield fields in the order of their numbers, as protobuf writes them."""
     parts = [each for each in _fields(data, tensor.value, tensor.end) if each.number not in _PLACE]
     before = b"".join(data[each.start : each.end] for each in parts if each.number < _RAW_DATA)
     after = b"".join(data[each.start : each.end] for each in parts if each.number > _RAW_DATA)

@@ -1,1 +1,1 @@
-"""From a loaded model to one that the importer takes: shapes, rewrites, simplification, in order."""
+"""Preparing a loaded model for import: binding shapes, rewriting and simplifying, in a fixed order."""

@@ -1,4 +1,4 @@
-"""The last look at a prepared model: what would fail later, or come out wrong, is refused here by name."""
+"""The last check of a prepared model: refuses nodes that would fail to compile, or compile to wrong results."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def check_prepared(model: ModelProto) -> None:
     """Check a prepared model.
 
     Raises:
-        UnsupportedModelError: not valid ONNX, an input or output that is no static tensor, a value whose rank is
-            unknown or that is too large, or an operator that IREE compiles to wrong results.
+        UnsupportedModelError: the model is not valid ONNX, an input or output is not a tensor of static shape, a value
+            has an unknown rank or is too large, or IREE compiles an operator to wrong results.
     """
     if any(not value.type.tensor_type.HasField("shape") for value in model.graph.output):
         infer_shapes(model, strict=True)
@@ -75,7 +75,7 @@ def _check_lowering(node: NodeProto, editor: GraphEditor) -> None:
 
 
 def _grid_sample(node: NodeProto, editor: GraphEditor) -> str:
-    # What is left after gather_grid_sample: IREE reads outside the image.
+    # gather_grid_sample replaces the other kinds. For these IREE reads outside the image.
     return "cubic or volumetric GridSample"
 
 
@@ -94,7 +94,7 @@ def _space_to_depth(node: NodeProto, editor: GraphEditor) -> str:
 
 
 def _max_pool(node: NodeProto, editor: GraphEditor) -> str:
-    # What is left after gather_pool_indices.
+    # gather_pool_indices replaces the other kinds of windows.
     return "MaxPool with Indices of such windows" if len(node.output) > 1 else ""
 
 

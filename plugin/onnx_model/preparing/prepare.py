@@ -1,4 +1,4 @@
-"""From a loaded model to one that the importer takes: the rewrites, in order."""
+"""Prepares a loaded model for import: the rewrites, in the order in which they run."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from sartor.onnx_model.rewrites.windowed.windows import explicit_padding, trim_w
 
 Rewrite = Callable[[ModelProto], tuple[str, ...]]
 
-# One form for what exporters write in many ways.
+# Exporters write the same thing in several ways: choose one.
 NORMALISE: tuple[Rewrite, ...] = (
     name_nodes,
     normal_domains,
@@ -54,7 +54,7 @@ NORMALISE: tuple[Rewrite, ...] = (
     initializers_only,
     sort_nodes,
 )
-# Old forms can only be raised where ranks are known, so shapes come first.
+# Upgrading old operators requires known ranks, so shapes are bound before.
 MODERNISE: tuple[Rewrite, ...] = (
     fold_constants,
     upgrade_opset,
@@ -69,7 +69,7 @@ SIMPLIFY: tuple[Rewrite, ...] = (
     fold_batch_norm,
     flush_denormals,
 )
-# What IREE cannot import, or gets wrong, in terms of what it can.
+# Replace operators that IREE cannot import, or compiles to wrong results.
 LOWER: tuple[Rewrite, ...] = (
     expand_standard,
     dequantise_early,
@@ -100,12 +100,12 @@ def prepare(model: ModelProto, shapes: Shapes | None = None, simplifier: Rewrite
 
     Args:
         model: as ``load_model`` returns it.
-        shapes: static shape for each input that has free dimensions.
-        simplifier: takes the place of ``simplify``.
+        shapes: input name to static shape, for each input that has free dimensions.
+        simplifier: used instead of ``simplify``.
 
     Raises:
         UsageError: ``shapes`` does not fit the model.
-        UnsupportedModelError: naming the node that cannot be expressed.
+        UnsupportedModelError: a node is not supported; the message names it.
     """
     work = ModelProto()
     work.CopyFrom(model)
@@ -121,7 +121,7 @@ def prepare(model: ModelProto, shapes: Shapes | None = None, simplifier: Rewrite
 def _apply(model: ModelProto, rewrite: Rewrite) -> Change:
     function = rewrite.func if isinstance(rewrite, partial) else rewrite
     try:
-        # Not-a-number and overflow in a model's weights are the model's own; they pass through.
+        # NaN and overflow in computations with the model's weights belong to the model and are kept.
         with np.errstate(all="ignore"):
             return Change(function.__name__, rewrite(model))
     except MALFORMED as error:

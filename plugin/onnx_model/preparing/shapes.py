@@ -1,4 +1,4 @@
-"""Binds the model's inputs to the shapes it is compiled for."""
+"""Binds the model's inputs to the static shapes for which it is compiled."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 def bind_shapes(model: ModelProto, shapes: Shapes) -> tuple[str, ...]:
-    """Give every input a static shape, in place; returns the names of the inputs that were bound.
+    """Give every input a static shape, in place; returns the names in ``shapes``.
 
-    A symbol (``batch``) that a binding fixes holds wherever it appears. Shapes of computed values are forgotten, so
-    that inference derives them from the inputs.
+    Binding a symbolic dimension (``batch``) in one input binds it in all inputs. Shapes of computed values are removed,
+    so that inference derives them from the inputs.
 
     Raises:
-        UsageError: an unknown input, another rank, a contradiction, or a dimension that stays free.
-        UnsupportedModelError: an input that is not a tensor.
+        UsageError: ``shapes`` names an unknown input, has another rank, contradicts the model or itself, or leaves a
+            dimension unbound.
+        UnsupportedModelError: an input is not a tensor.
     """
     inputs = _inputs(model.graph)
     _check_names(inputs, shapes)
@@ -101,7 +102,9 @@ def _bind_symbols(value: ValueInfoProto, symbols: Mapping[str, tuple[int, str]])
 
 
 def _check_bound(value: ValueInfoProto) -> None:
-    """Some exporters write 0 for a size they do not know, so a tensor without elements must be asked for."""
+    """Refuse an input with an unbound dimension, or with size 0 unless the user gave it: some exporters write 0 for an
+    unknown size.
+    """
     tensor = value.type.tensor_type
     if not tensor.HasField("shape"):
         raise UsageError(f"input '{value.name}' declares no shape; bind it with --shape {value.name}=...")
@@ -109,7 +112,7 @@ def _check_bound(value: ValueInfoProto) -> None:
         if dim.HasField("dim_value") and dim.dim_value == 0:
             raise UsageError(
                 f"dimension {index} of input '{value.name}' has the size 0; bind the input with --shape "
-                f"{value.name}={_written(value)}, with 0 there if it has no elements indeed"
+                f"{value.name}={_written(value)}, with 0 there if the input really has no elements"
             )
         if not (dim.HasField("dim_value") and dim.dim_value > 0):
             symbol = f" ('{dim.dim_param}')" if dim.dim_param else ""
@@ -120,7 +123,7 @@ def _check_bound(value: ValueInfoProto) -> None:
 
 
 def _written(value: ValueInfoProto) -> str:
-    """The shape as ``--shape`` takes it, free dimensions by their symbol."""
+    """The shape in the syntax of ``--shape``, with unbound dimensions as symbols."""
     dims = value.type.tensor_type.shape.dim
     return ",".join(
         str(dim.dim_value) if dim.HasField("dim_value") and dim.dim_value > 0 else dim.dim_param or "?" for dim in dims

@@ -1,4 +1,4 @@
-"""Runs onnxslim on the model, in a process of its own so that nothing it does can end or flood this one."""
+"""Runs onnxslim on the model in a separate process, which isolates crashes, memory use and output."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _WEIGHT_ELEMENTS = 2**10
 
 
 def simplify(model: ModelProto, process: SimplifyProcess | None = None) -> tuple[str, ...]:
-    """Merge reshapes, slices, transposes and equal subexpressions; returns the names of the nodes that went.
+    """Merge reshapes, slices, transposes and equal subexpressions; returns the names of the removed nodes.
 
-    Node names are kept, also where onnxslim replaces nodes. Inputs and outputs are untouched. If onnxslim fails,
-    crashes, takes too long or returns another signature, a warning is logged and the model stays as it is.
+    Node names are kept, also where onnxslim replaces nodes. Inputs and outputs do not change. If onnxslim fails,
+    crashes, takes too long or returns another signature, a warning is logged and the model does not change.
 
     Args:
         model: changed in place.
-        process: was started before; by default one is started now.
+        process: an already running process; None starts one.
     """
     light = weights_as_inputs(model)
     simplified = _run_worker(light) if process is None else process.simplified(light)
@@ -51,7 +51,7 @@ def simplify(model: ModelProto, process: SimplifyProcess | None = None) -> tuple
 
 
 def weights_as_inputs(model: ModelProto) -> ModelProto:
-    """The model with its weights as inputs: onnxslim has nothing to do with their values, and they can be gigabytes."""
+    """A copy of the model with weights as inputs: onnxslim does not need their values, which can be gigabytes."""
     light = ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
     graph = light.graph
     graph.name = model.graph.name
@@ -70,7 +70,7 @@ def _is_weight(tensor: TensorProto) -> bool:
 
 
 class SimplifyProcess(AbstractContextManager["SimplifyProcess"]):
-    """onnxslim's process, which starts at once: to import it takes longer than to simplify most models.
+    """A process that runs onnxslim. It imports onnxslim right away, as that takes longer than to simplify most models.
 
     It serves one model. Leaving the context ends it.
     """
@@ -86,7 +86,7 @@ class SimplifyProcess(AbstractContextManager["SimplifyProcess"]):
             str(self._source),
             str(self._target),
         ]
-        # Whoever asks for a model is told that there is no process.
+        # If the process cannot be started, ``simplified`` warns.
         with suppress(OSError):
             self._process = subprocess.Popen(
                 command,
@@ -103,7 +103,7 @@ class SimplifyProcess(AbstractContextManager["SimplifyProcess"]):
         self._folder.cleanup()
 
     def simplified(self, model: ModelProto) -> ModelProto | None:
-        """The model as onnxslim returns it, or None and a warning if it does not."""
+        """Let onnxslim simplify ``model``; returns None and logs a warning if that fails."""
         try:
             self._source.write_bytes(model.SerializeToString())
             problem = self._finish()
@@ -117,7 +117,7 @@ class SimplifyProcess(AbstractContextManager["SimplifyProcess"]):
             return None
 
     def _finish(self) -> str:
-        """Let the process begin and wait until it ends; why it failed, if it did."""
+        """Let the process work and wait for its end; returns the reason of a failure, or an empty string."""
         if self._process is None:
             raise FileNotFoundError(sys.executable)
         _, printed = self._process.communicate(simplify_worker.START, timeout=_TIMEOUT_SECONDS)
@@ -131,7 +131,7 @@ def _run_worker(model: ModelProto) -> ModelProto | None:
 
 
 def _difference(model: ModelProto, simplified: ModelProto) -> str:
-    """Why ``simplified`` must not take ``model``'s place; empty if it may."""
+    """The reason why ``simplified`` cannot replace ``model``; empty if it can."""
     if [value.name for value in model.graph.output] != [value.name for value in simplified.graph.output]:
         return "changed the outputs"
     if {value.name for value in simplified.graph.input} - {value.name for value in model.graph.input}:
@@ -144,7 +144,7 @@ def _difference(model: ModelProto, simplified: ModelProto) -> str:
 
 
 def _take_graph(model: ModelProto, simplified: ModelProto) -> None:
-    """Everything but the signature, which stays as the user knows it, unused inputs included."""
+    """Take over the simplified graph, except for the signature, which keeps even unused inputs."""
     graph, new = model.graph, simplified.graph
     del graph.node[:]
     graph.node.extend(new.node)
@@ -153,6 +153,6 @@ def _take_graph(model: ModelProto, simplified: ModelProto) -> None:
             del graph.initializer[index]
     graph.initializer.extend(new.initializer)
     drop_unused(model)
-    # onnxslim describes some values without a shape, which the importer would read as scalars.
+    # onnxslim describes some values without a shape. The importer would take them for scalars.
     del graph.value_info[:]
     infer_shapes(model)

@@ -1,6 +1,6 @@
-"""``python -m sartor.onnx_model.preparing.simplify_worker IN OUT``: onnxslim with limits, quiet unless it fails.
+"""``python -m sartor.onnx_model.preparing.simplify_worker IN OUT``: run onnxslim within limits, silent unless it fails.
 
-It imports onnxslim, and reads IN when it is told to on standard input.
+It imports onnxslim, then waits for ``START`` on standard input before it reads IN.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from onnx import ModelProto
 
 START = b"\n"
-"""What it is told to start by; an end of file ends it."""
+"""The bytes on standard input that let the worker begin. At the end of standard input it exits."""
 
 _FOLDED_BYTES = 2**16
 _MEMORY_FACTOR = 8
@@ -33,10 +33,13 @@ def _limit_memory(size: int) -> None:
 
 
 def simplify_bytes(data: bytes) -> bytes:
-    """An ONNX model simplified by onnxslim.
+    """Simplify a serialised ONNX model by onnxslim; returns the serialised result.
 
-    Its fusions stay off: they rename layers, turn MatMul into reshaped Gemm, and undo nothing that IREE needs undone.
-    Its eliminations, common subexpressions and bounded constant folding stay on.
+    Fusions are off: they rename layers, turn MatMul into reshaped Gemm, and IREE does not need them. Eliminations,
+    common subexpressions and bounded constant folding are on.
+
+    Raises:
+        ValueError: onnxslim returned no model.
     """
     import onnxslim
     from onnxslim.core.pattern.registry import DEFAULT_FUSION_PATTERNS

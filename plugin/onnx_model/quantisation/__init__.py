@@ -1,1 +1,1 @@
-"""Quantised models as float models whose values have known ranges."""
+"""Converting quantised models to float models whose values have known ranges."""

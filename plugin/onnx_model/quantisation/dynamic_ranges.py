@@ -1,4 +1,4 @@
-"""DynamicQuantizeLinear as arithmetic on floats: what is quantised stays a tensor of whole floats."""
+"""Lowers DynamicQuantizeLinear to arithmetic on floats: the quantised tensor holds integers as floats."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _STEPS = 255.0
 
 @dataclass(frozen=True)
 class DynamicRange:
-    """Names of what a tensor is quantised to.
+    """Value names of a quantised tensor and its zero point.
 
     Attributes:
-        values: the numbers from 0 to 255.
+        values: integers from 0 to 255 as floats.
         zero: zero point, a scalar.
     """
 
@@ -25,7 +25,7 @@ class DynamicRange:
 
 
 def emit_dynamic_range(emit: Emitter) -> DynamicRange:
-    """Emit what the emitter's node computes, as its ONNX page defines it; the scale has the node's own name for it."""
+    """Emit the emitter's DynamicQuantizeLinear as its ONNX operator page defines it; the scale keeps its name."""
     source, scale = emit.node.input[0], emit.node.output[1]
     nothing, one = (emit.constant(each, hint, np.float32) for each, hint in ((0.0, "nothing"), (1.0, "one")))
     most = emit.constant(_STEPS, "most", np.float32)

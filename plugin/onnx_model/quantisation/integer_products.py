@@ -1,11 +1,11 @@
-"""Products of integers as products of floats that hold the same numbers.
+"""Rewrites products of integers to products of floats that hold the same numbers.
 
-Numbers of 8 bits are whole floats, in a range of step 1, so kernels store and multiply them as they are. The zero
-point of what is multiplied may be known at run time only; it is taken off the sums, times the sums of the weights
-(Jacob et al. 2018, section 2.3).
+Integers of 8 bits are floats in a range of step 1, so kernels store and multiply them unchanged. The zero point of the
+activation may be known at run time only. So it is multiplied by the sums of the weights and subtracted from the
+product (Jacob et al. 2018, section 2.3).
 
-Nothing is rounded: partial sums, in whatever order, lie between those of all negative and of all positive weights
-times the largest number, and a product stays as it is unless these are integers that f32 holds.
+Nothing is rounded. In every order of summation, partial sums lie between the sum of the negative and the sum of the
+positive weights, times the largest activation. A product is rewritten only if f32 represents these bounds exactly.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _RANGES: Mapping[int, QuantisedRange] = {
     TensorProto.UINT8: QuantisedRange(1.0, -128, "int8", is_integer=True),
     TensorProto.INT8: QuantisedRange(1.0, 0, "int8", is_integer=True),
 }
-# Integers up to this are floats.
+# f32 represents integers up to this exactly.
 _MOST = 1 << 24
 _LARGEST = 256
 _MATRIX_RANK = 2
@@ -35,14 +35,14 @@ _MATRIX_RANK = 2
 
 @dataclass(frozen=True)
 class _Product:
-    """A node whose weights are constant.
+    """A product of activations and constant weights.
 
     Attributes:
-        values: what is multiplied by them, without padding.
-        zero: its zero point, empty if it has none.
-        weights: integers less their zero points.
+        values: name of the activation, without padding.
+        zero: name of its zero point, empty if it has none.
+        weights: integers minus their zero points.
         is_image: whether it is a convolution.
-        padding: of an image, or None.
+        padding: the Pad node before a convolution, or None.
     """
 
     values: str
@@ -54,13 +54,13 @@ class _Product:
 
 @dataclass(frozen=True)
 class _Scaling:
-    """A Mul by the product of a scale that is known at run time only and those of the weights.
+    """A Mul of sums by the product of the activation's scale, known at run time only, and the weights' scales.
 
     Attributes:
-        output: of the Mul.
-        sums: what is scaled.
-        scale: of what was multiplied by the weights.
-        weight_scales: one for each result along its dimension, so that layers differ in weights alone.
+        output: name of the Mul's result.
+        sums: name of the scaled operand.
+        scale: name of the activation's scale.
+        weight_scales: one for each output channel, so that layers differ in weights alone.
     """
 
     output: str
@@ -69,23 +69,23 @@ class _Scaling:
     weight_scales: Array
 
     def emit(self, emit: Emitter) -> list[NodeProto]:
-        """Multiply by one after the other: small products would be layers of their own."""
+        """Multiply by one scale after the other: the product of the scales would be a separate small layer."""
         scaled = emit("Mul", self.sums, self.scale, part="scale")
         emit("Mul", scaled, emit.constant(self.weight_scales, "weight_scales"), output=self.output)
         return emit.nodes
 
 
 def take_out_integer_products(model: ModelProto) -> dict[str, QuantisedRange]:
-    """Change a prepared model in place; ranges by name of the tensors that hold integers of 8 bits.
+    """Rewrite integer products of a model in place; returns ranges of the tensors that hold 8-bit integers, by name.
 
-    Products of two activations stay, and those whose sums f32 may not hold.
+    Products of two activations, and those whose sums f32 may not represent exactly, are not changed.
     """
     editor = GraphEditor(model.graph)
     return _Rewriter(editor).run()
 
 
 class _Rewriter:
-    """Takes products out of a graph."""
+    """Rewrites the integer products of a graph."""
 
     def __init__(self, editor: GraphEditor) -> None:
         self._editor = editor
@@ -100,7 +100,7 @@ class _Rewriter:
         self._renamed: dict[str, str] = {}
 
     def run(self) -> dict[str, QuantisedRange]:
-        """Change the graph; ranges of what remains."""
+        """Change the graph; returns ranges of tensors by name."""
         if self._products:
             self._editor.rewrite(self._replacement)
             self._editor.redirect(self._renamed)
@@ -117,7 +117,7 @@ class _Rewriter:
         return None if product is None else self._multiplied(node, product)
 
     def _found_scalings(self) -> Iterator[_Scaling]:
-        """Where floats that were sums of products are multiplied by the scales of both operands."""
+        """Yield each Mul of a product's sums, cast to floats, by the scales of both operands."""
         for name, product in self._products.items():
             casts = [each for each in self._editor.consumers(name) if _makes_floats(each)]
             for node in (each for cast in casts for each in self._editor.consumers(cast.output[0])):
@@ -126,7 +126,7 @@ class _Rewriter:
                     yield found
 
     def _is_taken_out(self, node: NodeProto) -> bool:
-        """Whether only products read what is quantised, and its zero point."""
+        """Whether only rewritten products read the quantised tensor and its zero point."""
         values, _, zero = node.output
         given = any(self._editor.is_output(each) for each in (values, zero))
         return not given and self._is_multiplied(values) and self._is_multiplied(zero)
@@ -137,7 +137,7 @@ class _Rewriter:
         return all(each.output[0] in self._products or each in paddings for each in read)
 
     def _quantised(self, node: NodeProto) -> list[NodeProto]:
-        """What quantises a tensor by its own range, in floats."""
+        """Replace a DynamicQuantizeLinear by arithmetic on floats."""
         emit = Emitter(self._editor, node)
         found: DynamicRange = emit_dynamic_range(emit)
         self._floats |= {node.output[0]: found.values, node.output[2]: found.zero}
@@ -165,7 +165,7 @@ class _Rewriter:
         return emit("Conv", values, weights, **found)
 
     def _zeros(self, emit: Emitter, product: _Product, sums: Array) -> str:
-        """What the zero point adds to each result."""
+        """Emit the share of the zero point in each result: zero point times sum of weights."""
         known = self._editor.constant(product.zero)
         if known is not None:
             return emit.constant((known.reshape(()).astype(np.float64) * sums).astype(np.float32), "zeros")
@@ -173,13 +173,13 @@ class _Rewriter:
         return emit("Mul", zero, emit.constant(sums.astype(np.float32), "weight_sums"), part="zeros")
 
     def _float(self, emit: Emitter, name: str, part: str) -> str:
-        """A tensor of 8 bits as floats."""
+        """Emit the cast of an 8-bit tensor to floats, once for all readers."""
         if name not in self._floats:
             self._floats[name] = emit("Cast", name, part=part, to=TensorProto.FLOAT)
         return self._floats[name]
 
     def _hand_on(self, emit: Emitter, sums: str) -> None:
-        """Let readers of the integers read floats, as far as that is what they make of them."""
+        """Let readers that cast the integers to floats read the floats; cast to int32 for all others."""
         output, editor = emit.node.output[0], self._editor
         readers = editor.consumers(output)
         floats = [each for each in readers if _makes_floats(each) and not editor.is_output(each.output[0])]
@@ -193,7 +193,7 @@ def _makes_floats(node: NodeProto) -> bool:
 
 
 def _scaling(node: NodeProto, product: _Product, editor: GraphEditor) -> _Scaling | None:
-    """The scaling that a reader of sums is, None if it is none."""
+    """The scaling that ``node``, which reads sums of ``product``, computes; None if it is not one."""
     if node.op_type != "Mul" or node.domain:
         return None
     sums, factor = sorted(node.input, key=lambda name: not _is_cast(name, editor))
@@ -227,7 +227,7 @@ def _along_results(scales: Array, product: _Product) -> Array | None:
 
 
 def _product(node: NodeProto, editor: GraphEditor) -> _Product | None:
-    """What a node multiplies, None if floats would not do."""
+    """The product that ``node`` computes; None if it cannot be computed in floats."""
     weights, values, zero = _weights(node, editor), node.input[0], optional_input(node, 2)
     if weights is None or editor.is_constant(values) or editor.element_type(values) not in _RANGES:
         return None
@@ -241,12 +241,12 @@ def _product(node: NodeProto, editor: GraphEditor) -> _Product | None:
 
 
 def _is_single(shape: tuple[int, ...] | None) -> bool:
-    """Whether there is one number, as far as is known."""
+    """Whether a tensor is known to have one element."""
     return shape is not None and int(np.prod(shape)) == 1
 
 
 def _weights(node: NodeProto, editor: GraphEditor) -> Array | None:
-    """Weights less their zero points, None if they are not constant or sums too large."""
+    """Weights minus their zero points; None if they are not constant or the sums are too large for f32."""
     stored = editor.constant(node.input[1])
     name, rank = optional_input(node, 3), editor.rank(node.input[0])
     zero = editor.constant(name) if name else np.zeros((), np.int8)
@@ -265,7 +265,7 @@ def _weights(node: NodeProto, editor: GraphEditor) -> Array | None:
 
 
 def _weight_sums(node: NodeProto, product: _Product, editor: GraphEditor) -> Array:
-    """Sums of the weights of each result, in a shape that broadcasts."""
+    """The sum of the weights of each result, in a shape that broadcasts with the results."""
     window = unpadded_window(node, product.padding, editor) if product.is_image else None
     if window is not None:
         return window_sums(product.weights, window)

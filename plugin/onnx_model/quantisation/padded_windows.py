@@ -1,4 +1,4 @@
-"""Convolutions of integers whose image a Pad surrounds with its zero point: which taps lie in the image."""
+"""Integer convolutions after a Pad with the zero point: which taps of a window lie in the image."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from onnx import NodeProto, helper
 from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, optional_input
 from sartor.onnx_model.rewrites.windowed.windows import Window, window_of
 
-# What would pad once more, or say that nothing does.
+# Attributes of a convolution that pads itself.
 _OWN_PADDING = ("pads", "auto_pad")
 
 
 def padding_of(node: NodeProto, editor: GraphEditor) -> NodeProto | None:
-    """The Pad before a convolution that surrounds its image with the zero point."""
+    """The Pad node that pads the image of a convolution with the zero point; None if there is none."""
     pad = editor.producer(node.input[0]) if node.op_type == "ConvInteger" else None
     if pad is None or pad.op_type != "Pad" or editor.only_consumer(pad.output[0]) is None:
         return None
@@ -33,7 +33,7 @@ def _are_equal(pad: NodeProto, node: NodeProto, editor: GraphEditor) -> bool:
 
 
 def pads_of(padding: NodeProto, editor: GraphEditor) -> list[int]:
-    """Pads of a convolution instead of a Pad before it."""
+    """The ``pads`` attribute of a convolution that replaces a Pad before it."""
     amounts = editor.constant(padding.input[1])
     found = [] if amounts is None else amounts.tolist()
     rank = len(found) // 2
@@ -41,7 +41,7 @@ def pads_of(padding: NodeProto, editor: GraphEditor) -> list[int]:
 
 
 def unpadded_window(node: NodeProto, padding: NodeProto | None, editor: GraphEditor) -> Window | None:
-    """The window over an image without padding."""
+    """The geometry of a convolution of the image before ``padding``, with its amounts as pads; None if unknown."""
     bare = NodeProto()
     bare.CopyFrom(node)
     if padding is not None:
@@ -51,22 +51,22 @@ def unpadded_window(node: NodeProto, padding: NodeProto | None, editor: GraphEdi
 
 
 def window_sums(weights: Array, window: Window) -> Array:
-    """Sums of the weights ``[channels, depth, taps…]`` over those taps of a window that lie in the image.
+    """Sum the weights ``[channels, depth, taps…]`` over the taps of each window that lie in the image.
 
     Returns:
-        ``[1, channels, results…]``, with one result in each dimension if no window leaves the image.
+        Sums ``[1, channels, results…]``, with one result in each dimension if no window leaves the image.
     """
     taps: Array = weights.sum(axis=1)
     if not any(any(sides) for sides in window.pads):
         return np.asarray(taps.reshape(len(taps), -1).sum(axis=1)).reshape(1, -1, *(1,) * (taps.ndim - 1))
     for axis in range(len(window.sizes)):
-        # The first of those not yet done takes part, and comes out behind.
+        # tensordot contracts axis 1, the first dimension of taps that is left, and appends the results as last axis.
         taps = np.tensordot(taps, _inside(window, axis), axes=([1], [1]))
     return taps[None]
 
 
 def _inside(window: Window, axis: int) -> Array:
-    """``[results, taps]``: which taps of a window lie in the image, along one dimension."""
+    """Which taps of each window lie in the image along one dimension: ``[results, taps]`` of 0 and 1."""
     low, high = window.pads[axis]
     count = (low + window.sizes[axis] + high - window.extent(axis)) // window.strides[axis] + 1
     starts = np.arange(count) * window.strides[axis] - low

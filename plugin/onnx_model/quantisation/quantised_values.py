@@ -1,9 +1,9 @@
-"""Quantised models as float models whose values have known ranges.
+"""Converts quantised models to float models whose values have known ranges.
 
-A pair of QuantizeLinear and DequantizeLinear says where in 8 bits a tensor lies. It becomes what ONNX defines it to
-compute, in floats: ``scale * clip(round(x / scale))``. The tensor's range is kept beside the model: its values are
-multiples of the scale, so that storing them in 8 bits by this range loses nothing. Dequantised weights become float
-constants, from which packing finds the same integers again.
+A pair of QuantizeLinear and DequantizeLinear defines the 8-bit range of a tensor. It is replaced by its definition in
+floats: ``scale * clip(round(x / scale))``. The tensor's range is returned beside the model. As the values are multiples
+of the scale, they can be stored in 8 bits by this range without loss. Dequantised weights become float constants,
+from which packing computes the same integers again.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from sartor.onnx_model.rewrites.windowed.split_groups import split_groups
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 
 _QUANTISED = frozenset({"ConvInteger", "DequantizeLinear", "MatMulInteger", "QuantizeLinear"})
-# Results are elements of the first operand (for Concat: of any), or zeros, which every range has.
+# Operators whose results are elements of the first operand (for Concat: of any) or zeros, which every range contains.
 _KEEPING = MOVING | {"Relu"}
-# Results lie between the smallest and the largest element of the operand.
+# Operators whose results lie between the smallest and the largest element of the operand.
 _AVERAGING = frozenset({"AveragePool", "GlobalAveragePool", "ReduceMean"})
-# Of a step: what is not as far beyond a range is rounded to its end.
+# As a fraction of a step. A value that is at most this far outside a range is rounded to the range's end.
 _LESS_THAN_HALF = 0.49
 _BOUNDS: Mapping[str, tuple[float, float]] = {
     "Relu": (0.0, np.inf),
@@ -39,9 +39,9 @@ _BOUNDS: Mapping[str, tuple[float, float]] = {
 
 
 def take_out_quantisation(model: ModelProto) -> dict[str, QuantisedRange]:
-    """Change a prepared model in place; ranges by name of the tensors that may be stored in 8 bits.
+    """Convert a prepared model in place; returns the range of each tensor that may be stored in 8 bits, by name.
 
-    What has no fixed range for the whole tensor in 8 bits stays as it is.
+    Quantisation without one constant 8-bit range for the whole tensor is not changed.
     """
     if not any(node.op_type in _QUANTISED for node in model.graph.node):
         return {}
@@ -56,7 +56,7 @@ def take_out_quantisation(model: ModelProto) -> dict[str, QuantisedRange]:
 
 
 def _folded(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
-    """Dequantised constants as constants."""
+    """Replace a dequantised constant by a float constant."""
     values = editor.constant(node.input[0]) if node.op_type == "DequantizeLinear" else None
     scale = editor.constant(node.input[1]) if values is not None else None
     zero = editor.constant(node.input[2]) if optional_input(node, 2) else np.zeros((), np.int8)
@@ -64,16 +64,16 @@ def _folded(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     if values is None or scale is None or zero is None or found.get("block_size") or editor.is_output(node.output[0]):
         return None
     scale, zero = (_aligned(each, values.ndim, found.get("axis", 1)) for each in (scale, zero))
-    # The difference is exact, so that the product is rounded once, as where it is computed in the scale's type.
+    # The difference is exact, so the product is rounded once, as in a computation in the scale's type.
     real = (values.astype(np.float64) - zero.astype(np.float64)) * scale.astype(np.float64)
     editor.set_constant(node.output[0], real.astype(scale.dtype))
     return []
 
 
 def _limits(own: QuantisedRange, dtype: np.dtype[Any]) -> list[float] | None:
-    """Numbers of a type whose quotients by the scale are rounded to a range's ends; None if it has no such.
+    """Numbers of ``dtype`` whose quotients by the scale round to the range's ends; None if there are none.
 
-    Quotients and rounding are monotone, so what lies between them is rounded to what lies between the ends.
+    Division and rounding are monotone, so numbers between these limits round to steps within the range.
     """
     scale = dtype.type(own.scale)
     with np.errstate(all="ignore"):
@@ -83,14 +83,14 @@ def _limits(own: QuantisedRange, dtype: np.dtype[Any]) -> list[float] | None:
 
 
 def _aligned(numbers: Array, rank: int, axis: int) -> Array:
-    """One number, or one for each index of an axis, in a shape that broadcasts."""
+    """Reshape one number, or one for each index of ``axis``, to broadcast with a tensor of ``rank`` dimensions."""
     if numbers.size == 1:
         return numbers.reshape(())
     return numbers.reshape([-1 if index == axis % rank else 1 for index in range(rank)])
 
 
 class _Pairs:
-    """Takes pairs out of a graph from its inputs on."""
+    """Replaces pairs of QuantizeLinear and DequantizeLinear in a graph, in topological order."""
 
     def __init__(self, editor: GraphEditor) -> None:
         self._editor = editor
@@ -99,7 +99,7 @@ class _Pairs:
         self._gone: set[str] = set()
 
     def take_out(self) -> dict[str, QuantisedRange]:
-        """Change the graph; ranges of what remains."""
+        """Change the graph; returns ranges of tensors by name."""
         kept = [each for node in self._editor.nodes for each in self._replacement(node)]
         self._editor.set_nodes(kept)
         self._editor.redirect(self._renamed)
@@ -118,7 +118,7 @@ class _Pairs:
         return [node]
 
     def _pair(self, node: NodeProto) -> QuantisedRange | None:
-        """The range of what a node quantises, if that is all dequantised by the same."""
+        """The range of a QuantizeLinear whose readers all dequantise with the same parameters, or else None."""
         if node.op_type != "QuantizeLinear" or self._editor.is_output(node.output[0]):
             return None
         own, readers = fixed_range(node, self._editor), self._editor.consumers(node.output[0])
@@ -126,7 +126,7 @@ class _Pairs:
         return own if readers and same else None
 
     def _rounded(self, node: NodeProto, own: QuantisedRange) -> list[NodeProto]:
-        """What takes a pair's place; of numbers that are rounded to its range already nothing."""
+        """The nodes that replace a pair; none if its operand was already rounded to the same range."""
         editor, results = self._editor, [each.output[0] for each in self._editor.consumers(node.output[0])]
         self._gone.update(results)
         given = [name for name in results if editor.is_output(name)]
@@ -145,11 +145,11 @@ class _Pairs:
         return emit.nodes
 
     def _emit(self, emit: Emitter, own: QuantisedRange, target: str) -> None:
-        """Nodes that compute what a pair does. Its scale divides, as ONNX has it: to multiply by the reciprocal would
-        move what is next to a tie.
+        """Emit a pair in floats. It divides by the scale, as ONNX defines it: a product with the reciprocal would round
+        some values next to a tie differently.
 
-        Operands are clipped rather than integers where both give the same, so that kernels need not see to
-        quotients that are infinite.
+        The operand is clipped, rather than the rounded quotient, if both give the same. Then kernels need not handle
+        infinite quotients.
         """
         source = emit.node.input[0]
         number, scale = self._unclipped(source, own), emit.like(own.scale, source, "scale")
@@ -163,7 +163,7 @@ class _Pairs:
         emit("Mul", number, scale, part="scale", output=target)
 
     def _unclipped(self, source: str, own: QuantisedRange) -> str:
-        """What a Relu is of that a pair reads alone and repeats: a range that begins at zero."""
+        """The operand of a Relu that only the pair reads, if the range begins at zero: clipping does the same."""
         node = self._editor.producer(source)
         is_repeated = node is not None and node.op_type == "Relu" and own.steps[0] == 0
         if node is None or not is_repeated or self._editor.only_consumer(source) is None:
@@ -176,7 +176,7 @@ class _Pairs:
         return name
 
     def _is_within(self, name: str, own: QuantisedRange) -> bool:
-        """Whether saturation changes nothing."""
+        """Whether the value's bounds lie within the range, so that it need not be clipped."""
         node = self._editor.producer(name)
         if node is None:
             return False
@@ -185,15 +185,15 @@ class _Pairs:
         return low >= own.limits[0] - beyond and high <= own.limits[1] + beyond
 
     def _bounds(self, node: NodeProto) -> tuple[float, float]:
-        """Between what a node's results lie."""
+        """Lower and upper bound of a node's results."""
         if node.op_type in _AVERAGING:
             before = self._ranges.get(self._name(node.input[0]))
-            # Zeros around an image may be averaged too; they lie within every range.
+            # An average may include the zeros of padding; every range contains zero.
             return before.limits if before is not None else (-np.inf, np.inf)
         return _BOUNDS.get(node.op_type, (-np.inf, np.inf))
 
     def _inherit(self, node: NodeProto) -> None:
-        """What hands on numbers hands on their range."""
+        """Give the result of a node that moves elements the range of its operands, if they have the same."""
         found = set(self._operand_ranges(node))
         own = found.pop() if len(found) == 1 else None
         if own is not None:

@@ -1,1 +1,1 @@
-"""Reading an untrusted ONNX file: nothing is believed before it is checked."""
+"""Reading an untrusted ONNX file: every field is checked before it is used."""

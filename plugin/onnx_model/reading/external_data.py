@@ -1,7 +1,7 @@
-"""Reads weights stored beside the model, and only from inside the model's folder.
+"""Reads weights that are stored in files beside the model, and only in the model's folder.
 
-The locations come from an untrusted file, so they are checked here for every tensor of the model, before anything
-is opened, and checked again on the opened file.
+The file names come from an untrusted model. They are checked for every tensor before a file is opened, and checked
+again on the opened file.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from sartor.onnx_model.graphs.limits import MAX_MODEL_BYTES
 from sartor.onnx_model.graphs.tensor_data import stored_bytes
 from sartor.onnx_model.graphs.walk import tensors
 
-# Not followed, and not waited for: a link swapped in after the check, or a named pipe, must not be opened.
+# Do not follow a link that replaced the file after the check, and do not wait for a named pipe.
 _OPEN_FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 _MAX_DIGITS = 19
 
 
 @dataclass(frozen=True)
 class _Reference:
-    """Where one tensor's bytes are: ``length`` bytes of ``location`` from ``offset``."""
+    """The range of a file that holds one tensor: ``length`` bytes of ``location`` from ``offset``."""
 
     tensor: TensorProto
     what: str
@@ -39,11 +39,12 @@ class _Reference:
 
 
 def inline_external_data(model: ModelProto, folder: Path) -> None:
-    """Replace every reference to external data by the data itself, in place; inside ``holding`` it is mapped.
+    """Replace references to external data by the data, in place; inside ``holding`` the data is memory-mapped.
 
     Raises:
-        UnsupportedModelError: a location leaves ``folder``, is not a plain file of its own, or a range lies outside it.
-        UsageError: the file is missing or unreadable.
+        UnsupportedModelError: a file lies outside ``folder`` or is not a regular file with one name, or a range lies
+            outside its file.
+        UsageError: a file is missing or unreadable.
     """
     references = sorted(_references(model), key=lambda reference: (reference.location, reference.offset))
     total = sum(reference.length for reference in references)
@@ -65,7 +66,7 @@ def inline_external_data(model: ModelProto, folder: Path) -> None:
 
 
 def is_external(tensor: TensorProto) -> bool:
-    """Whether the tensor's data is, or claims to be, in another file."""
+    """Whether the tensor declares its data to be in another file."""
     return tensor.data_location == TensorProto.EXTERNAL or len(tensor.external_data) > 0
 
 
@@ -99,7 +100,7 @@ def _number(text: str, key: str, what: str) -> int:
 
 
 def _inside(folder: Path, reference: _Reference) -> Path:
-    """The file that ``reference`` names, links resolved, if it lies below ``folder``."""
+    """The path of the file that ``reference`` names, with links resolved; refused unless it lies below ``folder``."""
     location = reference.location
     windows = PureWindowsPath(location)
     parts = {*PurePosixPath(location).parts, *windows.parts}

@@ -20,15 +20,14 @@ _LENGTH_DELIMITED = 2
 
 
 def load_model(path: Path) -> ModelProto:
-    """Read ``path`` and the external data beside it.
+    """Read an ONNX file and its external data.
 
-    The result holds all weights and refers to no file, except inside ``holding``, where large weights stay in the
-    files.
+    The result contains all weights. Only inside ``holding`` large weights stay in their files, which are mapped.
 
     Raises:
-        UsageError: the file, or external data it names, is missing or unreadable.
-        UnsupportedModelError: not ONNX, damaged, truncated, over the size limits, external data outside the model's
-            folder, or an operator or opset that is not known.
+        UsageError: the file, or an external data file, is missing or unreadable.
+        UnsupportedModelError: the file is not ONNX, is damaged or truncated, exceeds the size limits, names external
+            data outside the model's folder, or uses an unknown operator or opset.
     """
     model, ranges = _parse(_read(path), path)
     check_structure(model)
@@ -57,7 +56,7 @@ def _read(path: Path) -> bytes | mmap.mmap:
 
 
 def _parse(content: bytes | mmap.mmap, path: Path) -> tuple[ModelProto, dict[int, memoryview]]:
-    """The model, and what was left out of it: the data of initialisers by their place in the graph."""
+    """The parsed model, and the data of initialisers that it lacks, by the initialiser's index."""
     data = memoryview(content)
     if not data:
         raise UnsupportedModelError(f"{path} is empty; an ONNX model was expected")
@@ -79,7 +78,7 @@ def _parse(content: bytes | mmap.mmap, path: Path) -> tuple[ModelProto, dict[int
 
 
 def _declared_length(data: memoryview) -> int | None:
-    """Bytes that a message cut off at the end of ``data`` needs, or None if it is not one."""
+    """Size in bytes of the whole message if ``data`` is the beginning of one, or None."""
     position, fields = 0, ModelProto.DESCRIPTOR.fields_by_number
     while position < len(data):
         tag, position = varint(data, position)

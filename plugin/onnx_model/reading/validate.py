@@ -1,4 +1,4 @@
-"""Refuses models that are damaged, oversized, recursive or use what is not known, before anything else reads them."""
+"""Refuses models that are damaged, too large or recursive, or use unknown operators, before other code reads them."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from sartor.onnx_model.graphs.walk import describe_node, messages, nodes, tensor
 from sartor.onnx_model.rewrites.operator_sets.expand_operators import CONTRIB_DOMAIN, CONTRIB_OPERATORS
 
 _STANDARD_DOMAINS = ("", "ai.onnx")
-# Domains whose operators are made for other things than tensors; none of them can be compiled.
+# Domains whose operators can be compiled. Those of other domains (ai.onnx.ml) do not compute on tensors alone.
 _KNOWN_DOMAINS = (*_STANDARD_DOMAINS, CONTRIB_DOMAIN)
 
 _FunctionId = tuple[str, str, str]
 
 
 def check_structure(model: ModelProto) -> None:
-    """Counts, names and declared sizes: what must hold before any data is read.
+    """Check counts, names and declared sizes, before any weights are read.
 
     Raises:
-        UnsupportedModelError: naming what is wrong.
+        UnsupportedModelError: one of them is wrong.
     """
     _check_text(model)
     count = sum(1 for _ in nodes(model))
@@ -41,10 +41,10 @@ def check_structure(model: ModelProto) -> None:
 
 
 def check_model(model: ModelProto) -> None:
-    """Data, dimensions, opsets, functions and operators of a model that refers to no file.
+    """Check data, dimensions, opsets, functions and operators of a model whose external data has been read.
 
     Raises:
-        UnsupportedModelError: naming the tensor or node.
+        UnsupportedModelError: one of them is wrong; the message names the tensor or node.
     """
     for tensor, what in tensors(model):
         check_stored_data(tensor, what)
@@ -57,7 +57,7 @@ def check_model(model: ModelProto) -> None:
 
 
 def _check_text(model: ModelProto) -> None:
-    """Names that are not UTF-8 would surface as bytes, or as a UnicodeDecodeError, wherever they are first read."""
+    """Refuse names that are not UTF-8: reading one later would give bytes or raise UnicodeDecodeError."""
     try:
         valid = all(_is_text(message) for message, _ in messages(model))
     except UnicodeDecodeError:
@@ -92,7 +92,7 @@ def _standard(domain: str) -> str:
 
 
 def _check_functions(model: ModelProto) -> None:
-    """Inlining must end, and must not grow the graph without bound (function A calls B twice, B calls C twice …)."""
+    """Check that inlining ends and does not grow the graph exponentially (A calls B twice, B calls C twice …)."""
     bodies = {_function_id(function): function for function in model.functions}
     sizes: dict[_FunctionId, int] = {}
     for identity in bodies:

@@ -1,1 +1,1 @@
-"""Rewrites of an ONNX model, one per file: each takes a model, edits it in place and names the nodes it changed."""
+"""Rewrites of an ONNX model, one per file: each edits the model in place and returns the names of changed nodes."""

@@ -1,1 +1,1 @@
-"""Operators that the importer lacks, as arithmetic on tensors that it has."""
+"""Rewrites of operators that IREE's importer lacks to arithmetic operators that it has."""

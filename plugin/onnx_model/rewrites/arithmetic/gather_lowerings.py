@@ -1,4 +1,4 @@
-"""Operators that move elements in a fixed pattern, as Gather with constant indices."""
+"""Lowers operators that move elements in a fixed pattern to Gather with constant indices."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _INT64_MAX = 2**63 - 1
 
 
 def gather_reversed(model: ModelProto) -> tuple[str, ...]:
-    """Slices with negative steps, and pads that mirror or wrap.
+    """Lower slices with negative steps, and pads that mirror or wrap; returns the names of the replaced nodes.
 
-    IREE 3.13 reads a mirrored border through a reversed index map and fails where the border is no multiple of its
-    tile ("shape's dimension #0 to be greater than or equal to 128, but found 113"); it refuses steps below -1 and does
-    not come back from wrapped pads.
+    IREE 3.13 reads a mirrored border by a reversed index map and fails if the border is not a multiple of its tile
+    ("shape's dimension #0 to be greater than or equal to 128, but found 113"). It refuses steps below -1 and hangs on
+    wrapped pads.
     """
     return rewrite_nodes(model, _lowered)
 
@@ -55,14 +55,14 @@ def _backward_slice(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | N
 
 
 def _python_slice(start: int, end: int, step: int, size: int) -> slice:
-    """ONNX clamps like Python, but an end below ``-size`` means "to the first element" for negative steps."""
+    """ONNX's slice in Python. Both clamp, but in ONNX a backward slice to below ``-size`` has the first element."""
     if step > 0:
         return slice(start, min(end, _INT64_MAX), step)
     return slice(start, None if end < -size else end, step)
 
 
 def _mirrored_pad(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
-    """Borders gathered along one axis after the other, joined to what they border."""
+    """Gather the borders of one axis after another and concatenate them with the value."""
     shape, pads = editor.shape(node.input[0]), editor.constant(optional_input(node, 1))
     axes = editor.constant(optional_input(node, 3)) if optional_input(node, 3) else None
     if shape is None or pads is None or (axes is None and optional_input(node, 3)):

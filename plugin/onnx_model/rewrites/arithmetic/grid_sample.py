@@ -1,4 +1,4 @@
-"""Sampling at computed positions, as arithmetic on the positions and gathers that stay inside the image."""
+"""Lowers sampling at computed positions to arithmetic on the positions and gathers inside the image."""
 
 from __future__ import annotations
 
@@ -10,13 +10,19 @@ from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import GraphEditor, attributes, rewrite_nodes
 
 _LINEAR = ("linear", "bilinear")
-# Rows are numbered in float32 before they become indices.
+# Indices are computed in float32, which holds integers up to this exactly.
 _EXACT_IN_FLOAT = 2**24
 
 
 @dataclass(frozen=True)
 class _Axis:
-    """Positions along one spatial dimension, [batch, points], in units of pixels."""
+    """Positions along one spatial dimension, in pixels.
+
+    Attributes:
+        index: of the coordinate in the grid: 0 is x, 1 is y.
+        size: of the dimension, in pixels.
+        position: name of the value, [batch, points].
+    """
 
     index: int
     size: int
@@ -26,8 +32,8 @@ class _Axis:
 def gather_grid_sample(model: ModelProto) -> tuple[str, ...]:
     """Lower ``GridSample`` over images with linear or nearest sampling (ONNX operator page of GridSample).
 
-    IREE 3.13 reads outside the image where a position lies outside it, rounds positions wrongly for nearest sampling
-    and has only one kind of padding. Cubic sampling and volumes stay as they are.
+    IREE 3.13 reads outside the image for positions outside it, rounds positions wrongly for nearest sampling and has
+    only one kind of padding. Cubic sampling and volumes are not lowered.
     """
     return rewrite_nodes(model, _lowered)
 
@@ -62,7 +68,7 @@ def _number(emit: Emitter, value: float) -> str:
 
 
 def _axis(emit: Emitter, points: str, index: int, size: int) -> _Axis:
-    """From [-1, 1] to pixels, and back inside where the padding says so."""
+    """Convert a coordinate from [-1, 1] to pixels, and move it inside the image if the padding mode requires that."""
     found = attributes(emit.node)
     corners, padding = bool(found.get("align_corners")), found.get("padding_mode", "zeros")
     raw = emit("Gather", points, emit.constant(index, "axis", "int64"), part="coordinate", axis=2)
@@ -91,7 +97,7 @@ def _reflected(emit: Emitter, position: str, low: float, width: float) -> str:
 
 
 def _blend(emit: Emitter, pixels: str, axes: list[_Axis], shape: tuple[int, ...], points: int) -> str:
-    """The four neighbours, weighted by the distance to the opposite one."""
+    """Bilinear interpolation: the sum of the four neighbours, weighted by the distances to their opposites."""
     below = [emit("Floor", axis.position, part="floor") for axis in axes]
     above = [emit("Add", name, _number(emit, 1.0), part="above") for name in below]
     weights_above = [emit("Sub", axis.position, name, part="fraction") for axis, name in zip(axes, below, strict=True)]
@@ -108,7 +114,7 @@ def _blend(emit: Emitter, pixels: str, axes: list[_Axis], shape: tuple[int, ...]
 
 
 def _pixel(emit: Emitter, pixels: str, corner: list[_Axis], shape: tuple[int, ...], points: int) -> str:
-    """Values [batch, channels, points] at whole positions; zero outside the image."""
+    """Values [batch, channels, points] at integer positions; zero outside the image."""
     inside = [_clipped(emit, axis.position, axis.size) for axis in corner]
     rows = emit("Mul", inside[1], _number(emit, float(shape[3])), part="row")
     index = emit("Cast", emit("Add", rows, inside[0], part="index"), part="index_number", to=TensorProto.INT64)

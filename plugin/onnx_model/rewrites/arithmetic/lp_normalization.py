@@ -1,4 +1,4 @@
-"""Division by a norm that may be zero."""
+"""Lowers LpNormalization so that it never divides by zero."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sartor.onnx_model.graphs.graph import GraphEditor, attributes, rewrite_node
 
 
 def guarded_norm(model: ModelProto) -> tuple[str, ...]:
-    """``LpNormalization`` as ``x / max(|x|, smallest)``: a zero vector stays zero; IREE 3.13 divides zero by zero."""
+    """Lower ``LpNormalization`` to ``x / max(|x|, smallest)``, which keeps zero vectors; IREE 3.13 divides 0 by 0."""
     return rewrite_nodes(model, _lowered)
 
 

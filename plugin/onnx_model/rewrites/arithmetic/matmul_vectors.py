@@ -1,4 +1,4 @@
-"""Matrix products with a vector, as products of matrices."""
+"""Rewrites matrix products with a vector to products of matrices."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sartor.onnx_model.graphs.graph import GraphEditor, rewrite_nodes
 
 
 def matmul_vectors(model: ModelProto) -> tuple[str, ...]:
-    """Give a rank-1 operand of ``MatMul`` its missing dimension; IREE 3.13 cannot lower it against rank 3 and more."""
+    """Unsqueeze a rank-1 operand of ``MatMul`` if the other has rank 3 or more, which IREE 3.13 cannot lower."""
     return rewrite_nodes(model, _as_matrices)
 
 

@@ -1,4 +1,4 @@
-"""LSTM, GRU and RNN over a fixed number of steps, as matrix products and elementwise operators."""
+"""Unrolls LSTM, GRU and RNN over a fixed number of steps to matrix products and elementwise operators."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, optio
 from sartor.onnx_model.graphs.walk import describe_node
 from sartor.onnx_model.rewrites.arithmetic.recurrent_cells import CELLS, Cell, State
 
-# Each step becomes some fifteen nodes; longer sequences would make compilation slow.
+# Each step becomes about fifteen nodes; longer sequences would make compilation slow.
 _MAX_STEPS = 256
 
 
@@ -30,15 +30,15 @@ class _Sequence:
 
 
 def unroll_recurrent(model: ModelProto) -> tuple[str, ...]:
-    """Write every recurrent node out, step by step.
+    """Unroll every recurrent node; returns the names of the unrolled nodes.
 
-    The products with the input need no step before them and become one large MatMul; each step adds the product with
-    the state (ONNX operator pages of LSTM, GRU and RNN). IREE 3.13 imports only the forward direction, as a loop
-    that nothing can be tuned in, and ignores peepholes.
+    The products of the weights and the inputs do not depend on the state and become one large MatMul; each step adds
+    the product with the state (ONNX operator pages of LSTM, GRU and RNN). IREE 3.13 imports only the forward direction,
+    as a loop whose body cannot be tuned, and ignores peepholes.
 
     Raises:
-        UnsupportedModelError: sequences of unequal length, weights that are computed, too many steps, or
-            activations that are not known.
+        UnsupportedModelError: sequences have unequal lengths, weights are computed, there are too many steps, or an
+            activation is unknown.
     """
     return rewrite_nodes(model, _unrolled)
 
@@ -61,7 +61,7 @@ def _unrolled(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
 
 
 def _sequence(node: NodeProto, editor: GraphEditor, shape: tuple[int, ...]) -> _Sequence | None:
-    """None for what is left to IREE's own loop: a long sequence in the plain forward form."""
+    """The node's sizes and options; None for a long forward sequence without peepholes, left to IREE as a loop."""
     found = attributes(node)
     direction = found.get("direction", "forward")
     batch_first = bool(found.get("layout", 0))
@@ -90,7 +90,7 @@ def _check_lengths(node: NodeProto, editor: GraphEditor, sequence: _Sequence) ->
 
 
 def _run_direction(emit: Emitter, source: str, sequence: _Sequence, number: int) -> tuple[list[str], State]:
-    """Hidden states by position in time, each [batch, hidden], and the last state."""
+    """Emit one direction; returns names of the hidden states by time step, each [batch, hidden], and the last state."""
     cell = _cell(emit, number, len(sequence.reversed))
     state = _initial_state(emit, sequence, number, cell)
     weight = emit.constant(np.ascontiguousarray(cell.weight.T), "weight")
@@ -152,7 +152,7 @@ def _initial_state(emit: Emitter, sequence: _Sequence, number: int, cell: Cell) 
 
 
 def _write_outputs(emit: Emitter, sequence: _Sequence, runs: list[tuple[list[str], State]]) -> None:
-    """Y is [steps, directions, batch, hidden]; batch first: [batch, steps, directions, hidden], the states likewise."""
+    """Y is [steps, directions, batch, hidden], or [batch, steps, directions, hidden] if the batch comes first."""
     outputs = [*emit.node.output, "", "", ""]
     if outputs[0]:
         merged = _stack(

@@ -1,6 +1,6 @@
-"""One step of each recurrent operator.
+"""Emits one step of each recurrent operator.
 
-Gates arrive as ``X @ W^T + bias``; ``*`` is elementwise, ``@`` a matrix product.
+The gates are given as ``X @ W^T + bias``. In formulas ``*`` is the elementwise and ``@`` the matrix product.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ class Cell:
 
     Attributes:
         weight, recurrence: [gates * hidden, inputs] and [gates * hidden, hidden].
-        bias: the two biases one after the other, [2 * gates * hidden].
-        peepholes: [3 * hidden] or None.
+        bias: the biases of input and state, concatenated, [2 * gates * hidden].
+        activations: ONNX names.
+        peepholes: [3 * hidden], or None.
         options: the node's attributes.
     """
 
@@ -55,21 +56,25 @@ class Cell:
 
     @property
     def input_bias(self) -> Array:
-        """What can be added before the first step."""
+        """The bias that does not depend on the state, [gates * hidden]; it is added to all steps at once."""
         half = len(self.bias) // 2
         return self.bias[:half] + self.bias[half:]
 
     def step(self, emit: Emitter, gates: str, state: State) -> State:
-        """The next state, from this step's gates [batch, gates * hidden]."""
+        """Emit the next state from this step's gates, [batch, gates * hidden]."""
         raise NotImplementedError
 
     def recurrent_product(self, emit: Emitter, hidden: str, rows: slice = slice(None)) -> str:
-        """``H @ R^T`` for some of the gates."""
+        """Emit ``H @ R^T`` for the gates in ``rows`` of the recurrence matrix."""
         matrix = np.ascontiguousarray(self.recurrence[rows].T)
         return emit("MatMul", hidden, emit.shared_constant(matrix, f"recurrence{rows.start or 0}"), part="recurrent")
 
     def activate(self, emit: Emitter, index: int, value: str) -> str:
-        """Apply activation ``index``, after clipping where the node asks for it."""
+        """Emit activation ``index``, after clipping if the node has ``clip``.
+
+        Raises:
+            UnsupportedModelError: the activation is unknown.
+        """
         name = self.activations[index].lower()
         if name not in _ACTIVATIONS:
             raise UnsupportedModelError(
@@ -81,7 +86,7 @@ class Cell:
         return emit(_ACTIVATIONS[name], value, part=_ACTIVATIONS[name].lower())
 
     def split(self, emit: Emitter, value: str, parts: int) -> tuple[str, ...]:
-        """Equal pieces of the last dimension."""
+        """Split the last dimension into ``parts`` equal pieces."""
         sizes = emit.constant([self.hidden] * parts, "sizes")
         return emit.many("Split", value, sizes, part="gates", outputs=("",) * parts, axis=-1)
 
@@ -92,7 +97,7 @@ class Rnn(Cell):
     default_activations = ("Tanh",)
 
     def step(self, emit: Emitter, gates: str, state: State) -> State:
-        """One step of the plain network."""
+        """Emit ``H = f(gates + H @ R^T)``."""
         total = emit("Add", gates, self.recurrent_product(emit, state.hidden), part="add")
         return State(self.activate(emit, 0, total))
 
@@ -104,7 +109,7 @@ class Lstm(Cell):
     state_count = 2
 
     def step(self, emit: Emitter, gates: str, state: State) -> State:
-        """``c = f * c + i * g(cell)``, ``H = o * h(c)``."""
+        """Emit ``c = f * c + i * g(cell)`` and ``H = o * h(c)``."""
         if self.options.get("input_forget"):
             raise UnsupportedModelError(
                 f"{describe_node(emit.node)} couples its gates (input_forget), which is not supported"
@@ -134,14 +139,14 @@ class Gru(Cell):
 
     @property
     def input_bias(self) -> Array:
-        """The hidden gate's recurrent bias is multiplied by the reset gate first if ``linear_before_reset`` is set."""
+        """Without the hidden gate's recurrent bias if ``linear_before_reset``: the reset gate multiplies it first."""
         total = super().input_bias
         if not self.options.get("linear_before_reset"):
             return total
         return np.concatenate([total[: 2 * self.hidden], self.bias[2 * self.hidden : 3 * self.hidden]])
 
     def step(self, emit: Emitter, gates: str, state: State) -> State:
-        """``H = (1 - z) * h + z * H``, written ``h + z * (H - h)``."""
+        """Emit ``H = (1 - z) * h + z * H`` as ``h + z * (H - h)``."""
         both = slice(0, 2 * self.hidden)
         entering = self.split(emit, gates, 3)
         returning = self.recurrent_product(emit, state.hidden, both)

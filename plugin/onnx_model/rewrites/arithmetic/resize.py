@@ -1,4 +1,4 @@
-"""Resizing in the forms that IREE cannot import, as weighted sums of gathered rows."""
+"""Lowers Resize with options that IREE cannot import to weighted sums of gathered rows."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from onnx import ModelProto, NodeProto
 from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, optional_input, rewrite_nodes
 
-# IREE 3.13 rounds exact halves wrongly in some of the other combinations and refuses the rest.
+# For other combinations IREE 3.13 rounds exact halves wrongly or fails.
 _NEAREST_NATIVE = (("half_pixel", "round_prefer_floor"), ("half_pixel", "floor"), ("asymmetric", "floor"))
 _CUBIC_NATIVE = -0.75
 
 
 @dataclass(frozen=True)
 class _Axis:
-    """How one dimension is resized: from ``size`` to ``target`` positions, ``scale`` apart."""
+    """How dimension ``index`` is resized: from ``size`` to ``target`` positions by the factor ``scale``."""
 
     index: int
     size: int
@@ -26,11 +26,13 @@ class _Axis:
 
 
 def gather_resize(model: ModelProto) -> tuple[str, ...]:
-    """Lower ``Resize`` where IREE 3.13 has no lowering: rare coordinate and rounding modes, ``exclude_outside``,
-    other cubic coefficients, subsets of axes, scales that do not divide evenly.
+    """Lower ``Resize`` with options that IREE 3.13 does not lower; returns the names of the replaced nodes.
 
-    Every axis is a sum over taps of gathered rows times weights (ONNX operator page of Resize, version 19).
-    Antialiasing and cropping stay as they are.
+    These are rare coordinate and rounding modes, ``exclude_outside``, other cubic coefficients, subsets of axes, and
+    scales that do not divide evenly.
+
+    Each axis is resized by a sum over taps of gathered rows times weights (ONNX operator page of Resize, version 19).
+    Nodes with antialiasing or cropping are not changed.
     """
     return rewrite_nodes(model, _lowered)
 
@@ -107,7 +109,7 @@ def _resize_axis(emit: Emitter, value: str, axis: _Axis, found: dict[str, object
 
 
 def _taps(axis: _Axis, found: dict[str, object]) -> tuple[Array, Array | None]:
-    """Rows to gather, [taps, target], and their weights, or None where the one tap is taken as it is."""
+    """The rows to gather and their weights, [taps, target]; weights are None for nearest, which has one tap."""
     where = _coordinates(axis, str(found.get("coordinate_transformation_mode", "half_pixel")))
     mode = found.get("mode", "nearest")
     if mode == "nearest":
@@ -128,7 +130,7 @@ def _taps(axis: _Axis, found: dict[str, object]) -> tuple[Array, Array | None]:
 
 
 def _coordinates(axis: _Axis, transform: str) -> Array:
-    """Position in the input of every output position."""
+    """The input position of every output position."""
     out = np.arange(axis.target, dtype=np.float64)
     scaled = axis.scale * axis.size
     if transform == "align_corners":
@@ -153,7 +155,7 @@ def _nearest(where: Array, rounding: str) -> Array:
 
 
 def _cubic(fraction: Array, a: float) -> Array:
-    """Weights of the four neighbours (Keys 1981, equation 4)."""
+    """Weights of the four neighbours, [4, target] (Keys 1981, equation 4)."""
     near, far = np.stack([fraction, 1 - fraction]), np.stack([1 + fraction, 2 - fraction])
     inner = ((a + 2) * near - (a + 3)) * near * near + 1
     outer = ((a * far - 5 * a) * far + 8 * a) * far - 4 * a

@@ -1,1 +1,1 @@
-"""Rewrites of quantised and integer operators, and of types that IREE computes otherwise."""
+"""Rewrites of quantised and integer operators, and of element types for which IREE's results differ from ONNX's."""

@@ -1,4 +1,4 @@
-"""Operators that move 8-bit numbers move what these stand for: kernels take floats, and IREE no unsigned numbers."""
+"""Moves DequantizeLinear before operators that move elements: kernels take floats, and IREE has no unsigned types."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ MOVING = frozenset(
         *("Slice", "SpaceToDepth", "Squeeze", "Tile", "Transpose", "Unsqueeze"),
     }
 )
-"""Their results are elements of the first operand, those of Concat of any."""
+"""Operators whose results are elements of their first operand (for Concat: of any operand)."""
 
 _SHIFTS = {np.dtype(np.int8): 0, np.dtype(np.uint8): 128}
 _IN_8_BITS: Mapping[int, type[np.int8] | type[np.uint8]] = {TensorProto.INT8: np.int8, TensorProto.UINT8: np.uint8}
 
 
 def dequantise_early(model: ModelProto) -> tuple[str, ...]:
-    """Put DequantizeLinear before operators that move numbers; returns the names of these operators."""
+    """Put DequantizeLinear before operators that move elements; returns the names of these operators."""
     editor = GraphEditor(model.graph)
     moved: list[str] = []
     while name := _move_one(editor):
@@ -33,7 +33,7 @@ def dequantise_early(model: ModelProto) -> tuple[str, ...]:
 
 
 def fixed_range(node: NodeProto, editor: GraphEditor) -> QuantisedRange | None:
-    """Where in 8 bits a (de)quantising node has its whole tensor, as int8; None if that is not fixed."""
+    """The int8 range of a (de)quantising node's tensor; None unless it has one constant scale and 8-bit zero point."""
     scale, zero = editor.constant(node.input[1]), _zero_point(node, editor)
     if scale is None or zero is None or scale.size != 1 or zero.size != 1 or zero.dtype not in _SHIFTS:
         return None
@@ -55,7 +55,7 @@ def dequantises(node: NodeProto) -> bool:
 
 
 def _move_one(editor: GraphEditor) -> str:
-    """The name of the operator, empty if there is none."""
+    """Exchange one operator and the nodes that dequantise its result; returns its name, or an empty string."""
     for node in editor.nodes:
         if node.op_type not in MOVING or len(node.output) != 1 or editor.is_output(node.output[0]):
             continue
@@ -69,7 +69,7 @@ def _move_one(editor: GraphEditor) -> str:
 
 
 def _exchange(editor: GraphEditor, node: NodeProto, readers: list[NodeProto]) -> None:
-    """Put the readers, which dequantise alike, before a node instead of after it."""
+    """Replace the readers, which dequantise with equal parameters, by nodes before ``node``."""
     first = next((each for each in readers if editor.is_output(each.output[0])), readers[0])
     emit = Emitter(editor, first)
     moved = len(node.input) if node.op_type == "Concat" else 1

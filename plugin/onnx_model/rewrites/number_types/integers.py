@@ -1,4 +1,4 @@
-"""Integer and wide or blocked quantised operators that IREE cannot import, in terms of what it can."""
+"""Rewrites integer convolutions, and (de)quantisation of 16 bits or in blocks, to operators that IREE imports."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from sartor.onnx_model.rewrites.windowed.windows import window_of
 
 
 def pad_integer_conv(model: ModelProto) -> tuple[str, ...]:
-    """Pad the operand of ``ConvInteger`` with its zero point first; IREE 3.13 imports only the unpadded form."""
+    """Pad the operand of ``ConvInteger`` with its zero point by a Pad: IREE 3.13 imports it only without padding."""
     return rewrite_nodes(model, _padded_conv)
 
 
 def plain_quantization(model: ModelProto) -> tuple[str, ...]:
-    """Write uint16 and blocked (de)quantisation as arithmetic: ``(q - z) s`` and ``saturate(round(x / s) + z)``."""
+    """Lower (de)quantisation of uint16 or in blocks to arithmetic: ``(q - z) s`` and ``saturate(round(x / s) + z)``."""
     return rewrite_nodes(model, _plain)
 
 
@@ -70,7 +70,7 @@ def _float(editor: GraphEditor, node: NodeProto) -> int:
 
 
 def _aligned(emit: Emitter, name: str, shape: tuple[int, ...], axis: int, block: int, hint: str) -> str:
-    """``name`` in a shape that broadcasts against the values: per tensor, per channel, or one per block."""
+    """Reshape ``name`` so that it broadcasts with the values: one element per tensor, per channel, or per block."""
     own = emit.editor.shape(emit.node.input[1]) or ()
     if not own:
         return name
@@ -106,7 +106,7 @@ def _quantize(emit: Emitter, scale: str, zero: str, element: int) -> None:
 
 
 def _only_dequantized(emit: Emitter) -> bool:
-    """Whether nothing sees the 16-bit type, which IREE cannot cast to; 32 bits hold the same values."""
+    """Whether only DequantizeLinear reads the result. Then it may have 32 bits; IREE cannot cast to 16 bits."""
     name = emit.node.output[0]
     readers = emit.editor.consumers(name)
     return not emit.editor.is_output(name) and all(reader.op_type == "DequantizeLinear" for reader in readers)

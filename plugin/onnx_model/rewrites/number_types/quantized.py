@@ -1,9 +1,9 @@
-"""Quantised operators as dequantise, float operator, quantise.
+"""Rewrites quantised operators to dequantise, float operator, quantise.
 
-One form for all quantised models: the routines that compute in integers recognise it, and IREE's importer takes it.
+All quantised models then have one form, which the integer routines recognise and IREE imports.
 
-Accuracy. With step s of the result, ONNX Runtime rounds ``acc * m`` (acc an exact integer, m the combined scale in
-float32) and this form rounds ``y / s`` with y summed in float32. Both are within half a step of values that differ by
+Accuracy: let s be the result's step. ONNX Runtime rounds ``acc * m`` (acc an exact integer, m the combined scale in
+float32). This form rounds ``y / s``, with y summed in float32. Both are within half a step of values that differ by
 at most ``(n + 3) u |x|.|w| / s`` steps (n terms, u = 2**-24; Higham, Accuracy and Stability, section 3.1), which is far
 below one step, so for equal inputs the results differ by at most one step, and only next to a tie.
 """
@@ -25,7 +25,7 @@ Lowering = Callable[[NodeProto, GraphEditor], list[NodeProto] | None]
 
 
 def _scalar(emit: Emitter, name: str) -> str:
-    """The same constant without its dimensions: one-element vectors mean per-tensor here, per-axis elsewhere."""
+    """A constant of one element as a scalar: these operators take such a vector as per tensor, others as per axis."""
     value = emit.editor.constant(name) if name else None
     if value is None or value.size != 1 or value.ndim == 0:
         return name
@@ -33,7 +33,7 @@ def _scalar(emit: Emitter, name: str) -> str:
 
 
 def _dequantize(emit: Emitter, operand: tuple[str, str, str], part: str, axis: int | None = None) -> str:
-    """Float values of ``(values, scale, zero point)``; ``axis`` applies where the scale is a vector."""
+    """Emit a DequantizeLinear of ``(values, scale, zero point)``; ``axis`` is used if the scale is a vector."""
     values, scale, zero_point = operand[0], _scalar(emit, operand[1]), _scalar(emit, operand[2])
     scales = emit.editor.constant(scale)
     if scales is None or scales.size == 1:
@@ -52,7 +52,7 @@ def _dequantize(emit: Emitter, operand: tuple[str, str, str], part: str, axis: i
 
 
 def _quantize(emit: Emitter, values: str, scale: str, zero_point: str, like: str) -> None:
-    """The node's own output: ``values`` in the type of the zero point, or of ``like`` where there is none."""
+    """Emit the node's output: ``values`` quantised to the type of the zero point, or of ``like`` if there is none."""
     point = _scalar(emit, zero_point) if zero_point else emit.like(0, like, "zero_point")
     emit("QuantizeLinear", values, _scalar(emit, scale), point, part="quantize", output=emit.node.output[0])
 
@@ -70,7 +70,7 @@ def _operand(node: NodeProto, index: int) -> tuple[str, str, str]:
 
 
 def _bias(emit: Emitter, bias: str, x_scale: str, w_scale: str) -> str:
-    """Float bias of an int32 one, whose scale is the product of the operands' scales."""
+    """Emit the float value of an int32 bias, whose scale is the product of the operands' scales."""
     known = [emit.editor.constant(name) for name in (x_scale, w_scale)]
     values = emit.editor.constant(bias)
     if values is not None and known[0] is not None and known[1] is not None:
@@ -136,7 +136,7 @@ def _binary(operator: str) -> Lowering:
 
 
 def _unary(operator: str) -> Lowering:
-    """Operators with one operand (values, scale, zero point) and a result scale and zero point."""
+    """Lowering of an operator with one operand (values, scale, zero point) and the result's scale and zero point."""
 
     def lower(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
         if not _typed(editor, node.input[0]):
@@ -221,7 +221,7 @@ def _where(node: NodeProto, editor: GraphEditor) -> list[NodeProto]:
 
 
 def _dynamic_matmul(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
-    """``DynamicQuantizeMatMul(A, B, b_scale, b_zero, bias)``: A is quantised to uint8 by its own range first."""
+    """``DynamicQuantizeMatMul(A, B, b_scale, b_zero, bias)``: A is quantised to uint8 by its own range."""
     rank = editor.rank(node.input[1])
     if rank is None:
         return None

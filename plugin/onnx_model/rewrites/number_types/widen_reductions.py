@@ -1,4 +1,4 @@
-"""Sums of float16 values are kept in float32, as ONNX Runtime keeps them."""
+"""Computes sums of float16 values in float32, as ONNX Runtime does."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _SUMMING = frozenset(
 def widen_reductions(model: ModelProto) -> tuple[str, ...]:
     """Cast to float32 around pooling, reductions, softmax and normalisation of float16 and bfloat16 values.
 
-    IREE's importer sums these in the narrow type, which loses ``n u`` of a sum of n terms (u = 2**-11 for float16): 3 %
-    of SqueezeNet's class scores after pooling 169 values. Convolutions and products it sums in float32 already.
+    IREE's importer sums these in the narrow type. The relative error of a sum of n terms is then ``n u`` (u = 2**-11
+    for float16): 3% of SqueezeNet's class scores after pooling 169 values. Convolutions and products use float32.
     """
     return rewrite_nodes(model, _widened)
 

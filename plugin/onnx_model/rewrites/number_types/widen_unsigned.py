@@ -1,4 +1,4 @@
-"""Operators on uint8 that IREE computes as if they were int8."""
+"""Rewrites operators on uint8 that IREE computes as if the values were int8."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from onnx import ModelProto, NodeProto, TensorProto
 from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import GraphEditor, attributes, rewrite_nodes
 
-# Both hold every value of uint8 exactly.
+# Both types represent every value of uint8 exactly.
 _WIDE = {
     "Clip": TensorProto.INT32,
     "Div": TensorProto.INT32,
@@ -19,9 +19,9 @@ _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorP
 
 
 def widen_unsigned(model: ModelProto) -> tuple[str, ...]:
-    """Cast around operators that IREE 3.13 imports with signed comparison or division for uint8.
+    """Insert casts around operators that IREE 3.13 imports with signed comparison or division for uint8.
 
-    A cast from floats to uint8 goes by int32: IREE casts to int8, which leaves values above 127 to the machine.
+    A cast from floats to uint8 becomes two, by int32: IREE casts to int8, where values above 127 are undefined.
     """
     return rewrite_nodes(model, _widened)
 

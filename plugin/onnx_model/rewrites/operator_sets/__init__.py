@@ -1,1 +1,1 @@
-"""Operators of older versions and of ONNX Runtime's own sets, in terms of standard ones."""
+"""Rewrites of older operator versions and of ONNX Runtime's own operators to current standard operators."""

@@ -1,4 +1,4 @@
-"""ONNX Runtime's fused attention operators as MatMul, Softmax and reshapes.
+"""Lowers ONNX Runtime's fused attention operators to MatMul, Softmax and reshapes.
 
 Definitions: https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md
 """
@@ -80,7 +80,7 @@ def _multi_head_attention(node: NodeProto, editor: GraphEditor) -> list[NodeProt
 
 
 def _refuse(node: NodeProto, editor: GraphEditor, inputs: tuple[int, ...], flags: tuple[str, ...]) -> None:
-    """Caches of past keys, and anything that returns one, are not handled."""
+    """Refuse a node that reads or returns past keys and values."""
     found = attributes(node)
     present = any(name and (editor.consumers(name) or editor.is_output(name)) for name in node.output[1:])
     if present or any(optional_input(node, index) for index in inputs) or any(found.get(flag) for flag in flags):
@@ -124,7 +124,7 @@ def _per_head(emit: Emitter, name: str, part: str, shape: tuple[int, ...], order
 
 
 def _causal(emit: Emitter, heads: _Heads) -> str:
-    """Added to the scores: later positions are as good as excluded."""
+    """A constant to add to the scores, [queries, keys]: a large negative number for each key after the query."""
     future = np.triu(np.ones((heads.length, heads.key_length)), k=1 + heads.key_length - heads.length)
     return emit.constant((future * _excluded(emit)).astype(emit.dtype(emit.node.input[0])), "causal")
 
@@ -136,7 +136,7 @@ def _excluded(emit: Emitter) -> float:
 
 
 def _mask(emit: Emitter, mask: str, heads: _Heads) -> str:
-    """Addend [batch, 1, 1 or length, key length] from a 0/1 mask, or from the number of valid positions."""
+    """A value to add to the scores, [batch, 1, 1 or queries, keys]; from a 0/1 mask or a number of valid positions."""
     if not mask:
         return ""
     rank = emit.editor.rank(mask)

@@ -1,4 +1,4 @@
-"""ONNX Runtime's fused float operators as the standard operators they were fused from.
+"""Lowers ONNX Runtime's fused float operators to the standard operators from which it fused them.
 
 Definitions: https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md
 """
@@ -20,7 +20,7 @@ from sartor.onnx_model.rewrites.operator_sets.contrib_attention import ATTENTION
 
 
 def _activate(emit: Emitter, value: str, found: dict[str, object], output: str) -> None:
-    """The activation that FusedConv names, with its parameters in declaration order."""
+    """Emit the activation that a FusedConv or FusedGemm names, with its parameters in the order of declaration."""
     name = str(found["activation"])
     raw = found.get("activation_params") or []
     parameters = [float(item) for item in raw] if isinstance(raw, list) else []
@@ -216,7 +216,7 @@ def _skip_simplified_layer_normalization(node: NodeProto, editor: GraphEditor) -
 
 
 def _embed_layer_normalization(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
-    """Word, position and segment embeddings, summed and normalised (BERT's first layer)."""
+    """BERT's first layer: sum and normalise word, position and segment embeddings."""
     shape = editor.shape(node.input[0])
     if shape is None:
         return None

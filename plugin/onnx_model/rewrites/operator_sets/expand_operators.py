@@ -1,4 +1,4 @@
-"""Expands quantised operators and ONNX Runtime's own operators into standard ones."""
+"""Expands quantised operators and ONNX Runtime's own operators to standard ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sartor.onnx_model.rewrites.number_types.quantized import Lowering
 from sartor.onnx_model.rewrites.operator_sets import contrib_float
 
 CONTRIB_DOMAIN = "com.microsoft"
-# ONNX Runtime's optimiser writes these without a domain, where the standard knows them only later or not at all.
+# ONNX Runtime's optimiser writes these without a domain, though the standard has them in later opsets or never.
 UNDECLARED_CONTRIB = frozenset({"LayerNormalization", "SimplifiedLayerNormalization"})
 
 _LOWERINGS: Mapping[str, Mapping[str, Lowering]] = {
@@ -26,10 +26,13 @@ CONTRIB_OPERATORS = frozenset(_LOWERINGS[CONTRIB_DOMAIN])
 
 
 def expand_operators(model: ModelProto) -> tuple[str, ...]:
-    """Lower every operator in the tables; repeats, because an expansion can need shapes that another one gives.
+    """Expand every operator in the tables, until nothing changes, as an expansion may need another one's shapes.
+
+    Returns:
+        The names of the expanded nodes.
 
     Raises:
-        UnsupportedModelError: an expansion needs a shape that stays unknown, or a variant is not handled.
+        UnsupportedModelError: an expansion needs an unknown shape, or the node has options that are not supported.
     """
     changed: list[str] = []
     while True:

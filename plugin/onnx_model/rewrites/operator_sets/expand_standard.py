@@ -1,4 +1,4 @@
-"""Standard operators that IREE has no lowering for, but that ONNX defines by a function of simpler ones."""
+"""Expands standard operators that IREE does not lower and that ONNX defines as functions of simpler operators."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sartor.onnx_model.graphs.names import producer_names, restore_names
 from sartor.onnx_model.graphs.walk import describe_node, graphs, nodes
 from sartor.onnx_model.rewrites.structure.initializers import initializers_only
 
-# Found by running ONNX's own operator tests through IREE 3.13. What it lowers itself must stay whole:
+# Found by running ONNX's operator tests in IREE 3.13. Operators that IREE lowers are not expanded: a
 # LayerNormalization is one layer, its function body ten.
 EXPANDED = (
     *("Attention", "CausalConvWithState", "LinearAttention", "NegativeLogLikelihoodLoss"),
@@ -21,7 +21,11 @@ EXPANDED = (
 
 
 def expand_standard(model: ModelProto) -> tuple[str, ...]:
-    """Replace the operators in ``EXPANDED`` by the function bodies in the ONNX standard; needs inferred shapes."""
+    """Replace the operators in ``EXPANDED`` by their function bodies in the ONNX standard; returns the nodes' names.
+
+    Raises:
+        UnsupportedModelError: the types of an operator's inputs are unknown.
+    """
     called = [node for node in nodes(model.graph) if node.op_type in EXPANDED and not node.domain]
     changed, names = tuple(node.name for node in called), producer_names(model)
     if not called:
@@ -46,7 +50,7 @@ def expand_standard(model: ModelProto) -> tuple[str, ...]:
 
 
 def _write_defaults(node: NodeProto, version: int) -> None:
-    """The inliner leaves a reference to an attribute that the node does not set empty, also where it has a default."""
+    """Set attributes to their defaults: the inliner would leave references to attributes that are not set empty."""
     present = {attribute.name for attribute in node.attribute}
     for name, attribute in defs.get_schema(node.op_type, version, "").attributes.items():
         if name not in present and attribute.default_value.name:
@@ -54,7 +58,7 @@ def _write_defaults(node: NodeProto, version: int) -> None:
 
 
 def _describe_constants(model: ModelProto) -> None:
-    """The function bodies depend on types, and the inliner finds them only among the described values."""
+    """Describe constants as values: function bodies depend on types, which the inliner takes from descriptions."""
     for graph in graphs(model):
         known = {value.name for value in (*graph.value_info, *graph.input)}
         for tensor in graph.initializer:

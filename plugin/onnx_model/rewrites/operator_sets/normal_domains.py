@@ -1,4 +1,4 @@
-"""One spelling for operator domains."""
+"""Normalises the spelling of operator domains."""
 
 from __future__ import annotations
 
@@ -12,7 +12,11 @@ _LAYER_NORMALIZATION_OPSET = 17
 
 
 def normal_domains(model: ModelProto) -> tuple[str, ...]:
-    """Spell the standard domain as the empty string, and ONNX Runtime's undeclared operators as its own."""
+    """Write the standard domain as the empty string, and give ONNX Runtime's operators without a domain its domain.
+
+    Returns:
+        The names of nodes that got ONNX Runtime's domain.
+    """
     version = opset(model)
     for item in model.opset_import:
         item.domain = "" if item.domain == "ai.onnx" else item.domain
@@ -27,7 +31,7 @@ def normal_domains(model: ModelProto) -> tuple[str, ...]:
 
 
 def _declare_contrib(model: ModelProto) -> None:
-    """Shape inference refuses nodes of a domain that the model does not import; ONNX Runtime does not."""
+    """Import ONNX Runtime's domain if it is used: shape inference requires that, ONNX Runtime does not."""
     used = any(node.domain == CONTRIB_DOMAIN for node in nodes(model))
     if used and all(item.domain != CONTRIB_DOMAIN for item in model.opset_import):
         model.opset_import.append(helper.make_opsetid(CONTRIB_DOMAIN, 1))

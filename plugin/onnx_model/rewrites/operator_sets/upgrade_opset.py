@@ -1,8 +1,8 @@
-"""Raises a model to opset 17, the oldest that the importer takes.
+"""Upgrades a model to opset 17, the oldest that the importer supports.
 
-``onnx.version_converter`` refuses several operators, does not look into the bodies of control flow and copies all
-weights, so the changes between opsets are written out here. The source is the operator changelog
-(https://onnx.ai/onnx/repo-docs/Changelog.html); every change there between opset 1 and 17 that alters attributes or
+``onnx.version_converter`` is not used: it refuses several operators, ignores the bodies of control flow and copies all
+weights. The source for the changes between opsets is the operator changelog
+(https://onnx.ai/onnx/repo-docs/Changelog.html). Every change there between opset 1 and 17 that alters attributes or
 inputs is either in ``upgrades.UPGRADES`` or compatible.
 """
 
@@ -20,10 +20,13 @@ OLDEST_OPSET = 17
 
 
 def upgrade_opset(model: ModelProto) -> tuple[str, ...]:
-    """Rewrite operators whose form changed and declare opset 17; newer models stay as they are.
+    """Upgrade operators whose definition changed and declare opset 17; newer models are not changed.
+
+    Returns:
+        The names of the changed nodes.
 
     Raises:
-        UnsupportedModelError: an old form needs a shape or constant that the model does not have.
+        UnsupportedModelError: an upgrade needs a shape or a constant that the model does not have.
     """
     version = opset(model)
     if version >= OLDEST_OPSET:

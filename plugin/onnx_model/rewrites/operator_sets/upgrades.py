@@ -1,7 +1,8 @@
-"""One function per operator whose form changed between opset 1 and 17; each does nothing to the present form.
+"""One function per operator whose definition changed between opset 1 and 17; it keeps nodes that are up to date.
 
-``upgrade(node, editor, version)`` returns the nodes that take ``node``'s place, or None. Most changes show in the node
-itself (an attribute that has become an input), so only changes of meaning look at ``version``.
+``upgrade(node, editor, version)`` returns the nodes that replace ``node``, or None to keep it. ``version`` is the
+model's opset. Most changes show in the node itself (an attribute that became an input); ``version`` decides about the
+others.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ Upgrade = Callable[[NodeProto, GraphEditor, int], list[NodeProto] | None]
 def _reissue(
     node: NodeProto, editor: GraphEditor, inputs: list[str], changes: Mapping[str, Any], operator: str = ""
 ) -> list[NodeProto]:
-    """The same node with other inputs, and attributes replaced (None removes one)."""
+    """The same node with other inputs and changed attributes; None removes an attribute."""
     emit = Emitter(editor, node)
     emit.many(operator or node.op_type, *inputs, outputs=tuple(node.output), **changes)
     emit.nodes[0].attribute.extend(item for item in node.attribute if item.name not in changes)
@@ -39,14 +40,14 @@ def _rank(editor: GraphEditor, node: NodeProto, name: str) -> int:
     rank = editor.rank(name)
     if rank is None:
         raise UnsupportedModelError(
-            f"{describe_node(node)} is in an old form that can only be raised to opset 17 where the rank of its input "
+            f"{describe_node(node)} is of an old opset and can only be upgraded to opset 17 if the rank of its input "
             f"{name!r} is known; export the model with opset 17"
         )
     return rank
 
 
 def _attribute_to_input(attribute: str, index: int) -> Upgrade:
-    """Integer lists that became an input (Squeeze axes, Split sizes …)."""
+    """The upgrade of a list of integers that became an input (axes of Squeeze, sizes of Split …)."""
 
     def upgrade(node: NodeProto, editor: GraphEditor, version: int) -> list[NodeProto] | None:
         values = attributes(node).get(attribute)
@@ -60,7 +61,7 @@ def _attribute_to_input(attribute: str, index: int) -> Upgrade:
 
 
 def _broadcast(node: NodeProto, editor: GraphEditor, version: int) -> list[NodeProto] | None:
-    """Before opset 7 the second operand was aligned at ``axis``; now at the last dimension."""
+    """Before opset 7 the second operand was aligned at ``axis``, since then at the last dimension."""
     if version >= 7:
         return None
     found = attributes(node)
@@ -77,7 +78,7 @@ def _broadcast(node: NodeProto, editor: GraphEditor, version: int) -> list[NodeP
 
 
 def _drop(*names: str) -> Upgrade:
-    """Attributes that only training or the very first opset had."""
+    """The upgrade that removes attributes: those for training only, and those of opset 1 only."""
 
     def upgrade(node: NodeProto, editor: GraphEditor, version: int) -> list[NodeProto] | None:
         if not any(item.name in names for item in node.attribute):
@@ -152,7 +153,7 @@ def _reshape(node: NodeProto, editor: GraphEditor, version: int) -> list[NodePro
 
 
 def _resize(node: NodeProto, editor: GraphEditor, version: int) -> list[NodeProto] | None:
-    """Opset 10 mapped coordinates without half pixels and rounded down."""
+    """In opset 10, coordinates were mapped without half pixels and rounded down."""
     if version >= 11:
         return None
     changes = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}

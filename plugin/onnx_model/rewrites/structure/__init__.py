@@ -1,1 +1,1 @@
-"""Rewrites of the graph itself: constants, inlining, order, and what nobody needs."""
+"""Rewrites of the graph's structure: constants, inlining, node order, and unused nodes."""

@@ -1,4 +1,4 @@
-"""Removes what no output depends on. Inputs of the model stay: they are its signature."""
+"""Removes nodes and initialisers on which no output depends. The model's inputs stay, as they are its signature."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from sartor.onnx_model.graphs.walk import names_read, subgraphs
 
 
 def drop_unused(model: ModelProto) -> tuple[str, ...]:
-    """Remove dead nodes, initialisers and value descriptions, in bodies too; returns the names of the dead nodes."""
+    """Remove unused nodes, initialisers and value descriptions, in bodies too; returns the removed nodes' names."""
     return tuple(_drop(model.graph))
 
 

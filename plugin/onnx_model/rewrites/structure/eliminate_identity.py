@@ -1,4 +1,4 @@
-"""Removes nodes that hand on their input."""
+"""Removes nodes that return their input unchanged."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ _SINGLE_INPUT = ("Concat", "Max", "Mean", "Min", "Sum")
 def eliminate_identity(model: ModelProto) -> tuple[str, ...]:
     """Remove Identity, Dropout at inference, casts to the same type, zero pads and one-operand Concat or Sum.
 
-    Graph outputs keep their names: where the removed node computed one, its input's producer computes it instead.
-    An output that is an input, a constant or a second name of another output keeps its Identity.
+    Graph outputs keep their names: if the removed node computed one, the producer of its input computes it instead.
+    An output that is an input, a constant or a second name of another output keeps its Identity. Returns the names of
+    the removed nodes.
     """
     removed: list[str] = []
     for editor in editors(model.graph):
@@ -23,7 +24,7 @@ def eliminate_identity(model: ModelProto) -> tuple[str, ...]:
 
 
 def _eliminate(editor: GraphEditor) -> list[str]:
-    """One sweep; stops at every graph output it moves, because the index is stale then."""
+    """Sweep over the graph once. At most one graph output is moved, because the index is out of date after that."""
     aliases: dict[str, str] = {}
     kept: list[NodeProto] = []
     removed: list[str] = []

@@ -1,4 +1,4 @@
-"""Sets subnormal weights to zero: each multiplication with one costs a hundred normal ones on x86."""
+"""Sets subnormal weights to zero: on x86 a multiplication by one takes as long as a hundred normal multiplications."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from sartor.onnx_model.graphs.graph import Array
 from sartor.onnx_model.graphs.tensor_data import to_array
 from sartor.onnx_model.graphs.walk import graphs
 
-# Not float16: its subnormals become normal numbers when they are widened, so they are fast, and they carry up to
-# 6e-5 that a network can miss.
+# Not float16: its subnormals become normal numbers when they are widened, so they are not slow. They are as large as
+# 6e-5, which may matter to a network.
 _SMALLEST_NORMAL: dict[int, float] = {
     TensorProto.FLOAT: 2.0**-126,
     TensorProto.BFLOAT16: 2.0**-126,
@@ -23,8 +23,8 @@ _BLOCK = 2**17
 def flush_denormals(model: ModelProto) -> tuple[str, ...]:
     """Replace subnormal values in float32, bfloat16 and float64 initialisers by zero; returns the initialisers' names.
 
-    The change of a weight is below 1.2e-38. Single values are left alone: they are bounds and epsilons, where
-    zero could mean a division by zero.
+    A weight changes by less than 1.2e-38. Tensors of one element are not changed: they are bounds and epsilons, where
+    zero could cause a division by zero.
     """
     changed: list[str] = []
     for graph in graphs(model):
@@ -47,7 +47,7 @@ def _flushed(tensor: TensorProto) -> Array | None:
 
 
 def _has_subnormals(values: Array, smallest: float) -> bool:
-    """Block by block, so that the intermediate results of large weights stay in the cache."""
+    """Whether a weight is subnormal. Works block by block, so that intermediate results fit the cache."""
     for start in range(0, len(values), _BLOCK):
         size = np.abs(values[start : start + _BLOCK])
         if ((size < smallest) & (size > 0)).any():

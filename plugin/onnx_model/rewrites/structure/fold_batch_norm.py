@@ -1,4 +1,4 @@
-"""Folds batch normalisation at inference into the convolution or Gemm before it."""
+"""Folds batch normalisation in inference mode into the convolution or Gemm before it."""
 
 from __future__ import annotations
 
@@ -10,23 +10,24 @@ from onnx import ModelProto, NodeProto
 from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, optional_input
 from sartor.onnx_model.rewrites.structure.drop_unused import drop_unused
 
-# Output channel axis of the weight, transposed Gemm apart.
+# Axis of the output channels in the weight; a transposed Gemm differs.
 _CHANNEL_AXIS = {"Conv": 0, "ConvTranspose": 1, "Gemm": 1}
 
 
 @dataclass(frozen=True)
 class _Affine:
-    """What batch normalisation does to channel c: ``scale[c] * x + shift[c]``, in double precision."""
+    """Batch normalisation as an affine function of channel c: ``scale[c] * x + shift[c]``, in double precision."""
 
     scale: Array
     shift: Array
 
 
 def fold_batch_norm(model: ModelProto) -> tuple[str, ...]:
-    """Scale the weights and bias of a convolution or Gemm by the batch normalisation that alone reads its result.
+    """Fold batch normalisations into the weights and bias of a convolution or Gemm whose result they alone read.
 
     ``W'[c] = s[c] W[c]`` and ``b'[c] = s[c] (b[c] - mean[c]) + beta[c]`` with ``s = gamma / sqrt(var + eps)``
-    (Ioffe and Szegedy 2015, section 3.1), computed in double precision and rounded once. Returns the folded nodes.
+    (Ioffe and Szegedy 2015, section 3.1), computed in double precision and rounded once. Returns the names of the
+    folded normalisations.
     """
     editor = GraphEditor(model.graph)
     folded = editor.rewrite(lambda node: [] if _fold_into_producer(node, editor) else None)
@@ -66,7 +67,7 @@ def _affine(norm: NodeProto, editor: GraphEditor) -> _Affine | None:
 
 
 def _folded_weights(root: NodeProto, affine: _Affine, editor: GraphEditor) -> tuple[Array, Array] | None:
-    """New weight and bias, or None where they are not constant or leave the weight's type."""
+    """The new weight and bias, or None if they are not constant or overflow the weight's type."""
     weight = editor.constant(root.input[1])
     bias_name = optional_input(root, 2)
     bias = editor.constant(bias_name) if bias_name else np.zeros(1)
@@ -104,5 +105,5 @@ def _scale_channels(root: NodeProto, weight: Array, scale: Array, found: dict[st
 
 
 def _product(weight: Array, factors: Array) -> Array:
-    """In double precision and rounded once, without a copy of all weights in double precision."""
+    """Multiply in double precision and round once, without a copy of all weights in double precision."""
     return np.multiply(weight, factors, out=np.empty(weight.shape, weight.dtype), dtype=np.float64, casting="unsafe")

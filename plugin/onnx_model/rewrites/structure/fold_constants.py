@@ -1,4 +1,4 @@
-"""Computes what depends on constants and static shapes alone, without letting the model grow."""
+"""Evaluates nodes that depend on constants and static shapes alone, unless their results are large."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sartor.onnx_model.rewrites.structure.inline_if import inline_if
 
 _log = logging.getLogger(__name__)
 
-# Folding would turn small quantised weights into large ones, or one sample of a random value into every one.
+# Not folded: quantised weights would become larger, and random values would be the same in each inference.
 _KEPT = frozenset(
     {
         *("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"),
@@ -31,7 +31,7 @@ _KEPT = frozenset(
         ),
     }
 )
-# What the reference evaluator raises on operands it cannot take; it has no error class of its own.
+# The exceptions that the reference evaluator raises for unsupported operands; it has no error class of its own.
 _EVALUATION_ERRORS = (
     *(ArithmeticError, AssertionError, AttributeError, IndexError, KeyError),
     *(NotImplementedError, RuntimeError, TypeError, ValueError),
@@ -39,9 +39,10 @@ _EVALUATION_ERRORS = (
 
 
 def fold_constants(model: ModelProto) -> tuple[str, ...]:
-    """Replace nodes by their value, and conditionals by the branch taken, until nothing changes.
+    """Replace nodes by their values, and conditionals by the taken branch, until nothing changes.
 
-    A result larger than 64 KiB is kept only if it is no larger than the constants it is computed from.
+    A node whose result exceeds 64 KiB is folded only if the result is no larger than the constants it depends on.
+    Returns the names of the folded nodes.
     """
     changed: list[str] = []
     while True:
@@ -69,7 +70,7 @@ def _fold(editor: GraphEditor, version: OperatorSetIdProto) -> tuple[str, ...]:
 
 
 def _infer(node: NodeProto, editor: GraphEditor, version: OperatorSetIdProto) -> None:
-    """What has been folded on the way here can fix the shapes of this node, and those fold what comes after it."""
+    """Infer the node's output types again: nodes folded before may determine its shapes, which allow later folds."""
     if all(editor.shape(name) is not None for name in node.output if name):
         return
     for name, value in infer_node(node, editor, version).items():
@@ -127,7 +128,7 @@ def _run(node: NodeProto, operands: dict[str, Array], version: OperatorSetIdProt
 
 
 def _as_declared(node: NodeProto, editor: GraphEditor, values: list[Array]) -> bool:
-    """Whether the evaluator agrees with shape inference; a sequence or a wrong type is left to run time."""
+    """Whether the values have the inferred types and shapes. Otherwise, or for a sequence, the node is not folded."""
     for name, value in zip(node.output, values, strict=True):
         if not name:
             continue

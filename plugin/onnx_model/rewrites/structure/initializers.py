@@ -1,4 +1,4 @@
-"""One form for constants: dense initialisers that are not inputs."""
+"""Converts all constants to dense initialisers that are not inputs."""
 
 from __future__ import annotations
 
@@ -28,10 +28,13 @@ _OLDEST_IR = 8
 
 
 def initializers_only(model: ModelProto) -> tuple[str, ...]:
-    """Turn ``Constant`` nodes and sparse initialisers into initialisers, and initialisers out of the inputs.
+    """Convert ``Constant`` nodes and sparse initialisers to initialisers, and remove initialisers from the inputs.
 
-    Before IR version 4 every initialiser had to be listed as an input too; an input with a default value is a
-    constant here, as it is to ONNX Runtime when the caller does not feed it.
+    Before IR version 4 every initialiser had to be listed as an input too. An input with a default value becomes a
+    constant, as in ONNX Runtime if the caller does not feed it. Returns the names of the replaced nodes.
+
+    Raises:
+        UnsupportedModelError: a sparse tensor is damaged or too large.
     """
     changed: list[str] = []
     for graph in graphs(model):
@@ -61,7 +64,7 @@ def _constants_of(graph: GraphProto) -> list[str]:
 
 
 def _last_of_each_name(graph: GraphProto) -> None:
-    """ONNX Runtime takes the last constant where a graph wrongly defines one twice; so does this."""
+    """Remove all but the last definition of a constant that is defined several times, as ONNX Runtime does."""
     last = {tensor.name: index for index, tensor in enumerate(graph.initializer)}
     if len(last) == len(graph.initializer):
         return
@@ -121,7 +124,7 @@ def _dense(sparse: SparseTensorProto) -> TensorProto:
 
 
 def _flat_indices(indices: Array, dims: tuple[int, ...]) -> Array:
-    """Linear positions; ONNX stores either those or one coordinate row per value."""
+    """Linear indices of the values. ONNX stores either these, or one row of coordinates per value."""
     if indices.ndim == 1:
         return indices
     strides = np.cumprod((1, *dims[:0:-1]), dtype=np.int64)[::-1]

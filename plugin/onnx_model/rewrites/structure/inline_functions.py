@@ -1,4 +1,4 @@
-"""Puts the bodies of the model's own functions where they are called."""
+"""Inlines the functions that a model defines."""
 
 from __future__ import annotations
 
@@ -10,7 +10,13 @@ from sartor.onnx_model.graphs.walk import nodes
 
 
 def inline_functions(model: ModelProto) -> tuple[str, ...]:
-    """Expand calls of model-local functions; ``load_model`` has checked that this ends and stays small."""
+    """Inline calls of model-local functions; returns the names of the calls.
+
+    ``load_model`` has checked that this ends and that the result is not too large.
+
+    Raises:
+        UnsupportedModelError: a function cannot be inlined.
+    """
     local = {(function.domain, function.name) for function in model.functions}
     called = tuple(node.name or node.op_type for node in nodes(model.graph) if (node.domain, node.op_type) in local)
     if not called:

@@ -1,4 +1,4 @@
-"""Replaces a conditional whose condition is known by the branch that is taken."""
+"""Replaces a conditional whose condition is constant by the taken branch."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from sartor.onnx_model.graphs.walk import subgraphs
 
 
 def inline_if(model: ModelProto) -> tuple[str, ...]:
-    """Put the taken branch of every ``If`` with a constant condition into the main graph.
+    """Inline the taken branch of every ``If`` with a constant condition into the main graph.
 
-    The nodes of the branch keep their names; its values are renamed to ``<If>/<value>``.
+    Nodes of the branch keep their names; its values are renamed to ``<If>/<value>``. Returns the names of the inlined
+    nodes.
     """
     editor = GraphEditor(model.graph)
     return editor.rewrite(lambda node: _inlined(node, editor))
@@ -49,7 +50,7 @@ def _fresh_names(branch: GraphProto, node: NodeProto, editor: GraphEditor) -> di
 
 
 def _renamed(node: NodeProto, renamed: dict[str, str]) -> NodeProto:
-    """A copy of ``node`` that reads and writes the new names, in its bodies too unless a body hides a name."""
+    """A copy of ``node`` with renamed inputs and outputs, in its bodies too, except for names that a body defines."""
     copy = NodeProto()
     copy.CopyFrom(node)
     copy.output[:] = [renamed.get(name, name) for name in node.output]

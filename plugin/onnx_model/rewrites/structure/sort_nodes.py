@@ -1,4 +1,4 @@
-"""Topological order, which ONNX demands and not every exporter delivers."""
+"""Sorts nodes topologically. ONNX requires that order, and some exporters do not produce it."""
 
 from __future__ import annotations
 
@@ -12,10 +12,13 @@ from sartor.onnx_model.graphs.walk import describe_node, graphs, names_read
 
 
 def sort_nodes(model: ModelProto) -> tuple[str, ...]:
-    """Order the nodes of every graph so that values are computed before they are read; otherwise keep the order.
+    """Sort the nodes of every graph so that values are computed before they are read; a sorted graph keeps its order.
+
+    Returns:
+        The names of the nodes that moved.
 
     Raises:
-        UnsupportedModelError: a value is computed twice, or nodes wait for each other in a circle.
+        UnsupportedModelError: two nodes compute the same value, or nodes depend on each other in a cycle.
     """
     moved: list[str] = []
     for graph in graphs(model):
@@ -31,7 +34,7 @@ def sort_nodes(model: ModelProto) -> tuple[str, ...]:
 
 
 def _order(graph: GraphProto) -> list[int]:
-    """Kahn's algorithm, taking the earliest node that is ready, so that a sorted graph keeps its order."""
+    """Kahn's algorithm. It takes the earliest node that is ready, so that a sorted graph keeps its order."""
     producer = _producers(graph)
     waiting: dict[int, int] = {}
     readers: dict[int, list[int]] = defaultdict(list)
@@ -52,7 +55,7 @@ def _order(graph: GraphProto) -> list[int]:
     if len(order) != len(graph.node):
         stuck = next(index for index, count in waiting.items() if count)
         raise UnsupportedModelError(
-            f"{describe_node(graph.node[stuck])} depends on its own result; the graph has a circle"
+            f"{describe_node(graph.node[stuck])} depends on its own result; the graph has a cycle"
         )
     return order
 

@@ -1,1 +1,1 @@
-"""Rewrites of convolutions and pooling: pads, groups, and transposed ones."""
+"""Rewrites of convolutions and poolings: padding, groups, and transposed convolutions."""

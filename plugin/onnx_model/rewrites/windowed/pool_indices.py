@@ -1,4 +1,4 @@
-"""The Indices output of MaxPool, which IREE does not compute as ONNX numbers it."""
+"""Lowers the Indices output of MaxPool, which IREE numbers differently from ONNX."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from sartor.onnx_model.rewrites.windowed.windows import Window, window_of
 
 
 def gather_pool_indices(model: ModelProto) -> tuple[str, ...]:
-    """Compute ``Indices`` of ``MaxPool`` from the windows themselves; the pooling keeps its first output alone.
+    """Compute ``Indices`` of ``MaxPool`` by gathering the windows; the MaxPool keeps only its first output.
 
-    IREE 3.13 numbers elements within their channel, as PyTorch does; ONNX numbers them within the whole tensor.
+    IREE 3.13 numbers elements within their channel, as PyTorch does. ONNX numbers them within the whole tensor.
     """
     return rewrite_nodes(model, _lowered)
 
@@ -58,10 +58,10 @@ def _values_only(node: NodeProto) -> NodeProto:
 
 
 def _tables(window: Window, output: Sequence[int], by_column: bool) -> tuple[Array, Array] | None:
-    """For every window and position in it, the element in row-major order and ONNX's number of it.
+    """Two tables [windows, positions]: the row-major index of each element in its plane, and ONNX's number of it.
 
-    Positions in the padding stand for the window's first element, which leaves the first largest one what it is.
-    None if a window has no element.
+    Positions in the padding refer to the window's first element, so the position of the first maximum does not change.
+    None if a window lies in the padding only.
     """
     rank = len(window.sizes)
     inside = np.ones((1,) * (2 * rank), np.bool_)

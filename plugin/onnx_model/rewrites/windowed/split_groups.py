@@ -1,4 +1,4 @@
-"""Convolutions with a few wide groups, as one convolution per group."""
+"""Splits convolutions that have a few wide groups into one convolution per group."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from onnx import ModelProto, NodeProto
 from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, rewrite_nodes
 
-# More groups than this would cut the model into more layers than it has; narrower ones would not fill vectors.
+# More groups would add too many layers to the model, and narrower ones would not fill vectors.
 _MOST_GROUPS = 8
 _FEWEST_CHANNELS = 8
 
 
 def split_groups(model: ModelProto) -> tuple[str, ...]:
-    """``Split``, a ``Conv`` per group and ``Concat``: all routines for convolutions then apply.
+    """Replace a grouped ``Conv`` by ``Split``, a ``Conv`` per group and ``Concat``, which all routines support.
 
-    IREE 3.13 computes grouped convolutions with scalar loops, at 3 GFLOP/s where others reach 150 and more.
+    IREE 3.13 computes grouped convolutions by scalar loops at 3 GFLOP/s; other convolutions reach 150 GFLOP/s and more.
     """
     return rewrite_nodes(model, _split)
 

@@ -1,4 +1,4 @@
-"""Transposed convolutions with groups or uneven pads, as convolutions over a stretched input."""
+"""Lowers transposed convolutions with groups or asymmetric pads to convolutions of an input with inserted zeros."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sartor.onnx_model.rewrites.windowed.windows import Window, window_of
 
 
 def stretched_conv(model: ModelProto) -> tuple[str, ...]:
-    """Zero insertion and a ``Conv`` with the kernel turned round, where IREE has no ``ConvTranspose``.
+    """Replace a ``ConvTranspose`` that IREE does not lower by inserting zeros and a ``Conv`` with the flipped kernel.
 
     Dumoulin and Visin 2016, A guide to convolution arithmetic, relationship 14. IREE 3.13 fails on groups ("expected
     reassociation map #0 to have size equal to the expanded rank") and on pads that differ between the two ends.
@@ -30,7 +30,7 @@ def _as_conv(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
         return None
     extra = attributes(node).get("output_padding", [0] * rank)
     low = [window.extent(axis) - 1 - window.pads[axis][0] for axis in range(rank)]
-    # The stretched input ends with ``stride - 1`` zeros that belong to no element.
+    # The stretched input ends with ``stride - 1`` zeros that are not between elements.
     high = [window.extent(axis) - window.pads[axis][1] + extra[axis] - window.strides[axis] for axis in range(rank)]
     if min(low) < 0:
         return None
@@ -52,7 +52,7 @@ def _as_conv(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
 
 
 def _stretched(emit: Emitter, shape: tuple[int, ...], window: Window) -> str:
-    """``stride - 1`` zeros behind every element of every spatial dimension."""
+    """Insert ``stride - 1`` zeros after every element in every spatial dimension."""
     value = str(emit.node.input[0])
     if max(window.strides) == 1:
         return value
@@ -75,7 +75,7 @@ def _cropped(emit: Emitter, value: str, window: Window, high: list[int]) -> str:
 
 
 def _turned(weight: Array, group: int) -> Array:
-    """[inputs, outputs / group, …] to [outputs, inputs / group, …], mirrored in every spatial dimension."""
+    """[inputs, outputs / group, …] to [outputs, inputs / group, …], flipped in every spatial dimension."""
     grouped = weight.reshape(group, weight.shape[0] // group, *weight.shape[1:]).swapaxes(1, 2)
     turned = grouped.reshape(group * weight.shape[1], weight.shape[0] // group, *weight.shape[2:])
     return np.flip(turned, axis=tuple(range(2, weight.ndim)))

@@ -1,4 +1,4 @@
-"""Windowed operators: padding written out, and input that no window reaches cut off."""
+"""Windowed operators: makes their padding explicit, and cuts off input that no window reads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,15 @@ _WINDOWED = ("Conv", "ConvInteger", "AveragePool", "LpPool", "MaxPool")
 
 @dataclass(frozen=True)
 class Window:
-    """Geometry of a windowed operator, one entry per spatial dimension."""
+    """Geometry of a windowed operator, one entry per spatial dimension.
+
+    Attributes:
+        sizes: of the input.
+        kernel: taps of a window.
+        strides: distance of neighbouring windows.
+        dilations: distance of neighbouring taps.
+        pads: before and after the input.
+    """
 
     sizes: tuple[int, ...]
     kernel: tuple[int, ...]
@@ -29,21 +37,21 @@ class Window:
 
 
 def explicit_padding(model: ModelProto) -> tuple[str, ...]:
-    """Write ``auto_pad`` out as pads, as the ONNX operator pages define it, where shapes are known."""
+    """Replace ``auto_pad`` by explicit pads, as the ONNX operator pages define it, where shapes are known."""
     return rewrite_nodes(model, _with_pads)
 
 
 def trim_windows(model: ModelProto) -> tuple[str, ...]:
-    """Cut off input behind the last window in dimensions with one window.
+    """Cut off the input after the last window in dimensions that have one window.
 
-    IREE 3.13 drops such a dimension with its stride and then finds the input too long: "inferred operand has shape's
-    dimension to be 4, but found 3" for a kernel of 3 over 2 padded by 1 on each side with stride 2.
+    IREE 3.13 removes such a dimension with its stride and then refuses the input as too long: "inferred operand has
+    shape's dimension to be 4, but found 3" for a kernel of 3 over 2 elements padded by 1 on each side, with stride 2.
     """
     return rewrite_nodes(model, _trimmed)
 
 
 def window_of(node: NodeProto, editor: GraphEditor) -> Window | None:
-    """Geometry of ``node`` if its shapes are static and its padding explicit."""
+    """Geometry of ``node``, or None if its shapes are not static or its padding is not explicit."""
     shape, found = editor.shape(node.input[0]), attributes(node)
     kernel = found.get("kernel_shape")
     if kernel is None and node.op_type.startswith("Conv"):
@@ -86,7 +94,7 @@ def _with_pads(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
 
 
 def _same_totals(window: Window) -> list[int]:
-    """Padding for an output of ``ceil(input / stride)``."""
+    """Total padding of each dimension for an output of ``ceil(input / stride)``."""
     totals = []
     for axis, (size, stride) in enumerate(zip(window.sizes, window.strides, strict=True)):
         windows = -(-size // stride)
@@ -95,7 +103,7 @@ def _same_totals(window: Window) -> list[int]:
 
 
 def _transposed_totals(window: Window, found: dict[str, Sequence[int]]) -> list[int]:
-    """Padding of a transposed convolution for the output shape it asks for, or ``input * stride``."""
+    """Total padding of a transposed convolution for its ``output_shape``, or else for ``input * stride``."""
     rank = len(window.sizes)
     wanted = [size * stride for size, stride in zip(window.sizes, window.strides, strict=True)]
     wanted = list(found.get("output_shape", wanted))[-rank:]
@@ -135,7 +143,7 @@ def _trimmed(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
 
 
 def _unread(window: Window, axis: int) -> int:
-    """Padded input positions behind the only window."""
+    """Number of padded input positions after the only window."""
     begin, end = window.pads[axis]
     return begin + window.sizes[axis] + end - window.extent(axis)
 
