@@ -1,1 +1,1 @@
-"""From measurements to the best plan: measuring, cost tables, search and selection."""
+"""Finding the best plan: measuring variants, cost tables, search and selection."""

@@ -1,1 +1,1 @@
-"""From samples of a tensor's values to its 8-bit form, one way per file."""
+"""Calibration methods: each finds the 8-bit range of a tensor from samples of its values, one method per file."""

@@ -1,4 +1,4 @@
-"""A histogram of values whose range is not known before they come."""
+"""A histogram of values whose range is not known in advance."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ CountArray = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 
 
 class StreamingHistogram:
-    """Counts in ``BINS`` bins of equal width; a value outside doubles the width until it is inside.
+    """Counts values in ``BINS`` bins of equal width; a value outside doubles the width until it is inside.
 
-    Bins start at ``low``, and each spans ``width``. Zeros are counted apart: every quantised form has them exactly.
-    What is not finite is not counted, as what masks add is not meant to be represented.
+    The first bin starts at ``low``, and each bin spans ``width``. Zeros are counted separately, as every 8-bit range
+    represents them exactly. Infinite values and NaN are not counted: infinities come from masks.
     """
 
     def __init__(self) -> None:
@@ -32,12 +32,12 @@ class StreamingHistogram:
 
     @property
     def total(self) -> int:
-        """How many values were counted, zeros included."""
+        """The number of counted values, zeros included."""
         return int(self.counts.sum()) + self.zeros
 
     @property
     def centres(self) -> FloatArray:
-        """The middle of each bin."""
+        """The centre of each bin."""
         return self.low + self.width * (np.arange(BINS, dtype=np.float64) + 0.5)
 
     def observe(self, array: Array) -> None:
@@ -53,11 +53,11 @@ class StreamingHistogram:
         if nonzero.size:
             self._widen(least, most)
             bins = ((nonzero.astype(np.float64) - self.low) / self.width).astype(np.int64)
-            # What is at the very end falls behind the last bin by rounding.
+            # Rounding may put the largest value after the last bin.
             self.counts += np.bincount(np.clip(bins, 0, BINS - 1), minlength=BINS)
 
     def _widen(self, least: float, most: float) -> None:
-        """Make room: the first values say where the bins lie, later ones are reached by doubling."""
+        """Extend the bins to a range: the first values determine where the bins lie, later ones double their width."""
         if self.width == 0.0:
             self.low = min(least, 0.0)
             self.width = max((max(most, 0.0) - self.low) / BINS, _LEAST_WIDTH)
@@ -68,17 +68,17 @@ class StreamingHistogram:
             self._double(offset=BINS // 2)
 
     def _double(self, offset: int) -> None:
-        """Join neighbours, and put them from bin ``offset`` on."""
+        """Double the bins' width: merge pairs of bins, and put the first of the merged bins at index ``offset``."""
         joined = self.counts.reshape(-1, 2).sum(axis=1)
         self.counts = np.zeros(BINS, np.int64)
         self.counts[offset : offset + BINS // 2] = joined
         self.width *= 2
 
     def quantile(self, share: float) -> float:
-        """The value below which this share of all values lies, between neighbours' edges in proportion.
+        """The value below which this fraction of all values lies, interpolated linearly within a bin.
 
         Args:
-            share: from 0 to 1.
+            share: the fraction, from 0 to 1.
         """
         if self.total == 0:
             return 0.0
@@ -93,7 +93,7 @@ class StreamingHistogram:
 
 
 def finite_values(array: Array) -> Array:
-    """The elements of an array that are numbers, in one dimension."""
+    """The finite elements of an array, in one dimension."""
     values = array.reshape(-1)
     finite = np.isfinite(values)
     return values if finite.all() else values[finite]

@@ -1,4 +1,4 @@
-"""The ways to find a tensor's range, by the names that users give them."""
+"""The calibration methods by the names that users give."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sartor.tuning.calibration.percentile import PercentileObserver
 
 
 class CalibrationMethod(StrEnum):
-    """How ranges are found."""
+    """How the range of a tensor is found; the value is the name that users give."""
 
     MIN_MAX = "minmax"
     PERCENTILE = "percentile"
@@ -27,4 +27,4 @@ OBSERVERS: Mapping[CalibrationMethod, Callable[[], Observer]] = {
     CalibrationMethod.MSE: MseObserver,
     CalibrationMethod.ENTROPY: EntropyObserver,
 }
-"""A fresh observer of each kind, with its default settings."""
+"""Each calls the constructor of a method's observer, with default settings."""

@@ -1,4 +1,4 @@
-"""The range of all values that were seen: nothing is clipped (Jacob et al. 2018, section 3)."""
+"""Min-max calibration: the range of all observed values, without clipping (Jacob et al. 2018, section 3)."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from sartor.tuning.calibration.histogram import finite_values
 
 
 class MinMaxObserver:
-    """Remembers the smallest and the largest finite value."""
+    """Keeps the smallest and the largest finite value."""
 
     def __init__(self) -> None:
         self._low, self._high = math.inf, -math.inf
 
     def observe(self, array: Array) -> None:
-        """Take the values on one more sample into account."""
+        """Take the tensor's values on one more sample into account."""
         values = finite_values(array)
         if values.size:
             self._low = min(self._low, float(values.min()))

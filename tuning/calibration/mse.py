@@ -1,8 +1,8 @@
-"""The range whose 8-bit form is nearest to the values in the sum of squares.
+"""Calibration by mean squared error: the 8-bit range with the smallest sum of squared errors.
 
-What is inside is rounded, by a step s with the mean squared error s²/12; what is outside is clipped to the end. Sung
-et al. 2015, Resiliency of Deep Neural Networks under Quantization, and Choukroun et al. 2019, Low-bit Quantization of
-Neural Networks for Efficient Inference, choose the step by the same measure.
+Values inside the range are rounded to steps s, with the mean squared error s²/12. Values outside are clipped to its
+ends. Sung et al. 2015, Resiliency of Deep Neural Networks under Quantization, and Choukroun et al. 2019, Low-bit
+Quantization of Neural Networks for Efficient Inference, choose the step by the same measure.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ _SWEEPS = 3
 
 
 class MseObserver:
-    """Searches the ends, both together if ``symmetric``, in turn if not, among ``_CANDIDATES`` shares of the range."""
+    """Searches the best ends among ``_CANDIDATES`` fractions of the range; both at once if ``symmetric``."""
 
     def __init__(self, *, symmetric: bool = False) -> None:
         self._symmetric = symmetric
         self._histogram = StreamingHistogram()
 
     def observe(self, array: Array) -> None:
-        """Take the values on one more sample into account."""
+        """Take the tensor's values on one more sample into account."""
         self._histogram.observe(array)
 
     def range(self) -> tuple[float, float]:
-        """The best ends; zero is always between them."""
+        """The best range, which always contains zero."""
         low, high = min(self._histogram.least, 0.0), max(self._histogram.most, 0.0)
         if low == high or not self._histogram.counts.any():
             return low, high
@@ -42,7 +42,7 @@ class MseObserver:
         return self._in_turn(tails, low * shares, high * shares)
 
     def _in_turn(self, tails: _Tails, lows: FloatArray, highs: FloatArray) -> tuple[float, float]:
-        """Each end is chosen while the other stays: what one clips does not depend on the other but by the step."""
+        """Choose one end while the other is fixed, in turn: the ends depend on each other only by the step."""
         low, high = lows[-1], highs[-1]
         for _ in range(_SWEEPS):
             high = highs[np.argmin(tails.errors(np.full_like(highs, low), highs))]
@@ -51,7 +51,7 @@ class MseObserver:
 
 
 class _Tails:
-    """Squared errors of ranges, from sums over the histogram's bins."""
+    """Computes squared errors of ranges from cumulative sums over the histogram's bins."""
 
     def __init__(self, histogram: StreamingHistogram) -> None:
         self._centres = histogram.centres
@@ -60,7 +60,7 @@ class _Tails:
         self._sums = [np.concatenate([[0.0], np.cumsum(moment)]) for moment in moments]
 
     def errors(self, lows: FloatArray, highs: FloatArray) -> FloatArray:
-        """The sum of squared errors for each pair of ends."""
+        """The sum of squared errors for each pair of a lower and an upper end."""
         first = np.searchsorted(self._centres, lows)
         last = np.searchsorted(self._centres, highs)
         count, total, squares = self._sums

@@ -1,4 +1,4 @@
-"""What calibration asks of the ways to find a tensor's range."""
+"""The interface of calibration methods."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from sartor.runtime.driver.signature import Array
 
 
 class Observer(Protocol):
-    """Sees a tensor's values on one sample after the other, and says which range of them to represent.
+    """Observes a tensor's values on one sample after another, and chooses the range to represent.
 
-    Observers can be pickled: they pass from worker to worker with what they have seen.
+    Observers can be pickled: they pass from worker to worker with their state.
     """
 
     def observe(self, array: Array) -> None:
         """Take the tensor's values on one more sample into account."""
 
     def range(self) -> tuple[float, float]:
-        """The lowest and highest number to represent; both zero if nothing was seen."""
+        """The lowest and highest number to represent; both are zero if nothing was observed."""

@@ -1,4 +1,4 @@
-"""From the range of a tensor to the scale and zero point of its 8-bit form.
+"""The 8-bit quantisation of a tensor: scale and zero point from the range of its values.
 
 Jacob et al. 2018, Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only Inference,
 section 2.1 (affine quantisation; zero is exact) and Krishnamoorthi 2018, Quantizing deep convolutional networks
@@ -15,7 +15,7 @@ import numpy as np
 from sartor.runtime.driver.signature import Array
 
 _LIMITS: Mapping[str, tuple[int, int]] = {"int8": (-128, 127), "uint8": (0, 255)}
-# The middle of a type, which stands for zero in its symmetric form.
+# The middle of a type, which is the zero point of a symmetric quantiser.
 _MIDDLES: Mapping[str, int] = {"int8": 0, "uint8": 128}
 _SYMMETRIC_STEPS = 127
 _LEAST_SCALE, _LARGEST_SCALE = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)
@@ -23,13 +23,13 @@ _LEAST_SCALE, _LARGEST_SCALE = float(np.finfo(np.float32).tiny), float(np.finfo(
 
 @dataclass(frozen=True)
 class QuantisedRange:
-    """How real numbers lie in 8 bits: ``real = scale * (stored - zero_point)``.
+    """How 8 bits represent real numbers: ``real = scale * (stored - zero_point)``.
 
     Attributes:
         scale: step between neighbours; positive, and exact in float32.
-        zero_point: what stands for zero.
+        zero_point: the stored number that represents zero.
         dtype: ``int8`` or ``uint8``.
-        is_integer: whether the real numbers are themselves what the model computed in 8 bits, so that nothing is
+        is_integer: whether the real numbers are integers that the model computes in 8 bits, so that nothing is
             rounded.
     """
 
@@ -56,37 +56,37 @@ class QuantisedRange:
 
     @property
     def limits(self) -> tuple[float, float]:
-        """The smallest and largest real number that can be represented."""
+        """The smallest and the largest real number that can be represented."""
         least, most = self.steps
         return least * self.scale, most * self.scale
 
     @property
     def steps(self) -> tuple[int, int]:
-        """The same in steps of the scale."""
+        """``limits`` divided by the scale."""
         least, most = _LIMITS[self.dtype]
         return least - self.zero_point, most - self.zero_point
 
     @property
     def numbers(self) -> Array:
-        """What code is told, as ``RANGE`` of ``codegen.layouts``."""
+        """The range as compiled code reads it: scale, zero point, reciprocal of the scale and a zero, in f32."""
         return np.array([self.scale, self.zero_point, 1 / self.scale, 0], np.float32)
 
     def quantise(self, array: Array) -> Array:
-        """What is stored for real numbers; halves go to the even neighbour."""
+        """The stored numbers for real numbers, clipped to the range; ties round to even."""
         least, most = _LIMITS[self.dtype]
         return np.asarray(np.clip(np.rint(array / self.scale) + self.zero_point, least, most), self.dtype)
 
     def dequantise(self, array: Array) -> Array:
-        """The real numbers that are stored."""
+        """The real numbers that stored numbers represent, in float64."""
         return np.asarray((array.astype(np.float64) - self.zero_point) * self.scale)
 
     def round(self, array: Array) -> Array:
-        """What remains of real numbers stored in this form."""
+        """Real numbers rounded to those that the range represents, in float64."""
         return self.dequantise(self.quantise(array))
 
 
 def _scale(extent: float, steps: int) -> float:
-    """The step that ``steps`` of cover an extent, rounded to float32, in which kernels have it; 1 for no extent."""
+    """``extent / steps`` rounded to float32, the type of scales in kernels; 1 if the extent is 0."""
     if extent == 0.0:
         return 1.0
     return float(np.float32(min(max(extent / steps, _LEAST_SCALE), _LARGEST_SCALE)))

@@ -1,4 +1,4 @@
-"""The 8-bit forms of a network's values."""
+"""The 8-bit ranges of a network's values."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from sartor.tuning.calibration.quantised_range import QuantisedRange
 
 @dataclass(frozen=True)
 class Ranges:
-    """How what layers hand on to each other lies in ``int8``; real zero is exact in every form.
+    """The ``int8`` ranges of the values on a network's edges. Every range represents zero exactly.
 
     Attributes:
-        values: by network input (``ValueRef(None, index)``) and layer's result; those of a fusion have its name too.
+        values: by network input (``ValueRef(None, index)``) and layer's result. Results of a fusion are listed under
+            its name too.
     """
 
     values: Mapping[ValueRef, QuantisedRange] = field(default_factory=dict)
 
     def of(self, value: ValueRef) -> QuantisedRange | None:
-        """The form of a value; None where ONNX has no such tensor, or it holds no real numbers."""
+        """The range of a value; None if ONNX has no such tensor, or it does not hold real numbers."""
         return self.values.get(value)

@@ -1,1 +1,1 @@
-"""How wrong a network's outputs are: the measure, how the errors of its layers add up, and what is allowed."""
+"""Errors of a network's outputs: measures, the sum of the layers' errors, and the error budget."""

@@ -1,12 +1,12 @@
-"""What the outputs of a compilation may be off by: one policy that all steps ask, in one unit.
+"""The allowed error of a compilation's outputs: one policy for all steps, in one unit.
 
-There are three kinds of numbers for errors. A budget takes and gives the first, and converts the others by it:
+There are three kinds of numbers for errors. A budget takes and returns the first kind, and converts the others:
 
-- *errors*: of the outputs, by the user's measure. What is allowed, simulated and measured is one of these;
-- *relative errors*: what rounding one layer alone makes of the outputs. Cost tables hold them;
-- *sums*: of the squares of layers' relative errors (``error_sum``). They are additive: selection limits plans by them.
+- *errors* of the outputs, by the user's measure: allowed, simulated and measured errors;
+- *relative errors* of the outputs when one layer alone is rounded: cost tables hold these;
+- *sums* of squared relative errors of layers (``error_sum``): they are additive, and selection limits plans by them.
 
-All margins between what is allowed and what is aimed at are here, so that they can be seen beside each other.
+All margins between the allowed error and the error that plans aim at are defined here.
 """
 
 from __future__ import annotations
@@ -18,33 +18,33 @@ from sartor.tuning.errors.error_measures import RELATIVE, ErrorMeasure, MeasureK
 from sartor.tuning.errors.error_sum import grown, moved
 
 MOST_ROUNDED = 0.5
-"""Outputs that are further off have nothing to do with what is right, whatever their layers are rounded to."""
+"""An output with a larger relative error is useless, so no layer may cause it."""
 
-# Fractions of the allowed error, in order: plans are aimed between what uses the budget and what is safe.
-# A plan that is simulated above this may exceed the budget when it runs: simulation sees other samples and kernels.
+# Fractions of the allowed error. Plans aim at an error between ``_USED`` and ``_SAFE``.
+# A plan simulated above this may exceed the budget when it runs: the simulation has other samples and kernels.
 _SAFE = 0.95
 _AIM = 0.88
-# A plan below leaves time on the table: a faster one is looked for.
+# Below this a faster plan with a larger error is searched for.
 _USED = 0.8
-# After a run showed more than is allowed. It is below 1 as the sum is no more than a model of what layers do.
+# The aim after a run exceeded the budget. It is below 1 because the sum is only a model of the error.
 _AFTER_RUN = 0.9
-# What explains a run must allow for this much more: a plan errs by more on other samples, and so do other variants of
-# the same kind.
+# A prediction explains a run only if it exceeds the measured error by this factor: on other samples, and with similar
+# variants, the error may be larger.
 _EXPLAINED = 1.05
-# If the fractions 0 and 1 predict errors closer than this ratio, a run cannot tell the fraction.
+# If the errors predicted for the fractions 0 and 1 are within this ratio, a run cannot determine the fraction.
 _TELLING = 1.05
-# Sums that are closer to each other than this select the same plan.
+# Limits whose ratio is below this are taken to select the same plan.
 _SUMS_APART = 1.05
 
 
 @dataclass(frozen=True)
 class ErrorBudget:
-    """How far outputs may be from the right ones.
+    """How far the outputs may be from the reference outputs.
 
     Attributes:
-        measure: of all errors.
-        usual: what is allowed unless the user says otherwise.
-        given: the user's own bound; None for the usual one.
+        measure: the measure of all errors.
+        usual: the default bound.
+        given: the user's bound; None for the default.
     """
 
     measure: ErrorMeasure
@@ -53,55 +53,57 @@ class ErrorBudget:
 
     @property
     def allowed(self) -> float:
-        """The largest error that is right."""
+        """The largest allowed error."""
         return self.usual if self.given is None else self.given
 
     @property
     def allowed_relative(self) -> float:
-        """The largest relative error that is right; 0 if the measure is another, which says nothing of it."""
+        """The largest allowed relative error; 0 for other measures, which do not limit it."""
         return self.allowed if self.measure == RELATIVE else 0.0
 
     def allows(self, simulated: float) -> bool:
-        """Whether a plan of this simulated error is likely to be right when it runs."""
+        """Whether a plan with this simulated error will probably keep to the budget when it runs."""
         return simulated <= _SAFE * self.allowed
 
     def is_used_by(self, simulated: float) -> bool:
-        """Whether a plan of this simulated error leaves no more than is worth looking for."""
+        """Whether a plan with this simulated error uses enough of the budget to stop searching for faster plans."""
         return simulated >= _USED * self.allowed
 
     def sum_aimed_at(self, needed: float, simulated: float) -> float:
-        """The sum at which a plan has the error that is aimed at, if errors grow with sums as one plan says.
+        """The sum at which a plan is predicted to have the aimed error, by the ratio of error and sum of a known plan.
 
         Args:
-            needed: the sum of that plan.
-            simulated: its error.
+            needed: the sum of the known plan.
+            simulated: its simulated error.
         """
         ratio = _AIM * self.allowed / simulated if simulated else math.inf
         return moved(needed, self.measure, ratio) if math.isfinite(ratio) else math.inf
 
     def sum_after_run(self, needed: float, measured: float) -> float:
-        """The sum at which a plan is right when it runs, after one of sum ``needed`` was measured and was not."""
+        """The limit on the sum after a plan with the sum ``needed`` exceeded the budget with the error ``measured``."""
         return moved(needed, self.measure, _AFTER_RUN * min(self.allowed / measured, 1.0))
 
     def grown(self, error: float, ratio: float) -> float:
-        """An error where the relative one is ``ratio`` times as large."""
+        """The error by the measure if the relative error becomes ``ratio`` times as large."""
         return grown(error, self.measure, ratio)
 
     def explains(self, simulated: float, measured: float) -> bool:
-        """Whether a simulated error accounts for a measured one, also on other samples."""
+        """Whether a simulated error explains a measured one, with a margin for other samples."""
         return simulated >= _EXPLAINED * measured
 
     @property
     def sees_small_errors(self) -> bool:
-        """Whether the measure tells small errors from smaller ones."""
+        """Whether the measure distinguishes small errors."""
         return self.measure.kind in (MeasureKind.RELATIVE, MeasureKind.COSINE)
 
 
 def is_telling(least: float, most: float) -> bool:
-    """Whether a plan whose error is between these, by what share is assumed, shows what the share is."""
+    """Whether running a plan can determine the propagated fraction: ``least`` and ``most`` are its errors predicted for
+    the fractions 0 and 1.
+    """
     return most >= _TELLING * least
 
 
 def are_apart(smaller: float, larger: float) -> bool:
-    """Whether a limit on the sum at the larger of two may select another plan than one at the smaller."""
+    """Whether two limits on the sum differ enough to select different plans."""
     return smaller * _SUMS_APART < larger

@@ -1,4 +1,4 @@
-"""How wrong a model's outputs are: a number per sample, and one for all samples."""
+"""Measures of the error of a model's outputs: a number per sample, and one for all samples."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from sartor.runtime.driver.signature import Array
 from sartor.runtime.output_error import FloatArray, output_scale, relative_error, scaled_differences
 
 Measure = Callable[[Array, Array, Array | None], float]
-"""From an output, the expected one and its scale to an error."""
+"""Takes an output, the expected output and its scale; returns the error."""
 
 _SEPARATOR = ":"
 _VERSION = 2
-# A value off by so much of its scale decides otherwise, where no larger value beside it says what is decided.
+# An output without classes counts as another decision if it is off by more than this fraction of its scale.
 _OTHER_DECISION = 0.1
 _EXACT_KINDS = "biu"
 
 
 class MeasureKind(StrEnum):
-    """The measures by the names that users give them; USER is a function of their own."""
+    """The measures by the names that users give; USER is a function in the user's file."""
 
     RELATIVE = "relative"
     COSINE = "cosine"
@@ -37,18 +37,18 @@ class MeasureKind(StrEnum):
     USER = "user"
 
 
-# What averages: of the others the worst sample counts.
+# Measures whose samples are averaged. For the others the worst sample counts.
 _AVERAGED = frozenset({MeasureKind.TOP1, MeasureKind.USER})
 
 
 @dataclass(frozen=True)
 class ErrorMeasure:
-    """A measure of error; it can be pickled, and loads the user's file where it is used.
+    """A measure of error. It can be pickled, and loads the user's file in the process that uses it.
 
     Attributes:
-        kind: which.
-        path: the user's Python file.
-        function: the name of the function in it.
+        kind: which measure.
+        path: the user's Python file; None for other kinds.
+        function: the name of the function in that file.
     """
 
     kind: MeasureKind
@@ -60,7 +60,7 @@ class ErrorMeasure:
         """Read ``relative``, ``cosine``, ``top1`` or ``FILE.py:function``; the file is run.
 
         Raises:
-            UsageError: if it is none of these, or there is no such function.
+            UsageError: if the text is none of these, or there is no such function.
         """
         kinds = [kind for kind in MeasureKind if kind is not MeasureKind.USER]
         if text in kinds:
@@ -77,10 +77,10 @@ class ErrorMeasure:
 
     @property
     def identity(self) -> str:
-        """Text that is another one for another measure, also if a user's file has changed.
+        """Text that identifies the measure; it includes a hash of the user's file.
 
         Raises:
-            UsageError: if that file is gone.
+            UsageError: if that file cannot be read.
         """
         if self.path is None:
             return f"{self.kind.value} {_VERSION}"
@@ -90,15 +90,15 @@ class ErrorMeasure:
             raise UsageError(f"'{self.path}' cannot be read: {error.strerror}") from None
 
     def of_sample(self, outputs: Sequence[Array], expected: Sequence[Array], scales: Sequence[Array] = ()) -> float:
-        """The error of one sample's outputs, 0 if they are as expected; that of the worst output.
+        """The error of one sample, that of its worst output; 0 if all outputs are as expected.
 
         Args:
             outputs: of the module.
-            expected: what is right.
-            scales: as by ``scales_of``; none are those without noise.
+            expected: the right outputs.
+            scales: of the outputs, as ``scales_of`` computes them; if empty, scales without noise are computed here.
 
         Raises:
-            UsageError: if the user's function fails, or returns no number.
+            UsageError: if the user's function fails, or returns NaN.
         """
         if self.kind is MeasureKind.USER:
             return _call(self, outputs, expected)
@@ -109,19 +109,19 @@ class ErrorMeasure:
         return max((measure(*each) for each in zip(outputs, expected, known, strict=True)), default=0.0)
 
     def of_samples(self, errors: Sequence[float]) -> float:
-        """The error of several samples: the largest, or the mean of what top-1 or the user's function gave."""
+        """The error of several samples: their largest error, or the mean for top-1 and the user's function."""
         if not errors:
             return 0.0
         return math.fsum(errors) / len(errors) if self.kind in _AVERAGED else max(errors)
 
 
 def cosine_distance(output: Array, expected: Array, scale: Array | None = None) -> float:
-    """How far an output is from the expected one as a vector, in direction and length.
+    """The distance of an output from the expected one as vectors, in direction and length.
 
-    With lengths a and b and the angle t between them it is 1 - 2 a b cos(t) / (a^2 + b^2), that is |x - y|^2 / (|x|^2
-    + |y|^2): 1 - cos(t) for vectors of one length, as small as that for a small error along the vector, 1 if one
-    vector is next to nothing beside the other. Values are divided by their scales first. Two zero vectors are equal
-    (0). Another shape, or a value that is finite in one of them only, is infinitely far.
+    For vectors x and y of lengths a and b with the angle t between them, it is |x - y|^2 / (|x|^2 + |y|^2), which is
+    1 - 2 a b cos(t) / (a^2 + b^2). For vectors of one length that is 1 - cos(t); it approaches 1 if one vector is much
+    longer than the other. Values are divided by their scales first. The distance of two zero vectors is 0. It is
+    infinite if the shapes differ, or if a value is finite in one of them only.
     """
     if output.shape != expected.shape:
         return math.inf
@@ -150,11 +150,11 @@ def _squares(values: FloatArray) -> float:
 
 
 def top1_disagreement(output: Array, expected: Array, scale: Array | None = None) -> float:
-    """The share of rows whose largest element is at another place, along the last axis that has more than one element.
+    """The fraction of rows whose largest element has another index, along the last axis with more than one element.
 
-    The first axis of several is that of a batch and never meant. An output without such an axis, [N, 1], has no
-    classes: of these the share of elements counts that are off by more than a tenth of their scale. Of integers, which
-    may be classes already, the share that differs. Another shape, or NaN in other places, agrees with nothing.
+    The first of several axes is the batch and is never compared along. An output without such an axis, [N, 1], has no
+    classes: the result is the fraction of elements that are off by more than a tenth of their scale. For integers,
+    which may be classes, it is the fraction that differs. It is 1 for other shapes; a row with other NaNs differs.
     """
     if output.shape != expected.shape:
         return 1.0
@@ -183,11 +183,11 @@ _MEASURES: dict[MeasureKind, Measure] = {
 
 
 RELATIVE = ErrorMeasure(MeasureKind.RELATIVE)
-"""What errors are measured by unless the user says otherwise."""
+"""The default measure of error."""
 
 
 class _UserCode:
-    """The boundary at which whatever the user's code raises becomes an error that names it."""
+    """Turns exceptions of the user's code into a UsageError that names the code."""
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -205,7 +205,7 @@ def _load(measure: ErrorMeasure) -> Callable[..., Any]:
     path = measure.path or Path()
     spec = importlib.util.spec_from_file_location(f"sartor_measure_{path.stem}", path)
     if spec is None or spec.loader is None or not path.is_file():
-        raise UsageError(f"'{path}' is no Python file, one with a function '{measure.function}' was expected")
+        raise UsageError(f"'{path}' is not a Python file; a file with a function '{measure.function}' was expected")
     module = importlib.util.module_from_spec(spec)
     with _UserCode(f"'{path}'"):
         spec.loader.exec_module(module)

@@ -1,1 +1,1 @@
-"""Measuring variants: compiled and run in workers, checked, timed in turn."""
+"""Measuring variants in workers: compiling, checking their results, and timing them in turn."""

@@ -22,7 +22,7 @@ def without_near_ties(
         outputs: of a variant.
         reference: of candidate 0.
         step: change of a result when a number next to a tie falls to the other side; 0 without rounding.
-        is_narrow: whether the variant's operands are rounded to a narrower type, which moves any result.
+        is_narrow: whether the variant's operands are rounded to a narrower type, which may change any result.
     """
     most = 1.0 if is_narrow else _MOST_MOVED
     if not step or [each.shape for each in outputs] != [each.shape for each in reference]:

@@ -1,4 +1,4 @@
-"""Fill the store: compile and measure what it does not know yet, and read back what it does."""
+"""Compiles and measures the variants that the store lacks, and reads stored measurements."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ from sartor.tuning.workers.pool import JobResult, JobStatus, WorkerPool
 from sartor.workspace import workspace
 
 _LOG = logging.getLogger(__name__)
-# What a measurement follows from, apart from what the variant emits.
+# Modules whose source measurements depend on, besides the variant's own code.
 _JOBS = (compile_case.__module__, measure_case.__module__)
 _COMPILE = entry_point(compile_case)
 _MEASURE = entry_point(measure_case)
-# With a deadline so many cases at a time are compiled and measured: what is compiled and not measured is worth nothing.
+# With a deadline, cases are compiled and measured in groups of this size, as compiling without measuring is useless.
 _HURRIED = 6
 _MEASURING_SECONDS = 0.25
 
 
 @dataclass(frozen=True)
 class TuneSettings:
-    """What to tune for, and within which limits.
+    """The target of tuning, and limits on time.
 
     Attributes:
         target: device and architecture.
         measure: how to measure.
-        compile_timeout: seconds for one case.
-        measure_timeout: seconds for one case.
-        deadline: by ``time.monotonic()``, after which nothing is compiled or measured any more; None for none.
+        compile_timeout: seconds for compiling one case.
+        measure_timeout: seconds for measuring one case.
+        deadline: by ``time.monotonic()``; nothing is compiled or measured after it. None for no deadline.
     """
 
     target: Target
@@ -54,20 +54,19 @@ class TuneSettings:
 
 
 Progress = Callable[[str, int, int], None]
-"""Called with what is being done, how much of it is done, and how much there is."""
+"""Called with the name of a step, the number of its parts that are done, and the number of all parts."""
 
 
 class Tuner:
     """Measures cases into a store.
 
     Args:
-        store: where measurements are kept; each is committed as soon as it is known.
+        store: for measurements; each is committed at once.
         pool: workers that compile and measure.
-        settings: what to tune for.
+        settings: target and limits.
         progress: told about every case.
-        directory: where compiled cases are kept, so that they can be measured again beside others; None if they are
-            not.
-        arbiter: what knows the results of a case without IREE; None for none.
+        directory: for compiled cases, which can then be measured again beside others; None does not keep them.
+        arbiter: returns what computes the reference results of a case without IREE, or None.
     """
 
     def __init__(
@@ -86,13 +85,13 @@ class Tuner:
         self._directory = directory
         self._arbiter = arbiter
         self._modules: dict[tuple[str, str], Path] = {}
-        # What failed, and candidates 0 that are wrong: nothing else is compiled, run or compared beside them.
+        # Variants that failed, and candidates 0 that are wrong: these are not compiled, run or compared with again.
         self._unfit: set[tuple[str, str]] = set()
         self._cut_off = False
         self._probe_path: Path | None = None
 
     def key(self, case: BenchmarkCase, descriptor: str) -> MeasurementKey:
-        """Under what a variant of a case is stored."""
+        """The key under which a variant of a case is stored."""
         variant = next(each for each in case.variants if each.descriptor == descriptor)
         return MeasurementKey(
             task=case.key,
@@ -106,11 +105,11 @@ class Tuner:
 
     @property
     def max_error(self) -> float:
-        """How far results of variants may be from the right ones, where nothing is rounded to a narrower type."""
+        """Largest relative error of a variant that does not round to a narrower type."""
         return self._settings.measure.max_error
 
     def known(self, cases: Iterable[BenchmarkCase]) -> dict[str, dict[str, Measurement]]:
-        """Stored measurements, by case key and descriptor, judged by what may differ in this compilation."""
+        """Stored measurements by case key and descriptor, with statuses by this compilation's bound on the error."""
         listed = list(cases)
         keys = {
             (case.key, each.descriptor): (each, self.key(case, each.descriptor))
@@ -126,7 +125,7 @@ class Tuner:
         return known
 
     def _judged(self, variant: Variant, found: Measurement) -> Measurement | None:
-        """A stored measurement with its status by this compilation's bound; None if it has no time but may be right."""
+        """A stored measurement with its status by this compilation's bound; None if it is right now but has no time."""
         if found.error is None or found.status not in (Status.OK, Status.WRONG_RESULT):
             return found
         allowed = allowed_error(variant, self._settings.measure.max_error)
@@ -138,16 +137,18 @@ class Tuner:
         return replace(found, status=Status.WRONG_RESULT, message=message)
 
     def measure(self, cases: Iterable[BenchmarkCase]) -> dict[str, dict[str, Measurement]]:
-        """Measure whatever is missing; then everything is known, failures included, unless the deadline passes."""
+        """Measure variants that are not stored; returns all measurements, failures included, by case key and descriptor.
+
+        If the deadline passes, some are missing.
+        """
         listed = list(cases)
         known = self.known(listed)
         self.measure_anew(case for case in listed if len(known[case.key]) < len(case.variants))
         return self.known(listed)
 
     def measure_anew(self, cases: Iterable[BenchmarkCase]) -> None:
-        """Measure all variants of cases side by side, in the cases' order as far as the deadline lets it.
-
-        What this tuner compiled before, and has a directory for, is not compiled again.
+        """Measure all variants of each case beside each other, in the order of the cases, until the deadline.
+        Variants that this tuner compiled before are not compiled again, if it has a directory.
         """
         missing = list(cases)
         size = len(missing) if self._settings.deadline is None else _HURRIED
@@ -165,24 +166,23 @@ class Tuner:
 
     @property
     def store(self) -> Store:
-        """Where measurements are kept."""
+        """The store of measurements."""
         return self._store
 
     @property
     def is_late(self) -> bool:
-        """Whether the deadline has passed, or something was left out because of it."""
+        """Whether the deadline has passed, or jobs were left out because of it."""
         deadline = self._settings.deadline
         return self._cut_off or (deadline is not None and time.monotonic() >= deadline)
 
     def has_compiled(self, case: BenchmarkCase, descriptor: str) -> bool:
-        """Whether a variant is compiled and can be measured again."""
+        """Whether this tuner has a variant's compiled module."""
         return (case.key, descriptor) in self._modules
 
     def _measure(self, cases: list[BenchmarkCase], directory: Path) -> None:
-        """Case by case; where a whole case crashed or hung, variant by variant, to see which is to blame.
-
-        In pairs no variant can outvote candidate 0, and without it nothing vouches for any: then all that run are
-        measured together once more.
+        """Measure each case; if a case crashed or hung, measure its variants one by one to find the faulty one.
+        A variant alone with candidate 0 cannot outvote it, and without candidate 0 there is no reference. In both cases
+        all variants that run are measured together again.
         """
         failed = self._attempt(cases, directory)
         for case, result in failed:
@@ -195,19 +195,19 @@ class Tuner:
         self._attempt([self._running(case) for case in apart if self._is_doubtful(case)], directory)
 
     def _is_doubtful(self, case: BenchmarkCase) -> bool:
-        """Whether candidate 0 is missing, or anything differs from it."""
+        """Whether candidate 0 failed, or a variant differs from it."""
         found = self.known([case])[case.key]
         first = found.get(case.variants[0].descriptor)
         differs = any(each.status is Status.WRONG_RESULT for each in found.values())
         return differs or first is None or first.status is not Status.OK
 
     def _running(self, case: BenchmarkCase) -> BenchmarkCase:
-        """Candidate 0, and all other variants that run."""
+        """The case with candidate 0 and all other variants that run."""
         first, *others = case.variants
         return replace(case, variants=(first, *(each for each in others if self._runs(case, each.descriptor))))
 
     def _attempt(self, cases: list[BenchmarkCase], directory: Path) -> list[tuple[BenchmarkCase, JobResult]]:
-        """Compile and measure; returns the cases that took their worker with them."""
+        """Compile and measure cases; returns those whose worker crashed or hung, with the job's result."""
         failed: list[tuple[BenchmarkCase, JobResult]] = []
         for done, (case, result) in enumerate(self._compile(cases, directory), 1):
             self._progress("compiling", done, len(cases))
@@ -233,13 +233,13 @@ class Tuner:
         return failed
 
     def _compile(self, cases: Sequence[BenchmarkCase], directory: Path) -> Iterator[tuple[BenchmarkCase, JobResult]]:
-        """What is not compiled yet; without a deadline the largest first, so that workers end together."""
+        """Compile what is not compiled yet. Without a deadline the largest cases are first, so that workers end together."""
         wanted = [(case, left) for case in cases if (left := self._without_known(case)).variants]
         if self._settings.deadline is None:
             wanted.sort(key=lambda pair: -len(pair[1].variants))
         target, deadline = self._settings.target, self._settings.deadline
         if deadline is not None:
-            # What is compiled should be measured too.
+            # Leave time to measure what is compiled.
             deadline -= _MEASURING_SECONDS * len(wanted)
         jobs = [
             (str(index), {"case": left, "target": target, "directory": directory})
@@ -252,7 +252,7 @@ class Tuner:
         self._cut_off |= done < len(jobs)
 
     def _without_known(self, case: BenchmarkCase) -> BenchmarkCase:
-        """What is not compiled, nor known to fail."""
+        """The case with the variants that are neither compiled nor known to fail."""
         names = [each.descriptor for each in case.variants]
         known = {name for name in names if self.has_compiled(case, name) or (case.key, name) in self._unfit}
         return replace(case, variants=tuple(each for each in case.variants if each.descriptor not in known))
@@ -264,7 +264,7 @@ class Tuner:
         return any(self._runs(case, each.descriptor) for each in case.variants)
 
     def _measuring(self, case: BenchmarkCase, directory: Path) -> dict[str, object]:
-        """The job that measures what is compiled of a case."""
+        """Arguments of the job that measures the compiled variants of a case."""
         names = [each.descriptor for each in case.variants if self._runs(case, each.descriptor)]
         modules = {name: self._modules[case.key, name] for name in names}
         job = {"case": case, "modules": modules, "settings": self._settings.measure, "probe": self._probe(directory)}
@@ -274,8 +274,8 @@ class Tuner:
         """The compiled probe.
 
         Raises:
-            CompileError: if not even that compiles, so that nothing will.
-            DisturbedError: if the worker was disturbed, so that nothing is known.
+            CompileError: if it does not compile, so no variant will.
+            DisturbedError: if the worker was disturbed.
         """
         if self._probe_path is None or not self._probe_path.exists():
             job = {"case": PROBE, "target": self._settings.target, "directory": directory}
@@ -293,12 +293,12 @@ class Tuner:
             self._put(case, descriptor, VariantSamples(Status.COMPILE_FAILED, message=message))
 
     def _blame(self, case: BenchmarkCase, result: JobResult) -> None:
-        """The last variant of a case failed, whether it was measured alone or beside candidate 0."""
+        """Record a failure of a case as that of its last variant, which ran alone or beside candidate 0."""
         status = Status.CRASHED if result.status is JobStatus.FAILED else Status(result.status.value)
         self._put(case, case.variants[-1].descriptor, VariantSamples(status, message=result.message))
 
     def _set_aside(self, case: BenchmarkCase, descriptor: str, samples: VariantSamples) -> None:
-        """Do without a variant from now on; a candidate 0 that fails is IREE's own mistake, which is told."""
+        """Exclude a variant from later runs. A failing candidate 0 is an error of IREE, which is logged."""
         known, arbiter = len(self._unfit), self._arbiter(case)
         self._unfit.add((case.key, descriptor))
         is_news = len(self._unfit) > known and not samples.status.is_transient
@@ -325,11 +325,11 @@ class Tuner:
 
 
 def _alone(case: BenchmarkCase) -> BenchmarkCase:
-    """Candidate 0 by itself."""
+    """The case with candidate 0 only."""
     return replace(case, variants=case.variants[:1])
 
 
 def _pairs(case: BenchmarkCase) -> list[BenchmarkCase]:
-    """Each other variant beside candidate 0."""
+    """A case of candidate 0 and one other variant, for each of the others."""
     first, *others = case.variants
     return [replace(case, variants=(first, each)) for each in others]

@@ -1,1 +1,1 @@
-"""What is kept of a tuning: measurements, the machine they are of, and plans."""
+"""Records of tuning: measurements, the machine that they were made on, and plans."""

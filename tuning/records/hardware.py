@@ -1,4 +1,4 @@
-"""Which machine this is, as far as the speed of compiled code depends on it."""
+"""The properties of the machine on which the speed of compiled code depends."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-# Kernels add and drop flags for mitigations and power management between versions; only what changes the
-# generated code may change the key, or a kernel update would forget every measurement.
+# Linux versions differ in flags for mitigations and power management. Only flags that affect the generated code are
+# in the key, so that a kernel update does not invalidate all measurements.
 _ISA_FEATURE = re.compile(
     r"(sse|ssse|avx|amx|fma|f16c|bmi|abm$|popcnt|gfni|vaes|movdir"  # x86
     r"|asimd|neon|vfp|half|fphp|sve|sme(\d|_|$)|i8mm|bf16|rv\d)"  # Arm, RISC-V
@@ -25,13 +25,13 @@ _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 @dataclass(frozen=True)
 class Hardware:
-    """A machine as measurements know it.
+    """The properties of a machine that identify it in measurements.
 
     Attributes:
         architecture: as the operating system names it, ``x86_64`` or ``aarch64``.
-        models: the distinct processors, sorted; more than one where cores differ.
-        features: instruction set extensions that decide which code can run, sorted.
-        cores: logical processors of the machine.
+        models: the distinct processor models, sorted; several if cores differ.
+        features: instruction set extensions, sorted.
+        cores: number of logical processors.
     """
 
     architecture: str
@@ -41,19 +41,19 @@ class Hardware:
 
     @property
     def description(self) -> str:
-        """One line for people."""
+        """One line for messages."""
         return f"{' + '.join(self.models)}, {self.architecture}, {self.cores} cores"
 
     @property
     def key(self) -> str:
-        """The description and a hash of everything: equal for equal machines, readable in the database."""
+        """The description and a hash of all attributes: equal for equal machines, and readable in the database."""
         identity = "\n".join((self.architecture, *self.models, *self.features, str(self.cores)))
         return f"{self.description} [{hashlib.sha256(identity.encode()).hexdigest()[:12]}]"
 
 
 @cache
 def host() -> Hardware:
-    """This machine: read from ``/proc/cpuinfo``, elsewhere what the platform module says."""
+    """This machine, by ``/proc/cpuinfo``, or by the platform module if there is none."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -62,7 +62,7 @@ def host() -> Hardware:
 
 
 def last_level_cache(caches: Path = _CACHES) -> int:
-    """Bytes of the largest cache of the first processor; 0 where the system does not say."""
+    """Bytes of the largest cache of the first processor; 0 if the system does not tell."""
     sizes = []
     for path in caches.glob("index*/size"):
         found = re.fullmatch(r"(\d+)([KMG]?)", path.read_text(encoding="ascii").strip())
@@ -72,7 +72,7 @@ def last_level_cache(caches: Path = _CACHES) -> int:
 
 
 def parse_cpuinfo(text: str, architecture: str, cores: int) -> Hardware:
-    """The machine that a ``/proc/cpuinfo`` of x86, Arm or RISC-V describes."""
+    """Parse a ``/proc/cpuinfo`` of x86, Arm or RISC-V."""
     processors = [_fields(block) for block in text.split("\n\n") if block.strip()]
     models = {model for fields in processors if (model := _model(fields))}
     features = {

@@ -1,4 +1,4 @@
-"""What one variant cost on one machine: the key it is stored under, raw samples, status."""
+"""Measurements of variants: the key under which one is stored, its status and raw samples."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from sartor.tuning.workers.protocol import OUT_OF_MEMORY_SIGN
 
 _DEATH_BY_MEMORY = "the process ran out of memory"
 MESSAGE_LIMIT = 4000
-"""Characters kept of a failure's message."""
+"""Number of characters of a failure's message that are kept."""
 
 PROTOCOL_VERSION = 6
-"""Version of how variants are measured; raising it makes older measurements no longer match."""
+"""Version of the way variants are measured. Raising it invalidates older measurements."""
 
 
 class Status(StrEnum):
-    """How measuring a variant ended; ``JobStatus`` says more of those that it has too."""
+    """How the measurement of a variant ended; ``JobStatus`` describes the values that both have."""
 
     OK = "ok"
     COMPILE_FAILED = "compile_failed"
@@ -38,18 +38,18 @@ class Status(StrEnum):
 
     @property
     def is_transient(self) -> bool:
-        """Whether the failure says nothing about the variant, but about what went on around it."""
+        """Whether the failure was caused by the variant's surroundings and not by the variant."""
         return self in (Status.KILLED, Status.STARVED, Status.MEMORY_SHORT, Status.DISK_FULL)
 
 
 @dataclass(frozen=True, order=True)
 class MeasurementKey:
-    """Everything that a measured time depends on; two measurements are interchangeable if all of it agrees.
+    """Everything that a measured time depends on; measurements with equal keys are interchangeable.
 
     Attributes:
         task: stable hash of the layer's computation, the values of its weights excluded.
         variant: descriptor of the routine and its parameters, ``cpu:f32/conv2d.nhwc{tile=4}``.
-        source: hash of what the variant emits, and of the source that takes part in emitting it.
+        source: hash of the code that the variant emits, and of the source files that emit and measure it.
         hardware: ``Hardware.key`` of the machine.
         threads: number of threads the variant ran on.
         runtime: versions of the compiler, the runtime and the protocol, as ``runtime_key`` gives them.
@@ -67,19 +67,19 @@ class MeasurementKey:
 
 @dataclass(frozen=True)
 class Measurement:
-    """One variant measured once.
+    """One measurement of one variant.
 
     Attributes:
         key: what was measured, and where.
-        status: how it ended.
-        samples: seconds of each inference, in the order they ran; never empty if ``status`` is OK.
+        status: how the measurement ended.
+        samples: seconds of each inference, in the order of the runs; never empty if ``status`` is OK.
         baseline_samples: seconds of candidate 0, interleaved with ``samples`` in the same run.
-        error: relative error against the reference, infinite if the output held NaN; None if not compared.
-        message: why it failed; its middle is cut out beyond ``MESSAGE_LIMIT`` characters, what is not text is
-            escaped.
+        error: relative error against the reference, infinite if the output had NaN; None if not compared.
+        message: why it failed. Longer than ``MESSAGE_LIMIT`` characters, its middle is cut out; bytes that are not text
+            are escaped.
         created: seconds since the epoch.
-        packed_bytes: bytes of the packed weights; of a whole network, of all memory that it takes, 0 if not known.
-        facts: what is known of the task, as ``task_facts`` writes it; empty if nothing is.
+        packed_bytes: bytes of the packed weights; for a whole network bytes of all its memory, 0 if unknown.
+        facts: of the task, as ``task_facts`` writes them; empty if there are none.
 
     Raises:
         ValueError: a sample is not positive and finite, OK has no samples, or the error is NaN or negative.
@@ -106,9 +106,9 @@ class Measurement:
 
     @property
     def is_transient(self) -> bool:
-        """Whether it is a failure that says nothing about what was measured.
+        """Whether it is a failure that was not caused by the measured variant.
 
-        Older versions had no statuses for that: a full disk was a crash there, and a process that was killed had run
+        Older versions had no statuses for such failures: they recorded a full disk as a crash, and a killed process as
         out of memory.
         """
         if self.status is Status.OUT_OF_MEMORY:
@@ -121,17 +121,17 @@ class Measurement:
         """Seconds of one inference, as ``typical_time`` estimates them.
 
         Raises:
-            ValueError: the variant did not end OK, so that no time stands for it.
+            ValueError: the status is not OK, so there is no time.
         """
         if self.status is not Status.OK:
             raise ValueError(f"{self.key.variant} ended as {self.status} and has no time")
         return typical_time(self.samples)
 
     def time_at(self, baseline_time: float) -> float:
-        """Seconds of one inference on the machine as it is when candidate 0 takes ``baseline_time`` seconds.
+        """Seconds of one inference, in the conditions in which candidate 0 takes ``baseline_time`` seconds.
 
-        Runs hours apart see different clock rates and neighbours; candidate 0, interleaved, saw the same as
-        the variant, so their ratio carries over. Without baseline samples this is ``time``.
+        Clock rates and other load differ between runs. Candidate 0 was interleaved with the variant and had the same
+        conditions, so the ratio of their times is constant. Without baseline samples this is ``time``.
         """
         if not self.baseline_samples:
             return self.time
@@ -141,9 +141,9 @@ class Measurement:
 def typical_time(samples: Sequence[float]) -> float:
     """The lower quartile of ``samples``, interpolated.
 
-    Disturbances only ever add time (Chen and Revels, "Robust benchmarking in noisy environments", 2016), so
-    a low order statistic is closest to the undisturbed time. The minimum falls with the number of samples and
-    follows a single lucky one; the lower quartile does neither, and holds if a quarter of the run was quiet.
+    Disturbances only add time (Chen and Revels, "Robust benchmarking in noisy environments", 2016), so a low order
+    statistic is closest to the undisturbed time. The minimum decreases with the number of samples and depends on a
+    single lucky one. The lower quartile does neither, and is right if a quarter of the run was undisturbed.
     """
     if len(samples) == 1:
         return samples[0]
@@ -151,7 +151,7 @@ def typical_time(samples: Sequence[float]) -> float:
 
 
 def shorten(text: str, limit: int) -> str:
-    """``text`` cut in the middle to ``limit`` characters: compilers say what is wrong first, crashes last."""
+    """Cut the middle out of a text of more than ``limit`` characters: compilers print the error first, crashes last."""
     if len(text) <= limit:
         return text
     mark = "\n[...]\n"
@@ -160,19 +160,19 @@ def shorten(text: str, limit: int) -> str:
 
 
 def _storable(text: str) -> str:
-    """What crashed programs print need not be text; the database takes UTF-8, its tools stop at a NUL."""
+    """Escape bytes that are not UTF-8, and NUL, at which the database's tools stop; crashing programs print both."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8").replace("\0", "\\0")
 
 
 @functools.cache
 def reference_version() -> str:
-    """The version of ONNX Runtime, which says what is right: errors against another one do not compare."""
+    """The version of ONNX Runtime, the reference: errors against different versions are not comparable."""
     return f"onnxruntime {metadata.version('onnxruntime')}"
 
 
 @functools.cache
 def runtime_key() -> str:
-    """Versions that decide what a variant compiles to and how it is timed."""
+    """Versions on which a variant's code and its timing depend."""
     compiler = metadata.version("iree-base-compiler")
     runtime = metadata.version("iree-base-runtime")
     return f"iree-compiler {compiler}, iree-runtime {runtime}, protocol {PROTOCOL_VERSION}"

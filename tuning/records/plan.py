@@ -1,4 +1,4 @@
-"""Plans: which variant computes each layer. Readable as JSON, and enough to build the same bytes again."""
+"""Plans: which variant computes each layer. A plan is stored as JSON and suffices to build the same bytes again."""
 
 from __future__ import annotations
 
@@ -22,18 +22,19 @@ class LayerChoice:
 
     Attributes:
         layer: its name.
-        nodes: ONNX nodes computed in it.
-        task: key of what it computes.
-        variant: descriptor of how.
-        seconds: predicted time, adapts aside; None where nothing was measured.
-        in_place: time within the whole network; None where that was not measured.
-        operations: that it asks for, a multiply-add being two; 0 for what is no convolution, product or window.
-        symbol: with which its dispatches in the module begin.
-        dtype: element type that it computes in.
-        error: relative error of the network's outputs if only this layer is computed in a narrower type than its own;
-            None where it is not, or nobody knows.
-        saved: seconds that this saves by the tables against the layer's best variant in its own type, conversions
-            aside; likewise.
+        nodes: names of the ONNX nodes that it computes.
+        task: key of the task.
+        variant: descriptor of the variant.
+        seconds: predicted time without adapts; None if it was not measured.
+        in_place: time within the whole network; None if it was not measured.
+        operations: number of operations, a multiply-add counting as two; 0 unless it is a convolution, product or
+            window.
+        symbol: the prefix of its dispatches' names in the module.
+        dtype: element type in which it computes.
+        error: relative error of the network's outputs if only this layer is computed in a narrower type than the
+            model's; None if the type is not narrower, or the error is unknown.
+        saved: predicted seconds that the narrower type saves against the layer's best variant in the model's type,
+            without conversions; None as for ``error``.
     """
 
     layer: str
@@ -50,13 +51,22 @@ class LayerChoice:
 
     @property
     def rate(self) -> float | None:
-        """Predicted operations per second; None where nothing was measured or counted."""
+        """Predicted operations per second; None if time or operations are unknown."""
         return self.operations / self.seconds if self.operations and self.seconds else None
 
 
 @validated(frozen=True, config=_STRICT)
 class AdaptChoice:
-    """A conversion on an edge. ``producer`` and ``consumer`` are layers, or network values as ``input:x``."""
+    """A conversion on an edge.
+
+    Attributes:
+        producer, consumer: names of layers, or network values as ``input:x`` and ``output:y``.
+        slot: index of the consumer's activation.
+        source, target: schemas before and after.
+        symbol: the prefix of its dispatches' names in the module.
+        seconds: predicted time; None if it was not measured.
+        in_place: time within the whole network; None if it was not measured.
+    """
 
     producer: str
     consumer: str
@@ -70,27 +80,27 @@ class AdaptChoice:
 
 @validated(frozen=True, config=_STRICT)
 class Plan:
-    """What one module is built from.
+    """The choices from which one module is built.
 
     Attributes:
-        model_sha256: hash of the prepared model; a plan fits no other.
+        model_sha256: hash of the prepared model; the plan is valid for no other model.
         target: device and architecture.
-        threads: what it was tuned for.
-        unsplit: the whole model by IREE's stock lowering, no layer apart from the others.
+        threads: number of threads for which it was tuned.
+        unsplit: whether IREE's stock lowering compiles the whole model as one, without layers.
         layers: in execution order.
-        adapts: conversions, in the order they are met.
+        adapts: conversions, in the order of the network's edges.
         objective: what the solver minimised.
-        solver: which one chose.
-        optimal: whether no other combination within the limits is better by the tables that it was selected by.
-        gap: by how much, relatively, another may be better; 0 if none is, None where nothing is known.
-        predicted: seconds of one inference by the tables.
+        solver: name of the solver that selected it.
+        optimal: whether no other plan within the limits is better by the cost tables that it was selected by.
+        gap: upper bound of the relative distance from the optimum; 0 if optimal, None if unknown.
+        predicted: seconds of one inference by the cost tables.
         measured: seconds of one inference of the whole module.
         baseline: seconds of the unsplit model, measured in the same run.
-        memory: bytes of weights, activations, inputs and outputs of the whole module, None where not measured.
-        first: seconds that loading the module from its file and the first inference take, None where not measured.
-        peak: f32 operations per second that the machine does at most, with as many threads; None if not measured.
+        memory: bytes of weights, activations, inputs and outputs of the whole module, None if not measured.
+        first: seconds of loading the module from its file and the first inference, None if not measured.
+        peak: the machine's most f32 operations per second with as many threads; None if not measured.
         versions: of Sartor and IREE.
-        ranges: scale and zero point of what is quantised, by ``layer:result``; a network input has no layer.
+        ranges: scale and zero point of quantised values, by ``layer:result``; a network input has no layer.
         format: version of this record.
     """
 
@@ -115,18 +125,18 @@ class Plan:
     format: int = FORMAT
 
     def unmeasured(self) -> Plan:
-        """The plan as it was before its module was run."""
+        """The plan without what is measured by running its module."""
         layers = tuple(replace(each, in_place=None) for each in self.layers)
         adapts = tuple(replace(each, in_place=None) for each in self.adapts)
         return replace(self, layers=layers, adapts=adapts, measured=None, baseline=None, memory=None, first=None)
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON data, keys in a fixed order."""
+        """The plan as JSON data, with keys in a fixed order."""
         data: dict[str, Any] = _ADAPTER.dump_python(self, mode="json")
         return data
 
     def save(self, path: Path) -> None:
-        """Write as indented JSON.
+        """Write the plan as indented JSON.
 
         Raises:
             UsageError: if the file cannot be written.
@@ -138,10 +148,10 @@ class Plan:
 
     @staticmethod
     def from_json(data: object, source: str) -> Plan:
-        """Read a plan; ``source`` names it in errors.
+        """Read a plan from JSON data; ``source`` names it in errors.
 
         Raises:
-            UsageError: if it is no plan, or one of another format.
+            UsageError: if it is not a plan, or has another format.
         """
         if isinstance(data, dict) and data.get("format", FORMAT) != FORMAT:
             raise UsageError(f"{source} is a plan of format {data['format']}, this version reads {FORMAT}")
@@ -157,7 +167,7 @@ class Plan:
         """Read a plan from a JSON file.
 
         Raises:
-            UsageError: if the file cannot be read or is no plan.
+            UsageError: if the file cannot be read or is not a plan.
         """
         try:
             data = json.loads(path.read_text(encoding="utf-8"))

@@ -1,1 +1,1 @@
-"""Which variants are worth measuring: a model of cycles, one that learns, and rounds of measuring by them."""
+"""Search for fast variants: an analytic model of cycles, a learned cost model, and rounds of measuring."""

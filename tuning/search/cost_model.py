@@ -1,8 +1,8 @@
-"""A model of how long variants take, learned from the tuning database (ACLTuner, Kwon et al., 2023, section 2.2).
+"""A cost model of variants, learned from the tuning database (ACLTuner, Kwon et al., 2023, section 2.2).
 
-It predicts by which factor a variant is slower than the least that its task could take. That factor follows from tiles,
-layouts and shapes much as it does on other tasks, so what was measured for one network serves the next. As in ACLTuner
-it is boosted trees (Chen and Guestrin, XGBoost, 2016).
+It predicts the factor by which a variant is slower than the least possible time of its task. That factor depends on
+tiles, layouts and shapes in a similar way on all tasks, so measurements of one network serve the next. As in ACLTuner
+the model is boosted trees (Chen and Guestrin, XGBoost, 2016).
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from xgboost import Booster
 
 FEWEST_SAMPLES = 24
-"""Below, nothing is learned that the analytic model does not know."""
+"""With fewer samples, a learned model is no better than the analytic one."""
 
-# The newest count: training on all of a large database would take longer than it saves.
+# Only the newest samples are used: training on all of a large database would take longer than it saves.
 _MOST_SAMPLES = 4000
 
-# ACLTuner's hyperparameters (section 2.2) but for alpha, which would shrink logarithms to nothing. One thread, because
-# histograms that several add up depend on which is first.
+# ACLTuner's hyperparameters (section 2.2) except alpha, which would shrink logarithms to zero. One thread, because
+# histograms that several threads sum depend on the threads' order.
 _TREES = 100
 _SETTINGS = {
     "objective": "reg:squarederror",
@@ -49,12 +49,12 @@ _SETTINGS = {
 
 @dataclass(frozen=True)
 class Sample:
-    """What one variant took.
+    """The time of one variant.
 
     Attributes:
         facts: of its task, as ``task_facts`` writes them.
-        variant: what is known of it.
-        seconds: one inference, more than 0.
+        variant: its routine's traits and its parameters.
+        seconds: time of one inference, more than 0.
     """
 
     facts: str
@@ -63,14 +63,14 @@ class Sample:
 
     @staticmethod
     def of(measurement: Measurement) -> Sample | None:
-        """The sample in a measurement; None if it failed, or nothing is known of its task."""
+        """The sample of a measurement; None if it failed or has no facts."""
         if measurement.status is not Status.OK or not measurement.facts:
             return None
         return Sample(measurement.facts, described(measurement.key.variant), measurement.time)
 
 
 def samples_of(measurements: Iterable[Measurement]) -> list[Sample]:
-    """The samples in measurements, of the newest as many as a model is trained on."""
+    """The samples of the newest measurements, as many as a model is trained on."""
     newest = sorted(measurements, key=lambda each: -each.created)
     found = (sample for each in newest if (sample := Sample.of(each)) is not None)
     return [sample for sample, _ in zip(found, range(_MOST_SAMPLES), strict=False)]
@@ -78,17 +78,17 @@ def samples_of(measurements: Iterable[Measurement]) -> list[Sample]:
 
 @dataclass(frozen=True)
 class CostModel:
-    """Predicts seconds of variants; ``fit`` makes one."""
+    """Predicts the times of variants; ``fit`` trains one."""
 
     _booster: Booster
 
     @staticmethod
     def fit(samples: Sequence[Sample]) -> CostModel | None:
-        """A model of samples of one machine; None if they are fewer than ``FEWEST_SAMPLES``.
+        """Train a model on samples of one machine; None if there are fewer than ``FEWEST_SAMPLES``.
 
-        Samples whose facts do not read are left out. Equal samples in equal order give equal predictions.
+        Samples whose facts cannot be parsed are ignored. Equal samples in equal order give equal predictions.
         """
-        # Imported here because only a cold tune needs it.
+        # Imported here because only tuning without stored measurements needs it.
         from xgboost import DMatrix, train
 
         known = [each for each in samples if _is_readable(each)]
@@ -99,10 +99,10 @@ class CostModel:
         return CostModel(train(_SETTINGS, DMatrix(np.array(rows), np.array(targets)), num_boost_round=_TREES))
 
     def seconds(self, facts: str, variants: Sequence[DescribedVariant]) -> list[float]:
-        """Predicted seconds of variants of the task with these facts.
+        """Predict the seconds of variants of the task with these facts.
 
         Raises:
-            ValueError: if ``facts`` are none.
+            ValueError: if ``facts`` cannot be parsed.
         """
         from xgboost import DMatrix
 
@@ -113,10 +113,10 @@ class CostModel:
         return [ideal * math.exp(each) for each in factors.tolist()]
 
     def ranked(self, facts: str, variants: Sequence[DescribedVariant]) -> list[DescribedVariant]:
-        """Variants of a task, the one predicted to be fastest first.
+        """Variants of a task, sorted by predicted time.
 
         Raises:
-            ValueError: if ``facts`` are none.
+            ValueError: if ``facts`` cannot be parsed.
         """
         predicted = self.seconds(facts, variants)
         return [variants[index] for index in sorted(range(len(variants)), key=lambda index: predicted[index])]

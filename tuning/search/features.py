@@ -1,7 +1,7 @@
-"""What a cost model sees of a variant: numbers from its task's facts, its routine's traits and its parameters.
+"""The features of a variant for the cost model: from its task's facts, its routine's traits and its parameters.
 
-Cycles by the routine's analytic model are put in relation to the least that the task could take. The trees of the cost
-model learn what that leaves out: caches, layouts, memory.
+Cycles by the routine's analytic model are divided by the least possible cycles of the task. The trees of the cost model
+learn what the analytic model ignores: caches, layouts, memory.
 """
 
 from __future__ import annotations
@@ -23,30 +23,30 @@ _PARAMETERS = (
 
 
 def analytic_cycles(facts: str, variant: DescribedVariant) -> float | None:
-    """Cycles of a variant by its routine's model; None if there is none.
+    """Cycles of a variant by its routine's analytic model; None if the routine has none.
 
     Raises:
-        ValueError: if ``facts`` are none.
+        ValueError: if ``facts`` cannot be parsed.
     """
     cost = variant.traits.cost
     return None if cost is None else cost.cycles(kind_and_sizes(facts)[1], variant.parameters)
 
 
 def analytic_seconds(facts: str, variant: DescribedVariant) -> float:
-    """A guess at what a variant takes before anything was measured: by cycles, or by how much slower its routine is.
+    """An estimate of a variant's seconds without measurements: by analytic cycles, or by its routine's ``slowdown``.
 
     Raises:
-        ValueError: if ``facts`` are none.
+        ValueError: if ``facts`` cannot be parsed.
     """
     cycles = analytic_cycles(facts, variant)
     return variant.traits.slowdown * ideal_seconds(facts) if cycles is None else cycles / HERTZ
 
 
 def features(facts: str, variant: DescribedVariant) -> list[float]:
-    """The features of a variant on a task, the same number for all.
+    """The features of a variant on a task, a list of fixed length.
 
     Raises:
-        ValueError: if ``facts`` are none.
+        ValueError: if ``facts`` cannot be parsed.
     """
     kind, sizes = kind_and_sizes(facts)
     given, ideal = variant.parameters, ideal_cycles(sizes)

@@ -1,9 +1,9 @@
-"""Which variants are worth measuring: an analytic model first, then rounds of what a learned one expects to gain by.
+"""Selects the variants to measure: first by an analytic model, then in rounds by the gain that a learned one predicts.
 
-ACLTuner's loop (Kwon et al., 2023, section 2.2) with a start that is not random. Its rounds take what it predicts to be
-fastest and two at random per task; here all tasks share a round, and what a variant is expected to gain for the whole
-network decides, so that little is spent on layers that hardly count. Without knowledge from other networks, the first
-round spreads over routines and layouts, which is what random samples would be for.
+This is ACLTuner's loop (Kwon et al., 2023, section 2.2) with a start that is not random. ACLTuner's rounds measure the
+variants predicted to be fastest and two random ones per task. Here all tasks share a round, and the predicted gain for
+the whole network decides, so that little time is spent on layers that hardly matter. Without measurements of other
+networks, the first round covers all routines and layouts, which replaces random samples.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from sartor.tuning.search.cost_model import CostModel, Sample
 from sartor.tuning.search.features import analytic_cycles
 
 Picks = Mapping[str, tuple[str, ...]]
-"""Descriptors to measure, by task key."""
+"""Descriptors of the variants to measure, by task key."""
 
 Times = Mapping[str, Mapping[str, float | None]]
-"""Seconds of what was measured, by task key and descriptor; None where it failed."""
+"""Seconds of measured variants, by task key and descriptor; None for those that failed."""
 
 
 @dataclass(frozen=True)
 class Searched:
-    """A task as the search sees it.
+    """A task for which variants are searched.
 
     Attributes:
         key: of the task.
         facts: as ``task_facts`` writes them.
         variants: candidate 0 first.
-        count: layers of the network that it stands for.
+        count: number of the network's layers with this task.
     """
 
     key: str
@@ -44,17 +44,17 @@ class Searched:
 
 @dataclass(frozen=True)
 class SearchSettings:
-    """How far the search goes.
+    """Limits of the search.
 
     Attributes:
-        rounds: after the first, at most.
-        share: what a round may cost, relative to the first.
-        most: variants of a task in a round.
-        optimism: by which a prediction is multiplied: what is little known may be faster than it looks.
-        gain: share of the network's time that a variant must be expected to save.
-        layout_weight: how much it counts to be faster than others in the same schema only, layout and element type,
-            which the neighbours may want.
-        first: variants of a task and schema in the first round if a model knows other networks.
+        rounds: largest number of rounds after the first.
+        share: cost limit of a round, as a fraction of the first round's cost.
+        most: largest number of variants of a task in a round.
+        optimism: factor by which predictions are multiplied, so that unmeasured variants get a chance.
+        gain: fraction of the network's time that a variant must be predicted to save.
+        layout_weight: weight of being faster than variants with the same schema only (layout and element type), as
+            neighbouring layers may need that schema.
+        first: number of variants of a task and schema in the first round, if there are samples of other networks.
     """
 
     rounds: int = 2
@@ -66,23 +66,23 @@ class SearchSettings:
     first: int = 2
 
 
-# Weights that are packed and put on the device, for a variant and what it is timed beside, in the time that a short
-# kernel takes to compile.
+# Bytes of weights that are packed and copied to the device, for a variant and those timed beside it, in the time
+# in which a short kernel is compiled.
 _PACKED_BYTES = 20e6
-# A schema that is this much slower than another is not looked into: converting costs less.
+# A schema that is slower than another by this factor is not searched: converting costs less.
 _FAR = 1.1
-# The analytic model is not wrong by so much.
+# A variant that the analytic model predicts to be slower by this factor is not tried.
 _FAR_SLOWER = 2.0
 
 
 @dataclass
 class VariantSearch:
-    """The rounds of one network.
+    """The search for one network, round by round.
 
     Attributes:
-        tasks: what to search.
-        samples: what is known of other tasks on this machine.
-        settings: how far to go.
+        tasks: the network's tasks.
+        samples: measured times of other tasks on this machine.
+        settings: limits.
     """
 
     tasks: Sequence[Searched]
@@ -90,17 +90,17 @@ class VariantSearch:
     settings: SearchSettings = field(default_factory=SearchSettings)
 
     def first(self, known: Times) -> dict[str, tuple[str, ...]]:
-        """What to measure before anything else, of what is not known: candidate 0 and the best guesses."""
+        """The first round: candidate 0 and the best variants by prediction, except those that are ``known``."""
         model = CostModel.fit(self.samples)
         guesses = {task.key: (task.variants[0], *self._guesses(task, model)) for task in self.tasks}
         names = {key: [each.descriptor for each in listed] for key, listed in guesses.items()}
         return _new({key: tuple(dict.fromkeys(listed)) for key, listed in names.items()}, known)
 
     def later(self, known: Times, spent: float) -> dict[str, tuple[str, ...]]:
-        """What else to measure: the variants that gain most for what they take to compile.
+        """A later round: the variants with the largest predicted gain per compilation cost.
 
         Args:
-            known: what was measured.
+            known: measured times.
             spent: ``effort`` of the first round.
         """
         model = CostModel.fit([*self._measured(known), *self.samples])
@@ -112,7 +112,7 @@ class VariantSearch:
         return self._affordable(offers, spent * self.settings.share)
 
     def effort(self, picks: Picks) -> float:
-        """What picks take to compile, relative to one short kernel."""
+        """The cost of compiling the picks, as a multiple of one short kernel's."""
         variants = {task.key: {each.descriptor: each for each in task.variants} for task in self.tasks}
         return sum(variants[key][name].traits.compile_cost for key, listed in picks.items() for name in listed)
 
@@ -135,8 +135,8 @@ class VariantSearch:
                 yield from _leaders(task.facts, listed)
                 continue
             yield from model.ranked(task.facts, listed)[: self.settings.first]
-            # Sizes that no layer of the other networks had are beyond what the trees know, and of kernels that
-            # multiply narrower numbers fewer networks are known.
+            # Trees cannot extrapolate to sizes that no measured layer had, and few networks are measured in narrower
+            # types. So the analytic model's choice is added.
             yield from _leaders(task.facts, [each for each in listed if each.traits.instruction is not None])
 
     def _offers(self, task: Searched, known: Times, model: CostModel) -> Iterator[_Offer]:
@@ -153,7 +153,7 @@ class VariantSearch:
 
 @dataclass(frozen=True)
 class _Offer:
-    """Seconds of an inference that a variant may save, and what it costs to find out."""
+    """A variant of a task (``key``), the seconds of an inference that it may save, and the cost of measuring it."""
 
     key: str
     variant: str
@@ -164,7 +164,7 @@ class _Offer:
 def _groups(
     variants: Sequence[DescribedVariant], key: Callable[[DescribedVariant], object]
 ) -> list[list[DescribedVariant]]:
-    """Variants that are alike, in the order in which the first of them comes."""
+    """Group variants with equal keys; groups are in the order of their first variants."""
     groups: dict[object, list[DescribedVariant]] = {}
     for each in variants:
         groups.setdefault(key(each), []).append(each)
@@ -172,8 +172,10 @@ def _groups(
 
 
 def _leaders(facts: str, variants: Sequence[DescribedVariant]) -> Iterator[DescribedVariant]:
-    """The best of each routine by the analytic model; none of those that it takes to be far slower than another, unless
-    that one is less exact."""
+    """The best variant of each routine by the analytic model.
+
+    Variants that are predicted to be far slower than the best exact variant are left out.
+    """
     cycles = {each.descriptor: analytic_cycles(facts, each) or 0.0 for each in variants}
     of_routines = _groups(variants, lambda each: each.routine)
     leaders = [min(listed, key=lambda each: cycles[each.descriptor]) for listed in of_routines]
@@ -187,7 +189,7 @@ def _cost(variant: DescribedVariant, facts: str) -> float:
 
 
 def _times(known: Times, task: Searched) -> Iterator[tuple[DescribedVariant, float]]:
-    """Variants of a task that work, with their seconds, in the order in which they became known."""
+    """Measured variants of a task that work, with their seconds, in the order of ``known``."""
     variants = {each.descriptor: each for each in task.variants}
     for name, seconds in known.get(task.key, {}).items():
         if seconds is not None:
@@ -200,6 +202,6 @@ def _best(known: Times, task: Searched, schema: tuple[str, bool, bool] | None = 
 
 
 def _new(picks: Picks, known: Times) -> dict[str, tuple[str, ...]]:
-    """Picks without what is known, and without tasks of which everything is."""
+    """Picks that are not known yet; tasks without such picks are left out."""
     left = {key: tuple(each for each in listed if each not in known.get(key, {})) for key, listed in picks.items()}
     return {key: listed for key, listed in left.items() if listed}

@@ -1,4 +1,4 @@
-"""Run a search for variants: measure its picks round by round, until none is expected to gain by or time is up."""
+"""Runs a search: measures its picks round by round, until none is predicted to gain enough or the deadline passes."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from sartor.tuning.search.features import analytic_seconds
 from sartor.tuning.search.search import Picks, Searched, SearchSettings, VariantSearch
 
 SEARCHED = ":searched"
-"""Ends the descriptor under which it is stored that the search of a task came to its end."""
+"""Suffix of the descriptor under which the end of a task's search is stored."""
 
 Measured = dict[str, dict[str, Measurement]]
 
 
 @dataclass(frozen=True)
 class SearchRun:
-    """A search by measuring.
+    """A search that measures its picks.
 
     Attributes:
-        tuner: measures.
+        tuner: measures variants.
         cases: tasks with all their variants.
-        counts: layers that each task stands for, by key.
-        settings: how far to go.
+        counts: number of the network's layers with each task, by key.
+        settings: limits of the search.
     """
 
     tuner: Tuner
@@ -37,9 +37,9 @@ class SearchRun:
     settings: SearchSettings = field(default_factory=SearchSettings)
 
     def measured(self) -> Measured:
-        """Measurements by task key and descriptor: all that are stored, and those that the search made.
+        """Run the search; returns measurements by task key and descriptor, those that were stored before included.
 
-        A task whose search came to its end is not searched again, whatever was learned since.
+        A task whose search was completed is not searched again, even if the cost model has learned since.
         """
         known = self.tuner.known(self.cases)
         open_cases = [case for case in self.cases if self._is_open(case, known)]
@@ -58,13 +58,13 @@ class SearchRun:
         self.tuner.measure_anew(self._compared_with_the_wrong(open_cases))
         if not self.tuner.is_late:
             known = self.tuner.known(self.cases)
-            # Disturbed variants are measured by the next compilation.
+            # Variants whose measurement was disturbed are measured by the next compilation.
             ended = [case for case in open_cases if not any(each.is_transient for each in known[case.key].values())]
             self.tuner.store.put_many(self._end(case) for case in ended)
         return self.tuner.known(self.cases)
 
     def _compared_with_the_wrong(self, cases: Sequence[BenchmarkCase]) -> list[BenchmarkCase]:
-        """Units whose candidate 0 turned out wrong, with the variants that passed against it: to be checked again."""
+        """Cases whose candidate 0 proved wrong, with the variants that agreed with it, to be checked again."""
         known = self.tuner.known(cases)
         found: list[BenchmarkCase] = []
         for case in cases:
@@ -86,7 +86,7 @@ class SearchRun:
         return Searched(case.key, case.facts, variants, self.counts[case.key])
 
     def _samples(self, cases: Sequence[BenchmarkCase]) -> list[Sample]:
-        """Samples of other tasks on this machine, from any network."""
+        """Stored samples of other tasks on this machine, of any network."""
         own = {case.key for case in cases}
         here = self.tuner.key(cases[0], cases[0].variants[0].descriptor)
         return samples_of(
@@ -96,26 +96,26 @@ class SearchRun:
         )
 
     def _measure(self, picks: Picks, known: Measured) -> None:
-        """Measure picks beside candidate 0 and the fastest so far, tasks with the largest share of time first."""
+        """Measure picks beside candidate 0 and the fastest variants so far, tasks that take the most time first."""
         cases = {case.key: case for case in self.cases}
         ordered = sorted(picks, key=lambda key: -self._share(cases[key], known))
         self.tuner.measure_anew(self._beside(cases[key], picks[key], known[key]) for key in ordered)
 
     def _beside(self, case: BenchmarkCase, picked: Collection[str], known: Mapping[str, Measurement]) -> BenchmarkCase:
-        """The picks of a task with candidate 0, and with the best so far, so that they are timed in one run."""
+        """A case of a task's picks, candidate 0 and the best variants so far, so that they are timed in one run."""
         first = case.variants[0].descriptor
         wanted = {first, *picked, *(name for name in _contenders(case, known) if self.tuner.has_compiled(case, name))}
         return replace(case, variants=tuple(each for each in case.variants if each.descriptor in wanted))
 
     def _share(self, case: BenchmarkCase, known: Measured) -> float:
-        """Seconds of the network that a task takes, as far as that is known."""
+        """The seconds that a task takes in the network, by measurements if there are any."""
         times = _ok(known[case.key]).values()
         return self.counts[case.key] * min(times, default=ideal_seconds(case.facts))
 
     def _end(self, case: BenchmarkCase) -> Measurement:
-        """The record that a task's search has ended.
+        """The record that the search of a task was completed.
 
-        Its key changes with the candidates, and with the bound that said which of them are right.
+        Its key contains the candidates' code and the bound on their error.
         """
         first = case.variants[0]
         key = self.tuner.key(case, first.descriptor)
@@ -125,9 +125,9 @@ class SearchRun:
         return Measurement(replace(key, variant=f"{first.descriptor}{SEARCHED}", source=source), Status.OK, (1.0,))
 
     def guessed(self, known: Measured) -> Measured:
-        """Predictions in place of measurements, for tasks of which nothing was measured or nothing works yet.
+        """Predicted measurements for tasks without a measured variant that works.
 
-        They are not stored. A variant that was not run may be wrong, so a network with it has to be checked.
+        They are not stored. A variant that was not run may be wrong, so a network with it must be checked.
         """
         missing = [case for case in self.cases if not _ok(known[case.key])]
         if not missing:
@@ -148,12 +148,12 @@ class SearchRun:
 
 
 def _ok(known: Mapping[str, Measurement]) -> dict[str, float]:
-    """Seconds of usable variants, by descriptor."""
+    """Seconds of variants that work, by descriptor."""
     return {name: each.time for name, each in known.items() if each.status is Status.OK}
 
 
 def _contenders(case: BenchmarkCase, known: Mapping[str, Measurement]) -> list[str]:
-    """The fastest so far of each schema."""
+    """The fastest measured variant of each schema."""
     times = _ok(known)
     schemas = {each.descriptor: each.described.schema for each in case.variants if each.descriptor in times}
     alike = [[name for name in schemas if schemas[name] == schema] for schema in {*schemas.values()}]

@@ -1,4 +1,4 @@
-"""Which candidates are worth measuring: compiling and timing those that cannot win takes most of a cold tune."""
+"""Selects candidates that are worth measuring: most of the tuning time would go to variants that cannot win."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from sartor.codegen.ir.variants.routine import Routine, Variant
 from sartor.tuning.selection.problem.pin import Pin
 
 _IMAGE_RANK = 4
-# With fewer channels than this, most of a vector of channels is empty, and IREE's loops over pixels may win.
+# With fewer channels most lanes of a vector of channels are unused, and IREE's loops over pixels may be faster.
 _FEWEST_CHANNELS = 8
 
 
 def shortlist(
     graph: LayerGraph, variants: Mapping[str, tuple[Variant, ...]], pins: Sequence[Pin]
 ) -> dict[str, tuple[Variant, ...]]:
-    """Candidate 0 and the kernels of each task that has kernels for full vectors, everything of the others.
+    """For each task with kernels that fill their vectors, candidate 0 and its kernels; all candidates of other tasks.
 
-    Most of IREE's own lowerings never come close to the kernels (docs/kernels.md); those stay whose routines say that
-    they do, and what a pin asks for.
+    Most of IREE's lowerings are much slower than the kernels (docs/kernels.md). They are kept only if their routine's
+    ``beside_kernels`` or a pin names them.
 
     Args:
         graph: the network.
@@ -33,18 +33,18 @@ def shortlist(
 
 
 def is_superfluous(task: Task, found: Sequence[Variant], routine: Routine) -> bool:
-    """Whether all that a routine could add to what was found would be left out, unless a pin asks for it."""
+    """Whether ``shortlist`` would remove all variants of a routine, given those that were ``found``, without pins."""
     return task.kind not in routine.traits.beside_kernels and _has_kernels(task, found)
 
 
 def _has_kernels(task: Task, variants: Sequence[Variant]) -> bool:
-    """Whether there are kernels that fill their vectors."""
+    """Whether a task has kernels that fill their vectors."""
     kernels = any(each.implementation.kernel is not None for each in variants)
     return kernels and _channels(task) >= _FEWEST_CHANNELS
 
 
 def _asked_for(graph: LayerGraph, pins: Sequence[Pin]) -> dict[str, tuple[str, ...]]:
-    """Globs of routines that pins name, by task."""
+    """Globs of the routines that pins name, by task key."""
     return {
         layer.task.key: tuple(pin.routines for pin in pins if fnmatchcase(layer.name, pin.layers))
         for layer in graph.all_layers()

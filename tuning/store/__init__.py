@@ -1,1 +1,1 @@
-"""The tuning database: measurements kept, merged, exported, pruned and summed up."""
+"""The tuning database: storing, merging, exporting, pruning and summarising measurements."""

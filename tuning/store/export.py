@@ -1,7 +1,7 @@
-"""Measurements as text: JSON lines, one measurement each, in the order of their keys.
+"""Exports measurements as JSON lines, one measurement per line, in the order of their keys.
 
-Text, because it is kept in git: a measurement more is a line more in a diff, branches merge, and grep finds things. All
-values come back bit by bit. The first line says what the file is; that it may come again lets exports be concatenated.
+Exports are text so that they can be kept in git: a new measurement is one more line in a diff, branches merge, and grep
+works. All values are restored exactly. The first line is a header; it may be repeated, so exports can be concatenated.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from sartor.tuning.store.untrusted import Skipped, read_line
 VERSION = 2
 FORMAT: Literal["sartor measurements"] = "sartor measurements"
 LONGEST_LINE = 4 << 20
-"""Bytes; longer lines are no measurements."""
+"""Bytes; longer lines are not measurements."""
 
 
 @validated(frozen=True)
 class Header:
-    """The first line."""
+    """The first line of an export."""
 
     format: Literal["sartor measurements"]
     version: int
@@ -39,7 +39,7 @@ _HEADER = TypeAdapter(Header)
 
 
 def write_export(file: TextIO, measurements: Iterable[Measurement]) -> int:
-    """Write measurements as text, and return how many."""
+    """Write measurements as an export; returns their number."""
     file.write(_line(asdict(Header(FORMAT, VERSION))))
     written = 0
     for measurement in measurements:
@@ -55,16 +55,20 @@ def _line(values: dict[str, object]) -> str:
 
 
 def is_export(path: Path) -> bool:
-    """Whether the file is what ``write_export`` writes, of whichever version."""
+    """Whether the file is an export, of any version."""
     with path.open("rb") as file:
         return _header(file.readline(LONGEST_LINE)) is not None
 
 
 def read_export(path: Path, now: float) -> Iterator[Measurement | Skipped]:
-    """The measurements in a file that nobody vouches for; ``now`` is in seconds since the epoch.
+    """Read the measurements in an untrusted file; lines that are not measurements are yielded as ``Skipped``.
+
+    Args:
+        path: the export.
+        now: seconds since the epoch; measurements from the future are skipped.
 
     Raises:
-        UsageError: it is no export, or one of a newer version.
+        UsageError: the file is not an export, or has a newer version.
     """
     with path.open("rb") as file:
         lines = enumerate(_lines(file), 1)
@@ -78,7 +82,7 @@ def read_export(path: Path, now: float) -> Iterator[Measurement | Skipped]:
 
 
 def _lines(file: BinaryIO) -> Iterator[bytes | None]:
-    """Line by line; None stands for one that is too long to be held."""
+    """Yield lines; None for a line that is too long."""
     while line := file.readline(LONGEST_LINE):
         if len(line) < LONGEST_LINE:
             yield line
@@ -89,7 +93,7 @@ def _lines(file: BinaryIO) -> Iterator[bytes | None]:
 
 
 def _header(line: bytes | None) -> Header | None:
-    # Only the header starts so: measurements are not parsed twice.
+    # Only a header starts with this, so measurements are not parsed twice.
     if line is None or not line.startswith(b'{"format"'):
         return None
     try:
@@ -99,7 +103,7 @@ def _header(line: bytes | None) -> Header | None:
 
 
 def _check_header(path: Path, line: bytes | None, required: bool) -> bool:
-    """Whether the line is a header, of a version that can be read."""
+    """Whether the line is a header; refused if its version is too new, or if a header is required and missing."""
     header = _header(line)
     if header is None and required:
         raise errors.not_importable(str(path))

@@ -1,7 +1,7 @@
-"""Taking measurements of other databases and exports into the tuning database.
+"""Merges measurements of other databases and of exports into the tuning database.
 
-The files come from elsewhere and may hold anything. Databases are never worked on in place: a copy is, of which the
-schema must be ours, nothing in it runs, and every row is checked.
+The files are untrusted. Databases are copied and only the copy is read: its schema must be the tuning database's,
+nothing in it is executed, and every row is checked.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from sartor.tuning.store.sqlite.rows import COLUMNS, INSERT, KEY_COLUMNS, SELECT
 from sartor.tuning.store.untrusted import Skipped, read_values
 
 LARGEST_FILE = 1 << 30
-"""Bytes of a file that may be imported."""
+"""Size limit of an imported file in bytes."""
 
 _LONGEST_VALUE = 4 << 20
-# Before there were statuses for them, busy machines and kills from outside had these.
+# Older versions recorded starved and killed jobs with these statuses.
 _WEAK = ", ".join(f"'{status.value}'" for status in (Status.TIMEOUT, Status.OUT_OF_MEMORY))
 _RANK = f"({{0}}.status NOT IN ({_WEAK}), {{0}}.created)"
 _UPSERT = (
@@ -37,15 +37,15 @@ _COUNT = "SELECT count(*) FROM measurements"
 
 @dataclass(frozen=True)
 class Merged:
-    """What became of one file's measurements.
+    """The result of merging one file.
 
     Attributes:
         path: the file.
-        added: not known before.
-        replaced: older ones of the same key.
-        unchanged: the database has one that is as new or newer, or says more; or they say nothing, being transient
-            failures.
-        skipped: rows that are no measurements.
+        added: number of measurements with new keys.
+        replaced: number of measurements that replaced older ones with the same key.
+        unchanged: number of measurements that were not taken: the database has one as new or newer, or with a more
+            definite status, or they are transient failures.
+        skipped: number of rows that are not measurements.
         first_skipped: the first of them, or None.
     """
 
@@ -58,17 +58,17 @@ class Merged:
 
 
 def merge(connection: sqlite3.Connection, paths: Iterable[Path], now: float) -> tuple[Merged, ...]:
-    """Take in what the files hold; to be called within a transaction.
+    """Merge the files' measurements; must be called within a transaction.
 
     Raises:
-        UsageError: a file cannot be read, is something else, too large, damaged or of a newer version, or holds
-            rows of which none is a measurement.
+        UsageError: a file cannot be read, is something else, too large, damaged or of a newer version, or none of its
+            rows is a measurement.
     """
     return tuple(_merge_one(connection, path, now) for path in paths)
 
 
 class _Checked:
-    """The rows of one file, counted as they pass."""
+    """Iterates over the valid rows of one file, and counts valid and skipped rows."""
 
     def __init__(self, path: Path, now: float) -> None:
         self._path = path
@@ -125,14 +125,14 @@ def _read_database(path: Path, now: float) -> Iterator[Measurement | Skipped]:
         _check_schema(copy, path)
         file.migrate(copy, str(path))
         copy.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST_VALUE)
-        # What is not UTF-8 must reach the check of its row, and not end the reading.
+        # Text that is not UTF-8 must reach the check of its row instead of raising here.
         copy.text_factory = lambda raw: raw.decode("utf-8", "surrogateescape")
         for number, row in enumerate(copy.execute(SELECT), 1):
             yield _checked(row, f"row {number}", now)
 
 
 def _check_schema(copy: sqlite3.Connection, path: Path) -> None:
-    """Views, triggers and computed columns are programs, and not ours."""
+    """Refuse views, triggers and computed columns, which would execute code of the file."""
     objects = copy.execute("SELECT type, name FROM sqlite_master WHERE name NOT LIKE 'sqlite_stat%'").fetchall()
     columns = copy.execute("PRAGMA table_xinfo(measurements)").fetchall()
     if set(objects) != schema.OBJECTS or any(hidden for *_, hidden in columns):

@@ -1,4 +1,4 @@
-"""Deleting from the tuning database what is old, of elsewhere, ended in some way, or is too much."""
+"""Deletes measurements from the tuning database by age, hardware, versions, status or size."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sartor.tuning.store.sqlite import file
 from sartor.tuning.store.sqlite.rows import CONTENT_BYTES, KEY_COLUMNS
 
 _KEY = ", ".join(KEY_COLUMNS)
-# Measurements of the same moment go in the order of their keys, so that the same database is pruned alike.
+# Measurements of the same time are deleted in the order of their keys, so that pruning is deterministic.
 _DELETE_OLDEST = f"""
     DELETE FROM measurements WHERE ({_KEY}) IN (
         SELECT {_KEY} FROM (
@@ -25,17 +25,17 @@ _CONTENT = f"SELECT coalesce(sum({CONTENT_BYTES}), 0) FROM measurements"
 
 @dataclass(frozen=True)
 class Pruning:
-    """What to delete: measurements that meet every condition, then the oldest until the file is small enough.
+    """What to delete: first measurements that meet all conditions, then the oldest until the file is small enough.
 
     Attributes:
-        created_before: seconds since the epoch, or None.
-        hardware_other_than: a ``Hardware.key``, or None.
-        runtime_other_than: a ``runtime_key``, or None.
-        statuses: how measurements ended; none for any.
-        max_bytes: size of the file to get below, or None. An empty database is a few KiB and stays.
+        created_before: delete older ones; seconds since the epoch, or None.
+        hardware_other_than: delete those of other machines; a ``Hardware.key``, or None.
+        runtime_other_than: delete those of other versions; a ``runtime_key``, or None.
+        statuses: delete those with these statuses; empty for all statuses.
+        max_bytes: the file's size limit, or None. An empty database takes a few KiB.
 
     Raises:
-        ValueError: nothing of it is given.
+        ValueError: none of them is given.
     """
 
     created_before: float | None = None
@@ -64,7 +64,7 @@ class Pruning:
 
 
 def prune(connection: sqlite3.Connection, pruning: Pruning) -> int:
-    """Delete what ``pruning`` says, shrink the file, and return how many measurements went."""
+    """Delete measurements and shrink the file; returns the number of deleted measurements."""
     removed = _delete(connection, pruning.conditions) if pruning.conditions else 0
     _shrink(connection)
     if pruning.max_bytes is not None:
@@ -86,10 +86,9 @@ def _delete(connection: sqlite3.Connection, conditions: dict[str, tuple[float | 
 
 
 def _delete_oldest(connection: sqlite3.Connection, max_bytes: int) -> int:
-    """Content is deleted in proportion to what is too much, until it fits or nothing is left.
-
-    How many pages rows take is known only once they are packed anew; it is right within a page after two or
-    three rounds.
+    """Delete the oldest measurements until the file is small enough or empty; returns their number.
+    The pages that rows take are known only after VACUUM. So each round deletes content in proportion to the excess; the
+    size is right to a page after two or three rounds.
     """
     removed = 0
     while (size := size_bytes(connection)) > max_bytes:
@@ -105,6 +104,6 @@ def _delete_oldest(connection: sqlite3.Connection, max_bytes: int) -> int:
 
 
 def _shrink(connection: sqlite3.Connection) -> None:
-    """Give back what deleted rows took: SQLite keeps free pages, and the log what was written last."""
+    """Free the space of deleted rows: SQLite keeps free pages, and the log keeps the last writes."""
     connection.execute("VACUUM")
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -1,8 +1,8 @@
-"""The tuning database: every measurement ever made, in one SQLite file.
+"""The tuning database: all measurements, in one SQLite file.
 
-One process writes, each measurement committed at once. A killed process loses nothing that ``put`` returned
-from; a power cut may lose the last moments, never the file (write-ahead log, ``synchronous=NORMAL``). Rows of
-other machines, versions and models rest beside each other: keys that differ anywhere do not match.
+One process writes and commits each measurement at once, so a killed process loses nothing that ``put`` stored. A power
+cut may lose the last writes, but not the file (write-ahead log, ``synchronous=NORMAL``). Measurements of other
+machines, versions and models are stored side by side, as their keys differ.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _LOG = logging.getLogger(__name__)
 
 
 class Store:
-    """Measurements by key; use it from one thread.
+    """Stores measurements by key; to be used from one thread.
 
-    Every method raises StoreUnavailableError (a UsageError) if the file is locked, read-only or does not fit
-    on the disk, and UsageError if its content is damaged.
+    Every method raises StoreUnavailableError (a UsageError) if the file is locked or read-only or the disk is full,
+    and UsageError if its content is damaged.
     """
 
     def __init__(self, connection: sqlite3.Connection, name: str, persistent: bool) -> None:
@@ -44,19 +44,19 @@ class Store:
         self._name = name
         self._transient: dict[MeasurementKey, Measurement] = {}
         self.persistent = persistent
-        """Whether what is put outlives the process."""
+        """Whether measurements are kept after the process ends."""
 
     @classmethod
     def open(cls, path: Path, *, busy_timeout: float = BUSY_TIMEOUT) -> Store:
-        """Open the database at ``path`` to tune with it, creating it if need be.
+        """Open the database at ``path`` for tuning; create it if it does not exist.
 
-        Tuning goes on without a database that is of no use: one of a newer version is left alone, one that cannot
-        be written is read, and ``persistent`` is false. This, and that all of it is of other machines or versions,
-        is logged as a warning.
+        Tuning does not fail because of the database: one of a newer version is ignored, and one that cannot be written
+        is only read; ``persistent`` is then false. Both are logged as warnings, and so is a database that has
+        measurements of other machines or versions only.
 
         Raises:
-            UsageError: the file is not Sartor's or is damaged. It is left as it is.
-            StoreUnavailableError: there is none and it cannot be created, or it cannot be read either.
+            UsageError: the file is not Sartor's or is damaged. It is not changed.
+            StoreUnavailableError: the file does not exist and cannot be created, or cannot be read.
         """
         try:
             store = cls.open_to_write(path, busy_timeout=busy_timeout)
@@ -77,10 +77,10 @@ class Store:
 
     @classmethod
     def open_to_write(cls, path: Path, *, busy_timeout: float = BUSY_TIMEOUT) -> Store:
-        """Open the database at ``path``, creating it and its folders, or bringing an older one up to date.
+        """Open the database at ``path``; create it and its folders, or migrate an older one.
 
         Raises:
-            UsageError: the file is not Sartor's, is damaged, or of a newer version. It is left as it is.
+            UsageError: the file is not Sartor's, is damaged, or of a newer version. It is not changed.
             StoreUnavailableError: it cannot be written.
         """
         file.check_file(path, busy_timeout)
@@ -103,7 +103,7 @@ class Store:
 
     @classmethod
     def in_memory(cls) -> Store:
-        """An empty store that is gone when it is closed."""
+        """An empty store without a file; closing it deletes its content."""
         return cls(file.memory(), ":memory:", persistent=False)
 
     @classmethod
@@ -120,14 +120,15 @@ class Store:
         self.close()
 
     def close(self) -> None:
-        """Close the file; nothing is pending."""
+        """Close the file. Every ``put`` is already committed."""
         with explained(self._name):
             self._connection.close()
 
     def get(self, key: MeasurementKey) -> Measurement | None:
-        """The latest measurement of ``key``, or None.
+        """The measurement of ``key``, or None.
 
-        A failure that is transient counts if it is all there is, and was put here: who opens the store next tries anew.
+        A transient failure is returned only if nothing else is known and this object got it: it is not stored in the
+        file, so that the next process tries again.
         """
         with explained(self._name):
             row = self._connection.execute(SELECT_ONE, astuple(key)).fetchone()
@@ -135,12 +136,12 @@ class Store:
         return self._transient.get(key) if found is None or found.is_transient else found
 
     def get_many(self, keys: Iterable[MeasurementKey]) -> Mapping[MeasurementKey, Measurement]:
-        """The latest measurement of each of ``keys`` that has one, in the order of ``keys``."""
+        """The measurements of ``keys``, in their order; keys without a measurement are missing."""
         found = ((key, self.get(key)) for key in keys)
         return {key: measurement for key, measurement in found if measurement is not None}
 
     def measurements(self, *, here_only: bool = False) -> Iterator[Measurement]:
-        """All there is in the order of keys, or only what this machine, with these versions, would use."""
+        """All measurements in the order of keys, or only those of this machine and these versions."""
         where = " WHERE hardware = ? AND runtime = ?" if here_only else ""
         values = (host().key, runtime_key()) if here_only else ()
         with explained(self._name):
@@ -148,13 +149,12 @@ class Store:
                 yield self._measurement(row)
 
     def put(self, measurement: Measurement) -> None:
-        """Store ``measurement`` durably, in place of an earlier one with the same key, unless it is transient."""
+        """Store a measurement durably in place of one with the same key. Transient failures are kept in memory."""
         self.put_many([measurement])
 
     def put_many(self, measurements: Iterable[Measurement]) -> None:
-        """Store all of ``measurements`` in one transaction: all of them or, on an error, none.
-
-        Those that are transient are only remembered until the store is closed.
+        """Store measurements in one transaction: all of them or, on an error, none.
+        Transient failures are kept in memory until the store is closed.
         """
         listed = list(measurements)
         self._transient |= {each.key: each for each in listed if each.is_transient}
@@ -163,19 +163,20 @@ class Store:
             self._connection.executemany(INSERT_OR_REPLACE, rows)
 
     def merge(self, paths: Sequence[Path]) -> tuple[Merged, ...]:
-        """Take in the measurements of other databases and exports, all of them or, on an error, none.
+        """Merge the measurements of other databases and exports: all of them or, on an error, none.
 
-        Of two with the same key the newer stays, and of a time-out or want of memory and anything else the latter,
-        so merging again, or in another order, changes nothing. Rows that are no measurements are skipped and counted.
+        Of two measurements with the same key, one that did not time out or run out of memory is preferred, then the
+        newer. So the result does not depend on the order of merging. Rows that are not measurements are skipped.
 
         Raises:
-            UsageError: as ``store_merge.merge``.
+            UsageError: a file cannot be read, is something else, too large, damaged or of a newer version, or none of
+                its rows is a measurement.
         """
         with self._transaction():
             return merge.merge(self._connection, paths, time.time())
 
     def summary(self) -> tuple[SummaryRow, ...]:
-        """What is stored, by machine, runtime, backend and thread count, in that order."""
+        """A row for each machine, runtime, backend and thread count, sorted by these."""
         with explained(self._name):
             return summary.summarize(self._connection)
 
@@ -186,12 +187,12 @@ class Store:
             return prune.size_bytes(self._connection)
 
     def prune(self, pruning: Pruning) -> int:
-        """Delete what ``pruning`` says, shrink the file, and return how many measurements went."""
+        """Delete measurements and shrink the file; returns the number of deleted measurements."""
         with explained(self._name):
             return prune.prune(self._connection, pruning)
 
     def scratch_copy(self) -> Store:
-        """A copy to try things on; it is gone when it is closed."""
+        """A temporary copy, to try changes on; closing it deletes it."""
         copy = file.scratch()
         with explained(self._name):
             self._connection.backup(copy)

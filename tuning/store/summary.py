@@ -1,4 +1,4 @@
-"""What the tuning database holds, by machine, versions, backend and threads."""
+"""Summarises the tuning database by machine, versions, backend and threads."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _ANY_OF_HERE = "SELECT EXISTS (SELECT 1 FROM measurements WHERE hardware = ? AND
 
 @dataclass(frozen=True)
 class SummaryRow:
-    """What the store holds for one machine, runtime, backend and thread count.
+    """A summary of the measurements with one machine, runtime, backend and thread count.
 
     Attributes:
         hardware, runtime, backend, threads: as in ``MeasurementKey``.
-        tasks, variants: distinct ones.
-        measurements: rows; ``failures`` of them are not OK.
+        tasks, variants: numbers of distinct ones.
+        measurements: number of rows; ``failures`` of them are not OK.
         oldest, newest: seconds since the epoch.
-        data_bytes: bytes of the rows' content, the file's own overhead excluded.
+        data_bytes: bytes of the rows' content, without SQLite's overhead.
     """
 
     hardware: str
@@ -46,17 +46,17 @@ class SummaryRow:
 
     @property
     def used_here(self) -> bool:
-        """Whether a compilation on this machine, with these versions, would use the rows."""
+        """Whether a compilation on this machine with these versions uses the rows."""
         return (self.hardware, self.runtime) == (host().key, runtime_key())
 
 
 def summarize(connection: sqlite3.Connection) -> tuple[SummaryRow, ...]:
-    """A row for each machine, runtime, backend and thread count, in that order."""
+    """A row for each machine, runtime, backend and thread count, sorted by these."""
     return tuple(SummaryRow(*row) for row in connection.execute(_SUMMARY))
 
 
 def is_of_elsewhere(connection: sqlite3.Connection) -> bool:
-    """Whether there are measurements, but none that this machine, with these versions, would use."""
+    """Whether there are measurements, but none of this machine and these versions."""
     (some,) = connection.execute(_ANY).fetchone()
     (here,) = connection.execute(_ANY_OF_HERE, (host().key, runtime_key())).fetchone()
     return bool(some and not here)

@@ -1,4 +1,4 @@
-"""The tuning database task by task: how fast the best variant is, and what failed."""
+"""Results of tuning by task: the time of the best variant, and failures."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from itertools import groupby
 
 from sartor.tuning.records.measurement import Measurement, Status
 
-# Hold the times of a network's layers, and that a search ended: none is the time of a task.
+# Suffixes of records that are not times of a task: times of layers in a network, and ends of searches.
 _PARTS = (":in-place", ":searched")
 
 
 @dataclass(frozen=True)
 class TaskResult:
-    """What is known of one task on one machine, with one runtime, backend and thread count.
+    """The measurements of one task on one machine, with one runtime, backend and thread count.
 
     Attributes:
         best: the fastest variant; None if all failed.
-        seconds: its time, at candidate 0's of the task; None if all failed.
+        seconds: its time, scaled to ``stock_seconds``; None if all failed.
         stock_seconds: candidate 0's time; None if nothing was compared with it.
-        variants: the latest measurement of every variant, in the order of their names.
+        variants: the latest measurement of every variant, sorted by descriptor.
     """
 
     best: Measurement | None
@@ -31,12 +31,12 @@ class TaskResult:
 
     @property
     def failures(self) -> tuple[Measurement, ...]:
-        """Variants that did not end OK."""
+        """Measurements of variants that failed."""
         return tuple(each for each in self.variants if each.status is not Status.OK)
 
 
 def task_results(measurements: Iterable[Measurement]) -> Iterator[TaskResult]:
-    """The results in measurements, which come in the order of their keys as ``Store.measurements`` gives them."""
+    """Yield the results by task. ``measurements`` are sorted by key, as ``Store.measurements`` returns them."""
     for _, group in groupby(measurements, lambda each: each.key.task):
         variants: dict[tuple[str, str, str, int], list[Measurement]] = defaultdict(list)
         for each in group:
@@ -48,7 +48,7 @@ def task_results(measurements: Iterable[Measurement]) -> Iterator[TaskResult]:
 
 
 def _latest(measurements: Sequence[Measurement]) -> tuple[Measurement, ...]:
-    """Of each variant the newest: what it emitted before is no longer its code."""
+    """The newest measurement of each variant; older ones are of code that it no longer emits."""
     latest: dict[str, Measurement] = {}
     for each in measurements:
         known = latest.get(each.key.variant)
@@ -68,7 +68,7 @@ def _result(variants: tuple[Measurement, ...]) -> TaskResult:
 
 
 def _stock_seconds(correct: Sequence[Measurement]) -> float | None:
-    """Candidate 0's time: the others were compared with it, it was with none."""
+    """Candidate 0's time. The other variants have baseline samples, candidate 0 has none."""
     compared = [each for each in correct if each.baseline_samples]
     if not compared:
         return None

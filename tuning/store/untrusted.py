@@ -1,4 +1,4 @@
-"""Measurements from outside: checked field by field before they may enter the database."""
+"""Checks untrusted measurements field by field, before they are merged into the database."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pydantic.dataclasses import dataclass as validated
 from sartor.tuning.records.measurement import MESSAGE_LIMIT, Measurement, MeasurementKey, Status
 
 CLOCK_SKEW = 86400.0
-"""Seconds a measurement may lie in the future: clocks differ, but what is newest for ever is never replaced."""
+"""Seconds that a measurement may lie in the future, as clocks differ. One far in the future would never be replaced."""
 
 _Name = Annotated[str, Field(min_length=1, max_length=1000)]
 _Sample = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -22,11 +22,11 @@ _Facts = Annotated[str, Field(max_length=1000, pattern=r"\A([a-z]+( [a-z]+=[0-9]
 
 @dataclass(frozen=True)
 class Skipped:
-    """A row that was no measurement.
+    """A row that is not a measurement.
 
     Attributes:
         where: ``line 3``, ``row 3``.
-        reason: what was wrong with it.
+        reason: what is wrong with it.
     """
 
     where: str
@@ -35,7 +35,7 @@ class Skipped:
 
 @validated(frozen=True, config=ConfigDict(extra="forbid", strict=True))
 class OutsideRow:
-    """A measurement and its key, as an export spells them; an infinite error is ``"inf"``, JSON has no other."""
+    """A measurement with its key, as a row of an export. An infinite error is ``"inf"``, as JSON has no infinity."""
 
     task: _Name
     variant: _Name
@@ -54,10 +54,10 @@ class OutsideRow:
     facts: _Facts = ""
 
     def measurement(self) -> Measurement:
-        """As what it enters the database.
+        """Convert to a measurement.
 
         Raises:
-            ValueError: it is OK without samples.
+            ValueError: the status is OK and there are no samples.
         """
         return Measurement(
             key=MeasurementKey(*(getattr(self, field.name) for field in fields(MeasurementKey))),
@@ -76,7 +76,7 @@ _ROW = TypeAdapter(OutsideRow)
 
 
 def read_line(line: bytes, where: str, now: float) -> Measurement | Skipped:
-    """The measurement in a line of JSON."""
+    """Parse a line of an export; ``where`` describes it in ``Skipped``, ``now`` is in seconds since the epoch."""
     try:
         return _not_from_the_future(_ROW.validate_json(line).measurement(), now)
     except ValueError as error:
@@ -84,7 +84,7 @@ def read_line(line: bytes, where: str, now: float) -> Measurement | Skipped:
 
 
 def read_values(values: dict[str, Any], where: str, now: float) -> Measurement | Skipped:
-    """The measurement in values by column."""
+    """Check the values of a row, by column; ``where`` and ``now`` as for ``read_line``."""
     try:
         return _not_from_the_future(OutsideRow(**values).measurement(), now)
     except ValueError as error:
@@ -92,7 +92,7 @@ def read_values(values: dict[str, Any], where: str, now: float) -> Measurement |
 
 
 def reason(error: ValueError) -> str:
-    """The first thing that is wrong, in short."""
+    """A short description of the first error."""
     if not isinstance(error, ValidationError):
         return str(error)
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]

@@ -1,1 +1,1 @@
-"""Worker processes in which jobs may crash, hang or run out of memory."""
+"""Worker processes: jobs in them may crash, hang or run out of memory without harm to the main process."""

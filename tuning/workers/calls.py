@@ -1,4 +1,4 @@
-"""Calls of functions in a worker whose errors are the user's to read."""
+"""Calls functions in a worker and raises their errors for the user."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from sartor.tuning.workers.pool import JobStatus, WorkerPool
 from sartor.workspace import workspace
 
 TIMEOUT = 900.0
-"""Seconds after which a call counts as hung, if there is no better reason to give up sooner."""
+"""Default number of seconds after which a call is killed."""
 
 _MEMORY_LIMIT = 12 << 30
 
 
 @dataclass(frozen=True)
 class WorkerError:
-    """An error for the user, carried over the process border."""
+    """An error for the user, returned from a worker to the main process."""
 
     error: SartorError
 
 
 class Resumable(Protocol):
-    """What is known so far of something that takes many calls."""
+    """The state of a computation that takes several calls."""
 
     @property
     def done(self) -> int:
-        """How many of its parts are done."""
+        """Number of parts that are done."""
 
 
 _Result = TypeVar("_Result")
@@ -48,20 +48,20 @@ def call(
     *,
     quiet: bool = False,
 ) -> _Result:
-    """What a function of a module returns in a worker.
+    """Call a function in a worker; returns its result.
 
     Args:
         pool: workers.
-        function: what to call.
-        arguments: by name.
-        step: what is being done, for errors.
+        function: a function of a module.
+        arguments: keyword arguments.
+        step: description of the step, for errors.
         timeout: seconds that the call may take.
-        quiet: as for ``WorkerPool.map_unordered``.
+        quiet: whether to run it in the only busy worker, as for measuring (``WorkerPool.map_unordered``).
 
     Raises:
-        SartorError: that the function returned as a refusal.
-        CompileError: if it did not return.
-        DisturbedError: if that was none of its own doing.
+        SartorError: the error that the function returned as a ``WorkerError``.
+        CompileError: if the function raised, crashed or took too long.
+        DisturbedError: if the worker was disturbed from outside.
     """
     (result,) = pool.map_unordered(entry_point(function), [(step, arguments)], timeout, quiet=quiet)
     if result.status is not JobStatus.OK:
@@ -82,20 +82,20 @@ def call_until_done(
     progress: Progress,
     seconds: float = 2.0,
 ) -> _State:
-    """Call a function again and again, each time with the state that it returned, until all parts are done.
+    """Call a function repeatedly, each time with the state that it returned last, until all parts are done.
 
-    So progress is seen, and no call takes so long that it seems to hang.
+    Several short calls report progress, and none of them reaches the time limit.
 
     Args:
         pool: workers.
         function: called with ``arguments``, the state ``before``, and the ``seconds`` after which it begins no further
-            part; it does one part at least.
-        arguments: by name.
-        state: what is known before the first call.
-        total: how many parts there are.
-        step: what is being done, for errors and progress.
-        progress: told how many parts are done.
-        seconds: that a call should take.
+            part; it does at least one part.
+        arguments: keyword arguments.
+        state: the state before the first call.
+        total: number of parts.
+        step: description of the step, for errors and progress.
+        progress: told the number of parts that are done.
+        seconds: time that a call should take.
 
     Raises:
         SartorError: as ``call``.
@@ -109,7 +109,7 @@ def call_until_done(
 
 @contextmanager
 def open_pool(count: int) -> Iterator[tuple[WorkerPool, Path]]:
-    """Workers that cannot eat the machine, and a directory; both gone at the end, with what workers wrote to theirs."""
+    """A pool of ``count`` workers with limited memory, and a temporary directory; both are removed at the end."""
     with workspace() as directory:
         temporary = directory / "tmp"
         temporary.mkdir()
@@ -119,7 +119,7 @@ def open_pool(count: int) -> Iterator[tuple[WorkerPool, Path]]:
 
 @contextmanager
 def as_file(prepared: bytes | Path) -> Iterator[Path]:
-    """A prepared model as a file, which is not sent to a worker again with every call."""
+    """Write a prepared model to a temporary file, if it is not in one, so that calls need not send its bytes."""
     if isinstance(prepared, Path):
         yield prepared
         return

@@ -1,7 +1,7 @@
-"""Messages between the pool and a worker: frames over a socket, a length of eight bytes before each.
+"""Messages between the pool and a worker: frames over a socket, each after its length in eight bytes.
 
-The worker has nothing better to do than to wait. The pool never waits for one worker: it reads what has arrived and
-writes what there is room for, so that a worker which stops in the midst of a message holds up nobody.
+The worker blocks until a message is complete. The pool never blocks on one worker: it reads the bytes that have arrived
+and writes as many as the socket takes. So a worker that stops within a message does not delay the others.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Sequence
 
 LARGEST_FRAME = 4 << 30
-"""Bytes of a message that a worker may send; what announces more is not believed."""
+"""Size limit of a worker's message in bytes; a worker that announces more is killed."""
 
 _HEADER = struct.Struct(">Q")
 _PIECE = 1 << 20
@@ -23,11 +23,11 @@ _LONGEST_POLL = 3600.0
 
 
 class OversizedFrameError(Exception):
-    """A message was announced that is longer than any can be."""
+    """A worker announced a message longer than ``LARGEST_FRAME``."""
 
 
 class Channel:
-    """The pool's end of a connection: nothing that it does waits for the worker."""
+    """The pool's end of a connection. No method blocks."""
 
     def __init__(self, end: socket.socket) -> None:
         end.setblocking(False)
@@ -38,16 +38,16 @@ class Channel:
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed here."""
+        """Whether this end is closed."""
         return self._socket.fileno() < 0
 
     def fileno(self) -> int:
-        """The descriptor, for waiting."""
+        """The socket's file descriptor, for polling."""
         return self._socket.fileno()
 
     @property
     def is_writing(self) -> bool:
-        """Whether a part of a message waits until the worker has read what comes before it."""
+        """Whether bytes are waiting to be sent."""
         return bool(self._outgoing)
 
     def close(self) -> None:
@@ -55,13 +55,13 @@ class Channel:
         self._socket.close()
 
     def send(self, message: object) -> None:
-        """Begin to send a message, pickled. That the worker is gone is found out when its answer is read."""
+        """Begin to send a pickled message. If the worker is gone, ``read`` raises."""
         payload = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
         self._outgoing += (memoryview(_HEADER.pack(len(payload))), memoryview(payload))
         self.write()
 
     def write(self) -> None:
-        """Send what there is room for."""
+        """Send as many waiting bytes as the socket takes."""
         while self._outgoing:
             try:
                 sent = self._socket.send(self._outgoing[0][:_PIECE])
@@ -75,12 +75,12 @@ class Channel:
                 self._outgoing.appendleft(left)
 
     def read(self) -> list[bytearray]:
-        """The messages that are complete with what has arrived; call it when there is something to read.
+        """Read available bytes; returns the messages that they complete. To be called when the socket is readable.
 
         Raises:
             EOFError: if the worker is gone.
-            OSError: likewise.
-            OversizedFrameError: a message is announced to be longer than ``LARGEST_FRAME``.
+            OSError: if the worker is gone.
+            OversizedFrameError: if a message is announced to be longer than ``LARGEST_FRAME``.
         """
         try:
             piece = self._socket.recv(_PIECE)
@@ -112,7 +112,7 @@ class Channel:
 
 
 def wait(channels: Sequence[Channel], seconds: float) -> list[Channel]:
-    """Until one of the channels has something to read, or time is up; meanwhile what is being sent goes on."""
+    """Wait until a channel is readable or time is up, and send waiting bytes; returns the readable channels."""
     deadline = time.monotonic() + seconds
     poll = select.poll()
     by_number = {channel.fileno(): channel for channel in channels}
@@ -130,13 +130,13 @@ def wait(channels: Sequence[Channel], seconds: float) -> list[Channel]:
 
 
 def send_frame(end: socket.socket, payload: bytes) -> None:
-    """Worker side: send a message, and wait until it is sent."""
+    """Worker side: send a message; blocks until it is sent."""
     end.sendall(_HEADER.pack(len(payload)))
     end.sendall(payload)
 
 
 def receive_frame(end: socket.socket) -> bytearray:
-    """Worker side: wait for a message.
+    """Worker side: wait for a message and return it.
 
     Raises:
         EOFError: if the pool is gone.

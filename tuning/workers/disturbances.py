@@ -1,6 +1,6 @@
-"""What the system says about a process that failed: whether the job was to blame or its surroundings.
+"""Finds out from the operating system whether a process failed by its own fault or by its surroundings.
 
-Linux tells it in ``/proc``; where there is none, jobs are to blame.
+The source is Linux's ``/proc``. On other systems all failures count as the job's own.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _DISK_FULL_NUMBERS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-# IREE's runtime says it in its own words when it writes a parameter archive.
+# IREE's runtime has its own text when it writes a parameter archive.
 _DISK_FULL_TEXTS = (*map(os.strerror, _DISK_FULL_NUMBERS), "out of disk space")
 
 DISK_FULL_SIGN = re.compile("|".join(map(re.escape, _DISK_FULL_TEXTS)))
-"""How a file that could not be written is reported, by whatever library, in a message or on the way down."""
+"""Matches messages of any library about a full disk."""
 
 _PROC = Path("/proc")
 _STOPPED = "T"
@@ -26,7 +26,7 @@ _STRICT_OVERCOMMIT = 2
 
 
 def is_disk_full(error: BaseException) -> bool:
-    """Whether an exception, or one that led to it, says that a file could not grow."""
+    """Whether an exception, or one of its causes, says that the disk is full."""
     seen: set[int] = set()
     cause: BaseException | None = error
     while cause is not None and id(cause) not in seen:
@@ -38,20 +38,20 @@ def is_disk_full(error: BaseException) -> bool:
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether somebody sent a process SIGSTOP; the debugger's stops do not count."""
+    """Whether a process was stopped by a signal; stops by a debugger do not count."""
     fields = _stat(pid)
     return fields is not None and fields[0] == _STOPPED
 
 
 def oom_kills() -> int:
-    """How many processes the kernel has killed so far for want of memory."""
+    """Number of processes that the kernel has killed since it started because memory ran out."""
     return _number("vmstat", "oom_kill")
 
 
 def is_memory_promised(limit: int | None) -> bool:
-    """Whether the system has promised others so much memory that a job cannot have the ``limit`` bytes it may take.
+    """Whether the system has committed so much memory to other processes that a job cannot allocate ``limit`` bytes.
 
-    Systems that promise more than they have, which is the default, give it and kill later.
+    False on systems that overcommit memory, which is the default: these let allocations succeed and kill later.
     """
     with suppress(OSError, ValueError):
         if int((_PROC / "sys/vm/overcommit_memory").read_text(encoding="ascii")) == _STRICT_OVERCOMMIT:
@@ -62,13 +62,13 @@ def is_memory_promised(limit: int | None) -> bool:
 
 @dataclass(frozen=True)
 class Usage:
-    """Processor time up to a moment, in seconds.
+    """Processor time up to some moment, in seconds.
 
     Attributes:
         moment: by ``time.monotonic()``.
-        computed: by a process group, those of its children that have ended included.
-        waited: how long its threads, as far as they live, were ready to run while others did.
-        others: computed by all other processes of the machine.
+        computed: processor time of a process group, including children that have ended.
+        waited: time that its living threads were ready but did not run, because others did.
+        others: processor time of all other processes of the machine.
     """
 
     moment: float
@@ -78,19 +78,20 @@ class Usage:
 
     @staticmethod
     def of_group(group: int) -> Usage | None:
-        """Of a process group until now; None if the system does not say."""
+        """The usage of a process group until now; None if the system does not tell."""
         members = [pid for pid in _processes() if (fields := _stat(pid)) is not None and int(fields[2]) == group]
         return _usage(members)
 
     @staticmethod
     def of_process(pid: int) -> Usage | None:
-        """Of a process without living children until now, which is cheaper; None if the system does not say."""
+        """The usage of a single process until now, which is cheaper; None if the system does not tell."""
         return _usage([pid])
 
     def was_starved(self, since: Usage) -> bool:
-        """Whether the group waited most of the time, longer than it computed, and because of others.
+        """Whether the group waited most of the time, and longer than it computed, because of other processes.
 
-        A job with more threads than there are processors waits for itself, and one that sleeps waits for nothing.
+        A job with more threads than processors waits for its own threads, and a sleeping job does not wait: neither
+        counts.
         """
         computed, waited, others = (
             self.computed - since.computed,
@@ -114,7 +115,7 @@ def _ticks_per_second() -> int:
 
 
 def _busy_ticks() -> list[int]:
-    """Of all processors: in programs, nice ones, in the kernel, in interrupts; not idle and not waiting for disks."""
+    """Busy ticks of all processors: user, nice, system and interrupts; without idle time and waiting for disks."""
     with (_PROC / "stat").open(encoding="ascii") as file:
         user, nice, system, _, _, *interrupts = map(int, file.readline().split()[1:8])
     return [user, nice, system, *interrupts]
@@ -141,7 +142,7 @@ def _processes() -> list[int]:
 
 
 def _stat(pid: int) -> list[str] | None:
-    """The fields of ``/proc/PID/stat`` after the name, the state first; None without such a process."""
+    """The fields of ``/proc/PID/stat`` after the name, beginning with the state; None if the process is gone."""
     with suppress(OSError):
         text = (_PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
         return text.rpartition(")")[2].split()
@@ -149,7 +150,7 @@ def _stat(pid: int) -> list[str] | None:
 
 
 def _number(file: str, name: str) -> int:
-    """The number that follows a name in a file of ``/proc``, 0 if it is not there."""
+    """The number that follows ``name`` in a file of ``/proc``; 0 if it is missing."""
     with suppress(OSError, ValueError):
         for line in (_PROC / file).read_text(encoding="ascii", errors="replace").splitlines():
             found, _, rest = line.partition(" ")

@@ -1,4 +1,4 @@
-"""Names of functions that workers call."""
+"""Names by which workers import functions."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 
 def entry_point(function: Callable[..., object]) -> str:
-    """The name by which a worker imports a function: ``package.module:name``.
+    """The name by which a worker imports a function, ``package.module:name``.
 
     Raises:
-        ValueError: if it is a lambda, a method or a function within another, or of the program itself: no worker finds
-            these by their names.
+        ValueError: if it is a lambda, a method, a nested function or one of the main program: workers cannot import
+            these by name.
     """
     module, name = function.__module__, function.__qualname__
     if not name.isidentifier() or module == "__main__":

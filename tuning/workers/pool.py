@@ -1,7 +1,7 @@
 """A pool of persistent worker processes in which jobs may crash, hang or run out of memory.
 
-Compilers abort and generated code jumps into the void: a job that takes its process with it is blamed for
-that, and the next job finds a fresh process. Pipes, process groups and resource limits make this POSIX only.
+Compilers may abort and generated code may crash. A job that ends its process is recorded as crashed, and the next job
+gets a new process. Pipes, process groups and resource limits restrict this module to POSIX systems.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ _LOG = logging.getLogger(__name__)
 Job = tuple[str, Mapping[str, Any]]
 _Requests = Iterator[tuple[str, Request]]
 _Backlog = deque[tuple[str, Request]]
-# So often it is looked whether a silent worker was stopped; jobs that measure are done before.
+# Interval in which silent workers are checked for having been stopped; most measuring jobs are shorter.
 _HEARTBEAT = 5.0
-# Who wakes up later than that was stopped, and did not hear what workers had to say.
+# If this process wakes up later than that, it was stopped itself and could not receive workers' answers.
 _LATE = 1.0
-# So often another one is started for each worker that was lost while it started, if no job ends meanwhile.
+# Number of restarts per worker that was lost while it started, unless a job ends in between.
 _RESTARTS = 2
 
 
 class WorkerPool:
-    """At most ``count`` worker processes, started when jobs need them and kept until the pool is closed.
+    """A pool of at most ``count`` worker processes, started when jobs need them and kept until the pool is closed.
 
-    Use it as a context manager, from one thread: the kernel kills the workers when the thread that started
-    them ends. Leaving the block kills them, at once, whatever they do.
+    It is a context manager, to be used from one thread: the kernel kills the workers when the thread that started
+    them ends. Leaving the block kills all workers at once.
 
     Args:
         count: number of processes.
         initializer: ``package.module:function``, called without arguments once in each process before its
             first job, usually to import what the jobs need.
         memory_limit: bytes that a job may allocate, beyond what the process holds when it has started; None
-            for no limit. Threads count about 8 MiB each, files mapped for reading count nothing (``worker``).
+            for no limit. A thread counts as about 8 MiB, files mapped for reading do not count (``program``).
         env: environment variables in addition to the parent's.
-        start_timeout: seconds that starting a process may take, the initializer included.
+        start_timeout: seconds that starting a process may take, including the initializer.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class WorkerPool:
         self.close()
 
     def beside(self) -> WorkerPool:
-        """A pool of one worker with the same settings, for a job that others should notice nothing of."""
+        """A pool of one worker with the same settings, for a job that must not affect the workers of this pool."""
         setup = self._setup
         return WorkerPool(
             1,
@@ -90,7 +90,7 @@ class WorkerPool:
         )
 
     def close(self) -> None:
-        """Kill all workers; a later job would start new ones."""
+        """Kill all workers. Later jobs start new ones."""
         self._discard(self._workers)
 
     def map_unordered(
@@ -103,29 +103,29 @@ class WorkerPool:
         affinity: Collection[int] | None = None,
         deadline: float | None = None,
     ) -> Iterator[JobResult]:
-        """Call ``function`` (``package.module:name``) once per job and yield results as they come in.
+        """Call ``function`` (``package.module:name``) once per job and yield results in the order in which jobs end.
 
         Jobs are pairs of an id and keyword arguments, taken from ``jobs`` as workers become free. Arguments
-        and results cross the process border by pickle. Closing the iterator early, or an exception while it
-        runs (Ctrl-C), kills the jobs that run.
+        and results are pickled. Closing the iterator early, or an exception during the iteration (Ctrl-C), kills
+        running jobs.
 
-        A job that was disturbed (``JobStatus.is_transient``) runs again when the others are through, once and alone.
+        A disturbed job (``JobStatus.is_transient``) runs once more, alone, after the others have ended.
 
         Args:
-            function: what to call.
-            jobs: what to call it with; ids differ.
-            timeout: seconds that one job may take, the start of its process excluded.
-            quiet: for measuring. One job runs at a time, in the same process as the one before if that lives;
-                meanwhile no other worker does anything, and the caller does not either, since the next job
-                starts when the caller asks for the next result.
-            affinity: processors that all threads of the jobs' processes are bound to; Linux only.
-            deadline: by ``time.monotonic()``; then no job is started any more, and those that run are killed. They
-                have no result.
+            function: the function to call.
+            jobs: ids, which must be distinct, with keyword arguments.
+            timeout: seconds that one job may take, without the start of its process.
+            quiet: for measuring. One job runs at a time, in the same process as the previous one if that is alive.
+                Meanwhile other workers are idle, and so is the caller, since the next job starts when the caller asks
+                for the next result.
+            affinity: processors to which all threads of the jobs' processes are bound; Linux only.
+            deadline: by ``time.monotonic()``; after it no job is started, and running jobs are killed without a
+                result.
 
         Raises:
-            SartorError: a worker process could not start, or there was twice no room on the disk for a job.
-            DisturbedError: worker processes were killed, stopped or starved while they started, again and again.
-            RuntimeError: another map on this pool has not ended.
+            SartorError: a worker process could not start, or the disk was full for a job twice.
+            DisturbedError: worker processes were repeatedly killed, stopped or starved while they started.
+            RuntimeError: another ``map_unordered`` of this pool has not ended.
         """
         if self._mapping:
             raise RuntimeError("the pool is already running jobs")
@@ -164,7 +164,7 @@ class WorkerPool:
     def _run_once(
         self, requests: _Requests, timeout: float, quiet: bool, deadline: float
     ) -> Iterator[tuple[JobResult, Request]]:
-        """Results with what was asked for."""
+        """Yield results with their requests; disturbed jobs are not repeated."""
         backlog: _Backlog = deque()
         while True:
             if time.monotonic() >= deadline:
@@ -181,7 +181,7 @@ class WorkerPool:
                 yield result, self._assigned.pop(result.job_id)
 
     def _dispatch(self, requests: _Requests, backlog: _Backlog, timeout: float, quiet: bool) -> None:
-        """Give jobs to idle workers, and start as many more as the backlog needs."""
+        """Give jobs to idle workers, and start more workers if the backlog needs them."""
         self._discard([worker for worker in self._workers if worker.idle and self._spent(worker)])
         self._discard_lost()
         limit = 1 if quiet else self._count
@@ -198,10 +198,10 @@ class WorkerPool:
             self._workers.append(WorkerProcess(self._setup, self._env, self._start_timeout))
 
     def _discard_lost(self) -> None:
-        """Make room for others in place of workers that were disturbed while they started.
+        """Remove workers that were disturbed while they started, so that others are started.
 
         Raises:
-            DisturbedError: if that has happened too often.
+            DisturbedError: if that happened too often.
         """
         lost = [worker for worker in self._workers if worker.lost]
         self._discard(lost)
@@ -213,7 +213,7 @@ class WorkerPool:
             _LOG.warning("a worker was disturbed while it started (%s), another one is started", reason)
 
     def _spent(self, worker: WorkerProcess) -> bool:
-        """Whether the next job needs a fresh process: this one died or leaked half of what a job may have."""
+        """Whether the next job needs a new process: this one died, or leaked half of a job's memory limit."""
         limit = self._setup.memory_limit
         return not worker.alive or (limit is not None and worker.growth > limit // 2)
 
@@ -228,7 +228,7 @@ def _first_line(result: JobResult) -> str:
 
 
 def _collect(active: list[WorkerProcess], deadline: float) -> list[JobResult]:
-    """Wait until a worker speaks, dies or takes too long, or the deadline; return the jobs that have ended."""
+    """Wait until a worker answers, dies or takes too long, or until the deadline; returns jobs that have ended."""
     begin = time.monotonic()
     patience = max(0.0, min(deadline - begin, _HEARTBEAT, *(worker.seconds_left for worker in active)))
     speaking = wait([worker.channel for worker in active], patience)

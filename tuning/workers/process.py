@@ -1,4 +1,4 @@
-"""The parent's end of one worker process: start it, give it a job, hear from it, kill it."""
+"""The parent's side of one worker process: starts it, sends jobs, receives answers, kills it."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from sartor.tuning.workers.disturbances import DISK_FULL_SIGN, Usage, is_memory_
 from sartor.tuning.workers.protocol import JOB_BEGINS, OUT_OF_MEMORY_SIGN, JobStatus, Reply, Request, Setup
 
 _TAIL_BYTES = 8000
-# What a function returned, and how it ended.
+# A reply is two frames: the function's result, and a ``Reply``.
 _REPLY_FRAMES = 2
 _DEATH_SECONDS = 5.0
-# A worker that stays stopped longer was not stopped in order to go on.
+# A worker that is stopped for longer is killed.
 _STOPPED_SECONDS = 5.0
 _OWN_SIGNALS = {
     getattr(signal, name)
@@ -35,15 +35,15 @@ _OWN_SIGNALS = {
 
 @dataclass(frozen=True)
 class JobResult:
-    """How one job ended.
+    """The result of one job.
 
     Attributes:
         job_id: as given with the job.
-        status: FAILED if the function raised, CRASHED if it took its process with it, or what its name says. If it
-            ``is_transient``, the job is not to blame and may be tried again.
-        value: what the function returned, None unless OK.
-        message: one line on what went wrong, empty if OK; if the process died, the last it printed follows.
-        seconds: how long the function ran.
+        status: FAILED if the function raised, CRASHED if its process ended, otherwise as its name says. If it
+            ``is_transient``, the job was disturbed and may be tried again.
+        value: the function's result, None unless OK.
+        message: one line about the failure, empty if OK; if the process died, its last output follows.
+        seconds: run time of the function.
     """
 
     job_id: str
@@ -53,9 +53,9 @@ class JobResult:
     seconds: float
 
     def error(self, step: str) -> CompileError:
-        """What to raise if it did not end OK, where that ends what the user asked for; ``step`` says what was done.
+        """The exception for a failed job that the user's command cannot do without; ``step`` describes the job.
 
-        It is a ``DisturbedError`` if the job was not to blame.
+        It is a ``DisturbedError`` if the job was disturbed.
         """
         if self.status.is_transient:
             return DisturbedError(f"{step} was disturbed ({self.status.value}): {self.message}; try again")
@@ -63,7 +63,7 @@ class JobResult:
 
 
 class WorkerProcess:
-    """One worker: starting, then idle or busy with one job. Its process group dies with it."""
+    """One worker process: starting, then idle, or busy with one job. ``kill`` ends its whole process group."""
 
     def __init__(self, setup: Setup, env: Mapping[str, str], start_timeout: float) -> None:
         own, remote = socket.socketpair()
@@ -85,7 +85,7 @@ class WorkerProcess:
         self._started = False
         self._stopped_since: float | None = None
         self.lost = ""
-        """What happened to it from outside while it started; empty if nothing did."""
+        """The disturbance that ended the process while it started; empty if there was none."""
         self.growth = 0
         self._begin_anew(start_timeout)
         self.channel.send(setup)
@@ -98,7 +98,7 @@ class WorkerProcess:
 
     @property
     def starting(self) -> bool:
-        """Whether it has not yet answered its setup."""
+        """Whether it has not yet answered the setup message."""
         return not self._started
 
     @property
@@ -113,31 +113,31 @@ class WorkerProcess:
 
     @property
     def alive(self) -> bool:
-        """Whether the process still runs, and is not stopped."""
+        """Whether the process exists and is not stopped."""
         return self._process.poll() is None and not is_stopped(self._process.pid)
 
     @property
     def seconds_left(self) -> float:
-        """Seconds until what it does has taken too long."""
+        """Seconds until its job, or its start, times out."""
         return self._begin + self._timeout - time.monotonic()
 
     def postpone(self, seconds: float) -> None:
-        """Give it more time, because nobody would have heard it for so long."""
+        """Extend the time limit by the time in which the parent could not receive answers."""
         self._begin += seconds
 
     def assign(self, job_id: str, request: Request, timeout: float) -> None:
-        """Give the idle worker a job that may take ``timeout`` seconds."""
+        """Send a job to the idle worker; it may take ``timeout`` seconds."""
         self._job_id = job_id
         self._begin_anew(timeout)
         self.channel.send(request)
 
     def receive(self) -> JobResult | None:
-        """Read what the worker has said; None if it is not yet all, or the worker has started or is ``lost``.
+        """Read from the worker; returns its job's result, None if the answer is incomplete or was to the setup.
 
-        A worker that died is no longer ``alive``.
+        If the worker died, it is no longer ``alive``; if it died by a disturbance while it started, ``lost`` is set.
 
         Raises:
-            SartorError: the worker could not start, by its own fault.
+            SartorError: the worker could not start, without a disturbance.
         """
         try:
             self._frames += self.channel.read()
@@ -161,15 +161,15 @@ class WorkerProcess:
         return self._ended(self._memory_status(reply.status), reply.message, reply.seconds, value)
 
     def _memory_status(self, status: JobStatus) -> JobStatus:
-        """Whether memory that was refused was refused by the job's limit, or by the system because of others."""
+        """Distinguish memory refused by the job's limit from memory that the system has committed to others."""
         short = status is JobStatus.OUT_OF_MEMORY and is_memory_promised(self._limit)
         return JobStatus.MEMORY_SHORT if short else status
 
     def overdue(self) -> JobResult | None:
-        """Kill the worker if its time is over, or if somebody stopped it; None if it may go on or is ``lost``.
+        """Kill the worker if its time is up or it was stopped; returns its job's result, or None if it may continue.
 
         Raises:
-            SartorError: it was still starting, and nothing kept it from that.
+            SartorError: it took too long to start, without a disturbance.
         """
         if self.lost:
             return None
@@ -199,7 +199,7 @@ class WorkerProcess:
         return time.monotonic() - self._begin
 
     def kill(self) -> None:
-        """End the worker and every process it started, at once; a second time does nothing."""
+        """Kill the worker and all processes that it started; does nothing if it is already killed."""
         if self.channel.closed:
             return
         with suppress(ProcessLookupError):
@@ -226,7 +226,7 @@ class WorkerProcess:
         printed = self._printed()
         if code is None:
             return JobStatus.CRASHED, f"the process hung up, but did not end{printed}", seconds
-        # The pool's own kills do not come by here, and the limit on memory makes allocations fail.
+        # Kills by the pool do not reach this line, and the memory limit does not kill: it makes allocations fail.
         if code == -signal.SIGKILL and oom_kills() > self._oom_kills:
             return JobStatus.MEMORY_SHORT, f"the kernel killed the process for want of memory{printed}", seconds
         if code < 0 and -code not in _OWN_SIGNALS:
@@ -252,7 +252,7 @@ def _name(number: int) -> str:
 
 
 class _Tail:
-    """The end of what a worker prints in its last job, read by a thread so that a full pipe never stops the worker."""
+    """Keeps the end of the output of a worker's last job. A thread reads it, so a full pipe never blocks the worker."""
 
     def __init__(self, stream: IO[bytes] | None) -> None:
         if stream is None:
@@ -264,11 +264,11 @@ class _Tail:
         self._thread.start()
 
     def finish(self) -> None:
-        """Read what is left once the worker is dead."""
+        """Read the rest of the output after the worker has ended."""
         self._thread.join(_DEATH_SECONDS)
 
     def text(self) -> str:
-        """The last few thousand bytes printed."""
+        """The last bytes of the output."""
         with self._lock:
             return self._bytes.decode("utf-8", errors="replace")
 

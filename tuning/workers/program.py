@@ -1,9 +1,9 @@
-"""The program of a worker process, ``python -m sartor.tuning.workers.program FD``: serve jobs while there is a parent.
+"""The program of a worker process, ``python -m sartor.tuning.workers.program FD``: runs jobs while the parent lives.
 
-Memory is limited by ``RLIMIT_DATA``: the kernel enforces it at the allocation itself, also while the parent
-is busy, and it counts private writable memory only. ``RLIMIT_AS`` would also count weights mapped from files
-and the address space that allocators and drivers merely reserve; a parent that polls RSS would see a burst
-too late. Thread stacks count in full, about 8 MiB for each. Outside Linux the limit may do nothing.
+Memory is limited by ``RLIMIT_DATA``: the kernel enforces it at each allocation, independent of the parent, and counts
+private writable memory only. ``RLIMIT_AS`` would also count weights mapped from files and address space that
+allocators and drivers only reserve. A parent that polls RSS would notice a sudden increase too late. Thread stacks
+count in full, about 8 MiB each. Outside Linux the limit may have no effect.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from sartor.tuning.workers.protocol import JOB_BEGINS, OUT_OF_MEMORY_SIGN, JobSt
 _PR_SET_PDEATHSIG = 1
 _OUTPUT = 1
 _OOM_SCORE = "500"
-"""If the machine itself runs out of memory, a worker dies rather than its parent."""
+"""If the machine runs out of memory, the kernel kills a worker rather than its parent."""
 
 
 class _Caught(AbstractContextManager["_Caught"]):
-    """The boundary at which whatever a job raises becomes a status: its error must not end the worker."""
+    """Turns exceptions of a job into a status, as they must not end the worker."""
 
     status = JobStatus.OK
     message = ""
@@ -47,7 +47,7 @@ class _Caught(AbstractContextManager["_Caught"]):
         if not isinstance(error, Exception):
             return False
         self.message = _one_line(error)
-        # What the disk has no room for is a resource that is exhausted, too.
+        # Checked first, because IREE reports a full disk as an exhausted resource too.
         if is_disk_full(error):
             self.status = JobStatus.DISK_FULL
         elif isinstance(error, MemoryError) or OUT_OF_MEMORY_SIGN.search(self.message):
@@ -58,7 +58,7 @@ class _Caught(AbstractContextManager["_Caught"]):
 
 
 class _Server:
-    """Serves one connection; remembers what the process held before its first job."""
+    """Serves one connection, and keeps the size of the process's memory before its first job."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -66,7 +66,7 @@ class _Server:
         self._inherited_affinity = self._affinity = _affinity()
 
     def start(self, setup: Setup) -> bool:
-        """Prepare the process as ``setup`` says, and report whether that went well."""
+        """Set up the process and reply; returns whether that succeeded."""
         sys.path[:] = setup.path
         caught = _Caught()
         with caught:
@@ -79,7 +79,7 @@ class _Server:
         return caught.status is JobStatus.OK
 
     def answer(self, message: bytearray) -> None:
-        """Run the job in ``message`` and send how it ended."""
+        """Run the job in ``message`` and send its result."""
         result = b""
         caught = _Caught()
         begin = end = time.perf_counter()
@@ -105,7 +105,7 @@ class _Server:
         send_frame(self._connection, pickle.dumps(reply, pickle.HIGHEST_PROTOCOL))
 
     def _pin(self, processors: frozenset[int] | None) -> None:
-        """Bind every thread to ``processors``, those that libraries started long ago too."""
+        """Bind all threads, those of libraries included, to ``processors``."""
         wanted = self._inherited_affinity if processors is None else processors
         if wanted == self._affinity:
             return
@@ -116,7 +116,7 @@ class _Server:
 
 
 def main() -> None:
-    """Serve one job after the other from the connection whose descriptor is the first argument."""
+    """Run jobs from the connection whose file descriptor is the first argument."""
     _detach()
     connection = socket.socket(fileno=int(sys.argv[1]))
     connection.set_inheritable(False)
@@ -128,7 +128,7 @@ def main() -> None:
 
 
 def _detach() -> None:
-    """Leave interrupts to the parent, but never outlive it."""
+    """Ignore interrupts, which the parent handles, and die with the parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     faulthandler.enable(all_threads=False)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -149,7 +149,7 @@ def _affinity() -> frozenset[int]:
 
 
 def _data_bytes() -> int:
-    """What ``RLIMIT_DATA`` counts, in bytes; 0 where the system does not say."""
+    """Bytes of memory that ``RLIMIT_DATA`` counts; 0 if the system does not tell."""
     with suppress(OSError):
         for line in Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines():
             if line.startswith("VmData:"):

@@ -1,4 +1,4 @@
-"""What the pool and its worker processes say to each other."""
+"""Messages between the pool and its worker processes."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ OUT_OF_MEMORY_SIGN = re.compile(
     r"std::bad_alloc|LLVM ERROR: out of memory|MemoryError|RESOURCE_EXHAUSTED|Cannot allocate memory"
     r"|pthread_create failed|can't start new thread"
 )
-"""How libraries that do not raise MemoryError say, in a message or on the way down, that memory ran out."""
+"""Matches messages about exhausted memory of libraries that do not raise MemoryError."""
 
 JOB_BEGINS = b"\0sartor: a job begins\0"
-"""What a worker prints before each job: only the order within the pipe tells one job's output from the next one's."""
+"""A worker prints this before each job, to separate the output of jobs in the pipe."""
 
 
 class JobStatus(StrEnum):
-    """How a job ended; the values that ``Status`` has too mean the same there."""
+    """How a job ended. Values that ``Status`` also has mean the same there."""
 
     OK = "ok"
     FAILED = "failed"
@@ -33,10 +33,10 @@ class JobStatus(StrEnum):
 
     @property
     def is_transient(self) -> bool:
-        """Whether the job failed of what surrounded it, so that it may well succeed when that is over.
+        """Whether the job failed because of its surroundings, so that it may succeed later.
 
-        It was killed or stopped from outside, had to leave the processor to others until its time was over, or the
-        machine had no memory or no room on the disk.
+        It was killed or stopped from outside, did not get processor time until it timed out, or the machine's memory
+        or disk was full.
         """
         return self in (JobStatus.KILLED, JobStatus.STARVED, JobStatus.MEMORY_SHORT, JobStatus.DISK_FULL)
 
@@ -46,7 +46,7 @@ class Setup:
     """The first message to a worker.
 
     Attributes:
-        path: the parent's ``sys.path``, so that job functions are found where the parent finds them.
+        path: the parent's ``sys.path``, by which the worker imports job functions.
         initializer: ``package.module:function`` to call once, or None.
         memory_limit: bytes that jobs may allocate beyond what the started worker holds, or None.
     """
@@ -58,7 +58,7 @@ class Setup:
 
 @dataclass(frozen=True)
 class Request:
-    """A job: call ``function`` (``package.module:name``) with ``arguments``, bound to ``affinity``."""
+    """A job: call ``function`` (``package.module:name``) with ``arguments``, bound to the processors ``affinity``."""
 
     function: str
     arguments: Mapping[str, Any]
@@ -70,9 +70,9 @@ class Reply:
     """The answer to the setup and to every job; a message with the pickled result precedes it.
 
     Attributes:
-        status: OK, FAILED, OUT_OF_MEMORY or DISK_FULL; a worker that ended otherwise cannot answer.
+        status: OK, FAILED, OUT_OF_MEMORY or DISK_FULL; with other statuses there is no answer.
         message: the exception in one line, empty if OK.
-        seconds: how long the function ran.
+        seconds: run time of the function.
         growth: bytes that jobs left allocated beyond what the started worker held.
     """
 

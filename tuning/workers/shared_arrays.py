@@ -14,7 +14,7 @@ _ALIGNMENT = 64
 
 @dataclass(frozen=True)
 class _Place:
-    """An array's bytes; they are of ``shape``, and the array is that transposed by ``order``."""
+    """Where an array lies in the file: it has ``shape`` there, and ``order`` transposes it to the array."""
 
     offset: int
     dtype: np.dtype[Any]
@@ -24,12 +24,12 @@ class _Place:
 
 @dataclass(frozen=True, eq=False)
 class StoredArrays(Mapping[str, np.ndarray]):
-    """Arrays by name in one file, read-only and mapped when they are asked for; pickled, it is the file's name.
+    """Arrays by name in one file; access maps them read-only. Pickling it stores the file's path, not the arrays.
 
-    They come back in the memory order that they had, so transposed views stay views.
+    Arrays keep their memory order, so that transposed views need not be copied.
 
     Attributes:
-        path: the file; it must be there as long as arrays are asked for.
+        path: the file, which must exist when arrays are accessed.
     """
 
     path: Path
@@ -37,7 +37,7 @@ class StoredArrays(Mapping[str, np.ndarray]):
 
     @staticmethod
     def write(path: Path, arrays: Mapping[str, np.ndarray]) -> StoredArrays:
-        """Store arrays in a new file."""
+        """Write arrays to a new file."""
         places: dict[str, _Place] = {}
         with path.open("wb") as file:
             for name, array in arrays.items():
@@ -65,7 +65,7 @@ class StoredArrays(Mapping[str, np.ndarray]):
 
 
 def _in_memory_order(array: np.ndarray) -> tuple[np.ndarray, tuple[int, ...]]:
-    """A contiguous array, and how to transpose it to get ``array``: bringing large ones into order takes long."""
+    """A contiguous array, and the axes that transpose it to ``array``: reordering large arrays takes long."""
     axes = sorted(range(array.ndim), key=lambda axis: -array.strides[axis])
     order = tuple(axes.index(axis) for axis in range(array.ndim))
     return np.ascontiguousarray(array.transpose(axes)).reshape([array.shape[axis] for axis in axes]), order

@@ -1,1 +1,1 @@
-"""The file of the tuning database: opening it, its tables, its rows and its errors."""
+"""The SQLite file of the tuning database: opening it, its schema, its rows and its errors."""

@@ -1,4 +1,4 @@
-"""SQLite's errors, said so that the user knows what to do about the tuning database."""
+"""Translates SQLite's errors to messages that tell the user what to do about the tuning database."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _UNAVAILABLE = {
 
 
 class StoreUnavailableError(UsageError):
-    """The database may be sound, but cannot be written here and now."""
+    """The database is perhaps valid, but cannot be read or written now."""
 
 
 class NewerStoreError(UsageError):
@@ -32,7 +32,7 @@ class NewerStoreError(UsageError):
 
 
 def unavailable(path: str, what: str) -> StoreUnavailableError:
-    """The error for a database at ``path`` that ``what`` keeps from being written."""
+    """The error for a database at ``path`` that cannot be used; ``what`` completes the sentence with the reason."""
     return StoreUnavailableError(f"the tuning database {path} {what}; {_ELSEWHERE}")
 
 
@@ -42,12 +42,12 @@ def foreign(path: str) -> UsageError:
 
 
 def not_importable(path: str) -> UsageError:
-    """The error for a file that holds no measurements to take in."""
+    """The error for a file that cannot be merged."""
     return UsageError(f"'{path}' is neither a tuning database nor measurements that 'sartor db export' wrote")
 
 
 def damaged(path: str, detail: str) -> UsageError:
-    """The error for a tuning database whose content cannot be read."""
+    """The error for a damaged tuning database; ``detail`` describes the damage."""
     return UsageError(
         f"the tuning database {path} is damaged ({detail}) and was left as it is: "
         f"move it away, restore a copy, or {_ELSEWHERE}"
@@ -55,7 +55,7 @@ def damaged(path: str, detail: str) -> UsageError:
 
 
 def newer(path: str, version: int, known: int) -> NewerStoreError:
-    """The error for a database that a later Sartor wrote."""
+    """The error for a database of a later Sartor: its ``version``, and the latest ``known`` one."""
     return NewerStoreError(
         f"the tuning database {path} has version {version}, this Sartor knows versions up to {known}: "
         f"update Sartor, or {_ELSEWHERE}"
@@ -64,10 +64,10 @@ def newer(path: str, version: int, known: int) -> NewerStoreError:
 
 @contextmanager
 def explained(path: str) -> Iterator[None]:
-    """Turn SQLite's errors inside the block into errors about the database at ``path``.
+    """Translate SQLite's errors inside the block to errors about the database at ``path``.
 
     Raises:
-        StoreUnavailableError: locked, read-only, disk full or unreadable.
+        StoreUnavailableError: the file is locked, read-only or unreadable, or the disk is full.
         UsageError: the content is damaged.
     """
     try:

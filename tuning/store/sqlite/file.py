@@ -1,4 +1,4 @@
-"""Opening the tuning database's file: whose it is, whether it is sound, which version it has."""
+"""Opens the tuning database's file: checks that it is Sartor's and not damaged, and migrates older versions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _APPLICATION_ID_AT = 68
 
 
 def is_tuning_database(path: Path) -> bool:
-    """Whether the file says that it is one; it may be damaged, or of any version."""
+    """Whether the file's header is that of a tuning database; it may be damaged, or of any version."""
     with path.open("rb") as file:
         return _is_ours(file.read(_HEADER_BYTES))
 
@@ -31,7 +31,12 @@ def _is_ours(header: bytes) -> bool:
 
 
 def check_file(path: Path, busy_timeout: float = BUSY_TIMEOUT) -> None:
-    """Raise if what is at ``path`` is not a sound tuning database, before anything could write to it."""
+    """Refuse a file that is not a valid tuning database, before anything writes to it. It need not exist.
+
+    Raises:
+        UsageError: it is a folder, or not Sartor's, or damaged.
+        StoreUnavailableError: it cannot be read.
+    """
     try:
         with path.open("rb") as file:
             header = file.read(_HEADER_BYTES)
@@ -45,8 +50,8 @@ def check_file(path: Path, busy_timeout: float = BUSY_TIMEOUT) -> None:
         return
     if not _is_ours(header):
         raise errors.foreign(str(path))
-    # What keeps a reader out (a journal to roll back, a folder without write access) is mended or reported by
-    # the writer that comes next.
+    # Opening the file for writing repairs or reports what prevents reading: a journal to roll back, or a folder
+    # without write access.
     with (
         suppress(StoreUnavailableError),
         explained(str(path)),
@@ -65,11 +70,11 @@ def _connect(path: Path, mode: str, busy_timeout: float = 0.0) -> sqlite3.Connec
 
 
 def open_for_writing(path: Path, busy_timeout: float) -> sqlite3.Connection:
-    """Connect to the database at ``path``, created or brought up to date.
+    """Connect to the database at ``path``; create or migrate it.
 
     Raises:
         StoreUnavailableError: it cannot be written.
-        UsageError: it comes from a newer version.
+        NewerStoreError: it was written by a newer version.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -88,10 +93,10 @@ def open_for_writing(path: Path, busy_timeout: float) -> sqlite3.Connection:
 
 
 def migrate(connection: sqlite3.Connection, name: str) -> None:
-    """Bring the tables to the current version, in one transaction.
+    """Migrate the tables to the current version, in one transaction; ``name`` is used in errors.
 
-    The first time this runs before the write-ahead log is switched on, so that the application id is in the
-    file itself from the first commit on.
+    For a new file this runs before the write-ahead log is switched on, so that the first commit writes the application
+    id to the file itself.
     """
     connection.execute("PRAGMA trusted_schema = OFF")
     known = len(schema.MIGRATIONS)
@@ -108,7 +113,7 @@ def migrate(connection: sqlite3.Connection, name: str) -> None:
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """Commit what the block writes, or nothing of it."""
+    """Run the block in a transaction, which is rolled back if the block raises."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -126,12 +131,12 @@ def memory() -> sqlite3.Connection:
 
 
 def scratch() -> sqlite3.Connection:
-    """A connection to nothing yet: what is put there lies in memory, or if it is too much in a temporary file."""
+    """A connection to an empty temporary database, in memory or, if it becomes large, in a temporary file."""
     return sqlite3.connect("", isolation_level=None)
 
 
 def private_copy(path: Path, busy_timeout: float = BUSY_TIMEOUT) -> sqlite3.Connection:
-    """A copy of the database at ``path`` that is gone when it is closed, of the version it has.
+    """A temporary copy of the database at ``path``, of the same version; closing it deletes it.
 
     Raises:
         StoreUnavailableError: it cannot be read.
@@ -141,14 +146,14 @@ def private_copy(path: Path, busy_timeout: float = BUSY_TIMEOUT) -> sqlite3.Conn
         try:
             _copy(path, "ro", busy_timeout, copy)
         except sqlite3.OperationalError:
-            # A log cannot be opened in a folder without write access; an immutable file is read without one.
+            # The log cannot be opened in a folder without write access. A file opened as immutable needs none.
             _copy(path, "ro&immutable=1", busy_timeout, copy)
     return copy
 
 
 def _copy(path: Path, mode: str, busy_timeout: float, copy: sqlite3.Connection) -> None:
     with closing(_connect(path, mode, busy_timeout)) as source:
-        # Copying alone would wait for a locked database for ever.
+        # The backup alone would wait for a locked database without limit.
         source.execute("BEGIN")
         source.execute("SELECT count(*) FROM sqlite_master").fetchone()
         source.backup(copy)

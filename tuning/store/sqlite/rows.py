@@ -1,4 +1,4 @@
-"""Rows of the tuning database's table: measurements as SQLite's columns, and back."""
+"""Converts measurements to rows of the tuning database's table and back."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ CONTENT_BYTES = " + ".join(
         *("variant", "source", "hardware", "runtime", "backend", "facts"),
     )
 )
-"""SQL for the bytes of a row's content, what SQLite adds excluded."""
+"""SQL expression for the bytes of a row's content, without SQLite's overhead."""
 
 Row = tuple[object, ...]
 
 
 def to_row(measurement: Measurement) -> Row:
-    """The values of ``COLUMNS``."""
+    """The measurement's values of ``COLUMNS``."""
     return (
         *astuple(measurement.key),
         measurement.status.value,
@@ -56,7 +56,7 @@ def from_row(row: Row) -> Measurement:
     """The measurement in values of ``COLUMNS``.
 
     Raises:
-        ValueError: they make no sense.
+        ValueError: the values are not a valid measurement.
     """
     key = MeasurementKey(*row[: len(KEY_COLUMNS)])  # type: ignore[arg-type]
     status, samples, baseline, *rest = row[len(KEY_COLUMNS) :]
@@ -71,10 +71,10 @@ def _pack(samples: tuple[float, ...]) -> bytes:
 
 
 def unpack(blob: object) -> tuple[float, ...]:
-    """Samples as the database holds them.
+    """Decode samples, stored as little-endian float64.
 
     Raises:
-        ValueError: they are something else.
+        ValueError: ``blob`` is something else.
     """
     if not isinstance(blob, bytes) or len(blob) % 8:
         raise ValueError("samples are not a blob of float64")

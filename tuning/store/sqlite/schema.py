@@ -1,12 +1,12 @@
-"""The tables of the tuning database and how older files are brought up to date."""
+"""The tables of the tuning database, and the migrations of older files."""
 
 from __future__ import annotations
 
 APPLICATION_ID = 0x53415254
-"""``SART``, in the header of every file: what lacks it is somebody else's and is not touched."""
+"""``SART``, in the header of every file. A file without it is not Sartor's and is not changed."""
 
 OBJECTS = {("table", "measurements")}
-"""Types and names of what a database of any version holds."""
+"""Types and names of the objects in a database of any version."""
 
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
@@ -30,10 +30,10 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         ) WITHOUT ROWID
         """,
     ),
-    # What a cost model learns from: the task in words, of which ``task`` is only a hash.
+    # A description of the task, of which ``task`` is only a hash; cost models learn from it.
     ("ALTER TABLE measurements ADD COLUMN facts TEXT NOT NULL DEFAULT ''",),
 )
-"""Statements that lead from version ``i`` to ``i + 1``; version 0 is the empty file.
+"""Statements that migrate from version ``i`` to ``i + 1``; version 0 is the empty file.
 
 A released entry is never edited: files of its version exist. ``tests/tuning/data`` keeps one per version.
 """
