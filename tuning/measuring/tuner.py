@@ -137,7 +137,7 @@ class Tuner:
         return replace(found, status=Status.WRONG_RESULT, message=message)
 
     def measure(self, cases: Iterable[BenchmarkCase]) -> dict[str, dict[str, Measurement]]:
-        """Measure variants that are not stored; returns all measurements, failures included, by case key and descriptor.
+        """Measure what is not stored; returns all measurements, failures included, by case key and descriptor.
 
         If the deadline passes, some are missing.
         """
@@ -233,7 +233,7 @@ class Tuner:
         return failed
 
     def _compile(self, cases: Sequence[BenchmarkCase], directory: Path) -> Iterator[tuple[BenchmarkCase, JobResult]]:
-        """Compile what is not compiled yet. Without a deadline the largest cases are first, so that workers end together."""
+        """Compile what is not compiled yet; without a deadline the largest cases first: workers then end together."""
         wanted = [(case, left) for case in cases if (left := self._without_known(case)).variants]
         if self._settings.deadline is None:
             wanted.sort(key=lambda pair: -len(pair[1].variants))

@@ -1,1 +1,1 @@
-"""Choosing the best plan by a cost table: the solvers by name, and the one for an objective and limits."""
+"""Selecting the best plan by cost tables: the solvers by name, and the choice of one for an objective and limits."""

@@ -1,13 +1,13 @@
-"""The default selector: the cheapest solver that is exact, and a stated order to fall back in.
+"""The default selector: the cheapest exact solver, with others in a fixed order as fallbacks.
 
-1. DPRS, if an order of its tables fits into memory and time: the fastest by far, and exact.
-2. The integer program, which is exact whatever the graph, but may need more time than there is.
-3. PBQP reductions, which end soon after any graph.
-4. DPRS with some schemas fixed to a good plan's.
+1. DPRS, if an elimination order fits into memory and time: exact, and by far the fastest.
+2. The integer program: exact for every graph, but it may exceed the time limit.
+3. PBQP reductions: fast for every graph.
+4. DPRS with some schemas fixed to those of a good plan.
 
-Each is asked only if those before did not prove their plan optimal; the best plan and the highest bound count. Every
-step down is logged with its reason. Where the best plans without limits do not keep to them, which they often do, there
-is only the integer program: the others do not know limits.
+A solver runs only if those before it did not prove their plan optimal. The result is the best plan found with the
+highest lower bound. Each fallback is logged with its reason. If the best plan without limits exceeds the limits, only
+the integer program remains, because the other solvers do not support limits.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from sartor.tuning.selection.programming import ilp
 
 NAME = "auto"
 SECONDS = 60.0
-"""How long the solvers may take together by default."""
-# Large tables; small ones take longer for each entry, but then there are few.
+"""Default time limit of all solvers together, in seconds."""
+# For large tables. Small tables take longer per entry, but have few.
 _ENTRIES_PER_SECOND = 3e7
 _LOG = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ _Attempt = Callable[[Problem, int, float], tuple[Sequence[Selection], str]]
 
 
 def select(problem: Problem) -> Selection:
-    """The cheapest plan, by the first solver that proves it; ``solver`` names the one that found it.
+    """The cheapest plan, by the first solver that proves it optimal; the result's ``solver`` names the solver.
 
     Raises:
         InfeasibleError: if no plan exists.
@@ -51,16 +51,16 @@ def select(problem: Problem) -> Selection:
 
 
 def k_best(problem: Problem, k: int, limits: Limits = UNLIMITED, seconds: float | None = SECONDS) -> list[Selection]:
-    """The ``k`` cheapest plans within limits, cheapest first, fewer if there are fewer or time is up.
+    """The ``k`` cheapest plans within limits, cheapest first; fewer if there are fewer or time is up.
 
     Args:
-        problem: what to solve.
-        k: so many plans.
-        limits: what they must keep to.
-        seconds: how long solvers that can be stopped may take; None is no limit.
+        problem: the selection problem.
+        k: number of plans.
+        limits: limits on the plans' memory and error.
+        seconds: time limit of solvers that can be stopped; None for none.
 
     Raises:
-        InfeasibleError: if no plan exists, if none keeps to the limits, or if none that does was found in time.
+        InfeasibleError: if no plan exists, none is within the limits, or none within them was found in time.
         ValueError: if ``k`` is less than 1.
     """
     if k < 1:
@@ -80,7 +80,7 @@ def k_best(problem: Problem, k: int, limits: Limits = UNLIMITED, seconds: float 
 
 
 def _within(problem: Problem, k: int, limits: Limits, deadline: float) -> list[Selection]:
-    """Plans that are best without limits are best within them if they keep to them; else only one solver is left."""
+    """Solve without limits, which is exact if the plans are within them, and otherwise by the integer program."""
     found, _ = _by_dprs(problem, k, deadline - perf_counter())
     kept = [plan for plan in found if within(measures(problem, plan.assignment), limits.bounds)]
     if kept and kept[0].optimal and len(kept) == len(found):
@@ -99,10 +99,10 @@ def _by_dprs(problem: Problem, k: int, left: float) -> tuple[Sequence[Selection]
 
 
 def _table_entries(problem: Problem, k: int) -> int | None:
-    """The size of DPRS's tables for a net and all its childnets, None if any of these has no order that fits."""
+    """Number of entries of DPRS's tables for a net and all its childnets; None if no order fits for one of these."""
     parts: list[int | None] = []
     for childnet in (choice.childnet for node in problem.nodes for choice in node.choices):
-        # A choice whose childnet has no plan is passed over.
+        # A choice whose childnet has no plan is skipped.
         with suppress(InfeasibleError):
             parts.append(0 if childnet is None else _table_entries(childnet, k))
     model = index_problem(problem, partial(dprs.k_best, k=k), keep=k)
@@ -135,7 +135,7 @@ _LADDER: tuple[tuple[str, _Attempt], ...] = (
 
 
 def _merged(found: Sequence[Selection], k: int, seconds: float) -> list[Selection]:
-    """The ``k`` cheapest distinct plans, all with the highest of the lower bounds."""
+    """The ``k`` cheapest distinct plans, each with the highest of the lower bounds."""
     distinct: list[Selection] = []
     for each in sorted(found, key=lambda selection: selection.cost):
         if len(distinct) < k and all(each.assignment != other.assignment for other in distinct):

@@ -1,4 +1,4 @@
-"""The solvers by name; every file of this folder with a ``select`` is listed here."""
+"""The solvers by name. Every file of this folder that has a ``select`` must be listed here."""
 
 from __future__ import annotations
 

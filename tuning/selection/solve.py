@@ -1,4 +1,4 @@
-"""The best plans for an objective and limits, by the solver that was asked for."""
+"""Finds the best plans for an objective and limits by a given solver."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _WITHIN_LIMITS = (auto.NAME, ilp.NAME)
 
 
 def check_solver(name: str, objective: Objective, limits: Limits = UNLIMITED) -> None:
-    """Make sure that a solver exists and can do what is asked.
+    """Check that a solver exists and supports an objective and limits.
 
     Raises:
-        UsageError: if not.
+        UsageError: if it does not.
     """
     if name not in SELECTORS:
         raise UsageError(f"'{name}' is no selector, choose among {', '.join(SELECTORS)}")
@@ -35,20 +35,20 @@ def check_solver(name: str, objective: Objective, limits: Limits = UNLIMITED) ->
 def solve(
     problem: Problem, name: str, k: int = 1, limits: Limits = UNLIMITED, seconds: float | None = auto.SECONDS
 ) -> list[Selection]:
-    """The best plans, best first; solvers that cannot rank plans give one.
+    """The best plans, best first; only one if the solver cannot rank plans.
 
-    Least memory means the whole of it, the peak of the activations included, and of equals the fastest plan.
+    The objective memory means all memory, including the peak of the activations; among equals the fastest plan is best.
 
     Args:
-        problem: what to solve.
+        problem: the selection problem.
         name: of the solver.
-        k: so many plans at most.
-        limits: what they must keep to.
-        seconds: how long solvers that can be stopped may take; None is no limit.
+        k: largest number of plans.
+        limits: limits on the plans' memory and error.
+        seconds: time limit of solvers that can be stopped; None for none.
 
     Raises:
-        InfeasibleError: if no plan exists, if none keeps to the limits, or if none that does was found in time.
-        UsageError: as ``check_solver`` does.
+        InfeasibleError: if no plan exists, none is within the limits, or none within them was found in time.
+        UsageError: if the solver does not exist, or does not support the objective or the limits.
     """
     check_solver(name, problem.objective, limits)
     if problem.objective is Objective.MEMORY:

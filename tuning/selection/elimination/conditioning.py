@@ -1,9 +1,8 @@
-"""What DPRS does with a net whose exact tables would not fit: some variables are fixed to a good plan's
-values.
+"""DPRS for a net whose exact tables do not fit into memory: some variables are fixed to the values of a good plan.
 
-The rest is still solved exactly, so the result is no worse than that plan. Letting every table choose its
-own value for the fixed variables gives a lower bound from the same order (the relaxation behind
-mini-buckets; Dechter and Rish, "Mini-buckets: a general scheme for bounded inference", 2003).
+The rest is solved exactly, so the result is no worse than that plan. For a lower bound, every table chooses its own
+value for the fixed variables (the relaxation of mini-buckets; Dechter and Rish, "Mini-buckets: a general scheme for
+bounded inference", 2003).
 """
 
 from __future__ import annotations
@@ -20,8 +19,7 @@ from sartor.tuning.selection.problem.indexed import IndexedProblem, Mask
 
 
 def incumbent(model: IndexedProblem) -> list[int]:
-    """The best of the greedy plans over all choices, and over those that write one schema wherever a layer
-    can.
+    """The best of several greedy plans: one over all choices, and for each schema one that prefers to write it.
 
     Raises:
         InfeasibleError: if no plan exists.
@@ -30,7 +28,7 @@ def incumbent(model: IndexedProblem) -> list[int]:
 
 
 def values_of(model: IndexedProblem, picks: Sequence[int]) -> list[int]:
-    """The values that the plan gives to all variables, indexed by variable."""
+    """The values of all variables in the plan, indexed by variable."""
     values = [0] * (2 * len(picks))
     for index, pick in enumerate(picks):
         values[option_of(index)] = pick
@@ -39,12 +37,12 @@ def values_of(model: IndexedProblem, picks: Sequence[int]) -> list[int]:
 
 
 def fix(factors: Sequence[Factor], values: Mapping[int, int]) -> list[Factor]:
-    """The factors with some variables fixed to the values given."""
+    """The factors with some variables fixed to given values."""
     return [factor if values.keys().isdisjoint(factor.scope) else _fixed(factor, values) for factor in factors]
 
 
 def relax(factors: Sequence[Factor], variables: Sequence[int]) -> list[Factor]:
-    """The factors, each minimised on its own over ``variables``: the sum is nowhere above the original's."""
+    """The factors, each minimised separately over ``variables``: their sum is nowhere above the original."""
     return [_relaxed(factor, frozenset(variables)) for factor in factors]
 
 
@@ -58,7 +56,7 @@ def _greedy_plans(model: IndexedProblem) -> Iterator[list[int]]:
 
 
 def _writing(model: IndexedProblem, schema: Schema) -> list[Mask]:
-    """The options that write ``schema``, or all options of a layer that has none such."""
+    """For each layer a mask of the options that write ``schema``, or of all options if none does."""
     masks = everything(model)
     for mask, layer in zip(masks, model.layers, strict=True):
         if schema in layer.outputs:

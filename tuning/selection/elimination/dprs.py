@@ -1,9 +1,9 @@
 """DPRS, dynamic programming for routine selection (SoftNeuro, section IV, Algorithm 1).
 
-The algorithm goes through the layers in topological order and keeps for layer i the table S_i(λ; λ_C): the
-cheapest way to compute everything up to i such that i writes schema λ and the open branching layers C write
-λ_C. A branching layer adds itself to C; a layer on all downstream paths of a branching layer relaxes it
-(Proposition 3). Where the paper is silent, or holds only for nested branches, this is what is done:
+The algorithm visits the layers in topological order. For layer i it keeps the table S_i(λ; λ_C): the cheapest way to
+compute everything up to i such that i writes schema λ and the open branching layers C write λ_C. A branching layer adds
+itself to C. A layer on all downstream paths of a branching layer relaxes it (Proposition 3). Where the paper leaves
+cases open, or assumes nested branches, this implementation does the following:
 
 - Routines whose inputs need other schemas than their output: F_i is indexed by input schemas and output
   schema, and an adapt is paid on every edge by the schema that the routine reads there. Two edges may join
@@ -18,11 +18,10 @@ cheapest way to compute everything up to i such that i writes schema λ and the 
   auxiliary input has nothing to constrain and is left out. Layers without a connection are simply added.
 - Childnets are solved first, innermost first; a choice costs its own overhead plus its childnet's optimum.
 
-Setting the prefix aside makes each step the elimination of one variable from a sum of tables, which is
-exact in any order. So where the order of Proposition 3 needs large tables (many outputs keep every branch
-open up to the end) and another order needs smaller ones, that is taken. Where no order fits into memory,
-options that no optimal plan needs are left out first. Only where that is not enough is the result not proven
-optimal, which is logged, and said by the selection.
+As the prefix is set aside, each step eliminates one variable from a sum of tables, which is exact in any order. So if
+the order of Proposition 3 needs large tables (many outputs keep every branch open to the end) and another order needs
+smaller ones, the other order is used. If no order fits into memory, dominated options are removed first. Only if that
+does not suffice, the result is not proven optimal; this is logged, and the selection's ``optimal`` is false.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ _LOG = logging.getLogger(__name__)
 
 
 def select(problem: Problem) -> Selection:
-    """The cheapest plan; of equals the one that takes earlier choices.
+    """The cheapest plan; among equals the one with earlier choices.
 
     The time grows with |Λ|^|C|, where |C| is the problem's ``width``.
 
@@ -58,10 +57,10 @@ def select(problem: Problem) -> Selection:
 
 
 def k_best(problem: Problem, k: int) -> list[Selection]:
-    """The ``k`` cheapest plans, cheapest first, fewer if there are fewer.
+    """The ``k`` cheapest plans, cheapest first; fewer if there are fewer.
 
-    Plans are different if any layer, inside chosen childnets too, has another choice. Where no order fits into
-    memory there may be cheaper ones between the first and the others: these are the best around the first.
+    Plans differ if a layer, also one inside a chosen childnet, has another choice. If no order fits into memory, the
+    plans after the first are the best with the same fixed values; there may be cheaper ones.
 
     Raises:
         InfeasibleError: if no plan exists.
@@ -82,14 +81,15 @@ def k_best(problem: Problem, k: int) -> list[Selection]:
 
 
 def width(problem: Problem) -> int:
-    """The most branching layers whose schemas constrain one table at a time, |C|; 0 for a straight net."""
+    """The largest number of branching layers whose schemas constrain one table, |C|; 0 for a chain of layers."""
     return elimination_order(index_problem(problem, partial(k_best, k=1))).width
 
 
 @dataclass(frozen=True)
 class _Found:
-    """The option indices of the best plans, a lower bound (None where the first plan is proven optimal), and the
-    order that decided on both."""
+    """The option indices of the best plans, a lower bound (None if the first plan is proven optimal), and the order by
+    which they were found.
+    """
 
     picks: list[list[int]]
     bound: float | None
@@ -97,7 +97,7 @@ class _Found:
 
 
 def _solve(model: IndexedProblem, order: Order, k: int) -> _Found:
-    """The best plans; those after the first are the best around it where no order fits."""
+    """The best plans; if no order fits, those after the first have the same fixed values."""
     if not order.fixed:
         return _Found(_search(model, order, [0] * (2 * len(model.layers)), k), None, order)
     found = _solve_undominated(model)
@@ -107,7 +107,7 @@ def _solve(model: IndexedProblem, order: Order, k: int) -> _Found:
 
 
 def _solve_undominated(model: IndexedProblem) -> _Found:
-    """The best plan of the options that are not dominated, for which a smaller order may fit."""
+    """The best plan of the options that are not dominated, whose tables are smaller."""
     kept = undominated(model)
     rest = restrict(model, kept)
     order = elimination_order(rest)
@@ -120,14 +120,14 @@ def _solve_undominated(model: IndexedProblem) -> _Found:
 
 
 def _search(model: IndexedProblem, order: Order, values: list[int], k: int) -> list[list[int]]:
-    """The option indices of the best plans in which the variables that the order fixes have the values given."""
+    """The option indices of the best plans in which the variables fixed by the order have the given values."""
     factors = conditioning.fix(_factors(model, order), {variable: values[variable] for variable in order.fixed})
     found = cheapest(_eliminate(model, factors, order), values, k)
     return [[values[option_of(index)] for index in range(len(model.layers))] for values in found]
 
 
 def _bound(model: IndexedProblem, found: _Found) -> float | None:
-    """The lower bound on all plans, those of childnets included; None where the first plan is optimal."""
+    """A lower bound of all plans, those of childnets included; None if the first plan is proven optimal."""
     if not model.slack:
         return found.bound
     return (model.value(found.picks[0]) if found.bound is None else found.bound) - model.slack
@@ -141,7 +141,7 @@ def _eliminate(model: IndexedProblem, factors: list[Factor], order: Order) -> El
 
 
 def _factors(model: IndexedProblem, order: Order) -> list[Factor]:
-    """The routine table F of every layer and the adapts of every link, as one sum over what is not settled."""
+    """The routine tables F of all layers and the adapt tables of all links, over variables that are not settled."""
     routines = [
         Factor((option_of(index), schema_of(index)), _routines(layer), index)
         for index, layer in enumerate(model.layers)
@@ -153,7 +153,7 @@ def _factors(model: IndexedProblem, order: Order) -> list[Factor]:
 
 
 def _routines(layer: Layer) -> Floats:
-    """F, indexed by option and output schema: an option's value at the schema that it writes."""
+    """F, indexed by option and output schema: an option's value at the schema that it writes, infinite elsewhere."""
     table = np.full((len(layer.options), len(layer.outputs)), np.inf)
     table[np.arange(len(layer.options)), layer.output_of] = layer.values
     return table

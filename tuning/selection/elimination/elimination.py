@@ -1,10 +1,9 @@
 """Min-plus elimination of variables from a sum of tables, and enumeration of its cheapest assignments.
 
-A factor is a table over a few variables. Eliminating a variable joins (adds) all factors that mention it
-and takes the minimum over it, which leaves one factor over the variables they also mentioned. After the
-last variable the minimum of the whole sum is known, and going back through the steps finds where it is
-attained. This is dynamic programming in the order of elimination (Bertelè and Brioschi, "Nonserial Dynamic
-Programming", 1972).
+A factor is a table over a few variables. To eliminate a variable, all factors that contain it are added and minimised
+over it, which leaves one factor over their other variables. After the last variable the minimum of the sum is known,
+and going back through the steps finds the assignment that attains it. This is dynamic programming in the order of
+elimination (Bertelè and Brioschi, "Nonserial Dynamic Programming", 1972).
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ from sartor.tuning.selection.problem.indexed import Floats
 
 @dataclass(frozen=True, eq=False)
 class Factor:
-    """A table with one axis for each variable of ``scope``, which ascends.
+    """A table with one axis for each variable of ``scope``, which is sorted.
 
-    ``layer`` is the last layer, in topological order, that the table tells of.
+    ``layer`` is the last layer, in topological order, whose costs the table contains.
     """
 
     scope: tuple[int, ...]
@@ -41,7 +40,7 @@ class Step:
     parts: tuple[Factor, ...]
 
     def costs(self, values: Sequence[int]) -> Floats:
-        """The joined table along the eliminated variable, where the other variables have ``values``."""
+        """The sum of the parts along the eliminated variable, for given ``values`` of the other variables."""
         return reduce(np.add, (part.table[self._row(part, values)] for part in self.parts))
 
     def _row(self, part: Factor, values: Sequence[int]) -> tuple[int | slice, ...]:
@@ -57,7 +56,7 @@ class Elimination:
 
 
 class DeadEndError(Exception):
-    """The sum is infinite everywhere; ``layer`` is the last layer of the table that shows it."""
+    """The sum is infinite everywhere; ``layer`` is the last layer of the table that is."""
 
     def __init__(self, layer: int) -> None:
         super().__init__(layer)
@@ -65,7 +64,7 @@ class DeadEndError(Exception):
 
 
 def eliminate(factors: Sequence[Factor], variables: Sequence[int]) -> Elimination:
-    """Minimise the sum of ``factors`` by eliminating all their variables in the order given.
+    """Minimise the sum of ``factors`` by eliminating all their variables in the given order.
 
     Raises:
         DeadEndError: if no assignment has a finite sum.
@@ -89,15 +88,14 @@ def eliminate(factors: Sequence[Factor], variables: Sequence[int]) -> Eliminatio
 
 
 def cheapest(elimination: Elimination, values: Sequence[int], k: int) -> list[list[int]]:
-    """The ``k`` cheapest assignments, cheapest first; the lowest values first among equals.
+    """The ``k`` cheapest assignments, cheapest first; among equals those with lower values first.
 
-    Going back through the steps, a variable's regret (its cost above that of its cheapest value, given the
-    variables settled before) is exactly what the whole assignment loses by it. So the next best assignment
-    deviates from one already found in a single variable, of known regret, and follows the cheapest values
-    from there: Lawler's partition ("A procedure for computing the k best solutions", 1972) with the optimum
-    of every part at hand.
+    Going back through the steps, the regret of a variable's value (its cost above that of the cheapest value, given the
+    variables settled before) is exactly the extra cost of the whole assignment. So the next best assignment deviates
+    from a known one in a single variable of known regret, and takes the cheapest values after that. This is Lawler's
+    partition ("A procedure for computing the k best solutions", 1972), with the optimum of every part known.
 
-    ``values`` holds the variables that no step eliminates; its other entries are ignored.
+    ``values`` has the values of variables that no step eliminates; its other entries are ignored.
     """
     steps = tuple(reversed(elimination.steps))
     found: list[list[int]] = []
@@ -120,7 +118,7 @@ def cheapest(elimination: Elimination, values: Sequence[int], k: int) -> list[li
 
 
 class _Deviation(NamedTuple):
-    """An assignment settled before ``level``; its cheapest completion costs ``regret`` above the optimum."""
+    """An assignment of the variables before ``level``; its best completion costs ``regret`` above the optimum."""
 
     regret: float
     serial: int

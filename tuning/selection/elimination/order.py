@@ -1,7 +1,7 @@
-"""In which order DPRS settles the variables of a net, which decides how large its tables become.
+"""The order in which DPRS eliminates the variables of a net, which determines the size of its tables.
 
-Layer i has two variables: Z_i, the option it takes, and S_i, the schema it writes. Its routine table ties
-Z_i to S_i, every link ties S of the producer to Z of the consumer. Variables with a single value tie nothing.
+Layer i has two variables: Z_i, its option, and S_i, the schema that it writes. Its routine table connects Z_i and S_i,
+and every link connects S of the producer with Z of the consumer. Variables with a single value are ignored.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from itertools import chain
 from sartor.tuning.selection.problem.indexed import IndexedProblem
 
 REORDER_ABOVE = 2**13
-"""Joined table entries per variable up to which no other order is looked for: that would take as long."""
+"""Number of table entries per variable below which no other order is searched for: the search would take as long."""
 JOIN_LIMIT = 2**24
-"""The most entries that one joined table may have (128 MiB)."""
+"""The largest number of entries of one table (128 MiB)."""
 TOTAL_LIMIT = 2**26
-"""The most entries that all joined tables may have together, if they are more than ``REORDER_ABOVE`` each."""
+"""The largest number of entries of all tables together, if they have more than ``REORDER_ABOVE`` per variable."""
 _COUNTED_DEGREE = 64
 
 
@@ -29,10 +29,10 @@ class Order:
     """An order of elimination.
 
     Attributes:
-        variables: what to eliminate, in order.
+        variables: the variables to eliminate, in order.
         settled: variables with a single value, which need no elimination.
-        fixed: variables that must be given a value beforehand, or some table would exceed the limit.
-        entries: the entries of all joined tables together.
+        fixed: variables that must be fixed before, or a table would exceed the limit.
+        entries: number of entries of all tables together.
         width: the largest constraint set |C| of a table S_i(λ; λ_C).
     """
 
@@ -54,11 +54,11 @@ def schema_of(layer: int) -> int:
 
 
 def elimination_order(model: IndexedProblem) -> Order:
-    """The order of Algorithm 1, or the best of some greedy ones where that keeps too many constraints open.
+    """The order of Algorithm 1, or the best of several greedy orders if its tables are large.
 
-    The greedy orders take the variable with the smallest joined table, or the fewest pairs of neighbours that
-    are not joined yet (min-fill; Bodlaender and Koster, "Treewidth computations I. Upper bounds", 2010). They
-    are tried one after the other, until one is as quick to use as the next to find.
+    The greedy orders take the variable with the smallest table, or with the fewest pairs of neighbours that share no
+    table yet (min-fill; Bodlaender and Koster, "Treewidth computations I. Upper bounds", 2010). They are tried until
+    the best is as fast to use as another is to find.
     """
     interactions = _Interactions(model)
     enough = REORDER_ABOVE * len(interactions.neighbours)
@@ -75,12 +75,11 @@ def elimination_order(model: IndexedProblem) -> Order:
 
 
 def algorithm_1(model: IndexedProblem) -> Iterator[int]:
-    """The variables in the order in which SoftNeuro's Algorithm 1 is done with them.
+    """The variables in the order in which SoftNeuro's Algorithm 1 eliminates them.
 
-    At layer i (line 7) the schemas of the producers that only i reads are settled first (line 12, fastest
-    over λ_H), then those of the branching layers relaxed at i (lines 15 to 23), the inner ones first, then
-    the routine of i. The schema of i itself stays open: as λ, and as a constraint where i branches (lines
-    24 to 31).
+    At layer i (line 7) it first eliminates the schemas of the producers that only i reads (line 12, fastest over λ_H),
+    then those of the branching layers relaxed at i (lines 15 to 23), inner ones first, then the routine of i. The
+    schema of i stays open: as λ, and as a constraint if i branches (lines 24 to 31).
     """
     relaxed = relaxations(model)
     for layer, producers in enumerate(model.producers):
@@ -93,11 +92,10 @@ def algorithm_1(model: IndexedProblem) -> Iterator[int]:
 
 
 def relaxations(model: IndexedProblem) -> list[list[int]]:
-    """For each layer, and last for the auxiliary output, the branching layers whose constraint is relaxed
-    there.
+    """For each layer, and last for the auxiliary output, the branching layers whose constraints are relaxed there.
 
-    By Proposition 3 that is possible from the first layer on that lies on all downstream paths of the
-    branching layer, which is its immediate post-dominator.
+    By Proposition 3 that is the first layer on all downstream paths of the branching layer, its immediate
+    post-dominator.
     """
     relaxed: list[list[int]] = [[] for _ in range(len(model.layers) + 1)]
     for layer, dominator in enumerate(_postdominators(model)):
@@ -107,8 +105,7 @@ def relaxations(model: IndexedProblem) -> list[list[int]]:
 
 
 def _postdominators(model: IndexedProblem) -> list[int]:
-    """Each layer's immediate post-dominator; the auxiliary output has index n and reads all layers nobody
-    reads.
+    """Each layer's immediate post-dominator. The auxiliary output has index n and reads all layers without readers.
 
     One backward pass suffices for a DAG (Cooper, Harvey and Kennedy, "A Simple, Fast Dominance Algorithm",
     2001).
@@ -133,15 +130,15 @@ def _meet(parent: list[int], left: int, right: int) -> int:
 
 
 class _Interactions:
-    """Which variables share a table, while they are eliminated; the tables themselves are never built.
+    """Tracks which variables share a table during an elimination, without building the tables.
 
     Attributes:
-        sizes: the values of every variable that has more than one.
+        sizes: number of values of every variable that has more than one.
         settled: the other variables.
-        neighbours: the variables that each one left shares a table with.
-        joined: for each one left the entries of the table that eliminating it needs.
-        entries: those of the variables eliminated, together.
-        width: the most variables left in one of their tables, but for one.
+        neighbours: for each remaining variable those with which it shares a table.
+        joined: for each remaining variable the number of entries of the table that its elimination needs.
+        entries: sum of these over the eliminated variables.
+        width: the largest number of remaining variables in one of their tables, minus one.
     """
 
     def __init__(self, model: IndexedProblem) -> None:
@@ -161,14 +158,14 @@ class _Interactions:
             self._connect(schema_of(link.producer), option_of(link.consumer))
 
     def copy(self) -> _Interactions:
-        """The same, to be eliminated in another order."""
+        """A copy, for another order of elimination."""
         twin = copy(self)
         twin.neighbours = {variable: set(others) for variable, others in self.neighbours.items()}
         twin.joined = dict(self.joined)
         return twin
 
     def eliminate(self, variable: int) -> list[int]:
-        """Account for the elimination; returns the variables that are left in the table."""
+        """Record the elimination of ``variable``; returns the remaining variables of its table."""
         self.entries += self.joined[variable]
         left = self.remove(variable)
         self.width = max(self.width, len(left) - 1)
@@ -181,7 +178,7 @@ class _Interactions:
         return left
 
     def remove(self, variable: int) -> list[int]:
-        """Take ``variable`` out; returns its former neighbours, ascending."""
+        """Remove ``variable``; returns its former neighbours, sorted."""
         del self.joined[variable]
         left = sorted(self.neighbours.pop(variable))
         for other in left:
@@ -190,7 +187,7 @@ class _Interactions:
         return left
 
     def order(self, variables: list[int], fixed: list[int]) -> Order:
-        """The order that was accounted for."""
+        """The order of the recorded eliminations."""
         return Order(tuple(variables), self.settled, tuple(fixed), self.entries, self.width)
 
     def _connect(self, left: int, right: int) -> None:
@@ -209,7 +206,7 @@ def _table(interactions: _Interactions, variable: int) -> int:
 
 
 def _fill(interactions: _Interactions, variable: int) -> int:
-    """Pairs of neighbours that share no table yet; of very many neighbours, all pairs."""
+    """Number of pairs of neighbours that share no table yet; of very many neighbours, number of all pairs."""
     neighbours = interactions.neighbours[variable]
     pairs = len(neighbours) * (len(neighbours) - 1)
     if len(neighbours) <= _COUNTED_DEGREE:
@@ -240,8 +237,8 @@ def _fitting(start: _Interactions, score: _Score, total: int) -> Order:
 
 
 def _greedy(interactions: _Interactions, score: _Score, limit: int) -> Order:
-    """Always the variable of least score whose joined table is within ``limit``; where there is none, one is
-    fixed."""
+    """The order that always takes the variable of least score with a table within ``limit``, or else fixes a variable.
+    """
 
     def rank(variable: int) -> tuple[bool, int, int, int]:
         joined = interactions.joined[variable]
@@ -258,7 +255,7 @@ def _greedy(interactions: _Interactions, score: _Score, limit: int) -> Order:
         if variable not in interactions.neighbours or ranked != ranks[variable]:
             continue
         if rank(variable) != ranked:
-            # A score also changes where two neighbours come to share a table, which is not followed up at once.
+            # A score also changes when two neighbours begin to share a table; that is not updated at once.
             touched = [variable]
         elif too_large:
             fixed.append(_most_entangled(interactions, variable))
@@ -274,6 +271,6 @@ def _greedy(interactions: _Interactions, score: _Score, limit: int) -> Order:
 
 
 def _most_entangled(interactions: _Interactions, variable: int) -> int:
-    """Of ``variable`` and its neighbours the one that shares tables with the most others."""
+    """Of ``variable`` and its neighbours, the one that shares tables with the most others."""
     group = (variable, *interactions.neighbours[variable])
     return min(group, key=lambda other: (-len(interactions.neighbours[other]), other))

@@ -1,1 +1,1 @@
-"""Solvers that prove nothing, and the exhaustive one that they are tested against."""
+"""Heuristic solvers, and the exhaustive solver that others are tested against."""

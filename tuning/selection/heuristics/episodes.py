@@ -1,4 +1,4 @@
-"""What searches share that try one plan per episode: the look-up table, and the record of what they found."""
+"""Shared by searches that try one plan per episode: the table of costs, and the record of plans."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sartor.tuning.selection.problem.indexed import IndexedProblem, Link
 from sartor.tuning.selection.problem.selection import Selection, conclude
 
 EPISODES = 1000
-"""As many as QS-DNN has (section VI-B)."""
+"""The number of QS-DNN (section VI-B)."""
 SEED = 0
 
 
@@ -24,8 +24,8 @@ class Search:
     """A finished search.
 
     Attributes:
-        selection: the best plan of all episodes; the first in choice order among equals.
-        values: what each episode's plan costs, infinite where it ran into a dead end.
+        selection: the best plan of all episodes; among equals the first in choice order.
+        values: cost of each episode's plan; infinite for a dead end.
     """
 
     selection: Selection
@@ -38,18 +38,18 @@ class Search:
 
 
 class Episodes:
-    """The costs of single options, in lists, as they are looked up one by one; and the plans tried so far.
+    """The costs of single options, in lists for fast look-up, and the record of tried plans.
 
     Attributes:
         model: the problem.
-        worst: no plan costs more.
+        worst: upper bound of all plans' costs.
     """
 
     def __init__(self, model: IndexedProblem) -> None:
         """Build the table.
 
         Raises:
-            InfeasibleError: if a layer has no option that its neighbours can be joined with.
+            InfeasibleError: if a layer has no option that its neighbours' options can be combined with.
         """
         self.model = model
         self.worst = float(sum(layer.values.max() for layer in model.layers)) + sum(map(_dearest, model.links))
@@ -66,27 +66,27 @@ class Episodes:
         self._best: tuple[float, list[int]] | None = None
 
     def options(self, layer: int, picks: Sequence[int]) -> list[int]:
-        """The options of a layer that can be joined with what was picked before it."""
+        """The options of a layer that can be combined with the options picked before it."""
         options = self._options[layer]
         if self._partial[layer]:
             return [option for option in options if math.isfinite(self.cost(layer, option, picks))]
         return options
 
     def cost(self, layer: int, option: int, picks: Sequence[int]) -> float:
-        """What an option costs with its adapts from what was picked before it."""
+        """The cost of an option with its adapts from the options picked before it."""
         total = self._costs[layer][option]
         for producer, adapts in self._adapts[layer]:
             total += adapts[self._outputs[producer][picks[producer]]][option]
         return total
 
     def record(self, picks: Sequence[int], value: float) -> None:
-        """Note an episode's plan; one that ran into a dead end has an infinite value."""
+        """Record an episode's plan; that of a dead end has an infinite value."""
         self._values.append(value)
         if math.isfinite(value) and (self._best is None or (value, picks) < self._best):
             self._best = value, list(picks)
 
     def finish(self, solver: str) -> Search:
-        """The best plan; the greedy one if all episodes ran into dead ends.
+        """The finished search with the best plan; the greedy plan if all episodes ended in dead ends.
 
         Raises:
             InfeasibleError: if no plan exists.

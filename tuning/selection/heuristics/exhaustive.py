@@ -1,4 +1,4 @@
-"""Exhaustive search: the oracle that the other solvers are tested against."""
+"""Exhaustive search, the oracle in tests of the other solvers."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from sartor.tuning.selection.problem.selection import Assignment, Selection, con
 
 NAME = "exhaustive"
 LIMIT = 200_000
-"""The most combinations that are tried."""
+"""Largest number of combinations that are tried."""
 
 _Picked = tuple[Choice, Assignment | None]
 
 
 def select(problem: Problem, limit: int = LIMIT) -> Selection:
-    """The cheapest of all plans; the first in choice order among equals.
+    """The cheapest of all plans; among equals the first in choice order.
 
     Raises:
         UsageError: if the problem has more than ``limit`` combinations.
@@ -29,7 +29,7 @@ def select(problem: Problem, limit: int = LIMIT) -> Selection:
 
 
 def k_best(problem: Problem, k: int, limit: int = LIMIT) -> list[Selection]:
-    """The ``k`` cheapest plans, cheapest first, fewer if there are fewer.
+    """The ``k`` cheapest plans, cheapest first; fewer if there are fewer.
 
     Raises:
         UsageError: if the problem has more than ``limit`` combinations.
@@ -48,7 +48,7 @@ def k_best(problem: Problem, k: int, limit: int = LIMIT) -> list[Selection]:
 
 
 def combinations(problem: Problem) -> int:
-    """How many ways there are to pick one choice per layer, childnets included."""
+    """Number of ways to pick one choice per layer, childnets included."""
     return math.prod(
         sum(1 if choice.childnet is None else combinations(choice.childnet) for choice in node.choices)
         for node in problem.nodes
@@ -56,7 +56,7 @@ def combinations(problem: Problem) -> int:
 
 
 def _plans(problem: Problem) -> list[Assignment]:
-    """All feasible plans, in choice order, grown layer by layer in topological order."""
+    """All feasible plans in choice order, built layer by layer in topological order."""
     position = {node.name: index for index, node in enumerate(problem.nodes)}
     prefixes: list[tuple[_Picked, ...]] = [()]
     for node in problem.nodes:

@@ -1,4 +1,4 @@
-"""Greedy selection: in topological order, the cheapest option given the producers already chosen."""
+"""Greedy selection: in topological order, the cheapest option of each layer given its producers' choices."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ NAME = "greedy"
 
 
 def select(problem: Problem) -> Selection:
-    """Take each layer's cheapest option, its adapts from the producers' choices included; the first among
-    equals.
+    """Take each layer's cheapest option with its adapts from the producers' choices; among equals the first.
 
-    Where that runs into a dead end it backtracks, so it finds a plan wherever there is one.
+    At a dead end it backtracks, so it finds a plan if there is one.
 
     Raises:
         InfeasibleError: if no plan exists.
@@ -37,12 +36,12 @@ def everything(model: IndexedProblem) -> list[Mask]:
 
 
 def supported(model: IndexedProblem, allowed: Sequence[Mask]) -> list[Mask]:
-    """Allow only options that some allowed option at the other end of every link can be joined with.
+    """Allow only options that can be combined with some allowed option at the other end of every link.
 
-    This is arc consistency: it takes nothing from any plan, and saves most of the backtracking.
+    This is arc consistency: it excludes no plan, and saves most of the backtracking.
 
     Raises:
-        InfeasibleError: if nothing is left of a layer's options.
+        InfeasibleError: if no option of a layer is left.
     """
     kept = [mask.copy() for mask in allowed]
     partial = sorted((link for link in model.links if np.isinf(link.costs).any()), key=lambda link: link.consumer)
@@ -58,13 +57,13 @@ def supported(model: IndexedProblem, allowed: Sequence[Mask]) -> list[Mask]:
 
 
 def greedy_picks(model: IndexedProblem, allowed: Sequence[Mask], preferred: Sequence[int] | None = None) -> list[int]:
-    """The greedy plan among the allowed options: an option index for each layer.
+    """The greedy plan among the allowed options, as an option index for each layer.
 
-    With ``preferred`` option indices, one for each layer, these are tried before the cheapest: as little as
-    backtracking can manage is changed of a plan that needs adapts that do not exist.
+    ``preferred`` option indices, one for each layer, are tried before the cheapest options. So a plan that needs
+    missing adapts is repaired with few changes.
 
-    Dead ends jump back to the latest layer that shares the blame (Prosser, "Hybrid algorithms for the
-    constraint satisfaction problem", 1993: conflict-directed backjumping).
+    From a dead end it jumps back to the latest layer that caused it (conflict-directed backjumping; Prosser, "Hybrid
+    algorithms for the constraint satisfaction problem", 1993).
 
     Raises:
         InfeasibleError: if no plan exists.
@@ -127,7 +126,7 @@ def _written(layer: Layer, mask: Mask) -> Mask:
 
 
 def independent_bound(model: IndexedProblem) -> float:
-    """Every layer and every adapt at its cheapest, whether or not they fit together."""
+    """A lower bound: the sum of the cheapest option of every layer and the cheapest adapt of every link."""
     return sum(float(layer.values.min()) for layer in model.layers) + sum(
         float(link.costs.min()) for link in model.links
     )

@@ -1,19 +1,19 @@
-"""PBQP, partitioned Boolean quadratic programming, as NeoCPU solves nets too wide for its dynamic program
+"""PBQP, partitioned Boolean quadratic programming, NeoCPU's solver for nets that are too wide for its dynamic program
 (section 3.3.2).
 
-Every layer is a node with a vector of costs over its options, every pair of joined layers an edge with a
-matrix of costs over pairs of options. Nodes with at most two neighbours are taken out exactly: R0 (none), RI
-(its best response goes into the neighbour's vector) and RII (into the matrix between its two neighbours).
-Where only wider nodes are left, RN settles the widest by its local minimum and tells its neighbours, which
-may be wrong (Hames and Scholz, "Nearly Optimal Register Allocation with PBQP", 2006; Scholz and Eckstein,
-"Register Allocation for Irregular Architectures", 2002). Going back, every node takes its best response to
-the neighbours that it had when it was taken out.
+Every layer is a node with a vector of costs over its options. Every pair of linked layers is an edge with a matrix of
+costs over pairs of options. Nodes with at most two neighbours are eliminated exactly: R0 (no neighbour), RI (the node's
+best response is added to its neighbour's vector) and RII (to the matrix between its two neighbours). If only nodes with
+more neighbours are left, RN fixes the node with the most neighbours at its local minimum, which may be wrong (Hames and
+Scholz, "Nearly Optimal Register Allocation with PBQP", 2006; Scholz and Eckstein, "Register Allocation for Irregular
+Architectures", 2002). Going back, every node takes its best response to the neighbours that it had when it was
+eliminated.
 
-Three things are not as in the papers. On the way back the nodes of RN are settled once more, which never costs
-more. A plan that needs a missing adapt, as RN may leave it, is repaired by backtracking. And all is done again with
-the nodes of RN held at what they took, for as long as the plan gets cheaper: each time the others answer exactly, and
-on the way back the nodes of RN answer them. On dense blocks that takes off between nothing and nearly all of what RN
-loses, in a few rounds as short as the first.
+Three things differ from the papers. On the way back the nodes of RN are chosen again, which never increases the cost. A
+plan that needs a missing adapt, which RN may cause, is repaired by backtracking. And the reductions are repeated with
+the nodes of RN fixed at their last choices, as long as the plan gets cheaper: each time the other nodes respond
+exactly, and on the way back the nodes of RN respond to them. On dense blocks this recovers between nothing and nearly
+all of the loss by RN, in a few rounds as short as the first.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ _LOG = logging.getLogger(__name__)
 
 
 def select(problem: Problem) -> Selection:
-    """The plan of the reductions; it is optimal, and said to be, where RN was not needed.
+    """The plan of the reductions, which is proven optimal if RN was not needed.
 
-    Elsewhere the lower bound is what the reductions give if RN drops a node's edges instead of settling it.
+    Otherwise the lower bound is the result of reductions in which RN drops a node's edges instead of fixing the node.
 
     Raises:
         InfeasibleError: if no plan exists.
@@ -62,7 +62,7 @@ def select(problem: Problem) -> Selection:
 
 @dataclass(frozen=True, eq=False)
 class _Step:
-    """A node as it was when it was taken out."""
+    """A node with its vector and edges when it was eliminated."""
 
     node: int
     costs: Floats
@@ -70,10 +70,10 @@ class _Step:
 
 
 class _Graph:
-    """What is left of the problem.
+    """The remaining problem.
 
-    ``edges[u][v]`` is the matrix over options of u, then of v; ``edges[v][u]`` is its transpose. Its rows and
-    columns have minimum zero, as what depends on one end alone is in that end's vector. ``guessed`` counts the
+    ``edges[u][v]`` is the matrix over options of u, then of v; ``edges[v][u]`` is its transpose. The minimum of each
+    row and column is zero, as costs that depend on one end alone are moved to that end's vector. ``guessed`` counts the
     nodes of RN.
     """
 
@@ -87,14 +87,14 @@ class _Graph:
         self._left = [True] * len(self.costs)
 
     def fill_worklists(self) -> None:
-        """Sort the nodes by their number of neighbours, which from now on only falls."""
+        """Sort the nodes by their number of neighbours, which only decreases later."""
         for node in range(len(self.costs)):
             self._degree_fell(node)
         self._wide = [(-len(edges), node) for node, edges in enumerate(self.edges) if len(edges) > 2]
         heapify(self._wide)
 
     def narrow(self) -> int | None:
-        """A node with at most two neighbours, of those with the fewest."""
+        """A node with the fewest neighbours, if these are at most two, or None."""
         for degree, worklist in enumerate(self._narrow):
             while worklist:
                 node = worklist.pop()
@@ -103,7 +103,7 @@ class _Graph:
         return None
 
     def widest(self) -> int | None:
-        """The node with the most neighbours, once no narrow one is left."""
+        """The node with the most neighbours; None if no node is left."""
         while self._wide:
             degree, node = self._wide[0]
             if self._left[node] and -degree == len(self.edges[node]):
@@ -115,7 +115,7 @@ class _Graph:
         return None
 
     def connect(self, left: int, right: int, matrix: Floats) -> None:
-        """Add ``matrix``, which is used up; where it leaves nothing that depends on both nodes, there is no edge."""
+        """Add ``matrix``, which is overwritten, to an edge, or to the nodes' vectors if no cost depends on both."""
         present = self.edges[left].pop(right, None)
         if present is not None:
             matrix += present
@@ -130,7 +130,7 @@ class _Graph:
             self._degree_fell(right)
 
     def take_out(self, node: int) -> _Step:
-        """Remove the node and its edges, to be settled on the way back."""
+        """Remove the node and its edges; its option is chosen on the way back."""
         step = _Step(node, self.costs[node], self.edges[node])
         self.steps.append(step)
         self._left[node] = False
@@ -164,11 +164,11 @@ def _take_out(matrix: Floats) -> Floats:
 
 
 _Rule = Callable[[_Graph, _Step], None]
-"""What is done about a node that RN takes out."""
+"""The treatment of a node that RN eliminates."""
 
 
 def _reduce(graph: _Graph, rule: _Rule) -> None:
-    """Take out all nodes, those of RN by a rule."""
+    """Eliminate all nodes; ``rule`` treats those with more than two neighbours."""
     while (node := graph.narrow()) is not None or (node := graph.widest()) is not None:
         wide = len(graph.edges[node]) > 2
         step = graph.take_out(node)
@@ -177,7 +177,7 @@ def _reduce(graph: _Graph, rule: _Rule) -> None:
 
 
 def _respond(graph: _Graph, step: _Step) -> None:
-    """RI and RII: the neighbours pay for the node's best response to them. R0 has nobody to tell."""
+    """RI and RII: add the node's best response to its neighbours' costs. For R0 there is nothing to do."""
     match list(step.edges.items()):
         case [(only, matrix)]:
             graph.costs[only] = graph.costs[only] + (step.costs[:, np.newaxis] + matrix).min(axis=0)
@@ -187,7 +187,7 @@ def _respond(graph: _Graph, step: _Step) -> None:
 
 
 def _settle(graph: _Graph, step: _Step) -> None:
-    """RN: the node takes what is best if every neighbour could answer as if it had no other neighbours."""
+    """RN: fix the node at the option that is best if every neighbour responds as if it had no other neighbours."""
     local = step.costs
     for other, matrix in step.edges.items():
         local = local + (matrix + graph.costs[other]).min(axis=1)
@@ -195,12 +195,12 @@ def _settle(graph: _Graph, step: _Step) -> None:
 
 
 def _hold(picks: Sequence[int], graph: _Graph, step: _Step) -> None:
-    """The node takes what it has in a plan."""
+    """Fix the node at its option in a plan."""
     _take(graph, step, picks[step.node])
 
 
 def _drop(graph: _Graph, step: _Step) -> None:
-    """The node's edges count no more, which makes no plan dearer."""
+    """Drop the node's edges, which makes no plan more expensive."""
 
 
 def _take(graph: _Graph, step: _Step, pick: int) -> None:
@@ -219,7 +219,7 @@ def _propagate_back(steps: Sequence[_Step]) -> list[int]:
 
 
 def _improved(model: IndexedProblem, allowed: Sequence[Mask], picks: list[int]) -> list[int]:
-    """The plan that the reductions end at if RN holds its nodes where the last plan has them."""
+    """The plan of repeated reductions, in each of which RN fixes its nodes at the options of the last plan."""
     while True:
         graph = _graph(model, allowed)
         _reduce(graph, partial(_hold, picks))
@@ -230,12 +230,12 @@ def _improved(model: IndexedProblem, allowed: Sequence[Mask], picks: list[int]) 
 
 
 def _bound(model: IndexedProblem, allowed: Sequence[Mask], picks: Sequence[int], *, exact: bool) -> float | None:
-    """A lower bound, None where the plan is proven optimal."""
+    """A lower bound; None if the plan is proven optimal."""
     if exact:
         return model.value(picks) - model.slack if model.slack else None
     relaxed = _graph(model, allowed)
     _reduce(relaxed, _drop)
-    # A node without neighbours, or one whose edges were dropped, adds its minimum to the bound; what the others
-    # cost went to their neighbours when they were taken out.
+    # A node without neighbours, or whose edges were dropped, adds its minimum to the bound. The costs of the other
+    # nodes were added to their neighbours when they were eliminated.
     alone = (step for step in relaxed.steps if not 1 <= len(step.edges) <= 2)
     return sum(float(step.costs.min()) for step in alone) - model.slack

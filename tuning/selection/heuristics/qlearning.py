@@ -1,16 +1,16 @@
-"""Q-learning, as QS-DNN searches (sections IV-B to V-B, Algorithm 1).
+"""Q-learning, the search of QS-DNN (sections IV-B to V-B, Algorithm 1).
 
-An agent goes through the layers in topological order. Its state is a layer and the option that it took at the
-layer before, its action the option of this layer, its reward minus what the option costs, the adapts from earlier
-layers included. Actions are random with probability epsilon, otherwise those of the greatest Q-value. After each
-episode the last 128 episodes are learned from (experience replay).
+An agent visits the layers in topological order. Its state is a layer and the option that it took at the layer before.
+Its action is the option of this layer, and its reward is the negative cost of the option with the adapts from earlier
+layers. Actions are random with probability epsilon, otherwise those with the largest Q-value. After each episode it
+learns from the last 128 episodes (experience replay).
 
-Where the paper is silent, this is what is done:
+Where the paper leaves cases open, this implementation does the following:
 
 - Branches. The state holds the options of up to two earlier layers that are read by this layer or later: the
-  layers that this layer reads before others, the latest first. In a straight net that is the paper's state; with
-  two open branches rewards still depend on nothing else. With more they are averages over what the state leaves
-  out, since a state of everything that is open would hardly occur twice.
+  layers that this layer reads before others, the latest first. In a chain of layers that is the paper's state; with
+    two open branches it determines the rewards. With more they are averages over options that are not in the state,
+    since a state of all open layers would hardly occur twice.
 - Replay. All transitions of the buffer are learned in one batch. Learning one n times at rate a moves its Q-value
   1 - (1 - a)^n of the way to the target, the mean one where targets differ.
 - Missing adapts. Options that cannot be joined with the layers before are no actions. A dead end costs

@@ -1,4 +1,4 @@
-"""Random search: what a search that learns must beat (QS-DNN, section VI-B)."""
+"""Random search, the baseline of searches that learn (QS-DNN, section VI-B)."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def select(problem: Problem) -> Selection:
 
 
 def search(problem: Problem, episodes: int = EPISODES, seed: int = SEED) -> Search:
-    """Try random plans, layer by layer, each option that can be joined with the layers before being as likely.
+    """Try random plans, layer by layer; options that can be combined with the layers before are equally likely.
 
-    Childnets are solved first, each by a search of its own.
+    Childnets are solved first, each by a separate search.
 
     Raises:
         InfeasibleError: if no plan exists.

@@ -1,1 +1,1 @@
-"""The selection problem: choices, their costs, limits, and what a plan of them costs."""
+"""The selection problem: choices and their costs, limits, and the cost of a plan."""

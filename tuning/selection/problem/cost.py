@@ -1,4 +1,4 @@
-"""What choosing a variant costs, as a vector: solvers weigh its parts, they never see clocks."""
+"""The cost of a choice, as a vector."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ class Cost:
         latency: seconds of one warm inference.
         cold: seconds that the first inference needs beyond a warm one.
         memory: bytes of packed weights that nothing else uses.
-        error: what it adds to the sum that stands for the error of the model's outputs (``tuning.error_sum``).
+        error: its squared error, which is added to the sum that predicts the error of the model's outputs
+            (``tuning.errors.error_sum``).
     """
 
     latency: float = 0.0

@@ -1,9 +1,9 @@
-"""Options that no optimal plan needs, whatever its neighbours take.
+"""Removes options that no optimal plan needs.
 
-Option a of a layer is dominated by b if taking b instead never costs more: the difference of their values and,
-for every link on its own, the least difference of adapts over all that the other end can take, add up to no less
-than zero (Goldstein, "Efficient rotamer elimination applied to protein side-chains and related spin glasses",
-1994). Each option that goes leaves less for its neighbours to take, so this is repeated.
+Option b of a layer dominates option a if b never costs more in its place: the difference of their values, plus the
+least difference of adapts on each link over all options at its other end, is not negative (Goldstein, "Efficient
+rotamer elimination applied to protein side-chains and related spin glasses", 1994). Removing an option may make others
+dominated, so this is repeated.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _ROUNDS = 8
 
 
 def undominated(model: IndexedProblem) -> list[Mask]:
-    """For each layer a mask of options such that the problem of these alone has the same optimum.
+    """For each layer a mask of options. The problem with only these options has the same optimum.
 
-    Between equals the earlier option is kept.
+    Of equal options the earlier is kept.
     """
     kept = [np.ones(len(layer.options), dtype=np.bool_) for layer in model.layers]
     outbound: list[list[Link]] = [[] for _ in model.layers]
@@ -37,7 +37,7 @@ def undominated(model: IndexedProblem) -> list[Mask]:
 
 
 def restrict(model: IndexedProblem, kept: Sequence[Mask]) -> IndexedProblem:
-    """The problem with only some of the options, at least one of every layer."""
+    """The problem with some of the options; ``kept`` masks at least one of every layer."""
     layers = tuple(_restrict_layer(layer, mask) for layer, mask in zip(model.layers, kept, strict=True))
     written = [np.unique(layer.output_of[mask]) for layer, mask in zip(model.layers, kept, strict=True)]
     links = tuple(
@@ -65,7 +65,7 @@ def _drop_dominated(model: IndexedProblem, outbound: Sequence[Link], kept: list[
         written = np.unique(model.layers[link.producer].output_of[kept[link.producer]])
         tables.append(link.costs[np.ix_(written, own)].T)
     saved = layer.values[own, np.newaxis] - layer.values[own]
-    # Where one link forbids the first and another the second, neither is said to dominate.
+    # If one link forbids the first option and another link the second, neither dominates the other.
     with np.errstate(invalid="ignore"):
         for table in tables:
             saved += _least_difference(table)
@@ -77,9 +77,9 @@ def _drop_dominated(model: IndexedProblem, outbound: Sequence[Link], kept: list[
 
 
 def _least_difference(costs: Floats) -> Floats:
-    """For each pair of rows the least by which the first exceeds the second, over the columns.
+    """For each pair of rows the least difference of first and second over the columns.
 
-    Where the first is infinite nothing is lost without it, whatever the second is.
+    A column in which the first is infinite does not count, even if the second is infinite too.
     """
     first, second = costs[:, np.newaxis], costs[np.newaxis]
     least: Floats = np.where(np.isinf(first), np.inf, first - second).min(axis=2)

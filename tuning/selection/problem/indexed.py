@@ -1,7 +1,6 @@
-"""A selection problem as arrays over indices, its childnets solved and its dominated choices dropped.
+"""A selection problem as arrays over indices, with solved childnets and without dominated choices.
 
-Solvers work on this form: layer i's output schemas and options are small integers, and every edge is a
-dense table.
+Solvers work on this form: output schemas and options of a layer are numbered, and every edge is a dense table.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ Solve = Callable[[Problem], Sequence[Selection]]
 
 @dataclass(frozen=True)
 class Option:
-    """A choice together with one plan of its childnet, if it has one; ``value`` is the objective's."""
+    """A choice, with one plan of its childnet if it has one; ``value`` is its cost by the objective."""
 
     choice: Choice
     childnet: Selection | None
@@ -39,11 +38,11 @@ class Layer:
 
     Attributes:
         name: the layer's name.
-        options: at most the k cheapest of those that read and write the same schemas.
+        options: of those that read and write the same schemas at most the k cheapest.
         outputs: the schemas that the options write, in order of first use.
         output_of: for each option the index of its output schema.
         values: for each option its value.
-        slack: by how much a better plan of a childnet could still lower an option's value.
+        slack: upper bound of the gain by a better plan of a childnet, if its plan is not proven optimal.
     """
 
     name: str
@@ -56,7 +55,7 @@ class Layer:
 
 @dataclass(frozen=True, eq=False)
 class Link:
-    """An edge; ``costs[output of producer, option of consumer]`` is its adapt, infinite where none exists."""
+    """An edge; ``costs[output of producer, option of consumer]`` is its adapt's cost, infinite if there is none."""
 
     producer: int
     consumer: int
@@ -95,7 +94,7 @@ class IndexedProblem:
 
     @property
     def slack(self) -> float:
-        """By how much unproven plans of childnets could overstate the optimum."""
+        """Upper bound of the gain by better plans of childnets."""
         return sum(layer.slack for layer in self.layers)
 
     def value(self, picks: Sequence[int]) -> float:
@@ -116,10 +115,10 @@ class IndexedProblem:
 
 
 def index_problem(problem: Problem, solve: Solve, keep: int = 1) -> IndexedProblem:
-    """Index ``problem``; its childnets are first solved by ``solve``, innermost first.
+    """Convert ``problem``. Its childnets are solved by ``solve`` before, innermost first.
 
-    ``keep`` is how many options are kept among those with equal schemas: with 1 only undominated ones, with
-    k all that any of the k best plans can need.
+    ``keep`` is the number of options to keep among those with equal schemas. With k these include all options of the k
+    best plans.
 
     Raises:
         InfeasibleError: if all choices of a layer have childnets without a plan.
@@ -153,7 +152,7 @@ def _index_layer(node: Node, problem: Problem, solve: Solve, keep: int) -> Layer
 
 
 def _options(choice: Choice, problem: Problem, solve: Solve) -> tuple[list[Option], float]:
-    """The options of one choice, and how far the best of them may be from its childnet's optimum."""
+    """The options of one choice, and an upper bound of the distance from its childnet's optimum."""
     value = choice.cost.value(problem.objective)
     if choice.childnet is None:
         return [Option(choice, None, value)], 0.0
@@ -180,7 +179,7 @@ def _index_edges(problem: Problem, layers: Sequence[Layer], index: Mapping[str, 
         for edge in problem.edges
     }
     last: Edge | None = None
-    # One pass over what there is: looking up every pair of schemas on every edge would mostly be hashing edges.
+    # One pass over the adapts: looking up every pair of schemas on every edge would mostly hash edges.
     for (edge, produced, needed), cost in problem.adapts.items():
         if edge is not last:
             last, table = edge, tables[edge]
@@ -191,12 +190,12 @@ def _index_edges(problem: Problem, layers: Sequence[Layer], index: Mapping[str, 
 
 
 class _EdgeTable:
-    """What the adapts on an edge cost: infinitely much until they are set.
+    """The costs of the adapts on an edge, infinite until they are set.
 
     Attributes:
         rows: the producer's outputs.
-        columns: what the consumer's options read.
-        values: by row and column.
+        columns: the schemas that the consumer's options read.
+        values: costs by row and column.
     """
 
     def __init__(self, slot: int, producer: Layer, consumer: Layer) -> None:
@@ -206,7 +205,7 @@ class _EdgeTable:
         self.values = [[math.inf] * len(self.columns) for _ in self.rows]
 
     def costs(self) -> Floats:
-        """By the producer's outputs and the consumer's options; between equal schemas it is nothing."""
+        """Costs by the producer's outputs and the consumer's options; 0 for equal schemas."""
         for schema, row in self.rows.items():
             if schema in self.columns:
                 self.values[row][self.columns[schema]] = 0.0

@@ -1,14 +1,14 @@
-"""What a plan may need of memory and error, and how much of each it does need.
+"""Limits on a plan's memory and error, and the amounts that a plan needs.
 
-The memory of a plan is what stays, its weights as packed, each once, plus the peak of what comes and goes: the layers
-run one after the other in the order of the problem's nodes, and while one runs there are
+The memory of a plan is its packed weights, each counted once, plus the peak of its temporary memory. The layers run one
+after another in the order of the problem's nodes. While a layer runs, temporary memory holds
 
 - its own output, and every output that it or a later layer still reads;
 - a copy of each input that is adapted for it, beside the original, since converting needs both at once;
 - the scratch of its choice, and the peak inside its childnet.
 
-An output is there from the layer that writes it to the last that reads it, unless it is kept, which is what a memory
-planner needs at least; what it rounds up or fragments comes on top.
+An output lives from the layer that writes it to the last that reads it, unless it is kept. This is the least that a
+memory planner needs, without its rounding and fragmentation.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sartor.tuning.selection.problem.selection import Assignment, evaluate
 
 
 class Quantity(StrEnum):
-    """What can be bounded, or traded for another: seconds warm and of the first inference, bytes, and error."""
+    """A quantity to limit or minimise: seconds of a warm and of the first inference, bytes, or squared error."""
 
     LATENCY = "latency"
     COLD = "cold"
@@ -33,19 +33,19 @@ class Quantity(StrEnum):
 
 
 Amounts = Mapping[Quantity, float]
-"""How much of each quantity is needed, or allowed."""
+"""The needed or allowed amount of each quantity."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a plan must keep to; None is no limit.
+    """Limits on a plan; None is no limit.
 
     Attributes:
         memory: bytes of all packed weights and of the peak of the activations together.
-        error: what the errors of all choices and adapts may add up to, as their costs have them.
+        error: the largest sum of the squared errors of all choices and adapts.
 
     Raises:
-        ValueError: if a limit is negative or no number.
+        ValueError: if a limit is negative or NaN.
     """
 
     memory: float | None = None
@@ -58,7 +58,7 @@ class Limits:
 
     @property
     def bounds(self) -> dict[Quantity, float]:
-        """The limits that there are."""
+        """The limits that are not None."""
         pairs = ((Quantity.MEMORY, self.memory), (Quantity.ERROR, self.error))
         return {quantity: bound for quantity, bound in pairs if bound is not None}
 
@@ -68,7 +68,7 @@ UNLIMITED = Limits()
 
 
 def measures(problem: Problem, plan: Assignment) -> Amounts:
-    """How much a feasible plan needs of every quantity.
+    """The amount of every quantity that a feasible plan needs.
 
     Raises:
         ValueError: if the plan needs a conversion that does not exist, or lacks a choice.
@@ -90,7 +90,7 @@ def within(needed: Amounts, bounds: Amounts) -> bool:
 
 
 def shared_bytes(plan: Assignment) -> float:
-    """What the weights take that several choices may use, each counted once."""
+    """Bytes of the weights that several choices may use, each counted once."""
     return sum(dict(_shared(plan)).values())
 
 
@@ -102,7 +102,7 @@ def _shared(plan: Assignment) -> Iterator[tuple[str, float]]:
 
 
 def held_bytes(problem: Problem) -> list[float]:
-    """For each layer the bytes of the outputs that are there while it runs: no choice changes them."""
+    """For each layer the bytes of the outputs that live while it runs; they do not depend on the choices."""
     position = {node.name: index for index, node in enumerate(problem.nodes)}
     last = list(range(len(problem.nodes)))
     for edge in problem.edges:
@@ -117,7 +117,7 @@ def held_bytes(problem: Problem) -> list[float]:
 
 
 def peak_bytes(problem: Problem, plan: Assignment) -> float:
-    """The most bytes of activations that are there at once, weights aside."""
+    """The peak of the plan's temporary memory in bytes, without weights."""
     sizes = {node.name: node.output_bytes for node in problem.nodes}
     live = dict(zip(sizes, held_bytes(problem), strict=True))
     for edge in problem.edges:

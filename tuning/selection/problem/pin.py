@@ -1,4 +1,4 @@
-"""Restricting layers to routines, by globs."""
+"""Pins: restrictions of layers to routines, by globs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Pin:
     routines: str
 
     def allows(self, layer: str, descriptor: str) -> bool:
-        """Whether the pin leaves this variant to this layer."""
+        """Whether the pin lets this layer use this variant."""
         return not fnmatchcase(layer, self.layers) or fnmatchcase(descriptor, self.routines)
 
     @staticmethod
@@ -24,7 +24,7 @@ class Pin:
         """Read ``LAYER-GLOB=ROUTINE-GLOB``.
 
         Raises:
-            UsageError: if ``text`` has another form.
+            UsageError: if ``text`` has not this form.
         """
         layers, equals, routines = text.partition("=")
         if not (layers and equals and routines):

@@ -1,8 +1,8 @@
-"""The selection problem: one choice per layer, and the adapts that the choices need between them.
+"""The selection problem: one choice per layer, and the adapts between the choices.
 
-A net is a DAG of layers. Every layer offers choices (a routine with its parameters); a choice reads each
-input in one schema and writes its output in one. Where the schemas on an edge differ an adapt is paid
-(SoftNeuro, sections III-C and IV-A; NeoCPU, section 3.3.2, where the schemas are layouts).
+A net is a DAG of layers. Every layer has choices (a routine with its parameters). A choice reads each input in one
+schema and writes its output in one. If the schemas on an edge differ, the cost of an adapt is added (SoftNeuro,
+sections III-C and IV-A; NeoCPU, section 3.3.2, where the schemas are layouts).
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ class Choice:
         name: unique among the choices of its layer.
         inputs: the schema in which each input slot is read.
         output: the schema that is written.
-        cost: what the choice costs; with a ``childnet``, what it costs beyond the childnet's own plan.
-        childnet: the net of layers that the choice is made of (SoftNeuro, section III-D). Its source and sink
-            layers are to be pinned to ``inputs`` and ``output`` by whoever builds it.
-        scratch: bytes that it needs while it runs, and only then.
-        shared: weights that other choices may use as well, by name with their bytes, which are not part of ``cost``:
-            however many of the chosen ones use a weight, it takes its memory once.
+        cost: of the choice; with a ``childnet``, without the cost of the childnet's plan.
+        childnet: the net of layers that the choice consists of (SoftNeuro, section III-D). Its source and sink
+            layers must have only the schemas of ``inputs`` and ``output``.
+        scratch: bytes that it needs only while it runs.
+        shared: weights that other choices may also use, by name with their bytes, which are not part of ``cost``:
+            a weight takes memory once, even if several selected choices use it.
     """
 
     name: str
@@ -44,10 +44,10 @@ class Choice:
 
 @dataclass(frozen=True)
 class Node:
-    """A layer and its choices; choice 0 is the default, and wins ties.
+    """A layer and its choices. Of equally good choices the earlier is preferred.
 
-    ``output_bytes`` is what its output takes, in whatever schema: layouts permute elements, none pads them. What is
-    ``kept`` is there all the time, as network inputs and outputs are.
+    ``output_bytes`` is the size of its output. It does not depend on the schema, because layouts permute elements
+    without padding. An output that is ``kept``, as network inputs and outputs are, lives all the time.
     """
 
     name: str
@@ -72,13 +72,13 @@ class Edge:
 class Problem:
     """A net whose layers each need one choice.
 
-    Network inputs and outputs are layers like any other, usually with one free choice.
+    Network inputs and outputs are layers too, usually with one choice without cost.
 
     Attributes:
         nodes: the layers, in topological order.
         edges: one for every input slot of every layer; two may join the same pair of layers.
-        adapts: what converting from the first schema to the second costs on an edge. Equal schemas cost
-            nothing and are never looked up; an absent pair is a conversion that does not exist.
+        adapts: cost of the conversion from the first schema to the second on an edge. Equal schemas cost
+            nothing and are not listed. A missing pair is a conversion that does not exist.
         objective: the part of the costs to minimise, the same in all childnets.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What a solver returns, and the one function that says what a plan costs."""
+"""The result of a solver, and the evaluation of a plan's cost."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ class Assignment:
 
 @dataclass(frozen=True)
 class Selection:
-    """A plan and what is known about it.
+    """A plan with its cost and a bound on the cost of all plans.
 
     Attributes:
         assignment: the plan.
-        cost: what the problem's objective minimises, in its unit (seconds or bytes).
+        cost: by the problem's objective, in its unit (seconds or bytes).
         costs: the whole cost vector, adapts and childnets included.
-        lower_bound: no plan costs less than this.
-        optimal: no plan costs less than this one.
-        solver: the name under which the registry knows the solver.
-        seconds: time that the solver took.
+        lower_bound: no plan costs less.
+        optimal: whether no plan costs less than this one.
+        solver: name of the solver in the registry.
+        seconds: run time of the solver.
     """
 
     assignment: Assignment
@@ -57,14 +57,14 @@ class Selection:
 
 
 Selector = Callable[[Problem], Selection]
-"""What every solver's ``select`` is; it raises InfeasibleError where no plan exists."""
+"""The type of every solver's ``select``, which raises InfeasibleError if no plan exists."""
 
 
 def evaluate(problem: Problem, assignment: Assignment) -> Cost | None:
-    """What the plan costs, or None if a conversion that it needs does not exist.
+    """The cost of a plan; None if it needs a conversion that does not exist.
 
     Raises:
-        ValueError: if a layer has no choice, or one that it does not offer.
+        ValueError: if the plan has no choice, or an unknown one, for a layer.
     """
     total = Cost()
     for node in problem.nodes:
@@ -87,7 +87,7 @@ def evaluate(problem: Problem, assignment: Assignment) -> Cost | None:
 def conclude(
     problem: Problem, assignment: Assignment, *, bound: float | None, solver: str, seconds: float
 ) -> Selection:
-    """The selection for a feasible plan; ``bound`` is a lower bound, None where the plan is known optimal.
+    """The selection of a feasible plan; ``bound`` is a lower bound, or None if the plan is proven optimal.
 
     Raises:
         ValueError: if the plan is not feasible.
@@ -96,13 +96,13 @@ def conclude(
     if costs is None:
         raise ValueError("the plan needs a conversion that does not exist")
     cost = costs.value(problem.objective)
-    # Rounding may lift a bound that was summed in another order above the cost.
+    # A bound that was summed in another order may exceed the cost by rounding.
     lower_bound = cost if bound is None else min(bound, cost)
     return Selection(assignment, cost, costs, lower_bound, lower_bound == cost, solver, seconds)
 
 
 def nothing_left(layer: str) -> InfeasibleError:
-    """The error for a net in which no combination of choices gets past ``layer``."""
+    """The error for a net in which no combination of choices up to ``layer`` is possible."""
     return InfeasibleError(
         f"layer '{layer}': no combination of choices is left in which every input can be converted to what "
         "the layer reads; allow it or its producers another routine, dtype or device"

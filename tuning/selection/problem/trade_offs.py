@@ -1,4 +1,4 @@
-"""Which choices of a layer some plan may need, when one quantity is minimised and others are bounded."""
+"""Removes choices of a layer that no best plan needs when one quantity is minimised and others are limited."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _Vector = tuple[float, ...]
 
 
 def worth_keeping(choices: Sequence[Choice], quantities: Sequence[Quantity], keep: int = 1) -> tuple[Choice, ...]:
-    """The choices without those that have ``keep`` others of equal schemas which are as good in every quantity.
+    """The choices without those for which ``keep`` others with equal schemas are as good in every quantity.
 
-    Of equals the earlier is better. What is made of a childnet is always kept, and no reason to drop another; so is,
-    where memory counts, what uses weights that others may use.
+    Of equal choices the earlier is better. Choices with a childnet are always kept and never replace another; so are
+    choices with shared weights, if memory is one of the quantities.
     """
     memory = Quantity.MEMORY in quantities
     alike: dict[tuple[tuple[Schema, ...], Schema], list[tuple[Choice, _Vector]]] = {}
@@ -32,12 +32,12 @@ def worth_keeping(choices: Sequence[Choice], quantities: Sequence[Quantity], kee
 
 
 def _is_special(choice: Choice, memory: bool) -> bool:
-    """Whether more than the choice itself decides what it costs."""
+    """Whether the cost of a choice depends on other choices or on its childnet."""
     return choice.childnet is not None or (memory and bool(choice.shared))
 
 
 def _better(group: Sequence[tuple[Choice, _Vector]], position: int, vector: _Vector, memory: bool) -> int:
-    """How many of the group are as good as the one at ``position`` in everything, and better or earlier."""
+    """Number of choices in the group that are as good as that at ``position`` everywhere, and better or earlier."""
     return sum(
         all(one <= own for one, own in zip(other, vector, strict=True)) and (other != vector or index < position)
         for index, (choice, other) in enumerate(group)

@@ -1,4 +1,4 @@
-"""The best plan under bounds, its measures checked exactly: the solver alone is right up to its tolerances."""
+"""Finds the best plan within bounds, and checks its amounts exactly, as the solver's results have tolerances."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from sartor.tuning.selection.programming.formulation import Program, Row
 from sartor.tuning.selection.programming.highs_solver import HighsSolver, power_of_two
 
 RESOLUTION = 1e-9
-"""Values that differ by less, relatively, count as the same."""
+"""Values with a smaller relative difference count as equal."""
 _LARGEST_FACTOR = 1024.0
 _SINGLE_CUTS = 8
-"""So many plans that miss a bound by less than the solver's tolerance are excluded one by one."""
+"""Number of plans that are excluded one by one because they exceed a bound by less than the solver's tolerance."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,9 +29,9 @@ class Found:
 
     Attributes:
         plan: the best one found.
-        needed: how much it needs of every quantity.
-        bound: no plan has a lower objective.
-        proven: nor has any a lower one than this.
+        needed: the amount of every quantity that it needs.
+        bound: lower bound of all plans' objectives.
+        proven: whether this plan is proven optimal.
     """
 
     plan: Assignment
@@ -42,9 +42,9 @@ class Found:
 
 @dataclass(frozen=True)
 class Nothing:
-    """No plan within the bounds was found: there is none, if that is ``proven``, or time was up.
+    """No plan within the bounds was found: either there is none, which is ``proven``, or time was up.
 
-    ``bound`` is what no plan is below.
+    ``bound`` is a lower bound of all plans' objectives.
     """
 
     bound: float
@@ -53,8 +53,9 @@ class Nothing:
 
 @dataclass(frozen=True)
 class _Budget:
-    """The row that bounds a quantity. What is a multiple of ``step`` is bounded half a step above the bound, far
-    from any plan; ``step`` is 0 where there is none."""
+    """The row that bounds a quantity. If all amounts are multiples of ``step``, the row's bound is half a step above,
+    far from any plan; ``step`` is 0 if there is no such number.
+    """
 
     row: int
     scale: float
@@ -67,15 +68,15 @@ class _Budget:
 
 
 class BoundedSearch:
-    """Searches over the plans of one problem, under one bound after the other."""
+    """Searches among the plans of one problem, with changing bounds."""
 
     def __init__(self, problem: Problem, quantities: Collection[Quantity], keep: int = 1) -> None:
         """Build the program once for all searches.
 
         Args:
             problem: what to search.
-            quantities: all that will be minimised or bounded.
-            keep: how many plans that differ only in choices of equal schemas may be asked for.
+            quantities: all quantities that will be minimised or bounded.
+            keep: number of plans that may be asked for which differ only in choices of equal schemas.
         """
         self.problem = problem
         self.program = Program(problem, quantities, keep)
@@ -83,15 +84,15 @@ class BoundedSearch:
         self._budgets = {quantity: self._budget(quantity) for quantity in quantities}
 
     def least(self, quantity: Quantity, bounds: Amounts, deadline: float = math.inf) -> Found | Nothing:
-        """The plan that needs least of a quantity within the bounds."""
+        """The plan within the bounds that needs the least of a quantity."""
         return self.minimise(self.program.vector(quantity), bounds, deadline)
 
     def least_then(
         self, one: Quantity, other: Quantity, bounds: Amounts, deadline: float = math.inf
     ) -> Found | Nothing:
-        """The plan that needs least of ``one`` within the bounds, and of those the one that needs least of ``other``.
+        """The plan within the bounds that needs the least of ``one``, and of those the least of ``other``.
 
-        The bound of what is found is on ``one``.
+        The result's bound is that of ``one``.
         """
         found = self.least(one, bounds, deadline)
         if isinstance(found, Nothing):
@@ -105,13 +106,13 @@ class BoundedSearch:
     def minimise(self, target: Floats, bounds: Amounts, deadline: float = math.inf) -> Found | Nothing:
         """The best plan within the bounds.
 
-        A plan that is kept never exceeds a bound. Plans that need exactly a bound of whole bytes are always found,
-        those of an error up to the solver's tolerance, some 1e-10 of the budget.
+        A returned plan never exceeds a bound. Plans that need exactly a bound in bytes are always found; plans at a
+        bound on the error up to the solver's tolerance, about 1e-10 of the bound.
 
         Args:
-            target: what each column adds to the objective.
-            bounds: the most of each quantity that the plan may need.
-            deadline: when to stop, by ``perf_counter``.
+            target: coefficient of each column in the objective.
+            bounds: the largest amount of each quantity.
+            deadline: time at which to stop, by ``perf_counter``.
         """
         for quantity, budget in self._budgets.items():
             self._solver.bound_row(budget.row, budget.upper(bounds.get(quantity, math.inf)))
@@ -132,12 +133,12 @@ class BoundedSearch:
         return Found(plan, measures(self.problem, plan), answer.bound, answer.final)
 
     def exclude(self, plan: Assignment) -> int:
-        """Never find ``plan`` again; returns the row that says so."""
+        """Exclude ``plan`` from later searches; returns the row that excludes it."""
         terms = [(column, 1.0) for column in self.program.net.active(plan)]
         return self._solver.add_row(Row(terms, -math.inf, len(terms) - 1))
 
     def _tighten(self, needed: Amounts, bounds: Amounts, times: int) -> None:
-        """Leave a margin for the solver's tolerance, growing until it is enough."""
+        """Lower the rows' bounds by a margin for the solver's tolerance, which grows with ``times``."""
         for quantity, bound in bounds.items():
             if (excess := needed[quantity] - bound) > 0:
                 budget = self._budgets[quantity]
@@ -153,7 +154,7 @@ class BoundedSearch:
 
 
 def _step(values: list[float]) -> float:
-    """The largest number that divides all values, 0 if they are not all whole."""
+    """The greatest common divisor of all values, 0 if they are not all integers."""
     if not all(float(value).is_integer() for value in values):
         return 0.0
     return float(math.gcd(*(int(value) for value in values)))

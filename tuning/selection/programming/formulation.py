@@ -1,7 +1,7 @@
-"""A selection problem as a mixed-integer linear program.
+"""Formulates a selection problem as a mixed-integer linear program.
 
-It is the local polytope (Wainwright and Jordan, "Graphical models, exponential families, and variational
-inference", 2008, section 4.1) with two things made smaller:
+It is the local polytope (Wainwright and Jordan, "Graphical models, exponential families, and variational inference",
+2008, section 4.1) with two changes that make it smaller:
 
 - A binary column x for every option of a layer; exactly one is 1. For every edge one column y for each pair of a
   schema that the producer writes and a schema that the consumer reads there, instead of one for each pair of
@@ -10,7 +10,7 @@ inference", 2008, section 4.1) with two things made smaller:
 - A childnet's layers join the program, the x of each adding up to that of the choice that is made of them: limits
   couple them to all other layers, so they cannot be solved beforehand.
 
-Where memory counts there is a column for the peak of the activations, which is at least what is live at any layer,
+If memory counts, there is a column for the peak of the activations, which is at least the live bytes at every layer,
 and one for every shared weight, which is at least the column of each choice that uses it.
 """
 
@@ -47,11 +47,11 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Net:
-    """Where a net's layers are in the program.
+    """The columns of a net's layers in the program.
 
     Attributes:
         problem: the net.
-        choices: for each layer those choices that are in the program.
+        choices: for each layer the choices that are in the program.
         columns: for each layer the columns x of its choices.
         inside: the childnet of each column whose choice has one.
     """
@@ -62,7 +62,7 @@ class Net:
     inside: Mapping[int, Net]
 
     def plan(self, values: Sequence[float]) -> Assignment:
-        """The plan that takes each layer's choice of the largest value."""
+        """The plan with each layer's choice of the largest value."""
         choices: dict[str, Choice] = {}
         childnets: dict[str, Assignment] = {}
         for node, offered, columns in zip(self.problem.nodes, self.choices, self.columns, strict=True):
@@ -73,7 +73,7 @@ class Net:
         return Assignment(choices, childnets)
 
     def active(self, plan: Assignment) -> Iterator[int]:
-        """The columns x that are 1 in ``plan``; in no other plan are they all."""
+        """The columns x that are 1 in ``plan``. In every other plan one of them is 0."""
         for node, offered, columns in zip(self.problem.nodes, self.choices, self.columns, strict=True):
             column = columns[offered.index(plan.choices[node.name])]
             yield column
@@ -82,12 +82,12 @@ class Net:
 
 
 class Program:
-    """The program, ready for a solver; every column is at least 0.
+    """The program as a solver takes it; every column is at least 0.
 
     Attributes:
-        binary: for each column whether it is 0 or 1; the others are continuous.
+        binary: for each column whether its values are 0 and 1; the others are continuous.
         rows: the constraints.
-        net: where the layers are.
+        net: the columns of the layers.
         sizes: the bytes of activations and scratch that occur in the rows.
     """
 
@@ -95,9 +95,9 @@ class Program:
         """Build the program.
 
         Args:
-            problem: what to formulate.
-            quantities: what will be minimised or bounded; choices that are no better in any of them are left out.
-            keep: how many choices with equal schemas must be as good before one is left out.
+            problem: the selection problem.
+            quantities: those that will be minimised or bounded; choices that are no better in any of them are left out.
+            keep: number of choices with equal schemas that must be as good before one is left out.
         """
         self.binary: list[bool] = []
         self.rows: list[Row] = []
@@ -109,11 +109,11 @@ class Program:
         self.net, self._peak = self._add_net(problem, None)
 
     def objective(self, objective: Objective) -> Floats:
-        """What each column adds to the objective."""
+        """The coefficient of each column in the objective."""
         return np.array([cost.value(objective) for cost in self._costs])
 
     def vector(self, quantity: Quantity) -> Floats:
-        """What each column adds to a quantity, the peak of the activations being part of the memory."""
+        """The coefficient of each column in a quantity; memory includes the peak of the activations."""
         if quantity is Quantity.ERROR:
             return np.array([cost.error for cost in self._costs])
         vector = self.objective(Objective(quantity.value))
@@ -127,7 +127,7 @@ class Program:
         return len(self._costs) - 1
 
     def _add_net(self, problem: Problem, owner: int | None) -> tuple[Net, int | None]:
-        """A net's columns and rows, all 0 unless the column ``owner`` is 1, and the column of its peak."""
+        """Add a net, whose columns are 0 unless the column ``owner`` is 1; returns it and the column of its peak."""
         live: list[list[Term]] = [[] for _ in problem.nodes]
         inside: dict[int, Net] = {}
         choices = tuple(worth_keeping(node.choices, self._quantities, self._keep) for node in problem.nodes)
@@ -144,7 +144,7 @@ class Program:
         return net, self._add_peak(problem, live, owner)
 
     def _add_layer(self, offered: Sequence[Choice], owner: int | None) -> range:
-        """Columns for the options of a layer, of which exactly one is taken."""
+        """Add columns for the options of a layer, of which exactly one is 1."""
         columns = range(len(self._costs), len(self._costs) + len(offered))
         for choice in offered:
             self._add_column(choice.cost, binary=True)
@@ -153,7 +153,7 @@ class Program:
         return columns
 
     def _add_weights(self, column: int, choice: Choice) -> None:
-        """Columns that are 1 if a choice that uses the weight is taken."""
+        """Add columns for shared weights, which are 1 if a choice that uses the weight is taken."""
         if Quantity.MEMORY in self._quantities:
             for name, size in choice.shared:
                 if name not in self._weights:
@@ -161,7 +161,7 @@ class Program:
                 self.rows.append(Row([(self._weights[name], 1.0), (column, -1.0)], 0, np.inf))
 
     def _add_links(self, net: Net, live: list[list[Term]]) -> None:
-        """The adapts of all edges; their copies are live at the layers that read them."""
+        """Add the adapts of all edges; their copies are live at the layers that read them."""
         position = {node.name: index for index, node in enumerate(net.problem.nodes)}
         written = [
             _by_schema((choice.output for choice in offered), columns)
@@ -176,7 +176,7 @@ class Program:
                 live[consumer] += self._bytes(column, size)
 
     def _add_link(self, problem: Problem, edge: Edge, written: _BySchema, read: _BySchema) -> list[int]:
-        """The columns and rows of an edge; returns the columns that are adapts."""
+        """Add the columns and rows of an edge; returns the columns of adapts."""
         joined: dict[tuple[Schema, Schema], int] = {}
         for produced in written:
             for needed in read:
@@ -190,7 +190,7 @@ class Program:
         return [column for (produced, needed), column in joined.items() if produced != needed]
 
     def _add_peak(self, problem: Problem, live: Sequence[Sequence[Term]], owner: int | None) -> int | None:
-        """A column that is at least what is live at every layer; none where nothing has a size."""
+        """Add a column that is at least the live bytes at every layer; None if nothing has a size."""
         held = held_bytes(problem)
         if Quantity.MEMORY not in self._quantities or not (any(held) or any(live)):
             return None
@@ -198,7 +198,7 @@ class Program:
         peak = self._add_column()
         always = max(held)
         for size, terms in zip(held, live, strict=True):
-            # Where nothing is chosen the layer with the most held bytes speaks for all.
+            # Of layers without terms only the one with the most held bytes needs a row.
             if terms or size == always:
                 self.rows.append(_at_least(peak, size, terms, owner))
         return peak
@@ -211,7 +211,7 @@ class Program:
 
 
 def _at_least(peak: int, size: float, terms: Sequence[Term], owner: int | None) -> Row:
-    """The peak is at least ``size`` and the terms, if the column ``owner`` is 1."""
+    """The row by which the peak is at least ``size`` plus the terms, if the column ``owner`` is 1."""
     taken = [(peak, 1.0), *((column, -factor) for column, factor in terms)]
     if owner is None:
         return Row(taken, size / _UNIT, np.inf)
@@ -219,7 +219,7 @@ def _at_least(peak: int, size: float, terms: Sequence[Term], owner: int | None) 
 
 
 def _by_schema(schemas: Iterable[Schema], columns: Iterable[int]) -> _BySchema:
-    """The columns of the options, by the schema that each has."""
+    """The columns of options, by their schemas."""
     found: _BySchema = {}
     for schema, column in zip(schemas, columns, strict=True):
         found.setdefault(schema, []).append(column)

@@ -1,5 +1,6 @@
-"""HiGHS, the only place that knows its interface (Huangfu and Hall, "Parallelizing the dual revised simplex
-method", 2018; highs.dev). One thread and a fixed seed: the same program gives the same answer.
+"""The only module that uses HiGHS (Huangfu and Hall, "Parallelizing the dual revised simplex method", 2018; highs.dev).
+
+It runs on one thread with a fixed seed, so the same program gives the same answer.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from sartor.tuning.selection.programming.formulation import Row
 
 _OPTIONS: dict[str, bool | int | float | str] = {
     "output_flag": False,
-    # HiGHS 1.15.1 presolves about one in 10,000 random programs of ten columns for ever, heeding no time limit, and
-    # others with its sparsifier switched off. It saves nothing here: with it zoo networks and dense blocks take 0.7 to
-    # 1.6 times as long.
+    # Presolve of HiGHS 1.15.1 hangs on about one in 10,000 random programs of ten columns and ignores the time limit,
+    # on other programs with its sparsifier off. It gains nothing here: with it, zoo networks and dense blocks take
+    # 0.7 to 1.6 times as long.
     "presolve": "off",
     "threads": 1,
     "parallel": "off",
@@ -29,18 +30,18 @@ _OPTIONS: dict[str, bool | int | float | str] = {
     "primal_feasibility_tolerance": 1e-8,
 }
 _LARGEST_COST = 1024.0
-"""Objectives are scaled to about this, so that the solver's absolute tolerances are some 1e-10 of them."""
+"""Objectives are scaled to about this, so that the solver's absolute tolerances are about 1e-10 of them."""
 _INFEASIBLE = (highspy.HighsModelStatus.kInfeasible, highspy.HighsModelStatus.kUnboundedOrInfeasible)
 
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """What the solver found.
+    """The result of the solver.
 
     Attributes:
-        values: the best solution's columns, None if there is none.
-        bound: no solution has a lower objective.
-        final: the solver ended by itself: the solution is optimal, or there is none.
+        values: the columns' values in the best solution, None if none was found.
+        bound: lower bound of all solutions' objectives.
+        final: whether the solver ended before the time limit: then the solution is optimal, or there is none.
     """
 
     values: Floats | None
@@ -49,7 +50,7 @@ class Answer:
 
 
 class HighsSolver:
-    """A program whose objective and rows change between one solution and the next."""
+    """A program that is solved repeatedly, with changes of its objective and rows in between."""
 
     def __init__(self, binary: Sequence[bool], rows: Sequence[Row]) -> None:
         self._highs = highspy.Highs()  # type: ignore[no-untyped-call]
@@ -60,22 +61,22 @@ class HighsSolver:
         self._highs.passModel(_model(binary, rows))
 
     def add_row(self, row: Row) -> int:
-        """Add a constraint; returns the number by which it can be changed."""
+        """Add a constraint; returns the index by which it can be changed."""
         columns, factors = _split(row)
         self._highs.addRow(row.lower, row.upper, len(columns), columns, factors)
         self._rows += 1
         return self._rows - 1
 
     def bound_row(self, row: int, upper: float) -> None:
-        """Give a row another upper bound, and no lower one."""
+        """Set the upper bound of a row, and remove its lower bound."""
         self._highs.changeRowBounds(row, -math.inf, upper)
 
     def minimise(self, objective: Floats, seconds: float) -> Answer:
-        """Solve within a time.
+        """Minimise an objective within a time limit.
 
         Args:
-            objective: what each column adds.
-            seconds: the most time to take, infinite for no limit.
+            objective: coefficient of each column.
+            seconds: time limit, infinite for none.
         """
         scale = power_of_two(objective, _LARGEST_COST)
         self._highs.changeColsCost(self._columns, np.arange(self._columns, dtype=np.int32), objective * scale)
@@ -93,7 +94,7 @@ class HighsSolver:
 
 
 def power_of_two(values: Floats, wanted: float) -> float:
-    """A factor that brings the largest magnitude near ``wanted`` and rounds nothing."""
+    """The power of two that scales the largest magnitude of the values to about ``wanted``, without rounding."""
     largest = float(np.abs(values).max(initial=0.0))
     return 1.0 if largest == 0 else 2.0 ** round(math.log2(wanted / largest))
 

@@ -1,8 +1,8 @@
-"""Integer linear programming: exact, within limits on memory and error, whatever the graph.
+"""Integer linear programming: exact for every graph, within limits on memory and error.
 
-The program is in ``formulation``; HiGHS proves its optimum by branch and bound on the linear relaxation, which is
-already integral, or nearly, where adapts cost more than what they gain. What it proves holds up to its tolerances:
-a plan that is better by less than some 1e-9 of the cost may be missed.
+The program is in ``formulation``. HiGHS proves its optimum by branch and bound on the linear relaxation, which is
+integral, or nearly, where adapts cost more than they gain. Proofs hold up to its tolerances: a plan that is better by
+less than about 1e-9 of the cost may be missed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LOG = logging.getLogger(__name__)
 def select(problem: Problem) -> Selection:
     """The cheapest plan.
 
-    Of equals it is one in which no single layer could take an earlier choice for the same.
+    In it no single layer could take an earlier choice at the same cost.
 
     Raises:
         InfeasibleError: if no plan exists.
@@ -37,27 +37,27 @@ def select(problem: Problem) -> Selection:
 
 
 def select_within(problem: Problem, limits: Limits, seconds: float | None = None) -> Selection:
-    """The cheapest plan within limits, or the best one found in time; its bound is on plans within the limits.
+    """The cheapest plan within limits, or the best one found in time; its bound holds for plans within the limits.
 
     Args:
-        problem: what to solve.
-        limits: what the plan must keep to.
-        seconds: the most time to take; None is no limit.
+        problem: the selection problem.
+        limits: limits on the plan's memory and error.
+        seconds: time limit; None for none.
 
     Raises:
-        InfeasibleError: if no plan exists, if none keeps to the limits, or if none that does was found in time.
+        InfeasibleError: if no plan exists, none is within the limits, or none within them was found in time.
     """
     return k_best(problem, 1, limits, seconds)[0]
 
 
 def k_best(problem: Problem, k: int, limits: Limits = UNLIMITED, seconds: float | None = None) -> list[Selection]:
-    """The ``k`` cheapest plans within limits, cheapest first, fewer if there are fewer or time is up.
+    """The ``k`` cheapest plans within limits, cheapest first; fewer if there are fewer or time is up.
 
-    Plans are different if any layer, inside chosen childnets too, has another choice. Each next plan is found by
-    excluding those before it (a no-good cut each).
+    Plans differ if a layer, also one inside a chosen childnet, has another choice. Each next plan is found by excluding
+    those before it (by a no-good cut each).
 
     Raises:
-        InfeasibleError: as ``select_within`` does.
+        InfeasibleError: as ``select_within``.
         ValueError: if ``k`` is less than 1.
     """
     if k < 1:
@@ -71,7 +71,7 @@ def k_best(problem: Problem, k: int, limits: Limits = UNLIMITED, seconds: float 
 
 
 class _Search(BoundedSearch):
-    """The search for the best plans within the same limits, one after the other."""
+    """Searches the best plans within limits, one after another."""
 
     def __init__(self, problem: Problem, k: int, limits: Limits, deadline: float) -> None:
         super().__init__(problem, {Quantity(problem.objective.value), *limits.bounds}, keep=k)
@@ -80,7 +80,7 @@ class _Search(BoundedSearch):
         self._target = self.program.objective(problem.objective)
 
     def first(self, started: float) -> Selection:
-        """The best plan; where time is up, the better of the one found and the greedy one."""
+        """The best plan; if time is up, the better of the best one found and the greedy one."""
         found = self.minimise(self._target, self._limits.bounds, self._deadline)
         if isinstance(found, Found) and found.proven:
             return self._concluded(self._settled(found.plan, ()), None, started)

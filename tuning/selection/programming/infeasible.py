@@ -1,4 +1,4 @@
-"""Which limit cannot be met, and what could be."""
+"""Explains which limits cannot be met, and the nearest limits that can."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class LimitError(InfeasibleError):
     """No plan keeps to the limits.
 
     Attributes:
-        nearest: the least that a plan needs of each quantity whose limit no plan meets.
+        nearest: for each quantity whose limit no plan meets the least amount that a plan needs.
     """
 
     def __init__(self, message: str, nearest: Amounts) -> None:
@@ -22,7 +22,14 @@ class LimitError(InfeasibleError):
 
 
 def unmet(quantity: Quantity, bound: float, nearest: float, condition: str = "") -> str:
-    """The sentence for a limit that no plan meets, and what can be given as a limit instead."""
+    """The sentence about a limit that no plan meets, and the nearest limit that one does.
+
+    Args:
+        quantity: what is limited.
+        bound: the limit.
+        nearest: the least amount that a plan needs.
+        condition: clause about the plans meant, after "any plan".
+    """
     return (
         f"the {quantity} limit of {amount(quantity, bound)} cannot be met: any plan{condition} needs at least "
         f"{amount(quantity, nearest)}; allow that much"
@@ -30,11 +37,11 @@ def unmet(quantity: Quantity, bound: float, nearest: float, condition: str = "")
 
 
 def explain(search: BoundedSearch, limits: Limits) -> LimitError:
-    """The error for a net that has plans, but none within the limits.
+    """The error for a net whose plans all exceed the limits.
 
-    It names every limit that no plan meets and the nearest that one does, within the other limits if that is
-    possible. Where each limit can be met, but not with the other, it says how far either has to give way. The
-    values named are what a plan needs, so they can be met exactly.
+    It names every limit that no plan meets, with the nearest limit that one does, within the other limits if possible.
+    If each limit can be met but not both, it names the nearest value of either. The named values are amounts that a
+    plan needs, so they can be met exactly.
     """
     bounds = limits.bounds
     broken = [quantity for quantity in bounds if _least(search, quantity, {}) > bounds[quantity]]
@@ -52,7 +59,7 @@ def explain(search: BoundedSearch, limits: Limits) -> LimitError:
 
 
 def amount(quantity: Quantity, value: float) -> str:
-    """A value so that it can be given as a limit again."""
+    """A value as text that can be given as a limit."""
     if quantity is not Quantity.MEMORY:
         return repr(value)
     size = str(int(value)) if float(value).is_integer() else repr(value)
@@ -60,7 +67,7 @@ def amount(quantity: Quantity, value: float) -> str:
 
 
 def _nearest(search: BoundedSearch, quantity: Quantity, bounds: Amounts) -> tuple[float, str]:
-    """What a plan needs at least, and of which plans that is said."""
+    """The least amount that a plan needs, and the clause about the plans that it holds for."""
     others = _without(bounds, quantity)
     nearest = _least(search, quantity, others)
     if not others or nearest == math.inf:
@@ -69,7 +76,7 @@ def _nearest(search: BoundedSearch, quantity: Quantity, bounds: Amounts) -> tupl
 
 
 def _least(search: BoundedSearch, quantity: Quantity, bounds: Amounts) -> float:
-    """The least that a plan within the bounds needs, infinite if there is no such plan."""
+    """The least amount that a plan within the bounds needs; infinite if there is no such plan."""
     found = search.least(quantity, bounds)
     return math.inf if isinstance(found, Nothing) else float(found.needed[quantity])
 

@@ -1,4 +1,4 @@
-"""The plan whose choices add up to the least error, and of those the fastest."""
+"""Finds the plan with the least sum of squared errors, and of those the fastest."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from sartor.tuning.selection.programming.least_memory import no_plan
 
 
 def most_exact(problem: Problem, limits: Limits = UNLIMITED, seconds: float | None = None) -> Selection:
-    """The plan; ``optimal`` holds for error and then time.
+    """The plan with the least error, and of those the fastest; ``optimal`` means both.
 
     Raises:
-        InfeasibleError: if no plan exists, if none keeps to the limits, or if none that does was found in time.
+        InfeasibleError: if no plan exists, none is within the limits, or none within them was found in time.
     """
     started = perf_counter()
     search = BoundedSearch(problem, {Quantity.ERROR, Quantity.LATENCY, *limits.bounds})

@@ -1,7 +1,6 @@
-"""The plan that needs the least memory, weights and peak together, and of those the fastest.
+"""Finds the plan that needs the least memory, weights and peak of activations together, and of those the fastest.
 
-The peak of the activations is no sum over layers, so this is an integer program with two objectives, one after the
-other.
+The peak of the activations is not a sum over layers, so this solves an integer program with two objectives in turn.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ from sartor.tuning.selection.programming.infeasible import explain
 
 
 def smallest(problem: Problem, limits: Limits = UNLIMITED, seconds: float | None = None) -> Selection:
-    """The plan; its cost and bound are bytes of memory in all, ``optimal`` holds for memory and then time.
+    """The plan with the least memory, and of those the fastest; ``optimal`` means both. Cost and bound are in bytes.
 
     Raises:
-        InfeasibleError: if no plan exists, if none keeps to the limits, or if none that does was found in time.
+        InfeasibleError: if no plan exists, none is within the limits, or none within them was found in time.
     """
     started = perf_counter()
     search = BoundedSearch(problem, {Quantity.MEMORY, Quantity.LATENCY, *limits.bounds})
@@ -40,10 +39,10 @@ def smallest(problem: Problem, limits: Limits = UNLIMITED, seconds: float | None
 
 
 def no_plan(search: BoundedSearch, limits: Limits, nothing: Nothing) -> InfeasibleError:
-    """Why nothing was found.
+    """The error for a search without result: which limits cannot be met, or that time was up.
 
     Raises:
-        InfeasibleError: if there is no plan even without limits, with the layer at which nothing is left.
+        InfeasibleError: if no plan exists even without limits; it names a layer without possible choices.
     """
     greedy.select(search.problem)
     if nothing.proven:

@@ -1,9 +1,9 @@
 """The Pareto front of two quantities, by the epsilon-constraint method (Haimes, Lasdon and Wismer, "On a bicriterion
 formulation of the problems of integrated system identification and system optimization", 1971).
 
-Every point is the plan with the least of the first quantity among those whose second is at most epsilon, and the
-least of the second among those whose first is no more: both proven by the integer program, so no plan is better in
-one and no worse in the other.
+Every point is the plan with the least of the first quantity among those with at most epsilon of the second, and of
+those plans the one with the least of the second. The integer program proves both, so no plan is better in one quantity
+and no worse in the other.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ POINTS = 12
 
 @dataclass(frozen=True, eq=False)
 class Point:
-    """A plan that is best for what it needs.
+    """A plan on the front.
 
     Attributes:
         plan: the plan.
-        needed: what it needs of every quantity, the two of the front among them.
-        proven: no plan needs less of one of the two and no more of the other.
+        needed: the amount of every quantity that it needs.
+        proven: whether no plan needs less of one of the front's quantities and no more of the other.
     """
 
     plan: Assignment
@@ -40,13 +40,13 @@ class Point:
 
 @dataclass(frozen=True, eq=False)
 class SolvedFront:
-    """The plans between the best for one quantity and the best for another.
+    """The Pareto front of two quantities.
 
     Attributes:
-        first: the quantity that the points are sorted by, the least first.
-        second: the quantity that is traded for it, the most first.
+        first: the quantity by which points are sorted, ascending.
+        second: the other quantity, which descends.
         points: none of them dominates another.
-        complete: there are no other points.
+        complete: whether these are all points of the front.
     """
 
     first: Quantity
@@ -63,22 +63,22 @@ def pareto_front(
     most: int = POINTS,
     seconds: float | None = None,
 ) -> SolvedFront:
-    """The front, or ``most`` points of it: both ends, others spread evenly over the second quantity.
+    """The front, or ``most`` points of it: both ends, and others spread evenly over the second quantity.
 
     Args:
-        problem: what to solve.
+        problem: the selection problem.
         first: a quantity.
-        second: another.
-        limits: what all plans must keep to.
-        most: so many points at most, at least 2.
-        seconds: the time after which no further points are looked for; None is no limit.
+        second: another quantity.
+        limits: limits on all plans.
+        most: largest number of points, at least 2.
+        seconds: time after which no further points are searched for; None for no limit.
 
     Raises:
         InfeasibleError: if no plan exists, or none within the limits.
         ValueError: if the quantities are the same, or ``most`` is less than 2.
     """
     if first is second or most < 2:
-        raise ValueError("a front is of at least two points, between two quantities")
+        raise ValueError("a front has at least two points and two different quantities")
     deadline = math.inf if seconds is None else perf_counter() + seconds
     tracer = _Tracer(BoundedSearch(problem, {first, second, *limits.bounds}), first, second, limits, deadline)
     tracer.find_ends()
@@ -88,7 +88,7 @@ def pareto_front(
 
 
 class _Tracer:
-    """Points of a front while they are found, always sorted by the first quantity."""
+    """Finds the points of a front, and keeps them sorted by the first quantity."""
 
     def __init__(
         self, search: BoundedSearch, first: Quantity, second: Quantity, limits: Limits, deadline: float
@@ -100,7 +100,7 @@ class _Tracer:
         self.points: list[Point] = []
 
     def find_ends(self) -> None:
-        """The plans with the least of either quantity.
+        """Find the plans with the least of either quantity.
 
         Raises:
             InfeasibleError: if there is none, or none was found in time.
@@ -114,12 +114,12 @@ class _Tracer:
             self._add(other)
 
     def spread(self, most: int) -> None:
-        """Points at even distances of the second quantity."""
+        """Find points at equal distances of the second quantity."""
         for epsilon in np.linspace(self._value(self.points[0]), self._value(self.points[-1]), most)[1:-1]:
             self._add_below(float(epsilon))
 
     def fill(self, most: int) -> bool:
-        """The next point after each, widest gaps first, until there are enough; returns whether they are all."""
+        """Find the next point after each, widest gaps first, up to ``most``; returns whether there are no others."""
         step = RESOLUTION * max(abs(self._value(point)) for point in self.points)
         open_ends = self.points[:-1]
         while open_ends and len(self.points) < most:
@@ -144,7 +144,7 @@ class _Tracer:
         return found if isinstance(found, Point) and self._add(found) else None
 
     def _add(self, point: Point) -> bool:
-        """Take the point in where no other is as good; returns whether it was."""
+        """Add the point unless another is as good; returns whether it was added."""
         if any(self._is_as_good(other, point) for other in self.points):
             return False
         self.points = [other for other in self.points if not self._is_as_good(point, other)] + [point]

@@ -1,4 +1,4 @@
-"""Between plans that cost the same, the one that takes earlier choices."""
+"""Breaks ties between plans of equal cost in favour of earlier choices."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ Allowed = Callable[[Assignment], bool]
 
 
 def prefer_earlier(net: Net, plan: Assignment, allowed: Allowed) -> Assignment:
-    """A plan that costs no more, and in which no single layer could take an earlier choice for the same.
+    """A plan that costs no more than ``plan``, in which no single layer could take an earlier choice at the same cost.
 
-    Only layers of the net itself move, between choices of the program that have no childnets. Ties for which two
-    layers must move at once stay as they are.
+    Only layers of the net itself change, between choices of the program without childnets. Ties for which two layers
+    would have to change at once remain.
 
     Args:
-        net: where the layers are.
+        net: the net, with its choices in the program.
         plan: a feasible plan.
         allowed: whether another plan may be returned.
     """
@@ -46,7 +46,7 @@ def _earlier(offered: tuple[Choice, ...], taken: Choice) -> Iterator[Choice]:
 
 
 def _is_dearer(net: Net, edges: list[Edge], layer: str, plan: Assignment, other: Assignment) -> bool:
-    """Around the layer first, which decides it nearly always."""
+    """Whether ``other`` costs more. Costs around the layer are compared first, as they nearly always decide."""
     return _around(net, edges, layer, other) > _around(net, edges, layer, plan) or _value(net, other) > _value(
         net, plan
     )
