@@ -1,1 +1,1 @@
-"""Running a .vmfb: sessions, what a module says about itself, and what its run is measured by."""
+"""Running a .vmfb: sessions, manifests, and measures of time, memory and error."""

@@ -1,7 +1,7 @@
-"""Timing side by side, and what the difference is worth.
+"""Times several callables side by side, and computes the confidence interval of the ratio of their times.
 
-Runs of the candidates are interleaved, so that a machine whose speed drifts slows all of them alike, and the
-raw samples are kept.
+Runs of the candidates are interleaved, so that changes of the machine's speed affect all of them alike. The raw samples
+are kept.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Samples:
-    """Seconds each run of one candidate took; sample ``i`` was taken in round ``i`` of all candidates."""
+    """Seconds of each run of one candidate; sample ``i`` is from round ``i`` of all candidates."""
 
     seconds: tuple[float, ...]
 
@@ -34,7 +34,7 @@ class Samples:
         return float(np.median(self.seconds))
 
     def quantile(self, fraction: float) -> float:
-        """The time below which ``fraction`` of the runs stayed, in seconds."""
+        """The ``fraction`` quantile of the runs' times, in seconds."""
         return float(np.quantile(self.seconds, fraction))
 
 
@@ -59,13 +59,22 @@ def time_interleaved(
     seed: int = 0,
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, Samples]:
-    """Time every callable once a round, or for a block of time, in an order drawn anew each round.
+    """Time every callable once per round, or for a block of time, in a new random order each round.
 
-    Runs of the others leave little in the caches of what a callable reads. With blocks its own runs are before it, as
-    in a program that does nothing else: a sample is the median of a block's runs but the first.
+    Runs of the other callables evict a callable's data from the caches. In a block a callable follows its own runs, as
+    in a program that does nothing else; a sample is the median of the block's runs except the first.
 
-    Rounds go on until there are ``min_rounds`` and they have taken ``min_seconds``; after ``max_seconds`` no
-    further round begins, though there is always one. Garbage is collected between rounds only.
+    Garbage is collected between rounds only.
+
+    Args:
+        callables: what to time, by name.
+        min_rounds: least number of rounds.
+        min_seconds: rounds continue until they have taken this time in all.
+        max_seconds: no round after the first begins after this time.
+        block: seconds of a block; 0 for single runs.
+        warmup: untimed runs of each callable before the first round.
+        seed: of the random order.
+        clock: returns seconds.
 
     Raises:
         ValueError: if there is nothing to time.
@@ -125,10 +134,10 @@ def time_ratio(
     resamples: int = 2000,
     seed: int = 0,
 ) -> Ratio:
-    """Median time of ``candidate`` over that of ``baseline``: below 1 the candidate is faster.
+    """Median time of ``candidate`` divided by that of ``baseline``: below 1 the candidate is faster.
 
-    The interval is the percentile bootstrap's (Efron and Tibshirani, An Introduction to the Bootstrap,
-    section 13.3). Rounds are drawn, not samples, since the two times of one round share the machine's state.
+    The interval is that of the percentile bootstrap (Efron and Tibshirani, An Introduction to the Bootstrap,
+    section 13.3). It draws rounds, not samples, because the two times of a round share the machine's state.
 
     Raises:
         ValueError: if the two were not timed in the same rounds.

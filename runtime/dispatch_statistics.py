@@ -1,4 +1,4 @@
-"""Where a module's time goes, dispatch by dispatch, as IREE's benchmark tool reports it."""
+"""The times of a module's dispatches, as IREE's benchmark tool reports them."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from sartor.runtime.module import wants_huge_pages
 from sartor.workspace import workspace
 
 _UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
-# The GNU C library asks for huge pages then, wherever it asks the system for memory.
+# With this the GNU C library requests huge pages for all memory that it allocates.
 _HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 _ELEMENT_TYPES = {"bool": "i1", "bfloat16": "bf16"}
 
 
 @dataclass(frozen=True)
 class Dispatch:
-    """One executable's share of an inference: its calls, and the seconds from start to end of them all."""
+    """A dispatch in an inference: the number of its calls, and the sum of their seconds."""
 
     name: str
     calls: int
@@ -37,7 +37,7 @@ class Dispatch:
 class DispatchStatistics:
     """Seconds of one whole inference, and its dispatches, the longest first.
 
-    Dispatches with the same code are one entry. They are timed in a second pass, with the profiler on.
+    Dispatches with the same code are one entry. They are timed in a second pass, with IREE's profiler.
     """
 
     seconds: float
@@ -55,10 +55,20 @@ def dispatch_statistics(
     iterations: int = 20,
     timeout: float = 300.0,
 ) -> DispatchStatistics:
-    """Run a module's entry function in IREE's benchmark tool, in a process of its own.
+    """Run a module's entry function in IREE's benchmark tool, in a separate process.
+
+    Args:
+        path: the module.
+        entry: the function to run.
+        inputs: its arguments.
+        device: as for ``open_device``.
+        threads: as for ``open_device``.
+        parameters: weight files by scope.
+        iterations: number of inferences in each pass.
+        timeout: seconds.
 
     Raises:
-        UsageError: if the device's settings make no sense.
+        UsageError: if the device's settings are not valid.
         DeviceError: if the tool fails, for example because the device cannot report dispatches.
     """
     settings = device_settings(device, threads)
@@ -70,7 +80,7 @@ def dispatch_statistics(
             "parameters": [f"{scope}={file}" for scope, file in sorted((parameters or {}).items())],
             "benchmark_min_time": [f"{iterations}x"],
             "dispatch_statistics": ["true"],
-            # As a session loads them.
+            # The same way in which a session loads them.
             "module_mode": ["preload" if huge else "mmap"],
             **{name: [value] for name, _, value in (flag[2:].partition("=") for flag in settings.flags)},
         }
@@ -89,7 +99,7 @@ def dispatch_statistics(
 
 @contextmanager
 def _inherited(variables: Mapping[str, str]) -> Iterator[None]:
-    """Variables that processes which are started meanwhile have, unless the user has set them."""
+    """Set environment variables for processes started in this context, unless the user has set them."""
     added = {name: value for name, value in variables.items() if name not in os.environ}
     os.environ.update(added)
     try:

@@ -1,7 +1,7 @@
-"""The manifest inside a .vmfb: what was compiled, from what, for what, and by which plan.
+"""The manifest inside a .vmfb: its model, signature, targets, weight files and plan.
 
-It is JSON in the entry function's reflection attributes (``iree.reflection`` in MLIR), so stock IREE tools
-carry it along unread, and it can be read back without a device.
+It is JSON in the entry function's reflection attributes (``iree.reflection`` in MLIR). IREE's tools ignore and keep
+these, and they can be read without a device.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ INITIALIZER = "__init"
 
 
 def _plain_file_name(name: str) -> str:
-    # The file is read from the .vmfb's own folder; a manifest must not be able to point anywhere else.
+    # The file is read from the .vmfb's folder. A manifest must not name a file elsewhere.
     if not name or name in {".", ".."} or any(separator in name for separator in "/\\\0"):
         raise ValueError(f"'{name}' is not a plain file name")
     return name
@@ -43,12 +43,12 @@ _Specs = Annotated[tuple[TensorSpec, ...], AfterValidator(_distinct_names)]
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class Manifest:
-    """What a .vmfb says about itself.
+    """The description of a module.
 
-    ``entry`` is the exported function; ``devices`` are kinds such as ``cpu`` or ``vulkan``; ``levels`` the
-    target levels code was compiled for; ``features`` the extensions of a CPU that code needs and an operating
-    system may withhold; ``parameters`` maps a scope to the file beside the .vmfb that holds its weights;
-    ``plan`` is the plan's JSON, opaque here.
+    ``entry`` is the exported function; ``devices`` are kinds such as ``cpu`` or ``vulkan``; ``levels`` are the target
+    levels of the code; ``features`` are CPU extensions that the code needs and an operating system may withhold;
+    ``parameters`` maps a scope to the name of its weight file beside the .vmfb; ``plan`` is the plan as JSON data,
+    which is not checked here.
     """
 
     model: str
@@ -71,19 +71,19 @@ class Manifest:
         return Signature(self.entry, self.inputs, self.outputs)
 
     def to_json(self) -> str:
-        """JSON in ASCII with sorted keys, so equal manifests give equal bytes.
+        """The manifest as JSON in ASCII with sorted keys: equal manifests give equal bytes.
 
         Raises:
-            ValueError: if the plan holds a number JSON has no form for.
+            ValueError: if the plan has a number that JSON cannot represent.
         """
         return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"), allow_nan=False)
 
     @staticmethod
     def from_json(text: str) -> Manifest:
-        """Read what ``to_json`` wrote.
+        """Parse the result of ``to_json``.
 
         Raises:
-            UsageError: if it is not a manifest, or of a newer format than this version reads.
+            UsageError: if it is not a manifest, or has a newer format than this version reads.
         """
         try:
             content = json.loads(text)
@@ -107,10 +107,10 @@ def _refuse_newer_format(content: object) -> None:
 
 
 def read_manifest(path: Path) -> Manifest:
-    """Read the manifest of a .vmfb; no device is opened and no weights are read.
+    """Read the manifest of a .vmfb, without opening a device or reading weights.
 
     Raises:
-        UsageError: if the file is missing, is no IREE module, or has no valid manifest.
+        UsageError: if the file is missing, is not an IREE module, or has no valid manifest.
     """
     manifest = find_manifest(open_module(path))
     if manifest is None:
@@ -119,7 +119,7 @@ def read_manifest(path: Path) -> Manifest:
 
 
 def find_manifest(module: Module) -> Manifest | None:
-    """The manifest of an opened module, or None where no function carries one."""
+    """The manifest of an opened module, or None if no function has one."""
     for function in module.functions:
         text = module.reflection(function).get(MANIFEST_KEY)
         if text is not None:
@@ -128,7 +128,7 @@ def find_manifest(module: Module) -> Manifest | None:
 
 
 def read_signature(module: Module, entry: str | None = None) -> Signature:
-    """The signature of a module without a manifest, from what IREE's compiler records.
+    """The signature of a module without a manifest, as IREE's compiler recorded it; ``entry`` selects the function.
 
     Raises:
         UsageError: if there is no such function, several to choose from, or no recorded signature.

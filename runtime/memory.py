@@ -1,4 +1,4 @@
-"""How much memory a module takes while it runs, as IREE's own allocator counts it."""
+"""The memory that a module allocates while it runs, as IREE's allocator counts it."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from sartor.runtime.session import Session
 
 @dataclass(frozen=True)
 class Allocated:
-    """Bytes that a module asks its device for.
+    """Bytes that a module allocates on its device.
 
     Attributes:
-        loaded: when it is loaded; nothing if its weights are mapped from the file and used there.
-        peak: at most, from then until the end of an inference, inputs and outputs included.
+        loaded: after loading; 0 if its weights are mapped from the file and used there.
+        peak: largest amount from then until the end of an inference, with inputs and outputs.
     """
 
     loaded: int
@@ -27,13 +27,13 @@ class Allocated:
 def allocated_bytes(
     model: Path, feeds: Mapping[str, Array], signature: Signature, parameters: Mapping[str, Path]
 ) -> Allocated | None:
-    """What a CPU module allocates for one inference; None if IREE was built without statistics.
+    """Count the bytes that a CPU module allocates for one inference; None if IREE was built without statistics.
 
-    One thread computes: with several, memory comes from pools of the queue, which nothing counts. What a module asks
-    for is the same.
+    It runs on one thread: with several, memory comes from pools of the queue, which are not counted. The module's
+    allocations are the same.
 
     Raises:
-        DeviceError: if it does not run.
+        DeviceError: if the module does not run.
     """
     device = fresh_cpu()
     with Session(model, device=device, signature=signature, parameters=parameters, huge_pages=False) as session:

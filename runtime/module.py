@@ -1,4 +1,4 @@
-"""Opening a .vmfb, which needs no device and reads no weights."""
+"""Opens a .vmfb without a device and without reading weights."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sartor.runtime.driver.iree_runtime import parse_module
 
 _ZIP_START = b"PK\x03\x04"
 _HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
-# What a processor's translation buffers reach in pages of 4 KiB; smaller modules gain nothing.
+# About the memory that a processor's translation buffers cover with pages of 4 KiB; smaller modules gain nothing.
 _REACH_BYTES = 8 << 20
 
 
@@ -39,20 +39,20 @@ class Module:
 
 
 def open_module(source: Path | bytes, *, huge_pages: bool = False) -> Module:
-    """Open a .vmfb, memory-mapped if it is a path and copied to aligned memory if it is bytes.
+    """Open a .vmfb: a path is memory-mapped, bytes are copied to aligned memory.
 
     Args:
         source: path or content.
-        huge_pages: whether a large file is read into huge pages instead, where the system has them.
+        huge_pages: whether a large file is read into huge pages instead of mapped, if the system has them.
 
     Raises:
-        UsageError: if the file cannot be read or is not a whole IREE module.
+        UsageError: if the file cannot be read, or is not a complete IREE module.
     """
     if isinstance(source, bytes):
         return Module(parse_module(source, "the given content"), "the given content")
     label = f"'{source}'"
     content = _content(source, label, huge_pages=huge_pages)
-    # IREE ends its files with a zip directory: one without was cut off, even where its front still parses.
+    # IREE's files end with a zip directory. A file without it is truncated, even if its beginning can be parsed.
     if content[: len(_ZIP_START)] == _ZIP_START and not zipfile.is_zipfile(source):
         raise UsageError(f"{label} is truncated; compile it again")
     return Module(parse_module(content, label), label)
@@ -63,10 +63,10 @@ def _content(path: Path, label: str, *, huge_pages: bool) -> mmap.mmap:
         with open(path, "rb") as file:
             size = os.fstat(file.fileno()).st_size
             if huge_pages and _gains_by_huge_pages(size):
-                # There may be too little memory, where a mapped file needs none.
+                # Memory may be too small; a mapped file needs none.
                 with suppress(OSError):
                     return _read(file, size)
-            # IREE's own mmap opens for writing, which a read-only file refuses.
+            # IREE's own mmap opens the file for writing, which fails on a read-only file.
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except OSError as error:
         raise UsageError(f"{label} cannot be read: {error.strerror}") from None
@@ -85,7 +85,7 @@ def _gains_by_huge_pages(size: int) -> bool:
 
 @functools.cache
 def has_huge_pages() -> bool:
-    """Whether this system gives huge pages to memory for which they are asked."""
+    """Whether this system provides huge pages for memory that requests them."""
     try:
         return hasattr(mmap, "MADV_HUGEPAGE") and "[never]" not in _HUGE_PAGES.read_text(encoding="ascii")
     except OSError:

@@ -1,4 +1,4 @@
-"""What commands need to know of a .vmfb beside running it."""
+"""Reads a .vmfb's manifest, signature and weight files for commands."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def module_manifest(path: Path) -> Manifest | None:
     """The manifest, or None for a module that another program compiled.
 
     Raises:
-        UsageError: if the file is missing or no IREE module.
+        UsageError: if the file is missing or not an IREE module.
     """
     return find_manifest(open_module(path))
 
@@ -22,7 +22,7 @@ def module_signature(path: Path) -> Signature:
     """The entry function with its inputs and outputs.
 
     Raises:
-        UsageError: if the file is missing, no IREE module, or does not record its signature.
+        UsageError: if the file is missing, is not an IREE module, or does not record its signature.
     """
     module = open_module(path)
     manifest = find_manifest(module)
@@ -30,5 +30,5 @@ def module_signature(path: Path) -> Signature:
 
 
 def module_weights(path: Path, manifest: Manifest | None) -> dict[str, Path]:
-    """Weight files by scope, which lie beside the module."""
+    """The weight files beside the module, by scope."""
     return {scope: path.parent / name for scope, name in manifest.parameters.items()} if manifest else {}

@@ -1,8 +1,8 @@
-"""How far outputs are from the right ones, whatever part of them is small beside the rest.
+"""The relative error of outputs, which also sees errors in parts of an output that are small compared to the rest.
 
-A difference is divided by the scale of where it stands: the largest magnitude of the slice that the element lies in,
-the least over all axes, and apart for populations of values that lie octaves apart, such as masked and other logits.
-What rounding alone does to the right output, its noise, says how small a scale can mean anything. docs/accuracy.md
+A difference is divided by the scale of its element: the largest magnitude of a slice that contains the element, the
+smallest over all axes. Populations of values that lie octaves apart, such as masked and other logits, have separate
+scales. The noise of an output, the changes that rounding alone causes, bounds the scale from below. docs/accuracy.md
 derives the rules.
 """
 
@@ -20,24 +20,24 @@ FloatArray = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 BoolArray = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
 
 _EXACT_KINDS = "biuOSU"
-# A coincidence of probability 2^-20 is none.
+# Events of a smaller probability than 2^-20 are not taken as coincidences.
 _RARE_BITS = 20.0
-# Populations of values are at least so many octaves apart.
+# Least distance of two populations of values in octaves.
 _GAP_OCTAVES = 5
-# Nothing computes the same large number again and again; masks are -1e4 or larger.
+# Values that are all equal and at least this large are a mask: computed values differ, and masks are 1e4 or larger.
 _LEAST_MASK = 512.0
-# Of the smallest magnitude of float64, moved to count from 0.
+# Exponent of the smallest magnitude of float64, so that octaves are counted from 0.
 _EXPONENTS = 1100
 
 
 @dataclass(frozen=True)
 class Lenience:
-    """How many times the noise of a value its scale is at least.
+    """The least ratios of scale and noise.
 
     Attributes:
         whole: for outputs as a whole.
         part: for slices and populations, unless the output as a whole is noisier than that.
-        least: share of the scale of a population that the scales of its slices are at least.
+        least: least ratio of a slice's scale and that of its population.
     """
 
     whole: float
@@ -46,10 +46,10 @@ class Lenience:
 
 
 FULL = Lenience(4e3, 1e5)
-"""For modules that compute in f32: Winograd's method may be off by 100 times the noise, 1e-3 is allowed."""
+"""For modules that compute in f32: Winograd's method may have errors of 100 times the noise, and 1e-3 is allowed."""
 
 NARROW = Lenience(4e3, 2.0**22)
-"""For modules that round to bf16, f16 or 8 bits: the noise of a slice is seen as that of four roundings at least."""
+"""For modules that round to bf16, f16 or 8 bits: the noise of a slice counts as that of at least four roundings."""
 
 HALF = Lenience(128.0, 2.0**9)
 """For models in f16 and bf16, whose own noise is 2^13 times as large."""
@@ -59,17 +59,17 @@ QUANTISED = Lenience(0.0, 2.0**6)
 
 
 LAYER = Lenience(0.0, 0.0, 2.0**-6)
-"""For layers alone, whose noise is not known: a channel that ReLU lets through in one place is what is left of more."""
+"""For single layers, whose noise is not known: a channel of which ReLU leaves one value had a larger scale."""
 
 
 @dataclass(frozen=True)
 class Noise:
-    """What rounding moves outputs by.
+    """The changes of outputs by rounding.
 
     Attributes:
-        outputs: for each output and element the largest change seen.
-        draws: in how many runs.
-        lenience: what follows from it.
+        outputs: for each output and element the largest observed change.
+        draws: number of runs in which changes were observed.
+        lenience: how the noise bounds scales.
     """
 
     outputs: Sequence[Array]
@@ -78,7 +78,7 @@ class Noise:
 
 
 def scales_of(reference: Sequence[Array], noise: Noise | None = None) -> list[FloatArray]:
-    """What differences of the outputs are divided by, element by element; 1 for what must be equal."""
+    """For each output the scales by which differences of its elements are divided; 1 for types that must be equal."""
     if noise is None:
         return [output_scale(each) for each in reference]
     found = zip(reference, noise.outputs, strict=True)
@@ -86,13 +86,13 @@ def scales_of(reference: Sequence[Array], noise: Noise | None = None) -> list[Fl
 
 
 def output_scale(reference: Array, noise: Array | None = None, draws: int = 1, lenience: Lenience = FULL) -> FloatArray:
-    """The scale of each element of one output; values that are not finite have none, and get 1.
+    """The scale of each element of one output; 1 for values that are not finite.
 
     Args:
         reference: the right output.
         noise: its noise, of the same shape; None if it is not known.
-        draws: as in ``Noise``.
-        lenience: as in ``Noise``.
+        draws: number of runs in which the noise was observed.
+        lenience: how the noise bounds scales.
     """
     scales = np.ones(reference.shape)
     if reference.dtype.kind in _EXACT_KINDS or not reference.size:
@@ -112,7 +112,7 @@ def output_scale(reference: Array, noise: Array | None = None, draws: int = 1, l
 
 
 def relative_error(outputs: Sequence[Array], reference: Sequence[Array], *, scales: Sequence[Array] = ()) -> float:
-    """The largest ``output_error``; another number of outputs is an infinite error. ``scales`` as by ``scales_of``."""
+    """The largest ``output_error``; infinite if the number of outputs differs. ``scales`` are from ``scales_of``."""
     if len(outputs) != len(reference):
         return math.inf
     known: Sequence[Array | None] = scales or [None] * len(outputs)
@@ -126,16 +126,16 @@ def relative_error(outputs: Sequence[Array], reference: Sequence[Array], *, scal
 
 
 def output_error(output: Array, reference: Array, *, scale: Array | None = None) -> float:
-    """The largest difference of an output, each divided by the scale of where it stands.
+    """The largest difference of an output, with each difference divided by its element's scale.
 
-    Where the reference is zero throughout, the difference itself. NaN or an infinity in the same places
-    counts as equal; anywhere else, as another shape, it is an infinite error. Integers, booleans and strings
-    are right (0) if none differs, otherwise infinitely wrong.
+    If the reference is zero everywhere, differences are not divided. NaN or an infinity at the same element counts as
+    equal, at other elements the error is infinite, as it is for another shape. Integers, booleans and strings have
+    the error 0 if all are equal, otherwise infinity.
 
     Args:
         output: of the module.
-        reference: what is right.
-        scale: as by ``output_scale``; None is that without noise.
+        reference: the right output.
+        scale: from ``output_scale``; None computes it without noise.
     """
     if output.shape != reference.shape:
         return math.inf
@@ -145,7 +145,7 @@ def output_error(output: Array, reference: Array, *, scale: Array | None = None)
 
 
 def largest_error(output: Array, reference: Array) -> float:
-    """As ``output_error``, but all differences are divided by the largest magnitude, as on one grid of 8-bit steps."""
+    """As ``output_error``, but all differences are divided by the largest magnitude, for grids of 8-bit steps."""
     if output.shape != reference.shape:
         return math.inf
     largest = float(np.max(_magnitudes(reference), initial=0.0)) or 1.0
@@ -153,7 +153,7 @@ def largest_error(output: Array, reference: Array) -> float:
 
 
 def scaled_differences(output: Array, reference: Array, scale: Array | None = None) -> FloatArray:
-    """Differences by element, divided by scales; infinite where only one value is finite, or another infinity."""
+    """Differences by element, divided by scales; infinite if only one value is finite, or the infinities differ."""
     right = reference.astype(np.float64)
     own = output.astype(np.float64)
     finite, equal = np.isfinite(right), (own == right) | (np.isnan(own) & np.isnan(right))
@@ -163,15 +163,15 @@ def scaled_differences(output: Array, reference: Array, scale: Array | None = No
 
 
 def _magnitudes(reference: Array) -> FloatArray:
-    """Absolute values, 0 for what is not finite."""
+    """Absolute values; 0 for values that are not finite."""
     right = np.abs(reference.astype(np.float64))
     return np.where(np.isfinite(right), right, 0.0)
 
 
 def _populations(magnitudes: FloatArray) -> Iterator[BoolArray]:
-    """Masks of values that are octaves apart from all others, the largest first; zeros are with these.
+    """Masks of populations, values that lie octaves apart from all others. The largest is first and has the zeros.
 
-    Of values whose density is bounded near zero, j lie g octaves below all others with probability 2^(-g j).
+    If the density of values is bounded near zero, j values lie g octaves below all others with probability 2^(-g j).
     """
     exponents = np.where(magnitudes > 0, np.frexp(magnitudes)[1], _EXPONENTS)
     counts = np.bincount((exponents[magnitudes > 0] + _EXPONENTS).reshape(-1))
@@ -186,13 +186,13 @@ def _populations(magnitudes: FloatArray) -> Iterator[BoolArray]:
 
 @dataclass(frozen=True)
 class _Population:
-    """Values of one order of magnitude, zero in all other places.
+    """Values of one order of magnitude; other elements are zero.
 
     Attributes:
         magnitudes: absolute values.
         moved: their noise.
-        members: where they are.
-        draws: in how many runs the noise was seen.
+        members: mask of the population's elements.
+        draws: number of runs in which the noise was observed.
         ratio: of scale and noise in a larger population.
     """
 
@@ -209,12 +209,12 @@ class _Population:
 
     @property
     def is_mask(self) -> bool:
-        """Whether all values are one large number, so that their scale is not that of anything computed."""
+        """Whether all values are one large number, the constant of a mask, which is not a scale of computed values."""
         values = self.magnitudes[self.magnitudes > 0]
         return values.size > 0 and bool(values[0] >= _LEAST_MASK and (values == values[0]).all()) and not self.noise
 
     def whole(self, lenience: Lenience) -> float:
-        """The scale of all together; 1 for zeros, so that differences count as they are."""
+        """The scale of the whole population; 1 for zeros, so that their differences are not divided."""
         largest, noise = float(self.magnitudes.max()), self.noise
         if not largest:
             return 1.0
@@ -222,12 +222,12 @@ class _Population:
         return max(largest, lenience.whole * noise, (self.ratio or 0.0) * noise * doubt)
 
     def scales(self, whole: float, ratio: float, share: float) -> FloatArray:
-        """The least of the scales of all slices that an element lies in.
+        """For each element the least of the scales of all slices that contain it.
 
         Args:
-            whole: the scale of all together.
-            ratio: how many times its noise the scale of a slice is at least.
-            share: of ``whole`` that it is at least.
+            whole: the scale of the whole population.
+            ratio: least ratio of a slice's scale and its noise.
+            share: least ratio of a slice's scale and ``whole``.
         """
         found = np.full(self.magnitudes.shape, whole)
         for kept in _kept_axes(self.magnitudes.shape):
@@ -238,8 +238,8 @@ class _Population:
     def _slices(self, kept: tuple[int, ...], whole: float, ratio: float) -> FloatArray:
         """The scales of slices, one for each index along the kept axes, in a shape that broadcasts.
 
-        Of a slice whose noise is not known it must be sure that it is not small by chance: of values whose density is
-        bounded near zero, all of s are below a share p of the rest with probability p^s.
+        A slice whose noise is not known may be small by chance: if the density of values is bounded near zero, all s
+        values of a slice are below a fraction p of the rest with probability p^s.
         """
         reduced = tuple(axis for axis in range(self.magnitudes.ndim) if axis not in kept)
         largest = self.magnitudes.max(axis=reduced, keepdims=True)
@@ -254,13 +254,13 @@ class _Population:
 
 
 def _doubt(count: Array, slices: int, draws: int) -> FloatArray:
-    """How many times as large the noise of ``count`` values may be as it was in so many draws, seen on all slices."""
+    """The factor by which the noise of ``count`` values may exceed that observed in ``draws``, for all slices."""
     found: FloatArray = 2.0 ** ((_RARE_BITS + math.log2(slices)) / (draws * np.maximum(count, 1)))
     return found
 
 
 def _kept_axes(shape: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """Axes along which slices are looked at: each by itself, and each for every entry of a batch."""
+    """The axes of slices: each axis alone, and each together with the batch."""
     axes = [axis for axis, size in enumerate(shape) if size > 1]
     batched = [(0, axis) for axis in axes if axis] if 0 in axes else []
     return [*((axis,) for axis in axes), *batched]

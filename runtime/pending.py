@@ -1,4 +1,4 @@
-"""A run that is still going on."""
+"""Asynchronous runs."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ class PendingRun:
         return True
 
     def device_result(self, timeout: float | None = None) -> list[DeviceArray]:
-        """The outputs, left on the device.
+        """Wait for the run; returns the outputs on the device.
 
         Raises:
-            TimeoutError: if the run takes longer than ``timeout`` seconds.
+            TimeoutError: if the run does not finish within ``timeout`` seconds; None waits without limit.
             DeviceError: if the run failed.
         """
         return self._wait(timeout)
 
     def result(self, timeout: float | None = None) -> list[Array]:
-        """The outputs as numpy arrays; raises as ``device_result``."""
+        """Wait for the run; returns the outputs as numpy arrays. Raises as ``device_result``."""
         return [output.to_host() for output in self.device_result(timeout)]
 
     def __await__(self) -> Generator[None, None, list[Array]]:

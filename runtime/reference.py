@@ -1,4 +1,4 @@
-"""Other runtimes on the same model and feeds: what is right, and what is fast elsewhere."""
+"""Other runtimes on the same model and feeds: ONNX Runtime as the reference, and OpenVINO for comparison."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 from sartor.errors import UnsupportedModelError, UsageError
 from sartor.runtime.driver.signature import Array
 
-# ONNX Runtime's exceptions have no common base of their own.
+# ONNX Runtime's exceptions have no common base class.
 _ORT_ERRORS = (
     ort_errors.EPFail,
     ort_errors.Fail,
@@ -31,7 +31,12 @@ class OnnxRuntimeReference:
     """ONNX Runtime's CPU provider as a callable from feeds to outputs."""
 
     def __init__(self, model: Path | bytes, *, threads: int | None = None, optimises: bool = True) -> None:
-        """Load a model, all optimisations on or off; ``threads`` defaults to ONNX Runtime's choice.
+        """Load a model.
+
+        Args:
+            model: path or content of an ONNX file.
+            threads: threads within an operator; None for ONNX Runtime's default.
+            optimises: whether all graph optimisations are on, or all off.
 
         Raises:
             UsageError: if ``threads`` is below 1.
@@ -48,10 +53,10 @@ class OnnxRuntimeReference:
         self.output_names = [value.name for value in self._session.get_outputs()]
 
     def __call__(self, feeds: Mapping[str, Array]) -> list[Array]:
-        """All outputs in the model's order.
+        """Run the model; returns all outputs in the model's order.
 
         Raises:
-            UsageError: if the feeds do not fit the model or it fails on them.
+            UsageError: if the feeds do not fit the model, or running it fails.
         """
         try:
             return list(self._session.run(None, dict(feeds)))
@@ -68,7 +73,7 @@ def _session_options(threads: int | None, *, optimises: bool = True) -> Any:
     options.inter_op_num_threads = 1
     if not optimises:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    # Workers may spin within a run, as they do by default, but not on into the time of whoever runs next.
+    # Workers may spin within a run, which is the default, but not after it, when another runtime is timed.
     options.add_session_config_entry("session.force_spinning_stop", "1")
     return options
 
@@ -77,7 +82,12 @@ class OpenVinoReference:
     """OpenVINO's CPU plugin as a callable from feeds to outputs."""
 
     def __init__(self, model: Path, *, threads: int | None = None, precision: str = "f32") -> None:
-        """Load a model for low latency in one stream; ``precision`` is OpenVINO's, f32 or bf16.
+        """Load a model for low latency in one stream.
+
+        Args:
+            model: path of an ONNX file.
+            threads: CPU threads; None for OpenVINO's default.
+            precision: OpenVINO's inference precision, ``f32`` or ``bf16``.
 
         Raises:
             UsageError: if OpenVINO is not installed or ``threads`` is below 1.
@@ -97,10 +107,10 @@ class OpenVinoReference:
         self._outputs = compiled.outputs
 
     def __call__(self, feeds: Mapping[str, Array]) -> list[Array]:
-        """All outputs in the model's order, in memory the next call overwrites.
+        """Run the model; returns all outputs in the model's order, in memory that the next call overwrites.
 
         Raises:
-            UsageError: if the feeds do not fit the model or it fails on them.
+            UsageError: if the feeds do not fit the model, or running it fails.
         """
         try:
             results = self._request.infer(dict(feeds), share_inputs=True, share_outputs=True)

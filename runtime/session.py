@@ -1,4 +1,4 @@
-"""Run a .vmfb with ONNX Runtime's calling conventions."""
+"""Runs a .vmfb through an interface like that of ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Feeds = Mapping[str, Array | DeviceArray]
 
 @dataclass(frozen=True)
 class NodeArg:
-    """One input or output as ONNX Runtime describes it; a dynamic dimension is None."""
+    """Description of one input or output, as ONNX Runtime's class of this name; a dynamic dimension is None."""
 
     name: str
     type: str
@@ -35,9 +35,9 @@ class NodeArg:
 
 
 class Session:
-    """A compiled model on a device, called as an ``onnxruntime.InferenceSession`` is.
+    """A compiled model on a device, with the methods of an ``onnxruntime.InferenceSession``.
 
-    Threads may share a session; their runs follow one another.
+    Threads may share a session; their runs are executed one after another.
     """
 
     def __init__(
@@ -56,18 +56,18 @@ class Session:
 
         Args:
             model: path or content of a .vmfb.
-            device: as for ``open_device``, or an open device; by default the manifest's first, else cpu.
-            threads: CPU workers, by default one per physical core.
+            device: name as for ``open_device``, or an open device; by default the manifest's first, or else cpu.
+            threads: number of CPU workers, by default one per physical core.
             spin_us: microseconds an idle worker spins before it sleeps.
-            huge_pages: whether a large file is read into huge pages, from which weights stream faster; if not, or
-                where the system has none, it is mapped: opened at once, and shared between processes.
-            parameters: weight files by scope, where they are not beside the .vmfb under the manifest's names.
-            signature: what a model without manifest takes and gives, where IREE did not record it.
-            entry: the function to run in a model without manifest, where it exports several.
+            huge_pages: whether a large file is read into huge pages, from which weights are read faster. Otherwise, or
+                if the system has none, it is mapped, which opens faster and shares memory between processes.
+            parameters: weight files by scope, if they are not beside the .vmfb under the manifest's names.
+            signature: inputs and outputs of a model without manifest, if IREE did not record them.
+            entry: the function to run in a model without manifest that exports several.
 
         Raises:
-            UsageError: if the file is no module, its weights are missing, or its signature is not known.
-            DeviceError: if there is no such device or it cannot run the model.
+            UsageError: if the file is not a module, its weights are missing, or its signature is not known.
+            DeviceError: if there is no such device, or it cannot run the model.
         """
         source = model if isinstance(model, bytes) else Path(model)
         module = open_module(source, huge_pages=huge_pages)
@@ -85,12 +85,12 @@ class Session:
 
     @property
     def manifest(self) -> Manifest | None:
-        """The manifest, or None for a module compiled by another program."""
+        """The module's manifest; None if another program compiled it."""
         return self._manifest
 
     @property
     def device(self) -> NativeDevice:
-        """The device the session runs on; pass it to another session to share device arrays with it."""
+        """The session's device. Another session that is given this device can use the same device arrays."""
         return self._device
 
     def get_inputs(self) -> list[NodeArg]:
@@ -102,9 +102,9 @@ class Session:
         return _node_args(self._signature.outputs)
 
     def run(self, output_names: Sequence[str] | None, feeds: Feeds) -> list[Array]:
-        """Run the model; each input that is a numpy array is copied to the device once.
+        """Run the model. Each input that is a numpy array is copied to the device once.
 
-        Outputs are in the order of ``output_names`` (None: all). On a CPU device they are not copied.
+        Returns outputs in the order of ``output_names`` (None: all outputs). On a CPU device they are not copied.
 
         Raises:
             UsageError: if a name, an element type or a shape does not fit the model.
@@ -113,9 +113,9 @@ class Session:
         return _independent([output.to_host() for output in self.run_device(output_names, feeds)])
 
     def run_device(self, output_names: Sequence[str] | None, feeds: Feeds) -> list[DeviceArray]:
-        """As ``run``, with outputs left on the device; inputs that are device arrays are not copied.
+        """As ``run``, but outputs stay on the device. Inputs that are device arrays are not copied.
 
-        An output may be the very memory of an input where the model passes it through.
+        If the model returns an input unchanged, the output may be the same memory.
         """
         selected = self._select(output_names)
         arguments = self._arguments(feeds)
@@ -125,10 +125,10 @@ class Session:
         return [outputs[index] for index in selected]
 
     def run_async(self, output_names: Sequence[str] | None, feeds: Feeds) -> PendingRun:
-        """As ``run_device``, but returns while the device computes.
+        """As ``run_device``, but returns before the run has finished.
 
-        Without an asynchronous entry in the module, or on a device that computes on the calling thread, the
-        run goes on in a thread of the session's own. Device arrays given must not be changed meanwhile.
+        If the module has no asynchronous entry, or the device computes on the calling thread, the run is executed in a
+        thread of the session. Device arrays that are inputs must not be changed until the run has finished.
         """
         arguments = self._arguments(feeds)
         if self._device.blocking or not self._has_async_entry:
@@ -145,11 +145,12 @@ class Session:
         return PendingRun(lambda timeout: _when_finished(fences, [outputs[i] for i in selected], timeout))
 
     def to_device(self, array: Array) -> DeviceArray:
-        """Copy an array to the session's device, to be passed to any number of runs."""
+        """Copy an array to the session's device; the result can be an input of any number of runs."""
         return upload(array, self._device)
 
     def allocate(self, input_name: str) -> DeviceArray:
-        """A device array of zeros for an input; fill it with ``copy_from`` or, on a CPU, through ``to_host``.
+        """Allocate a device array of zeros for an input, to be filled by ``copy_from`` or, on a CPU, through
+        ``to_host``.
 
         Raises:
             UsageError: if there is no such input or its shape is dynamic.
@@ -160,7 +161,7 @@ class Session:
         return upload(np.zeros([size or 0 for size in spec.shape], spec.numpy_dtype), self._device)
 
     def close(self) -> None:
-        """Wait for runs that are going on and let go of the model; arrays it gave stay valid."""
+        """Wait for running inferences and release the model. Arrays that it returned stay valid."""
         if self._executor is not None:
             self._executor.shutdown()
         with self._lock:
@@ -170,7 +171,7 @@ class Session:
             self._program = None
 
     def __del__(self) -> None:
-        # A device must not be closed under a run; a constructor that failed has left nothing to wait for.
+        # A device must not be closed during a run. After a failed constructor there is nothing to wait for.
         for fences, _ in self.__dict__.get("_in_flight", ()):
             fences.settled(None)
 
@@ -234,7 +235,7 @@ def _node_args(specs: Sequence[TensorSpec]) -> list[NodeArg]:
 
 
 def _find_signature(module: Module, manifest: Manifest | None, given: Signature | None, entry: str | None) -> Signature:
-    """Of a function that the module exports: what the caller says, else the manifest, else IREE's own record."""
+    """The signature of an exported function: the caller's, or else the manifest's, or else IREE's record."""
     found = given
     if found is None:
         found = manifest.signature if manifest else read_signature(module, entry)
@@ -256,7 +257,7 @@ def _choose_device(
 
 
 def _check_features(label: str, manifest: Manifest | None, device: NativeDevice) -> None:
-    """A CPU that lacks what the code needs would end the process at the first run."""
+    """Refuse code that needs extensions which this CPU lacks: the first run would end the process."""
     missing = unusable(manifest.features) if manifest and device.host_memory else ()
     if missing:
         raise DeviceError(
@@ -279,7 +280,7 @@ def _find_parameters(model: Path | bytes, manifest: Manifest | None, given: Mapp
 
 
 def _independent(arrays: list[Array]) -> list[Array]:
-    # A model may return one buffer under two names; callers own what they get, so they must not share memory.
+    # A model may return one buffer as two outputs. Callers own their outputs, so these must not share memory.
     kept: list[Array] = []
     for array in arrays:
         kept.append(array.copy() if any(np.may_share_memory(array, other) for other in kept) else array)

@@ -1,1 +1,1 @@
-"""IREE's runtime: the one door to it, devices, and tensors in their memory."""
+"""The only access to IREE's runtime: devices, programs, and tensors in device memory."""

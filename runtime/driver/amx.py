@@ -1,7 +1,8 @@
-"""AMX, the matrix unit of x86-64: whether this process may use it.
+"""Whether this process may use AMX, the matrix unit of x86-64.
 
-A CPU may have it and the operating system still refuse it, in a container or under an old kernel: then the first tile
-instruction ends the process. Linux gives tiles only to processes that ask (Documentation/arch/x86/xstate.rst).
+The operating system may refuse AMX on a CPU that has it, in a container or with an old kernel. The first tile
+instruction then ends the process. Linux grants tiles only to processes that request them
+(Documentation/arch/x86/xstate.rst).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 MATRIX_FEATURES = ("amx-bf16", "amx-int8")
-"""Extensions of a CPU, in LLVM's words, that no process may use unasked."""
+"""CPU extensions, by LLVM's names, that a process must request."""
 
 _ARCH_PRCTL = 158
 _REQUEST = 0x1023
@@ -23,15 +24,15 @@ _CPUINFO = Path("/proc/cpuinfo")
 
 
 def unusable(features: Iterable[str]) -> tuple[str, ...]:
-    """Those of these extensions that this process cannot use; of others than AMX's nothing is said."""
+    """Those of ``features``, by LLVM's names, that this process cannot use; only AMX's extensions are checked."""
     return tuple(each for each in features if each in MATRIX_FEATURES and not (_has(each) and tiles_granted()))
 
 
 @functools.cache
 def tiles_granted() -> bool:
-    """Whether the operating system lets this process use tiles; it is asked once.
+    """Whether the operating system lets this process use tiles; the request is made once.
 
-    False where nobody could be asked: on other systems than Linux, and on other CPUs than x86-64.
+    False on systems other than Linux, and on CPUs other than x86-64.
     """
     if not sys.platform.startswith("linux") or platform.machine() != "x86_64":
         return False
@@ -39,13 +40,13 @@ def tiles_granted() -> bool:
 
 
 def _request() -> int:
-    """Ask for tiles: 0, or -1 if they are refused."""
+    """Request tiles; returns 0, or -1 if they are refused."""
     return int(ctypes.CDLL(None).syscall(_ARCH_PRCTL, _REQUEST, _TILE_DATA))
 
 
 @functools.cache
 def _has(feature: str) -> bool:
-    """Whether the CPU has an extension, by the name that Linux has for it."""
+    """Whether the CPU has an extension, by Linux's name."""
     try:
         text = _CPUINFO.read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -1,4 +1,4 @@
-"""Devices: which there are, and opening one with the thread count a session asks for."""
+"""Lists devices, and opens one with a session's number of threads."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NUMA_NODES = Path("/sys/devices/system/node")
 
 @dataclass(frozen=True)
 class DeviceInfo:
-    """One usable device: what ``open_device`` takes, and what the driver calls it."""
+    """One usable device: its name for ``open_device``, and the driver's description."""
 
     spec: str
     name: str
@@ -29,7 +29,7 @@ class DeviceInfo:
 
 @dataclass(frozen=True)
 class DeviceSettings:
-    """What is asked of a device. ``threads`` and ``spin_us`` are 0 on a GPU."""
+    """The settings of a device. ``threads`` and ``spin_us`` are 0 for a GPU."""
 
     kind: str
     index: int
@@ -38,14 +38,14 @@ class DeviceSettings:
 
     @property
     def driver(self) -> str:
-        """IREE's driver; one thread needs no task system, whose hand-over costs 2 µs a dispatch."""
+        """IREE's driver. One thread needs no task system, which costs 2 µs per dispatch."""
         if self.kind != "cpu":
             return self.kind
         return "local-sync" if self.threads == 1 else "local-task"
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """The flags that make IREE's tools and runtime start these workers."""
+        """The flags by which IREE's tools and runtime start these workers."""
         if self.driver != "local-task":
             return ()
         return (*_topology_flags(self.threads), f"--task_worker_spin_us={self.spin_us}")
@@ -56,13 +56,13 @@ class DeviceSettings:
         return f"{self.kind}:{self.index}"
 
 
-# Equal settings share one device: one set of worker threads, and device arrays that pass between sessions.
+# Equal settings share one device, its worker threads and its device arrays.
 _OPEN: WeakValueDictionary[DeviceSettings, NativeDevice] = WeakValueDictionary()
 _OPENING = threading.Lock()
 
 
 def _forget_devices() -> None:
-    # Worker threads do not survive a fork: a child that kept the parent's device would wait for ever.
+    # Worker threads do not survive a fork: a child process that used the parent's device would hang.
     _OPEN.clear()
 
 
@@ -70,13 +70,13 @@ os.register_at_fork(after_in_child=_forget_devices)
 
 
 def device_settings(spec: str = "cpu", threads: int | None = None, spin_us: int = 0) -> DeviceSettings:
-    """Read a device's name: ``cpu``, ``vulkan``, ``cuda``, or ``vulkan:1`` for the second of a kind.
+    """Parse a device's name: ``cpu``, ``vulkan``, ``cuda``, or ``vulkan:1`` for the second device of a kind.
 
-    ``threads`` are CPU workers (default: one per physical core this process may use); ``spin_us`` is how many
-    microseconds an idle worker spins before it sleeps.
+    ``threads`` is the number of CPU workers (default: one per physical core that this process may use); ``spin_us`` is
+    the number of microseconds that an idle worker spins before it sleeps.
 
     Raises:
-        UsageError: if the name is unknown, or workers are asked of a GPU.
+        UsageError: if the name is unknown, a number is out of range, or a GPU is given ``threads`` or ``spin_us``.
     """
     match = _SPEC.fullmatch(spec)
     if match is None or (match["kind"] == "cpu" and match["index"]):
@@ -95,10 +95,10 @@ def device_settings(spec: str = "cpu", threads: int | None = None, spin_us: int 
 def open_device(spec: str = "cpu", threads: int | None = None, spin_us: int = 0) -> NativeDevice:
     """Open a device; arguments as for ``device_settings``.
 
-    Several thread counts can be open at once in one process. Equal settings give the same device.
+    Devices with several thread counts can be open at once in a process. Equal settings give the same device.
 
     Raises:
-        UsageError: if the settings make no sense.
+        UsageError: if the settings are not valid.
         DeviceError: if there is no such device or it cannot be opened.
     """
     settings = device_settings(spec, threads, spin_us)
@@ -111,7 +111,7 @@ def open_device(spec: str = "cpu", threads: int | None = None, spin_us: int = 0)
 
 
 def fresh_cpu() -> NativeDevice:
-    """A CPU device of one thread that nothing else uses, so that what it counts is its user's alone.
+    """A new CPU device of one thread that is not shared, so that its statistics are the caller's alone.
 
     Raises:
         DeviceError: if it cannot be opened.
@@ -144,7 +144,7 @@ def tool_device(settings: DeviceSettings) -> str:
 
 
 def list_devices() -> list[DeviceInfo]:
-    """Every usable device, the CPU first. A kind whose driver is missing is left out."""
+    """All usable devices, the CPU first. Kinds without a driver are left out."""
     devices = [DeviceInfo("cpu", _cpu_name())]
     for kind in GPU_KINDS:
         try:
@@ -156,12 +156,12 @@ def list_devices() -> list[DeviceInfo]:
 
 
 def is_available(driver: str) -> bool:
-    """Whether this machine has a device of a driver (``cpu``, ``vulkan``, ``cuda``) to run on."""
+    """Whether this machine has a device of a kind (``cpu``, ``vulkan``, ``cuda``)."""
     return any(device.spec.split(":")[0] == driver for device in list_devices())
 
 
 def physical_cores() -> int:
-    """Physical cores among the CPUs this process may run on, at least 1."""
+    """Number of physical cores of the CPUs on which this process may run, at least 1."""
     return len({_core_of(cpu) for cpu in _allowed_cpus()})
 
 
@@ -180,8 +180,8 @@ def _core_of(cpu: int) -> tuple[str, str]:
 
 
 def _topology_flags(threads: int) -> tuple[str, ...]:
-    # Pinned workers keep a core each, where free ones were seen to share one for whole runs (2 threads on 2
-    # cores: median 1.5 against 2.4 ms). IREE pins by the machine's cores and knows nothing of taskset.
+    # Pinned workers have a core each. Workers that are not pinned were observed to share one for whole runs (2 threads
+    # on 2 cores: median 2.4 instead of 1.5 ms). IREE pins by the machine's cores and ignores taskset.
     restricted = len(_allowed_cpus()) < (os.cpu_count() or 1)
     if restricted or threads > physical_cores():
         return (f"--task_topology_group_count={threads}", "--task_topology_nodes=current")

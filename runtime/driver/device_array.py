@@ -1,4 +1,4 @@
-"""Tensors that stay in a device's memory, so that nothing is copied between one run and the next."""
+"""Tensors in a device's memory, which need not be copied between runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sartor.runtime.driver.signature import Array, TensorSpec
 
 
 class DeviceArray:
-    """A dense row-major tensor in a device's memory; ``nbytes`` is the length of its data."""
+    """A dense row-major tensor in a device's memory; ``nbytes`` is the size of its data."""
 
     def __init__(self, view: Any, device: NativeDevice, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
         self.view = view
@@ -23,7 +23,7 @@ class DeviceArray:
         self.nbytes = math.prod(shape) * dtype.itemsize
 
     def __del__(self) -> None:
-        # The memory goes back to the device, which must still be there.
+        # The memory is returned to the device, which must still exist.
         del self.view
 
     def __repr__(self) -> str:
@@ -31,14 +31,14 @@ class DeviceArray:
 
     @property
     def shares_host_memory(self) -> bool:
-        """Whether ``to_host`` shows the tensor's own memory (CPU devices) instead of copying it."""
+        """Whether ``to_host`` returns the tensor's own memory (CPU devices) instead of a copy."""
         return self.device.host_memory
 
     def to_host(self) -> Array:
         """The tensor as a numpy array.
 
-        On a CPU device the array shares memory with the tensor: nothing is copied, and writing to one changes
-        the other. On every other device the data is copied once.
+        On a CPU device the array shares memory with the tensor: writing to one changes the other. On other devices
+        the data is copied once.
 
         Raises:
             DeviceError: if copying fails.
@@ -66,7 +66,7 @@ class DeviceArray:
 
 
 def upload(array: Array, device: NativeDevice) -> DeviceArray:
-    """Copy an array, in any memory order, to a device.
+    """Copy an array of any memory order to a device.
 
     Raises:
         DeviceError: if the device has no memory left.
@@ -77,9 +77,9 @@ def upload(array: Array, device: NativeDevice) -> DeviceArray:
 
 
 def from_view(view: Any, device: NativeDevice, spec: TensorSpec) -> DeviceArray:
-    """The result ``spec`` describes, in the buffer a module returned.
+    """The result that ``spec`` describes, in the buffer that a module returned.
 
-    IREE's integer types have no sign, so the element type is the specification's.
+    The element type is that of ``spec``, because IREE's integer types have no sign.
 
     Raises:
         DeviceError: if the buffer is not of that size.

@@ -1,7 +1,7 @@
-"""The only import of ``iree.runtime``: thin typed wrappers that keep native objects alive in the right order.
+"""The only module that imports ``iree.runtime``: thin typed wrappers that keep native objects alive in the right order.
 
-IREE returns a buffer's memory to a pool of the device it came from, so a buffer that outlives its device is
-freed into freed memory. Every wrapper below therefore holds its device and lets go of it last.
+IREE returns a buffer's memory to a pool of its device. If the device is freed before the buffer, that writes to freed
+memory. So every wrapper below holds its device and releases it last.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sartor.errors import DeviceError, UsageError
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.driver.waiting import PatientWait
 
-# What IREE's bindings raise; NotImplementedError is a RuntimeError.
+# The exceptions of IREE's bindings; NotImplementedError is a RuntimeError.
 NATIVE_ERRORS = (RuntimeError, ValueError, IndexError)
 
 _DEVICE_BUFFER = rt.BufferUsage.DEFAULT | rt.BufferUsage.MAPPING
@@ -47,7 +47,7 @@ def _instance() -> Any:
 
 
 def reason(error: BaseException) -> str:
-    """IREE's message without source location, status code and stack: one line of at most 300 characters."""
+    """IREE's message without source location, status code and stack, as one line of at most 300 characters."""
     text = _STATUS.sub("", str(error), count=1).split("; while ")[0].split("\n\n")[0]
     return " ".join(text.split()).strip(" ;")[:300]
 
@@ -55,8 +55,8 @@ def reason(error: BaseException) -> str:
 class NativeDevice:
     """An open IREE device: a queue, an allocator and, on the CPU, worker threads.
 
-    ``host_memory``: it computes in the host's own memory, as CPUs do. ``blocking``: it computes on the
-    calling thread, so even an asynchronous invocation returns only when it has finished.
+    ``host_memory``: whether it computes in the host's memory, as CPUs do. ``blocking``: whether it computes on the
+    calling thread, so that even an asynchronous invocation returns only when it has finished.
     """
 
     def __init__(self, hal: Any, label: str, *, host_memory: bool, blocking: bool) -> None:
@@ -70,16 +70,16 @@ class NativeDevice:
 
     @property
     def peak_bytes(self) -> int | None:
-        """The most bytes that were allocated at once since the device was opened; None if nobody counts them."""
+        """Peak of allocated bytes since the device was opened; None if IREE was built without statistics."""
         allocator = self.hal.allocator
         return int(allocator.statistics["device_bytes_peak"]) if allocator.has_statistics else None
 
     def waiting(self) -> AbstractContextManager[None]:
-        """What the calling thread should be in while it waits for the device."""
+        """The context in which the calling thread should wait for the device."""
         return PatientWait() if self.host_memory and not self.blocking else nullcontext()
 
     def store(self, raw: Array) -> Any:
-        """A new buffer with these bytes, given as a one-dimensional uint8 array.
+        """Allocate a buffer with these bytes, a one-dimensional uint8 array.
 
         Raises:
             DeviceError: if the device has no memory left.
@@ -95,7 +95,7 @@ class NativeDevice:
             raise DeviceError(f"{raw.nbytes} bytes cannot be put on '{self}': {reason(error)}") from None
 
     def map(self, buffer: Any) -> Array:
-        """A buffer's bytes: the buffer's own memory on the CPU, elsewhere a copy of it.
+        """A buffer's bytes: its own memory on the CPU, a copy on other devices.
 
         Raises:
             DeviceError: if copying fails.
@@ -107,7 +107,7 @@ class NativeDevice:
             raise DeviceError(f"memory of '{self}' cannot be read: {reason(error)}") from None
 
     def copy(self, source: Any, target: Any) -> None:
-        """Copy a buffer to another of the same length and wait for it.
+        """Copy a buffer to another of the same length; returns when the copy is done.
 
         Raises:
             DeviceError: if copying fails.
@@ -133,26 +133,28 @@ class NativeDevice:
 
 
 def buffer_view(buffer: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Any:
-    """A buffer seen as a dense row-major tensor."""
+    """A view of a buffer as a dense row-major tensor."""
     return rt.HalBufferView(buffer, shape, _element_type(dtype))
 
 
 @functools.cache
 def _element_type(dtype: np.dtype[Any]) -> Any:
-    """IREE's element type; a dtype looks its own name up anew each time."""
+    """IREE's element type. It is cached, because a dtype looks up its name at each access."""
     return _ELEMENT_TYPES[dtype.name]
 
 
 def open_cpu(label: str, driver: str, flags: Sequence[str]) -> NativeDevice:
-    """Open ``local-sync`` or ``local-task``. Not thread-safe: the flags are global while the driver starts.
+    """Open a CPU device by the driver ``local-sync`` or ``local-task``, with IREE's flags.
+
+    Not thread-safe: the flags are global while the driver starts.
 
     Raises:
         DeviceError: if IREE cannot start the worker threads.
     """
     try:
         rt.flags.parse_flags(*flags)
-        # A driver owns its worker threads and reads the flags when it is created; IREE's cached driver would
-        # give every session the thread count of the first.
+        # A driver owns its worker threads and reads the flags when it is created. IREE's cached driver would give every
+        # session the thread count of the first.
         device = _binding.create_hal_driver(driver).create_default_device()
     except NATIVE_ERRORS as error:
         raise DeviceError(f"the CPU device '{label}' cannot be opened: {reason(error)}") from None
@@ -161,7 +163,7 @@ def open_cpu(label: str, driver: str, flags: Sequence[str]) -> NativeDevice:
 
 @dataclass(frozen=True)
 class DriverDevice:
-    """A device as its driver lists it; ``path`` names it in IREE's tools as ``driver://path``."""
+    """A device in its driver's list; IREE's tools name it ``driver://path``."""
 
     identifier: int
     path: str
@@ -182,10 +184,10 @@ def driver_devices(driver: str) -> list[DriverDevice]:
 
 
 def open_gpu(label: str, driver: str, identifier: int) -> NativeDevice:
-    """Open a device that ``driver_devices`` listed.
+    """Open a device by its identifier in ``driver_devices``; ``label`` names it in errors.
 
     Raises:
-        DeviceError: if the driver refuses.
+        DeviceError: if the driver cannot open it.
     """
     try:
         device = rt.get_driver(driver).create_device(identifier)
@@ -195,7 +197,7 @@ def open_gpu(label: str, driver: str, identifier: int) -> NativeDevice:
 
 
 class _HostMapping:
-    """Shows a mapped buffer to numpy and keeps its memory, and then its device, alive."""
+    """Gives numpy access to a mapped buffer, and keeps its memory and its device alive."""
 
     def __init__(self, memory: Any, device: NativeDevice) -> None:
         self._memory = memory
@@ -213,7 +215,7 @@ class _HostMapping:
 
 
 class Fences:
-    """The fences around an asynchronous invocation: ``ready`` is reached, ``finished`` is waited for."""
+    """The fences of an asynchronous invocation: ``ready`` lets it start, ``finished`` is signalled at its end."""
 
     def __init__(self, device: NativeDevice) -> None:
         semaphore = device.hal.create_semaphore(0)
@@ -225,7 +227,7 @@ class Fences:
         del self.ready, self.finished
 
     def wait(self, timeout: float | None) -> bool:
-        """Wait up to ``timeout`` seconds; whether the invocation has finished.
+        """Wait at most ``timeout`` seconds; returns whether the invocation has finished.
 
         Raises:
             DeviceError: if the invocation failed.
@@ -238,7 +240,7 @@ class Fences:
             raise DeviceError(f"running on '{self._device}' failed: {reason(error)}") from None
 
     def settled(self, timeout: float | None) -> bool:
-        """As ``wait``, where an invocation that failed counts as one that has finished."""
+        """As ``wait``, but a failed invocation counts as finished."""
         try:
             return self.wait(timeout)
         except DeviceError:
@@ -246,7 +248,7 @@ class Fences:
 
 
 def parse_module(content: bytes | mmap.mmap, label: str) -> Any:
-    """A VM module from a .vmfb's content: bytes are copied to aligned memory, mapped memory is used in place.
+    """Parse a .vmfb's content to a VM module: bytes are copied to aligned memory, mapped memory is used in place.
 
     Raises:
         UsageError: if it is not an IREE module; ``label`` names it.
@@ -261,7 +263,7 @@ def parse_module(content: bytes | mmap.mmap, label: str) -> Any:
 def benchmark_rows(
     path: Path, entry: str, inputs: Sequence[str], flags: Mapping[str, Sequence[str]], timeout: float
 ) -> list[dict[str, Any]]:
-    """Run IREE's benchmark tool on a function; the rows of its report.
+    """Run IREE's benchmark tool on a function; returns the rows of its report.
 
     Raises:
         DeviceError: if the tool fails or takes longer than ``timeout`` seconds.
@@ -276,10 +278,10 @@ def benchmark_rows(
 
 
 class Program:
-    """A VM module loaded on a device. Invocations must not overlap; the caller sees to that.
+    """A VM module loaded on a device. Invocations must not overlap, which is up to the caller.
 
     Raises:
-        DeviceError: if the module holds no code for the device, or the device refuses the code.
+        DeviceError: if the module has no code for the device, or the device cannot load it.
         UsageError: if a parameter file is missing or not readable.
     """
 
@@ -305,7 +307,7 @@ class Program:
         return self._functions[name]
 
     def invoke(self, function: str, views: Sequence[Any], fences: Fences | None = None) -> list[Any]:
-        """Call an exported function on buffer views; with fences it returns before the results are written.
+        """Call an exported function on buffer views; returns the results' views, with fences before they are written.
 
         Raises:
             DeviceError: if the device fails.
@@ -326,8 +328,8 @@ def write_parameters(path: Path, arrays: Mapping[str, Array]) -> None:
     """Write arrays as a parameter archive (.irpa), each under its name.
 
     Raises:
-        RuntimeError, ValueError, IndexError: IREE's, if the file cannot be written; "out of disk space" is in the
-            message if it cannot grow.
+        RuntimeError, ValueError, IndexError: from IREE, if the file cannot be written; the message contains "out of
+            disk space" if the disk is full.
     """
     index = rt.ParameterIndex()
     for name, array in arrays.items():

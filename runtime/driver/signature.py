@@ -1,4 +1,4 @@
-"""What a compiled model takes and gives: names, element types and shapes of its tensors."""
+"""Signatures of compiled models: names, element types and shapes of inputs and outputs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sartor.errors import UsageError
 
 Array = np.ndarray[tuple[int, ...], np.dtype[Any]]
 
-# ONNX Runtime's spelling of each element type, by numpy's name.
+# ONNX Runtime's name of each element type, by numpy's name.
 _ONNX_RUNTIME_TYPES = {
     "bool": "bool",
     "int8": "int8",
@@ -54,7 +54,7 @@ def _known_dtype(name: str) -> str:
 
 @validated_dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class TensorSpec:
-    """One input or output: its name, numpy's name of its element type, its shape (None where dynamic)."""
+    """One input or output: its name, numpy's name of its element type, and its shape with None for dynamic sizes."""
 
     name: str
     dtype: Annotated[str, AfterValidator(_known_dtype)]
@@ -62,12 +62,12 @@ class TensorSpec:
 
     @property
     def numpy_dtype(self) -> np.dtype[Any]:
-        """The element type as numpy knows it; bfloat16 comes from ml_dtypes."""
+        """The element type as a numpy type; bfloat16 is that of ml_dtypes."""
         return np.dtype(ml_dtypes.bfloat16 if self.dtype == "bfloat16" else self.dtype)
 
     @property
     def onnx_runtime_type(self) -> str:
-        """The type in ONNX Runtime's words, for example ``tensor(float)``."""
+        """The type's name in ONNX Runtime, for example ``tensor(float)``."""
         return f"tensor({_ONNX_RUNTIME_TYPES[self.dtype]})"
 
     def accepts_shape(self, shape: Sequence[int]) -> bool:
@@ -84,7 +84,7 @@ class TensorSpec:
 
 @dataclass(frozen=True)
 class Signature:
-    """The entry function of a module with its inputs and outputs, in the order it takes and gives them."""
+    """The entry function of a module with its inputs and outputs, in order."""
 
     entry: str
     inputs: tuple[TensorSpec, ...]
@@ -95,7 +95,7 @@ def parse_declaration(text: str) -> Signature:
     """Read IREE's ``iree.abi.declaration``: ``sync func @f(%x: tensor<2x3xf32>) -> (%y: tensor<2xi64>)``.
 
     Raises:
-        UsageError: if a value is not a tensor of an element type known to numpy.
+        UsageError: if the text cannot be parsed, or a value is not a tensor of an element type known to numpy.
     """
     match = _DECLARATION.search(text)
     if match is None:
@@ -119,7 +119,7 @@ def check_names(specs: Sequence[TensorSpec], given: Sequence[str]) -> None:
     """Check that exactly the named inputs are given.
 
     Raises:
-        UsageError: naming the inputs that are missing or unknown.
+        UsageError: if inputs are missing or unknown; the message names them.
     """
     expected = [spec.name for spec in specs]
     if unknown := sorted(set(given) - set(expected)):
@@ -129,10 +129,10 @@ def check_names(specs: Sequence[TensorSpec], given: Sequence[str]) -> None:
 
 
 def check_array(spec: TensorSpec, dtype: np.dtype[Any], shape: Sequence[int]) -> None:
-    """Check one value against the input it is for.
+    """Check that a value has the element type and shape of an input.
 
     Raises:
-        UsageError: naming the input, what it expects and what it was given.
+        UsageError: if not; the message names the input, the expected and the given type.
     """
     if dtype != spec.numpy_dtype:
         raise UsageError(f"input '{spec.name}' expects {spec}, but got element type {dtype}")
@@ -145,6 +145,6 @@ def _quoted(names: Sequence[str]) -> str:
 
 
 def passed(array: Array, dtype: np.dtype[np.generic], shape: tuple[int | None, ...]) -> Array:
-    """The elements as the other side calls them: integers of IREE have no sign, and reals may be narrower."""
+    """The elements in the type and shape of the other side: IREE's integers have no sign, and reals may be narrower."""
     raw = array.dtype.kind in "iu" and dtype.kind in "iu" and array.dtype.itemsize == dtype.itemsize
     return (array.view(dtype) if raw else array.astype(dtype)).reshape([size or 0 for size in shape])

@@ -1,4 +1,4 @@
-"""Waiting for worker threads without taking their processor from them."""
+"""Waits for worker threads without preempting them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ _CAN_YIELD = hasattr(os, "SCHED_BATCH")
 
 
 class PatientWait:
-    """While it lasts, the calling thread does not interrupt others of its kind when it is woken.
+    """A context in which the calling thread, when it wakes up, does not preempt other threads.
 
-    IREE wakes the thread that waits for a run from a worker, which then says that it is done with waking it. If Linux
-    starts the woken thread on the worker's processor, that thread spins until it has used up its time slice and the
-    worker can say so: 3 to 5 ms, in a quarter of the runs with as many workers as processors. Threads of the policy
-    for batch jobs do not interrupt others; every thread may choose it and go back. Other systems are left alone, and
-    threads that have a policy of their own.
+    A worker of IREE wakes the thread that waits for a run, and then signals that it has finished waking it. If Linux
+    runs the woken thread on the worker's processor, that thread spins until its time slice ends and the worker can
+    signal: 3 to 5 ms, in a quarter of the runs with as many workers as processors. Threads with the policy for batch
+    jobs do not preempt others; every thread may select that policy and go back. Nothing is changed on other systems, or
+    for threads with another policy than the default.
     """
 
     def __enter__(self) -> None:
@@ -29,7 +29,7 @@ class PatientWait:
 
 
 def _switch(current: int, wanted: int) -> bool:
-    """Change the calling thread's policy; whether it had the current one, and a sandbox did not forbid it."""
+    """Change the calling thread's policy; returns False if it has not the ``current`` one, or may not change it."""
     try:
         if os.sched_getscheduler(0) != current:
             return False
