@@ -1,1 +1,1 @@
-"""A finished module beside other runtimes: its outputs, its layers one by one, and its time."""
+"""Comparing a compiled module with other runtimes: its outputs, its layers, and its time."""

@@ -1,4 +1,4 @@
-"""Worker side of ``sartor bench``: a module beside other runtimes, which run the user's own file."""
+"""Worker side of ``sartor bench``: times a module beside other runtimes, which run the user's file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PEERS: dict[str, Callable[..., Callable[[Mapping[str, Array]], list[Array]]]] = 
     "onnxruntime": OnnxRuntimeReference,
     "openvino": OpenVinoReference,
 }
-"""Other runtimes, by the names that the user gives them."""
+"""Constructors of the other runtimes, by the names that users give."""
 
 _DEFAULT_SECONDS = 2.0
 _ROUND_TIMEOUT = 60.0
@@ -26,18 +26,18 @@ _ROUND_TIMEOUT = 60.0
 
 @dataclass(frozen=True)
 class BenchRuns:
-    """What to time.
+    """The module and the other runtimes to time, with their settings.
 
     Attributes:
         module: a compiled module.
         device: as for ``Session``.
-        workers: threads of the module, as for ``Session``.
-        model: the ONNX file that peers run; None if there are none.
-        peers: keys of ``PEERS``.
-        peer_threads: threads of each peer.
+        workers: number of the module's threads, as for ``Session``.
+        model: the ONNX file that the other runtimes run; None if there are none.
+        peers: names of the other runtimes, keys of ``PEERS``.
+        peer_threads: number of threads of each of them.
         feeds: one array per input.
-        rounds: as many at least.
-        exactly: so many rounds, however short they are; else as many as fill two seconds.
+        rounds: least number of rounds.
+        exactly: whether to stop after ``rounds``; otherwise rounds continue until they have taken two seconds.
     """
 
     module: Path
@@ -52,11 +52,11 @@ class BenchRuns:
 
 
 def time_in_worker(runs: BenchRuns) -> dict[str, Samples]:
-    """Times by name, those of the module under ``SELF``, taken in a process that may crash.
+    """Time the runs in a worker process; returns times by name, those of the module under ``SELF``.
 
     Raises:
-        CompileError: if it does, or takes too long or too much memory.
-        SartorError: as the runtimes raise it.
+        CompileError: if the worker crashes, takes too long or runs out of memory.
+        SartorError: if a runtime raises one.
     """
     timeout = TIMEOUT + (_ROUND_TIMEOUT * runs.rounds if runs.exactly else 0.0)
     with open_pool(1) as (pool, _):

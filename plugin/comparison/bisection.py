@@ -1,8 +1,9 @@
-"""Find the first layer whose result is too far off, looking at a few layers at a time.
+"""Finds the first layer whose result has too large an error, by measuring a few layers at a time.
 
-Where errors only grow along a network, everything before a layer that is right is right, and everything between is
-suspect. What is suspect shrinks by the number of layers that are looked at, as in a search by bisection. Errors may
-shrink as well; so at the end all that the layer found reads is looked at, and only if that is right the search ends.
+If errors only grow along a network, all layers before a right one are right, and those between a right and a wrong one
+are suspect. As in a bisection, each round divides the number of suspects by the number of measured layers. Errors may
+also shrink. So at the end all layers that the found layer reads are measured, and the search continues unless they are
+right.
 """
 
 from __future__ import annotations
@@ -13,20 +14,21 @@ from dataclasses import dataclass
 import networkx as nx
 
 Measure = Callable[[Sequence[str]], Mapping[str, float]]
-"""Relative errors of the results of layers, by name."""
+"""Measures the relative errors of layers' results, by layer name."""
 
 AT_ONCE = 8
 
 
 @dataclass(frozen=True)
 class Bisection:
-    """What a search found.
+    """The result of a search.
 
     Attributes:
-        first: a layer beyond the bound, all of whose inputs are within it; None if no layer looked at is beyond.
-        inputs: errors of what it reads, by the layer that computes it.
-        errors: of all layers that were looked at, in topological order.
-        rounds: how often some were looked at.
+        first: a layer whose error exceeds the bound, while those of all its inputs do not; None if no measured layer's
+            error exceeds it.
+        inputs: errors of its inputs, by the layers that compute them.
+        errors: of all measured layers, in topological order.
+        rounds: number of measurements, of one or several layers each.
     """
 
     first: str | None
@@ -36,13 +38,13 @@ class Bisection:
 
 
 def bisect(graph: nx.DiGraph, measure: Measure, bound: float, at_once: int = AT_ONCE) -> Bisection:
-    """Search a network.
+    """Search a network for the first layer whose error exceeds a bound.
 
     Args:
-        graph: layers that can be looked at, in topological order, with an edge to each from those it reads.
-        measure: asked for the errors of at most ``at_once`` layers at a time, of each once; exceptions pass through.
-        bound: the largest error that is right.
-        at_once: how many layers are looked at together.
+        graph: layers that can be measured, in topological order, with an edge to each from those that it reads.
+        measure: measures at most ``at_once`` layers at a time, and each at most once; its exceptions are not caught.
+        bound: the largest allowed error.
+        at_once: largest number of layers that are measured together.
     """
     errors: dict[str, float] = {}
     first: str | None = None
@@ -58,13 +60,13 @@ def bisect(graph: nx.DiGraph, measure: Measure, bound: float, at_once: int = AT_
 
 
 def _suspects(graph: nx.DiGraph, errors: Mapping[str, float], first: str | None, bound: float) -> list[str]:
-    """Layers that may be beyond the bound before all that are known to be, in topological order."""
+    """Layers, in topological order, that may be the first to exceed the bound."""
     within = {name for name, error in errors.items() if error <= bound}
     if first is None:
         before = set(graph)
     else:
         before = nx.ancestors(graph, first)
-        # What is right although it depends on what is wrong says nothing about what is before.
+        # A right layer that depends on a wrong one does not show that the layers before it are right.
         within -= nx.descendants(graph, first)
     for name in within:
         before -= {name, *nx.ancestors(graph, name)}
@@ -74,6 +76,6 @@ def _suspects(graph: nx.DiGraph, errors: Mapping[str, float], first: str | None,
 
 
 def _spread(names: Sequence[str], count: int) -> list[str]:
-    """At most ``count`` names at equal distances, the last among them."""
+    """At most ``count`` names at equal distances, including the last."""
     taken = min(count, len(names))
     return [names[(index + 1) * len(names) // taken - 1] for index in range(taken)]

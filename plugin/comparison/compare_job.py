@@ -1,4 +1,4 @@
-"""Worker side of ``sartor compare``: the model's file, which is not trusted, is read nowhere else."""
+"""Worker side of ``sartor compare``: only workers read the model's file, which is untrusted."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ _STEP = "running ONNX Runtime"
 
 @dataclass(frozen=True)
 class Question:
-    """What is right for a module.
+    """A request for a module's reference outputs.
 
     Attributes:
         model: the file that the module was compiled from.
         signature: of the module.
         feeds: one array per input.
-        usual: error that is usual with what the module computes in.
-        max_error: what the user allows; None if that is left to ``usual`` and the model.
-        narrow: whether the module rounds to less than the model's own types.
+        usual: default bound on the error, by the types in which the module computes.
+        max_error: the user's bound; None if ``usual`` and the model determine it.
+        narrow: whether the module computes in narrower types than the model.
     """
 
     model: Path
@@ -50,15 +50,15 @@ class Question:
 
 @dataclass(frozen=True)
 class Answer:
-    """What ONNX Runtime computes, and what a module may differ by.
+    """Reference outputs by ONNX Runtime, and the allowed error.
 
     Attributes:
-        names: of the model's outputs, in its order.
-        outputs: as ONNX Runtime computes them.
-        scales: for each output, by element, what a difference is divided by (``scales_of``).
-        shapes: as ``bound_shapes`` finds them.
-        allowed: relative error of a right module.
-        unchecked: outputs that say nothing on these inputs.
+        names: of the model's outputs, in the model's order.
+        outputs: computed by ONNX Runtime.
+        scales: for each output the scales by which differences of its elements are divided (``scales_of``).
+        shapes: of inputs with open dimensions, as ``bound_shapes`` finds them.
+        allowed: the largest relative error of a right module.
+        unchecked: outputs that are constant or arbitrary on these inputs, so that they cannot be compared.
     """
 
     names: tuple[str, ...]
@@ -70,14 +70,14 @@ class Answer:
 
 
 def ask(pool: WorkerPool, question: Question) -> Answer:
-    """Run ONNX Runtime on the model's file, in a process that serves for nothing else.
+    """Run ONNX Runtime on the model's file, in a separate process.
 
     Raises:
         UsageError: if the file cannot be read, the module was not compiled from it, or it fails on the feeds.
-        UnsupportedModelError: if it is no model, or neither Sartor nor ONNX Runtime takes it.
-        CompileError: if the worker crashes, hangs or takes too much memory.
+        UnsupportedModelError: if it is not a model, or neither Sartor nor ONNX Runtime supports it.
+        CompileError: if the worker crashes, hangs or runs out of memory.
     """
-    # Absolute, as workers need not be where the command was called.
+    # An absolute path, as workers may have another working directory.
     absolute = replace(question, model=question.model.resolve())
     with pool.beside() as single:
         return call(single, right_outputs, {"question": absolute}, _STEP)
@@ -118,7 +118,7 @@ def _expected(question: Question, prepared: ModelProto) -> Expected:
 
 
 def bound_shapes(model: ModelProto, signature: Signature) -> dict[str, tuple[int, ...]]:
-    """Shapes that a module was compiled for, of those inputs of its model that leave a dimension open.
+    """The module's shapes of those inputs that have an open dimension in the model, by name.
 
     Raises:
         UsageError: if the module has no such input.
@@ -137,5 +137,5 @@ def bound_shapes(model: ModelProto, signature: Signature) -> dict[str, tuple[int
 
 
 def _is_free(shape: tuple[int, ...] | None) -> bool:
-    """A size of 0 has to be asked for as well."""
+    """Whether a shape has an open dimension; a size of 0 counts as open."""
     return shape is None or 0 in shape

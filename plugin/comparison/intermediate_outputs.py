@@ -1,8 +1,8 @@
-"""Networks that show what single layers of another one compute.
+"""Probes: networks whose outputs are results of single layers of another network.
 
-A module hands out its outputs only. The same variants in the same order, stitched with other outputs, are another
-module with the same dispatches, which hands out what is inside. A layer may also be fed with what is right: then it
-shows its own error, apart from that of the layers before it.
+A module returns only its outputs. A probe is stitched from the same variants in the same order, with other outputs: a
+module with the same dispatches that returns values inside the network. A layer may also read reference values in place
+of other layers' results; its error is then its own, without that of the layers before it.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from sartor.onnx_model.graphs.names import fresh_name
 
 @dataclass(frozen=True)
 class Probe:
-    """A network whose outputs are results of layers of another.
+    """A network whose outputs are results of layers of another network.
 
     Attributes:
         graph: only the layers that the outputs need.
-        variants: by layer name.
-        fed: ONNX tensor that is the value of an input, by the input's name; the network's own inputs are not here.
-        expected: ONNX tensor that an output should be, by the output's name.
-        in_network: outputs that a layer computes in the network, by the layer's name.
-        alone: outputs that it computes from what is right.
-        stands_for: values of the network, by those of the probe that are read or written in their place.
+        variants: of the layers, by layer name.
+        fed: name of an input to the ONNX tensor that it takes; without the network's own inputs.
+        expected: name of an output to the ONNX tensor that it should equal.
+        in_network: layer name to its outputs computed in the network.
+        alone: layer name to its outputs computed from reference values.
+        stands_for: values of the probe to the values of the network in whose place they are read or written.
     """
 
     graph: LayerGraph
@@ -47,14 +47,14 @@ def make_probe(
     in_network: Sequence[str],
     alone: Sequence[str],
 ) -> Probe:
-    """A probe of some layers.
+    """Make a probe of some layers.
 
     Args:
         graph: the network's layers.
         variants: by layer name.
-        tensors: what ONNX calls the values of each layer.
-        in_network: layers to watch in the network.
-        alone: layers to watch fed with what is right; ONNX has all that they read.
+        tensors: ONNX names of the values of each layer.
+        in_network: layers whose results in the network are outputs.
+        alone: layers whose results from reference values are outputs; ONNX must have tensors for all their inputs.
     """
     writer = _Writer(graph, tensors)
     layers = {each.name: each for each in graph.layers}
@@ -80,7 +80,7 @@ def needed_layers(graph: LayerGraph, names: Sequence[str]) -> frozenset[str]:
 
 @dataclass
 class _Writer:
-    """Inputs and outputs of a probe while they are collected."""
+    """Collects the inputs and outputs of a probe."""
 
     graph: LayerGraph
     tensors: Mapping[str, LayerTensors]
@@ -95,7 +95,7 @@ class _Writer:
         self._known: dict[ValueRef, ValueRef] = {}
 
     def watch(self, layer: Layer, tensors: LayerTensors) -> tuple[str, ...]:
-        """Make those results of a layer that ONNX has outputs; returns the outputs' names."""
+        """Make results of a layer outputs, if ONNX has tensors for them; returns the outputs' names."""
         watched: list[str] = []
         for index, (kind, tensor) in enumerate(zip(layer.task.results, tensors.results, strict=True)):
             if tensor is not None:
@@ -106,7 +106,7 @@ class _Writer:
         return tuple(watched)
 
     def detached(self, layer: Layer) -> Layer:
-        """A copy that reads inputs of its own instead of other layers' results."""
+        """A copy of the layer that reads inputs of the probe instead of other layers' results."""
         tensors = self.tensors[layer.name].inputs
         refs = [self._right(ref, tensor) for ref, tensor in zip(layer.inputs, tensors, strict=True)]
         copy = replace(layer, name=fresh_name(f"{layer.name} alone", self._names), inputs=tuple(refs))
@@ -115,7 +115,7 @@ class _Writer:
         return copy
 
     def _right(self, ref: ValueRef, tensor: str | None) -> ValueRef:
-        """An input that is fed with what a layer's result should be."""
+        """A new input that takes the reference value of a layer's result."""
         if ref.source is None:
             return ref
         if tensor is None:

@@ -1,8 +1,8 @@
-"""How far each layer of a module is from ONNX Runtime, in the network and alone.
+"""Measures the error of each layer of a module against ONNX Runtime, in the network and alone.
 
-The module was built from a plan, and the same plan gives the same code again: compiled with other outputs it shows
-what layers compute (``sartor.comparison.intermediate_outputs``). Values are never all there at once: layers are taken
-in chunks, each with a module of its own, and only errors leave the worker that runs it.
+The module was built from a plan, and the same plan gives the same code again. Compiled with other outputs, it returns
+results of layers (``sartor.comparison.intermediate_outputs``). To save memory, layers are compared in chunks with a
+module each, and workers return only errors.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ _STEP = "comparing layers"
 
 @dataclass(frozen=True)
 class LayerError:
-    """How far a layer is from ONNX Runtime, relative to the largest magnitude of what is right.
+    """The errors of a layer against ONNX Runtime, relative to the largest magnitude of the reference values.
 
     Attributes:
         layer: its name, which is that of an ONNX node.
-        nodes: ONNX nodes computed in it.
-        variant: descriptor of how.
-        tensors: ONNX's names of its results; none where ONNX has no such values, so that nothing can be compared.
-        error: of its results in the network, the largest; None where nothing can be compared.
-        before: error of what it reads, the largest; 0 for the network's inputs.
-        alone: error of its results if fed with what is right; None where that cannot be had for all it reads.
-        sensitivity: relative error of the network's outputs that its narrower type is known to make by itself.
-        saved: seconds that the narrower type saves by the plan.
+        nodes: names of the ONNX nodes that it computes.
+        variant: descriptor of its variant.
+        tensors: ONNX names of its results; empty if ONNX has no such tensors, so that nothing can be compared.
+        error: largest error of its results in the network; None if nothing can be compared.
+        before: largest error of its inputs; 0 for the network's inputs.
+        alone: error of its results computed from reference values; None if ONNX lacks a tensor for an input.
+        sensitivity: relative error of the network's outputs that its narrower type alone causes, if known.
+        saved: predicted seconds that the narrower type saves.
     """
 
     layer: str
@@ -65,18 +65,18 @@ class LayerError:
 
     @property
     def growth(self) -> float | None:
-        """How many times larger the error is than before; None where there was none before."""
+        """Ratio of the error and that of the inputs; None if that of the inputs is 0 or unknown."""
         known = self.error is not None and math.isfinite(self.before) and self.before > 0
         return self.error / self.before if self.error is not None and known else None
 
 
 @dataclass(frozen=True)
 class FirstBeyond:
-    """Where a network goes wrong.
+    """The first layer of a network whose error exceeds a bound.
 
     Attributes:
-        search: how it was found; its ``first`` is None if nothing that was looked at is beyond the bound.
-        layer: the layer found, also with its error alone.
+        search: the search that found it; its ``first`` is None if no measured layer's error exceeds the bound.
+        layer: the layer with its errors, ``alone`` included; None likewise.
     """
 
     search: Bisection
@@ -85,7 +85,7 @@ class FirstBeyond:
 
 @dataclass(frozen=True)
 class ProbeErrors:
-    """Errors by layer name: of results in the network, and of layers that are fed with what is right."""
+    """Errors by layer name: of results in the network, and of results computed from reference values."""
 
     in_network: Mapping[str, float]
     alone: Mapping[str, float]
@@ -93,16 +93,16 @@ class ProbeErrors:
 
 @dataclass(frozen=True)
 class Workshop:
-    """Where probes are compiled and run.
+    """What compiling and running probes needs.
 
     Attributes:
         pool: workers.
-        directory: for modules.
+        directory: for the probes' modules.
         config: settings of the compilation.
-        device: what probes run on, as for ``Session``.
+        device: on which probes run, as for ``Session``.
         threads: as for ``Session``.
         progress: told about every probe.
-        chunk_bytes: what the values of one probe may take, unless a single layer's take more.
+        chunk_bytes: limit on the size of a probe's outputs, which only a single layer may exceed.
     """
 
     pool: WorkerPool
@@ -121,9 +121,9 @@ class LayerComparison:
     Attributes:
         imported: the model; ONNX Runtime runs its prepared form.
         recipe: the plan's layers and variants.
-        tensors: what ONNX calls the values of each layer.
+        tensors: ONNX names of the values of each layer.
         feeds: one array per input.
-        workshop: where probes are compiled and run.
+        workshop: for compiling and running probes.
     """
 
     imported: ImportedModel
@@ -135,12 +135,12 @@ class LayerComparison:
 
     @cached_property
     def read(self) -> dict[str, tuple[str, ...]]:
-        """By layer in execution order, the nearest layers before it that can be compared."""
+        """For each layer, in execution order, the nearest layers before it that can be compared."""
         return nearest_before(self.recipe.graph, self._is_comparable)
 
     @cached_property
     def graph(self) -> nx.DiGraph:
-        """The layers that can be compared, in execution order, with an edge to each from those it reads."""
+        """The layers that can be compared, in execution order, with an edge to each from those that it reads."""
         found = nx.DiGraph()
         for name, before in self.read.items():
             if self._is_comparable(name):
@@ -149,7 +149,7 @@ class LayerComparison:
         return found
 
     def table(self) -> list[LayerError]:
-        """All layers in execution order.
+        """The errors of all layers, in execution order.
 
         Raises:
             CompileError: if a probe does not compile or run.
@@ -158,7 +158,7 @@ class LayerComparison:
         return [self._row(layer, found) for layer in self.recipe.graph.layers]
 
     def bisect(self, bound: float) -> FirstBeyond:
-        """The first layer beyond a bound.
+        """The first layer whose error exceeds a bound.
 
         Raises:
             CompileError: if a probe does not compile or run.
@@ -191,7 +191,7 @@ class LayerComparison:
         return {each.layer: each for each in self.recipe.plan.layers}
 
     def _measure(self, names: Sequence[str], *, alone: bool = False) -> ProbeErrors:
-        """Errors of layers, a chunk after the other."""
+        """Measure the errors of layers, one chunk after another."""
         in_network: dict[str, float] = {}
         detached: dict[str, float] = {}
         chunks = self._chunks(names, alone)
@@ -203,7 +203,7 @@ class LayerComparison:
         return ProbeErrors(in_network, detached)
 
     def _chunks(self, names: Sequence[str], alone: bool) -> list[list[str]]:
-        """The names in order, as many at a time as there is memory for."""
+        """Split the names into chunks, in order, by the limit on memory."""
         layers = {each.name: each for each in self.recipe.graph.layers}
         chunks: list[list[str]] = []
         left = 0
@@ -219,7 +219,7 @@ class LayerComparison:
         return chunks
 
     def _detachable(self, names: Sequence[str]) -> list[str]:
-        """Layers of which ONNX Runtime knows all that they read."""
+        """Layers for all of whose inputs ONNX has tensors."""
         return [name for name in names if None not in self.tensors[name].inputs]
 
     def _probe(self, in_network: Sequence[str], alone: Sequence[str]) -> ProbeErrors:
@@ -257,7 +257,7 @@ class LayerComparison:
 
 
 def nearest_before(graph: LayerGraph, comparable: Callable[[str], bool]) -> dict[str, tuple[str, ...]]:
-    """By layer in execution order, the comparable layers whose results reach it through none that is comparable."""
+    """For each layer, in execution order, the comparable layers that it depends on without another one in between."""
     found: dict[str, tuple[str, ...]] = {}
     for layer in graph.layers:
         sources = [ref.source for ref in layer.inputs if ref.source is not None]

@@ -1,4 +1,4 @@
-"""From a module and the model it was compiled from to a comparison layer by layer."""
+"""Prepares the comparison of a module with its model, layer by layer."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def layered_manifest(module: Path) -> Manifest:
     """The manifest of a module that was built layer by layer.
 
     Raises:
-        UsageError: if the module has none, or has no layers.
+        UsageError: if the module has no manifest, or no layers.
     """
     manifest = module_manifest(module)
     if manifest is None:
@@ -43,10 +43,10 @@ def layered_manifest(module: Path) -> Manifest:
 
 
 def usual_error(module: Path) -> float:
-    """What a module may err by unless the user says otherwise: as much as is usual with what it computes in.
+    """The default bound on a module's relative error, by the types in which it computes.
 
     Raises:
-        UsageError: if the file is missing or no IREE module.
+        UsageError: if the file is missing or not an IREE module.
     """
     manifest = module_manifest(module)
     if manifest is None:
@@ -54,7 +54,7 @@ def usual_error(module: Path) -> float:
     try:
         return precision_of(_plan(manifest, module)).usual_error
     except UsageError:
-        # Of another version: its outputs can be compared all the same.
+        # The plan is of another version; outputs can be compared nevertheless.
         return DEFAULT_MAX_ERROR
 
 
@@ -73,13 +73,13 @@ def open_comparison(
     threads: int | None = None,
     progress: Progress = silent,
 ) -> Iterator[LayerComparison]:
-    """Make ready what compares the layers of a module with ONNX Runtime.
+    """Prepare a comparison of a module's layers with ONNX Runtime.
 
     Args:
         module: compiled by Sartor from ``model``, layer by layer.
         model: ONNX file.
         feeds: one array per input.
-        shapes: as ``bound_shapes`` finds them.
+        shapes: of inputs with open dimensions, as ``bound_shapes`` finds them.
         device: as for ``Session``.
         threads: as for ``Session``.
         progress: told what is going on.

@@ -1,4 +1,4 @@
-"""Worker side of comparing layers: run a probe and ONNX Runtime, and say how far they are apart."""
+"""Worker side of comparing layers: runs a probe and ONNX Runtime, and returns the errors."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def probe_errors(
         files: the compiled probe, with a manifest.
         prepared: the prepared model.
         feeds: one array per input of the model.
-        fed: tensor of the prepared model that each further input of the probe is fed with.
-        expected: tensor that each output should be; the shape may be another.
+        fed: name of a further input of the probe to the tensor of the prepared model that it takes.
+        expected: name of an output to the tensor that it should equal, whose shape may differ.
         device: as for ``Session``.
         threads: as for ``Session``.
     """
@@ -57,7 +57,7 @@ def probe_errors(
 
 
 def _scales(model: ModelProto, right: Mapping[str, Array], feeds: Mapping[str, Array]) -> dict[str, Array]:
-    """Scales of real tensors that are the model's outputs, as coarse as they are for lower precision."""
+    """Scales of the model's outputs of real type, as coarse as for lower precision."""
     names = [each.name for each in model.graph.output if each.name in right]
     if len(names) < len(model.graph.output):
         return {}
@@ -69,7 +69,7 @@ def _scales(model: ModelProto, right: Mapping[str, Array], feeds: Mapping[str, A
 def reference_tensors(
     model: ModelProto, names: Collection[str], feeds: Mapping[str, Array], threads: int | None = None
 ) -> dict[str, Array]:
-    """What ONNX Runtime computes for tensors of a model; nothing that they do not need is computed.
+    """Compute tensors of a model by ONNX Runtime, without nodes that they do not depend on.
 
     Args:
         model: changed in place: the tensors become its outputs.
@@ -96,10 +96,10 @@ def reference_tensors(
 
 
 def tensor_error(value: Array, right: Array, scale: Array | None = None) -> float:
-    """Relative error of a value inside a network: integers are numbers like others there, they may stand for reals.
+    """Relative error of a value inside a network. Integers are treated like real numbers, which they may represent.
 
-    The shape may be another, if the elements follow each other in the same order; 0 where there are none. ``scale`` is
-    that of ``right``, by default without noise.
+    The shape may differ if the order of the elements is the same. The error is 0 if there are none. ``scale`` is that
+    of ``right``, by default computed without noise.
     """
     if right.dtype.kind in _INTEGERS:
         return tensor_error(passed(value, right.dtype, right.shape).astype(np.float64), right.astype(np.float64))

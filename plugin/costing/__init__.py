@@ -1,1 +1,1 @@
-"""What the layers of a model cost: candidates, measured within limits and checked against ONNX Runtime."""
+"""Costs of a model's layers: candidates, their times within the time budget, and ONNX Runtime's reference results."""

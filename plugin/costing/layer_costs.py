@@ -41,7 +41,7 @@ def make_tuner(
     measure = MeasureSettings(
         device=config.target.device,
         threads=config.threads,
-        # What is measured serves later compilations too, which may allow more than this one.
+        # Later compilations use the measurements too, and may allow larger errors than this one.
         max_error=max(config.error_budget.allowed_relative, DEFAULT_MAX_ERROR),
         rounds=3 if slow else 12,
         seconds=4.0 if slow else 1.0,

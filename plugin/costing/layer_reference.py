@@ -24,7 +24,7 @@ from sartor.runtime.driver.signature import Array, passed
 from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.tuning.workers.shared_arrays import StoredArrays
 
-# What fails here is no fault of the variant that is measured. RuntimeError is what C++ raises that has no other name.
+# Failures here are not the measured variant's fault. C++ exceptions without a Python class become RuntimeError.
 _NO_RESULTS = (
     DecodeError,
     EncodeError,
@@ -45,7 +45,7 @@ class LayerArbiter:
         layer: its name.
         model: the prepared model's file.
         inputs: ONNX's names of the activations.
-        outputs: ONNX's names of the results; empty where ONNX lacks a name for any of both.
+        outputs: ONNX's names of the results; empty if ONNX lacks a name of an activation or a result.
         types: of the results, in the module.
         names: of the weights.
         stored: the weights by name.
@@ -110,7 +110,7 @@ def cut_out(model: ModelProto, inputs: Sequence[str], outputs: Sequence[str]) ->
         output=_described(editor, outputs),
     )
     for node in cut.node:
-        # A node of several outputs may compute an input as well, which is given.
+        # A node with several outputs may also compute one of the inputs, which are given.
         node.output[:] = [editor.fresh(name) if name in inputs else name for name in node.output]
     model.graph.CopyFrom(cut)
 

@@ -17,11 +17,11 @@ from sartor.tuning.workers.pool import WorkerPool
 
 @dataclass(frozen=True)
 class MachineLimits:
-    """The two ceilings of a roofline.
+    """The two limits of the roofline model.
 
     Attributes:
-        threads: CPU workers.
-        operations: f32 per second, a multiply-add being two.
+        threads: number of CPU workers.
+        operations: f32 operations per second, a multiply-add counting as two.
         bandwidth: bytes read from memory per second.
     """
 
@@ -39,8 +39,8 @@ def machine_limits(config: CompileConfig, threads: Iterable[int], progress: Prog
         progress: told what is going on.
 
     Raises:
-        DeviceError: if the machine cannot run what is measured.
-        SartorError: if the database or the target is of no use.
+        DeviceError: if the machine cannot run the benchmarks.
+        SartorError: if the database or the target cannot be used.
     """
     with open_workers(config) as pool, Store.open(config.database) as store:
         return [_limits(replace(config, threads=each), store, pool, progress) for each in threads]

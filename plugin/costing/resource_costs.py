@@ -26,15 +26,15 @@ _TIMEOUT = 300.0
 def measure_resource_costs(
     tables: Tables, store: Store, pool: WorkerPool, folder: Path, target: Target, quantities: Collection[Quantity]
 ) -> Tables:
-    """The tables with what some quantities are of.
+    """Add to the cost tables what some quantities are computed from: scratch memory and the bandwidth of first reads.
 
     Args:
         tables: measured times.
         store: keeps the bandwidth of this machine.
         pool: workers.
-        folder: where a file can be written to be read.
-        target: what code is for.
-        quantities: what plans are compared by, or bounded in.
+        folder: for a temporary file, whose first read is timed.
+        target: of the compilation.
+        quantities: those that are minimised or limited.
 
     Raises:
         CompileError: if a worker dies.
@@ -44,7 +44,7 @@ def measure_resource_costs(
     if Quantity.COLD in quantities:
         tables = replace(tables, loading=cold_read_bandwidth(store, folder))
         if tables.loading is None:
-            _LOG.warning("this system cannot drop files from memory: the first inference counts like any other")
+            _LOG.warning("this system cannot drop files from the page cache: the first inference counts like any other")
     return tables
 
 
