@@ -1,1 +1,1 @@
-"""Lower precision: calibration, which variants a layer may run, and what rounding layers does to the outputs."""
+"""Lower precision: calibration, the variants that a layer may run, and the outputs' errors when layers are rounded."""

@@ -1,4 +1,4 @@
-"""Samples, and 8-bit ranges found on them, which layers in lower precision need."""
+"""Calibration: the samples, and the 8-bit ranges found on them, that lower precision needs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from sartor.tuning.workers.pool import WorkerPool
 
 _LOG = logging.getLogger(__name__)
 _STEP = "running the model on samples"
-# Relative error that may hide a defect, so that who compiles should know of it.
+# A bound above this relative error may hide a defect, so the user is warned.
 _MUCH_BY_TIES = 0.1
 
 
@@ -36,18 +36,18 @@ class Calibration:
     """Samples of a network's inputs, and ranges of its values on them.
 
     Attributes:
-        samples: on which errors are measured.
+        samples: inputs on which errors are measured.
         dtypes: narrower element types that layers may compute in.
         tensors: ONNX names of each layer's values, by the layer's name; empty if there are no narrower types.
-        forms: 8-bit forms by ONNX tensor; empty if 8 bits are not asked for.
-        ranges: the same by the graph's values.
-        method: the name of how forms were found; empty if 8 bits are not asked for.
+        tensor_ranges: 8-bit ranges by ONNX tensor; empty if 8 bits are not allowed.
+        ranges: 8-bit ranges by the graph's values.
+        method: name of the calibration method; empty if 8 bits are not allowed.
     """
 
     samples: SampleSet
     dtypes: tuple[str, ...] = ()
     tensors: Mapping[str, LayerTensors] = field(default_factory=dict)
-    forms: Mapping[str, QuantisedRange] = field(default_factory=dict)
+    tensor_ranges: Mapping[str, QuantisedRange] = field(default_factory=dict)
     ranges: Ranges = field(default_factory=Ranges)
     method: str = ""
 
@@ -59,7 +59,7 @@ def calibrate(
     progress: Progress = silent,
     dtypes: Sequence[str] | None = None,
 ) -> Calibration:
-    """Read the samples, and find ranges on them if 8 bits are asked for; ``dtypes`` stands for the config's types.
+    """Read the samples, and find ranges on them if 8 bits are allowed; ``dtypes`` replaces the config's types.
 
     Raises:
         UsageError: if the samples do not fit the model, or cannot be read.
@@ -78,13 +78,14 @@ def calibrate(
             len(samples),
         )
     tensors = layer_tensors(prepared_model(imported.prepared), imported.graph)
-    forms = _forms(imported, config, samples, tensors, pool, progress) if I8 in wanted else {}
+    tensor_ranges = _tensor_ranges(imported, config, samples, tensors, pool, progress) if I8 in wanted else {}
     method = config.calibration_method.value if I8 in wanted else ""
-    return Calibration(samples, tuple(wanted), tensors, forms, graph_ranges(imported.graph, tensors, forms), method)
+    ranges = graph_ranges(imported.graph, tensors, tensor_ranges)
+    return Calibration(samples, tuple(wanted), tensors, tensor_ranges, ranges, method)
 
 
 def checked_samples(imported: ImportedModel, config: CompileConfig, pool: WorkerPool) -> SampleSet:
-    """The samples, with the outputs that cannot be checked on them; the user is warned of these.
+    """The samples, with the outputs that cannot be checked on them, of which the user is warned.
 
     Raises:
         UsageError: if the samples do not fit the model, or cannot be read.
@@ -111,7 +112,7 @@ def checked_samples(imported: ImportedModel, config: CompileConfig, pool: Worker
     return samples
 
 
-def _forms(
+def _tensor_ranges(
     imported: ImportedModel,
     config: CompileConfig,
     samples: SampleSet,
@@ -119,7 +120,7 @@ def _forms(
     pool: WorkerPool,
     progress: Progress,
 ) -> dict[str, QuantisedRange]:
-    """8-bit forms of all tensors that layers read or write, by ONNX name."""
+    """8-bit ranges of all tensors that layers read or write, by ONNX name."""
     cache = SensitivityCache.beside(config.database)
     key = ("ranges", imported.sha256, samples.digest, config.calibration_method.value)
     known = cache.get(*key)
@@ -135,10 +136,14 @@ def _forms(
     return {name: QuantisedRange.of(known[name][0], known[name][1]) for name in sorted(names) if known[name]}
 
 
-def graph_ranges(graph: LayerGraph, tensors: Mapping[str, LayerTensors], forms: Mapping[str, QuantisedRange]) -> Ranges:
-    """8-bit forms by value of the graph, from forms by ONNX tensor."""
+def graph_ranges(
+    graph: LayerGraph, tensors: Mapping[str, LayerTensors], tensor_ranges: Mapping[str, QuantisedRange]
+) -> Ranges:
+    """8-bit ranges by value of the graph, from ranges by ONNX tensor."""
     names: dict[ValueRef, str | None] = {ValueRef(None, index): each.name for index, each in enumerate(graph.inputs)}
     fused = ((each.layer.name, each.members[-1]) for each in graph.fusions)
     for name, last in (*((layer.name, layer.name) for layer in graph.layers), *fused):
         names |= {ValueRef(name, index): tensor for index, tensor in enumerate(tensors[last].results)}
-    return Ranges({ref: forms[name] for ref, name in names.items() if name is not None and name in forms})
+    return Ranges(
+        {ref: tensor_ranges[name] for ref, name in names.items() if name is not None and name in tensor_ranges}
+    )

@@ -1,4 +1,4 @@
-"""Which variants a layer may run: 8 bits need ranges, and weights of a quantised model must not change."""
+"""Decides which variants a layer may run: 8 bits need ranges, and weights of a quantised model must not change."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def narrower_type(variant: Variant, layer: Layer) -> str | None:
 
 
 def eligible_routines(imported: ImportedModel, precision: Precision) -> tuple[Routine, ...]:
-    """Those of the precision that the user allows, and of 8 bits throughout if the model is quantised."""
+    """The routines of the precision that the user allows, and 8-bit routines if the model is quantised."""
     asked = routines_for(precision.types)
     if imported.is_quantised and QUANTISED not in precision.types:
         own = (each for each in LOW_PRECISION[QUANTISED] if isinstance(each, Storing) and each.storage == QUANTISED)
@@ -66,10 +66,11 @@ def eligibility(imported: ImportedModel, precision: Precision) -> IsEligible:
         if QUANTISED in precision.types:
             return True
         if variant.dtype == QUANTISED and variant.traits.rounds_between:
-            # What it makes of integers is rounded.
+            # It would round results computed from integers.
             return False
         if imported.is_quantised and variant.traits.transforms and rounds(layer.task):
-            # Its error before rounding is a thousand times larger, so as many more results would change by a step.
+            # Its error before rounding is a thousand times larger, so a thousand times as many results would change by
+            # a step.
             return False
         return all(is_exact(name, each) for name, each in zip(layer.weights, code.packings, strict=True))
 
@@ -77,9 +78,9 @@ def eligibility(imported: ImportedModel, precision: Precision) -> IsEligible:
 
 
 class _ExactIntegers:
-    """Layers of a model that quantises by ranges of run time, and of what is computed of integers.
+    """The layers whose exact values matter in a model that finds ranges at run time or computes in integers.
 
-    Winograd's transforms round, and so do narrower types: scales, zero points, and what these add to a sum.
+    Scales, zero points and their share of a sum must not be rounded, as Winograd's transforms and narrower types would.
     """
 
     def __init__(self, imported: ImportedModel, values: Values) -> None:
@@ -126,7 +127,7 @@ def _children(graph: LayerGraph, layers: set[str]) -> set[str]:
 
 
 def eligible_candidates(candidates: Candidates, imported: ImportedModel, precision: Precision) -> Candidates:
-    """Without variants that no layer may run: they need not be measured."""
+    """The candidates without variants that no layer may run, which need not be measured."""
     is_eligible = eligibility(imported, precision)
     layers: dict[str, list[Layer]] = {}
     for layer in imported.graph.all_layers():

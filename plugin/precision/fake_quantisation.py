@@ -26,7 +26,7 @@ class FakeQuantiser:
     Attributes:
         editor: the model's graph.
         dtype: ``bf16``, ``f16``, ``i8`` or ``STORED``.
-        ranges: the 8-bit form of activations, by tensor.
+        ranges: the 8-bit range of activations, by tensor.
         prefix: of all new names.
     """
 
@@ -91,7 +91,7 @@ def holds_reals(editor: GraphEditor, tensor: str) -> bool:
 def channel_scales(weight: Array | None, axis: int) -> Array:
     """The symmetric 8-bit scale of each index of ``axis`` (Krishnamoorthi 2018, section 3.1.1)."""
     if weight is None:
-        raise ValueError("only what is constant has scales of its own")
+        raise ValueError("only constants have scales per channel")
     others = tuple(each for each in range(weight.ndim) if each != axis)
     largest = np.max(np.abs(weight.astype(np.float32)), axis=others, initial=0.0)
     return np.where(largest > 0, np.maximum(largest / _SYMMETRIC_MOST, np.finfo(np.float32).tiny), 1).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Worker side of calibration: ONNX Runtime computes tensors inside the model, observers see them."""
+"""Worker side of calibration: ONNX Runtime computes tensors inside the model, and observers take their values."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from sartor.tuning.workers.calls import WorkerError
 
 @dataclass(frozen=True)
 class Observed:
-    """How far observation has come: the observers, and the number of the next sample."""
+    """The state of an observation: the observers, and the index of the next sample."""
 
     observers: Mapping[str, Observer]
     sample: int
 
     @property
     def done(self) -> int:
-        """How many samples were shown."""
+        """Number of observed samples."""
         return self.sample
 
 
@@ -39,14 +39,14 @@ def observe(
     threads: int | None,
     seconds: float,
 ) -> Observed | WorkerError:
-    """Pass the tensors' values on further samples to observers: on at least one, and until time is up.
+    """Pass the tensors' values on further samples to observers, on at least one sample, until time is up.
 
     Args:
         prepared: file of the prepared model.
-        samples: what to run it on.
+        samples: inputs.
         before: the observers by tensor, and the index of the next sample.
         threads: as for ``OnnxRuntimeReference``.
-        seconds: after which no further sample is begun.
+        seconds: time after which no further sample is begun.
     """
     try:
         return _observe(prepared, samples, before, threads, time.monotonic() + seconds)
@@ -69,7 +69,7 @@ def _observe(prepared: Path, samples: SampleSource, before: Observed, threads: i
     return Observed(observers, done)
 
 
-# Jobs on the same tensors follow one another in one worker. What it holds is given back with the last of them.
+# Jobs on the same tensors follow each other in one worker, and share the session. The last job frees it.
 @lru_cache(maxsize=1)
 def _reference(prepared: Path, tensors: tuple[str, ...], threads: int | None) -> OnnxRuntimeReference:
     model = ModelProto.FromString(prepared.read_bytes())

@@ -1,4 +1,4 @@
-"""Ranges of tensors inside a model, from their values in ONNX Runtime on samples."""
+"""Finds the ranges of tensors inside a model from their values on samples, in ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def observed_ranges(
     progress: Progress = silent,
     chunk_bytes: int = CHUNK_BYTES,
 ) -> dict[str, tuple[float, float]]:
-    """The lowest and highest number of each tensor that its 8-bit form must represent, by tensor.
+    """The lowest and the highest number that the 8-bit range of each tensor must represent, by tensor.
 
     Args:
         prepared: the prepared model, or the file that holds it.
         tensors: names in the model; tensors of other than floating-point types have no range and are left out.
-        samples: what to run the model on, with one array per input.
+        samples: inputs, with one array per input of the model.
         pool: where ONNX Runtime runs: the model is not trusted.
         observer: makes an observer for each tensor.
         threads: as for ``OnnxRuntimeReference``.
@@ -65,7 +65,7 @@ def observed_ranges(
 
 
 def _tell(progress: Progress, before: int, total: int, step: str, done: int, _: int) -> None:
-    """How far all chunks are."""
+    """Report the progress of all chunks together: one has ``done`` samples, ``before`` were done by earlier chunks."""
     progress(step, before + done, total)
 
 

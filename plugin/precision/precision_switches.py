@@ -1,4 +1,4 @@
-"""Add switches to a model: each layer can simulate a narrower element type, as an input says at run time.
+"""Adds switches to a model: an input selects, at run time, the narrower element type that each layer simulates.
 
 An ``If`` follows every layer. It returns the layer's result, or computes the layer again from rounded inputs and
 weights and rounds the result. Layers that are switched off cost no extra time and stay in the main graph, where ONNX
@@ -30,7 +30,7 @@ class PrecisionSwitches:
     Attributes:
         layers: those whose values all have a name in the model; no two have the same result.
         dtypes: for each layer, of ``bf16``, ``f16``, ``i8`` and, where filters are rounded for that, ``STORED``.
-        ranges: the 8-bit form of activations, by tensor.
+        ranges: the 8-bit range of activations, by tensor.
     """
 
     layers: tuple[LayerTensors, ...]

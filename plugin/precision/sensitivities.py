@@ -1,4 +1,4 @@
-"""Errors of a network's outputs when layers are rounded: simulated once, then read from the cache."""
+"""Errors of a network's outputs when layers are rounded, simulated once and then read from the cache."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class Sensitivities:
         imported: the model.
         calibration: samples, tensors and ranges.
         pool: where ONNX Runtime runs.
-        measure: the user's, of errors.
-        threads: to run with.
-        cache: where what was found out is kept.
+        measure: the user's measure of errors.
+        threads: of ONNX Runtime.
+        cache: stores the errors.
         progress: told about every inference.
     """
 
@@ -98,7 +98,7 @@ class Sensitivities:
             self.imported.prepared,
             [self.calibration.tensors[layer.name] for layer in self.imported.graph.layers],
             self.calibration.dtypes,
-            self.calibration.forms,
+            self.calibration.tensor_ranges,
             self.calibration.samples.source,
             self.pool,
             threads=self.threads,

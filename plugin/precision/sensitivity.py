@@ -1,7 +1,7 @@
-"""How much of the outputs' error comes from each layer, if it computes in a narrower element type.
+"""Measures the outputs' error that each layer causes if it alone computes in a narrower element type.
 
 One layer at a time is rounded in an otherwise exact network, and the outputs are compared. The result thus includes how
-later layers amplify or damp the error (as in HAWQ and SoftNeuro's accuracy budget, but measured, not estimated).
+later layers amplify or damp the error (as in HAWQ and SoftNeuro's accuracy budget, but measured instead of estimated).
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ class RoundingTrial:
         prepared: the prepared model, or the file that holds it.
         layers: names of each layer's values in the model.
         dtypes: of ``bf16``, ``f16`` and ``i8``.
-        ranges: the 8-bit form of tensors, for ``i8``.
-        samples: what to run the model on; at most the first ``most_samples`` are used.
+        ranges: the 8-bit range of tensors, for ``i8``.
+        samples: inputs; at most the first ``most_samples`` are used.
         pool: where ONNX Runtime runs: the model is not trusted.
         measure: of the outputs' error, against those of the same model without rounding.
         most_samples: at least 1.
         threads: as for ``OnnxRuntimeReference``.
-        progress: told how many inferences were made.
+        progress: told the number of inferences that are done.
     """
 
     prepared: bytes | Path

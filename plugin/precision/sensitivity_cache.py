@@ -53,7 +53,7 @@ class SensitivityCache:
                 partial.write_text(json.dumps({**known, **found}), encoding="utf-8")
                 os.replace(partial, path)
         except OSError as error:
-            _LOG.warning("'%s' cannot be written (%s): what was calibrated is not kept", path, error.strerror)
+            _LOG.warning("'%s' cannot be written (%s): ranges and errors are not stored", path, error.strerror)
 
     def _path(self, key: tuple[str, ...]) -> Path:
         return self.directory / f"{digest(source_digest(*_JOBS), reference_version(), *key)}.json"

@@ -1,4 +1,4 @@
-"""Worker side of sensitivity: run a model with switches, and measure how far its outputs move."""
+"""Worker side of sensitivity: runs a model with switches, and measures the errors of its outputs."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from sartor.tuning.errors.error_measures import ErrorMeasure
 from sartor.tuning.workers.calls import WorkerError
 
 Assignment = Mapping[str, str]
-"""Layer name to the element type that the layer computes in; others compute as the model says."""
+"""Layer name to the element type in which the layer computes; other layers compute in the model's types."""
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """Assignments of types to layers whose errors are wanted.
+    """The assignments of types to layers whose errors are measured.
 
     Attributes:
         prepared: file of the prepared model.
-        switches: the layers that can be switched, and to which types.
-        assignments: each is tried on every sample.
-        samples: what to run the model on.
-        count: how many of the samples to take.
+        switches: the layers that can be switched, with their types.
+        assignments: each is run on every sample.
+        samples: inputs.
+        count: number of samples to use.
         measure: of the outputs' error.
         threads: as for ``OnnxRuntimeReference``.
     """
@@ -46,7 +46,7 @@ class Experiment:
 
     @property
     def runs(self) -> int:
-        """Number of errors: one for each sample and assignment; assignments vary fastest."""
+        """Number of runs, one for each sample and assignment; assignments vary fastest."""
         return self.count * len(self.assignments)
 
 
@@ -58,12 +58,12 @@ class Rounded:
 
     @property
     def done(self) -> int:
-        """How many runs were made."""
+        """Number of runs that are done."""
         return len(self.errors)
 
 
 def round_layers(experiment: Experiment, before: Rounded, seconds: float) -> Rounded | WorkerError:
-    """Make the runs that follow those ``before``, one at least, until time is up."""
+    """Make further runs after those in ``before``, at least one, until ``seconds`` have passed."""
     try:
         errors = _errors_from(experiment, before.done, time.monotonic() + seconds)
     except SartorError as error:
@@ -93,7 +93,7 @@ def _errors_from(experiment: Experiment, start: int, deadline: float) -> list[fl
     return errors
 
 
-# The calls of one experiment follow one another in one worker. What it holds is given back with the last of them.
+# Calls of one experiment follow each other in one worker, and share the session. The last call frees it.
 @lru_cache(maxsize=1)
 def _session(
     prepared: Path, switches: PrecisionSwitches, threads: int | None

@@ -1,1 +1,1 @@
-"""What is right: drawn inputs, ONNX Runtime's outputs on them, and how far a right module may be from these."""
+"""The reference: random inputs, ONNX Runtime's outputs on them, and the errors that a right module may have."""

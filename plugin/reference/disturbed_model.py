@@ -1,8 +1,9 @@
-"""A model and inputs changed by about what rounding changes them, to see what that does to the outputs.
+"""Changes a model and its inputs by about the size of rounding errors, to measure the effect on the outputs.
 
-Every weight that is multiplied and every real input is off by up to one unit in its last place, at random: about what
-each product is off by in the model's own arithmetic (Monte Carlo arithmetic, Parker 1997). What follows is rounded
-anew too. Inputs of quantised models are off by up to one step of 8 bits, as less may change nothing.
+Every weight that is multiplied and every real input is changed at random by up to one unit in its last place. That is
+about the error of each product in the model's arithmetic (Monte Carlo arithmetic, Parker 1997), and all later results
+are rounded differently too. Inputs of quantised models are changed by up to one step of 8 bits, as less may change
+nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from sartor.onnx_model.graphs.infer import infer_shapes
 from sartor.onnx_model.graphs.tensor_data import to_array
 from sartor.onnx_model.graphs.walk import nodes
 
-# Inputs that are multiplied, or looked up to be multiplied.
+# Indices of inputs that are multiplied, or that are tables of values to be multiplied.
 _MULTIPLIED: Mapping[str, tuple[int, ...]] = {
     "Conv": (1, 2),
     "ConvTranspose": (1, 2),
@@ -35,18 +36,18 @@ _REALS = (TensorProto.FLOAT, TensorProto.DOUBLE, *_HALF)
 _QUANTISING = frozenset({"DynamicQuantizeLinear", "QuantizeLinear"})
 _STEP = 2.0**-8
 _EPS_BF16 = 2.0**-7
-# Prime, so that rows of weights are not all changed alike.
+# Prime, so that rows of weights get different changes.
 _PERIOD = 65_521
 
 
 def is_half(model: ModelProto) -> bool:
-    """Whether weights or inputs are in 16 bits, so that rounding is that of 16 bits."""
+    """Whether weights or inputs are in f16 or bf16, so that the model rounds to 16 bits."""
     types = [tensor.data_type for tensor in model.graph.initializer]
     return any(each in _HALF for each in (*types, *(value.type.tensor_type.elem_type for value in model.graph.input)))
 
 
 def is_quantising(model: ModelProto) -> bool:
-    """Whether values are rounded to 8 bits on the way."""
+    """Whether the model rounds values to 8 bits."""
     made = {name: node.op_type for node in model.graph.node for name in node.output}
     return any(
         node.op_type in _QUANTISING or (node.op_type == "Round" and made.get(node.input[0]) == "Div")
@@ -55,9 +56,9 @@ def is_quantising(model: ModelProto) -> bool:
 
 
 def disturb(model: ModelProto, seed: int) -> None:
-    """Change all weights that are multiplied, in place; Sigmoid is computed as exactly as its input is known.
+    """Change all weights that are multiplied, in place, and replace Sigmoid by a more exact form.
 
-    ONNX Runtime's own Sigmoid has no correct digit below 1e-7 (docs/accuracy.md).
+    ONNX Runtime's Sigmoid has no correct digit below 1e-7 (docs/accuracy.md).
     """
     expand_sigmoid(model)
     names = {node.input[index] for node in model.graph.node for index in _multiplied(node)}
@@ -69,7 +70,7 @@ def disturb(model: ModelProto, seed: int) -> None:
 
 
 def disturbed_feeds(feeds: Mapping[str, Array], seed: int, *, quantised: bool) -> dict[str, Array]:
-    """Inputs changed alike; integers and booleans stay as they are."""
+    """Inputs changed in the same way; integers and booleans are not changed."""
     random = np.random.default_rng(seed)
     least = _STEP if quantised else 0.0
     return {name: _changed(array, random, least) if _is_real(array) else array for name, array in feeds.items()}
@@ -84,17 +85,17 @@ def _is_real(array: Array) -> bool:
 
 
 def _changed(array: Array, random: np.random.Generator, least: float) -> Array:
-    """Every element off by up to one unit in the last place, or by the share ``least`` if that is more."""
+    """Change every element by up to one unit in the last place, or by the fraction ``least`` of it if that is more."""
     standard = array.dtype.kind == "f"
     wide = np.promote_types(array.dtype, np.float32) if standard else np.dtype(np.float32)
     share = max(float(np.finfo(array.dtype).eps) if standard else _EPS_BF16, least)
-    # In the type of the weights, so that large ones take no more memory than they do.
+    # Computed in the type of the weights, to save memory.
     factors = (1.0 + share * random.uniform(-1.0, 1.0, min(array.size, _PERIOD))).astype(wide)
     return np.asarray(array.astype(wide, copy=False) * np.resize(factors, array.shape)).astype(array.dtype)
 
 
 def expand_sigmoid(model: ModelProto) -> None:
-    """Write every Sigmoid as 1 / (1 + exp(-x)), in place; its relative error is that of exp."""
+    """Replace every Sigmoid by 1 / (1 + exp(-x)), whose relative error is that of exp, in place."""
     if not any(each.op_type == "Sigmoid" for each in model.graph.node):
         return
     infer_shapes(model)

@@ -1,4 +1,4 @@
-"""Worker side of every comparison: what ONNX Runtime makes of a model, and what its outputs are measured by."""
+"""Worker side of every comparison: computes reference outputs by ONNX Runtime, and their scales."""
 
 from __future__ import annotations
 
@@ -20,18 +20,19 @@ from sartor.runtime.reference import OnnxRuntimeReference
 
 _LOG = logging.getLogger(__name__)
 _MODELS, _FEEDS = 2, 2
-# ONNX Runtime's Sigmoid is off by three roundings, and what follows may make more of it than of one of them.
+# Limit of the noise as a multiple of the runs' differences. ONNX Runtime's Sigmoid has an error of three roundings,
+# which later layers may amplify more than a single rounding.
 _MOST_SPREADS = 128.0
 _ROUNDING = 2.0**-24
 
 
 @dataclass(frozen=True)
 class Expected:
-    """What is right for one inference.
+    """The reference outputs of one inference.
 
     Attributes:
         outputs: in the model's order.
-        scales: for each output, by element, what a difference is divided by (``scales_of``).
+        scales: for each output the scales by which differences of its elements are divided (``scales_of``).
     """
 
     outputs: Sequence[Array]
@@ -39,12 +40,12 @@ class Expected:
 
 
 class Disturbed:
-    """Runs of a model, each of which is off by what rounding may change.
+    """Runs disturbed copies of a model, each changed by about the size of rounding errors.
 
     Args:
         prepared: the model, whose types and operators are known; it is not changed.
         threads: as for ``OnnxRuntimeReference``.
-        narrow: whether what is measured rounds to less than the model's own types.
+        narrow: whether the measured module computes in narrower types than the model.
     """
 
     def __init__(self, prepared: ModelProto | Path | bytes, *, threads: int | None = None, narrow: bool) -> None:
@@ -59,7 +60,7 @@ class Disturbed:
             _LOG.warning("what rounding does to the outputs is not known: %s", error)
 
     def __call__(self, feeds: Mapping[str, Array]) -> list[list[Array]]:
-        """The outputs of each run; none if the model runs in the user's form only."""
+        """The outputs of each run; empty if ONNX Runtime does not run the prepared model."""
         try:
             return [
                 run(disturbed_feeds(feeds, seed, quantised=self._quantised))
@@ -71,7 +72,7 @@ class Disturbed:
             return []
 
     def scales(self, outputs: Sequence[Array], runs: Sequence[Sequence[Array]]) -> list[Array]:
-        """What differences from ``outputs`` are divided by, given what disturbed runs made of them."""
+        """The scales by which differences from ``outputs`` are divided, from the outputs of disturbed runs."""
         if not runs:
             return list(scales_of(outputs))
         noise = [_largest_change(right, [run[index] for run in runs]) for index, right in enumerate(outputs)]
@@ -79,19 +80,19 @@ class Disturbed:
 
 
 class Expectation:
-    """ONNX Runtime on a model, whose outputs come with their scales.
+    """Runs a model in ONNX Runtime, and computes the scales of its outputs.
 
     Args:
-        models: files of the model; the first that ONNX Runtime loads is run.
+        models: files of the model; the first that ONNX Runtime can load is used.
         prepared: the prepared model.
         threads: as for ``OnnxRuntimeReference``.
-        narrow: whether what is compared rounds to less than the model's own types.
+        narrow: whether the compared module computes in narrower types than the model.
 
     Attributes:
-        refused: why the models before the one that runs were not loaded, one sentence each.
+        refused: the reasons why earlier models were not loaded, one sentence each.
 
     Raises:
-        UnsupportedModelError: if ONNX Runtime loads none of the models.
+        UnsupportedModelError: if ONNX Runtime can load none of the models.
     """
 
     def __init__(
@@ -108,10 +109,10 @@ class Expectation:
         self._sigmoids = sigmoid_outputs(prepared if isinstance(prepared, ModelProto) else prepared_model(prepared))
 
     def __call__(self, feeds: Mapping[str, Array]) -> Expected:
-        """What is right for some inputs.
+        """The reference outputs for some inputs.
 
         Raises:
-            UsageError: if the feeds do not fit the model or it fails on them.
+            UsageError: if the feeds do not fit the model, or running it fails.
         """
         outputs, runs = self._reference(feeds), self._disturbed(feeds)
         if runs:
@@ -121,7 +122,7 @@ class Expectation:
 
 
 def _first_loaded(models: Sequence[Path | bytes], threads: int | None, refused: list[str]) -> OnnxRuntimeReference:
-    """ONNX Runtime on the first of the models that it loads; ``refused`` collects why others were not."""
+    """ONNX Runtime on the first of the models that it can load; adds reasons for the others to ``refused``."""
     *others, last = models
     for model in others:
         try:
@@ -140,24 +141,25 @@ def _lenience(model: ModelProto, *, narrow: bool, quantised: bool) -> Lenience:
 
 
 def _largest_change(right: Array, runs: Sequence[Array]) -> Array:
-    """By element, from the right output to a run; 0 where runs have other shapes, as results of computed sizes may.
+    """The largest change of each element in the runs; 0 if their shapes differ, as those of computed sizes may.
 
-    What runs change among themselves bounds it: a prepared model that computes something else would make what is wrong
-    look like noise. It may be some times as much, as ONNX Runtime's own functions are less exact than one rounding.
+    It is limited to a multiple of the differences between the runs. Otherwise, a prepared model that computes something
+    else would turn errors into noise. The multiple is above 1, as ONNX Runtime's functions have errors of several
+    roundings.
     """
     alike = [each.astype(np.float64) for each in runs if each.shape == right.shape and right.dtype.kind not in "OSU"]
     if not alike:
         return np.zeros(right.shape)
     with np.errstate(invalid="ignore"):
         wide = right.astype(np.float64)
-        # A few runs may all round to the same number.
+        # A few runs may all round to the same number, so the difference counts as at least one rounding.
         spread = np.maximum(np.max(alike, axis=0) - np.min(alike, axis=0), _ROUNDING * np.abs(wide))
         changes = np.max([np.abs(each - wide) for each in alike], axis=0)
         return np.asarray(np.nan_to_num(np.minimum(changes, _MOST_SPREADS * spread), posinf=0.0))
 
 
 def _disturbed(model: ModelProto, seed: int) -> bytes:
-    """A changed copy of a model, serialised; changed twice, weights would be off by two units."""
+    """A disturbed copy of a model, serialised. The model itself is not disturbed, as the changes would add up."""
     copy = ModelProto()
     copy.CopyFrom(model)
     disturb(copy, seed)

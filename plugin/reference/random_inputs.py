@@ -1,4 +1,4 @@
-"""Inputs to run a model on when the user has given none: values that the model could meet."""
+"""Random inputs for a model if the user gives none, in plausible ranges."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper
 from sartor.errors import UsageError
 from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, static_shape
 
-# Operators that hand values on unchanged as far as their range goes.
+# Operators that do not change the range of values.
 _PASSING = frozenset(
     {
         *("Cast", "Concat", "Expand", "Flatten", "Gather", "Identity", "Pad", "Reshape"),
@@ -26,7 +26,7 @@ _ONE_IN_TEN = 0.1
 
 
 class Indices(Enum):
-    """What integers are, within their bounds."""
+    """How integers are drawn, within their bounds."""
 
     RANDOM = "random"
     ONES = "ones"
@@ -35,12 +35,12 @@ class Indices(Enum):
 
 @dataclass(frozen=True)
 class Style:
-    """A way to draw inputs.
+    """A distribution of inputs.
 
     Attributes:
-        deviation: of normal floats.
-        limits: of uniform floats, instead.
-        indices: what integers are; with ones booleans are all true.
+        deviation: standard deviation of normal floats.
+        limits: of uniform floats; None for normal floats.
+        indices: how integers are drawn; with ones, booleans are all true.
     """
 
     deviation: float = 1.0
@@ -48,14 +48,14 @@ class Style:
     indices: Indices = Indices.RANDOM
 
     def floats(self, random: np.random.Generator, shape: tuple[int, ...]) -> Array:
-        """Floats in this style."""
+        """Random floats in this style."""
         if self.limits is not None:
             return random.uniform(*self.limits, shape)
         return random.standard_normal(shape) * self.deviation
 
 
 USUAL = Style()
-"""What models are run on unless some output says nothing then."""
+"""The default style, used unless an output cannot be checked on it."""
 
 OTHERS = (
     Style(limits=(0.0, 1.0), indices=Indices.ONES),
@@ -70,12 +70,12 @@ OTHERS = (
 def sample_inputs(model: ModelProto, seed: int, style: Style = USUAL) -> dict[str, Array]:
     """Random inputs by name, the same for the same seed.
 
-    Floats are standard normal, or uniform over the representable range where they are quantised first. Integers stay
-    inside the tables they index and the constants they are compared with; without such a bound they are 0 or 1, 8-bit
-    ones anything. Booleans are mostly true, as masks are. Other styles than the usual one say what differs.
+    In the default style, floats are standard normal, or uniform over the representable range if they are quantised
+    first. Integers are within the tables that they index and the constants that they are compared with. Without such a
+    bound they are 0 or 1, or any number if they have 8 bits. Booleans are mostly true, as in masks.
 
     Raises:
-        UsageError: an input has a dimension that is not bound.
+        UsageError: if an input has an unbound dimension.
     """
     editor = GraphEditor(model.graph)
     samples = {}
@@ -87,7 +87,7 @@ def sample_inputs(model: ModelProto, seed: int, style: Style = USUAL) -> dict[st
             raise UsageError(f"input '{value.name}' has a free dimension; bind it with --shape {value.name}=...")
         dtype = helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
         random = np.random.default_rng([seed, zlib.crc32(value.name.encode())])
-        # What numpy computes of arrays without dimensions is no array.
+        # numpy returns a scalar, not an array, for arrays without dimensions.
         samples[value.name] = np.asarray(_sample(random, editor, value.name, shape, dtype, style))
     return samples
 
@@ -122,7 +122,7 @@ def _indices(random: np.random.Generator, bound: int, shape: tuple[int, ...], ki
 
 
 def _readers(editor: GraphEditor, name: str) -> Iterator[tuple[NodeProto, str]]:
-    """Nodes that read ``name``, directly or through operators that hand it on, with the name they read."""
+    """Yield nodes that read ``name``, directly or after operators that keep its range, with the name that they read."""
     pending, seen = [name], {name}
     while pending:
         current = pending.pop()
@@ -135,7 +135,7 @@ def _readers(editor: GraphEditor, name: str) -> Iterator[tuple[NodeProto, str]]:
 
 
 def _quantised_range(editor: GraphEditor, name: str) -> tuple[float, float]:
-    """Range that the quantiser reading ``name`` can represent; empty where there is none."""
+    """The range that a quantiser which reads ``name`` can represent; empty if there is none."""
     for node, _ in _readers(editor, name):
         if node.op_type != "QuantizeLinear":
             continue
@@ -148,7 +148,7 @@ def _quantised_range(editor: GraphEditor, name: str) -> tuple[float, float]:
 
 
 def _known(editor: GraphEditor, name: str) -> Array | None:
-    """Values of a constant; None also for one whose values were left out, as those of weights are."""
+    """Values of a constant; None if they are unknown, as those of weights in a model's skeleton."""
     tensor = editor.tensor(name)
     if tensor is not None and tensor.data_location != TensorProto.EXTERNAL and not _has_values(tensor):
         return None
@@ -160,7 +160,7 @@ def _has_values(tensor: TensorProto) -> bool:
 
 
 def _index_bound(editor: GraphEditor, name: str) -> int:
-    """One more than the largest value that every reader of ``name`` takes."""
+    """An exclusive upper bound of the values that all readers of ``name`` accept."""
     bounds = [bound for node, read in _readers(editor, name) if (bound := _bound_of(node, read, editor))]
     return max(1, min(bounds, default=2))
 

@@ -1,4 +1,4 @@
-"""Worker side of the reference: what ONNX Runtime makes of the user's own file, which is not trusted."""
+"""Worker side of the reference: runs ONNX Runtime on the user's file, which is untrusted."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _STEP = "running ONNX Runtime"
 
 @dataclass(frozen=True)
 class ReferenceOutputs:
-    """What ONNX Runtime computed.
+    """The results of ONNX Runtime.
 
     Attributes:
         arrays: the outputs in the model's order.
-        scales: for each output, by element, what a difference is divided by (``scales_of``).
-        refused: why the models before the one that ran were not loaded, one sentence each.
+        scales: for each output the scales by which differences of its elements are divided (``scales_of``).
+        refused: the reasons why earlier models were not loaded, one sentence each.
     """
 
     arrays: tuple[Array, ...]
@@ -40,16 +40,16 @@ def run_reference(
     *,
     narrow: bool,
 ) -> ReferenceOutputs:
-    """Run ONNX Runtime on the first of ``models`` that it loads, in a process that serves for nothing else.
+    """Run ONNX Runtime on the first of ``models`` that it can load, in a separate process.
 
     ``prepared`` and ``narrow`` are as for ``Expectation``.
 
     Raises:
-        UnsupportedModelError: if it loads none of them.
+        UnsupportedModelError: if it can load none of them.
         UsageError: if it fails on the feeds.
-        CompileError: if it crashes, hangs or takes too much memory.
+        CompileError: if it crashes, hangs or runs out of memory.
     """
-    # Absolute, as workers need not be where the command was called.
+    # Absolute paths, as workers may have another working directory.
     job: dict[str, Any] = {"models": [_absolute(each) for each in models], "prepared": _absolute(prepared)}
     job |= {"feeds": feeds, "threads": threads, "narrow": narrow}
     with pool.beside() as single:

@@ -1,8 +1,8 @@
-"""Worker side of drawing samples: inputs on which every output says something.
+"""Worker side of drawing samples: finds inputs on which every output can be checked.
 
-Random values leave some models without a result: they are not numbers, or the same whatever the input is, because a
-threshold is never reached or a score is saturated. Nothing can be checked by such outputs, so that other values are
-drawn, and who compiles is told of what is left.
+On random values some models return NaN, or the same result for every input, because a threshold is never reached or a
+score is saturated. Such outputs cannot be checked. So other values are drawn, and the user is told of outputs that
+still cannot be checked.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sartor.runtime.reference import OnnxRuntimeReference
 
 _LOG = logging.getLogger(__name__)
 _EACH = 2
-# Of floats that take two values only, both are ends of what is computed: 0 and 1 of a saturated Sigmoid or Softmax.
+# Floats with only two values are the ends of a saturated Sigmoid or Softmax, 0 and 1.
 _SATURATED = 2
 
 Run = Callable[[Mapping[str, Array]], Sequence[Array]]
@@ -32,11 +32,11 @@ Run = Callable[[Mapping[str, Array]], Sequence[Array]]
 
 @dataclass(frozen=True)
 class Chosen:
-    """How samples are drawn.
+    """The styles in which samples are drawn.
 
     Attributes:
-        styles: samples of all of these are needed.
-        unchecked: outputs that say nothing in any style.
+        styles: samples of all these styles are needed.
+        unchecked: outputs that cannot be checked in any style.
     """
 
     styles: tuple[Style, ...] = (USUAL,)
@@ -44,17 +44,17 @@ class Chosen:
 
 
 def choose_styles(model: ModelProto, prepared: Path | bytes) -> Chosen:
-    """The usual style, or those others in which outputs say something that say nothing in it.
+    """Choose the default style, or others in which outputs can be checked that cannot in the default style.
 
     Args:
         model: the prepared model; weights are not read.
-        prepared: the same as ONNX Runtime takes it.
+        prepared: the same model with weights, for ONNX Runtime.
     """
     names = dependent_outputs(model)
     try:
         reference = OnnxRuntimeReference(prepared)
     except SartorError:
-        # Who compares with it says so.
+        # The comparison reports this.
         return Chosen()
     wanted = [index for index, name in enumerate(reference.output_names) if name in names]
     missing = set(_silent(model, reference, USUAL, wanted))
@@ -70,9 +70,9 @@ def choose_styles(model: ModelProto, prepared: Path | bytes) -> Chosen:
 
 
 def says_nothing(values: Sequence[Array]) -> bool:
-    """Whether one output on several samples cannot tell a right module from a wrong one.
+    """Whether the values of one output on several samples cannot show that a module is wrong.
 
-    It holds no finite number, always the same one, or floats of just two values. An empty output says what it can.
+    They have no finite number, are all equal, or are floats with only two values. An empty output can be checked.
     """
     if values[0].dtype.kind not in "biuf" and values[0].dtype.name != "bfloat16":
         return False
@@ -86,7 +86,7 @@ def says_nothing(values: Sequence[Array]) -> bool:
 
 
 def silent_outputs(outputs: Mapping[str, Array]) -> tuple[str, ...]:
-    """Outputs by name that say nothing on one sample; of a single number none knows whether it is always the same."""
+    """Names of outputs that cannot be checked on one sample. A single number counts as checkable: it may vary."""
     return tuple(
         name
         for name, array in outputs.items()
@@ -95,7 +95,7 @@ def silent_outputs(outputs: Mapping[str, Array]) -> tuple[str, ...]:
 
 
 def dependent_outputs(model: ModelProto) -> set[str]:
-    """Outputs that follow from some input; others are constants, and right to be."""
+    """Outputs that depend on an input. Others are constants, which is right."""
     editor = GraphEditor(model.graph)
     inputs = {value.name for value in model.graph.input if not editor.is_constant(value.name)}
     return {value.name for value in model.graph.output if _reaches(value.name, inputs, editor)}
@@ -115,7 +115,7 @@ def _reaches(name: str, inputs: Iterable[str], editor: GraphEditor) -> bool:
 
 
 def _silent(model: ModelProto, run: Run, style: Style, wanted: Sequence[int]) -> list[int]:
-    """Of the outputs by number, those that say nothing in a style; all if the model does not run on it."""
+    """The indices in ``wanted`` of outputs that cannot be checked in a style; all if the model fails on it."""
     try:
         found = [run(sample_inputs(model, seed, style)) for seed in range(_EACH)]
     except UsageError as error:

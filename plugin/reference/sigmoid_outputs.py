@@ -1,4 +1,4 @@
-"""Which outputs hold values of Sigmoid: ONNX Runtime's own error hides what small ones are."""
+"""Finds outputs of Sigmoid, whose small values ONNX Runtime computes with a large relative error."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from onnx import ModelProto, TensorProto
 
 from sartor.onnx_model.graphs.graph import Array, GraphEditor
 
-# docs/accuracy.md derives it: ONNX Runtime's float32 Sigmoid is off by up to 1.7e-7, whatever the value.
+# ONNX Runtime's float32 Sigmoid has an absolute error of up to 1.7e-7 for all values (docs/accuracy.md).
 SIGMOID_ERROR = 2.0**-22
-# Larger values have four correct digits.
+# Larger values have at least four correct digits.
 _SMALL = 2.0**-8
-# They move values, and compute none.
+# Operators that move values without computing.
 _MOVES = frozenset({"Concat", "Flatten", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"})
 
 
 def sigmoid_outputs(model: ModelProto) -> tuple[bool, ...]:
-    """Of each output in order, whether a Sigmoid computed some of its elements, and other operators only moved them.
+    """For each output whether a Sigmoid computed some of its elements, after which operators only moved them.
 
     Args:
         model: the original or the prepared one.
@@ -29,10 +29,10 @@ def sigmoid_outputs(model: ModelProto) -> tuple[bool, ...]:
 
 
 def refined(reference: Array, exact: Array) -> Array:
-    """The reference with small values that are within its Sigmoid's error of more exact ones replaced by these.
+    """The reference, with small values replaced by more exact ones that differ by no more than its Sigmoid's error.
 
     Args:
-        reference: what ONNX Runtime computes.
+        reference: computed by ONNX Runtime.
         exact: the same output of a model whose Sigmoid has a small relative error.
     """
     if reference.shape != exact.shape:

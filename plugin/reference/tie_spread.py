@@ -1,9 +1,9 @@
-"""How far outputs of a right module may be from ONNX Runtime's if the model rounds to integers.
+"""Measures how much outputs of a right module may differ from ONNX Runtime's if the model rounds to integers.
 
-Sums in another order differ by a ten thousandth of a step, and what lies so near a tie is rounded to the other side.
-How far such a step moves the outputs is the model's own: it is measured, on the prepared model in ONNX Runtime, by
-adding noise to everything that is about to be rounded. ONNX Runtime's optimisations move outputs likewise, and by what
-its own operators over integers approximate; what they do is measured on the user's file.
+Sums in another order differ by a ten thousandth of a step, and a value that near to a tie may round to the other side.
+The effect of such a step on the outputs depends on the model. It is measured on the prepared model in ONNX Runtime, by
+adding noise to all values that are rounded. ONNX Runtime's optimisations have a similar effect, and its integer
+operators approximate; the effect of both is measured on the user's file.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ _INTEGER_OPS = frozenset(
 )
 _INTEGER_PREFIX = "QLinear"
 TIE_SAMPLES = 4
-"""On how many samples of each kind it is measured what ties do."""
+"""Number of samples of each style on which the effect of ties is measured."""
 
 _DRAWS = 2
-# In steps: ten times what another order of a thousand terms makes.
+# In steps: ten times the difference by another order of a thousand terms.
 _NOISE = 2.0**-10
 
 
 def rounds(model: ModelProto) -> bool:
-    """Whether a model computes with integers that stand for reals."""
+    """Whether a model computes with integers that represent real numbers."""
     return any(node.op_type in _INTEGER_OPS or node.op_type.startswith(_INTEGER_PREFIX) for node in nodes(model))
 
 
 def tie_spread(path: Path, prepared: Path | bytes, samples: Sequence[Mapping[str, Array]]) -> float:
-    """The largest relative error of float outputs that rounding to the other side makes.
+    """The largest relative error of float outputs that is caused by rounding ties to the other side.
 
     Args:
         path: the user's file.
-        prepared: the same model as it is imported, its pairs taken out.
-        samples: on which modules will be compared, or like those: how far an error spreads depends on the inputs.
+        prepared: the same model as it is imported, with quantised pairs replaced.
+        samples: those on which modules will be compared, or similar ones, as the effect depends on the inputs.
     """
     model = prepared_model(prepared)
     disturbed = Disturbed(model, narrow=False)
@@ -53,19 +53,19 @@ def tie_spread(path: Path, prepared: Path | bytes, samples: Sequence[Mapping[str
 
 
 def _by_optimising(path: Path, samples: Sequence[Mapping[str, Array]], disturbed: Disturbed) -> Iterator[float]:
-    """What ONNX Runtime's optimisations change."""
+    """Errors by ONNX Runtime's optimisations."""
     try:
         plain, optimised = (OnnxRuntimeReference(path, optimises=each) for each in (False, True))
         for feeds in samples:
             right = plain(feeds)
             yield _float_error(optimised(feeds), right, disturbed.scales(right, disturbed(feeds)))
     except SartorError:
-        # It does not run the user's file, so nothing will be compared with that.
+        # ONNX Runtime cannot run the user's file, so modules will not be compared with it.
         return
 
 
 def _by_noise(model: ModelProto, samples: Sequence[Mapping[str, Array]], disturbed: Disturbed) -> Iterator[float]:
-    """What noise changes; each run draws other numbers."""
+    """Errors by noise, which differs from run to run."""
     plain = OnnxRuntimeReference(model.SerializeToString())
     noisy = ModelProto()
     noisy.CopyFrom(model)
@@ -79,14 +79,14 @@ def _by_noise(model: ModelProto, samples: Sequence[Mapping[str, Array]], disturb
 
 
 def _float_error(outputs: list[Array], right: list[Array], scales: list[Array]) -> float:
-    """Integers are compared one by one, and no bound on an error says by how much they may differ."""
+    """Relative error of the float outputs only: integer outputs must be equal, so no bound is measured for them."""
     rows = zip(outputs, right, scales, strict=True)
     floats = [row for row in rows if np.issubdtype(row[1].dtype, np.floating)]
     return max((output_error(output, each, scale=scale) for output, each, scale in floats), default=0.0)
 
 
 def _add_noise(model: ModelProto) -> None:
-    """Move all that is rounded by a part of a step."""
+    """Add noise of a fraction of a step to all values that are rounded."""
     editor = GraphEditor(model.graph)
     changed: list[NodeProto] = []
     for node in editor.nodes:
@@ -101,7 +101,7 @@ def _add_noise(model: ModelProto) -> None:
 
 
 def _moved(node: NodeProto, editor: GraphEditor, scale: str) -> list[NodeProto]:
-    """A node that rounds, behind what adds noise to its operand; ``scale`` is a step, if that is not one."""
+    """A node that rounds, after nodes that add noise to its operand; ``scale`` is the step, empty for a step of 1."""
     source = node.input[0]
     noise, moved = (editor.fresh(f"{source}/{each}") for each in ("noise", "moved"))
     found = [helper.make_node("RandomUniformLike", [source], [noise], low=-_NOISE, high=_NOISE, seed=float(1))]

@@ -1,4 +1,4 @@
-"""How far a correct module may be from ONNX Runtime: what rounding of the model's own types allows."""
+"""The bound on the error of a correct module: the user's, or that of rounding in the model's own types."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from onnx import AttributeProto, ModelProto, TensorProto, TypeProto
 
 from sartor.onnx_model.graphs.walk import messages
 
-# docs/accuracy.md derives what is allowed.
+# docs/accuracy.md derives these bounds.
 _HALF_PRECISION = 3e-2
-# What was measured on a few samples may be somewhat more on others, whose outputs are smaller.
+# The error may be larger on samples other than the measured ones, if their outputs are smaller.
 _OTHER_SAMPLES = 1.5
 _HALF = frozenset({TensorProto.FLOAT16, TensorProto.BFLOAT16})
-# Attributes of Cast, and of operators that make tensors, that say what they make.
+# Attributes of Cast, and of operators that create tensors, that name the element type.
 _TYPE_ATTRIBUTES = frozenset({"dtype", "to"})
 
 
 def tolerance(model: ModelProto, max_error: float, tie_spread: float = 0.0) -> float:
-    """The larger of what the user allows and what the model's own element types round off.
+    """The larger of the user's bound and the error by rounding in the model's own element types.
 
     Args:
-        model: the original or the prepared one; what its subgraphs and functions hold counts too.
-        max_error: relative error of the largest output that the user allows.
-        tie_spread: what ``near_ties`` measured of a model that rounds to integers.
+        model: the original or the prepared one; its subgraphs and functions count too.
+        max_error: the largest relative error that the user allows.
+        tie_spread: result of ``tie_spread`` for a model that rounds to integers.
     """
     allowed = max(max_error, _OTHER_SAMPLES * tie_spread)
     return allowed if _HALF.isdisjoint(_element_types(model)) else max(allowed, _HALF_PRECISION)
 
 
 def _element_types(model: ModelProto) -> Iterator[int]:
-    """Element types of weights, of declared or inferred values, and of what nodes are told to make."""
+    """Element types of weights, of declared or inferred values, and in attributes of nodes."""
     for message, _ in messages(model):
         if isinstance(message, TensorProto):
             yield message.data_type

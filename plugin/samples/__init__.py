@@ -1,1 +1,1 @@
-"""Inputs that a model is run on: those that the user gives, or drawn ones."""
+"""Samples, the inputs on which models are run: the user's, or random ones."""

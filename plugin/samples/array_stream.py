@@ -1,4 +1,4 @@
-"""Arrays in .npy and .npz files, read piece by piece and without pickles."""
+"""Reads arrays in .npy and .npz files piece by piece, without pickles."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ _HEADERS = {
     (1, 0): np.lib.format.read_array_header_1_0,
     (2, 0): np.lib.format.read_array_header_2_0,
 }
-# What zipfile, its decompressors and numpy raise on damaged files; RuntimeError is zipfile's on encrypted ones.
+# Exceptions of zipfile, its decompressors and numpy for damaged files, and of zipfile for encrypted ones
+# (RuntimeError).
 _UNREADABLE = (
     ValueError,
     EOFError,
@@ -38,14 +39,14 @@ _UNREADABLE = (
 
 @dataclass(frozen=True)
 class StoredArray:
-    """An array in a file, of which only the header has been read.
+    """An array in a file; only its header has been read.
 
     Attributes:
         path: the .npy or .npz file.
         member: name inside the .npz file, None for a .npy file.
         shape: of the whole array.
         dtype: as stored.
-        fortran: whether the first index runs fastest.
+        fortran: whether the array is stored in Fortran order, with the first index fastest.
     """
 
     path: Path
@@ -55,10 +56,10 @@ class StoredArray:
     fortran: bool
 
     def pieces(self, shape: tuple[int, ...], start: int, stop: int) -> Iterator[Array]:
-        """Pieces ``start`` to ``stop`` of ``shape``, into which the array is cut along its first axis; one in memory.
+        """Yield pieces ``start`` to ``stop`` of the array, cut along its first axis to ``shape``; one is in memory.
 
         Raises:
-            UsageError: if the file is damaged, or ends early.
+            UsageError: if the file is damaged or truncated.
         """
         size = math.prod(shape) * self.dtype.itemsize
         order: Literal["C", "F"] = "F" if self.fortran else "C"
@@ -70,10 +71,10 @@ class StoredArray:
 
 
 def stored_arrays(path: Path) -> dict[str, StoredArray]:
-    """Headers of all arrays in a .npz file by name; a .npy file holds one, called by the empty name.
+    """Read the headers of all arrays in a .npz file, by name; the array of a .npy file has the empty name.
 
     Raises:
-        UsageError: if the file cannot be read, or holds what is no plain array.
+        UsageError: if the file cannot be read, or does not hold plain arrays.
     """
     if path.suffix == _SUFFIX:
         return {"": _described(path, None)}
@@ -117,7 +118,7 @@ def _opened(path: Path, member: str | None) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def _reading(path: Path) -> Iterator[None]:
-    """What goes wrong in a file, as an error that names it."""
+    """Turn exceptions about a file into a UsageError that names it."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Values to run a compiled model on: from files, zeros, or drawn at random."""
+"""Inputs for running a compiled model: from files, zeros, or random."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from sartor.runtime.driver.signature import Array, TensorSpec
 RANDOM = "random"
 ZEROS = "zeros"
 _SEED = 0
-# Indices are the usual integer inputs; these are within any table's bounds.
+# Integer inputs are mostly indices; these values are within every table.
 _INTEGERS_BELOW = 2
 
 
 def make_feeds(specs: Sequence[TensorSpec], sources: Mapping[str, str]) -> dict[str, Array]:
-    """A value for every input: from the .npy file ``sources`` names, zeros, or, by default, random.
+    """Make a value for every input: from the .npy file that ``sources`` names, zeros, or by default random.
 
-    Floats are drawn from the standard normal distribution, integers from {0, 1}, always the same.
+    Floats are drawn from the standard normal distribution, integers from {0, 1}, with a fixed seed.
 
     Raises:
-        UsageError: if a source names no input, a file cannot be read, or a shape is not known.
+        UsageError: if a source is for an unknown input, a file cannot be read, or a shape is not known.
     """
     if unknown := sorted(set(sources) - {spec.name for spec in specs}):
         names = ", ".join(spec.name for spec in specs)
@@ -47,7 +47,7 @@ def _value(spec: TensorSpec, source: str, random: np.random.Generator) -> Array:
 
 
 def _as_stored(array: Array, spec: TensorSpec) -> Array:
-    """The .npy format has no name for bfloat16 and keeps its bytes as they are."""
+    """View bytes as bfloat16, for which the .npy format has no type."""
     raw = array.dtype.kind == "V" and array.dtype.itemsize == spec.numpy_dtype.itemsize
     return array.view(spec.numpy_dtype) if raw else array
 
@@ -56,7 +56,7 @@ def read_array(path: Path) -> Array:
     """Read a .npy file.
 
     Raises:
-        UsageError: if it cannot be read or holds no plain array.
+        UsageError: if it cannot be read, or does not hold a plain array.
     """
     loaded = _load(path)
     if not isinstance(loaded, np.ndarray):
@@ -68,7 +68,7 @@ def read_archive(path: Path) -> dict[str, Array]:
     """Read a .npz file of one array per input.
 
     Raises:
-        UsageError: if it cannot be read or is no such archive.
+        UsageError: if it cannot be read, or is not such an archive.
     """
     loaded = _load(path)
     if isinstance(loaded, np.ndarray):

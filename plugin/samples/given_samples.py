@@ -1,4 +1,4 @@
-"""Samples that a user gives for calibration and for accuracy, checked against the model and read one at a time."""
+"""The user's samples for calibration and accuracy, checked against the model and read one at a time."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ _SUFFIXES = (".npz", ".npy")
 
 
 class SampleSource(Protocol):
-    """Samples in a fixed order. Sources can be pickled: workers read what they need themselves."""
+    """Samples in a fixed order. Sources can be pickled, and workers read samples from them."""
 
     def __len__(self) -> int:
-        """How many samples there are."""
+        """Number of samples."""
 
     def since(self, start: int) -> Iterator[Mapping[str, Array]]:
-        """The samples from number ``start`` on, each with one array per input of the model."""
+        """Yield the samples from index ``start`` on, each with one array per input of the model."""
 
 
 @dataclass(frozen=True)
 class HeldSamples:
-    """Samples in memory, such as drawn ones where the user gives none."""
+    """Samples in memory."""
 
     samples: tuple[Mapping[str, Array], ...]
 
@@ -38,19 +38,19 @@ class HeldSamples:
         return len(self.samples)
 
     def since(self, start: int) -> Iterator[Mapping[str, Array]]:
-        """The samples from number ``start`` on."""
+        """Yield the samples from index ``start`` on."""
         return iter(self.samples[start:])
 
 
 @dataclass(frozen=True)
 class _Input:
-    """What one file has for one input.
+    """The array for one input in one file.
 
     Attributes:
-        spec: what the model expects.
+        spec: the model's input.
         stored: the array in the file.
         shape: of one sample.
-        count: how many samples there are.
+        count: number of samples.
     """
 
     spec: TensorSpec
@@ -85,23 +85,23 @@ class _SampleFile:
 
 @dataclass(frozen=True)
 class Samples:
-    """Samples in files, never more than one of them in memory."""
+    """Samples in files, of which at most one is in memory."""
 
     _files: tuple[_SampleFile, ...]
 
     @staticmethod
     def open(path: Path, specs: Sequence[TensorSpec]) -> Samples:
-        """Samples for a model with these inputs; their headers are read and checked, values when they are used.
+        """Open samples for a model; headers are read and checked now, values when they are used.
 
         Args:
-            path: an .npz file of one array per input, each of the input's shape (one sample), or with a sample axis
-                before it; where the input's first dimension is 1, that may be the sample axis too. Or a .npy file
-                of such an array for a model with one input. Or a directory of such files, taken in the order of
+            path: an .npz file with one array per input, of the input's shape (one sample) or with a sample axis
+                before it. If the input's first dimension is 1, that may be the sample axis too. Or a .npy file
+                with such an array for a model with one input. Or a directory of such files, taken in the order of
                 their names.
             specs: the model's inputs.
 
         Raises:
-            UsageError: naming the file and input, what was expected and what was found.
+            UsageError: if a file does not fit; the message names the file and input, and the expected shape.
         """
         if not specs:
             raise UsageError(f"the model has no inputs, so there is nothing that '{path}' could hold")
@@ -115,10 +115,10 @@ class Samples:
         return self.since(0)
 
     def since(self, start: int) -> Iterator[Mapping[str, Array]]:
-        """The samples from number ``start`` on, one array per input each.
+        """Yield the samples from index ``start`` on, each with one array per input.
 
         Raises:
-            UsageError: naming the file, if it is damaged, or a value in it is not finite.
+            UsageError: if a file is damaged, or a value in it is not finite; the message names the file.
         """
         ends = itertools.accumulate(file.count for file in self._files)
         for file, end in zip(self._files, ends, strict=True):
@@ -153,9 +153,9 @@ def _opened(path: Path, specs: Sequence[TensorSpec]) -> _SampleFile:
 
 
 def _checked(spec: TensorSpec, stored: StoredArray) -> _Input:
-    """One input's array, with what is one sample of it."""
+    """Check the array for one input."""
     place = f"'{stored.path}': input '{spec.name}'"
-    # The .npy format has no name for bfloat16 and keeps its bytes as they are.
+    # The .npy format has no type for bfloat16 and stores its bytes.
     raw = spec.dtype == "bfloat16" and stored.dtype == np.dtype("V2")
     if stored.dtype != spec.numpy_dtype and not raw:
         raise UsageError(f"{place} expects {spec}, but the array's element type is {stored.dtype}")
@@ -174,7 +174,7 @@ def _checked(spec: TensorSpec, stored: StoredArray) -> _Input:
 
 
 def _sample_shape(spec: TensorSpec, shape: tuple[int, ...]) -> tuple[tuple[int, ...] | None, int]:
-    """The shape of one sample, None if it does not fit the input, and how many there are."""
+    """The shape of one sample, None if it does not fit the input, and the number of samples."""
     if spec.accepts_shape(shape):
         return shape, 1
     if shape and spec.accepts_shape(shape[1:]):

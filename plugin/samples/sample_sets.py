@@ -1,4 +1,4 @@
-"""The samples that a compilation works with: those that the user gives, or drawn ones."""
+"""The samples of a compilation: the user's, or random ones."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from sartor.samples.given_samples import HeldSamples, Samples, SampleSource
 from sartor.tuning.records.signature import value_spec
 
 DRAWN = 8
-"""How many samples are drawn for a lower precision where the user gives none."""
+"""Number of samples that are drawn for a lower precision if the user gives none."""
 
 MOST_VERIFIED = 100
-"""A module's error is measured on the first so many samples."""
+"""A module's error is measured on at most this number of samples, the first ones."""
 
-# Of each style, where one is not enough.
+# Number of samples of each style, if several styles are needed.
 _EACH = 2
 _BLOCK = 1 << 20
 
 
 @dataclass(frozen=True)
 class DrawnSamples:
-    """Random inputs of a model, drawn where they are used.
+    """Random inputs of a model, drawn when they are used.
 
     Attributes:
         skeleton: the model; weights are not read.
-        count: how many.
+        count: number of samples.
         styles: in which they are drawn, in turn.
     """
 
@@ -44,7 +44,7 @@ class DrawnSamples:
         return self.count
 
     def since(self, start: int) -> Iterator[Mapping[str, Array]]:
-        """The samples from number ``start`` on; the first is the front end's."""
+        """Yield the samples from index ``start`` on; the first is the one that the import used."""
         model = prepared_model(self.skeleton)
         for number in range(start, self.count):
             seed, style = divmod(number, len(self.styles))
@@ -53,14 +53,13 @@ class DrawnSamples:
 
 @dataclass(frozen=True)
 class SampleSet:
-    """Samples that are known to fit the model.
+    """Samples that fit the model.
 
     Attributes:
-        source: where they come from.
-        digest: what is found out with them holds for samples of the same digest; empty for what every compilation of
-            the model has.
-        unchecked: outputs that cannot be checked on them, as they are constant or no numbers.
-        tie_spread: relative error that numbers next to a tie make on them (``near_ties``).
+        source: the samples.
+        digest: identifies the samples in caches; empty for those that every compilation of the model draws.
+        unchecked: outputs that cannot be checked on them, as they are constant or not finite.
+        tie_spread: relative error on them by rounding ties to the other side (``tie_spread``).
     """
 
     source: SampleSource
@@ -73,7 +72,7 @@ class SampleSet:
 
     @property
     def first(self) -> Mapping[str, Array]:
-        """The first one.
+        """The first sample.
 
         Raises:
             UsageError: if it cannot be read.
@@ -82,10 +81,10 @@ class SampleSet:
 
 
 def sample_set(imported: ImportedModel, given: Path | None, precision: Precision) -> SampleSet:
-    """The user's samples, checked against the model; without any the front end's, and more for a lower precision.
+    """The user's samples, checked against the model. Without any, the import's sample, and more for a lower precision.
 
     Raises:
-        UsageError: naming the file and input that does not fit.
+        UsageError: if a file does not fit; the message names the file and the input.
     """
     if given is not None:
         source = Samples.open(given, list(map(value_spec, imported.graph.inputs)))
@@ -101,7 +100,7 @@ def sample_set(imported: ImportedModel, given: Path | None, precision: Precision
 
 
 def _digest(path: Path) -> str:
-    """Hash of what files hold, by their names."""
+    """Hash of the files' names and contents."""
     paths: Sequence[Path] = sorted(each for each in path.iterdir() if each.is_file()) if path.is_dir() else [path]
     hashed = hashlib.sha256()
     for each in paths:

@@ -1,4 +1,4 @@
-"""Worker side of reading samples: what the model makes of those that a user gives."""
+"""Worker side of reading samples: runs the model on the user's samples."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST_LOOKED_AT = 8
 
 
 def unchecked_outputs(prepared: Path | bytes, source: SampleSource) -> tuple[str, ...]:
-    """Outputs that say nothing on the first samples that a user gives; none if the model does not run on them."""
+    """Outputs that cannot be checked on the user's first samples; empty if the model fails on them."""
     model = ModelProto.FromString(prepared if isinstance(prepared, bytes) else prepared.read_bytes())
     names = dependent_outputs(model)
     try:
@@ -32,7 +32,7 @@ def unchecked_outputs(prepared: Path | bytes, source: SampleSource) -> tuple[str
 
 
 def tie_spread_on(path: Path, prepared: Path | bytes, source: SampleSource) -> float:
-    """What ``tie_spread`` finds on the first samples that a user gives; 0 if the model does not run on them."""
+    """The result of ``tie_spread`` on the user's first samples; 0 if the model fails on them."""
     try:
         return tie_spread(path, prepared, list(itertools.islice(source.since(0), TIE_SAMPLES)))
     except SartorError as error:

@@ -237,7 +237,7 @@ def _fitting(start: _Interactions, score: _Score, total: int) -> Order:
 
 
 def _greedy(interactions: _Interactions, score: _Score, limit: int) -> Order:
-    """The order that always takes the variable of least score with a table within ``limit``, or else fixes a variable."""
+    """The order that always takes the variable of least score whose table is within ``limit``, or fixes one."""
 
     def rank(variable: int) -> tuple[bool, int, int, int]:
         joined = interactions.joined[variable]
