@@ -120,4 +120,4 @@ def test_findings_are_kept_and_damage_is_forgotten(tmp_path: Path) -> None:
 def test_what_cannot_be_kept_is_no_error(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "t.db.calibration").write_text("in the way")
     SensitivityCache.beside(tmp_path / "t.db").put({"one": (1.0,)}, "a")
-    assert "what was calibrated is not kept" in caplog.text
+    assert "ranges and errors are not stored" in caplog.text

@@ -143,5 +143,5 @@ def test_a_file_that_cannot_be_used_is_found_out_at_once(
 
 @pytest.mark.parametrize("text", ["accuracy", "own.py:", ":error", "user", "/nowhere/own.py:error"])
 def test_no_measure_of_that_name(text: str) -> None:
-    with pytest.raises(UsageError, match=r"no error measure|no Python file"):
+    with pytest.raises(UsageError, match=r"no error measure|not a Python file"):
         ErrorMeasure.parse(text)
