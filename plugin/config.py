@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from pathlib import Path
 
 from platformdirs import user_cache_path
 
-from sartor.codegen.ir.target import Target
+from sartor.codegen.ir.target import DEVICES, Target
 from sartor.errors import UsageError
 from sartor.runtime.driver.amx import MATRIX_FEATURES, unusable
-from sartor.runtime.driver.device import physical_cores
+from sartor.runtime.driver.device import MAX_THREADS, device_settings, physical_cores
+from sartor.settings.values import (
+    byte_count,
+    choice,
+    input_shapes,
+    number,
+    parsed,
+    path,
+    refusal,
+    several,
+    whole_number,
+)
 from sartor.tuning.calibration.methods import CalibrationMethod
 from sartor.tuning.errors.error_budget import ErrorBudget
 from sartor.tuning.errors.error_measures import RELATIVE, ErrorMeasure
@@ -21,6 +32,7 @@ from sartor.tuning.selection import auto
 from sartor.tuning.selection.problem.cost import Objective
 from sartor.tuning.selection.problem.limits import Limits, Quantity
 from sartor.tuning.selection.problem.pin import Pin
+from sartor.tuning.selection.registry import SELECTORS
 from sartor.tuning.selection.solve import check_solver
 
 DEFAULT_MAX_ERROR = 1e-3
@@ -72,6 +84,9 @@ def default_database() -> Path:
 class CompileConfig:
     """Settings of one compilation.
 
+    Every field is checked when the configuration is made. Where the command line takes a text, a text will do:
+    ``CompileConfig(precision="int8", memory_limit="256MiB")``.
+
     Attributes:
         target: device and architecture.
         threads: CPU workers to tune for.
@@ -97,7 +112,7 @@ class CompileConfig:
     """
 
     target: Target = field(default_factory=lambda: Target.create("cpu"))
-    threads: int = field(default_factory=physical_cores)
+    threads: int = field(default_factory=lambda: device_settings().threads)
     max_error: float | None = None
     precision: Precision = Precision.F32
     calibration: Path | None = None
@@ -121,16 +136,15 @@ class CompileConfig:
         """Code is generated for the threads that it is tuned for, and for what this machine lets programs use.
 
         Raises:
-            UsageError: if the constraints make no sense, or are nothing that the selector keeps.
+            UsageError: naming a field and what it can be; if the constraints make no sense, or are nothing that the
+                selector keeps.
         """
+        for name, read in _READERS.items():
+            value = getattr(self, name)
+            if value is not None or name not in _OPTIONAL:
+                object.__setattr__(self, name, read(name, value))
         withheld = unusable(MATRIX_FEATURES) if self.target.is_this_cpu else self.target.withheld
         object.__setattr__(self, "target", replace(self.target, threads=self.threads, withheld=withheld))
-        if self.memory_limit is not None and self.memory_limit < 0:
-            raise UsageError(f"the memory limit is {self.memory_limit} bytes, expected 0 or more")
-        if self.time_budget is not None and not 0 < self.time_budget < math.inf:
-            raise UsageError(f"the time budget is {self.time_budget:g} seconds, expected more than 0")
-        if self.pareto is not None and self.pareto[0] is self.pareto[1]:
-            raise UsageError(f"a Pareto front trades one quantity for another, not {self.pareto[0]} for itself")
         check_solver(self.selector, self.objective, self.limits)
 
     @property
@@ -153,3 +167,81 @@ class CompileConfig:
         """What plans are compared by, or bounded in."""
         wanted = {Quantity(self.objective.value), *self.limits.bounds, *(self.pareto or ())}
         return tuple(each for each in Quantity if each in wanted)
+
+
+_Reader = Callable[[str, object], object]
+_OPTIONAL = frozenset(each.name for each in fields(CompileConfig) if each.default is None)
+
+
+def _target(name: str, value: object) -> Target:
+    """A target, or a text such as ``cpu`` or ``vulkan:ampere``."""
+    found = parsed(name, value, Target, _parsed_target, "a Target, or a text such as cpu or vulkan:ampere")
+    if found.device not in DEVICES:
+        raise refusal(name, value, f"a target of one of the devices {', '.join(DEVICES)}")
+    return found
+
+
+def _parsed_target(text: str) -> Target:
+    device, colon, architecture = text.partition(":")
+    return Target.create(device, architecture if colon else None)
+
+
+def _error_measure(name: str, value: object) -> ErrorMeasure:
+    return parsed(name, value, ErrorMeasure, ErrorMeasure.parse, "an ErrorMeasure, or a text that names one")
+
+
+def _pareto(name: str, value: object) -> tuple[Quantity, Quantity]:
+    """Two quantities, of which neither is traded for itself."""
+    expected = f"two of {', '.join(Quantity)}"
+    items = tuple(value.split(",")) if isinstance(value, str) else several(name, value, expected)
+    if len(items) != 2:
+        raise refusal(name, value, expected)
+    first, second = (choice(name, each, Quantity) for each in items)
+    if first is second:
+        raise UsageError(f"{name}: a Pareto front trades one quantity for another, not {first} for itself")
+    return first, second
+
+
+def _selector(name: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise refusal(name, value, f"one of {', '.join(SELECTORS)}")
+    return value
+
+
+def _pins(name: str, value: object) -> tuple[Pin, ...]:
+    expected = "pins, or texts of the form LAYER-GLOB=ROUTINE-GLOB"
+    return tuple(parsed(name, each, Pin, Pin.parse, expected) for each in several(name, value, expected))
+
+
+def _chosen_from(choices: type[StrEnum]) -> _Reader:
+    return lambda name, value: choice(name, value, choices)
+
+
+def _counted(least: int, most: int | None = None) -> _Reader:
+    return lambda name, value: whole_number(name, value, least, most)
+
+
+_READERS: Mapping[str, _Reader] = {
+    "target": _target,
+    "threads": _counted(1, MAX_THREADS),
+    "max_error": lambda name, value: number(name, value, "a number of 0 or more, such as 1e-3", lambda each: each >= 0),
+    "precision": _chosen_from(Precision),
+    "calibration": path,
+    "calibration_method": _chosen_from(CalibrationMethod),
+    "error_measure": _error_measure,
+    "objective": _chosen_from(Objective),
+    "memory_limit": byte_count,
+    "pareto": _pareto,
+    "selector": _selector,
+    "plans": _counted(1),
+    "shapes": input_shapes,
+    "pins": _pins,
+    "database": path,
+    "external_weights": path,
+    "dump_directory": path,
+    "jobs": _counted(1),
+    "search": _chosen_from(Search),
+    "time_budget": lambda name, value: number(
+        name, value, "a number of seconds above 0, or None for no limit", lambda each: 0 < each < math.inf
+    ),
+}

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from types import TracebackType
+from types import NoneType, TracebackType
 
 import numpy as np
 
@@ -66,9 +66,15 @@ class Session:
             entry: the function to run in a model without manifest that exports several.
 
         Raises:
-            UsageError: if the file is not a module, its weights are missing, or its signature is not known.
+            UsageError: if the file is not a module, its weights are missing, its signature is not known, or an argument
+                is of another type.
             DeviceError: if there is no such device, or it cannot run the model.
         """
+        _check_type("model", model, (str, bytes, PathLike), "the path or the content of a .vmfb")
+        _check_type("device", device, (str, NativeDevice, NoneType), "a device's name or an open device")
+        _check_type("parameters", parameters, (Mapping, NoneType), "weight files by scope")
+        _check_type("signature", signature, (Signature, NoneType), "a Signature")
+        _check_type("entry", entry, (str, NoneType), "the name of a function")
         source = model if isinstance(model, bytes) else Path(model)
         module = open_module(source, huge_pages=huge_pages)
         self._manifest = find_manifest(module)
@@ -228,6 +234,12 @@ class Session:
         if len(views) != len(specs):
             raise UsageError(f"the model gives {len(views)} outputs, but its signature names {len(specs)}")
         return [from_view(view, self._device, spec) for view, spec in zip(views, specs, strict=True)]
+
+
+def _check_type(name: str, value: object, types: tuple[type, ...], expected: str) -> None:
+    """Type hints are not checked when a program runs: what fails later would not name the argument."""
+    if not isinstance(value, types):
+        raise UsageError(f"{name} is {value!r}, expected {expected}")
 
 
 def _node_args(specs: Sequence[TensorSpec]) -> list[NodeArg]:

@@ -7,6 +7,7 @@ import re
 import threading
 from dataclasses import dataclass
 from pathlib import Path
+from typing import SupportsIndex
 from weakref import WeakValueDictionary
 
 from sartor.errors import DeviceError, UsageError
@@ -78,18 +79,23 @@ def device_settings(spec: str = "cpu", threads: int | None = None, spin_us: int 
     Raises:
         UsageError: if the name is unknown, a number is out of range, or a GPU is given ``threads`` or ``spin_us``.
     """
-    match = _SPEC.fullmatch(spec)
+    match = _SPEC.fullmatch(str(spec))
     if match is None or (match["kind"] == "cpu" and match["index"]):
         raise UsageError(f"'{spec}' is not a device; use cpu, vulkan, cuda or for example vulkan:1")
     if match["kind"] != "cpu":
         if threads is not None or spin_us:
             raise UsageError(f"threads and spinning are settings of the cpu device, not of '{spec}'")
         return DeviceSettings(match["kind"], int(match["index"] or 0), 0, 0)
-    if threads is not None and not 1 <= threads <= MAX_THREADS:
-        raise UsageError(f"a cpu device has 1 to {MAX_THREADS} threads, but {threads} were asked for")
-    if spin_us < 0:
-        raise UsageError(f"workers can spin for 0 or more microseconds, not {spin_us}")
+    if threads is not None and not (_is_whole(threads) and 1 <= threads <= MAX_THREADS):
+        raise UsageError(f"a cpu device has 1 to {MAX_THREADS} threads, but {threads!r} were asked for")
+    if not (_is_whole(spin_us) and spin_us >= 0):
+        raise UsageError(f"workers can spin for 0 or more whole microseconds, not {spin_us!r}")
     return DeviceSettings("cpu", 0, threads or min(physical_cores(), MAX_THREADS), spin_us)
+
+
+def _is_whole(value: object) -> bool:
+    """Whether a value is a whole number, also one of numpy's; type hints are not checked when a program runs."""
+    return isinstance(value, SupportsIndex) and not isinstance(value, bool)
 
 
 def open_device(spec: str = "cpu", threads: int | None = None, spin_us: int = 0) -> NativeDevice:

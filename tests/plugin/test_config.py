@@ -2,11 +2,93 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
-from sartor.config import DEFAULT_MAX_ERROR, LOW_PRECISION_MAX_ERROR, CompileConfig, Precision
+from sartor.codegen.ir.target import Target
+from sartor.config import DEFAULT_MAX_ERROR, LOW_PRECISION_MAX_ERROR, CompileConfig, Precision, Search
+from sartor.errors import UsageError
+from sartor.tuning.calibration.methods import CalibrationMethod
+from sartor.tuning.errors.error_measures import ErrorMeasure
+from sartor.tuning.selection.problem.cost import Objective
+from sartor.tuning.selection.problem.limits import Quantity
+from sartor.tuning.selection.problem.pin import Pin
+
+NAN = float("nan")
+WRONG: Mapping[str, tuple[object, ...]] = {
+    "target": ("tpu", "", "cpu:", None, 1, Target("tpu", "host")),
+    "threads": (0, -1, 257, 1.5, "2", True, None, NAN),
+    "max_error": (-1e-3, NAN, "1e-3", True, [1e-3]),
+    "precision": ("int9", 8, None, "INT8", Search.FULL),
+    "calibration": ("", 1, b"samples"),
+    "calibration_method": ("mean", None, 0),
+    "error_measure": ("accuracy", None, abs, "nowhere.py:error"),
+    "objective": ("speed", None, Quantity.ERROR),
+    "memory_limit": (-1, "-1MiB", "256 apples", 1.5, True, "much"),
+    "pareto": ("latency", "latency,latency", (Quantity.COLD,), 3, ("latency", "beauty")),
+    "selector": ("fastest", None, 1),
+    "plans": (0, 1.5, None),
+    "shapes": ([("x", (1,))], {"x": 8}, {"x": (1, -8)}, {"x": (1.5,)}, {"x": "1,8"}, {1: (1, 8)}, None),
+    "pins": ("conv1=*nhwc*", ("conv1",), (("conv1", "*"),), None),
+    "database": ("", None, 1),
+    "external_weights": ("", 1),
+    "dump_directory": ("", 1),
+    "jobs": (0, 1.5, None),
+    "search": ("half", None),
+    "time_budget": (0, -1, NAN, float("inf"), "20", True),
+}
+TEXTS: Mapping[str, tuple[object, object]] = {
+    "target": ("vulkan:ampere", Target.create("vulkan", "ampere")),
+    "precision": ("int8", Precision.INT8),
+    "calibration": ("samples.npz", Path("samples.npz")),
+    "calibration_method": ("mse", CalibrationMethod.MSE),
+    "error_measure": ("cosine", ErrorMeasure.parse("cosine")),
+    "objective": ("memory", Objective.MEMORY),
+    "memory_limit": ("256MiB", 256 << 20),
+    "pareto": ("latency,memory", (Quantity.LATENCY, Quantity.MEMORY)),
+    "pins": (["conv1=*nhwc*"], (Pin("conv1", "*nhwc*"),)),
+    "database": ("tuning.db", Path("tuning.db")),
+    "external_weights": ("net.irpa", Path("net.irpa")),
+    "dump_directory": ("dump", Path("dump")),
+    "search": ("full", Search.FULL),
+}
+
+
+def _made(**values: Any) -> CompileConfig:
+    return CompileConfig(**{"threads": 1, **values})
+
+
+def test_every_field_is_tried() -> None:
+    assert WRONG.keys() == {each.name for each in fields(CompileConfig)}
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in WRONG.items() for value in values])
+def test_a_value_without_sense_names_its_field(name: str, value: object) -> None:
+    with pytest.raises(UsageError) as refused:
+        _made(**{name: value})
+    assert name in str(refused.value)
+    assert len(str(refused.value)) > len(name) + len(repr(value)), "what is allowed is said, too"
+
+
+@pytest.mark.parametrize(("name", "text", "value"), [(name, *pair) for name, pair in TEXTS.items()])
+def test_a_text_stands_for_what_the_command_line_reads_it_as(name: str, text: object, value: object) -> None:
+    found = getattr(_made(**{name: text}), name)
+    assert found == (replace(value, threads=1) if isinstance(value, Target) else value)
+    assert type(found) is type(value)
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    config = _made(
+        threads=np.int64(2), memory_limit=np.int32(9), max_error=np.float32(0.5), shapes={"x": np.ones(2, int)}
+    )
+    assert (config.threads, config.memory_limit, config.max_error) == (2, 9, 0.5)
+    assert config.shapes == {"x": (1, 1)}
+    assert {type(each) for each in (config.threads, config.memory_limit, *config.shapes["x"])} == {int}
 
 
 @pytest.mark.parametrize("precision", Precision)

@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -85,6 +86,24 @@ def test_feeds_that_do_not_fit_are_named(
     given = {name: value for name, value in (feeds | change).items() if value is not None}
     with Session(model) as session, pytest.raises(UsageError, match=complaint):
         session.run(None, given)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ({"model": 1}, "model is 1, expected the path"),
+        ({"device": 1}, "device is 1, expected"),
+        ({"threads": 1.5}, "1 to 256 threads, but 1.5"),
+        ({"threads": 0}, "1 to 256 threads, but 0"),
+        ({"spin_us": "much"}, "not 'much'"),
+        ({"parameters": ["w.irpa"]}, "parameters is .'w.irpa'., expected"),
+        ({"signature": "f"}, "signature is 'f', expected a Signature"),
+        ({"entry": b"f"}, "entry is b'f', expected"),
+    ],
+)
+def test_an_argument_of_another_type_is_named(model: Path, arguments: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(UsageError, match=complaint):
+        Session(**{"model": model, **arguments})
 
 
 def test_an_unknown_output_is_named(model: Path, feeds: Feeds) -> None:

@@ -12,9 +12,9 @@ import typer
 
 from sartor.cli.database.options import DatabaseOption, day, existing_database, place
 from sartor.cli.options.common import JsonOption
-from sartor.cli.options.quantities import read_age, read_size, show_size
 from sartor.cli.output.terminal import show_json, show_table
 from sartor.errors import UsageError
+from sartor.settings.quantities import read_age, read_size, show_size
 from sartor.tuning.records.hardware import host
 from sartor.tuning.records.measurement import Status, runtime_key
 from sartor.tuning.store.prune import Pruning

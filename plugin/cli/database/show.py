@@ -11,8 +11,8 @@ import typer
 
 from sartor.cli.database.options import DatabaseOption, day, existing_database, place
 from sartor.cli.options.common import JsonOption
-from sartor.cli.options.quantities import show_size
 from sartor.cli.output.terminal import show_json, show_table
+from sartor.settings.quantities import show_size
 from sartor.tuning.store.prune import Pruning
 from sartor.tuning.store.store import Store
 from sartor.tuning.store.summary import SummaryRow

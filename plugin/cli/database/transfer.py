@@ -12,10 +12,10 @@ import typer
 from sartor.artifact import check_writable, publish
 from sartor.cli.database.options import DatabaseOption, existing_database, printable
 from sartor.cli.options.common import JsonOption
-from sartor.cli.options.quantities import show_size
 from sartor.cli.output.terminal import show_json, show_table
 from sartor.config import default_database
 from sartor.errors import UsageError
+from sartor.settings.quantities import show_size
 from sartor.tuning.store.export import is_export, write_export
 from sartor.tuning.store.merge import Merged
 from sartor.tuning.store.store import Store

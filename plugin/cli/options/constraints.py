@@ -8,10 +8,10 @@ from typing import Annotated, Literal
 import typer
 
 from sartor.cli.options.common import check_error_bound
-from sartor.cli.options.quantities import read_size
 from sartor.config import DEFAULT_MAX_ERROR, LOW_PRECISION_MAX_ERROR, Precision
 from sartor.errors import UsageError
 from sartor.precision.fake_quantisation import I8
+from sartor.settings.quantities import read_size
 from sartor.tuning.calibration.methods import CalibrationMethod
 from sartor.tuning.errors.error_measures import RELATIVE, ErrorMeasure
 from sartor.tuning.selection.problem.cost import Objective

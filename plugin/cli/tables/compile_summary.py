@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from sartor.artifact import Artifact
-from sartor.cli.options.quantities import show_size
 from sartor.cli.output.terminal import milliseconds, optional, show_facts, show_json
 from sartor.cli.tables.pareto_table import front_json, show_front
 from sartor.cli.tables.routine_counts import routine_counts
 from sartor.planning.recipe import UNSPLIT_SOLVER
+from sartor.settings.quantities import show_size
 from sartor.tuning.errors.error_measures import RELATIVE
 from sartor.tuning.records.plan import Plan
 

@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -76,10 +77,14 @@ def test_equal_settings_share_a_device() -> None:
         ("vulkan:", None, "'vulkan:' is not a device"),
         ("cpu", 0, "1 to 256 threads, but 0"),
         ("cpu", MAX_THREADS + 1, "1 to 256 threads, but 257"),
+        ("cpu", 1.5, "1 to 256 threads, but 1.5"),
+        ("cpu", True, "1 to 256 threads, but True"),
+        ("cpu", "2", "1 to 256 threads, but '2'"),
+        (0, None, "'0' is not a device"),
         ("vulkan", 2, "settings of the cpu device"),
     ],
 )
-def test_settings_without_sense_are_refused(spec: str, threads: int | None, complaint: str) -> None:
+def test_settings_without_sense_are_refused(spec: Any, threads: Any, complaint: str) -> None:
     with pytest.raises(UsageError, match=complaint):
         open_device(spec, threads)
 
@@ -87,6 +92,9 @@ def test_settings_without_sense_are_refused(spec: str, threads: int | None, comp
 def test_spinning_is_a_flag_of_the_workers() -> None:
     with pytest.raises(UsageError, match="not -1"):
         device_settings(spin_us=-1)
+    half: Any = 0.5
+    with pytest.raises(UsageError, match=r"not 0\.5"):
+        device_settings(spin_us=half)
     assert "--task_worker_spin_us=50" in device_settings(threads=2, spin_us=50).flags
     assert device_settings(threads=1).flags == ()
 

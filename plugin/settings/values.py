@@ -1,0 +1,131 @@
+"""Reading the values that a configuration is made with: what a field holds, or the text that names it elsewhere.
+
+Type hints are not checked when a program runs. A wrong value would surface far from where it was given, after minutes
+of tuning, so that every field is read by one of these functions, which name it.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+import operator
+import os
+from collections.abc import Callable, Iterable, Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import SupportsIndex, TypeVar
+
+from sartor.errors import UsageError
+from sartor.settings.quantities import read_size
+
+_Value = TypeVar("_Value")
+_Choice = TypeVar("_Choice", bound=StrEnum)
+
+
+def refusal(name: str, value: object, expected: str) -> UsageError:
+    """The error for a field that cannot have a value."""
+    return UsageError(f"{name} is {value!r}, expected {expected}")
+
+
+def whole_number(name: str, value: object, least: int, most: int | None = None) -> int:
+    """A whole number within bounds, also one of numpy's.
+
+    Raises:
+        UsageError: naming the field and what it can be.
+    """
+    expected = f"a whole number of {least} or more" if most is None else f"a whole number from {least} to {most}"
+    if isinstance(value, bool) or not isinstance(value, SupportsIndex):
+        raise refusal(name, value, expected)
+    found = operator.index(value)
+    if found < least or (most is not None and found > most):
+        raise refusal(name, value, expected)
+    return found
+
+
+def number(name: str, value: object, expected: str, accepts: Callable[[float], bool]) -> float:
+    """A number that is accepted.
+
+    Raises:
+        UsageError: naming the field and what it can be.
+    """
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or math.isnan(value) or not accepts(float(value)):
+        raise refusal(name, value, expected)
+    return float(value)
+
+
+def choice(name: str, value: object, choices: type[_Choice]) -> _Choice:
+    """One of an enumeration, or its text.
+
+    Raises:
+        UsageError: naming the field and the choices.
+    """
+    for each in choices:
+        if value is each or (isinstance(value, str) and value == each.value):
+            return each
+    raise refusal(name, value, f"one of {', '.join(choices)}")
+
+
+def byte_count(name: str, value: object) -> int:
+    """Bytes, or a text such as ``256MiB``.
+
+    Raises:
+        UsageError: naming the field.
+    """
+    if isinstance(value, str):
+        return read_size(name, value)
+    if isinstance(value, int) and value < 0:
+        raise UsageError(f"{name} is {value} bytes, expected 0 or more")
+    return whole_number(name, value, 0)
+
+
+def path(name: str, value: object) -> Path:
+    """A path, or its text.
+
+    Raises:
+        UsageError: naming the field, also for the empty text, which would stand for the current folder.
+    """
+    if not isinstance(value, (str, os.PathLike)) or not isinstance(os.fspath(value), str) or not os.fspath(value):
+        raise refusal(name, value, "a path")
+    return Path(value)
+
+
+def parsed(name: str, value: object, kind: type[_Value], parse: Callable[[str], _Value], expected: str) -> _Value:
+    """A value of a class, or a text that is parsed to one.
+
+    Raises:
+        UsageError: naming the field.
+    """
+    if isinstance(value, str):
+        try:
+            return parse(value)
+        except UsageError as error:
+            raise UsageError(f"{name}: {error}") from None
+    if not isinstance(value, kind):
+        raise refusal(name, value, expected)
+    return value
+
+
+def several(name: str, value: object, expected: str) -> tuple[object, ...]:
+    """The items of any collection but a text, whose items would be its letters.
+
+    Raises:
+        UsageError: naming the field.
+    """
+    if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
+        raise refusal(name, value, expected)
+    return tuple(value)
+
+
+def input_shapes(name: str, value: object) -> dict[str, tuple[int, ...]]:
+    """Input name to shape.
+
+    Raises:
+        UsageError: naming the field and the input.
+    """
+    expected = "a mapping of input names to shapes, for example {'data': (1, 3, 224, 224)}"
+    if not isinstance(value, Mapping) or not all(isinstance(each, str) for each in value):
+        raise refusal(name, value, expected)
+    return {
+        each: tuple(whole_number(f"{name}[{each!r}]", size, 0) for size in several(f"{name}[{each!r}]", shape, "sizes"))
+        for each, shape in value.items()
+    }
