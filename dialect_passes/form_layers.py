@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import replace
 
 from sartor.codegen.ir.graph import LayerGraph
-from sartor.codegen.ir.layer import Layer, NetworkValue, Task, TensorType, ValueRef
+from sartor.codegen.ir.layer import Layer, NetworkValue, Task, TensorType, ValueRef, task_key
 from sartor.codegen.mlir.iree_compiler import ir
 from sartor.codegen.mlir.operations import (
     body_of,
@@ -60,6 +59,7 @@ class _Outliner:
         self._cloned = constant_ops(function) | scalar_ops(function)
         self._refs: dict[ir.Value, ValueRef] = {}
         self._names: set[str] = set()
+        self._activations: dict[str, int] = {}
 
     def run(self, inputs: Sequence[NetworkValue], outputs: Sequence[NetworkValue]) -> LayerGraph:
         self._check_computes(outputs)
@@ -106,7 +106,7 @@ class _Outliner:
         body = self._body(group, [*activations, *weights], results)
         name = self._unique_name(group)
         task = Task(
-            key=hashlib.sha256(body.encode()).hexdigest()[:16],
+            key=self._key(body, len(activations)),
             kind=group.kind,
             body=body,
             inputs=_types(activations),
@@ -118,6 +118,14 @@ class _Outliner:
         inputs = tuple(self._refs[value] for value in activations)
         parameters = tuple(_weight_name(value) for value in weights)
         return Layer(name, node_names(group.ops), task, inputs, parameters)
+
+    def _key(self, body: str, activations: int) -> str:
+        """The key of a task: its code, which does not say whether an argument is an activation or a weight.
+
+        The first step of a recurrent network reads a constant state, all others a computed one.
+        """
+        usual = self._activations.setdefault(body, activations)
+        return task_key(body) if activations == usual else task_key(body, f"{activations} activations")
 
     def _leaves(self, value: ir.Value, members: set[ir.Operation]) -> bool:
         return any(self._is_outside(_top_level(use.owner.operation, self._function), members) for use in value.uses)

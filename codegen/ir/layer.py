@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from dataclasses import dataclass
 from enum import StrEnum
@@ -115,6 +116,11 @@ class Task:
     weights: tuple[TensorType, ...]
     results: tuple[TensorType, ...]
     stages: tuple[Stage, ...] = ()
+
+
+def task_key(body: str, *differences: str) -> str:
+    """Hash of a task's code, and of what else tells it from a task of the same code."""
+    return hashlib.sha256("\0".join((body, *differences)).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)

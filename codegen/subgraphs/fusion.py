@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 
-from sartor.codegen.ir.layer import LayerKind, Stage, Task, TensorType
+from sartor.codegen.ir.layer import LayerKind, Stage, Task, TensorType, task_key
 from sartor.codegen.mlir.iree_compiler import ir, shared_context
 from sartor.codegen.mlir.operations import body_of, remap
 
@@ -22,7 +21,7 @@ def task_of(
     with shared_context():
         module = ir.Module.parse(text)
         body = str(module.body.operations[0].operation.get_asm(use_local_scope=True))
-    return Task(hashlib.sha256(body.encode()).hexdigest()[:16], kind, body, inputs, weights, results)
+    return Task(task_key(body), kind, body, inputs, weights, results)
 
 
 def follow(first: Task, second: Task) -> Task:
@@ -46,7 +45,7 @@ def fuse(first: Task, second: Task, slot: int) -> Task:
     types, weights = (*first.inputs, *others), (*first.weights, *second.weights)
     body = _body(stages, types, weights, second.results)
     return Task(
-        key=hashlib.sha256(body.encode()).hexdigest()[:16],
+        key=task_key(body, *_differences(first, second)),
         kind=LayerKind.FUSED,
         body=body,
         inputs=types,
@@ -54,6 +53,11 @@ def fuse(first: Task, second: Task, slot: int) -> Task:
         results=second.results,
         stages=stages,
     )
+
+
+def _differences(*tasks: Task) -> tuple[str, ...]:
+    """The keys of tasks whose code alone does not tell them apart from others; empty where it does."""
+    return tuple(each.key for each in tasks if each.key != task_key(each.body))
 
 
 def _body(

@@ -135,6 +135,21 @@ def test_equal_layers_with_other_weights_are_one_task(imported_of: ImportedOf) -
     assert list(graph.tasks()) == [first.task.key, last.task.key]
 
 
+def test_a_weight_and_an_activation_make_two_tasks_of_one_code(tmp_path: Path) -> None:
+    b = Builder()
+    b.op("MatMul", "y", b.op("MatMul", "first", "x", b.weight(8, 8)), "x")
+    onnx.save(b.model([("x", (8, 8))], [("y", (8, 8))]), tmp_path / "net.onnx")
+    imported = run_import(tmp_path / "net.onnx", {}, None)
+    assert isinstance(imported, ImportedModel)
+    first, second = imported.graph.layers
+    assert first.task.body == second.task.body
+    assert first.task.key != second.task.key
+    assert (len(first.weights), len(second.weights)) == (1, 0)
+    for layer in (first, second):
+        assert imported.graph.tasks()[layer.task.key].weights == layer.task.weights
+        assert len(layer.task.weights) == len(layer.weights)
+
+
 def test_one_value_used_twice_is_one_input(imported_of: ImportedOf) -> None:
     double, product = imported_of("same_twice").graph.layers
     assert len(double.inputs) == 1
