@@ -67,6 +67,9 @@ def annotate(
         for routine in fused if task.stages else routines:
             if skip(task, found, routine):
                 continue
+            if routine is not routines[0] and _is_empty(task):
+                rejections.append(Rejection(key, routine.name, "a tensor of it has no elements"))
+                continue
             for answer in variants_of(routine, task, target):
                 if isinstance(answer, Rejected):
                     rejections.append(Rejection(key, routine.name, answer.reason))
@@ -74,6 +77,11 @@ def annotate(
                     found.append(answer)
         variants[key] = _distinct(found)
     return Candidates(variants, tuple(rejections))
+
+
+def _is_empty(task: Task) -> bool:
+    """Whether there is next to nothing to compute; tiles and vectors of nothing make no sense."""
+    return any(not each.elements for each in (*task.inputs, *task.weights, *task.results))
 
 
 def _distinct(variants: Sequence[Variant]) -> tuple[Variant, ...]:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
+
+import onnx
 
 from sartor.codegen.ir.target import Target
 from sartor.codegen.routines import routines_for
 from sartor.dialect_passes.annotate import annotate, annotated_module
+from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
+from tests.tiny_models import Builder
 
 
 def test_rejections_and_candidates_can_be_read(imported_of: Callable[[str], ImportedModel]) -> None:
@@ -17,3 +22,15 @@ def test_rejections_and_candidates_can_be_read(imported_of: Callable[[str], Impo
     assert all(listed[0].descriptor.endswith(".stock") for listed in candidates.variants.values())
     text = annotated_module(graph, candidates)
     assert text.count("sartor.candidates") == len(graph.layers)
+
+
+def test_layers_without_elements_are_left_to_stock_code(tmp_path: Path) -> None:
+    b = Builder()
+    b.op("Softmax", "y", b.op("Relu", "relu", b.op("MatMul", "product", "x", b.weight(8, 4))), axis=-1)
+    onnx.save(b.model([("x", (0, 8))], [("y", (0, 4))]), tmp_path / "net.onnx")
+    imported = run_import(tmp_path / "net.onnx", {"x": (0, 8)}, None)
+    assert isinstance(imported, ImportedModel)
+    found = annotate(imported.graph, routines_for(("bf16", "i8")), Target.create("cpu"))
+    for listed in found.variants.values():
+        assert [each.descriptor.endswith(".stock") for each in listed] == [True]
+    assert {each.reason for each in found.rejections} == {"a tensor of it has no elements"}
