@@ -6,6 +6,8 @@ from __future__ import annotations
 MAX_MODEL_BYTES = 2**31 - 1
 MAX_NODES = 200_000
 MAX_FUNCTION_DEPTH = 64
+# Bodies within bodies. Each adds three messages to the hundred that protobuf lets lie within one another.
+MAX_NESTING = 30
 MAX_RANK = 32
 MAX_DIMENSION = 2**31 - 1
 # Largest intermediate value.

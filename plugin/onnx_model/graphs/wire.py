@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from onnx import GraphProto, ModelProto, TensorProto
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
 
 _VARINT, _FIXED64, _LENGTH_DELIMITED, _FIXED32 = 0, 1, 2, 5
 _FIXED_BYTES = {_FIXED64: 8, _FIXED32: 4}
@@ -20,6 +20,14 @@ _GRAPH: int = ModelProto.GRAPH_FIELD_NUMBER
 _INITIALIZER: int = GraphProto.INITIALIZER_FIELD_NUMBER
 _RAW_DATA: int = TensorProto.RAW_DATA_FIELD_NUMBER
 _PLACE = (TensorProto.EXTERNAL_DATA_FIELD_NUMBER, TensorProto.DATA_LOCATION_FIELD_NUMBER)
+
+# Where bodies are: what the fields of a message that lead to one hold, by number.
+_Paths = dict[int, "_Paths"]
+_GRAPHS: _Paths = {}
+_ATTRIBUTES: _Paths = {AttributeProto.G_FIELD_NUMBER: _GRAPHS, AttributeProto.GRAPHS_FIELD_NUMBER: _GRAPHS}
+_NODES: _Paths = {NodeProto.ATTRIBUTE_FIELD_NUMBER: _ATTRIBUTES}
+_GRAPHS[GraphProto.NODE_FIELD_NUMBER] = _NODES
+_MODEL: _Paths = {_GRAPH: _GRAPHS}
 
 
 class _IrregularError(Exception):
@@ -75,6 +83,27 @@ def taken_apart(data: memoryview, smallest: int) -> tuple[bytes, dict[int, memor
     except _IrregularError:
         return None
     return b"".join(pieces), ranges
+
+
+def nesting(data: memoryview) -> int:
+    """How deep the bodies of nodes in a serialised model lie within one another; 0 also where it is damaged.
+
+    protobuf gives up at some depth and does not say why.
+    """
+    deepest = 0
+    pending = [(_MODEL, data, 0)]
+    try:
+        while pending:
+            inside, message, depth = pending.pop()
+            for field in _fields(message, 0, len(message)):
+                step = inside.get(field.number)
+                if step is not None and field.wire_type == _LENGTH_DELIMITED:
+                    within = depth + (inside is _ATTRIBUTES)
+                    deepest = max(deepest, within)
+                    pending.append((step, message[field.value : field.end], within))
+    except _IrregularError:
+        return 0
+    return deepest
 
 
 def put_together(light: bytes, ranges: Mapping[int, memoryview]) -> Iterator[bytes | memoryview]:

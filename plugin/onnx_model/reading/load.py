@@ -10,8 +10,9 @@ from onnx import ModelProto
 
 from sartor.errors import UnsupportedModelError, UsageError
 from sartor.onnx_model.graphs.held_data import HELD_BYTES, hold, is_holding
-from sartor.onnx_model.graphs.limits import MAX_MODEL_BYTES
-from sartor.onnx_model.graphs.wire import taken_apart, varint
+from sartor.onnx_model.graphs.limits import MAX_MODEL_BYTES, MAX_NESTING
+from sartor.onnx_model.graphs.wire import nesting, taken_apart, varint
+from sartor.onnx_model.reading.check_names import check_names
 from sartor.onnx_model.reading.external_data import inline_external_data
 from sartor.onnx_model.reading.validate import check_model, check_structure
 
@@ -27,10 +28,11 @@ def load_model(path: Path) -> ModelProto:
     Raises:
         UsageError: the file, or an external data file, is missing or unreadable.
         UnsupportedModelError: the file is not ONNX, is damaged or truncated, exceeds the size limits, names external
-            data outside the model's folder, or uses an unknown operator or opset.
+            data outside the model's folder, does not define each value once, or uses an unknown operator or opset.
     """
     model, ranges = _parse(_read(path), path)
     check_structure(model)
+    check_names(model)
     inline_external_data(model, path.parent)
     for index, data in ranges.items():
         hold(model.graph.initializer[index], data)
@@ -71,9 +73,16 @@ def _parse(content: bytes | mmap.mmap, path: Path) -> tuple[ModelProto, dict[int
             raise UnsupportedModelError(
                 f"{path} is truncated: it has {len(data)} bytes and needs at least {needed}; copy it again"
             ) from None
+        if nesting(data) > MAX_NESTING:
+            raise UnsupportedModelError(
+                f"{path} nests If, Loop or Scan more than {MAX_NESTING} deep, which protobuf does not read; "
+                "flatten the branches before exporting"
+            ) from None
         raise UnsupportedModelError(f"{path} is not an ONNX model, or is damaged") from None
     if not model.HasField("graph") or not model.opset_import:
-        raise UnsupportedModelError(f"{path} is not an ONNX model: it has no graph or declares no opset")
+        raise UnsupportedModelError(
+            f"{path} is not an ONNX model: it has no graph or declares no opset; export the model again"
+        )
     return model, ranges
 
 

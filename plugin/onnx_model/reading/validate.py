@@ -17,6 +17,9 @@ from sartor.onnx_model.rewrites.operator_sets.expand_operators import CONTRIB_DO
 _STANDARD_DOMAINS = ("", "ai.onnx")
 # Domains whose operators can be compiled. Those of other domains (ai.onnx.ml) do not compute on tensors alone.
 _KNOWN_DOMAINS = (*_STANDARD_DOMAINS, CONTRIB_DOMAIN)
+_RANDOM = frozenset(
+    {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
+)
 
 _FunctionId = tuple[str, str, str]
 
@@ -142,7 +145,10 @@ def _check_operators(body: GraphProto | FunctionProto, opsets: Mapping[str, int]
 def _check_operator(node: NodeProto, opsets: Mapping[str, int]) -> None:
     domain = _standard(node.domain)
     if domain not in _KNOWN_DOMAINS:
-        raise UnsupportedModelError(f"{describe_node(node)} is from the operator set {domain!r}, which is not known")
+        raise UnsupportedModelError(
+            f"{describe_node(node)} is from the operator set {domain!r}, which is not known; "
+            "export the model with standard operators, or with the operator as an ONNX function"
+        )
     if domain == CONTRIB_DOMAIN:
         if node.op_type not in CONTRIB_OPERATORS:
             raise UnsupportedModelError(
@@ -152,9 +158,18 @@ def _check_operator(node: NodeProto, opsets: Mapping[str, int]) -> None:
         return
     if "" not in opsets:
         raise UnsupportedModelError(
-            f"the model declares no version of the ONNX operators that {describe_node(node)} uses"
+            f"the model declares no version of the ONNX operators that {describe_node(node)} uses; "
+            "export it with an opset_import"
         )
     try:
         defs.get_schema(node.op_type, opsets[""], "")
     except defs.SchemaError:
-        raise UnsupportedModelError(f"{describe_node(node)} is not an operator of ONNX opset {opsets['']}") from None
+        raise UnsupportedModelError(
+            f"{describe_node(node)} is not an operator of ONNX opset {opsets['']}; "
+            "export the model with operators of the opset that it declares"
+        ) from None
+    if node.op_type in _RANDOM:
+        raise UnsupportedModelError(
+            f"{describe_node(node)} draws random numbers, so that no result could be checked; "
+            "make them an input of the model"
+        )

@@ -55,7 +55,7 @@ def _order(graph: GraphProto) -> list[int]:
     if len(order) != len(graph.node):
         stuck = next(index for index, count in waiting.items() if count)
         raise UnsupportedModelError(
-            f"{describe_node(graph.node[stuck])} depends on its own result; the graph has a cycle"
+            f"{describe_node(graph.node[stuck])} depends on its own result: the graph has a cycle; export it again"
         )
     return order
 

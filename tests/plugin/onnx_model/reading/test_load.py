@@ -11,6 +11,8 @@ import pytest
 from onnx import FunctionProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from sartor.errors import SartorError, UnsupportedModelError, UsageError
+from sartor.onnx_model.graphs.limits import MAX_NESTING
+from sartor.onnx_model.graphs.wire import nesting
 from sartor.onnx_model.reading.load import load_model
 from tests.plugin.onnx_model.builders import FLOAT, model, node, weights
 from tests.plugin.onnx_model.cases import CASES
@@ -68,6 +70,21 @@ def test_missing_file_and_folder(tmp_path: Path) -> None:
         (lambda m: setattr(m.graph.node[0], "domain", "com.microsoft"), "ONNX Runtime operator"),
         (lambda m: m.graph.ClearField("output"), "no outputs"),
         (lambda m: m.graph.initializer[0].segment.SetInParent(), "segments"),
+        (lambda m: m.graph.ClearField("input"), r"node 'add' \(Add\) reads 'x', which nothing computes"),
+        (lambda m: m.graph.node[0].input.append("z"), r"node 'add' \(Add\) reads 'z', which nothing computes"),
+        (lambda m: setattr(m.graph.output[0], "name", "z"), "nothing computes the output 'z'"),
+        (lambda m: setattr(m.graph.output[0], "name", ""), "output 0 of the model has no name"),
+        (lambda m: setattr(m.graph.input[0], "name", ""), "input 0 of the model has no name"),
+        (lambda m: setattr(m.graph.initializer[0], "name", ""), "constant 0 of the model has no name"),
+        (lambda m: m.graph.initializer.append(m.graph.initializer[0]), "two constants of the model are called 'w'"),
+        (lambda m: m.graph.input.append(m.graph.input[0]), "two inputs of the model are called 'x'"),
+        (lambda m: m.graph.output.append(m.graph.output[0]), "two outputs of the model are called 'y'"),
+        (lambda m: m.graph.node.append(m.graph.node[0]), "'y', which another node computes too"),
+        (
+            lambda m: m.graph.node[0].output.__setitem__(0, "x"),
+            r"node 'add' \(Add\) computes 'x', which is given as well",
+        ),
+        (lambda m: m.ClearField("opset_import"), "declares no opset; export"),
     ],
 )
 def test_damaged_model(broken: Callable[[ModelProto], None], message: str, save_and_load: Load) -> None:
@@ -75,6 +92,81 @@ def test_damaged_model(broken: Callable[[ModelProto], None], message: str, save_
     broken(built)
     with pytest.raises(UnsupportedModelError, match=message):
         save_and_load(built)
+
+
+@pytest.mark.parametrize(
+    "operator",
+    ["Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"],
+)
+def test_random_numbers_are_refused(operator: str, save_and_load: Load) -> None:
+    read = [] if operator in ("RandomNormal", "RandomUniform") else ["x"]
+    options = {} if read else {"shape": [2, 3]}
+    built = model([node(operator, read, ["y"], **options)], [("x", (2, 3), FLOAT)], ["y"])
+    with pytest.raises(UnsupportedModelError, match=rf"\({operator}\) draws random numbers.*make them an input"):
+        save_and_load(built)
+
+
+def _nested(depth: int) -> ModelProto:
+    """Conditionals within each other, each of which takes the outer value or one that it computes."""
+    body = [node("Neg", ["x"], ["v0"], name="innermost")]
+    for level in range(depth):
+        inner = helper.make_graph(body, f"body{level}", [], [helper.make_tensor_value_info(f"v{level}", FLOAT, [2])])
+        name = f"if{level}"
+        body = [node("If", ["c"], [f"v{level + 1}"], then_branch=inner, else_branch=inner, name=name)]
+    return model(body, [("x", (2,), FLOAT), ("c", (), TensorProto.BOOL)], [f"v{depth}"])
+
+
+def test_conditionals_may_lie_within_each_other_up_to_a_depth(save_and_load: Load) -> None:
+    sound, deep, damaged = _sound().SerializeToString(), _nested(5).SerializeToString(), b"\x3a\x05no"
+    assert [nesting(memoryview(each)) for each in (sound, deep, damaged)] == [0, 5, 0]
+    assert save_and_load(deep) == _nested(5)
+
+
+def test_deeper_conditionals_are_refused_as_such(save_and_load: Load) -> None:
+    """Written by hand, as protobuf does not read what it writes: each level holds one node with one body."""
+    content = b""
+    for _ in range(MAX_NESTING + 4):
+        for field in (6, 5, 1):
+            content = bytes([field << 3 | 2]) + _varint(len(content)) + content
+    content = b"\x3a" + _varint(len(content)) + content
+    with pytest.raises(UnsupportedModelError, match=f"more than {MAX_NESTING} deep.*flatten the branches"):
+        save_and_load(content)
+
+
+def _varint(value: int) -> bytes:
+    return bytes([value & 0x7F]) if value < 0x80 else bytes([value & 0x7F | 0x80]) + _varint(value >> 7)
+
+
+def test_bodies_see_what_is_around_them(save_and_load: Load) -> None:
+    inner = helper.make_graph(
+        [node("Neg", ["h"], ["n"])], "inner", [], [helper.make_tensor_value_info("n", FLOAT, [2])]
+    )
+    outer = model(
+        [node("If", ["c"], ["y"], then_branch=inner, else_branch=inner), node("Abs", ["x"], ["h"])],
+        [("x", (2,), FLOAT), ("c", (), TensorProto.BOOL)],
+        ["y"],
+    )
+    assert save_and_load(outer) == outer
+    outer.graph.node[1].output[0] = "other"
+    with pytest.raises(UnsupportedModelError, match=r"node 'neg' \(Neg\) reads 'h', which nothing computes"):
+        save_and_load(outer)
+
+
+def test_functions_see_their_parameters_alone(save_and_load: Load) -> None:
+    function = _function("F", ["Relu"])
+    function.node[0].input[0] = "outside"
+    with pytest.raises(UnsupportedModelError, match=r"\(Relu\) reads 'outside', which nothing computes"):
+        save_and_load(_calling(function))
+    function = _function("F", ["Relu"])
+    function.output[0] = "z"
+    with pytest.raises(UnsupportedModelError, match="nothing computes the result 'z' of function 'F'"):
+        save_and_load(_calling(function))
+
+
+def test_a_circle_is_named(save_and_load: Load, prepare_quickly: Prepare) -> None:
+    built = model([node("Add", ["x", "b"], ["a"]), node("Neg", ["a"], ["b"])], [("x", (2,), FLOAT)], ["b"])
+    with pytest.raises(UnsupportedModelError, match=r"node 'add' \(Add\) depends on its own result"):
+        prepare_quickly(save_and_load(built))
 
 
 def test_text_that_is_not_text(save_and_load: Load) -> None:
