@@ -34,7 +34,7 @@ from sartor.frontend.target_check import runs_here
 from sartor.frontend.value_ranges import with_children
 from sartor.planning.plan_selector import PlanSelector
 from sartor.planning.plan_solver import PlanSolver
-from sartor.planning.recipe import Recipe, guessed_recipe, precision_of, unsplit_recipe
+from sartor.planning.recipe import Recipe, check_plan, guessed_recipe, precision_of, unsplit_recipe
 from sartor.planning.rounding_assessment import assess
 from sartor.planning.simulated_error import PlanErrors
 from sartor.planning.single_type_plans import single_precision_plans
@@ -146,6 +146,7 @@ def replay_plan(model: Path, plan: Plan, output: Path, config: CompileConfig, pr
         LimitError: if they are not as exact as the user wants.
     """
     check_writable(output)
+    check_plan(plan, config)
     config = replace(config, threads=plan.threads, precision=precision_of(plan))
     with open_workspace(config) as (pool, directory):
         imported, recipe = replay(plan, import_network(model, config, pool, progress, directory), config)

@@ -274,6 +274,24 @@ def _empty_plan(imported: ImportedModel, config: CompileConfig) -> Plan:
     )
 
 
+def check_plan(plan: Plan, config: CompileConfig) -> None:
+    """Make sure that a plan can be built with these settings, whatever its model is.
+
+    Raises:
+        UsageError: if it was made for another target or version.
+    """
+    if plan.target != str(config.target):
+        raise UsageError(
+            f"the plan is for another target: {plan.target}, not {config.target}; pass {_target_options(plan)}"
+        )
+    _check_same("version", plan.versions, versions())
+
+
+def _check_same(what: str, found: object, wanted: object) -> None:
+    if found != wanted:
+        raise UsageError(f"the plan is for another {what}: it says {found}, this is {wanted}; tune again")
+
+
 def recipe_of_plan(
     plan: Plan, imported: ImportedModel, candidates: Mapping[str, tuple[Variant, ...]], config: CompileConfig
 ) -> Recipe:
@@ -282,17 +300,8 @@ def recipe_of_plan(
     Raises:
         UsageError: if the plan was made for another model, target or version.
     """
-    expected = _empty_plan(imported, config)
-    if plan.target != expected.target:
-        raise UsageError(
-            f"the plan is for another target: {plan.target}, not {expected.target}; pass {_target_options(plan)}"
-        )
-    for what, found, wanted in (
-        ("model", plan.model_sha256, expected.model_sha256),
-        ("version", plan.versions, expected.versions),
-    ):
-        if found != wanted:
-            raise UsageError(f"the plan is for another {what}: it says {found}, this is {wanted}; tune again")
+    check_plan(plan, config)
+    _check_same("model", plan.model_sha256, imported.sha256)
     unmeasured = plan.unmeasured()
     if plan.unsplit:
         return Recipe(unmeasured, imported.graph, {})

@@ -100,8 +100,7 @@ def compile_to_vmfb(
         "--calibration-method": calibration_method,
         "--time-budget": time_budget,
     }
-    _check_plan_stands_alone(plan, tuning)
-    loaded = None if plan is None else Plan.load(plan)
+    loaded = None if plan is None else _load_plan(plan, threads, tuning)
     config = CompileConfig(
         target=read_target(target, cpu, arch),
         threads=read_threads(threads),
@@ -136,11 +135,18 @@ def _run(model: Path, output: Path, plan: Plan | None, config: CompileConfig) ->
         return replay_plan(model, plan, output, config, progress)
 
 
-def _check_plan_stands_alone(plan: Path | None, tuning: Mapping[str, object]) -> None:
-    """A plan leaves nothing to tune: options that would be ignored are refused."""
-    given = [name for name, value in tuning.items() if value]
-    if plan is not None and given:
+def _load_plan(path: Path, threads: int | None, tuning: Mapping[str, object]) -> Plan:
+    """A plan leaves nothing to tune: options that would be ignored, or say otherwise, are refused."""
+    given = [name for name, value in tuning.items() if value not in (None, [])]
+    if given:
         raise UsageError(f"--plan settles what {given[0]} asks for; leave one of the two out")
+    plan = Plan.load(path)
+    if threads not in (None, plan.threads):
+        raise UsageError(
+            f"--threads {threads} contradicts --plan '{path}', which was made for {plan.threads}; "
+            "leave --threads out, or tune again"
+        )
+    return plan
 
 
 def _check_files(model: Path, output: Path, weights: Path | None, plan: Path | None, dump: Path | None) -> None:

@@ -196,6 +196,37 @@ def test_a_plan_of_another_model_is_refused(compiled: Compiled, tmp_path: Path) 
     assert not output.exists()
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--threads", 2], "--threads 2 contradicts --plan"),
+        (["--cpu", "x86-64-v3"], "another target: cpu:host, not cpu:x86-64-v3"),
+        (["--target", "vulkan"], "another target: cpu:host, not vulkan:llvmpipe"),
+        (["--precision", "bf16"], "--plan settles what --precision asks for"),
+        (["--pin", "*=*"], "--plan settles what --pin asks for"),
+        (["--time-budget", 0], "--plan settles what --time-budget asks for"),
+        (["--memory-limit", "1MB"], "--plan settles what --memory-limit asks for"),
+        (["--calibration-method", "mse"], "--plan settles what --calibration-method asks for"),
+    ],
+)
+def test_options_that_say_otherwise_than_the_plan_are_refused(
+    compiled: Compiled, tmp_path: Path, options: list[object], said: str
+) -> None:
+    output = tmp_path / "out.vmfb"
+    result = call("compile-to-vmfb", compiled.model, "-o", output, "--plan", compiled.plan, *options)
+    assert_refused(result, 2, said)
+    assert "importing" not in result.stderr
+    assert not output.exists()
+
+
+@pytest.mark.parametrize("threads", [0, 1000])
+def test_a_plan_for_threads_that_no_machine_starts_is_refused(compiled: Compiled, tmp_path: Path, threads: int) -> None:
+    plan = json.loads(compiled.plan.read_text()) | {"threads": threads}
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    result = call("compile-to-vmfb", compiled.model, "-o", tmp_path / "out.vmfb", "--plan", tmp_path / "plan.json")
+    assert_refused(result, 2, f"threads is {threads}, expected a whole number from 1 to 256")
+
+
 def test_an_infeasible_pin_has_its_own_exit_code(compiled: Compiled, tmp_path: Path) -> None:
     output = tmp_path / "out.vmfb"
     options = ["--pin", "*=absent*", "--tuning-db", compiled.database, "--threads", 1]
