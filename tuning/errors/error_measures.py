@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import math
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ _VERSION = 2
 # An output without classes counts as another decision if it is off by more than this fraction of its scale.
 _OTHER_DECISION = 0.1
 _EXACT_KINDS = "biu"
+# The user's code runs once for each sample and plan: a call that takes longer would take hours in all, or for ever.
+_MOST_SECONDS = 60.0
 
 
 class MeasureKind(StrEnum):
@@ -98,7 +101,7 @@ class ErrorMeasure:
             scales: of the outputs, as ``scales_of`` computes them; if empty, scales without noise are computed here.
 
         Raises:
-            UsageError: if the user's function fails, or returns NaN.
+            UsageError: if the user's function fails, takes too long, or returns no number of 0 or more.
         """
         if self.kind is MeasureKind.USER:
             return _call(self, outputs, expected)
@@ -186,18 +189,44 @@ RELATIVE = ErrorMeasure(MeasureKind.RELATIVE)
 """The default measure of error."""
 
 
-class _UserCode:
-    """Turns exceptions of the user's code into a UsageError that names the code."""
+class _Outcome:
+    """The boundary at which whatever the user's code does becomes a value or an error."""
 
-    def __init__(self, what: str) -> None:
-        self._what = what
+    def __init__(self) -> None:
+        self.value: Any = None
+        self.error: BaseException | None = None
 
     def __enter__(self) -> None:
         pass
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, Exception) and not isinstance(error, UsageError):
-            raise UsageError(f"{self._what} failed: {type(error).__name__}: {error}") from None
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
+        self.error = error
+        return True
+
+
+def _run_user_code(what: str, run: Callable[[], Any]) -> Any:
+    """The value of the user's code, which may fail, end the thread that it runs in, or never return.
+
+    Raises:
+        UsageError: naming the code.
+    """
+    outcome = _Outcome()
+
+    def body() -> None:
+        with outcome:
+            outcome.value = run()
+
+    # A thread cannot be ended, but it does not keep the process from ending either.
+    thread = threading.Thread(target=body, name="error-measure", daemon=True)
+    thread.start()
+    thread.join(_MOST_SECONDS)
+    if thread.is_alive():
+        raise UsageError(f"{what} has not returned after {_MOST_SECONDS:g} s, which is the longest that it may take")
+    if isinstance(outcome.error, UsageError):
+        raise outcome.error
+    if outcome.error is not None:
+        raise UsageError(f"{what} failed: {type(outcome.error).__name__}: {outcome.error}")
+    return outcome.value
 
 
 @lru_cache(maxsize=8)
@@ -207,8 +236,7 @@ def _load(measure: ErrorMeasure) -> Callable[..., Any]:
     if spec is None or spec.loader is None or not path.is_file():
         raise UsageError(f"'{path}' is not a Python file; a file with a function '{measure.function}' was expected")
     module = importlib.util.module_from_spec(spec)
-    with _UserCode(f"'{path}'"):
-        spec.loader.exec_module(module)
+    _run_user_code(f"'{path}'", partial(spec.loader.exec_module, module))
     function = getattr(module, measure.function, None)
     if not callable(function):
         raise UsageError(f"'{path}' has no function '{measure.function}'")
@@ -217,9 +245,10 @@ def _load(measure: ErrorMeasure) -> Callable[..., Any]:
 
 
 def _call(measure: ErrorMeasure, outputs: Sequence[Array], expected: Sequence[Array]) -> float:
-    function = _load(measure)
-    with _UserCode(f"the error measure '{measure}'"):
-        error = float(function(list(outputs), list(expected)))
+    function, what = _load(measure), f"the error measure '{measure}'"
+    error: float = _run_user_code(what, lambda: float(function(list(outputs), list(expected))))
     if math.isnan(error):
-        raise UsageError(f"the error measure '{measure}' returned not a number, a float was expected")
+        raise UsageError(f"{what} returned not a number, a float of 0 or more was expected")
+    if error < 0:
+        raise UsageError(f"{what} returned {error:g}, 0 or more was expected: 0 for outputs that are as expected")
     return error

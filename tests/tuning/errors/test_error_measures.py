@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import pickle
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from sartor.errors import UsageError
+from sartor.tuning.errors import error_measures
 from sartor.tuning.errors.error_measures import ErrorMeasure, cosine_distance, top1_disagreement
 
 ROWS = np.array([[0.1, 0.9, 0.0], [0.6, 0.3, 0.1]], np.float32)
@@ -118,6 +120,12 @@ def test_a_users_function_gets_lists_of_arrays(tmp_path: Path) -> None:
         ("def error(outputs):\n    return 1\n", "error' failed: TypeError"),
         ("def error(outputs, expected):\n    return 'much'\n", "error' failed: ValueError"),
         ("def error(outputs, expected):\n    return float('nan')\n", "not a number"),
+        ("def error(outputs, expected):\n    return -1\n", "error' returned -1, 0 or more was expected"),
+        ("def error(outputs, expected):\n    return 1j\n", "error' failed: TypeError"),
+        ("def error(outputs, expected):\n    return outputs\n", "error' failed: TypeError"),
+        ("def error(outputs, expected):\n    raise SystemExit(3)\n", "error' failed: SystemExit: 3"),
+        ("def error(outputs, expected):\n    raise KeyboardInterrupt\n", "error' failed: KeyboardInterrupt"),
+        ("def error(outputs, expected):\n    return error(outputs, expected)\n", "error' failed: RecursionError"),
     ],
 )
 def test_what_goes_wrong_in_a_users_function_names_it(tmp_path: Path, code: str, message: str) -> None:
@@ -127,11 +135,29 @@ def test_what_goes_wrong_in_a_users_function_names_it(tmp_path: Path, code: str,
 
 
 @pytest.mark.parametrize(
+    "code",
+    [
+        "import time\ndef error(outputs, expected):\n    while time.time() < END:\n        pass\n",
+        "import time\ndef error(outputs, expected):\n    time.sleep(3600)\n",
+        "import time\ntime.sleep(3600)\n",
+    ],
+)
+def test_a_function_that_does_not_return_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str
+) -> None:
+    monkeypatch.setattr(error_measures, "_MOST_SECONDS", 0.2)
+    with pytest.raises(UsageError, match=r"own.py(:error)?' has not returned after 0.2 s"):
+        ErrorMeasure.parse(_user(tmp_path, code.replace("END", str(time.time() + 2)))).of_sample([ROWS], [ROWS])
+
+
+@pytest.mark.parametrize(
     ("code", "function", "message"),
     [
         ("def error(outputs, expected:\n", "error", "failed: SyntaxError"),
         ("import no_such_module_anywhere\n", "error", "failed: ModuleNotFoundError"),
         ("def other(outputs, expected):\n    return 0\n", "error", "no function 'error'"),
+        ("error = 1\n", "error", "no function 'error'"),
+        ("import sys\nsys.exit()\n", "error", "failed: SystemExit"),
     ],
 )
 def test_a_file_that_cannot_be_used_is_found_out_at_once(
