@@ -79,6 +79,7 @@ class _Builder:
         self._tables = tables
         self._device = device
         self._objective = objective
+        self._tasks = {layer.name: layer.task.key for layer in graph.layers}
         self._uses = Counter(name for layer in graph.layers for name in layer.weights)
         self._adapts: dict[tuple[Edge, Schema, Schema], Cost] = {}
         self._fused = self._fused_choices()
@@ -196,12 +197,25 @@ class _Builder:
         outputs = {choice.output for choice in producer.choices}
         inputs = {choice.inputs[link.edge.slot] for choice in consumer.choices}
         produced, needed = ({each for each in found if not is_inside(each)} for found in (outputs, inputs))
-        for source in produced:
-            for target in needed:
-                kind = AdaptKind.between(link.logical, source, target)
-                seconds = math.inf if kind is None else adapt_seconds(kind, self._tables)
+        for written in produced:
+            sources = self._schemas_of(link, written)
+            for target in needed - {written}:
+                seconds = min(self._seconds(link.logical, source, target) for source in sources)
                 if math.isfinite(seconds):
-                    self._adapts[link.edge, source, target] = Cost(latency=seconds)
+                    self._adapts[link.edge, written, target] = Cost(latency=seconds)
+
+    def _schemas_of(self, link: Link, written: Schema) -> set[Schema]:
+        """The schemas that a value may have if its layer writes its first result in ``written``: a choice is known by
+        that one, but others may have another type or layout."""
+        key = self._tasks.get(link.ref.source or "")
+        if key is None or not link.ref.index:
+            return {written}
+        results = [variant.implementation.outputs for variant, _ in self._tables.usable(key)]
+        return {each[link.ref.index] for each in results if each[0] == written} or {written}
+
+    def _seconds(self, logical: TensorType, source: Schema, target: Schema) -> float:
+        kind = AdaptKind.between(logical, source, target)
+        return 0.0 if kind is None else adapt_seconds(kind, self._tables)
 
 
 def _result_bytes(layer: Layer, given: bool) -> int:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import pytest
 
 from sartor.codegen.ir.target import Target
+from sartor.codegen.ir.variants.routine import Variant
 from sartor.codegen.routines import routines_for
 from sartor.dialect_passes.annotate import annotate
 from sartor.frontend.imported_model import ImportedModel
 from sartor.tuning.cost_tables.conversions import adapts_between, links_of
 from sartor.tuning.cost_tables.problem_builder import selection_problem
-from sartor.tuning.cost_tables.tables import Tables
+from sartor.tuning.cost_tables.tables import Tables, adapt_seconds
 from sartor.tuning.records.measurement import Measurement, MeasurementKey, Status
 from sartor.tuning.selection.problem.cost import Objective
 
@@ -48,12 +49,37 @@ def test_each_use_of_a_value_is_an_edge(imported_of: ImportedOf) -> None:
 def test_selection_knows_every_conversion_that_a_choice_needs(name: str, imported_of: ImportedOf) -> None:
     graph = imported_of(name).graph
     variants = annotate(graph, routines_for(["bf16", "i8"]), TARGET).variants
-    key = MeasurementKey("task", "variant", "source", "hardware", 1, "runtime", "cpu")
-    one = Measurement(key, Status.OK, (1e-3,))
-    tables = Tables(variants, {task: {each.descriptor: one for each in found} for task, found in variants.items()})
-    known = selection_problem(graph, tables, "cpu", Objective.LATENCY).adapts
+    known = selection_problem(graph, _tables(variants), "cpu", Objective.LATENCY).adapts
     for seed in range(5):
         draw = random.Random(seed)
         chosen = {layer.name: draw.choice(variants[layer.task.key]) for layer in graph.layers}
         for edge, kind in adapts_between(graph, chosen, "cpu"):
             assert (edge, kind.source, kind.target) in known
+
+
+@pytest.mark.parametrize("name", ["residual", "two_results"])
+def test_selection_charges_the_conversions_that_are_made_and_no_others(name: str, imported_of: ImportedOf) -> None:
+    graph = imported_of(name).graph
+    variants = annotate(graph, routines_for(["bf16", "i8"]), TARGET).variants
+    tables = _tables(variants)
+    problem = selection_problem(graph, tables, "cpu", Objective.LATENCY)
+    for seed in range(5):
+        draw = random.Random(seed)
+        picked = {node.name: draw.choice(node.choices) for node in problem.nodes}
+        chosen = {
+            layer.name: next(each for each in variants[layer.task.key] if each.descriptor == picked[layer.name].name)
+            for layer in graph.layers
+        }
+        made = {edge: adapt_seconds(kind, tables) for edge, kind in adapts_between(graph, chosen, "cpu")}
+        for edge in problem.edges:
+            needed = picked[edge.consumer].inputs[edge.slot]
+            charged = problem.adapt(edge, picked[edge.producer].output, needed)
+            assert charged is not None
+            assert charged.latency == made.get(edge, 0.0), edge
+
+
+def _tables(variants: Mapping[str, tuple[Variant, ...]]) -> Tables:
+    """Every variant takes as long as any other."""
+    key = MeasurementKey("task", "variant", "source", "hardware", 1, "runtime", "cpu")
+    one = Measurement(key, Status.OK, (1e-3,))
+    return Tables(variants, {task: {each.descriptor: one for each in found} for task, found in variants.items()})
