@@ -48,7 +48,7 @@ def test_joined_rows_are_cut_anew() -> None:
 
 @pytest.mark.parametrize("row", [0, 1])
 def test_rows_that_do_not_follow_each_other_cannot_be_joined(row: int) -> None:
-    with pytest.raises(ValueError, match="depends on rows and columns apart"):
+    with pytest.raises(ValueError, match="address rows and columns separately"):
         Access(memory=0, batch=0, row=row, column=1, vector=None).flattened(5)
 
 

@@ -69,7 +69,7 @@ REFUSED = {
         %r = arith.sitofp %j : i32 to f32""",
     "tensor.extract cannot be emitted on vectors": """%c = arith.constant 0 : index
         %r = tensor.extract %t[%c] : tensor<8xf32>""",
-    "uses a value that is no constant": "%r = arith.mulf %x, %scalar : f32",
+    "uses a value that is not constant": "%r = arith.mulf %x, %scalar : f32",
 }
 # Of IREE's polynomials for exp, erf and tanh.
 MAX_ERROR = 5e-7
