@@ -1,1 +1,1 @@
-"""Plans of a whole network: recipes, the selection among them, and what they may err by."""
+"""Plans of whole networks: recipes, their selection, and the prediction and limits of their errors."""

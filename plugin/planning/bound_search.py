@@ -1,7 +1,7 @@
-"""Finding the bound on a plan's sum of errors that uses the budget and keeps to it.
+"""Searches the bound on a plan's sum of squared errors that uses the error budget without exceeding it.
 
-The sum says how plans compare, not what they make of the outputs together. Plans that were simulated say how the two go
-together, and lie on either side of the budget: the next bound is between them.
+The sum ranks plans, but does not give the error of the outputs. Simulated plans relate the two; the next bound is
+between the sums of a plan within the budget and one beyond it.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from sartor.tuning.errors.error_budget import ErrorBudget, are_apart
 
 @dataclass(frozen=True)
 class TriedPlan:
-    """A plan.
+    """A plan that was selected and simulated.
 
     Attributes:
-        bound: on the sum of its layers' errors, under which it was selected; None for no bound.
-        needed: its sum.
-        error: simulated.
+        bound: on its sum of squared errors, under which it was selected; None for no bound.
+        needed: its sum of squared errors.
+        error: its simulated error.
     """
 
     bound: float | None
@@ -29,12 +29,12 @@ class TriedPlan:
 
 @dataclass
 class BoundSearch:
-    """Proposes bounds by the plans tried last on either side of the budget.
+    """Proposes bounds by the last plans within and beyond the budget.
 
     Attributes:
-        budget: what plans may err by.
-        good: keeps to it.
-        bad: does not.
+        budget: the error budget.
+        good: the last plan within it.
+        bad: the last plan beyond it.
     """
 
     budget: ErrorBudget
@@ -42,7 +42,7 @@ class BoundSearch:
     bad: TriedPlan | None = None
 
     def add(self, tried: TriedPlan) -> bool:
-        """Take note of a plan; returns whether it keeps to the budget."""
+        """Record a plan; returns whether it keeps to the budget."""
         allowed = self.budget.allows(tried.error)
         if allowed:
             self.good = tried
@@ -65,10 +65,10 @@ class BoundSearch:
 
     @property
     def _floor(self) -> float:
-        """A bound that is not too large."""
+        """A bound that is known to be small enough."""
         return self.good.bound or 0.0 if self.good is not None else 0.0
 
     @property
     def _ceiling(self) -> float:
-        """A sum that is too large."""
+        """A sum that is known to be too large."""
         return self.bad.needed if self.bad is not None else math.inf

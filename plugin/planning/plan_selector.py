@@ -1,4 +1,4 @@
-"""Select plans that keep to the error budget, before they are compiled.
+"""Selects plans that keep to the error budget, before they are compiled.
 
 Sensitivities rank layers, but do not predict the error of several layers together. So the selector takes a plan within
 a bound on the sum of squared errors, simulates the whole plan in ONNX Runtime, moves the bound and selects again, until
@@ -25,12 +25,12 @@ from sartor.tuning.errors.error_budget import ErrorBudget
 from sartor.tuning.selection.problem.limits import Limits, Quantity
 
 _LOG = logging.getLogger(__name__)
-# How often a plan, and a front, is selected within another bound on the sum.
+# Largest number of selections of a plan, and of a front, with other bounds on the sum.
 _PLAN_ROUNDS = 8
 _FRONT_ROUNDS = 4
 
 Simulated = list[tuple[Recipe, float | None]]
-"""Plans with what they err by in simulation, if they round."""
+"""Plans with their simulated errors."""
 
 
 @dataclass
@@ -39,8 +39,8 @@ class PlanSelector:
 
     Attributes:
         solver: finds plans within limits.
-        budget: what they may err by.
-        errors: says what they err by before they run; None where no layer may round.
+        budget: the error budget.
+        errors: predicts their errors; None if no layer may round.
     """
 
     solver: PlanSolver
@@ -55,24 +55,25 @@ class PlanSelector:
 
     @property
     def precision(self) -> Precision:
-        """What layers may compute in."""
+        """The precision in which layers may compute."""
         return self.solver.config.precision
 
     @property
     def bound(self) -> float | None:
-        """The sum of sensitivities within which the plan selected last kept to the budget; None is no bound."""
+        """The bound on the sum with which the last selected plan kept to the budget; None for no bound."""
         return self._bound
 
     def in_precision(self, precision: Precision) -> PlanSelector:
-        """A selector within another precision and the same budget, to which other sums keep."""
+        """A selector with another precision and the same budget."""
         return replace(self, solver=self.solver.in_precision(precision))
 
     def select(self, tables: Tables, limits: Limits) -> Selected:
-        """The best plans found within limits and the budget, best first; the most exact one if none keeps to it.
+        """The best plans found within limits and the budget, best first; the most exact plan if none keeps to the
+        budget.
 
         Args:
             tables: with sensitivities.
-            limits: what plans must keep to besides the budget; a limit on error is one on the sum.
+            limits: further limits; a limit on error is one on the sum of squared errors.
 
         Returns:
             The plans, and the tables with what was measured for them.
@@ -134,9 +135,9 @@ class PlanSelector:
     def plans_on_front(
         self, tables: Tables, limits: Limits, quantities: tuple[Quantity, Quantity]
     ) -> tuple[Simulated, bool]:
-        """The plans that keep to the budget and are not dominated by others that do, and whether there are no others.
+        """The plans within the budget that no other such plan dominates, and whether there are no others.
 
-        Those that err by too much make way for the front within a smaller sum of sensitivities.
+        Plans of the front that exceed the budget are replaced by the front within a smaller sum.
 
         Raises:
             InfeasibleError: if no plan keeps to ``limits``.
@@ -150,7 +151,7 @@ class PlanSelector:
     def _fronts_within_budget(
         self, errors: PlanErrors, tables: Tables, limits: Limits, quantities: tuple[Quantity, Quantity]
     ) -> tuple[list[tuple[Recipe, float]], bool]:
-        """All plans of fronts within smaller and smaller sums that keep to the budget."""
+        """All plans within the budget of fronts with decreasing bounds on the sum."""
         kept: list[tuple[Recipe, float]] = []
         bound, complete = self._bound, True
         for done in range(_FRONT_ROUNDS):
@@ -181,7 +182,7 @@ class PlanSelector:
 
 
 def _tried(errors: PlanErrors, recipe: Recipe, tables: Tables, bound: float | None) -> TriedPlan:
-    """What a plan that was selected under ``bound`` errs by."""
+    """Simulate a plan that was selected under ``bound``."""
     tried = TriedPlan(bound, recipe.needed[Quantity.ERROR], errors.simulate(recipe, tables))
     _LOG.info("a plan within %s errs by %.2g in simulation", bound, tried.error)
     return tried
@@ -190,7 +191,7 @@ def _tried(errors: PlanErrors, recipe: Recipe, tables: Tables, bound: float | No
 def _undominated(
     simulated: Sequence[tuple[Recipe, float]], quantities: tuple[Quantity, Quantity]
 ) -> list[tuple[Recipe, float]]:
-    """Those that are better than all others in one of the two quantities, the least of the first before the others."""
+    """The plans that no other dominates in the two quantities, sorted by the first."""
     first, second = quantities
     found: list[tuple[Recipe, float]] = []
     for pair in sorted(simulated, key=lambda each: (each[0].needed[first], each[0].needed[second])):

@@ -1,4 +1,4 @@
-"""Finding plans by cost tables; conversions are measured as plans ask for them."""
+"""Finds plans by cost tables; conversions are measured when plans need them."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from sartor.tuning.selection.programming import ilp, least_error, least_memory
 from sartor.tuning.selection.programming.pareto import Point, pareto_front
 from sartor.tuning.selection.solve import solve
 
-# How often a plan is found again by conversions that the one before it asked for.
+# Largest number of rounds in which missing conversions are measured and the plan is solved again.
 _CONVERSION_ROUNDS = 12
 _LOG = logging.getLogger(__name__)
 
 
 Selected = tuple[list[Recipe], Tables]
-"""Plans, best first, and the tables with what was measured for them."""
+"""Plans, best first, and the tables with conversions that were measured for them."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class PlanSolver:
         return self._settled(tables, find, tuple(limits.bounds))
 
     def smallest(self, tables: Tables) -> Selected:
-        """The plan that needs least memory: where none keeps to the limit by the tables, it may when it runs.
+        """The plan that needs the least memory: it may keep to a limit when it runs, even if none does by the tables.
 
         Raises:
             InfeasibleError: if no plan exists.
@@ -82,7 +82,7 @@ class PlanSolver:
         return self._settled(tables, lambda problem: [least_memory.smallest(problem, seconds=auto.SECONDS)], ())
 
     def most_exact(self, tables: Tables) -> Selected:
-        """The plan whose layers err least by the tables, within the user's limits.
+        """The plan with the least sum of squared errors by the tables, within the user's limits.
 
         Raises:
             InfeasibleError: if no plan exists.
@@ -96,7 +96,7 @@ class PlanSolver:
     def front_within(
         self, tables: Tables, limits: Limits, quantities: tuple[Quantity, Quantity]
     ) -> tuple[list[Recipe], bool]:
-        """The plans within limits that trade one quantity for another, and whether there are no others.
+        """The Pareto front of two quantities within limits, and whether it is complete.
 
         Raises:
             InfeasibleError: if there is none.
@@ -115,7 +115,7 @@ class PlanSolver:
     def _settled(
         self, tables: Tables, find: Callable[[Problem], Sequence[Selection]], bounded: tuple[Quantity, ...]
     ) -> Selected:
-        """Plans that ask for no conversion that was not measured, or the last ones if too many do."""
+        """Plans whose conversions are all measured, or the last ones after too many rounds."""
         device, graph = self.config.target.device, self.imported.graph
         quantities = (*self.config.quantities, *bounded)
         may_run = eligibility(self.imported, self.config.precision)
@@ -149,7 +149,7 @@ class PlanSolver:
 
 
 def _seconds(kind: AdaptKind, measurement: Measurement | None) -> float:
-    """What a conversion takes; infinitely long if it does not work, so that plans do without it."""
+    """Seconds of a conversion; infinite if it does not work, so that plans avoid it."""
     if measurement is not None and measurement.status is Status.OK:
         return measurement.time
     why = "it was not measured" if measurement is None else measurement.message

@@ -1,4 +1,4 @@
-"""Recipes: what a whole network is built from, and the plan that records it."""
+"""Recipes: the plan of a whole network with its layers and variants."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ UNSPLIT_SOLVER = "none"
 
 @dataclass(frozen=True)
 class Recipe:
-    """A plan and the code it names.
+    """A plan with the code that it names.
 
     Attributes:
-        plan: without measured times: those are not known before the module is compiled, which holds the plan.
-        graph: the layers, fused ones in the place of their members.
+        plan: without measured times, which are not known before the module, which contains the plan, is compiled.
+        graph: the layers, with fused layers in place of their members.
         variants: by layer name; empty for the unsplit model.
-        needed: what it needs of each quantity by the tables that it was selected by; empty if it was not selected.
+        needed: amount of each quantity by the tables with which it was selected; empty if it was not selected.
     """
 
     plan: Plan
@@ -57,19 +57,19 @@ class Recipe:
 
     @cached_property
     def digest(self) -> str:
-        """Hash of what a module is built from: the plan, which lies within it, and the code that the plan names."""
+        """Hash of the plan, which the module contains, and of the code that the plan names."""
         code = (f"{layer} {variant.implementation.digest}" for layer, variant in sorted(self.variants.items()))
         return digest(json.dumps(self.plan.to_json(), sort_keys=True), *code)
 
     def is_same_as(self, other: Recipe) -> bool:
-        """Whether both choose the same for every layer."""
+        """Whether both have the same choices for all layers."""
         return self.plan.unsplit == other.plan.unsplit and self._names() == other._names()
 
     def _names(self) -> dict[str, str]:
         return {layer: variant.descriptor for layer, variant in self.variants.items()}
 
     def manifest(self, imported: ImportedModel, config: CompileConfig) -> str:
-        """The manifest that the module carries, as JSON."""
+        """The manifest of the module, as JSON."""
         external = {} if config.external_weights is None else {PARAMETER_SCOPE: config.external_weights.name}
         return Manifest(
             model=imported.path.name,
@@ -88,7 +88,7 @@ class Recipe:
 
 
 def versions() -> dict[str, str]:
-    """Versions on which the meaning of a plan depends."""
+    """The versions of Sartor and IREE; a plan is valid only with the same."""
     return {name: version(name) for name in ("sartor", "iree-base-compiler")}
 
 
@@ -110,7 +110,7 @@ def split_recipe(imported: ImportedModel, tables: Tables, selection: Selection, 
 def _used_ranges(
     imported: ImportedModel, graph: LayerGraph, variants: Mapping[str, Variant]
 ) -> dict[ValueRef, QuantisedRange]:
-    """Ranges of what the layers quantise, in the order in which they come to it."""
+    """Ranges of the values that the layers quantise, in the order of their first use."""
     used = (
         ref
         for layer in graph.layers
@@ -127,7 +127,7 @@ def _gap(selection: Selection) -> float | None:
 
 
 def timed_plan(recipe: Recipe, tables: Tables) -> Plan:
-    """The plan of a split network with what the tables predict."""
+    """The plan of a split network with times predicted by the tables."""
     layers = tuple(
         LayerChoice(
             layer=layer.name,
@@ -163,7 +163,7 @@ def timed_plan(recipe: Recipe, tables: Tables) -> Plan:
 
 
 def _saved(layer: Layer, variant: Variant, tables: Tables) -> float | None:
-    """Seconds that a variant in a narrower type saves; None for one in the layer's own."""
+    """Seconds that a variant in a narrower type saves; None for a variant in the layer's own type."""
     key, own = layer.task.key, dtype_of(layer.task)
     taken = tables.seconds(key, variant.descriptor)
     others = [tables.seconds(key, each.descriptor) for each, _ in tables.usable(key) if each.dtype == own]
@@ -172,7 +172,7 @@ def _saved(layer: Layer, variant: Variant, tables: Tables) -> float | None:
 
 
 def plan_with_network_times(plan: Plan, found: InNetworkTimes) -> Plan:
-    """A plan with what its layers and conversions were found to take in the network."""
+    """A plan with the times of its layers and conversions in the network."""
     seconds = {kind.symbol: taken for kind, taken in found.adapts.items()}
     layers = tuple(replace(each, in_place=found.layers.get((each.task, each.variant))) for each in plan.layers)
     adapts = tuple(replace(each, in_place=seconds.get(each.symbol)) for each in plan.adapts)
@@ -180,12 +180,12 @@ def plan_with_network_times(plan: Plan, found: InNetworkTimes) -> Plan:
 
 
 def unsplit_recipe(imported: ImportedModel, config: CompileConfig, peak: float | None = None) -> Recipe:
-    """The whole model by IREE's stock lowering: the plan that no other may be slower than.
+    """The recipe of the whole model by IREE's stock lowering. A plan slower than this one is not shipped.
 
     Args:
         imported: the model.
         config: settings.
-        peak: operations per second that the machine does at most, if that was measured.
+        peak: the machine's largest number of operations per second, if it was measured.
     """
     return Recipe(replace(_empty_plan(imported, config), unsplit=True, peak=peak), imported.graph, {})
 
@@ -238,7 +238,7 @@ def _doubts(layer: Layer, precision: Precision, variant: Variant) -> tuple[bool,
     """Sort key of guesses, best first: kernels, then kernels that multiply integers by an instruction, then code that
     leaves channels last, as kernels do.
 
-    Where 8 bits are asked for, integers would round what the model does not: nobody measures that here, so that the
+    If 8 bits are allowed, integers may round values that the model does not round. As that is not measured here, the
     model's own types are the better guess.
 
     A GPU has no kernels: all keys are equal there, and the first variant is the best guess.
@@ -295,7 +295,7 @@ def _check_same(what: str, found: object, wanted: object) -> None:
 def recipe_of_plan(
     plan: Plan, imported: ImportedModel, candidates: Mapping[str, tuple[Variant, ...]], config: CompileConfig
 ) -> Recipe:
-    """The recipe a plan records.
+    """The recipe that a plan records.
 
     Raises:
         UsageError: if the plan was made for another model, target or version.
@@ -310,13 +310,13 @@ def recipe_of_plan(
 
 
 def precision_of(plan: Plan) -> Precision:
-    """The precision that a plan's layers are computed in: f32, or all where one is narrower."""
+    """The precision of a plan: f32, or mixed if a layer computes in a narrower type."""
     types = {dtype_in(each.variant) for each in plan.layers}
     return Precision.MIXED if types & LOW_PRECISION.keys() else Precision.F32
 
 
 def _target_options(plan: Plan) -> str:
-    """Options of the command line that name a plan's target."""
+    """The command line's options for a plan's target."""
     device, _, architecture = plan.target.partition(":")
     return f"--target {device} {'--cpu' if device == 'cpu' else '--arch'} {architecture}"
 

@@ -1,4 +1,4 @@
-"""What rounding each layer costs, and whether plans that round have to be looked at one by one."""
+"""Measures the error of rounding each layer, and decides whether the errors of plans must be predicted one by one."""
 
 from __future__ import annotations
 
@@ -42,15 +42,16 @@ def narrow_pairs(graph: LayerGraph, tables: Tables) -> set[Pair]:
 def assess(
     tables: Tables, sensitivities: Sensitivities, budget: ErrorBudget, precision: Precision
 ) -> tuple[Tables, PlanErrors | None]:
-    """The tables with what rounding each layer costs, and what says what plans err by.
+    """Add the errors of rounding each layer to the tables; returns these, and a predictor of plans' errors.
 
-    There is none where nothing is narrower. The 8 bits of a quantised model are its own precision, and no rounding.
+    The predictor is None if no variant is narrower. The 8 bits of a quantised model are its own precision and do not
+    round.
 
     Args:
         tables: costs.
         sensitivities: simulates rounding.
-        budget: what the outputs may err by.
-        precision: what layers may compute in.
+        budget: the error budget.
+        precision: in which layers may compute.
 
     Raises:
         UsageError: if the samples cannot be read, or the user's measure fails on them.
@@ -60,7 +61,7 @@ def assess(
     pairs = {pair for pair in narrow_pairs(graph, tables) if is_allowed(pair[1], precision)}
     if not pairs:
         return tables, None
-    # Sorted by how fine the types are, so that the coarsest of a layer's stays.
+    # Sorted by exactness, so that each layer keeps its coarsest type.
     narrowest = dict(sorted(pairs, key=lambda pair: (NARROW.index(pair[1]), pair)))
     error = sensitivities.together(narrowest)
     free = budget.allows(error)
@@ -68,13 +69,13 @@ def assess(
     rounding = sensitivities.for_pairs(pairs, roughly=free)
     known = replace(tables, rounding=_with_children(graph, _with_fusions(graph, rounding)))
     free = free and budget.allows(budget.grown(error, most_growth(graph, known, narrowest)))
-    # Where every plan may run, none is asked what it shows, and all that variants err alone counts.
+    # If every plan may run, plans' errors are not used to fit the fraction, and variants' own errors count in full.
     expected = known if free else replace(known, propagated_fraction=EXPECTED)
     return expected, PlanErrors(budget, partial(simulated, sensitivities, budget, precision), is_free=free)
 
 
 def _with_fusions(graph: LayerGraph, rounding: Mapping[Pair, float]) -> dict[Pair, float]:
-    """Contributions also of fused layers: members err independently."""
+    """Add errors of fused layers, whose members' errors are taken as independent."""
     found = dict(rounding)
     for fusion in graph.fusions:
         for dtype in NARROW:
@@ -85,7 +86,7 @@ def _with_fusions(graph: LayerGraph, rounding: Mapping[Pair, float]) -> dict[Pai
 
 
 def _with_children(graph: LayerGraph, rounding: Mapping[Pair, float]) -> dict[Pair, float]:
-    """Contributions also of children: those that multiply share their layer's, others only move what is rounded."""
+    """Add errors of children: those that multiply share their layer's error, the others only move rounded values."""
     found = dict(rounding)
     for net in graph.childnets:
         multiplying = [each.name for each in net.graph.layers if each.task.kind in _MULTIPLYING]

@@ -1,4 +1,4 @@
-"""Predict the error of a plan before it runs: simulate rounding, estimate the rest from single layers.
+"""Predicts the error of a plan before it runs: simulates rounding, and estimates the rest from single layers.
 
 Some variants also round inside their kernels. How much that adds to the error of a single layer is measured, but only a
 fraction of it reaches the outputs, because single layers are measured on random numbers, by the worst of their results.
@@ -27,7 +27,7 @@ from sartor.tuning.errors.error_budget import ErrorBudget, is_telling
 from sartor.tuning.errors.error_sum import joined
 
 NARROW = (F16, BF16, STORED, I8)
-"""From the finest to the coarsest."""
+"""Narrower types, from the most exact to the coarsest."""
 
 EXPECTED = 0.2
 """Initial fraction of the error inside kernels that reaches the outputs, until a plan has run."""
@@ -37,7 +37,7 @@ _STEPS = 20
 
 
 def layers_with_members(graph: LayerGraph) -> list[tuple[tuple[str, ...], Layer]]:
-    """Everything that one kernel computes, with the names of the layers of the network that it is part of."""
+    """All layers that one kernel computes, fused and child layers included, with the names of the network's layers."""
     return [
         *(((each.name,), each) for each in graph.layers),
         *((each.members, each.layer) for each in graph.fusions),
@@ -46,19 +46,19 @@ def layers_with_members(graph: LayerGraph) -> list[tuple[tuple[str, ...], Layer]
 
 
 def rounded_as(variant: Variant, layer: Layer) -> str | None:
-    """What a variant rounds a layer to, of ``NARROW``; None if it keeps to the layer's own type."""
+    """The type in ``NARROW`` to which a variant rounds a layer; None if it keeps the layer's own type."""
     return None if narrower_type(variant, layer) is None else rounding_of(variant)
 
 
 def is_allowed(rounding: str, precision: Precision) -> bool:
-    """Whether the user allows what a layer is rounded to."""
+    """Whether the user's precision allows rounding a layer to a type."""
     return (I8 if rounding == STORED else rounding) in precision.types
 
 
 def assignment_of(recipe: Recipe, graph: LayerGraph) -> dict[str, str]:
-    """What a split network's layers are rounded to, by the names in the graph before fusion.
+    """The types to which a split network's layers are rounded, by their names before fusion.
 
-    A layer that is made of children is rounded to the coarsest of their types.
+    A layer that is split into children counts as rounded to the coarsest of their types.
     """
     names = {layer.name: members for members, layer in layers_with_members(graph)}
     types = [(names[each.name], rounded_as(recipe.variants[each.name], each)) for each in recipe.graph.layers]
@@ -101,7 +101,8 @@ class PlanErrors:
 def simulated(
     sensitivities: Sensitivities, budget: ErrorBudget, precision: Precision, recipe: Recipe, tables: Tables
 ) -> float:
-    """Rounding what layers read and write, and as much more as their variants err.
+    """The predicted error of a plan: simulated rounding of the layers' values, scaled by the own errors of their
+    variants.
 
     Raises:
         UsageError, CompileError: as ``Sensitivities.together``.

@@ -1,10 +1,10 @@
-"""The best plans in fewer types than the user allows, which are run whole beside the mixture of all.
+"""Selects the best plans in fewer types than the user allows, which run as whole networks beside the mixture of all.
 
-By the tables the mixture is the best, for what is a plan in one type is a mixture, too. But tables are off by some
-percent, and which of several types is fastest for a layer often is a matter of less. So the mixture is shipped only if
-it is faster than those of these plans that come near, and what their layers take in the network goes into the tables
-that the next mixture is selected by (SoftNeuro, section III-D: integrated profiling). So are the next ones of these
-plans, as if the network were compiled for one type alone.
+By the tables the mixture is the best, because a plan in one type is a special mixture. But tables have errors of some
+percent, and types often differ by less. So the mixture is shipped only if it is faster than those of these plans that
+come near. The times of their layers in the network go into the tables by which the next mixture is selected (SoftNeuro,
+section III-D: integrated profiling). Plans in one type are selected again too, as if the network were compiled for that
+type alone.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from sartor.tuning.cost_tables.tables import Tables
 from sartor.tuning.selection.problem.limits import Limits
 
 _LOG = logging.getLogger(__name__)
-# By the tables: they are off by less than this.
+# Plans predicted to be slower than the mixture by more than this ratio are not run; the tables' errors are smaller.
 _NEAR = 1.2
 
 
 def single_precision_plans(
     selector: PlanSelector, tables: Tables, mixed: Sequence[Recipe], limits: Limits
 ) -> tuple[list[Recipe], Tables]:
-    """The best plan in f32 and in each single type besides it that comes near the best mixture.
+    """The best plan in f32, and the best in each narrower type beside f32, of those that come near the best mixture.
 
     Args:
         selector: selects in all types.
         tables: costs.
-        mixed: what it selected, best first.
-        limits: that plans must keep to; what is allowed to err is learned anew in each type.
+        mixed: plans that it selected, best first.
+        limits: on all plans; the bound on the sum of squared errors is found again for each type.
 
     Returns:
-        Plans that are not among ``mixed``, and the tables with what was measured for them.
+        Plans that are not among ``mixed``, and the tables with conversions that were measured for them.
     """
     found: list[Recipe] = []
     for precision in _within(selector.precision):
@@ -52,7 +52,7 @@ def single_precision_plans(
 
 
 def _within(precision: Precision) -> list[Precision]:
-    """Those that allow less."""
+    """The precisions that allow fewer types."""
     return [each for each in Precision if set(each.types) < set(precision.types)]
 
 

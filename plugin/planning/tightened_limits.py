@@ -1,7 +1,7 @@
-"""Limits made tighter where a plan that keeps to them by the tables does not when it runs.
+"""Tightens limits after a plan that keeps to them by the tables exceeded them when it ran.
 
-The tables say what layers err by alone and what a memory planner needs at least. What a network makes of its layers'
-errors, and how IREE lays out its memory, shows when it is run.
+The tables contain the errors of single layers, and the least memory of a memory planner. The error of the whole
+network, and the memory that IREE allocates, are known only after a run.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from sartor.tuning.selection.problem.limits import Limits, Quantity
 def tightened(
     limits: Limits, recipe: Recipe, run: Measurement | None, memory_limit: int | None, budget: ErrorBudget
 ) -> Limits | None:
-    """Limits under which a plan is selected that may keep to the user's when it runs; None if this one did.
+    """Limits under which a plan is selected that may keep to the user's limits when it runs; None if this plan did.
 
-    None also where no limit would help: the plan crashed, or its layers are as exact as candidate 0.
+    None also if no limit would help: the plan crashed, or its layers are as exact as candidate 0.
 
     Args:
         limits: under which the plan was selected.
         recipe: the plan.
-        run: how it ran; None if it did not.
-        memory_limit: the user's.
-        budget: what outputs may be off by.
+        run: its run; None if it did not run.
+        memory_limit: the user's limit in bytes, or None.
+        budget: the error budget.
     """
     if run is None or recipe.plan.unsplit:
         return None

@@ -1,1 +1,1 @@
-"""Whole networks: built, run beside ONNX Runtime, timed, selected again, and published."""
+"""Profiling whole networks: building, checking against ONNX Runtime, timing, selecting again, and publishing."""

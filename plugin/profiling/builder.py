@@ -1,4 +1,4 @@
-"""Compile recipes whole, side by side, in workers."""
+"""Compiles recipes to modules of whole networks, side by side in workers."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _TIMEOUT = 900.0
 
 @dataclass(frozen=True)
 class Build:
-    """A recipe compiled whole."""
+    """A recipe with the files of its compiled module."""
 
     recipe: Recipe
     files: NetFiles
 
     @property
     def digest(self) -> str:
-        """Hash of what it was built from."""
+        """The recipe's digest."""
         return self.recipe.digest
 
 

@@ -1,4 +1,4 @@
-"""Worker side of timing dispatches: IREE's tool writes to the temporary folder, and may hang."""
+"""Times dispatches in a worker, because IREE's tool writes to the temporary folder and may hang."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What counts as right in one compilation.
+"""The bound on the outputs' error in one compilation.
 
-Stored runs hold their error and no verdict on it: each compilation judges them by its own bound.
+Stored runs contain their error and no judgement: each compilation judges them by its own bound.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sartor.tuning.selection.problem.limits import Quantity
 from sartor.tuning.selection.programming.infeasible import LimitError, unmet
 
 THAT_RAN = " that was run"
-"""What a nearest limit is known of."""
+"""The plans for which the nearest limit is known, in messages."""
 
 _ALLOW_MORE = "--max-error allows more, if that is acceptable"
 
@@ -33,12 +33,12 @@ _Run = TypeVar("_Run", Measurement, NetRun)
 
 @dataclass(frozen=True)
 class ErrorBound:
-    """How far outputs may be from ONNX Runtime's.
+    """The largest error of the outputs against ONNX Runtime.
 
     Attributes:
         measure: of the error.
-        allowed: the user's bound, or ``usual`` of the model and its precision.
-        explicable: an error up to this is what rounding makes of a right module, a larger one is a defect.
+        allowed: the user's bound, or the usual bound of the model and its precision.
+        explicable: rounding in a right module explains errors up to this; a larger error is a defect.
     """
 
     measure: ErrorMeasure
@@ -47,9 +47,9 @@ class ErrorBound:
 
     @classmethod
     def of(cls, imported: ImportedModel, samples: SampleSet, budget: ErrorBudget, precision: Precision) -> ErrorBound:
-        """The bound of a compilation: the user's own if there is one, for quantised and f16 models, too."""
+        """The bound of a compilation. The user's bound, if there is one, also holds for quantised and f16 models."""
         usual = budget.usual
-        # What the model's own types round off is known as a relative error only.
+        # The error by rounding in the model's own types is known as a relative error only.
         if budget.measure.kind is MeasureKind.RELATIVE:
             skeleton = ModelProto.FromString(imported.skeleton)
             usual = tolerance(skeleton, usual, samples.tie_spread)
@@ -57,9 +57,9 @@ class ErrorBound:
         return cls(budget.measure, replace(budget, usual=usual).allowed, most)
 
     def stored(self, run: Measurement) -> Measurement | None:
-        """A stored run with its status by this bound; None if it has to run again.
+        """A stored run with its status by this bound; None if it must be run again.
 
-        What was too far off for every compilation up to then was not timed.
+        A run whose error exceeded all earlier bounds was not timed.
         """
         is_wrong = run.status is Status.WRONG_RESULT and run.error is not None
         return None if is_wrong and (run.error or 0.0) <= self.allowed else self.judged(run)
@@ -72,10 +72,9 @@ class ErrorBound:
         return replace(run, status=Status.WRONG_RESULT, message=message)
 
     def refusal(self, runs: Sequence[Measurement | NetRun]) -> CompileError | LimitError:
-        """The error that says that none of some judged runs is right.
+        """The exception for the case that none of some judged runs is right.
 
-        A network as exact as its types let it be is no defect: the user wants more than that, and is told what is
-        nearest.
+        If rounding explains the least error, the user's bound is too small, and the message names the nearest bound.
         """
         errors = [run.error for run in runs if run.status is Status.WRONG_RESULT and run.error is not None]
         if errors and self.allowed < min(errors) <= self.explicable:

@@ -1,4 +1,4 @@
-"""Whole networks run in a worker, and compared with ONNX Runtime on the user's own file."""
+"""Runs whole networks in a worker, and compares them with ONNX Runtime on the user's file."""
 
 from __future__ import annotations
 
@@ -30,29 +30,29 @@ from sartor.tuning.workers.calls import call, call_until_done
 _LOG = logging.getLogger(__name__)
 _Run = TypeVar("_Run")
 _VERIFY_SECONDS = 10.0
-# With the profiler on a run takes three times as long, and there are two passes.
+# With IREE's profiler a run takes three times as long, and there are two passes.
 _STATISTICS_SECONDS = 0.3
 _LEAST_RUNS, _MOST_RUNS = 3, 50
-# Placed in memory anew the same network takes up to a tenth more or less.
+# Loaded again, at other addresses, the same network's time differs by up to a tenth.
 _PASSES, _ROUNDS, _BLOCK = 3, 6, 4
-# What is further off in one process is no better in others.
+# A network that is slower than the best by more than this in one process is not run in others.
 _NEAR = 1.15
-# Networks that the second-level cache holds take as long wherever they lie.
+# The time of networks that fit the second-level cache does not depend on their addresses.
 _SMALL_BYTES = 1 << 20
-# A pass that takes longer is not repeated.
+# A pass that takes more seconds is not repeated.
 _LONG_SECONDS = 60.0
 
 
 class NetRunner:
     """Runs builds of one model on its sample inputs.
 
-    Each build is run on the first sample before its time counts. If there are no others, and the measure is the
-    relative error, that says whether it is right; else ``verify`` does.
+    Each build is checked on the first sample before it is timed. If that is the only sample, and the measure is the
+    relative error, this decides whether the build is right; otherwise ``verify`` does.
 
     Args:
-        builder: made the builds.
-        samples: what to run them on.
-        bound: what counts as right.
+        builder: compiled the builds.
+        samples: inputs.
+        bound: the largest allowed error.
     """
 
     def __init__(self, builder: Builder, samples: SampleSet, bound: ErrorBound) -> None:
@@ -63,37 +63,37 @@ class NetRunner:
         self._bound = bound
         self._measure = bound.measure
         self._is_relative = self._measure.kind is MeasureKind.RELATIVE
-        # How coarse slices of outputs are looked at.
+        # How coarse the scales of slices of outputs are.
         self._narrow = builder.config.precision is not Precision.F32
         self._told = False
 
     @property
     def bound(self) -> ErrorBound:
-        """What counts as right."""
+        """The bound on the error."""
         return self._bound
 
     @property
     def criterion(self) -> str:
-        """What errors are measured by, and on what: a stored error means something with the same only."""
+        """Identifies the measure and the samples: stored errors are valid only with the same criterion."""
         return f"{self._measure.identity} {self._narrow} {self._samples.digest}"
 
     @property
     def verifies(self) -> bool:
-        """Whether a build has to be verified after it was run."""
+        """Whether builds must be verified after they were run."""
         return len(self._samples) > 1 or not self._is_relative
 
     @property
     def verified_count(self) -> int:
-        """On how many samples errors are measured."""
+        """Number of samples on which errors are measured."""
         return min(len(self._samples), MOST_VERIFIED)
 
     def verify(self, build: Build) -> NetRun:
-        """The error on all samples, or on the first ``MOST_VERIFIED``, not yet judged; times are those of single
-        inferences.
+        """Measure the error on all samples, or on the first ``MOST_VERIFIED``; returns the run, which is not judged yet
+        and whose times are those of single inferences.
 
         Raises:
             UsageError: if the samples cannot be read, or the user's measure fails on them.
-            DisturbedError: if the worker was disturbed, so that nothing is known.
+            DisturbedError: if the worker was disturbed.
         """
         try:
             return self._verified(build)
@@ -103,7 +103,7 @@ class NetRunner:
             return NetRun(Status.CRASHED, message=str(error))
 
     def _verified(self, build: Build) -> NetRun:
-        """The run of a module on all samples.
+        """Run a module on all samples.
 
         Raises:
             DeviceError: if the module does not run.
@@ -124,14 +124,13 @@ class NetRunner:
         return NetRun(Status.OK, found.seconds, self._measure.of_samples(found.errors))
 
     def begin(self) -> None:
-        """Find what is right, while no worker is busy or measures."""
+        """Compute the reference outputs, while no worker is busy."""
         _ = self._example
 
     def profile(self, builds: Sequence[Build]) -> dict[str, NetRun]:
-        """Check the builds and time them in turn; runs by digest of the build.
+        """Check the builds and time them in turn; returns runs by digest of the build.
 
-        Where there is a choice they are loaded anew several times, as what they take depends on where their memory
-        lies.
+        If there are several, they are loaded again in several processes, as their times depend on their addresses.
 
         Raises:
             CompileError: if the worker dies.
@@ -142,24 +141,24 @@ class NetRunner:
         if len(near) > 1 and time.monotonic() - started < _LONG_SECONDS:
             for _ in range(self.passes - 1):
                 if near[0].files.module.stat().st_size > _SMALL_BYTES:
-                    # What a process has freed it is given again. Starting one takes a second.
+                    # A process gets the same addresses again, so a new one is started, which takes a second.
                     self._builder.pool.close()
                 for build, run in self._run(time_nets, "profiling plans", near).items():
                     runs[build].append(run)
         return {build: NetRun.joined(found) for build, found in runs.items()}
 
     def _near(self, builds: Sequence[Build], runs: Mapping[str, NetRun]) -> list[Build]:
-        """Those that may be the best."""
+        """The builds that may be the best."""
         right = [each for each in builds if self._may_be_right(runs[each.digest])]
         best = min((runs[each.digest].seconds for each in right), default=0.0)
         return [each for each in right if runs[each.digest].seconds <= _NEAR * best]
 
     def _may_be_right(self, run: NetRun) -> bool:
-        """Whether a run is right, as far as one sample tells."""
+        """Whether a run may be right, by its error on one sample."""
         return (run if self.verifies else self._bound.judged(run)).status is Status.OK
 
     def first(self, builds: Sequence[Build]) -> dict[str, tuple[float, ...]]:
-        """Seconds of loading each build from its file and of its first inference; samples by digest of the build.
+        """Time the loading of each build from its file with its first inference; returns samples of seconds by digest.
 
         Raises:
             CompileError: if the worker dies.
@@ -168,20 +167,20 @@ class NetRunner:
 
     @property
     def passes(self) -> int:
-        """In how many processes what is compared is timed."""
+        """Number of processes in which networks to compare are timed."""
         return 1 if self._is_slow or self._config.time_budget is not None else _PASSES
 
     def dispatches(self, builds: Sequence[tuple[Build, float]]) -> dict[str, list[tuple[Dispatch, ...]]]:
-        """How long each dispatch of some builds takes, in runs of the whole networks; one pass of all after the other.
+        """Time each dispatch of some builds, in runs of the whole networks, in passes over all builds.
 
         Args:
-            builds: what to run, and the seconds of one inference, by which follows how many there are.
+            builds: the builds, with the seconds of one inference, which determine the number of inferences.
 
         Returns:
-            The passes of those that run, by digest of the build.
+            The passes of the builds that run, by digest of the build.
 
         Raises:
-            DeviceError: if none runs, or the device reports no dispatches.
+            DeviceError: if no build runs, or the device reports no dispatches.
         """
         found: dict[str, list[tuple[Dispatch, ...]]] = {build.digest: [] for build, _ in builds}
         for number in range(self.passes):
@@ -221,7 +220,7 @@ class NetRunner:
 
     @functools.cached_property
     def _example(self) -> Example:
-        """What ONNX Runtime makes of the user's own file, before anything was rewritten; made once for all builds."""
+        """The sample with ONNX Runtime's outputs on the user's original file, computed once for all builds."""
         feeds, models = self._samples.first, (self._imported.path, self._imported.prepared)
         self._builder.progress("running ONNX Runtime", 0, 1)
         found = run_reference(self._builder.pool, models, models[-1], feeds, self._config.threads, narrow=self._narrow)
@@ -229,7 +228,7 @@ class NetRunner:
         return Example(feeds, found.arrays, found.scales)
 
     def _tell(self, refused: Sequence[str]) -> None:
-        """Say once why it is not the user's file that modules are compared with."""
+        """Warn, once, of the reason why modules are not compared with the user's file."""
         for reason in refused if not self._told else ():
             _LOG.warning("%s: %s; checked against the prepared model instead", self._imported.path.name, reason)
         self._told = self._told or bool(refused)
@@ -243,7 +242,7 @@ class NetRunner:
         return MeasureSettings(
             device=self._config.target.device,
             threads=self._config.threads,
-            # A network that another compilation may take is timed; one that is beyond all bounds is not.
+            # A network that another compilation may accept is timed; one whose error exceeds all bounds is not.
             max_error=math.inf if self.verifies else max(self._bound.allowed, MOST_ROUNDED),
             rounds=2 if self._is_slow else _ROUNDS,
             seconds=30.0 if self._is_slow else 4.0,

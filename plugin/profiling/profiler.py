@@ -1,9 +1,9 @@
-"""Integrated profiling: the best plans and the stock model run whole, and the best correct one wins.
+"""Integrated profiling: runs the best plans and the stock model as whole networks, and selects the best right one.
 
-What is best is the objective's: the fastest, the one that needs least memory, or the one that is first with its first
-inference. What takes more memory than the user allows is no candidate, whatever was predicted.
+The objective defines the best: the fastest, the one with the least memory, or the one with the fastest first inference.
+Networks that exceed the user's memory limit when they run are excluded, whatever was predicted.
 
-What was measured is kept in the store like the layers' times, so that a second run need not compile or run them.
+Runs are stored like the layers' times, so that a second compilation need not compile or run these networks.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from sartor.tuning.selection.programming.infeasible import LimitError, amount, u
 from sartor.tuning.store.store import Store
 
 _UNSPLIT = "unsplit"
-# That much slower is more than networks differ from run to run.
+# This ratio of times is more than the variation between runs of a network.
 _FAR_BEHIND = 1.4
-# What the time and the error of a whole network follow from: its layers, how they are put together, run and compared.
+# Modules whose source determines the time and the error of a network: its stitching, running and comparison.
 _JOBS = (
     dispatch_job.__name__,
     import_job.__name__,
@@ -50,15 +50,15 @@ _JOBS = (
 
 @dataclass(frozen=True)
 class Profiled:
-    """The recipe that won.
+    """The best recipe, with its measurements.
 
     Attributes:
-        recipe: what to ship.
+        recipe: the recipe to ship.
         seconds: typical time of one inference.
         error: of the outputs against ONNX Runtime.
         baseline: the unsplit model's time in the same run; None if it was not among the recipes, or wrong.
         memory: bytes of weights, activations, inputs and outputs; None if not known.
-        first: seconds until the end of the first inference, None where they do not matter.
+        first: seconds until the end of the first inference, None if they do not matter.
     """
 
     recipe: Recipe
@@ -70,12 +70,12 @@ class Profiled:
 
 
 class Profiler:
-    """Measures whole networks, and remembers.
+    """Measures whole networks, and stores the results.
 
     Args:
-        store: where runs are kept.
+        store: for runs.
         builder: compiles recipes.
-        samples: what they are run on.
+        samples: inputs.
     """
 
     def __init__(self, store: Store, builder: Builder, samples: SampleSet) -> None:
@@ -89,30 +89,30 @@ class Profiler:
 
     @property
     def runner(self) -> NetRunner:
-        """What runs networks on the samples."""
+        """Runs networks on the samples."""
         return self._runner
 
     @property
     def counts_memory(self) -> bool:
-        """Whether it is measured what memory networks take."""
+        """Whether networks' memory is measured."""
         return self._config.target.device == "cpu"
 
     @property
     def build_seconds(self) -> float | None:
-        """What compiling a network took so far; None if none was compiled."""
+        """Seconds of the longest build so far; None if there was none."""
         return self._builder.seconds
 
     @property
     def sample_count(self) -> int:
-        """On how many samples errors are measured."""
+        """Number of samples on which errors are measured."""
         return self._runner.verified_count
 
     def profile(self, recipes: Sequence[Recipe]) -> Profiled:
-        """The best recipe whose outputs are ONNX Runtime's, on all samples, and that keeps to the limits.
+        """The best recipe within the limits whose outputs are right on all samples.
 
         Raises:
             CompileError: if none is right.
-            LimitError: if those that are right take too much memory, or none is as exact as the user wants.
+            LimitError: if the right ones exceed the memory limit, or none keeps to the user's error bound.
         """
         self.run(recipes)
         best = self._best(recipes)
@@ -121,7 +121,7 @@ class Profiler:
         return self._best(recipes)
 
     def verify(self, recipe: Recipe) -> bool:
-        """Check a recipe that ran on all samples, if that was not done; returns whether its outputs are right.
+        """Check a recipe that ran on all samples, unless that was done before; returns whether its outputs are right.
 
         Raises:
             UsageError: if the samples cannot be read, or the user's measure fails on them.
@@ -138,7 +138,7 @@ class Profiler:
         return run is not None and run.status is Status.OK
 
     def run(self, recipes: Sequence[Recipe]) -> None:
-        """Run what was not run before, together with what comes near: times of different runs do not compare.
+        """Run new recipes, together with known ones of similar times, as times of different runs cannot be compared.
 
         Raises:
             CompileError: if none compiles.
@@ -147,7 +147,7 @@ class Profiler:
             self._measure([recipe for recipe in recipes if not self._is_far_behind(recipe, recipes)])
 
     def _is_far_behind(self, recipe: Recipe, others: Sequence[Recipe]) -> bool:
-        """Whether a network is known to be too slow to be worth running again; stock code often is."""
+        """Whether a network, often the stock model, is known to be too slow to be run again."""
         own = self.run_of(recipe)
         if own is None or own.status is not Status.OK or not self._is_known(own):
             return False
@@ -155,8 +155,10 @@ class Profiler:
         return own.time > _FAR_BEHIND * min(run.time for run in runs if run is not None and run.status is Status.OK)
 
     def run_of(self, recipe: Recipe) -> Measurement | None:
-        """How a recipe ran, if it did, judged by this compilation's bound; its error is that on all samples, if it was
-        verified."""
+        """The run of a recipe, judged by this compilation's bound; None if it did not run.
+
+        If the recipe was verified, the error is that on all samples.
+        """
         key = self._key(recipe)
         if key in self._contradicted:
             return self._contradicted[key]
@@ -168,29 +170,29 @@ class Profiler:
         return replace(run, status=verified.status, error=verified.error, message=verified.message)
 
     def _stored(self, key: MeasurementKey) -> Measurement | None:
-        """What the store says, judged; None if that has to be found out anew."""
+        """A stored run, judged; None if it must be measured again."""
         found = self._store.get(key)
         return None if found is None else self._bound.stored(found)
 
     def contradict(self, recipe: Recipe, run: NetRun) -> None:
-        """Replace what the store says of a recipe by a later run that went wrong.
+        """Replace the stored run of a recipe by a later run that was wrong.
 
         Raises:
-            DisturbedError: if what went wrong says nothing of the recipe.
+            DisturbedError: if the later run was disturbed.
         """
         keys = [self._key(recipe), *([self._verified_key(recipe)] if self._runner.verifies else [])]
         found = [Measurement(key, run.status, error=run.error, message=run.message) for key in keys]
         if found[0].is_transient:
             raise DisturbedError(f"checking the module was disturbed: {run.message}; try again")
         self._store.put_many(found)
-        # The store may be one that keeps nothing.
+        # The store may not keep measurements.
         self._contradicted[found[0].key] = found[0]
 
     def in_network(self, recipes: Sequence[Recipe]) -> InNetworkTimes:
-        """What the layers of split networks take in them, each alone among IREE's dispatches.
+        """Times of layers within split networks, from IREE's statistics of dispatches.
 
-        Networks are timed in turn, and anew beside others: times of different runs do not compare. Those that fail are
-        left out.
+        Networks are timed in turn, and again when they are compared with others, as times of different runs cannot be
+        compared. Networks that fail are left out.
 
         Args:
             recipes: of networks that ran.
@@ -215,23 +217,23 @@ class Profiler:
         )
 
     def _in_network_keys(self, recipes: Sequence[Recipe]) -> dict[str, MeasurementKey]:
-        """Under what times of networks that are timed in turn are stored, by digest of the recipe."""
+        """The keys under which times of networks that are timed in turn are stored, by digest of the recipe."""
         keys = {each.digest: self._key(each) for each in recipes}
         run = digest(str(self._runner.passes), *sorted(each.variant for each in keys.values()))
         return {recipe: _part(key, f"in-place:{run}") for recipe, key in keys.items()}
 
     def _seconds(self, recipe: Recipe) -> float:
-        """Of one inference of a network that ran."""
+        """Seconds of one inference of a network that ran."""
         run = self.run_of(recipe)
         if run is None:
             raise ValueError("a network is timed in place before it ran")
         return run.time
 
     def _key(self, recipe: Recipe) -> MeasurementKey:
-        """Under what a whole network is stored: its code, and what it was checked by."""
+        """The key under which a network is stored, from its code and from the criterion of its check."""
         codes = [each.implementation.digest for _, each in sorted(recipe.variants.items())]
         codes = codes or [hashlib.sha256(self._imported.unsplit).hexdigest()]
-        # Parameters of the code, which alone does not say what a network computes.
+        # Parameters of the code, without which it does not determine the network.
         ranges = [f"{value} {form}" for value, form in sorted(recipe.plan.ranges.items())]
         name = _UNSPLIT if recipe.plan.unsplit else f"plan:{digest(*codes)}"
         return MeasurementKey(
@@ -248,14 +250,14 @@ class Profiler:
         return _part(self._key(recipe), "verified")
 
     def _is_known(self, run: Measurement | None) -> bool:
-        """Whether a run need not be repeated; those of older versions did not say what memory they took."""
+        """Whether a stored run need not be repeated; runs of older versions lack the memory."""
         if run is None:
             return False
         wanted = self.counts_memory and Quantity.MEMORY in self._config.quantities
         return run.status is not Status.OK or run.packed_bytes > 0 or not wanted
 
     def _measure(self, recipes: Sequence[Recipe]) -> None:
-        """Run all of them in turn."""
+        """Run all recipes in turn, and store the runs."""
         self._runner.begin()
         runs = self._runner.profile(self._builder.build(recipes))
         for recipe in recipes:
@@ -272,7 +274,7 @@ class Profiler:
             )
 
     def _first(self, recipes: Sequence[Recipe]) -> dict[str, float]:
-        """Seconds until the end of the first inference, by digest of the recipe; nothing where it does not matter."""
+        """Seconds until the end of the first inference, by digest of the recipe; empty if they do not matter."""
         if self._config.objective is not Objective.COLD:
             return {}
         keys = {recipe.digest: _part(self._key(recipe), "first") for recipe in recipes}
@@ -300,14 +302,14 @@ class Profiler:
         return Profiled(best, measured.time, measured.error, baseline, memory, first.get(best.digest))
 
     def _keeps_limits(self, recipe: Recipe, run: Measurement) -> bool:
-        """Whether the memory is known to be within the limit; of a plan that was not counted the prediction holds."""
+        """Whether the memory is within the limit; predicted if it was not measured."""
         limit = self._config.memory_limit
         if limit is None or (not run.packed_bytes and not recipe.plan.unsplit):
             return True
         return 0 < run.packed_bytes <= limit
 
     def _rank(self, run: Measurement, first: float | None) -> tuple[float, float]:
-        """Smaller is better."""
+        """Sort key of runs, smaller is better."""
         if self._config.objective is Objective.MEMORY:
             return run.packed_bytes or math.inf, run.time
         return first or run.time, run.time
@@ -322,5 +324,5 @@ class Profiler:
 
 
 def _part(key: MeasurementKey, name: str) -> MeasurementKey:
-    """Under what something else about a whole network is stored."""
+    """The key of another property of a network."""
     return replace(key, variant=f"{key.variant}:{name}")

@@ -1,4 +1,4 @@
-"""The last step: check the files that the user gets beside ONNX Runtime before they get their names.
+"""The last step: checks the user's files beside ONNX Runtime before they get their final names.
 
 Earlier checks of a plan ran other files: built by an earlier compilation, or by code that has changed since.
 """
@@ -71,7 +71,7 @@ def publish_unchecked(recipe: Recipe, builder: Builder, output: Path) -> None:
 
 @contextmanager
 def _staged(files: NetFiles, output: Path, external: Path | None) -> Iterator[tuple[NetFiles, tuple[StagedFile, ...]]]:
-    """Copies of a network's files where they belong; weights come first, a module is never there without them."""
+    """Copies of a network's files in the output folder; weights come first, so that a module always has its weights."""
     with staged(files.module, output) as module:
         if files.weights is None or external is None:
             yield replace(files, module=module.path), (module,)

@@ -1,8 +1,8 @@
-"""Selecting again by what layers take in the network, until the plan that is shipped takes what was predicted.
+"""Selects again by the layers' times in the network, until the shipped plan takes the predicted time.
 
-Layers measured alone are off by a tenth or more of what they take in a network, and not all by the same. So the best
-plan is run whole, IREE's statistics say what each of its layers took there, and the tables are corrected by that
-before the next plan is selected.
+Times of layers measured alone differ by a tenth or more from those in a network, each by another ratio. So the best
+plan runs as a whole network, IREE's statistics give the times of its layers there, and the tables are corrected by
+these before the next plan is selected.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ from sartor.tuning.selection.problem.limits import Limits, Quantity
 _LOG = logging.getLogger(__name__)
 _ROUNDS = 5
 _LIMIT_ROUNDS = 4
-# A plan must promise to be this much faster to be worth compiling and running.
+# A plan must be predicted to be faster by this ratio to be compiled and run.
 _WORTHWHILE = 0.99
-# Layers of plans that take this much longer than the best are hardly worth mixing with it.
+# Plans slower than the best by this ratio are not timed in the network, as their layers are hardly useful.
 _NEAR = 1.3
-# A prediction that is further off is replaced by the sum of what was measured in the network.
+# A prediction with a larger relative error is replaced by the sum of the times measured in the network.
 _CLOSE = 0.1
 
 
 @dataclass(frozen=True)
 class Refined:
-    """What came out.
+    """The result of a refinement.
 
     Attributes:
-        recipe: what to build.
-        profiled: how it ran.
-        plan: with all that is known.
-        tables: what was measured alone.
-        found: what was measured in the network.
+        recipe: the recipe to build.
+        profiled: its run.
+        plan: its plan with all measured times.
+        tables: costs measured alone.
+        found: times measured in the network.
         tried: all recipes that were run.
     """
 
@@ -59,19 +59,19 @@ class Refined:
 
     @property
     def placed(self) -> Tables:
-        """Times in the network."""
+        """The tables corrected by times in the network."""
         return corrected(self.tables, self.found)
 
 
 @dataclass
 class Refiner:
-    """Runs plans and selects anew.
+    """Runs plans and selects again.
 
     Attributes:
         config: settings.
         profiler: runs whole networks.
         selector: selects plans.
-        budget: leaves out what there is no time for.
+        budget: the time budget.
     """
 
     config: CompileConfig
@@ -80,21 +80,21 @@ class Refiner:
     budget: TimeBudget = field(default_factory=TimeBudget)
 
     def refine(self, tables: Tables, recipes: Sequence[Recipe]) -> Refined:
-        """The best correct network within the limits.
+        """Find the best right network within the limits.
 
         Args:
-            tables: what was measured alone.
-            recipes: what to run first: selected plans, and the unsplit model.
+            tables: costs measured alone.
+            recipes: those to run first: the selected plans, and the unsplit model.
 
         Raises:
             CompileError: if none is right.
-            LimitError: if those that are right take too much memory, or none is as exact as the user wants.
+            LimitError: if the right ones exceed the memory limit, or none keeps to the user's error bound.
         """
         tried, tables, limits = self._keeping_limits(tables, recipes)
         newest = next(filter(self._ran, reversed(tried[len(recipes) :])), recipes[0])
         found = InNetworkTimes()
         profiled = self.profiler.profile(tried)
-        # Memory is what it is, alone or in the network.
+        # The network does not change a variant's memory.
         for _ in range(0 if self.config.objective is Objective.MEMORY else _ROUNDS):
             if profiled.recipe.plan.unsplit or not self._ran(newest):
                 break
@@ -102,7 +102,7 @@ class Refiner:
             try:
                 selected, tables = self._selected(tables, found, limits)
             except InfeasibleError:
-                # By the tables no plan keeps to the limits: the one that did when it ran was the last resort.
+                # No plan keeps to the limits by the tables; the one that did when it ran was the last resort.
                 break
             placed = corrected(tables, found)
             selected = [each for each in selected if self._is_worthwhile(each, tried, profiled, placed)]
@@ -114,7 +114,7 @@ class Refiner:
         return self._told(profiled, tables, found, tried)
 
     def next_best(self, refined: Refined) -> Refined:
-        """What is best of the networks that were run, after the best turned out wrong.
+        """The best of the other networks that were run, after the best one proved wrong.
 
         Raises:
             CompileError: if none is right.
@@ -124,10 +124,9 @@ class Refiner:
         return self._told(profiled, refined.tables, refined.found, refined.tried)
 
     def _selected(self, tables: Tables, found: InNetworkTimes, limits: Limits) -> tuple[list[Recipe], Tables]:
-        """The best plan by times in the network, and if there is time enough, that of each single type which comes
-        near.
+        """The best plan by times in the network, and if there is time, the plans in single types of similar time.
 
-        Conversions that it took were measured alone, as all in the tables that come back.
+        The returned tables contain newly measured conversions, with times measured alone.
 
         Raises:
             InfeasibleError: if no plan keeps to the limits.
@@ -165,13 +164,13 @@ class Refiner:
     def _again(
         self, before: Tables, tables: Tables, newest: Recipe, limits: Limits
     ) -> tuple[tuple[Recipe, Limits] | None, Tables]:
-        """A plan to run after one that breaks limits, or shows that faster ones keep to them; and under which.
+        """A plan to run after one that exceeded limits, or showed that faster ones may keep to them, with its limits.
 
         Args:
-            before: by which it was selected.
-            tables: with what it showed.
-            newest: the plan.
-            limits: that count by these tables.
+            before: tables by which the last plan was selected.
+            tables: tables corrected by its run.
+            newest: the last plan.
+            limits: limits in the scale of ``tables``.
         """
         run = self.profiler.run_of(newest)
         is_wrong = run is not None and run.status is Status.WRONG_RESULT
@@ -184,7 +183,7 @@ class Refiner:
             if not (is_wrong and selected and selected[0].is_same_as(newest)):
                 is_better = selected and (is_wrong or tighter or self._is_faster(selected[0], newest, tables))
                 return ((selected[0], bounds) if is_better else None), tables
-            # What it showed does not rule it out; these are its sums by what it showed.
+            # The corrected tables do not exclude it; these are its sums by them.
             newest, tighter = selected[0], self._tightened(bounds, selected[0], run)
         if tighter is None:
             return None, tables
@@ -195,25 +194,25 @@ class Refiner:
         return tightened(limits, recipe, run, self.config.memory_limit, self.selector.budget)
 
     def _is_faster(self, recipe: Recipe, other: Recipe, tables: Tables) -> bool:
-        """Whether a plan promises to be faster than another by the same tables."""
+        """Whether a plan is predicted to be faster than another by the same tables."""
         return self._promise(recipe, tables) < _WORTHWHILE * self._promise(other, tables)
 
     def _within(self, tables: Tables, limits: Limits) -> tuple[list[Recipe], Tables]:
-        """Plans within limits, or the last resort."""
+        """The plans within limits, or the last resort."""
         try:
             return self.selector.select(tables, limits)
         except InfeasibleError:
             return self._last_resort(tables, limits), tables
 
     def _learned(self, tables: Tables, recipe: Recipe) -> Tables:
-        """The tables with what a plan shows of errors; the same if it shows nothing."""
+        """The tables corrected by a plan's measured error; unchanged if it tells nothing."""
         run = self.profiler.run_of(recipe)
         if run is None or run.error is None or recipe.plan.unsplit or not self._has_time():
             return tables
         return self.selector.fitted(tables, recipe, run.error)
 
     def _last_resort(self, tables: Tables, tighter: Limits) -> list[Recipe]:
-        """No plan is tighter by the tables: what is left is the one that is smallest, or most exact, by them."""
+        """The smallest or the most exact plan by the tables, if no plan keeps to tighter limits."""
         if tighter.memory is not None:
             return self.selector.solver.smallest(tables)[0]
         return [] if tighter.error is None else self.selector.solver.most_exact(tables)[0]
@@ -223,7 +222,7 @@ class Refiner:
         return run is not None and run.status is Status.OK
 
     def _near(self, newest: Recipe, tried: Sequence[Recipe], seconds: float) -> list[Recipe]:
-        """A plan, and if there is time enough those that came near the best: they may use other variants."""
+        """The newest plan, and if there is time plans nearly as fast as the best, which may have other variants."""
         if self.budget.is_bounded:
             return [newest]
         split = [each for each in tried if not each.plan.unsplit and each is not newest]
@@ -244,13 +243,13 @@ class Refiner:
         return self.budget.allows_build(self.selector.imported, self.profiler.build_seconds)
 
     def _is_worthwhile(self, recipe: Recipe, tried: Sequence[Recipe], profiled: Profiled, tables: Tables) -> bool:
-        """Whether a plan is new, and promises to be faster than the best so far by the same tables."""
+        """Whether a plan is new, and is predicted to be faster than the best so far by the same tables."""
         if any(recipe.is_same_as(each) for each in tried):
             return False
         return self._is_faster(recipe, profiled.recipe, tables)
 
     def _promise(self, recipe: Recipe, tables: Tables) -> float:
-        """Seconds of an inference, of the first if that is what counts."""
+        """Predicted seconds of an inference, or of the first one if the objective is cold."""
         warm = timed_plan(recipe, tables).predicted or 0.0
         if self.config.objective is not Objective.COLD:
             return warm
@@ -262,7 +261,7 @@ class Refiner:
             if not all(each in found.layers for each in _pieces(recipe)):
                 found |= self._in_network([recipe])
             if abs((recipe.plan.predicted or 0.0) / profiled.seconds - 1) > _CLOSE and self._has_time():
-                # The module carries the prediction, which should hold: it is built again.
+                # The module contains the prediction, which should be accurate, so it is built again.
                 recipe = replace(recipe, plan=timed_plan(recipe, corrected(tables, found)))
         plan = replace(
             recipe.plan,

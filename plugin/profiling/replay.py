@@ -1,4 +1,4 @@
-"""A plan turned into code again, without measuring: the same model and plan give the same recipe."""
+"""Replays a plan without measuring: the same model and plan give the same recipe."""
 
 from __future__ import annotations
 

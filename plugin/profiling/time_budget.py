@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 from sartor.frontend.imported_model import ImportedModel
 
-# Building the tuned and the stock network side by side, and running them, on two cores of 2.5 GHz or so.
+# Seconds of building and running the tuned and the stock network side by side, on two cores of about 2.5 GHz.
 _SECONDS = 3.0
 _SECONDS_PER_NODE = 0.05
 _BYTES_PER_SECOND = 40e6
 # Timing layers in the network takes this fraction of that time in addition.
 _IN_NETWORK = 0.2
-# A network that is built later than the first is run too.
+# A network that is built later is run too.
 _BUILD_AND_RUN = 1.3
 
 _LOG = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ class TimeBudget:
 
     @staticmethod
     def of(seconds: float | None) -> TimeBudget:
-        """A budget of so many seconds from now; None for no budget."""
+        """A budget of ``seconds`` from now; None for no budget."""
         return TimeBudget() if seconds is None else TimeBudget(time.monotonic() + seconds, seconds)
 
     def tuning_deadline(self, imported: ImportedModel) -> float | None:

@@ -1,4 +1,4 @@
-"""Worker side of the last check: a module and ONNX Runtime side by side, one sample after the other."""
+"""Worker side of the last check: runs a module and ONNX Runtime side by side, sample by sample."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class Check:
     Attributes:
         files: the compiled network.
         values: network inputs and outputs.
-        models: the user's file, and the prepared model, which stands for it where ONNX Runtime does not load that.
-        samples: what to run both on.
-        count: how many of the samples to take.
+        models: the user's file, and the prepared model, which replaces it if ONNX Runtime cannot load that file.
+        samples: inputs.
+        count: number of samples to use.
         measure: of the outputs' error.
-        narrow: whether the network rounds to less than the model's own types.
+        narrow: whether the network computes in narrower types than the model.
         device: as for ``open_device``.
         threads: as for ``open_device``.
     """
@@ -52,7 +52,7 @@ class Verified:
     Attributes:
         errors: of the outputs.
         seconds: of one inference of the module.
-        refused: why ONNX Runtime did not load the user's file, one sentence; empty if it did.
+        refused: the reason why ONNX Runtime could not load the user's file, one sentence; empty if it could.
     """
 
     errors: tuple[float, ...] = ()
@@ -61,7 +61,7 @@ class Verified:
 
     @property
     def done(self) -> int:
-        """On how many samples the module ran."""
+        """Number of samples on which the module ran."""
         return len(self.errors)
 
     def __add__(self, other: Verified) -> Verified:
@@ -70,7 +70,7 @@ class Verified:
 
 
 def verify(check: Check, before: Verified, seconds: float) -> Verified | WorkerError:
-    """Compare on the samples that follow those ``before``, one at least, until time is up."""
+    """Compare on further samples after those in ``before``, at least one, until ``seconds`` have passed."""
     try:
         return before + _verify(check, before.done, time.monotonic() + seconds)
     except SartorError as error:
