@@ -1,4 +1,4 @@
-"""Compiling from Python."""
+"""The Python interface for compiling."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def compile(
 
     Args:
         model: ONNX file.
-        config: settings; by default the CPU of this machine, all its cores, results as ONNX Runtime's.
-        output: the .vmfb to write; by default beside the model, under its name.
-        progress: told what is going on.
+        config: settings; by default this machine's CPU with all its cores, in f32.
+        output: the .vmfb to write; by default beside the model, with the same name.
+        progress: told about every step.
 
     Raises:
-        SartorError: of the kind that says what went wrong; ``output`` is then as it was.
+        SartorError: one of its subclasses, by the kind of failure; ``output`` is then unchanged.
     """
     source = Path(model)
     target = source.with_suffix(".vmfb") if output is None else Path(output)

@@ -54,7 +54,7 @@ class Artifact:
 
     Attributes:
         path: the .vmfb.
-        plan: what it was built from, with measured times if it was tuned in this run.
+        plan: the plan from which it was built, with measured times if it was tuned in this run.
         error: of the outputs against ONNX Runtime; None if it was not run.
         size: bytes of the .vmfb.
         weights: the .irpa beside it, if the weights are not inside.
@@ -76,7 +76,7 @@ class Artifact:
 
 
 def check_writable(path: Path) -> None:
-    """Make sure before the work that its result can be written.
+    """Check, before the compilation, that its result can be written.
 
     Raises:
         UsageError: if it cannot.
@@ -91,10 +91,10 @@ def check_writable(path: Path) -> None:
 
 
 def publish(source: Path, target: Path) -> None:
-    """Copy a finished file to where the user wants it, all of it or nothing.
+    """Copy a finished file to the user's path, completely or not at all.
 
     Raises:
-        UsageError: if it cannot be written; what was there before is still there.
+        UsageError: if it cannot be written; an existing file is then unchanged.
     """
     with staged(source, target) as copy:
         copy.publish()
@@ -102,21 +102,21 @@ def publish(source: Path, target: Path) -> None:
 
 @dataclass(frozen=True)
 class StagedFile:
-    """A finished file in the folder where it belongs, not yet under its name.
+    """A finished file in the output folder under a temporary name.
 
     Attributes:
-        path: where it is.
-        target: where it belongs.
+        path: the temporary name.
+        target: the final name.
     """
 
     path: Path
     target: Path
 
     def publish(self) -> None:
-        """Give it its name.
+        """Rename it to its final name.
 
         Raises:
-            UsageError: if that is not possible; what was there before is still there.
+            UsageError: if that is not possible; an existing file is then unchanged.
         """
         with _writing(self.target):
             os.replace(self.path, self.target)
@@ -124,9 +124,9 @@ class StagedFile:
 
 @contextmanager
 def staged(source: Path, target: Path) -> Iterator[StagedFile]:
-    """A copy of a file beside ``target``, which is gone at the end if it was not published.
+    """A copy of a file beside ``target``, which is removed at the end unless it was published.
 
-    What is checked on the copy holds for the file that the user gets: publishing only renames it.
+    Publishing only renames the copy, so checks of the copy are valid for the published file.
 
     Raises:
         UsageError: if it cannot be written.

@@ -1,4 +1,4 @@
-"""What the user asks of a compilation."""
+"""The settings of a compilation."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ LOW_PRECISION_MAX_ERROR = 1e-2
 
 
 class Precision(StrEnum):
-    """What routines may compute in, besides f32: one narrower type, or all."""
+    """The types in which routines may compute besides f32: none, one narrower type, or all."""
 
     F32 = "f32"
     BF16 = "bf16"
@@ -55,7 +55,7 @@ class Precision(StrEnum):
 
     @property
     def usual_error(self) -> float:
-        """Relative error that is allowed unless the user says otherwise: more is wrong, and not merely inexact."""
+        """The default bound on the relative error; a larger error is more than rounding explains."""
         return DEFAULT_MAX_ERROR if self is Precision.F32 else LOW_PRECISION_MAX_ERROR
 
 
@@ -69,7 +69,7 @@ _NARROWER = {
 
 
 class Search(StrEnum):
-    """How many variants are measured."""
+    """The way in which the variants to measure are selected."""
 
     MODEL = "model"
     FULL = "full"
@@ -90,25 +90,25 @@ class CompileConfig:
     Attributes:
         target: device and architecture.
         threads: CPU workers to tune for.
-        max_error: how far outputs may be from ONNX Runtime's, by ``error_measure``; None for what is usual with the
-            precision, 1e-3 with f32 and 1e-2 below.
-        precision: what routines may compute in.
+        max_error: largest error of the outputs against ONNX Runtime, by ``error_measure``; None for the precision's
+            default, 1e-3 with f32 and 1e-2 below.
+        precision: types in which routines may compute.
         calibration: file or directory of samples, on which errors are measured; None for random values.
-        calibration_method: how 8-bit forms are found on the samples.
-        error_measure: what an error is.
+        calibration_method: how 8-bit ranges are found on the samples.
+        error_measure: measure of the outputs' error.
         objective: what the plan minimises.
-        memory_limit: bytes that weights, activations, inputs and outputs may take together; None is no limit.
-        pareto: two quantities of which the front is wanted beside the module; None for no front.
-        selector: which solver chooses.
-        plans: how many of the best plans are compiled whole and measured, before layers were timed in the network.
+        memory_limit: limit of weights, activations, inputs and outputs together in bytes; None for no limit.
+        pareto: two quantities whose Pareto front is computed in addition; None for no front.
+        selector: name of the solver.
+        plans: number of the best plans that are compiled and measured whole, before layers are timed in the network.
         shapes: input name to the shape that binds its dynamic dimensions.
         pins: restrictions of layers to routines.
         database: file of the tuning database.
-        external_weights: where to write the weights if not into the module.
-        dump_directory: where to write the module after every pass, or None.
-        jobs: worker processes for compiling.
-        search: whether all variants are measured, or those that models of their cost expect to be fast.
-        time_budget: seconds that a compilation should take, None for as long as it needs.
+        external_weights: file for the weights; None writes them into the module.
+        dump_directory: folder for the module after every pass, or None.
+        jobs: number of worker processes for compiling.
+        search: whether all variants are measured, or those that cost models predict to be fast.
+        time_budget: seconds that a compilation should take; None for no limit.
     """
 
     target: Target = field(default_factory=lambda: Target.create("cpu"))
@@ -133,11 +133,11 @@ class CompileConfig:
     time_budget: float | None = None
 
     def __post_init__(self) -> None:
-        """Code is generated for the threads that it is tuned for, and for what this machine lets programs use.
+        """Check all fields, and add the threads, and extensions that this machine withholds, to the target.
 
         Raises:
-            UsageError: naming a field and what it can be; if the constraints make no sense, or are nothing that the
-                selector keeps.
+            UsageError: if a field is not valid, in which case the message names the field and its valid values; if the
+                constraints are not valid, or the selector does not support them.
         """
         for name, read in _READERS.items():
             value = getattr(self, name)
@@ -149,22 +149,22 @@ class CompileConfig:
 
     @property
     def allowed_error(self) -> float:
-        """How far outputs may be from ONNX Runtime's."""
+        """The largest allowed error of the outputs."""
         return self.error_budget.allowed
 
     @property
     def error_budget(self) -> ErrorBudget:
-        """What outputs may be off by."""
+        """The error budget of the outputs."""
         return ErrorBudget(self.error_measure, self.precision.usual_error, self.max_error)
 
     @property
     def limits(self) -> Limits:
-        """What every plan must keep to."""
+        """The limits on every plan."""
         return Limits(memory=self.memory_limit)
 
     @property
     def quantities(self) -> tuple[Quantity, ...]:
-        """What plans are compared by, or bounded in."""
+        """The quantities that are minimised or limited."""
         wanted = {Quantity(self.objective.value), *self.limits.bounds, *(self.pareto or ())}
         return tuple(each for each in Quantity if each in wanted)
 
@@ -191,7 +191,7 @@ def _error_measure(name: str, value: object) -> ErrorMeasure:
 
 
 def _pareto(name: str, value: object) -> tuple[Quantity, Quantity]:
-    """Two quantities, of which neither is traded for itself."""
+    """Two different quantities."""
     expected = f"two of {', '.join(Quantity)}"
     items = tuple(value.split(",")) if isinstance(value, str) else several(name, value, expected)
     if len(items) != 2:

@@ -1,9 +1,9 @@
-"""Errors that reach the user: one sentence each, and an exit code that tells their kind apart."""
+"""Errors for the user: one sentence each, with an exit code by kind."""
 
 from __future__ import annotations
 
 INTERRUPTED = 130
-"""Exit code after Ctrl-C, as shells give it."""
+"""Exit code after Ctrl-C, as shells define it."""
 
 
 class SartorError(Exception):
@@ -13,25 +13,25 @@ class SartorError(Exception):
 
 
 class UsageError(SartorError):
-    """The command line, an option or a file the user named is wrong."""
+    """An option of the command line, or a file that the user named, is not valid."""
 
     exit_code = 2
 
 
 class UnsupportedModelError(SartorError):
-    """The model is not valid ONNX, or holds something that cannot be imported."""
+    """The model is not valid ONNX, or contains something that cannot be imported."""
 
     exit_code = 3
 
 
 class CompileError(SartorError):
-    """IREE's compiler rejected or crashed on what it was given."""
+    """IREE's compiler rejected its input or crashed."""
 
     exit_code = 4
 
 
 class DisturbedError(CompileError):
-    """A worker was killed, stopped or starved from outside: that says nothing of what it worked on."""
+    """A worker was killed, stopped or starved from outside, so the result of its job is unknown."""
 
 
 class InfeasibleError(SartorError):

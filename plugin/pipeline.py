@@ -1,17 +1,17 @@
-"""From an ONNX file to a tuned .vmfb: one short function per step, in this order.
+"""Compiles an ONNX file to a tuned .vmfb: one short function per step, in this order.
 
-open_workspace          start workers, once the compiler is known to know the target
+open_workspace          check that the compiler knows the target, start workers
 import_network          load, prepare, import, fold weights, form layers      (in a worker)
-calibrate               read the samples, find ranges for 8 bits, if they are asked for
+calibrate               read the samples, find ranges if 8 bits are allowed
 find_candidates         ask every routine about every task
-tune                    compile and measure what the store does not know
-measure_resource_costs  find out what routines need besides time, if that counts
-assess                  find out what rounding layers does to the outputs, if that is allowed
+tune                    compile and measure what is not stored
+measure_resource_costs  measure scratch memory and first reads, if they count
+assess                  measure the outputs' error when layers are rounded, if that is allowed
 choose                  solve for the best plans, of all types and of single ones, measuring the adapts they need
 build                   compile the best plans, and the stock model, whole
 profile                 check them against ONNX Runtime, time them
-refine                  select again by what layers took in the network
-publish                 run the very file of the best beside ONNX Runtime; if it is wrong, the next best
+refine                  select again by times of layers in the network
+publish                 check the best network's file beside ONNX Runtime; if it is wrong, take the next best
 """
 
 from __future__ import annotations
@@ -61,16 +61,16 @@ _LOG = logging.getLogger(__name__)
 
 
 def compile_model(model: Path, output: Path, config: CompileConfig, progress: Progress = silent) -> Artifact:
-    """Tune a model and write the module that won.
+    """Tune a model and write the best module.
 
     Args:
         model: ONNX file.
-        output: where the .vmfb goes; replaced at the very end, or not at all.
+        output: path of the .vmfb, which is replaced at the very end, or not at all.
         config: settings.
-        progress: told what is going on.
+        progress: told about every step.
 
     Raises:
-        SartorError: of the kind that says what went wrong.
+        SartorError: one of its subclasses, by the kind of failure.
     """
     check_writable(output)
     budget = TimeBudget.of(config.time_budget)
@@ -110,8 +110,8 @@ def _assessed(
     progress: Progress,
 ) -> tuple[Tables, PlanErrors | None]:
     """Add the sensitivity of each layer to rounding, and predict the errors of plans, if layers may round."""
-    budget, findings = config.error_budget, SensitivityCache.beside(config.database)
-    sensitivities = Sensitivities(imported, calibration, pool, budget.measure, config.threads, findings, progress)
+    budget, cache = config.error_budget, SensitivityCache.beside(config.database)
+    sensitivities = Sensitivities(imported, calibration, pool, budget.measure, config.threads, cache, progress)
     return assess(tables, sensitivities, budget, config.precision)
 
 
@@ -126,7 +126,7 @@ def _compile_only(
 ) -> Artifact:
     """Compile without measuring, for a target that this machine cannot run.
 
-    Layers run the best guess on a CPU, stock code on a GPU, and what the pins name on both.
+    Layers get the best guess on a CPU and stock code on a GPU, within their pins.
     """
     _LOG.warning("this machine does not run %s code: compiled, but neither tuned nor checked", config.target)
     guessed = config.pins or config.target.device == "cpu"
@@ -138,12 +138,12 @@ def _compile_only(
 def replay_plan(model: Path, plan: Plan, output: Path, config: CompileConfig, progress: Progress = silent) -> Artifact:
     """Build a module from a plan, without measuring: the same model and plan give the same bytes.
 
-    The element types of the plan's layers decide which error is usual.
+    The element types of the plan's layers determine the default bound on the error.
 
     Raises:
         UsageError: if the plan was made for another model, target or version.
-        CompileError: if the module's outputs are not ONNX Runtime's.
-        LimitError: if they are not as exact as the user wants.
+        CompileError: if the module's outputs are wrong.
+        LimitError: if they exceed the user's error bound.
     """
     check_writable(output)
     check_plan(plan, config)
@@ -167,7 +167,7 @@ def replay_plan(model: Path, plan: Plan, output: Path, config: CompileConfig, pr
 def choose(
     tables: Tables, selector: PlanSelector, profiler: Profiler, config: CompileConfig
 ) -> tuple[list[Recipe], Tables]:
-    """What is worth running whole: the selected plans, and the unsplit model unless the user pinned layers.
+    """The recipes to run as whole networks: the selected plans, and the unsplit model unless the user pinned layers.
 
     Raises:
         InfeasibleError: if no plan meets the pins and limits.

@@ -1,12 +1,12 @@
-"""How the pipeline tells what it is doing."""
+"""Reports of progress."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 Progress = Callable[[str, int, int], None]
-"""Called with the step, how much of it is done, and how much there is."""
+"""Called with the name of a step, the number of its parts that are done, and the number of all parts."""
 
 
 def silent(step: str, done: int, total: int) -> None:
-    """Tell nobody."""
+    """Ignore the report."""

@@ -1,9 +1,9 @@
-"""Temporary folders and files that are gone afterwards, whatever happens to the process.
+"""Temporary folders and files, which are removed even if the process is killed.
 
-Each is locked (``flock``) by the process that works in it, so that what a killed one left is known by its lock being
-free. The next to need a place for temporary files removes that, and nothing else: no folder without a lock of ours in
-it, none that is another user's, none behind a link. What a process was killed over before it had its lock is removed
-when it is old: empty folders of ours, and locks that have not got their names.
+Each is locked (``flock``) by the process that uses it. A free lock shows that the process was killed. The next process
+that needs temporary files removes such folders and files, and nothing else: no folder without a lock of Sartor in it,
+none of another user, none behind a link. If a process was killed before it had its lock, its empty folder, or its lock
+without a final name, is removed when it is old.
 """
 
 from __future__ import annotations
@@ -27,15 +27,16 @@ _LOCK = ".sartor-lock"
 _UNLOCKED = ".new"
 _TOKEN_BYTES = 8
 _OWN_FOLDER = re.compile(rf"{_PREFIX}[0-9a-f]{{{2 * _TOKEN_BYTES}}}")
-# Between the making of something and its lock there are milliseconds.
+# Only milliseconds pass between the creation of a folder and its lock.
 _OLD_SECONDS = 3600.0
 _OWN: dict[Path, int] = {}
-"""What has to be removed, and which process does it: one that was forked from it does not."""
+"""Paths to remove, with the process that does it; processes forked from it do not."""
 
 
 @contextmanager
 def workspace() -> Iterator[Path]:
-    """A new folder in the system's temporary folder; it is removed at the end, and what dead processes left as well.
+    """A new folder in the system's temporary folder. It is removed at the end; folders of dead processes are removed
+    too.
 
     Raises:
         OSError: if it cannot be created.
@@ -43,7 +44,7 @@ def workspace() -> Iterator[Path]:
     parent = Path(tempfile.gettempdir())
     _sweep_folders(parent)
     folder = parent / f"{_PREFIX}{secrets.token_hex(_TOKEN_BYTES)}"
-    # Before it is there: wherever an interrupt comes in, it is removed when the process ends.
+    # Registered before it is created, so that it is removed at the process's end after any interrupt.
     _OWN[folder] = os.getpid()
     lock: int | None = None
     try:
@@ -58,9 +59,9 @@ def workspace() -> Iterator[Path]:
 
 @contextmanager
 def partial_file(folder: Path, suffix: str = "") -> Iterator[Path]:
-    """A new empty file in a folder, to be renamed when it is complete; else it is removed at the end.
+    """A new empty file in a folder, to be renamed when it is complete; otherwise it is removed at the end.
 
-    What dead processes left in the folder is removed as well.
+    Files that dead processes left in the folder are removed too.
 
     Raises:
         OSError: if it cannot be created.
@@ -79,11 +80,11 @@ def partial_file(folder: Path, suffix: str = "") -> Iterator[Path]:
 
 
 def _locked_file(path: Path) -> int:
-    """Create a file that is locked from the moment it has its name."""
+    """Create a file that is locked before it gets its name."""
     new = path.with_name(path.name + _UNLOCKED)
     descriptor = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
-        # A file system without locks keeps what a killed process leaves.
+        # On a file system without locks, files of killed processes are kept.
         with suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.rename(new, path)
@@ -95,7 +96,7 @@ def _locked_file(path: Path) -> int:
 
 
 def _remove(path: Path) -> None:
-    """A folder's lock goes last, so that what cannot be removed now can be later."""
+    """Remove a folder or file. A folder's lock is removed last, so that a later process can remove what remains."""
     if path.is_dir() and not path.is_symlink():
         for entry in path.iterdir():
             if entry.name != _LOCK:
@@ -109,7 +110,7 @@ def _remove(path: Path) -> None:
 
 
 def _release(path: Path) -> None:
-    """Remove what this process made; what was renamed meanwhile is not found."""
+    """Remove a path of this process, if it still exists: it may have been renamed."""
     if _OWN.get(path) == os.getpid():
         with suppress(OSError):
             _remove(path)
@@ -139,7 +140,7 @@ def _sweep_folders(parent: Path) -> None:
 
 
 def _remove_unlocked(folder: Path) -> None:
-    """Remove a folder that never got its lock: there is nothing in it, or the lock without its name."""
+    """Remove a folder that never got its lock: it is empty, or has a lock without its final name."""
     new = folder / f"{_LOCK}{_UNLOCKED}"
     with suppress(OSError):
         if [*folder.iterdir()] == [new]:
@@ -175,7 +176,7 @@ def _is_old(entry: os.DirEntry[str]) -> bool:
 
 
 def _remove_if_abandoned(path: Path, lock: Path) -> None:
-    """Remove something if its lock is there and nobody holds it."""
+    """Remove a path if its lock exists and is free."""
     with suppress(OSError):
         descriptor = os.open(lock, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:

@@ -1,4 +1,4 @@
-"""The command lines as typer sees them: ``sartor``, and ``compile-to-vmfb``, which is ``sartor compile``."""
+"""The typer applications: ``sartor``, and ``compile-to-vmfb``, which is ``sartor compile``."""
 
 from __future__ import annotations
 

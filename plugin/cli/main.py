@@ -1,4 +1,4 @@
-"""Entry points of ``sartor`` and ``compile-to-vmfb``: light, so that signals are heeded while the rest is loaded."""
+"""Entry points of ``sartor`` and ``compile-to-vmfb``. They import little, so that signals are handled early."""
 
 from __future__ import annotations
 

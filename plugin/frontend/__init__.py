@@ -1,1 +1,1 @@
-"""From an ONNX file to layers, in a worker; and whether the compiler and this machine know the target."""
+"""Importing an ONNX file as layers, in a worker, and checking that compiler and machine support the target."""

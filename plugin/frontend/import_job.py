@@ -1,4 +1,4 @@
-"""Worker side of the front end: an untrusted file becomes layers, in a process that may crash or be killed."""
+"""Worker side of the front end: imports an untrusted file as layers, in a process that may crash or be killed."""
 
 from __future__ import annotations
 

@@ -29,13 +29,13 @@ class ImportedModel:
         sha256: hash of the prepared model.
         samples: inputs to run the model on.
         node_count: nodes of the prepared model.
-        ranges: 8-bit forms of values that may be quantised: a quantised model's own, and calibrated ones.
+        ranges: 8-bit ranges of values that may be quantised: a quantised model's own, and calibrated ones.
         is_quantised: whether the file itself quantises values.
         names: ONNX's name of each value of the graph that has one.
         styles: how samples are drawn; the first is that of ``samples``.
         unchecked: outputs that are constant or arbitrary on such samples, so their error means nothing.
-        is_rounding: whether the model computes with integers that stand for reals.
-        tie_spread: relative error that numbers next to a tie make on drawn samples; 0 where nothing is rounded.
+        is_rounding: whether the model computes with integers that represent real numbers.
+        tie_spread: relative error on drawn samples by rounding ties to the other side; 0 if nothing is rounded.
     """
 
     path: Path

@@ -1,8 +1,8 @@
-"""Which tensors of the prepared ONNX model a layer reads and computes.
+"""Finds the tensors of the prepared ONNX model that a layer reads and computes.
 
-Layers are cut out of linalg, where every op carries the name of the ONNX node it was lowered from. One op's results
-leave a layer, and all its other ops are ancestors of that one, so what a layer computes is an output of the last of its
-nodes, unless that node goes on in a layer after it: Softmax's row maxima are a layer's result, but no tensor of ONNX.
+Layers are formed of linalg ops, each of which has the name of its ONNX node. Only one op's results leave a layer, and
+all its other ops are ancestors of that op. So a layer's result is an output of the last of its nodes, unless a later
+layer computes another part of that node: Softmax's row maxima are a layer's result, but not a tensor of ONNX.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Opening a compilation: workers that know the target, and the model as layers, made in one of them."""
+"""Begins a compilation: starts workers, and imports the model as layers in one of them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def import_network(
 
 
 def _check_pins(imported: ImportedModel, config: CompileConfig) -> None:
-    """Raise UsageError for a pin that matches no layer: it is a mistake, not a preference."""
+    """Raise UsageError for a pin that matches no layer, which is a mistake."""
     for pin in config.pins:
         if not any(fnmatchcase(layer.name, pin.layers) for layer in imported.graph.all_layers()):
             names = ", ".join(layer.name for layer in imported.graph.layers[:5])

@@ -1,7 +1,7 @@
-"""A prepared ONNX model to linalg on tensors, weights kept apart as numpy arrays.
+"""Lowers a prepared ONNX model to linalg on tensors, with the weights as separate numpy arrays.
 
-Initialisers never pass through MLIR text: they are imported as globals that name a parameter, and the arrays
-travel beside the module until they are packed for the routines that were chosen.
+Initialisers never pass through MLIR text: they are imported as globals that name a parameter. The arrays are kept
+beside the module until they are packed for the selected routines.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sartor.onnx_model.graphs.tensor_data import to_array
 
 PARAMETER_SCOPE = "model"
 
-# Shape operands and other tiny tensors stay in the graph: importing many ops needs their values.
+# Shape operands and other small tensors stay in the graph, because importing many ops needs their values.
 _INLINE_ELEMENTS = 16
 
 _IMPORT_FLAGS = ("--iree-input-type=onnx",)
@@ -30,7 +30,7 @@ _IMPORT_FLAGS = ("--iree-input-type=onnx",)
 
 @dataclass(frozen=True)
 class ImportedModule:
-    """Linalg on tensors, and the weights its globals name.
+    """Linalg on tensors, with the weights that its globals name.
 
     Attributes:
         bytecode: of MLIR; locations carry ONNX node names.
@@ -42,9 +42,9 @@ class ImportedModule:
 
 
 def _with_safe_names(model: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
-    """A copy whose initialisers are called ``w0, w1, …``: the importer rewrites other names, not always uniquely.
+    """A copy whose initialisers are named ``w0, w1, …``: the importer changes other names, not always uniquely.
 
-    It needs the values of small ones only; of others the copy has types.
+    The copy has the values of small ones only, and types of the others, which the importer does not need.
     """
     copy = without_weights(model)
     copy.graph.name = "main_graph"
@@ -59,14 +59,14 @@ def _with_safe_names(model: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str,
                 node.input[index] = renamed[name]
     for output in copy.graph.output:
         if output.name in renamed:
-            # The importer takes an output for the result of a node.
+            # The importer requires that an output is a node's result.
             node = helper.make_node("Identity", [renamed[output.name]], [output.name], name=output.name)
             copy.graph.node.append(node)
     return copy, weights
 
 
 def _free_names(graph: onnx.GraphProto) -> Iterator[str]:
-    """``w0, w1, …`` without those that something computed or passed in is called."""
+    """Yield ``w0, w1, …`` without the names of inputs and computed values."""
     taken = {name for node in graph.node for name in node.output} | {each.name for each in graph.input}
     return (name for index in itertools.count() if (name := f"w{index}") not in taken)
 
@@ -99,7 +99,7 @@ def import_model(model: onnx.ModelProto) -> ImportedModule:
     """Lower a prepared model (static shapes, opset 17 or newer) to linalg on tensors.
 
     Raises:
-        UnsupportedModelError: naming the ONNX op that IREE cannot lower.
+        UnsupportedModelError: if IREE cannot lower an ONNX op, which the message names.
     """
     renamed, weights = _with_safe_names(model)
     try:

@@ -1,4 +1,4 @@
-"""Check, before other work, that the compiler knows a target; and whether this machine can run code for it."""
+"""Checks, before other work, that the compiler knows a target, and whether this machine can run code for it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _KNOWN = {
     "vulkan": "llvmpipe, ampere, rdna3, adreno or another GPU that IREE names",
     "cuda": "sm_80, sm_86, ampere or another GPU that IREE names",
 }
-# Operating systems' names of instruction sets where LLVM uses another.
+# Operating systems' names of instruction sets for which LLVM uses another name.
 _ISAS = {"amd64": "x86_64", "arm64": "aarch64"}
 
 

@@ -1,4 +1,4 @@
-"""``sartor bench``: how long an inference takes, and how long other runtimes take for it."""
+"""``sartor bench``: time a module's inference, beside that of other runtimes."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ def _warn(unchecked: Sequence[str]) -> None:
 
 @dataclass(frozen=True)
 class _Inside:
-    """What was asked of the module's layers; None if it was not."""
+    """Results about the module's layers; None for those that were not requested."""
 
     layers: list[LayerError] | None = None
     bound: float = 0.0
@@ -120,7 +120,7 @@ def _look_inside(comparison: LayerComparison, layers: bool, bound: float | None)
 
 
 def _output_errors(outputs: Mapping[str, Array], right: Answer) -> dict[str, float]:
-    """Errors by name; an output that the model does not have is infinitely wrong."""
+    """Errors by output name; infinite for an output that the model does not have."""
     expected = dict(zip(right.names, zip(right.outputs, right.scales, strict=True), strict=True))
     return {
         name: output_error(output, expected[name][0], scale=expected[name][1]) if name in expected else math.inf
@@ -129,7 +129,7 @@ def _output_errors(outputs: Mapping[str, Array], right: Answer) -> dict[str, flo
 
 
 def _show_json(errors: Mapping[str, float], right: Answer, inside: _Inside) -> None:
-    """Infinite errors are null in JSON, which has no word for them."""
+    """Print the result as JSON, with null for infinite errors, which JSON cannot represent."""
     listed = [
         {"name": name, "relative_error": error if math.isfinite(error) else None, "within": error <= right.allowed}
         for name, error in errors.items()

@@ -1,4 +1,4 @@
-"""``compile-to-vmfb``: an ONNX model into a tuned module."""
+"""``compile-to-vmfb``: compile an ONNX model to a tuned module."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def _run(model: Path, output: Path, plan: Plan | None, config: CompileConfig) ->
 
 
 def _load_plan(path: Path, threads: int | None, tuning: Mapping[str, object]) -> Plan:
-    """A plan leaves nothing to tune: options that would be ignored, or say otherwise, are refused."""
+    """Load a plan, and refuse options that it would ignore or contradict, as nothing is tuned."""
     given = [name for name, value in tuning.items() if value not in (None, [])]
     if given:
         raise UsageError(f"--plan settles what {given[0]} asks for; leave one of the two out")
@@ -150,7 +150,7 @@ def _load_plan(path: Path, threads: int | None, tuning: Mapping[str, object]) ->
 
 
 def _check_files(model: Path, output: Path, weights: Path | None, plan: Path | None, dump: Path | None) -> None:
-    """Every file that will be written can be, and none is written over another."""
+    """Check that every output file can be written, and that no two are the same."""
     seen = {model.resolve(): "the model"}
     for name, path in (("-o", output), ("--external-weights", weights), ("--save-plan", plan)):
         if path is None:

@@ -1,4 +1,4 @@
-"""``sartor db``: look into the tuning database, move measurements between machines, tidy up."""
+"""``sartor db``: inspect the tuning database, move measurements between machines, and prune it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _DEFAULT = "show"
 
 
 class _ShowsByDefault(TyperGroup):
-    """``sartor db [PATH]`` is ``sartor db show [PATH]``."""
+    """Makes ``sartor db [PATH]`` equivalent to ``sartor db show [PATH]``."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         named = bool(args) and args[0] in {*self.commands, "--help"}

@@ -1,4 +1,4 @@
-"""``sartor inspect``: what a module says about itself."""
+"""``sartor inspect``: show a module's manifest and plan."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _spec(spec: TensorSpec) -> str:
 
 def _show_layers(plan: Plan) -> None:
     columns = ["layer", "ONNX nodes", "routine", "predicted ms", "GFLOP/s", "of peak"]
-    # Networks that are all in their own types have nothing to say here.
+    # These columns are empty for networks that compute in the model's own types.
     rounded = any(each.error is not None or each.saved is not None for each in plan.layers)
     columns += ["type", "error", "saves ms"] if rounded else []
     rows = [

@@ -1,4 +1,4 @@
-"""``sartor routines``: which routines there are, and what they say to a model's layers."""
+"""``sartor routines``: list the routines, and their candidates for a model's layers."""
 
 from __future__ import annotations
 

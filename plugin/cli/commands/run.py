@@ -50,7 +50,7 @@ def run(
 
 
 def _write(outputs: Mapping[str, Array], folder: Path) -> dict[str, Path]:
-    """One .npy per output, under its name as far as a file name can hold it."""
+    """Write a .npy file per output, named after it, with other characters than letters, digits, - and _ replaced."""
     files: dict[str, Path] = {}
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -74,7 +74,7 @@ def _describe(name: str, value: Array, file: Path | None) -> dict[str, Any]:
 
 
 def _statistics(value: Array) -> dict[str, float | None]:
-    """Over the finite elements; JSON knows no others."""
+    """Statistics of the finite elements; JSON cannot represent others."""
     numbers = value.astype(np.float64)
     finite = numbers[np.isfinite(numbers)]
     if not finite.size:

@@ -1,4 +1,4 @@
-"""``sartor db list``: tasks with their best variants, and what failed."""
+"""``sartor db list``: list tasks with their best variants, and failures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the commands of ``sartor db`` share."""
+"""Options and texts that the commands of ``sartor db`` share."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ DatabaseOption = Annotated[
 
 
 def existing_database(path: Path | None) -> Path:
-    """The database that is meant.
+    """The path of the database, by default the user's.
 
     Raises:
-        UsageError: if it is not there.
+        UsageError: if the file does not exist.
     """
     database = path or default_database()
     if not database.exists():
@@ -31,12 +31,12 @@ def existing_database(path: Path | None) -> Path:
 
 
 def place(hardware: str, runtime: str, backend: str, threads: int) -> str:
-    """Where something was measured, for a table."""
+    """Machine, versions and threads of a measurement, as text for a table."""
     return "\n".join([printable(hardware), printable(runtime), f"{printable(backend)}, threads: {threads}"])
 
 
 def day(created: float) -> str:
-    """A time for a table; what no calendar holds as a number."""
+    """The date of a time, as text for a table; a time outside the calendar as a number."""
     try:
         return datetime.fromtimestamp(created).strftime("%Y-%m-%d %H:%M")
     except (ValueError, OverflowError, OSError):
@@ -44,5 +44,5 @@ def day(created: float) -> str:
 
 
 def printable(text: str) -> str:
-    """Text of a database that may come from elsewhere, without what a terminal would take for commands."""
+    """Text of an untrusted database without control characters, which a terminal would interpret."""
     return "".join(each if each.isprintable() or each == "\n" else ascii(each)[1:-1] for each in text)

@@ -1,4 +1,4 @@
-"""``sartor db prune``: delete measurements that are old, of elsewhere, or too many."""
+"""``sartor db prune``: delete measurements by age, machine, version, status or size of the file."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from sartor.tuning.store.prune import Pruning
 from sartor.tuning.store.store import Store
 from sartor.tuning.store.summary import SummaryRow
 
-# Failures that are transient are never stored.
+# Transient failures are never stored.
 _STATUSES = tuple(status.value for status in Status if not status.is_transient)
 
 
 @dataclass(frozen=True)
 class _Pruned:
-    """The database before and after."""
+    """Summaries of the database before and after pruning."""
 
     removed: int
     size_before: int
@@ -130,7 +130,7 @@ def _show(database: Path, pruned: _Pruned, dry_run: bool) -> None:
 
 
 def _removed(pruned: _Pruned) -> Sequence[tuple[SummaryRow, int]]:
-    """What each machine's rows lost, those aside that lost nothing."""
+    """Summary rows that lost measurements, with the number lost."""
     left = {_place(row): row.measurements for row in pruned.after}
     lost = [(row, row.measurements - left.get(_place(row), 0)) for row in pruned.before]
     return [(row, removed) for row, removed in lost if removed]

@@ -1,4 +1,4 @@
-"""``sartor db show``: what the tuning database holds, and what of it is used here."""
+"""``sartor db show``: summarise the tuning database, and mark what this machine uses."""
 
 from __future__ import annotations
 

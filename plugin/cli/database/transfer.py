@@ -1,4 +1,4 @@
-"""``sartor db export`` and ``sartor db import``: measurements from machine to machine."""
+"""``sartor db export`` and ``sartor db import``: move measurements between machines."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def export_measurements(
 
 
 def _check_target(file: Path) -> None:
-    """Whatever else is there was named by mistake, above all a database."""
+    """Refuse to overwrite a file that is not an earlier export, as it was probably named by mistake."""
     check_writable(file)
     if file.exists() and file.stat().st_size > 0 and not is_export(file):
         raise UsageError(f"'{file}' is no earlier export and was left as it is: name another file")

@@ -1,1 +1,1 @@
-"""Options of commands, and reading their values."""
+"""Options of commands, and functions that parse their values."""

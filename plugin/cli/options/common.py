@@ -1,4 +1,4 @@
-"""Options that several commands share, and reading their values."""
+"""Options that several commands share, and functions that parse their values."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ ModuleArgument = Annotated[Path, typer.Argument(metavar="MODEL.vmfb", help="A co
 
 
 def read_target(device: str, cpu: str | None, arch: str | None) -> Target:
-    """The target that ``--target``, ``--cpu`` and ``--arch`` name.
+    """The target of ``--target``, ``--cpu`` and ``--arch``.
 
     Raises:
-        UsageError: if the device is unknown, or the level is another device's.
+        UsageError: if the device is unknown, or the option for the level is that of another device.
     """
     if cpu is not None and device != "cpu":
         raise UsageError(f"--cpu is for the target cpu, not for '{device}'; name its architecture with --arch")
@@ -59,13 +59,13 @@ def read_threads(threads: int | None) -> int:
     """The number of threads, by default one per physical core.
 
     Raises:
-        UsageError: if that many cannot be started.
+        UsageError: if the number is out of range.
     """
     return device_settings("cpu", threads).threads
 
 
 def read_pairs(option: str, form: str, texts: Sequence[str] | None, read: Callable[[str], Value]) -> dict[str, Value]:
-    """The values of a repeatable option of the form ``NAME=VALUE``; the name may hold ``=`` itself.
+    """Parse a repeatable option of the form ``NAME=VALUE``; the name may contain ``=``. Returns values by name.
 
     Raises:
         UsageError: if a text has another form, or two have the same name.
@@ -98,7 +98,7 @@ def _shape(text: str) -> tuple[int, ...]:
 
 
 def read_sources(texts: Sequence[str] | None) -> dict[str, str]:
-    """Input name to where its value comes from.
+    """Input name to the source of its value, from texts such as ``data=image.npy``.
 
     Raises:
         UsageError: if a text has another form.
@@ -107,7 +107,7 @@ def read_sources(texts: Sequence[str] | None) -> dict[str, str]:
 
 
 def existing_file(path: Path) -> Path:
-    """The path, if a file is there.
+    """Check that a file exists; returns its path.
 
     Raises:
         UsageError: if not.
@@ -118,10 +118,10 @@ def existing_file(path: Path) -> Path:
 
 
 def check_error_bound(bound: float) -> float:
-    """An error that can be asked for.
+    """Check a bound on the error; returns it.
 
     Raises:
-        UsageError: if it is negative or no number.
+        UsageError: if it is negative or NaN.
     """
     if not bound >= 0:
         raise UsageError(f"--max-error {bound} makes no sense, expected 0 or more such as 1e-3")

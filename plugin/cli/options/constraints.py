@@ -1,4 +1,4 @@
-"""Options that say what a plan is for and what it must keep to."""
+"""Options for a plan's objective and constraints, and functions that parse their values."""
 
 from __future__ import annotations
 
@@ -87,19 +87,19 @@ def read_precision(text: str | None) -> Precision:
 
 
 def read_max_error(bound: float | None) -> float | None:
-    """The error allowed; None for what is usual with the precision.
+    """The allowed error; None for the default of the precision.
 
     Raises:
-        UsageError: if the bound is negative or no number.
+        UsageError: if the bound is negative or NaN.
     """
     return None if bound is None else check_error_bound(bound)
 
 
 def read_calibration(path: Path | None) -> Path | None:
-    """Where samples are.
+    """Check the path of the samples; returns it.
 
     Raises:
-        UsageError: if nothing is there.
+        UsageError: if it does not exist.
     """
     if path is not None and not path.exists():
         raise UsageError(f"--calibration '{path}' is not there")
@@ -107,10 +107,10 @@ def read_calibration(path: Path | None) -> Path | None:
 
 
 def read_calibration_method(text: str | None, precision: Precision) -> CalibrationMethod:
-    """The method, the range of all values if none is named.
+    """The calibration method; by default min-max.
 
     Raises:
-        UsageError: if one is named and the precision has no 8 bits.
+        UsageError: if a method is named and the precision does not allow 8 bits.
     """
     if text is not None and I8 not in precision.types:
         raise UsageError(
@@ -121,7 +121,7 @@ def read_calibration_method(text: str | None, precision: Precision) -> Calibrati
 
 
 def read_error_measure(text: str | None) -> ErrorMeasure:
-    """The measure, relative if none is named.
+    """The measure of error; by default the relative error.
 
     Raises:
         UsageError: if there is no such measure.
@@ -130,7 +130,7 @@ def read_error_measure(text: str | None) -> ErrorMeasure:
 
 
 def read_objective(text: str | None) -> Objective:
-    """The objective, latency if none is named."""
+    """The objective; by default latency."""
     return Objective(text or Objective.LATENCY)
 
 
@@ -138,13 +138,13 @@ def read_memory_limit(text: str | None) -> int | None:
     """Bytes.
 
     Raises:
-        UsageError: if the text is no size.
+        UsageError: if the text is not a size.
     """
     return None if text is None else read_size("--memory-limit", text)
 
 
 def read_pareto(text: str | None) -> tuple[Quantity, Quantity] | None:
-    """The two quantities of a front.
+    """The two quantities of a Pareto front.
 
     Raises:
         UsageError: if the text does not name two different ones.

@@ -1,1 +1,1 @@
-"""Messages, progress and tables on the terminal, and what signals do."""
+"""Messages, progress and tables on the terminal, and handling of signals."""

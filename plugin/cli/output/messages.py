@@ -1,4 +1,4 @@
-"""Lines for the user that are not a command's result: progress, warnings, errors."""
+"""Prints lines that are not a command's result: progress, warnings, errors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def say(line: str) -> None:
 
 
 class _Sayer(logging.Handler):
-    """Log records as lines for the user, the level in front."""
+    """Prints log records as lines with their level."""
 
     def emit(self, record: logging.LogRecord) -> None:
         say(f"{record.levelname.lower()}: {record.getMessage()}")
@@ -22,8 +22,8 @@ _HANDLER = _Sayer(logging.WARNING)
 
 
 def say_warnings() -> None:
-    """From now on say what is logged as a warning or worse.
+    """Print log records of warnings and errors from now on.
 
-    Before ``iree.compiler`` is imported, which logs, so that Python installs a handler of its own if there is none.
+    To be called before ``iree.compiler`` is imported, which logs: without a handler, Python would install its own.
     """
     logging.getLogger().addHandler(_HANDLER)

@@ -1,4 +1,4 @@
-"""What the command line does when it is asked to end: INT (Ctrl-C), TERM and HUP all let it clean up first."""
+"""Handles the signals INT (Ctrl-C), TERM and HUP, which let the command line clean up before it ends."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from types import FrameType
 _STDERR = 2
 _ASKING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _DEFAULTS = (signal.SIG_DFL, signal.default_int_handler)
-# Terminals and what stands between tell one wish to end twice.
-_SAME_WISH_SECONDS = 1.0
+# Seconds within which a second signal counts as the same: terminals and wrappers may send it twice.
+_SAME_SIGNAL_SECONDS = 1.0
 _first: list[float] = []
 
 
 class Interrupted(BaseException):
     """Raised in the main thread when a signal asks the process to end.
 
-    Not an ``Exception``, so that nobody handles it by mistake.
+    It is not an ``Exception``, so that other code does not catch it by mistake.
 
     Attributes:
         number: the signal.
@@ -32,7 +32,7 @@ class Interrupted(BaseException):
 
     @property
     def exit_code(self) -> int:
-        """As shells give it."""
+        """The exit code for the signal, as shells define it."""
         return exit_code(self.number)
 
 
@@ -43,9 +43,9 @@ def exit_code(number: int) -> int:
 
 @contextmanager
 def ending_at_once() -> Iterator[None]:
-    """End the process when it is asked to, for the time while modules are loaded.
+    """End the process at once on a signal, for use while modules are loaded.
 
-    An exception would have to pass through libraries, and some would swallow it.
+    An exception would pass through libraries, some of which would swallow it.
     """
     with _handling(_end):
         yield
@@ -53,7 +53,7 @@ def ending_at_once() -> Iterator[None]:
 
 @contextmanager
 def unwinding() -> Iterator[None]:
-    """Raise ``Interrupted`` when the process is asked to end; who asks again a moment later does not want to wait."""
+    """Raise ``Interrupted`` on a signal; a second signal some time later ends the process at once."""
     _first.clear()
     with _handling(_unwind):
         yield
@@ -61,7 +61,7 @@ def unwinding() -> Iterator[None]:
 
 @contextmanager
 def _handling(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """What somebody else handles, or the caller wants ignored (``nohup``), stays as it is."""
+    """Handle the signals by ``handler``, except those that other code handles or the caller ignores (``nohup``)."""
     before = {number: signal.getsignal(number) for number in _ASKING}
     replaced = {number: each for number, each in before.items() if each in _DEFAULTS}
     for number in replaced:
@@ -74,7 +74,7 @@ def _handling(handler: Callable[[int, FrameType | None], None]) -> Iterator[None
 
 
 def _end(number: int, frame: FrameType | None) -> None:
-    # The signal may have come while something was printed, and then Python's own stream must not be entered again.
+    # The signal may arrive during printing, when Python's streams must not be used again.
     with suppress(OSError):
         os.write(_STDERR, b"error: interrupted\n")
     os._exit(exit_code(number))
@@ -85,5 +85,5 @@ def _unwind(number: int, frame: FrameType | None) -> None:
     if not _first:
         _first.append(now)
         raise Interrupted(number)
-    if now - _first[0] > _SAME_WISH_SECONDS:
+    if now - _first[0] > _SAME_SIGNAL_SECONDS:
         _end(number, frame)

@@ -1,4 +1,4 @@
-"""What the user sees: progress, tables, JSON, and errors as one sentence with an exit code."""
+"""Prints progress, tables, JSON, and errors as one sentence with an exit code."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from sartor.progress import Progress
 
 _OTHER_ERROR = 1
 _PIPED_WIDTH = 160
-# Drawing takes time from the core that something is measured on meanwhile.
+# Drawing takes time from the core on which something is measured.
 _FRAMES_PER_SECOND = 2
 
 
 def run_app(app: typer.Typer) -> None:
-    """Run a command line to the end of the process; errors a user can cause never show a traceback."""
+    """Run a command line and exit; errors that a user can cause never show a traceback."""
     _never_fail_to_encode()
     try:
         app()
@@ -42,7 +42,7 @@ def run_app(app: typer.Typer) -> None:
 
 
 def _never_fail_to_encode() -> None:
-    """Layer names are any Unicode, the terminal's encoding may be ASCII."""
+    """Escape characters that the terminal cannot encode: layer names are Unicode, the encoding may be ASCII."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -85,7 +85,7 @@ def _bars(console: Console) -> Bars:
 
 
 def _on_bars(bars: Bars) -> Progress:
-    """One bar, of the current step: steps follow one another, and come again."""
+    """Report progress by one bar, that of the current step; steps may repeat."""
     current: tuple[str, TaskID] | None = None
 
     def report(step: str, done: int, total: int) -> None:
@@ -112,13 +112,13 @@ def _as_lines() -> Progress:
 
 
 def _console(stream: Any) -> Console:
-    """A console that prints names as they are, and does not cut them where nobody watches."""
+    """A console that prints names without markup, and does not truncate them unless it is a terminal."""
     piped = not stream.isatty()
     return Console(file=stream, markup=False, emoji=False, highlight=False, width=_PIPED_WIDTH if piped else None)
 
 
 def show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> None:
-    """Print a table to stdout; ``right`` are the positions of columns of numbers."""
+    """Print a table to stdout; ``right`` are the indices of columns that are aligned to the right."""
     table = Table(title=title, title_justify="left")
     for index, column in enumerate(columns):
         table.add_column(column, justify="right" if index in right else "left", overflow="fold")
@@ -128,7 +128,7 @@ def show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]
 
 
 def show_facts(title: str, facts: Sequence[tuple[str, str]]) -> None:
-    """Print names and what they stand for to stdout."""
+    """Print names with their values to stdout."""
     table = Table(title=title, title_justify="left", show_header=False)
     table.add_column()
     table.add_column(overflow="fold")
@@ -141,21 +141,21 @@ def show_json(data: object) -> None:
     """Print JSON, and nothing else, to stdout.
 
     Raises:
-        ValueError: if ``data`` holds a number that JSON has no form for.
+        ValueError: if ``data`` has a number that JSON cannot represent.
     """
     print(json.dumps(data, indent=1, ensure_ascii=True, allow_nan=False), flush=True)
 
 
 def milliseconds(seconds: float | None) -> str:
-    """A time for a table, empty where there is none."""
+    """A time in milliseconds as text for a table; empty for None."""
     return "" if seconds is None else f"{seconds * 1e3:.3f}"
 
 
 def gflops(rate: float | None) -> str:
-    """Operations per second as GFLOP/s for a table, empty where there are none."""
+    """Operations per second in GFLOP/s as text for a table; empty for None."""
     return "" if rate is None else f"{rate / 1e9:.1f}"
 
 
 def optional(value: float | None, show: Callable[[float], str]) -> str:
-    """A number for a table, empty where there is none."""
+    """A number as text for a table; empty for None."""
     return "" if value is None else show(value)

@@ -1,1 +1,1 @@
-"""What commands print about a module, a plan or this machine."""
+"""Tables that commands print about a module, a plan or this machine."""

@@ -1,4 +1,4 @@
-"""The summary at the end of a compilation."""
+"""Prints the summary at the end of a compilation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ UNSPLIT_MODEL = "whole model by stock IREE"
 
 
 def show_artifact(artifact: Artifact, as_json: bool) -> None:
-    """Print what was compiled: a table, or JSON."""
+    """Print the summary of a compilation, as a table or JSON."""
     if as_json:
         show_json(summary(artifact))
     else:
@@ -27,7 +27,7 @@ def show_artifact(artifact: Artifact, as_json: bool) -> None:
 
 
 def summary(artifact: Artifact) -> dict[str, Any]:
-    """The compilation as JSON data; times are in milliseconds, and null where they were not measured."""
+    """The summary as JSON data; times are in milliseconds, and null if they were not measured."""
     plan = artifact.plan
     return {
         "output": str(artifact.path),
@@ -60,7 +60,7 @@ def summary(artifact: Artifact) -> dict[str, Any]:
 
 
 def proof(plan: Plan) -> str:
-    """Which solver chose, and what it proved; empty for the unsplit model, which nobody chose."""
+    """The solver and what it proved; empty for the unsplit model, which no solver selected."""
     if plan.unsplit or plan.solver == UNSPLIT_SOLVER:
         return ""
     if plan.optimal:

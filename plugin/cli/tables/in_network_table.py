@@ -1,4 +1,4 @@
-"""What each layer of a module takes in the network, beside what its plan predicted."""
+"""Prints each layer's time in the network beside the time that the plan predicted."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Row:
     """Layers, or conversions, that run the same code.
 
     Attributes:
-        names: of the layers; of a conversion its two ends.
+        names: of the layers, or of a conversion's two ends.
         seconds: of one call in the network.
-        predicted: of one call by the plan, None if it was not measured.
+        predicted: seconds of one call by the plan, None if it was not measured.
     """
 
     names: tuple[str, ...]
@@ -29,7 +29,7 @@ class Row:
 
 
 def in_network_rows(statistics: DispatchStatistics, plan: Plan) -> list[Row]:
-    """Rows in the order of execution; pieces that have no dispatch of their own are left out."""
+    """Rows in the order of execution; layers and conversions without a separate dispatch are left out."""
     taken = call_seconds(statistics.dispatches)
     names: defaultdict[str, list[str]] = defaultdict(list)
     predicted: dict[str, float | None] = {}

@@ -1,4 +1,4 @@
-"""How far each layer is from ONNX Runtime, and the first one that is too far, for people and for programs."""
+"""Prints the errors of layers against ONNX Runtime, and the first layer beyond a bound, as tables and JSON."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NOT_COMPARED = "-"
 
 @dataclass(frozen=True)
 class _Column:
-    """What the table says of a layer; for people as text, to the right if it is a number."""
+    """A column of the table: its title, and the text for a layer; numbers are aligned to the right."""
 
     title: str
     show: Callable[[LayerError], str]
@@ -31,7 +31,7 @@ _COLUMNS = (
     _Column("growth", lambda each: _growth(each), number=True),
     _Column("alone", lambda each: _number(each.alone), number=True),
 )
-# For networks in which some layer is computed in a narrower type.
+# Further columns for networks in which a layer computes in a narrower type.
 _ROUNDED_COLUMNS = (
     _Column("contributes", lambda each: optional(each.sensitivity, "{:.2g}".format), number=True),
     _Column("saves ms", lambda each: milliseconds(each.saved), number=True),
@@ -48,7 +48,7 @@ def show_layer_errors(errors: Sequence[LayerError]) -> None:
 
 
 def layer_errors_json(errors: Sequence[LayerError]) -> list[dict[str, Any]]:
-    """The rows as JSON data; what is infinite or not known is null, which ``compared`` tells apart."""
+    """The rows as JSON data. Infinite and unknown errors are null; ``compared`` distinguishes them."""
     return [_json(each) for each in errors]
 
 
@@ -69,7 +69,7 @@ def _json(each: LayerError) -> dict[str, Any]:
 
 
 def show_first(found: FirstBeyond, bound: float) -> None:
-    """Print the layer that goes wrong, or that none does."""
+    """Print the first layer whose error exceeds the bound, or that there is none."""
     search = found.search
     looked = f"{len(search.errors)} layers in {search.rounds} rounds"
     if found.layer is None:

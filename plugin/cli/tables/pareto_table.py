@@ -1,4 +1,4 @@
-"""The Pareto front at the end of a compilation."""
+"""Prints the Pareto front at the end of a compilation."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def front_json(front: ParetoFront | None) -> dict[str, Any] | None:
 
 
 def show_front(front: ParetoFront) -> None:
-    """Print a row per point, with what changes from one to the next."""
+    """Print a row per point, with the changes from one point to the next."""
     shown = [front.first, front.second]
     is_rounded = any(point.error is not None for point in front.points)
     simulated = ["simulated error"] if is_rounded else []
@@ -66,7 +66,7 @@ def _value(point: ParetoPoint, quantity: Quantity) -> str:
 
 
 def _changes(before: ParetoPoint | None, point: ParetoPoint) -> str:
-    """Routines gained, where there is something to compare with; else all of them."""
+    """Routines with more layers than in the plan before; all routines for the first plan."""
     if before is None:
         return "\n".join(f"{count} x {name}" for name, count in routine_counts(point.plan).items())
     old = {each.layer: each.variant for each in before.plan.layers}

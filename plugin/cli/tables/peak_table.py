@@ -1,4 +1,4 @@
-"""``sartor bench --peak``: what the machine does at most."""
+"""``sartor bench --peak``: measure the machine's peak performance and bandwidth."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sartor.costing.machine_limits import MachineLimits, machine_limits
 
 
 def bench_machine(threads: int, database: Path | None, as_json: bool) -> None:
-    """Measure this machine with one thread and with ``threads``, and print it: a table, or JSON."""
+    """Measure this machine with one thread and with ``threads``; print the result as a table or JSON."""
     config = CompileConfig(target=Target.create("cpu"), jobs=1, database=database or default_database())
     with tuning_progress() as progress:
         limits = machine_limits(config, sorted({1, threads}), progress)

@@ -1,4 +1,4 @@
-"""How many layers of a plan each routine computes."""
+"""Counts the layers of a plan by routine."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from sartor.tuning.records.plan import Plan
 
 
 def routine_counts(plan: Plan) -> dict[str, int]:
-    """Layers by routine, the most frequent first."""
+    """Number of layers by routine, the most frequent first."""
     return dict(Counter(without_parameters(layer.variant) for layer in plan.layers).most_common())
