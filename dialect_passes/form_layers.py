@@ -88,6 +88,9 @@ class _Outliner:
 
     def _output(self, given: NetworkValue, view: ir.Value) -> NetworkValue:
         """The output that is exported as ``view``; equal outputs share one result of the barrier before the exports."""
+        if isinstance(view.owner, ir.Block):
+            # IREE returns such an input as it came, without import and export.
+            return replace(given, source=ValueRef(None, ir.BlockArgument(view).arg_number))
         value = source(view).operands[0]
         barrier = source(value)
         if barrier.name == "hal.tensor.barrier":

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import networkx as nx
+import numpy as np
 import onnx
 import pytest
 
 from sartor.codegen.ir.graph import LayerGraph
-from sartor.codegen.ir.layer import LayerKind, TensorType
+from sartor.codegen.ir.layer import LayerKind, TensorType, ValueRef
 from sartor.codegen.mlir.iree_compiler import ir
 from sartor.codegen.mlir.operations import body_of, entry_function
 from sartor.dialect_passes.constants import constant_ops
@@ -124,6 +125,19 @@ def test_an_output_may_be_an_input(imported_of: ImportedOf) -> None:
     assert (same.source.source, same.source.index) == (None, 0)
     assert computed.source is not None
     assert computed.source.source == "y"
+
+
+def test_an_output_may_be_an_input_that_nothing_else_reads(tmp_path: Path) -> None:
+    b = Builder()
+    b.op("Relu", "y", "x")
+    b.op("Reshape", "same", "z", b.constant(np.array([2, 3])))
+    path = tmp_path / "passed.onnx"
+    onnx.save(b.model([("x", (2, 3)), ("z", (2, 3))], [("y", (2, 3)), ("same", (2, 3))]), path)
+    imported = run_import(path, {}, None)
+    assert isinstance(imported, ImportedModel)
+    computed, same = imported.graph.outputs
+    assert computed.source == ValueRef("y", 0)
+    assert (same.source, same.type) == (ValueRef(None, 1), imported.graph.inputs[1].type)
 
 
 def test_equal_layers_with_other_weights_are_one_task(imported_of: ImportedOf) -> None:
