@@ -207,6 +207,20 @@ def guessed_recipe(
             names = ", ".join(each.descriptor for each in offered)
             raise InfeasibleError(f"no routine of layer '{layer.name}' fits its pins, it has {names}")
         variants[layer.name] = min(allowed, key=partial(_doubts, layer, config.precision))
+    return unmeasured_recipe(imported, imported.graph, variants, config)
+
+
+def unmeasured_recipe(
+    imported: ImportedModel, graph: LayerGraph, variants: Mapping[str, Variant], config: CompileConfig
+) -> Recipe:
+    """The recipe of variants that somebody chose without measuring.
+
+    Args:
+        imported: the model.
+        graph: its layers, with fused ones and children where these were chosen.
+        variants: of each layer, by name.
+        config: settings.
+    """
     layers = tuple(
         LayerChoice(
             layer=layer.name,
@@ -221,17 +235,17 @@ def guessed_recipe(
             error=None,
             saved=None,
         )
-        for layer in imported.graph.layers
+        for layer in graph.layers
     )
     adapts = tuple(
         AdaptChoice(
             edge.producer, edge.consumer, edge.slot, str(kind.source), str(kind.target), kind.symbol, None, None
         )
-        for edge, kind in adapts_between(imported.graph, variants, config.target.device)
+        for edge, kind in adapts_between(graph, variants, config.target.device)
     )
-    ranges = named_ranges(_used_ranges(imported, imported.graph, variants))
+    ranges = named_ranges(_used_ranges(imported, graph, variants))
     plan = replace(_empty_plan(imported, config), layers=layers, adapts=adapts, ranges=ranges)
-    return Recipe(plan, imported.graph, variants)
+    return Recipe(plan, graph, variants)
 
 
 def _doubts(layer: Layer, precision: Precision, variant: Variant) -> tuple[bool, bool, bool]:

@@ -87,6 +87,7 @@ class Expectation:
         prepared: the prepared model.
         threads: as for ``OnnxRuntimeReference``.
         narrow: whether the compared module computes in narrower types than the model.
+        optimises: as for ``OnnxRuntimeReference``.
 
     Attributes:
         refused: the reasons why earlier models were not loaded, one sentence each.
@@ -102,9 +103,10 @@ class Expectation:
         *,
         threads: int | None = None,
         narrow: bool,
+        optimises: bool = True,
     ) -> None:
         self.refused: list[str] = []
-        self._reference = _first_loaded(models, threads, self.refused)
+        self._reference = _first_loaded(models, threads, self.refused, optimises=optimises)
         self._disturbed = Disturbed(prepared, threads=threads, narrow=narrow)
         self._sigmoids = sigmoid_outputs(prepared if isinstance(prepared, ModelProto) else prepared_model(prepared))
 
@@ -121,15 +123,17 @@ class Expectation:
         return Expected(outputs, self._disturbed.scales(outputs, runs))
 
 
-def _first_loaded(models: Sequence[Path | bytes], threads: int | None, refused: list[str]) -> OnnxRuntimeReference:
+def _first_loaded(
+    models: Sequence[Path | bytes], threads: int | None, refused: list[str], *, optimises: bool
+) -> OnnxRuntimeReference:
     """ONNX Runtime on the first of the models that it can load; adds reasons for the others to ``refused``."""
     *others, last = models
     for model in others:
         try:
-            return OnnxRuntimeReference(model, threads=threads)
+            return OnnxRuntimeReference(model, threads=threads, optimises=optimises)
         except UnsupportedModelError as error:
             refused.append(str(error))
-    return OnnxRuntimeReference(last, threads=threads)
+    return OnnxRuntimeReference(last, threads=threads, optimises=optimises)
 
 
 def _lenience(model: ModelProto, *, narrow: bool, quantised: bool) -> Lenience:

@@ -186,16 +186,20 @@ def variants_of(routine: Routine, task: Task, target: Target) -> Iterator[Varian
         yield choices
         return
     for parameters in choices:
-        built = routine.build(task, parameters, target)
-        if isinstance(built, Rejected):
-            yield built
-        else:
-            yield Variant(
-                *(describe(routine, task, parameters, target), target.device, computes_in(routine, task), built),
-                traits=routine.traits,
-                routine=routine.name,
-                parameters=tuple(parameters.items()),
-            )
+        yield variant_of(routine, task, parameters, target)
+
+
+def variant_of(routine: Routine, task: Task, parameters: Parameters, target: Target) -> Variant | Rejected:
+    """The variant of a routine for one of its parameter sets; the reason if there is none."""
+    built = routine.build(task, parameters, target)
+    if isinstance(built, Rejected):
+        return built
+    return Variant(
+        *(describe(routine, task, parameters, target), target.device, computes_in(routine, task), built),
+        traits=routine.traits,
+        routine=routine.name,
+        parameters=tuple(parameters.items()),
+    )
 
 
 def pair(value: tuple[int, ...] | int) -> tuple[int, int]:
