@@ -1,1 +1,1 @@
-"""What keeps the source in order."""
+"""What keeps the source in order, and looks for faults in it."""

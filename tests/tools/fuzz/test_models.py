@@ -1,0 +1,35 @@
+"""Random models are valid, the same for the same seed, and of many kinds."""
+
+from __future__ import annotations
+
+import onnx
+import pytest
+
+from tools.fuzz.models import Family, generate, joined
+
+OPSET = 18
+SEEDS = range(12)
+
+
+@pytest.mark.parametrize("family", Family)
+def test_the_same_seed_gives_the_same_model(family: Family) -> None:
+    first, second = generate(3, family, OPSET), generate(3, family, OPSET)
+    assert first.model.SerializeToString() == second.model.SerializeToString()
+    assert first.model != generate(4, family, OPSET).model
+
+
+@pytest.mark.parametrize("family", Family)
+def test_models_joined_into_one_are_a_valid_model(family: Family) -> None:
+    models = [generate(seed, family, OPSET).model for seed in SEEDS]
+    whole = joined(models)
+    onnx.checker.check_model(whole, full_check=True)
+    assert len(whole.graph.node) == sum(len(each.graph.node) for each in models)
+    assert len({node.op_type for node in whole.graph.node}) >= 10
+
+
+def test_what_jumps_is_told_apart_from_what_is_smooth() -> None:
+    jumping = {"ArgMax", "ArgMin", "Floor", "Ceil", "Round", "Sign", "Greater", "Less", "TopK"}
+    drawn = [generate(seed, Family.FLOAT, OPSET) for seed in range(30)]
+    assert {each.smooth for each in drawn} == {True, False}
+    for each in drawn:
+        assert not (each.smooth and jumping & {node.op_type for node in each.model.graph.node})

@@ -1,0 +1,1 @@
+"""Differential fuzzing: random models, computed by random plans, beside ONNX Runtime."""

@@ -1,0 +1,206 @@
+"""A campaign: batches in workers; what fails in them is tried alone, made smaller, and kept in a folder of its own."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from sartor.codegen.digest import digest
+from sartor.errors import CompileError
+from sartor.progress import Progress, silent
+from sartor.tuning.workers.entry_points import entry_point
+from sartor.tuning.workers.pool import Job, JobResult, JobStatus, WorkerPool
+from tools.fuzz.failures import WRONG, Failure
+from tools.fuzz.jobs import Batch, WrongModel, attempt, draw_model, draw_plan, run_batch, write_plan
+from tools.fuzz.known_defects import known
+from tools.fuzz.shrinking import shrunk
+from tools.fuzz.trial import Wrong
+
+ROUND = 4
+"""Batches that are run before it is looked at what failed."""
+
+_BATCH_SECONDS, _SINGLE_SECONDS = 600.0, 180.0
+_PROGRESS = "progress.jsonl"
+
+
+@dataclass
+class Tally:
+    """What a campaign has done.
+
+    Attributes:
+        models: so many were compared.
+        plans: so many were forced onto a model and compared.
+        failures: of which no reason is known, by their signatures.
+        known: failures that are known, by name.
+    """
+
+    models: int = 0
+    plans: int = 0
+    failures: Counter[str] = field(default_factory=Counter)
+    known: Counter[str] = field(default_factory=Counter)
+
+    def __str__(self) -> str:
+        done = f"{self.models} models, {self.plans} forced plans"
+        return f"{done}, {self.failures.total()} failures, {self.known.total()} known ones"
+
+    def add(self, other: Tally) -> None:
+        """Count what another has done as well."""
+        self.models += other.models
+        self.plans += other.plans
+        self.failures.update(other.failures)
+        self.known.update(other.known)
+
+
+class Campaign:
+    """Runs batches, and keeps what it finds.
+
+    Args:
+        pool: workers.
+        folder: where failures and progress are kept; None keeps nothing, and makes nothing smaller.
+        progress: told how many batches are done.
+    """
+
+    def __init__(self, pool: WorkerPool, folder: Path | None = None, progress: Progress = silent) -> None:
+        self._pool = pool
+        self._folder = folder
+        self._progress = progress
+        self._done: set[str] = set()
+        self.tally = Tally()
+        self.found: dict[str, Failure] = {}
+        """The first failure of each signature."""
+        self._resume()
+
+    def run(self, batches: Iterable[Batch]) -> Tally:
+        """Run batches, without those that were done before."""
+        pending = [each for each in batches if batch_key(each) not in self._done]
+        total = len(pending)
+        while pending:
+            self._progress(str(self.tally), total - len(pending), total)
+            self._round(pending[:ROUND])
+            pending = pending[ROUND:]
+        self._progress(str(self.tally), total, total)
+        return self.tally
+
+    def _round(self, batches: Sequence[Batch]) -> None:
+        # All first: the pool does one thing at a time.
+        for batch, result in list(self._results(batches, _BATCH_SECONDS)):
+            tally = Tally(len(batch.models), len(batch.models) * sum(each.seed is not None for each in batch.plans))
+            for each in self._failures(batch, result):
+                self._keep(each, tally)
+            self.tally.add(tally)
+            self._record(batch, tally)
+
+    def _results(self, batches: Sequence[Batch], seconds: float) -> Iterator[tuple[Batch, JobResult]]:
+        named = {batch_key(each): each for each in batches}
+        jobs: list[Job] = [(key, {"batch": each}) for key, each in named.items()]
+        for result in self._pool.map_unordered(entry_point(run_batch), jobs, seconds):
+            yield named[result.job_id], result
+
+    def _failures(self, batch: Batch, result: JobResult) -> Iterator[Failure]:
+        """What failed in a batch; of a result that says nothing of single models and plans, what fails in its parts."""
+        if result.status is JobStatus.OK:
+            yield from (self._wrong(batch, each) for each in result.value)
+            return
+        parts = list(_parts(batch))
+        if not parts:
+            yield self._broken(batch, result)
+        for part, again in list(self._results(parts, _SINGLE_SECONDS)):
+            yield from self._failures(part, again)
+
+    def _wrong(self, batch: Batch, found: WrongModel) -> Failure:
+        model = self._call(draw_model, seed=found.model, family=batch.family, opset=batch.opset)
+        return Failure(WRONG, found.wrong.message, model, found.wrong.forced, found.plan.setting)
+
+    def _broken(self, batch: Batch, result: JobResult) -> Failure:
+        (seed,), (plan,) = batch.models, batch.plans
+        model = self._call(draw_model, seed=seed, family=batch.family, opset=batch.opset)
+        try:
+            forced = self._call(draw_plan, model=model, plan=plan)
+        except CompileError:
+            # It fails before there is a plan.
+            forced = None
+        return Failure(result.status.value, result.message, model, forced, plan.setting)
+
+    def _keep(self, failure: Failure, tally: Tally) -> None:
+        """Count a failure; the first of its signature is made smaller and written."""
+        defect, signature = known(failure), failure.signature
+        if defect is None and signature not in self.found and self._folder is not None:
+            failure = shrunk(failure, self._again)
+            defect = known(failure)
+        if defect is not None:
+            tally.known[defect.name] += 1
+            return
+        tally.failures[signature] += 1
+        if self.found.setdefault(signature, failure) is failure and self._folder is not None:
+            self._write(failure, self._folder / digest(signature, str(tally.failures))[:8])
+
+    def _write(self, failure: Failure, folder: Path) -> None:
+        failure.write(folder)
+        if failure.forced is not None:
+            job = {"model": failure.model, "forced": failure.forced, "setting": failure.setting}
+            self._call(write_plan, **job, path=(folder / "plan.json").resolve())
+
+    def _again(self, failure: Failure) -> Failure | None:
+        """The failure as it shows now; None if it is gone, or another one."""
+        job = {"model": failure.model, "forced": failure.forced, "setting": failure.setting}
+        (result,) = self._pool.map_unordered(entry_point(attempt), [("attempt", job)], _SINGLE_SECONDS)
+        if result.status is JobStatus.OK:
+            return _shown(failure, result.value) if failure.kind == WRONG else None
+        found = replace(failure, kind=result.status.value, message=result.message)
+        return found if found.signature == failure.signature else None
+
+    def _call(self, function: Any, **arguments: Any) -> Any:
+        (result,) = self._pool.map_unordered(entry_point(function), [("call", arguments)], _SINGLE_SECONDS)
+        if result.status is not JobStatus.OK:
+            raise result.error(function.__name__)
+        return result.value
+
+    def _record(self, batch: Batch, tally: Tally) -> None:
+        self._done.add(batch_key(batch))
+        if self._folder is None:
+            return
+        line = {"batch": batch_key(batch), **asdict(tally)}
+        with (self._folder / _PROGRESS).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+    def _resume(self) -> None:
+        """Go on after the batches that the folder tells of."""
+        if self._folder is None:
+            return
+        self._folder.mkdir(parents=True, exist_ok=True)
+        path = self._folder / _PROGRESS
+        for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+            said = json.loads(line)
+            self._done.add(said["batch"])
+            counted = {name: Counter(said[name]) for name in ("failures", "known")}
+            self.tally.add(Tally(said["models"], said["plans"], **counted))
+
+
+def batch_key(batch: Batch) -> str:
+    """What tells a batch from others, and the same from run to run."""
+    return digest(repr(batch))
+
+
+def _parts(batch: Batch) -> Iterator[Batch]:
+    """Halves of a batch, by models and then by plans; none of what cannot be halved."""
+    models, plans = batch.models, batch.plans
+    if len(models) > 1:
+        middle = len(models) // 2
+        yield from (replace(batch, models=each) for each in (models[:middle], models[middle:]))
+    elif len(plans) > 1:
+        yield from (replace(batch, plans=(each,)) for each in plans)
+
+
+def _shown(failure: Failure, wrong: Sequence[Wrong]) -> Failure | None:
+    """A failure as it shows in the outputs of a smaller model, whose plan has no more layers than that."""
+    if not wrong:
+        return None
+    left = failure.forced
+    if left is not None:
+        layers = wrong[0].forced or {}
+        left = {layer: variant for layer, variant in left.items() if layer in layers}
+    return replace(failure, message=wrong[0].message, forced=left)

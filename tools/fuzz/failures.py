@@ -1,0 +1,62 @@
+"""What a campaign finds: failures, how they are told apart, and the folder that each is written to."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from onnx import ModelProto
+
+from tools.fuzz.forced_plans import Forced
+from tools.fuzz.trial import Setting
+
+WRONG = "wrong"
+"""The kind of a failure that is no more than a wrong output."""
+
+_VARYING = re.compile(r"m?\d[\d.e+x-]*\w*|'[^']*'|\"[^\"]*\"|%\w+|@\w+")
+_SIGNATURE_LENGTH = 160
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A model that fails by a plan.
+
+    Attributes:
+        kind: ``wrong``, or how a worker's job ended.
+        message: what is wrong.
+        model: serialised.
+        forced: the plan; None for the unsplit model.
+        setting: what the plan is for.
+    """
+
+    kind: str
+    message: str
+    model: bytes
+    forced: Forced | None
+    setting: Setting
+
+    @property
+    def operators(self) -> list[str]:
+        """Of the model's nodes, in order."""
+        return [node.op_type for node in ModelProto.FromString(self.model).graph.node]
+
+    @property
+    def signature(self) -> str:
+        """Equal for failures that look alike: how it fails, without names and numbers."""
+        said = _VARYING.sub("_", self.message)[:_SIGNATURE_LENGTH]
+        return f"{self.kind} {'unsplit' if self.forced is None else 'plan'} {said}"
+
+    def write(self, folder: Path) -> None:
+        """Write the model, and what a person needs to know of it."""
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "model.onnx").write_bytes(self.model)
+        said = {
+            "kind": self.kind,
+            "message": self.message,
+            "operators": self.operators,
+            "setting": asdict(self.setting),
+            "forced": self.forced,
+        }
+        (folder / "failure.json").write_text(json.dumps(said, indent=1) + "\n", encoding="utf-8")

@@ -1,0 +1,310 @@
+"""A random model while it grows: every node that is added is valid, since ONNX's own inference accepts its operands."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import ModelProto, NodeProto, TensorProto, TypeProto, helper, numpy_helper
+
+Array = NDArray[Any]
+_Item = TypeVar("_Item")
+
+MOST_ELEMENTS = 1 << 13
+"""Of a value: what is small is compiled and run fast, and goes wrong in the same ways."""
+
+MICROSOFT = "com.microsoft"
+SIZES = (1, 1, 2, 3, 4, 5, 6, 7, 8, 11, 13, 16, 17, 24, 31, 32, 33)
+"""Of dimensions: ones, primes, multiples of vectors' lengths, and one more or less."""
+
+_SHARED, _FRESH_INPUT, _UNREAD = 0.2, 0.1, 0.7
+_LATEST = 4
+_DTYPES = {
+    each: int(helper.np_dtype_to_tensor_dtype(np.dtype(each)))
+    for each in ("float32", "float16", "int8", "uint8", "int16", "int32", "int64", "bool")
+}
+
+
+class UnfitError(Exception):
+    """An operator does not fit the values that were drawn for it."""
+
+
+@dataclass(frozen=True)
+class Value:
+    """A tensor of the model.
+
+    Attributes:
+        name: in the model.
+        shape: static.
+        dtype: numpy's name of the element type.
+        exact: whether it is computed without rounding, so that it may be compared, rounded or sorted by: what
+            jumps at a tie says nothing where both sides round otherwise.
+        array: its values, if it is a constant.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    exact: bool = False
+    array: Array | None = None
+
+    @property
+    def rank(self) -> int:
+        """How many dimensions."""
+        return len(self.shape)
+
+    @property
+    def is_real(self) -> bool:
+        """Whether it holds floating-point numbers."""
+        return self.dtype.startswith("float")
+
+    @property
+    def elements(self) -> int:
+        """How many."""
+        return math.prod(self.shape)
+
+    @property
+    def type(self) -> TypeProto:
+        """ONNX's type."""
+        return helper.make_tensor_type_proto(_DTYPES[self.dtype], self.shape)
+
+
+class Graph:
+    """Nodes, weights and inputs of a random model.
+
+    Args:
+        random: decides everything.
+        opset: version of ONNX's operators.
+        real: numpy's name of the floating-point type.
+        prefix: that all names begin with.
+    """
+
+    def __init__(self, random: np.random.Generator, opset: int, real: str = "float32", prefix: str = "") -> None:
+        self.random = random
+        self.opset = opset
+        self.real = real
+        self.smooth = True
+        """Whether no value jumps where its operands move by a rounding."""
+        self._prefix = prefix
+        self._values: list[Value] = []
+        self._inputs: list[Value] = []
+        self._constants: dict[str, Value] = {}
+        self._nodes: list[NodeProto] = []
+        self._reads: Counter[str] = Counter()
+        self._domains: set[str] = set()
+
+    def chance(self, probability: float) -> bool:
+        """True as often as that."""
+        return bool(self.random.random() < probability)
+
+    def one_of(self, items: Sequence[_Item]) -> _Item:
+        """One of some items.
+
+        Raises:
+            UnfitError: if there is none.
+        """
+        if not items:
+            raise UnfitError
+        return items[int(self.random.integers(len(items)))]
+
+    def integer(self, low: int, high: int) -> int:
+        """From ``low`` to ``high``, both included.
+
+        Raises:
+            UnfitError: if there is none.
+        """
+        if low > high:
+            raise UnfitError
+        return int(self.random.integers(low, high, endpoint=True))
+
+    def size(self) -> int:
+        """Of a dimension."""
+        return self.one_of(SIZES)
+
+    def axis(self, value: Value, *, first: int = 0) -> int:
+        """A dimension's number, counted from the front or from the back."""
+        axis = self.integer(first, value.rank - 1)
+        return axis - value.rank if self.chance(0.4) else axis
+
+    def input(self, shape: Sequence[int], dtype: str = "") -> Value:
+        """A new input of the model."""
+        value = Value(f"{self._prefix}x{len(self._inputs)}", tuple(shape), dtype or self.real, exact=True)
+        self._inputs.append(value)
+        self._values.append(value)
+        return value
+
+    def pick(self, *ranks: int, dtypes: Sequence[str] = (), exact: bool = False) -> Value:
+        """A value that the model has, rather one that nobody reads, of a rank and an element type among these.
+
+        Args:
+            ranks: any if there are none.
+            dtypes: by default the floating-point type.
+            exact: whether it has to be.
+
+        Raises:
+            UnfitError: if there is none.
+        """
+        wanted = dtypes or (self.real,)
+        fit = [
+            each
+            for each in self._values
+            if (not ranks or each.rank in ranks) and each.dtype in wanted and (each.exact or not exact)
+        ]
+        unread = [each for each in fit if not self._reads[each.name]]
+        if unread and self.chance(_UNREAD):
+            return self.one_of(unread)
+        return self.one_of(fit[-_LATEST:] if self.chance(_UNREAD) else fit)
+
+    def image(self, *ranks: int) -> Value:
+        """A floating-point value of a rank among these, or a new input.
+
+        Raises:
+            UnfitError: as ``pick``.
+        """
+        if self.chance(_FRESH_INPUT):
+            return self.input(self.shape(self.one_of(ranks)))
+        return self.pick(*ranks)
+
+    def shape(self, rank: int) -> tuple[int, ...]:
+        """A random one; images are small, and have few entries in a batch.
+
+        Raises:
+            UnfitError: if the dimensions drawn are too large together.
+        """
+        found = [self.size() for _ in range(rank)]
+        if rank >= 3:
+            found[0] = self.one_of((1, 1, 1, 2, 3, 5, 8))
+        while math.prod(found) > MOST_ELEMENTS:
+            found[int(np.argmax(found))] //= 2
+        return tuple(found)
+
+    def constant(self, array: Array) -> Value:
+        """A new initialiser."""
+        name = f"{self._prefix}w{len(self._constants)}"
+        value = Value(name, array.shape, array.dtype.name, exact=True, array=array)
+        self._constants[name] = value
+        return value
+
+    def integers(self, *numbers: int) -> Value:
+        """A vector of 64-bit integers, as shapes and axes are."""
+        return self.constant(np.array(numbers, np.int64))
+
+    def weight(self, *shape: int, scale: float = 1.0, low: float | None = None) -> Value:
+        """Normal numbers, or from ``low`` to ``low + scale``; sometimes an initialiser that is there already.
+
+        Raises:
+            UnfitError: if it is too large.
+        """
+        if math.prod(shape) > 4 * MOST_ELEMENTS:
+            raise UnfitError
+        alike = [each for each in self._constants.values() if each.shape == shape and each.dtype == self.real]
+        if alike and low is None and self.chance(_SHARED):
+            return self.one_of(alike)
+        drawn = self.random.standard_normal(shape) * scale if low is None else low + scale * self.random.random(shape)
+        return self.constant(np.asarray(drawn).astype(self.real))
+
+    def op(self, kind: str, *operands: Value | None, **attributes: Any) -> Value:
+        """Add a node with one result, and return that.
+
+        Args:
+            kind: operator.
+            operands: None for one that is left out.
+            attributes: by name; ``exact`` says that the operator does not round, ``like`` names the operand whose
+                shape and type the result has where ONNX does not infer it, ``domain`` is the operator's.
+
+        Raises:
+            UnfitError: if ONNX does not accept the operands, or the result is empty or too large.
+        """
+        return self.ops(kind, 1, *operands, **attributes)[0]
+
+    def ops(
+        self,
+        kind: str,
+        count: int,
+        *operands: Value | None,
+        exact: bool = False,
+        like: Value | None = None,
+        domain: str = "",
+        **attributes: Any,
+    ) -> list[Value]:
+        """As ``op``, with several results."""
+        number = len(self._nodes)
+        names = [f"{self._prefix}v{number}" + (f"_{index}" if count > 1 else "") for index in range(count)]
+        read = [each.name if each else "" for each in operands]
+        node = helper.make_node(kind, read, names, name=f"{self._prefix}n{number}", domain=domain, **attributes)
+        known = [each for each in operands if each is not None]
+        types = [like.type] * count if like is not None else self._inferred(node, known)
+        is_exact = exact and all(each.exact for each in known)
+        made = [_value(name, each, exact=is_exact) for name, each in zip(names, types, strict=True)]
+        self._nodes.append(node)
+        self._values += made
+        self._reads.update(each.name for each in known)
+        self._domains.add(domain)
+        return made
+
+    def _inferred(self, node: NodeProto, operands: Sequence[Value]) -> list[TypeProto]:
+        data = {
+            each.name: numpy_helper.from_array(each.array, each.name) for each in operands if each.array is not None
+        }
+        types = {each.name: each.type for each in operands}
+        imports = [helper.make_opsetid("", self.opset)]
+        try:
+            schema = onnx.defs.get_schema(node.op_type, self.opset, node.domain)
+            found = onnx.shape_inference.infer_node_outputs(schema, node, types, data, opset_imports=imports)
+            return [found[name] for name in node.output]
+        except (onnx.shape_inference.InferenceError, onnx.defs.SchemaError, KeyError, RuntimeError) as error:
+            raise UnfitError(f"{node.op_type}: {error}") from None
+
+    @property
+    def node_count(self) -> int:
+        """How many nodes there are."""
+        return len(self._nodes)
+
+    def model(self) -> ModelProto:
+        """The model: what nobody reads is an output, and now and then something that is read.
+
+        Raises:
+            UnfitError: if nothing was computed.
+        """
+        computed = {name for node in self._nodes for name in node.output}
+        made = [each for each in self._values if each.name in computed]
+        outputs = [each for each in made if not self._reads[each.name] or self.chance(0.1)]
+        if not outputs:
+            raise UnfitError
+        graph = helper.make_graph(
+            self._nodes,
+            "fuzz",
+            [helper.make_value_info(each.name, each.type) for each in self._inputs if self._reads[each.name]],
+            [helper.make_value_info(each.name, each.type) for each in outputs],
+            [self._tensor(each) for each in self._constants.values() if self._reads[each.name]],
+        )
+        imports = [helper.make_opsetid("", self.opset)]
+        imports += [helper.make_opsetid(each, 1) for each in sorted(self._domains) if each]
+        return helper.make_model(graph, opset_imports=imports, ir_version=10)
+
+    @staticmethod
+    def _tensor(value: Value) -> TensorProto:
+        assert value.array is not None
+        return numpy_helper.from_array(value.array, value.name)
+
+
+def _value(name: str, type_: TypeProto, *, exact: bool) -> Value:
+    """The value of an inferred type.
+
+    Raises:
+        UnfitError: if its shape is not known, or it is empty or too large.
+    """
+    tensor = type_.tensor_type
+    if not tensor.HasField("shape") or not all(dim.HasField("dim_value") for dim in tensor.shape.dim):
+        raise UnfitError
+    shape = tuple(dim.dim_value for dim in tensor.shape.dim)
+    dtype = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.elem_type)).name
+    if not 0 < math.prod(shape) <= MOST_ELEMENTS or min(shape, default=1) < 1 or dtype not in _DTYPES:
+        raise UnfitError
+    return Value(name, shape, dtype, exact=exact or not dtype.startswith("float"))

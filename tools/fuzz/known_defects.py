@@ -1,0 +1,39 @@
+"""Failures that are known and no fault of ours, each with its reason and a minimal model (docs/iree-notes.md)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tools.fuzz.failures import Failure
+
+
+@dataclass(frozen=True)
+class Known:
+    """A defect of IREE or ONNX Runtime.
+
+    Attributes:
+        name: short.
+        reason: what goes wrong there.
+        kind: as in ``Failure``.
+        message: pattern that is found in the failure's message.
+        holds: whether the model and the plan are of the kind that it befalls.
+    """
+
+    name: str
+    reason: str
+    kind: str
+    message: str
+    holds: Callable[[Failure], bool]
+
+
+KNOWN: tuple[Known, ...] = ()
+
+
+def known(failure: Failure) -> Known | None:
+    """The known defect that a failure is; None if it is a finding."""
+    for each in KNOWN:
+        if each.kind == failure.kind and re.search(each.message, failure.message) and each.holds(failure):
+            return each
+    return None

@@ -1,0 +1,202 @@
+"""Random models by their seeds: operators are inserted one by one, each where it fits (NNSmith, Liu et al. 2023).
+
+Every model passes ONNX's checker with full shape inference, and ONNX Runtime runs it to finite numbers.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+import onnx
+from onnx import ModelProto
+
+from sartor.errors import SartorError
+from sartor.reference.random_inputs import sample_inputs
+from sartor.runtime.reference import OnnxRuntimeReference
+from tools.fuzz.graph import Graph, UnfitError
+from tools.fuzz.operators import elementwise, integers, movement, products, quantised, reductions, windows
+
+Step = Callable[[Graph], None]
+
+OPSETS = (17, 18, 19, 20, 21)
+_MOST_STEPS, _TRIES_PER_STEP = 6, 6
+
+
+class Family(StrEnum):
+    """Models that are imported and judged alike, so that several may share a module."""
+
+    FLOAT = "float"
+    HALF = "half"
+    QUANTISED = "quantised"
+    INTEGER = "integer"
+
+
+@dataclass(frozen=True)
+class Generated:
+    """A random model.
+
+    Attributes:
+        seed: it was drawn by.
+        model: as ONNX's checker accepts it.
+        smooth: whether no value jumps where its operands are rounded otherwise.
+    """
+
+    seed: int
+    model: ModelProto
+    smooth: bool
+
+
+_WINDOWS: Mapping[Step, int] = {
+    windows.convolution: 12,
+    windows.transposed_convolution: 3,
+    windows.pooling: 4,
+    windows.global_pooling: 1,
+    windows.residual_block: 2,
+    windows.separable_block: 3,
+    windows.wide_groups: 1,
+    windows.excitation: 1,
+    windows.shuffled_channels: 1,
+    windows.resized: 2,
+    windows.blocks_of_space: 1,
+}
+_PRODUCTS: Mapping[Step, int] = {
+    products.matmul: 6,
+    products.product_of_values: 3,
+    products.gemm: 4,
+    products.einsum: 1,
+    products.attention: 2,
+    products.perceptron: 1,
+}
+_ELEMENTWISE: Mapping[Step, int] = {
+    elementwise.activation: 4,
+    elementwise.guarded: 1,
+    elementwise.clip: 2,
+    elementwise.parametric: 1,
+    elementwise.binary: 7,
+    elementwise.variadic: 1,
+    elementwise.masked: 1,
+}
+_JUMPING: Mapping[Step, int] = {elementwise.jumping: 1, elementwise.comparison: 1, elementwise.cast: 1}
+_MOVEMENT: Mapping[Step, int] = {
+    movement.transpose: 3,
+    movement.reshape: 3,
+    movement.flatten: 1,
+    movement.squeeze: 2,
+    movement.concat: 4,
+    movement.split: 3,
+    movement.slices: 3,
+    movement.gather: 2,
+    movement.gather_elements: 1,
+    movement.embedding: 1,
+    movement.pad: 2,
+    movement.expand: 1,
+    movement.tile: 1,
+    movement.triangle: 1,
+    movement.strided_parts: 1,
+}
+_REDUCTIONS: Mapping[Step, int] = {
+    reductions.reduction: 4,
+    reductions.softmax: 2,
+    reductions.layer_norm: 2,
+    reductions.written_layer_norm: 1,
+    reductions.batch_norm: 2,
+    reductions.instance_norm: 1,
+    reductions.local_response: 1,
+    reductions.running_sum: 1,
+}
+_ORDERS: Mapping[Step, int] = {reductions.position_of_extreme: 1, reductions.largest: 1}
+_INTEGERS: Mapping[Step, int] = {
+    integers.arithmetic: 5,
+    integers.unary: 2,
+    integers.reduced: 3,
+    integers.compared: 2,
+    integers.one_hot: 1,
+    integers.to_real: 2,
+    integers.product: 3,
+    integers.convolution: 3,
+}
+_QUANTISED: Mapping[Step, int] = {
+    quantised.convolution: 6,
+    quantised.product: 4,
+    quantised.addition: 3,
+    quantised.moved: 4,
+    quantised.integer_convolution: 3,
+    quantised.integer_product: 2,
+    quantised.dynamic_product: 1,
+}
+_SMOOTH = (_WINDOWS, _PRODUCTS, _ELEMENTWISE, _MOVEMENT, _REDUCTIONS)
+_STEPS: Mapping[Family, Sequence[Mapping[Step, int]]] = {
+    Family.FLOAT: _SMOOTH,
+    Family.HALF: (*_SMOOTH, _JUMPING),
+    Family.QUANTISED: (_QUANTISED, _QUANTISED, _MOVEMENT),
+    Family.INTEGER: (_INTEGERS, _INTEGERS, _MOVEMENT, _JUMPING),
+}
+_JUMPING_TOO = 0.25
+
+
+def generate(seed: int, family: Family, opset: int) -> Generated:
+    """The model of a seed, the same each time."""
+    for attempt in itertools.count():
+        random = np.random.default_rng([seed, attempt])
+        graph = Graph(random, opset, "float16" if family is Family.HALF else "float32", f"m{seed}_")
+        try:
+            model = _drawn(graph, family)
+        except UnfitError:
+            continue
+        if _is_usable(model):
+            return Generated(seed, model, graph.smooth)
+    raise AssertionError("counting ends never")
+
+
+def _drawn(graph: Graph, family: Family) -> ModelProto:
+    """A model of a few steps."""
+    groups = list(_STEPS[family])
+    if family is Family.FLOAT and graph.chance(_JUMPING_TOO):
+        groups += [_JUMPING, _ORDERS]
+    # Some models are of few kinds of operators: what belongs together in real ones meets more often then.
+    groups = [each for each in groups if graph.chance(0.75)] or groups
+    steps = [step for group in groups for step, weight in group.items() for _ in range(weight)]
+    for _ in range(graph.integer(1, 2)):
+        graph.input(graph.shape(graph.one_of((1, 2, 2, 3, 4, 4, 4))))
+    for _ in range(graph.integer(1, _MOST_STEPS)):
+        _insert(graph, steps)
+    return graph.model()
+
+
+def _insert(graph: Graph, steps: Sequence[Step]) -> None:
+    for _ in range(_TRIES_PER_STEP):
+        try:
+            graph.one_of(steps)(graph)
+        except UnfitError:
+            continue
+        return
+
+
+def _is_usable(model: ModelProto) -> bool:
+    """Whether ONNX and ONNX Runtime take a model, and its results are numbers."""
+    try:
+        onnx.checker.check_model(model, full_check=True)
+        outputs = OnnxRuntimeReference(model.SerializeToString(), threads=1, optimises=False)(sample_inputs(model, 0))
+    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError, SartorError):
+        return False
+    return all(bool(np.isfinite(each.astype(np.float64)).all()) for each in outputs)
+
+
+def joined(models: Sequence[ModelProto]) -> ModelProto:
+    """Models of one opset and different names as one, which costs little more to compile than each of them."""
+    first = models[0]
+    whole = ModelProto(ir_version=first.ir_version)
+    whole.graph.name = first.graph.name
+    seen: set[tuple[str, int]] = set()
+    for model in models:
+        for field in ("node", "initializer", "input", "output", "value_info"):
+            getattr(whole.graph, field).extend(getattr(model.graph, field))
+        for each in model.opset_import:
+            if (each.domain, each.version) not in seen:
+                seen.add((each.domain, each.version))
+                whole.opset_import.append(each)
+    return whole

@@ -1,0 +1,207 @@
+"""Convolutions and poolings, of one and two dimensions, with every kind of padding."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tools.fuzz.graph import Graph, UnfitError, Value
+
+_CHANNELS = (1, 2, 3, 5, 8, 12, 16, 17, 24, 32, 33)
+
+
+def window(graph: Graph, sizes: tuple[int, ...], *, dilates: bool = True, narrow: bool = False) -> dict[str, Any]:
+    """Attributes of a window that fits at least once into an image of these sizes, with its padding.
+
+    Args:
+        graph: draws.
+        sizes: of the image.
+        dilates: whether elements may lie apart.
+        narrow: whether padding must be smaller than the window, as poolings want it.
+    """
+    kernel, strides, dilations, begins, ends = [], [], [], [], []
+    for size in sizes:
+        extent = graph.one_of((1, 1, 2, 3, 3, 3, 4, 5, 7))
+        dilation = graph.one_of((1, 1, 1, 2, 3)) if dilates else 1
+        reach = (extent - 1) * dilation + 1
+        most = min(extent if narrow else reach, 5) - 1
+        begin, end = (0, 0) if graph.chance(0.3) else (graph.integer(0, most), graph.integer(0, most))
+        if graph.chance(0.4):
+            end = begin
+        if size + begin + end < reach:
+            extent, dilation, begin, end = min(extent, size), 1, 0, 0
+        kernel.append(extent)
+        strides.append(graph.one_of((1, 1, 1, 2, 2, 3)))
+        dilations.append(dilation)
+        begins.append(begin)
+        ends.append(end)
+    found: dict[str, Any] = {"kernel_shape": kernel, "strides": strides}
+    if max(dilations) > 1:
+        found["dilations"] = dilations
+    if max(dilations) == 1 and graph.chance(0.15):
+        return found | {"auto_pad": graph.one_of(("SAME_UPPER", "SAME_LOWER", "VALID"))}
+    return found | {"pads": [*begins, *ends]}
+
+
+def groups_of(graph: Graph, channels: int) -> int:
+    """In how many groups so many channels are convolved: mostly one, or each by itself."""
+    if graph.chance(0.55):
+        return 1
+    if graph.chance(0.5):
+        return channels
+    return graph.one_of([each for each in range(1, channels + 1) if channels % each == 0])
+
+
+def convolution(graph: Graph) -> None:
+    """A convolution, often with a bias and a function of it."""
+    image = graph.image(3, 4, 4, 4)
+    channels = image.shape[1]
+    groups = groups_of(graph, channels)
+    filters = groups * max(1, graph.one_of(_CHANNELS) // groups)
+    attributes = window(graph, image.shape[2:])
+    inner = channels // groups
+    scale = 1 / math.sqrt(inner * math.prod(attributes["kernel_shape"]))
+    weight = graph.weight(filters, inner, *attributes["kernel_shape"], scale=scale)
+    bias = graph.weight(filters, scale=0.5) if graph.chance(0.6) else None
+    result = graph.op("Conv", image, weight, *([bias] if bias else []), group=groups, **attributes)
+    if graph.chance(0.4):
+        graph.op(graph.one_of(("Relu", "Relu", "Sigmoid", "HardSwish", "Tanh")), result, like=result)
+
+
+def transposed_convolution(graph: Graph) -> None:
+    """A transposed one."""
+    image = graph.image(3, 4, 4)
+    channels = image.shape[1]
+    groups = groups_of(graph, channels)
+    attributes = window(graph, image.shape[2:])
+    attributes.pop("auto_pad", None)
+    strides, dilations = attributes["strides"], attributes.get("dilations", [1] * (image.rank - 2))
+    attributes["output_padding"] = [graph.integer(0, each - 1) for each in strides]
+    reaches = [
+        (extent - 1) * dilation + 1 for extent, dilation in zip(attributes["kernel_shape"], dilations, strict=True)
+    ]
+    attributes["pads"] = [graph.integer(0, (each - 1) // 2) for each in (*reaches, *reaches)]
+    inner = max(1, graph.one_of(_CHANNELS) // groups)
+    scale = 1 / math.sqrt(channels // groups * math.prod(attributes["kernel_shape"]))
+    weight = graph.weight(channels, inner, *attributes["kernel_shape"], scale=scale)
+    bias = [graph.weight(inner * groups, scale=0.5)] if graph.chance(0.5) else []
+    graph.op("ConvTranspose", image, weight, *bias, group=groups, **attributes)
+
+
+def pooling(graph: Graph) -> None:
+    """Largest values, or means, of windows."""
+    image = graph.image(3, 4, 4)
+    largest = graph.chance(0.5)
+    attributes = window(graph, image.shape[2:], dilates=largest, narrow=True)
+    if "pads" in attributes and graph.chance(0.25):
+        attributes["ceil_mode"] = 1
+    if largest:
+        graph.op("MaxPool", image, exact=True, **attributes)
+    else:
+        graph.op("AveragePool", image, count_include_pad=graph.integer(0, 1), **attributes)
+
+
+def global_pooling(graph: Graph) -> None:
+    """Over the whole image."""
+    kind = graph.one_of(("GlobalAveragePool", "GlobalMaxPool"))
+    graph.op(kind, graph.image(3, 4), exact=kind == "GlobalMaxPool")
+
+
+def residual_block(graph: Graph) -> None:
+    """Two convolutions that keep the image's size, added to it."""
+    image = graph.image(4)
+    channels = image.shape[1]
+    scale = 1 / math.sqrt(9 * channels)
+    value: Value = image
+    for _ in range(2):
+        value = graph.op("Conv", value, graph.weight(channels, channels, 3, 3, scale=scale), pads=[1] * 4)
+        value = graph.op("Relu", value)
+    graph.op("Add", value, image)
+
+
+def separable_block(graph: Graph) -> None:
+    """A depthwise convolution and one of single pixels, as mobile networks have them."""
+    image = graph.image(4)
+    channels = image.shape[1]
+    attributes = window(graph, image.shape[2:], dilates=False)
+    weight = graph.weight(channels, 1, *attributes["kernel_shape"], scale=0.4)
+    inner = graph.op("Conv", image, weight, graph.weight(channels, scale=0.5), group=channels, **attributes)
+    if graph.chance(0.7):
+        bounds = (graph.weight(low=0.0, scale=0.0), graph.weight(low=6.0, scale=0.0))
+        inner = graph.op("Clip", inner, *bounds)
+    filters = graph.one_of(_CHANNELS)
+    graph.op("Conv", inner, graph.weight(filters, channels, 1, 1, scale=1 / math.sqrt(channels)))
+
+
+def wide_groups(graph: Graph) -> None:
+    """A convolution in groups that is large enough to be computed in parts."""
+    groups = graph.one_of((2, 3, 4))
+    channels = groups * graph.one_of((8, 16, 17))
+    image = graph.input((1, channels, graph.integer(6, 10), graph.integer(6, 10)))
+    weight = graph.weight(channels, channels // groups, 3, 3, scale=1 / math.sqrt(9 * channels / groups))
+    result = graph.op("Conv", image, weight, graph.weight(channels, scale=0.5), pads=[1] * 4, group=groups)
+    if graph.chance(0.5):
+        graph.op("Relu", result)
+
+
+def excitation(graph: Graph) -> None:
+    """Channels weighted by what two small convolutions make of their means."""
+    image = graph.image(4)
+    channels, inner = image.shape[1], graph.one_of((1, 3, 8))
+    mean = graph.op("GlobalAveragePool", image)
+    small = graph.op("Relu", graph.op("Conv", mean, graph.weight(inner, channels, 1, 1, scale=0.4)))
+    gate = graph.op(
+        graph.one_of(("Sigmoid", "HardSigmoid")), graph.op("Conv", small, graph.weight(channels, inner, 1, 1))
+    )
+    graph.op("Mul", image, gate)
+
+
+def shuffled_channels(graph: Graph) -> None:
+    """Channels in groups, transposed, as ShuffleNet does."""
+    image = graph.image(4)
+    count, channels, height, width = image.shape
+    groups = graph.one_of([each for each in range(2, channels + 1) if channels % each == 0])
+    split = graph.op("Reshape", image, graph.integers(count, groups, channels // groups, height, width), exact=True)
+    moved = graph.op("Transpose", split, perm=[0, 2, 1, 3, 4], exact=True)
+    graph.op("Reshape", moved, graph.integers(count, channels, height, width), exact=True)
+
+
+def resized(graph: Graph) -> None:
+    """An image in another size."""
+    image = graph.image(4)
+    mode = graph.one_of(("nearest", "linear", "linear", "cubic"))
+    attributes: dict[str, Any] = {
+        "mode": mode,
+        "coordinate_transformation_mode": graph.one_of(
+            ("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel")
+        ),
+    }
+    if mode == "nearest":
+        attributes["nearest_mode"] = graph.one_of(("floor", "round_prefer_floor", "ceil", "round_prefer_ceil"))
+    if graph.chance(0.5):
+        sizes = graph.integers(*image.shape[:2], *(graph.integer(1, 12) for _ in range(2)))
+        graph.op("Resize", image, None, None, sizes, **attributes)
+        return
+    factors = [1.0, 1.0, *(graph.one_of((0.5, 1.0, 1.5, 2.0, 2.0, 3.0)) for _ in range(2))]
+    if min(math.floor(size * factor) for size, factor in zip(image.shape, factors, strict=True)) < 1:
+        raise UnfitError
+    scales = graph.constant(np.array(factors, np.float32))
+    graph.op("Resize", image, None, scales, **attributes)
+
+
+def blocks_of_space(graph: Graph) -> None:
+    """Pixels moved to channels, or back."""
+    image, block = graph.image(4), graph.one_of((2, 2, 3))
+    if graph.chance(0.5):
+        _fits(image.shape[1] % (block * block) == 0)
+        graph.op("DepthToSpace", image, blocksize=block, mode=graph.one_of(("DCR", "CRD")), exact=True)
+    else:
+        _fits(image.shape[2] % block == 0 and image.shape[3] % block == 0)
+        graph.op("SpaceToDepth", image, blocksize=block, exact=True)
+
+
+def _fits(condition: bool) -> None:
+    if not condition:
+        raise UnfitError

@@ -1,0 +1,40 @@
+"""The batches of a campaign: each follows from its number alone, so that a campaign goes on where it ended."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sartor.config import Precision
+from tools.fuzz.jobs import Batch
+from tools.fuzz.models import OPSETS, Family
+from tools.fuzz.trial import PlanSeed, Setting
+
+MODELS = 12
+"""In a batch: most of what it takes to compile a module does not depend on what is in it."""
+
+PLANS = 2
+"""Forced onto each batch."""
+
+_FAMILIES = (Family.FLOAT,) * 5 + (Family.QUANTISED,) * 2 + (Family.HALF, Family.INTEGER)
+# The levels are those of x86-64 that all its processors have which can run what we ship, and this machine's own.
+_ARCHITECTURES = ("host", "host", "host", "x86-64-v3", "x86-64-v3", "x86-64-v2")
+_NARROWER = (Precision.BF16, Precision.F16, Precision.INT8, Precision.INT8, Precision.MIXED)
+_UNSPLIT = 0.25
+
+
+def batch(number: int, models: int = MODELS) -> Batch:
+    """The batch of a number."""
+    random = np.random.default_rng([number, 18])
+    family = _FAMILIES[int(random.integers(len(_FAMILIES)))]
+    architecture = _ARCHITECTURES[int(random.integers(len(_ARCHITECTURES)))]
+    opset = OPSETS[int(random.integers(len(OPSETS)))]
+    plans = []
+    for index in range(PLANS):
+        precision = Precision.F32
+        if index and family is Family.FLOAT:
+            precision = _NARROWER[int(random.integers(len(_NARROWER)))]
+        setting = Setting(architecture, int(random.integers(1, 4)), precision)
+        plans.append(PlanSeed(setting, number * PLANS + index))
+    if random.random() < _UNSPLIT:
+        plans.append(PlanSeed(Setting(architecture)))
+    return Batch(tuple(range(number * models, (number + 1) * models)), family, opset, tuple(plans))

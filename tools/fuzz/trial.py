@@ -1,0 +1,215 @@
+"""Worker side: one model imported, compiled by plans, and its outputs compared with ONNX Runtime's."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from onnx import ModelProto
+
+from sartor.codegen.ir.target import Target
+from sartor.config import CompileConfig, Precision
+from sartor.frontend.import_job import run_import
+from sartor.frontend.imported_model import ImportedModel
+from sartor.frontend.layer_tensors import layer_tensors
+from sartor.onnx_model.graphs.prepared import prepared_model
+from sartor.planning.recipe import Recipe, unsplit_recipe
+from sartor.precision.calibration import graph_ranges
+from sartor.precision.observe_job import Observed, observe
+from sartor.reference.expected_outputs import Expectation, Expected
+from sartor.reference.tolerance import tolerance
+from sartor.runtime.driver.device import open_device
+from sartor.runtime.driver.signature import Array
+from sartor.runtime.output_error import output_error
+from sartor.runtime.session import Session
+from sartor.samples.sample_sets import DrawnSamples
+from sartor.tuning.calibration.min_max import MinMaxObserver
+from sartor.tuning.calibration.quantised_range import QuantisedRange
+from sartor.tuning.errors.error_measures import cosine_distance
+from sartor.tuning.networks.build_job import NetFiles, SplitNetwork, UnsplitNetwork, build_net
+from sartor.tuning.records.signature import net_signature
+from sartor.tuning.workers.calls import WorkerError
+from tools.fuzz.forced_plans import Forced, PlanForcer, forced_by
+
+SAMPLES = 2
+"""A module runs on the first again at last: what a run leaves in memory must not change the next."""
+
+# A random plan may round everything, and is not chosen to err by little. Its outputs are compared as vectors, which
+# tells rounding from what is wrong: that leaves nothing of the angle.
+_ROUNDED = {Precision.BF16: 0.02, Precision.F16: 0.02, Precision.INT8: 0.15, Precision.MIXED: 0.15}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a plan is made for.
+
+    Attributes:
+        architecture: of the CPU, as ``--cpu`` names it.
+        threads: of the device, and that code is generated for.
+        precision: that variants may have.
+    """
+
+    architecture: str = "host"
+    threads: int = 1
+    precision: Precision = Precision.F32
+
+    @property
+    def config(self) -> CompileConfig:
+        """The same for a compilation."""
+        target = Target.create("cpu", self.architecture)
+        return CompileConfig(target=target, threads=self.threads, precision=self.precision)
+
+
+@dataclass(frozen=True)
+class PlanSeed:
+    """A random plan; that of no seed is the unsplit model."""
+
+    setting: Setting
+    seed: int | None = None
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """An output that is not ONNX Runtime's.
+
+    Attributes:
+        output: its name.
+        message: by how much it is off.
+        forced: the plan; None for the unsplit model.
+    """
+
+    output: str
+    message: str
+    forced: Forced | None
+
+
+class Subject:
+    """A model that plans are tried on.
+
+    Args:
+        model: what to import.
+        architecture: as in ``Setting``.
+        directory: for files.
+
+    Raises:
+        SartorError: if the model is not imported.
+    """
+
+    def __init__(self, model: ModelProto, architecture: str, directory: Path) -> None:
+        self._directory = directory
+        path = directory / "model.onnx"
+        path.write_bytes(model.SerializeToString())
+        found = run_import(path, {}, None, directory, Setting(architecture).config.target)
+        if isinstance(found, WorkerError):
+            raise found.error
+        self.imported: ImportedModel = found
+        self._samples = DrawnSamples(found.skeleton, SAMPLES)
+        self._known: dict[bool, list[Expected]] = {}
+        self._numbers = itertools.count()
+
+    @property
+    def output_names(self) -> list[str]:
+        """Of the model, in order."""
+        return [each.name for each in self.imported.graph.outputs]
+
+    def forcer(self, setting: Setting) -> PlanForcer:
+        """What makes plans for a setting."""
+        return PlanForcer(self._ranged(setting), setting.config)
+
+    def wrong_outputs(self, recipe: Recipe, setting: Setting) -> Iterator[Wrong]:
+        """Compile and run a recipe; what is wrong of its outputs.
+
+        Raises:
+            SartorError: if it does not compile or run.
+        """
+        forced = None if recipe.plan.unsplit else forced_by(recipe)
+        feeds = [*self._samples.since(0)]
+        expected = self._expected(narrow=setting.precision is not Precision.F32)
+        outputs = self._run(recipe, setting, [*feeds, feeds[0]])
+        for name, message in _differences(self.output_names, outputs, [*expected, expected[0]], self._bound(setting)):
+            yield Wrong(name, message, forced)
+
+    def recipe(self, forced: Forced | None, setting: Setting) -> Recipe:
+        """What is asked for; None is the model by IREE's stock lowering, unsplit."""
+        return unsplit_recipe(self.imported, setting.config) if forced is None else self.forcer(setting).given(forced)
+
+    def _bound(self, setting: Setting) -> Bound:
+        usual = setting.precision.usual_error
+        skeleton = ModelProto.FromString(self.imported.skeleton)
+        allowed = tolerance(skeleton, usual, self.imported.tie_spread)
+        return Bound(allowed, _ROUNDED.get(setting.precision))
+
+    def _ranged(self, setting: Setting) -> ImportedModel:
+        """The model with ranges of all values, if any may be stored in 8 bits."""
+        imported = self.imported
+        if "i8" not in setting.precision.types or imported.is_quantised:
+            return imported
+        tensors = layer_tensors(prepared_model(imported.prepared), imported.graph)
+        names = {name for each in tensors.values() for name in (*each.inputs, *each.results) if name is not None}
+        kept = [name for name in sorted(names) if name in self._real_tensors()]
+        seen = Observed({name: MinMaxObserver() for name in kept}, 0)
+        assert isinstance(imported.prepared, Path)
+        while seen.done < SAMPLES:
+            found = observe(imported.prepared, self._samples, seen, 1, 60.0)
+            if isinstance(found, WorkerError):
+                raise found.error
+            seen = found
+        forms = {name: QuantisedRange.of(*each.range()) for name, each in seen.observers.items()}
+        ranges = graph_ranges(imported.graph, tensors, forms)
+        return replace(imported, ranges={**ranges.values, **imported.ranges})
+
+    def _real_tensors(self) -> set[str]:
+        model = prepared_model(self.imported.prepared)
+        known = (*model.graph.value_info, *model.graph.input, *model.graph.output)
+        return {each.name for each in known if each.type.tensor_type.elem_type in (1, 10)}
+
+    def _expected(self, *, narrow: bool) -> list[Expected]:
+        if narrow not in self._known:
+            imported = self.imported
+            models = (imported.path, imported.prepared)
+            reference = Expectation(models, imported.prepared, threads=1, narrow=narrow, optimises=False)
+            self._known[narrow] = [reference(feeds) for feeds in self._samples.since(0)]
+        return self._known[narrow]
+
+    def _run(self, recipe: Recipe, setting: Setting, feeds: Sequence[Mapping[str, Array]]) -> list[list[Array]]:
+        files = NetFiles(self._directory / f"plan{next(self._numbers)}.vmfb", None)
+        imported, config = self._ranged(setting), setting.config
+        whole = UnsplitNetwork(imported.unsplit)
+        net = whole if recipe.plan.unsplit else SplitNetwork(recipe.graph, recipe.variants, imported.ranges)
+        build_net(net, imported.weights, config.target, recipe.manifest(imported, config), files)
+        signature = net_signature((imported.graph.inputs, imported.graph.outputs))
+        device = open_device("cpu", setting.threads)
+        with Session(files.module, device=device, signature=signature, huge_pages=False) as session:
+            found = [[each.copy() for each in session.run(None, dict(each))] for each in feeds]
+        files.module.unlink()
+        return found
+
+
+@dataclass(frozen=True)
+class Bound:
+    """How far outputs may be off: by the relative error, or where layers are rounded, by the cosine distance."""
+
+    relative: float
+    cosine: float | None
+
+    def excess(self, output: Array, expected: Array, scale: Array) -> str:
+        """What is too much; empty if nothing is."""
+        if self.cosine is None:
+            error, allowed, kind = output_error(output, expected, scale=scale), self.relative, "relative"
+        else:
+            error, allowed, kind = cosine_distance(output, expected, scale), self.cosine, "cosine"
+        return "" if error <= allowed else f"{kind} error {error:.3g}, allowed is {allowed:.2g}"
+
+
+def _differences(
+    names: Sequence[str], outputs: Sequence[Sequence[Array]], expected: Sequence[Expected], bound: Bound
+) -> Iterator[tuple[str, str]]:
+    """Names of outputs that are wrong in a run, each once, with what is wrong in the first such run."""
+    for index, name in enumerate(names):
+        for run, (found, right) in enumerate(zip(outputs, expected, strict=True)):
+            excess = bound.excess(found[index], right.outputs[index], right.scales[index])
+            if excess:
+                yield name, f"{excess} (run {run})"
+                break
