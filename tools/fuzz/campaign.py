@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +105,7 @@ class Campaign:
         if result.status is JobStatus.OK:
             yield from (self._wrong(batch, each) for each in result.value)
             return
-        parts = list(_parts(batch))
+        parts = list(_parts(batch, result.message))
         if not parts:
             yield self._broken(batch, result)
         for part, again in list(self._results(parts, _SINGLE_SECONDS)):
@@ -163,7 +163,8 @@ class Campaign:
         self._done.add(batch_key(batch))
         if self._folder is None:
             return
-        line = {"batch": batch_key(batch), **asdict(tally)}
+        line: dict[str, object] = {"batch": batch_key(batch), "models": tally.models, "plans": tally.plans}
+        line |= {"failures": dict(tally.failures), "known": dict(tally.known)}
         with (self._folder / _PROGRESS).open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
 
@@ -185,12 +186,14 @@ def batch_key(batch: Batch) -> str:
     return digest(repr(batch))
 
 
-def _parts(batch: Batch) -> Iterator[Batch]:
-    """Halves of a batch, by models and then by plans; none of what cannot be halved."""
+def _parts(batch: Batch, message: str) -> Iterator[Batch]:
+    """Parts of a batch that failed: the models that the message names and the others, or halves; then single plans."""
     models, plans = batch.models, batch.plans
+    named = tuple(each for each in models if f"m{each}_" in message)
     if len(models) > 1:
-        middle = len(models) // 2
-        yield from (replace(batch, models=each) for each in (models[:middle], models[middle:]))
+        first = named if 0 < len(named) < len(models) else models[: len(models) // 2]
+        rest = tuple(each for each in models if each not in first)
+        yield from (replace(batch, models=each) for each in (first, rest))
     elif len(plans) > 1:
         yield from (replace(batch, plans=(each,)) for each in plans)
 

@@ -14,7 +14,7 @@ from tools.fuzz import schedule
 from tools.fuzz.campaign import Campaign, batch_key
 
 # Of a minute on two processors.
-BATCHES = 8
+BATCHES = 2
 
 
 @pytest.fixture
