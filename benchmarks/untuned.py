@@ -9,7 +9,7 @@ from pathlib import Path
 from sartor.config import CompileConfig
 from sartor.costing.candidates import find_candidates
 from sartor.frontend.loading import import_network, open_workers
-from sartor.planning.recipe import guessed_recipe
+from sartor.planning.guessed_recipe import guessed_recipe
 from sartor.profiling.builder import Builder
 from sartor.progress import silent
 
@@ -20,8 +20,10 @@ def compile_untuned(model: Path, output: Path, config: CompileConfig) -> None:
     Raises:
         SartorError: of the kind that says what went wrong.
     """
-    with open_workers(config) as pool, tempfile.TemporaryDirectory() as directory:
-        imported = import_network(model, config, pool, silent, Path(directory))
-        recipe = guessed_recipe(imported, find_candidates(imported, config, everything=False).variants, config)
-        (built,) = Builder(imported, pool, Path(directory), config, silent).build([recipe])
+    with open_workers(config.target, config.jobs) as pool, tempfile.TemporaryDirectory() as directory:
+        imported = import_network(model, config.importing, pool, silent, Path(directory))
+        recipe = guessed_recipe(
+            imported, find_candidates(imported, config.planning, everything=False).variants, config.planning
+        )
+        (built,) = Builder(imported, pool, Path(directory), config.header, silent).build([recipe])
         shutil.copyfile(built.files.module, output)

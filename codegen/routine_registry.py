@@ -31,6 +31,12 @@ def families() -> tuple[str, ...]:
 
 
 @functools.cache
+def size_names() -> tuple[str, ...]:
+    """Names of the sizes of all routines, in the order of the list of routines."""
+    return tuple(dict.fromkeys(name for each in ROUTINES for name in each.traits.sizes))
+
+
+@functools.cache
 def _traits() -> dict[tuple[str, str | None], Traits]:
     """Traits by routine name and storage type. Routines for different layers may share both; then their traits
     agree."""

@@ -81,6 +81,80 @@ def default_database() -> Path:
 
 
 @dataclass(frozen=True)
+class ImportPolicy:
+    """How a model becomes layers.
+
+    Attributes:
+        target: decides which layers are split further.
+        shapes: input name to the shape that binds its dynamic dimensions.
+        pins: each has to match a layer.
+        dump_directory: where to write the module after every pass, or None.
+    """
+
+    target: Target
+    shapes: Mapping[str, tuple[int, ...]]
+    pins: tuple[Pin, ...]
+    dump_directory: Path | None
+
+
+@dataclass(frozen=True)
+class CalibrationPolicy:
+    """On which samples errors are measured and ranges found, and how.
+
+    Attributes:
+        samples: file or directory; None for random values.
+        precision: what routines may compute in.
+        method: how 8-bit forms are found.
+        database: file of the tuning database, beside which ranges are kept.
+        threads: to run the model with.
+    """
+
+    samples: Path | None
+    precision: Precision
+    method: CalibrationMethod
+    database: Path
+    threads: int
+
+
+@dataclass(frozen=True)
+class PlanPolicy:
+    """What plans must keep to, and what makes one better than another.
+
+    Attributes:
+        target: device and architecture.
+        precision: what routines may compute in.
+        objective: what is minimised.
+        limits: what every plan must keep to.
+        quantities: what plans are compared by, or bounded in.
+        pins: restrictions of layers to routines.
+        selector: which solver chooses.
+        plans: how many of the best plans are compiled whole.
+    """
+
+    target: Target
+    precision: Precision
+    objective: Objective
+    limits: Limits
+    quantities: tuple[Quantity, ...]
+    pins: tuple[Pin, ...]
+    selector: str
+    plans: int
+
+
+@dataclass(frozen=True)
+class ModuleHeader:
+    """What a module says of itself, whatever was selected.
+
+    Attributes:
+        target: device and architecture.
+        external_weights: where its weights go if not into the module.
+    """
+
+    target: Target
+    external_weights: Path | None = None
+
+
+@dataclass(frozen=True)
 class CompileConfig:
     """Settings of one compilation.
 
@@ -149,13 +223,43 @@ class CompileConfig:
 
     @property
     def allowed_error(self) -> float:
-        """The largest allowed error of the outputs."""
-        return self.error_budget.allowed
+        """How far outputs may be from ONNX Runtime's, as long as nothing is known of the model."""
+        return self.error_budget.accepted
 
     @property
     def error_budget(self) -> ErrorBudget:
-        """The error budget of the outputs."""
-        return ErrorBudget(self.error_measure, self.precision.usual_error, self.max_error)
+        """What outputs may be off by, as long as nothing is known of the model."""
+        narrow = self.precision is not Precision.F32
+        return ErrorBudget(self.error_measure, self.precision.usual_error, self.max_error, narrow)
+
+    @property
+    def importing(self) -> ImportPolicy:
+        """How the model becomes layers."""
+        return ImportPolicy(self.target, self.shapes, self.pins, self.dump_directory)
+
+    @property
+    def calibrating(self) -> CalibrationPolicy:
+        """Which samples are used, and what for."""
+        return CalibrationPolicy(self.calibration, self.precision, self.calibration_method, self.database, self.threads)
+
+    @property
+    def planning(self) -> PlanPolicy:
+        """What plans must keep to."""
+        return PlanPolicy(
+            target=self.target,
+            precision=self.precision,
+            objective=self.objective,
+            limits=self.limits,
+            quantities=self.quantities,
+            pins=self.pins,
+            selector=self.selector,
+            plans=self.plans,
+        )
+
+    @property
+    def header(self) -> ModuleHeader:
+        """What modules say of themselves."""
+        return ModuleHeader(self.target, self.external_weights)
 
     @property
     def limits(self) -> Limits:

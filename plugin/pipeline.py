@@ -26,30 +26,32 @@ from sartor.costing.candidates import find_candidates
 from sartor.costing.layer_arbiters import LayerArbiters
 from sartor.costing.layer_costs import make_tuner, tune
 from sartor.costing.resource_costs import measure_resource_costs
+from sartor.costing.time_budget import TimeBudget
 from sartor.dialect_passes.annotate import Candidates
 from sartor.errors import InfeasibleError
 from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.loading import import_network, open_workspace
 from sartor.frontend.target_check import runs_here
 from sartor.frontend.value_ranges import with_children
+from sartor.planning.guessed_recipe import guessed_recipe
 from sartor.planning.plan_selector import PlanSelector
 from sartor.planning.plan_solver import PlanSolver
-from sartor.planning.recipe import Recipe, check_plan, guessed_recipe, precision_of, unsplit_recipe
+from sartor.planning.recipe import Recipe, unsplit_recipe
+from sartor.planning.recorded_recipe import check_plan, precision_of
 from sartor.planning.rounding_assessment import assess
-from sartor.planning.simulated_error import PlanErrors
 from sartor.planning.single_type_plans import single_precision_plans
-from sartor.precision.calibration import Calibration, calibrate, checked_samples
-from sartor.precision.sensitivities import Sensitivities
+from sartor.precision.calibration import calibrate
+from sartor.precision.sensitivity import Sensitivities
 from sartor.precision.sensitivity_cache import SensitivityCache
 from sartor.profiling.builder import Builder
-from sartor.profiling.error_bound import ErrorBound
 from sartor.profiling.network_runner import NetRunner
 from sartor.profiling.profiler import Profiler
 from sartor.profiling.publisher import Publisher, publish_unchecked
 from sartor.profiling.refiner import Refined, Refiner
 from sartor.profiling.replay import replay
-from sartor.profiling.time_budget import TimeBudget
+from sartor.profiling.verdicts import budget_of_model, refusal
 from sartor.progress import Progress, silent
+from sartor.samples.checked_samples import checked_samples
 from sartor.tuning.cost_tables.tables import Tables
 from sartor.tuning.records.measurement import Status
 from sartor.tuning.records.plan import Plan
@@ -73,46 +75,37 @@ def compile_model(model: Path, output: Path, config: CompileConfig, progress: Pr
         SartorError: one of its subclasses, by the kind of failure.
     """
     check_writable(output)
-    budget = TimeBudget.of(config.time_budget)
-    with open_workspace(config) as (pool, directory), Store.open(config.database) as store:
-        imported = import_network(model, config, pool, progress, directory)
-        calibration = calibrate(imported, config, pool, progress)
+    time = TimeBudget.of(config.time_budget)
+    with open_workspace(config.target, config.jobs) as (pool, directory), Store.open(config.database) as store:
+        imported = import_network(model, config.importing, pool, progress, directory)
+        calibration = calibrate(imported, config.calibrating, pool, progress)
         imported = replace(
             imported, ranges=with_children(imported.graph, {**calibration.ranges.values, **imported.ranges})
         )
-        candidates = find_candidates(imported, config, everything=False)
+        policy = config.planning
+        candidates = find_candidates(imported, policy, config.dump_directory, everything=False)
         if not runs_here(config.target):
             return _compile_only(imported, candidates, pool, directory, output, config, progress)
-        deadline = budget.tuning_deadline(imported)
-        tuner = make_tuner(store, pool, config, progress, directory, deadline, LayerArbiters(imported))
-        tables = tune(imported, candidates, tuner, config)
-        tables = measure_resource_costs(tables, store, pool, output.parent, config.target, config.quantities)
-        tables, plan_errors = _assessed(tables, imported, calibration, pool, config, progress)
-        builder = Builder(imported, pool, directory, config, progress)
-        profiler = Profiler(store, builder, calibration.samples)
-        selector = PlanSelector(PlanSolver(imported, tuner, config, progress), config.error_budget, plan_errors)
-        recipes, tables = choose(tables, selector, profiler, config)
-        refiner = Refiner(config, profiler, selector, budget)
+        budget = budget_of_model(config.error_budget, imported, calibration.samples)
+        deadline, arbiters = time.tuning_deadline(imported), LayerArbiters(imported)
+        tuner = make_tuner(store, pool, config.target, progress, directory, deadline, arbiters, budget.allowed_relative)
+        tables = tune(imported, candidates, tuner, policy, config.search)
+        tables = measure_resource_costs(tables, store, pool, output.parent, config.target, policy.quantities)
+        cache = SensitivityCache.beside(config.database)
+        rounding = Sensitivities(imported, calibration, pool, budget.measure, config.threads, cache, progress)
+        tables, plan_errors = assess(tables, rounding, budget, policy.precision)
+        builder = Builder(imported, pool, directory, config.header, progress)
+        runner = NetRunner(builder, calibration.samples, budget, is_hurried=time.is_bounded)
+        profiler = Profiler(store, builder, runner, policy)
+        selector = PlanSelector(PlanSolver(imported, tuner, policy, progress), budget, plan_errors)
+        recipes, tables = choose(tables, selector, profiler)
+        refiner = Refiner(profiler, selector, time)
         refined = refiner.refine(tables, recipes)
-        pareto = config.pareto and selector.pareto(refined.placed, config.limits, config.pareto)
-        refined, error = publish_best(refined, refiner, Publisher(builder, profiler.runner, output))
+        pareto = config.pareto and selector.pareto(refined.placed, policy.limits, config.pareto)
+        refined, error = publish_best(refined, refiner, Publisher(builder, runner, output))
         shipped = _artifact(refined.plan, error, output, config)
         unchecked = calibration.samples.unchecked
-        return replace(shipped, pareto=pareto, samples=profiler.sample_count, unchecked=unchecked)
-
-
-def _assessed(
-    tables: Tables,
-    imported: ImportedModel,
-    calibration: Calibration,
-    pool: WorkerPool,
-    config: CompileConfig,
-    progress: Progress,
-) -> tuple[Tables, PlanErrors | None]:
-    """Add the sensitivity of each layer to rounding, and predict the errors of plans, if layers may round."""
-    budget, cache = config.error_budget, SensitivityCache.beside(config.database)
-    sensitivities = Sensitivities(imported, calibration, pool, budget.measure, config.threads, cache, progress)
-    return assess(tables, sensitivities, budget, config.precision)
+        return replace(shipped, pareto=pareto, samples=runner.verified_count, unchecked=unchecked)
 
 
 def _compile_only(
@@ -129,9 +122,10 @@ def _compile_only(
     Layers get the best guess on a CPU and stock code on a GPU, within their pins.
     """
     _LOG.warning("this machine does not run %s code: compiled, but neither tuned nor checked", config.target)
-    guessed = config.pins or config.target.device == "cpu"
-    recipe = guessed_recipe(imported, candidates.variants, config) if guessed else unsplit_recipe(imported, config)
-    publish_unchecked(recipe, Builder(imported, pool, directory, config, progress), output)
+    policy = config.planning
+    guessed = policy.pins or config.target.device == "cpu"
+    recipe = guessed_recipe(imported, candidates.variants, policy) if guessed else unsplit_recipe(imported, policy)
+    publish_unchecked(recipe, Builder(imported, pool, directory, config.header, progress), output)
     return _artifact(recipe.plan, None, output, config)
 
 
@@ -146,37 +140,38 @@ def replay_plan(model: Path, plan: Plan, output: Path, config: CompileConfig, pr
         LimitError: if they exceed the user's error bound.
     """
     check_writable(output)
-    check_plan(plan, config)
+    check_plan(plan, config.target)
     config = replace(config, threads=plan.threads, precision=precision_of(plan))
-    with open_workspace(config) as (pool, directory):
-        imported, recipe = replay(plan, import_network(model, config, pool, progress, directory), config)
-        samples = checked_samples(imported, config, pool)
-        builder = Builder(imported, pool, directory, config, progress)
+    with open_workspace(config.target, config.jobs) as (pool, directory):
+        imported = import_network(model, config.importing, pool, progress, directory)
+        imported, recipe = replay(plan, imported, config.planning, config.dump_directory)
+        budget = config.error_budget
+        samples = checked_samples(imported, config.calibration, pool, narrow=budget.narrow)
+        builder = Builder(imported, pool, directory, config.header, progress)
         if not runs_here(config.target):
             _LOG.warning("this machine does not run %s code: compiled, but not checked", config.target)
             publish_unchecked(recipe, builder, output)
             return _artifact(plan, None, output, config)
-        runner = NetRunner(builder, samples, ErrorBound.of(imported, samples, config.error_budget, config.precision))
+        runner = NetRunner(builder, samples, budget_of_model(budget, imported, samples))
         run = Publisher(builder, runner, output).publish(recipe)
         if run.status is not Status.OK:
-            raise runner.bound.refusal([run])
+            raise refusal([run], runner.budget)
         shipped = _artifact(plan, run.error, output, config)
         return replace(shipped, samples=runner.verified_count, unchecked=samples.unchecked)
 
 
-def choose(
-    tables: Tables, selector: PlanSelector, profiler: Profiler, config: CompileConfig
-) -> tuple[list[Recipe], Tables]:
+def choose(tables: Tables, selector: PlanSelector, profiler: Profiler) -> tuple[list[Recipe], Tables]:
     """The recipes to run as whole networks: the selected plans, and the unsplit model unless the user pinned layers.
 
     Raises:
         InfeasibleError: if no plan meets the pins and limits.
     """
-    unsplit = [] if config.pins else [unsplit_recipe(selector.imported, config, tables.peak)]
+    policy = selector.policy
+    unsplit = [] if policy.pins else [unsplit_recipe(selector.imported, policy, tables.peak)]
     try:
-        recipes, tables = selector.select(tables, config.limits)
+        recipes, tables = selector.select(tables, policy.limits)
         if not selector.solver.is_late:
-            single, tables = single_precision_plans(selector, tables, recipes, config.limits)
+            single, tables = single_precision_plans(selector, tables, recipes, policy.limits)
             recipes = [*recipes, *single]
     except LimitError as error:
         if not profiler.counts_memory:

@@ -44,7 +44,7 @@ def tables(
 ) -> None:
     """Write the tables of every network whose tasks are in a tuning database, and name the others."""
     config = CompileConfig(threads=threads, jobs=1)
-    with open_workers(config) as pool, Store.open_to_read(db) as store:
+    with open_workers(config.target, config.jobs) as pool, Store.open_to_read(db) as store:
         for network in networks or NETWORKS:
             try:
                 found = extract(network, store, pool, config)

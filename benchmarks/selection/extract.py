@@ -48,9 +48,9 @@ def extract(network: str, store: Store, pool: WorkerPool, config: CompileConfig)
         SartorError: if the network cannot be imported.
     """
     with tempfile.TemporaryDirectory(prefix="sartor-") as directory:
-        imported = import_network(write(network, Path(directory)), config, pool, silent)
-    tuner = make_tuner(store, pool, config, silent)
-    variants = shortlist(imported.graph, find_candidates(imported, config).variants, ())
+        imported = import_network(write(network, Path(directory)), config.importing, pool, silent)
+    tuner = make_tuner(store, pool, config.target, silent)
+    variants = shortlist(imported.graph, find_candidates(imported, config.planning).variants, ())
     tables = Tables(variants, tuner.known(tuned_cases(imported.graph, variants)))
     _check(network, imported.graph, tables)
     kinds = _kinds(imported.graph, tables, config)

@@ -87,18 +87,24 @@ def run(model: Path, config: CompileConfig, seconds: float, progress: Progress =
     Raises:
         SartorError: if a step has no plan, or does not compile or run.
     """
-    with tempfile.TemporaryDirectory(prefix="sartor-") as folder, open_workers(config) as pool:
+    with tempfile.TemporaryDirectory(prefix="sartor-") as folder, open_workers(config.target, config.jobs) as pool:
         directory = Path(folder)
         with Store.open(config.database) as store:
-            imported = import_network(model, config, pool, progress, directory)
-            tuner = make_tuner(store, pool, config, progress, directory)
-            tables = tune(imported, find_candidates(imported, config, everything=False), tuner, config)
+            imported = import_network(model, config.importing, pool, progress, directory)
+            tuner = make_tuner(store, pool, config.target, progress, directory)
+            tables = tune(
+                imported,
+                find_candidates(imported, config.planning, everything=False),
+                tuner,
+                config.planning,
+                config.search,
+            )
             plans = step_plans(imported, tables, tuner, config, progress)
         built = {}
         for name, (own, recipe) in plans.items():
             place = directory / name.replace(" ", "-")
             place.mkdir()
-            (build,) = Builder(own, pool, place, config, progress).build([recipe])
+            (build,) = Builder(own, pool, place, config.header, progress).build([recipe])
             built[name] = sartor_peer(build.files.module, config.threads)
         return _time(model, imported, config, {name: recipe for name, (_, recipe) in plans.items()}, built, seconds)
 
@@ -121,7 +127,9 @@ def step_plans(
     plans: dict[str, tuple[ImportedModel, Recipe]] = {}
     adapts = dict(tables.adapts)
     for name, (own, fewer) in steps.items():
-        (recipe, *_), known = PlanSolver(own, tuner, config, progress).within(replace(fewer, adapts=adapts), UNLIMITED)
+        (recipe, *_), known = PlanSolver(own, tuner, config.planning, progress).within(
+            replace(fewer, adapts=adapts), UNLIMITED
+        )
         adapts.update(known.adapts)
         plans[name] = own, recipe
     return plans

@@ -22,7 +22,7 @@ from sartor.codegen.ir.layer import Layer
 from sartor.comparison.bisection import Bisection, bisect
 from sartor.comparison.intermediate_outputs import Probe, make_probe
 from sartor.comparison.probe_job import probe_errors
-from sartor.config import CompileConfig
+from sartor.config import ModuleHeader
 from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.layer_tensors import LayerTensors
 from sartor.planning.recipe import Recipe
@@ -93,21 +93,21 @@ class ProbeErrors:
 
 @dataclass(frozen=True)
 class Workshop:
-    """What compiling and running probes needs.
+    """Where probes are compiled and run.
 
     Attributes:
         pool: workers.
-        directory: for the probes' modules.
-        config: settings of the compilation.
-        device: on which probes run, as for ``Session``.
+        directory: for modules.
+        header: what modules say of themselves.
+        device: what probes run on, as for ``Session``.
         threads: as for ``Session``.
         progress: told about every probe.
-        chunk_bytes: limit on the size of a probe's outputs, which only a single layer may exceed.
+        chunk_bytes: what the values of one probe may take, unless a single layer's take more.
     """
 
     pool: WorkerPool
     directory: Path
-    config: CompileConfig
+    header: ModuleHeader
     device: str
     threads: int | None
     progress: Progress = silent
@@ -243,7 +243,7 @@ class LayerComparison:
         ranges = {own: known[ref] for own, ref in probe.stands_for.items() if ref in known}
         imported = replace(self.imported, graph=probe.graph, ranges={**known, **ranges})
         recipe = replace(self.recipe, graph=probe.graph, variants=probe.variants)
-        (built,) = Builder(imported, shop.pool, directory, shop.config, silent).build([recipe])
+        (built,) = Builder(imported, shop.pool, directory, shop.header, silent).build([recipe])
         job = {
             "files": built.files,
             "prepared": self.imported.prepared,

@@ -14,7 +14,7 @@ from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.layer_tensors import layer_tensors
 from sartor.frontend.loading import import_network, open_workspace
 from sartor.onnx_model.graphs.prepared import prepared_model
-from sartor.planning.recipe import precision_of
+from sartor.planning.recorded_recipe import precision_of
 from sartor.profiling.replay import replay
 from sartor.progress import Progress, silent
 from sartor.runtime.driver.signature import Array
@@ -91,11 +91,11 @@ def open_comparison(
     plan = _plan(manifest, module)
     kind, _, architecture = plan.target.partition(":")
     config = CompileConfig(target=Target.create(kind, architecture), threads=plan.threads, shapes=shapes)
-    with open_workspace(config) as (pool, directory):
-        imported = import_network(model, config, pool, progress, directory)
+    with open_workspace(config.target, config.jobs) as (pool, directory):
+        imported = import_network(model, config.importing, pool, progress, directory)
         _check_same(imported, plan, module)
-        imported, recipe = replay(plan, imported, config)
-        shop = Workshop(pool, directory, config, device or kind, threads, progress)
+        imported, recipe = replay(plan, imported, config.planning)
+        shop = Workshop(pool, directory, config.header, device or kind, threads, progress)
         tensors = layer_tensors(prepared_model(imported.prepared), recipe.graph)
         yield LayerComparison(imported, recipe, tensors, feeds, shop)
 

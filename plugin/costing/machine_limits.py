@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from pathlib import Path
 
-from sartor.config import CompileConfig
+from sartor.codegen.ir.target import Target
 from sartor.costing.layer_costs import make_tuner
 from sartor.errors import DeviceError
 from sartor.frontend.loading import open_workers
@@ -30,27 +31,30 @@ class MachineLimits:
     bandwidth: float
 
 
-def machine_limits(config: CompileConfig, threads: Iterable[int], progress: Progress = silent) -> list[MachineLimits]:
+def machine_limits(
+    target: Target, threads: Iterable[int], database: Path, progress: Progress = silent
+) -> list[MachineLimits]:
     """Peak operations and bandwidth for each number of threads; measured if the database lacks them.
 
     Args:
-        config: target and database.
+        target: device and architecture.
         threads: numbers of CPU workers, one result for each.
+        database: file of the tuning database.
         progress: told what is going on.
 
     Raises:
-        DeviceError: if the machine cannot run the benchmarks.
-        SartorError: if the database or the target cannot be used.
+        DeviceError: if the machine cannot run what is measured.
+        SartorError: if the database or the target is of no use.
     """
-    with open_workers(config) as pool, Store.open(config.database) as store:
-        return [_limits(replace(config, threads=each), store, pool, progress) for each in threads]
+    with open_workers(target, jobs=1) as pool, Store.open(database) as store:
+        return [_limits(replace(target, threads=each), store, pool, progress) for each in threads]
 
 
-def _limits(config: CompileConfig, store: Store, pool: WorkerPool, progress: Progress) -> MachineLimits:
-    operations = peak_operations(config.target, config.threads)
-    bandwidth = read_bandwidth(config.target)
-    measured = make_tuner(store, pool, config, progress).measure([operations.case, bandwidth.case])
-    return MachineLimits(config.threads, _rate(operations, measured), _rate(bandwidth, measured))
+def _limits(target: Target, store: Store, pool: WorkerPool, progress: Progress) -> MachineLimits:
+    operations = peak_operations(target, target.threads)
+    bandwidth = read_bandwidth(target)
+    measured = make_tuner(store, pool, target, progress).measure([operations.case, bandwidth.case])
+    return MachineLimits(target.threads, _rate(operations, measured), _rate(bandwidth, measured))
 
 
 def _rate(limit: Limit, measured: Measured) -> float:

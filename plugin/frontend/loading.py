@@ -2,59 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from sartor.config import CompileConfig
+from sartor.codegen.ir.target import Target
+from sartor.config import ImportPolicy
 from sartor.errors import UsageError
 from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.target_check import check_target
 from sartor.progress import Progress
+from sartor.tuning.selection.problem.pin import Pin
 from sartor.tuning.workers.calls import call, open_pool
 from sartor.tuning.workers.pool import WorkerPool
 
 
 @contextmanager
-def open_workers(config: CompileConfig) -> Iterator[WorkerPool]:
+def open_workers(target: Target, jobs: int) -> Iterator[WorkerPool]:
     """Workers with a limit on memory, after a check that the compiler knows the target.
 
     Raises:
         UsageError: if the compiler does not know the target.
     """
-    with open_workspace(config) as (pool, _):
+    with open_workspace(target, jobs) as (pool, _):
         yield pool
 
 
 @contextmanager
-def open_workspace(config: CompileConfig) -> Iterator[tuple[WorkerPool, Path]]:
+def open_workspace(target: Target, jobs: int) -> Iterator[tuple[WorkerPool, Path]]:
     """Workers and a directory for modules; leaving the context ends them and removes all their temporary files.
 
     Raises:
         UsageError: as ``open_workers``.
     """
-    with open_pool(config.jobs) as (pool, directory):
-        check_target(config.target, pool)
+    with open_pool(jobs) as (pool, directory):
+        check_target(target, pool)
         yield pool, directory
 
 
 def import_network(
-    model: Path, config: CompileConfig, pool: WorkerPool, progress: Progress, directory: Path | None = None
+    model: Path, policy: ImportPolicy, pool: WorkerPool, progress: Progress, directory: Path | None = None
 ) -> ImportedModel:
     """Import a model in a worker, as the file is not trusted; large data is written to ``directory``, if given."""
     progress("importing", 0, 1)
-    job = {"path": model, "shapes": dict(config.shapes), "dump": config.dump_directory, "directory": directory}
-    job["target"] = config.target
+    job = {"path": model, "shapes": dict(policy.shapes), "dump": policy.dump_directory, "directory": directory}
+    job["target"] = policy.target
     imported = call(pool, run_import, job, f"importing '{model}'")
-    _check_pins(imported, config)
+    _check_pins(imported, policy.pins)
     return imported
 
 
-def _check_pins(imported: ImportedModel, config: CompileConfig) -> None:
+def _check_pins(imported: ImportedModel, pins: Sequence[Pin]) -> None:
     """Raise UsageError for a pin that matches no layer, which is a mistake."""
-    for pin in config.pins:
+    for pin in pins:
         if not any(fnmatchcase(layer.name, pin.layers) for layer in imported.graph.all_layers()):
             names = ", ".join(layer.name for layer in imported.graph.layers[:5])
             raise UsageError(f"no layer is called '{pin.layers}' as a pin wants; the layers are {names}, …")

@@ -13,21 +13,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from sartor.artifact import ParetoFront, ParetoPoint
-from sartor.config import Precision
+from sartor.config import PlanPolicy, Precision
 from sartor.errors import InfeasibleError
 from sartor.frontend.imported_model import ImportedModel
 from sartor.planning.bound_search import BoundSearch, TriedPlan
 from sartor.planning.plan_solver import PlanSolver, Selected
-from sartor.planning.recipe import Recipe
+from sartor.planning.recipe import Recipe, timed_plan
 from sartor.planning.simulated_error import PlanErrors
 from sartor.tuning.cost_tables.tables import Tables
 from sartor.tuning.errors.error_budget import ErrorBudget
+from sartor.tuning.selection.problem.cost import Objective
 from sartor.tuning.selection.problem.limits import Limits, Quantity
 
 _LOG = logging.getLogger(__name__)
 # Largest number of selections of a plan, and of a front, with other bounds on the sum.
 _PLAN_ROUNDS = 8
 _FRONT_ROUNDS = 4
+# A plan must promise to be this much faster to be worth compiling and running.
+_WORTHWHILE = 0.99
 
 Simulated = list[tuple[Recipe, float | None]]
 """Plans with their simulated errors."""
@@ -54,9 +57,9 @@ class PlanSelector:
         return self.solver.imported
 
     @property
-    def precision(self) -> Precision:
-        """The precision in which layers may compute."""
-        return self.solver.config.precision
+    def policy(self) -> PlanPolicy:
+        """What plans must keep to besides the budget, and what makes one better than another."""
+        return self.solver.policy
 
     @property
     def bound(self) -> float | None:
@@ -66,6 +69,17 @@ class PlanSelector:
     def in_precision(self, precision: Precision) -> PlanSelector:
         """A selector with another precision and the same budget."""
         return replace(self, solver=self.solver.in_precision(precision))
+
+    def is_faster(self, recipe: Recipe, other: Recipe, tables: Tables) -> bool:
+        """Whether a plan promises to be faster than another by the same tables, by so much that it is worth a build."""
+        return self._promise(recipe, tables) < _WORTHWHILE * self._promise(other, tables)
+
+    def _promise(self, recipe: Recipe, tables: Tables) -> float:
+        """Predicted seconds of an inference, or of the first one if the objective is cold."""
+        warm = timed_plan(recipe, tables).predicted or 0.0
+        if self.policy.objective is not Objective.COLD:
+            return warm
+        return warm + recipe.needed[Quantity.COLD] - recipe.needed[Quantity.LATENCY]
 
     def select(self, tables: Tables, limits: Limits) -> Selected:
         """The best plans found within limits and the budget, best first; the most exact plan if none keeps to the

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from sartor.codegen.linking.adapts import AdaptKind
-from sartor.config import CompileConfig, Precision
+from sartor.config import PlanPolicy, Precision
 from sartor.frontend.imported_model import ImportedModel
 from sartor.planning.recipe import Recipe, split_recipe, timed_plan
 from sartor.precision.eligibility import eligibility
@@ -43,13 +43,13 @@ class PlanSolver:
     Attributes:
         imported: the model.
         tuner: measures conversions.
-        config: settings.
+        policy: what plans must keep to.
         progress: told about every round.
     """
 
     imported: ImportedModel
     tuner: Tuner
-    config: CompileConfig
+    policy: PlanPolicy
     progress: Progress
 
     @property
@@ -59,7 +59,7 @@ class PlanSolver:
 
     def in_precision(self, precision: Precision) -> PlanSolver:
         """A solver of plans within another precision."""
-        return replace(self, config=replace(self.config, precision=precision))
+        return replace(self, policy=replace(self.policy, precision=precision))
 
     def within(self, tables: Tables, limits: Limits) -> Selected:
         """The best plans within limits.
@@ -69,7 +69,7 @@ class PlanSolver:
         """
 
         def find(problem: Problem) -> Sequence[Selection]:
-            return solve(problem, self.config.selector, self.config.plans, limits)
+            return solve(problem, self.policy.selector, self.policy.plans, limits)
 
         return self._settled(tables, find, tuple(limits.bounds))
 
@@ -89,9 +89,9 @@ class PlanSolver:
         """
 
         def find(problem: Problem) -> Sequence[Selection]:
-            return [least_error.most_exact(problem, self.config.limits, seconds=auto.SECONDS)]
+            return [least_error.most_exact(problem, self.policy.limits, seconds=auto.SECONDS)]
 
-        return self._settled(tables, find, (Quantity.ERROR, *self.config.limits.bounds))
+        return self._settled(tables, find, (Quantity.ERROR, *self.policy.limits.bounds))
 
     def front_within(
         self, tables: Tables, limits: Limits, quantities: tuple[Quantity, Quantity]
@@ -116,13 +116,13 @@ class PlanSolver:
         self, tables: Tables, find: Callable[[Problem], Sequence[Selection]], bounded: tuple[Quantity, ...]
     ) -> Selected:
         """Plans whose conversions are all measured, or the last ones after too many rounds."""
-        device, graph = self.config.target.device, self.imported.graph
-        quantities = (*self.config.quantities, *bounded)
-        may_run = eligibility(self.imported, self.config.precision)
+        device, graph = self.policy.target.device, self.imported.graph
+        quantities = (*self.policy.quantities, *bounded)
+        may_run = eligibility(self.imported, self.policy.precision)
         for done in range(_CONVERSION_ROUNDS):
             self.progress("selecting", done, _CONVERSION_ROUNDS)
             problem = selection_problem(
-                graph, tables, device, self.config.objective, self.config.pins, quantities, may_run
+                graph, tables, device, self.policy.objective, self.policy.pins, quantities, may_run
             )
             recipes = [self._recipe(problem, each, tables) for each in find(problem)]
             kinds = [kind for each in recipes for _, kind in adapts_between(each.graph, each.variants, device)]
@@ -133,7 +133,7 @@ class PlanSolver:
         return [replace(each, plan=timed_plan(each, tables)) for each in recipes], tables
 
     def _recipe(self, problem: Problem, selection: Selection, tables: Tables) -> Recipe:
-        recipe = split_recipe(self.imported, tables, selection, self.config)
+        recipe = split_recipe(self.imported, tables, selection, self.policy)
         return replace(recipe, needed=measures(problem, selection.assignment))
 
     def _with_adapts(self, tables: Tables, wanted: Sequence[AdaptKind]) -> Tables:

@@ -5,25 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from importlib.metadata import version
 
 from sartor.codegen.analysis.operation_count import operation_count
 from sartor.codegen.digest import digest
 from sartor.codegen.ir.graph import ENTRY, LayerGraph
 from sartor.codegen.ir.layer import Layer, ValueRef
-from sartor.codegen.ir.layouts import CHANNELS_LAST
-from sartor.codegen.ir.schema import QUANTISED, Schema
-from sartor.codegen.ir.variants.descriptor import dtype_in
 from sartor.codegen.ir.variants.routine import Variant, dtype_of
+from sartor.codegen.linking.adapts import AdaptKind
 from sartor.codegen.linking.stitching import PARAMETER_SCOPE
-from sartor.codegen.routines import LOW_PRECISION
-from sartor.config import CompileConfig, Precision
-from sartor.dialect_passes.split_layers import apply_choices
-from sartor.errors import InfeasibleError, UsageError
+from sartor.config import ModuleHeader, PlanPolicy
 from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.value_ranges import Values, named_ranges
-from sartor.precision.eligibility import eligibility
 from sartor.runtime.manifest import Manifest
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 from sartor.tuning.cost_tables.conversions import adapts_between
@@ -34,6 +28,7 @@ from sartor.tuning.measuring.benchmark_case import symbol_of
 from sartor.tuning.records.plan import AdaptChoice, LayerChoice, Plan
 from sartor.tuning.records.signature import value_spec
 from sartor.tuning.selection.problem.limits import Amounts
+from sartor.tuning.selection.problem.problem import Edge
 from sartor.tuning.selection.problem.selection import Selection
 
 UNSPLIT_SOLVER = "none"
@@ -68,17 +63,17 @@ class Recipe:
     def _names(self) -> dict[str, str]:
         return {layer: variant.descriptor for layer, variant in self.variants.items()}
 
-    def manifest(self, imported: ImportedModel, config: CompileConfig) -> str:
+    def manifest(self, imported: ImportedModel, header: ModuleHeader) -> str:
         """The manifest of the module, as JSON."""
-        external = {} if config.external_weights is None else {PARAMETER_SCOPE: config.external_weights.name}
+        external = {} if header.external_weights is None else {PARAMETER_SCOPE: header.external_weights.name}
         return Manifest(
             model=imported.path.name,
             model_sha256=imported.sha256,
             entry=ENTRY,
             inputs=tuple(map(value_spec, imported.graph.inputs)),
             outputs=tuple(map(value_spec, imported.graph.outputs)),
-            devices=(config.target.device,),
-            levels=(config.target.architecture,),
+            devices=(header.target.device,),
+            levels=(header.target.architecture,),
             sartor_version=version("sartor"),
             iree_version=version("iree-base-compiler"),
             plan=self.plan.to_json(),
@@ -92,22 +87,22 @@ def versions() -> dict[str, str]:
     return {name: version(name) for name in ("sartor", "iree-base-compiler")}
 
 
-def split_recipe(imported: ImportedModel, tables: Tables, selection: Selection, config: CompileConfig) -> Recipe:
+def split_recipe(imported: ImportedModel, tables: Tables, selection: Selection, policy: PlanPolicy) -> Recipe:
     """The recipe of a selection, with the times the tables predict."""
     graph, variants = chosen_layers(imported.graph, tables.variants, selection)
     plan = replace(
-        _empty_plan(imported, config),
+        empty_plan(imported, policy),
         solver=selection.solver,
         optimal=selection.optimal,
         gap=_gap(selection),
         peak=tables.peak,
     )
-    plan = replace(plan, ranges=named_ranges(_used_ranges(imported, graph, variants)))
+    plan = replace(plan, ranges=named_ranges(used_ranges(imported, graph, variants)))
     recipe = Recipe(plan, graph, variants)
     return replace(recipe, plan=timed_plan(recipe, tables))
 
 
-def _used_ranges(
+def used_ranges(
     imported: ImportedModel, graph: LayerGraph, variants: Mapping[str, Variant]
 ) -> dict[ValueRef, QuantisedRange]:
     """Ranges of the values that the layers quantise, in the order of their first use."""
@@ -128,38 +123,47 @@ def _gap(selection: Selection) -> float | None:
 
 def timed_plan(recipe: Recipe, tables: Tables) -> Plan:
     """The plan of a split network with times predicted by the tables."""
+    chosen = [(layer, recipe.variants[layer.name]) for layer in recipe.graph.layers]
     layers = tuple(
-        LayerChoice(
-            layer=layer.name,
-            nodes=layer.nodes,
-            task=layer.task.key,
-            variant=recipe.variants[layer.name].descriptor,
-            symbol=symbol_of(layer.task.key, recipe.variants[layer.name]),
-            seconds=tables.seconds(layer.task.key, recipe.variants[layer.name].descriptor),
-            in_place=None,
-            operations=operation_count(layer.task),
-            dtype=recipe.variants[layer.name].dtype,
-            error=tables.sensitivity(layer, recipe.variants[layer.name]),
-            saved=_saved(layer, recipe.variants[layer.name], tables),
+        layer_choice(
+            layer,
+            variant,
+            seconds=tables.seconds(layer.task.key, variant.descriptor),
+            error=tables.sensitivity(layer, variant),
+            saved=_saved(layer, variant, tables),
         )
-        for layer in recipe.graph.layers
+        for layer, variant in chosen
     )
     device = recipe.plan.target.partition(":")[0]
-    adapts = tuple(
-        AdaptChoice(
-            edge.producer,
-            edge.consumer,
-            edge.slot,
-            str(kind.source),
-            str(kind.target),
-            kind.symbol,
-            adapt_seconds(kind, tables),
-            None,
-        )
-        for edge, kind in adapts_between(recipe.graph, recipe.variants, device)
-    )
+    kinds = adapts_between(recipe.graph, recipe.variants, device)
+    adapts = tuple(adapt_choice(edge, kind, adapt_seconds(kind, tables)) for edge, kind in kinds)
     predicted = sum(each.seconds or 0.0 for each in layers) + sum(each.seconds or 0.0 for each in adapts)
     return replace(recipe.plan, layers=layers, adapts=adapts, predicted=predicted)
+
+
+def layer_choice(
+    layer: Layer, variant: Variant, seconds: float | None = None, error: float | None = None, saved: float | None = None
+) -> LayerChoice:
+    """What a plan says of a layer."""
+    return LayerChoice(
+        layer=layer.name,
+        nodes=layer.nodes,
+        task=layer.task.key,
+        variant=variant.descriptor,
+        symbol=symbol_of(layer.task.key, variant),
+        seconds=seconds,
+        in_place=None,
+        operations=operation_count(layer.task),
+        dtype=variant.dtype,
+        error=error,
+        saved=saved,
+    )
+
+
+def adapt_choice(edge: Edge, kind: AdaptKind, seconds: float | None = None) -> AdaptChoice:
+    """What a plan says of a conversion."""
+    ends = (edge.producer, edge.consumer, edge.slot, str(kind.source), str(kind.target))
+    return AdaptChoice(*ends, kind.symbol, seconds, None)
 
 
 def _saved(layer: Layer, variant: Variant, tables: Tables) -> float | None:
@@ -179,102 +183,27 @@ def plan_with_network_times(plan: Plan, found: InNetworkTimes) -> Plan:
     return replace(plan, layers=layers, adapts=adapts)
 
 
-def unsplit_recipe(imported: ImportedModel, config: CompileConfig, peak: float | None = None) -> Recipe:
-    """The recipe of the whole model by IREE's stock lowering. A plan slower than this one is not shipped.
+def unsplit_recipe(imported: ImportedModel, policy: PlanPolicy, peak: float | None = None) -> Recipe:
+    """The whole model by IREE's stock lowering: the plan that no other may be slower than.
 
     Args:
         imported: the model.
-        config: settings.
-        peak: the machine's largest number of operations per second, if it was measured.
+        policy: target and objective.
+        peak: operations per second that the machine does at most, if that was measured.
     """
-    return Recipe(replace(_empty_plan(imported, config), unsplit=True, peak=peak), imported.graph, {})
+    return Recipe(replace(empty_plan(imported, policy), unsplit=True, peak=peak), imported.graph, {})
 
 
-def guessed_recipe(
-    imported: ImportedModel, candidates: Mapping[str, tuple[Variant, ...]], config: CompileConfig
-) -> Recipe:
-    """Each layer's best guess among the variants that its pins allow, for a target that cannot be measured here.
-
-    Raises:
-        InfeasibleError: if a layer's pins allow none.
-    """
-    variants: dict[str, Variant] = {}
-    is_eligible = eligibility(imported, config.precision)
-    for layer in imported.graph.layers:
-        offered = [each for each in candidates[layer.task.key] if is_eligible(layer, each)]
-        allowed = [each for each in offered if all(pin.allows(layer.name, each.descriptor) for pin in config.pins)]
-        if not allowed:
-            names = ", ".join(each.descriptor for each in offered)
-            raise InfeasibleError(f"no routine of layer '{layer.name}' fits its pins, it has {names}")
-        variants[layer.name] = min(allowed, key=partial(_doubts, layer, config.precision))
-    return unmeasured_recipe(imported, imported.graph, variants, config)
-
-
-def unmeasured_recipe(
-    imported: ImportedModel, graph: LayerGraph, variants: Mapping[str, Variant], config: CompileConfig
-) -> Recipe:
-    """The recipe of variants that somebody chose without measuring.
-
-    Args:
-        imported: the model.
-        graph: its layers, with fused ones and children where these were chosen.
-        variants: of each layer, by name.
-        config: settings.
-    """
-    layers = tuple(
-        LayerChoice(
-            layer=layer.name,
-            nodes=layer.nodes,
-            task=layer.task.key,
-            variant=variants[layer.name].descriptor,
-            symbol=symbol_of(layer.task.key, variants[layer.name]),
-            seconds=None,
-            in_place=None,
-            operations=operation_count(layer.task),
-            dtype=variants[layer.name].dtype,
-            error=None,
-            saved=None,
-        )
-        for layer in graph.layers
-    )
-    adapts = tuple(
-        AdaptChoice(
-            edge.producer, edge.consumer, edge.slot, str(kind.source), str(kind.target), kind.symbol, None, None
-        )
-        for edge, kind in adapts_between(graph, variants, config.target.device)
-    )
-    ranges = named_ranges(_used_ranges(imported, graph, variants))
-    plan = replace(_empty_plan(imported, config), layers=layers, adapts=adapts, ranges=ranges)
-    return Recipe(plan, graph, variants)
-
-
-def _doubts(layer: Layer, precision: Precision, variant: Variant) -> tuple[bool, bool, bool]:
-    """Sort key of guesses, best first: kernels, then kernels that multiply integers by an instruction, then code that
-    leaves channels last, as kernels do.
-
-    If 8 bits are allowed, integers may round values that the model does not round. As that is not measured here, the
-    model's own types are the better guess.
-
-    A GPU has no kernels: all keys are equal there, and the first variant is the best guess.
-    """
-    code = variant.implementation
-    if variant.device != "cpu":
-        return False, False, False
-    is_exact = QUANTISED not in precision.types
-    by_integers = is_exact and variant.dtype == QUANTISED and variant.traits.instruction is not None
-    is_channels_last = code.output == Schema("cpu", layer.task.results[0].dtype, CHANNELS_LAST)
-    return code.kernel is None, not by_integers, not is_channels_last
-
-
-def _empty_plan(imported: ImportedModel, config: CompileConfig) -> Plan:
+def empty_plan(imported: ImportedModel, policy: PlanPolicy) -> Plan:
+    """A plan before anything is selected."""
     return Plan(
         model_sha256=imported.sha256,
-        target=str(config.target),
-        threads=config.threads,
+        target=str(policy.target),
+        threads=policy.target.threads,
         unsplit=False,
         layers=(),
         adapts=(),
-        objective=config.objective.value,
+        objective=policy.objective.value,
         solver=UNSPLIT_SOLVER,
         optimal=False,
         gap=None,
@@ -286,62 +215,3 @@ def _empty_plan(imported: ImportedModel, config: CompileConfig) -> Plan:
         peak=None,
         versions=versions(),
     )
-
-
-def check_plan(plan: Plan, config: CompileConfig) -> None:
-    """Make sure that a plan can be built with these settings, whatever its model is.
-
-    Raises:
-        UsageError: if it was made for another target or version.
-    """
-    if plan.target != str(config.target):
-        raise UsageError(
-            f"the plan is for another target: {plan.target}, not {config.target}; pass {_target_options(plan)}"
-        )
-    _check_same("version", plan.versions, versions())
-
-
-def _check_same(what: str, found: object, wanted: object) -> None:
-    if found != wanted:
-        raise UsageError(f"the plan is for another {what}: it says {found}, this is {wanted}; tune again")
-
-
-def recipe_of_plan(
-    plan: Plan, imported: ImportedModel, candidates: Mapping[str, tuple[Variant, ...]], config: CompileConfig
-) -> Recipe:
-    """The recipe that a plan records.
-
-    Raises:
-        UsageError: if the plan was made for another model, target or version.
-    """
-    check_plan(plan, config)
-    _check_same("model", plan.model_sha256, imported.sha256)
-    unmeasured = plan.unmeasured()
-    if plan.unsplit:
-        return Recipe(unmeasured, imported.graph, {})
-    graph = apply_choices(imported.graph, {each.layer for each in plan.layers})
-    return Recipe(unmeasured, graph, _variants_of(plan, graph, candidates))
-
-
-def precision_of(plan: Plan) -> Precision:
-    """The precision of a plan: f32, or mixed if a layer computes in a narrower type."""
-    types = {dtype_in(each.variant) for each in plan.layers}
-    return Precision.MIXED if types & LOW_PRECISION.keys() else Precision.F32
-
-
-def _target_options(plan: Plan) -> str:
-    """The command line's options for a plan's target."""
-    device, _, architecture = plan.target.partition(":")
-    return f"--target {device} {'--cpu' if device == 'cpu' else '--arch'} {architecture}"
-
-
-def _variants_of(plan: Plan, graph: LayerGraph, candidates: Mapping[str, tuple[Variant, ...]]) -> dict[str, Variant]:
-    chosen = {each.layer: each.variant for each in plan.layers}
-    variants: dict[str, Variant] = {}
-    for layer in graph.layers:
-        by_name = {each.descriptor: each for each in candidates[layer.task.key]}
-        name = chosen.get(layer.name)
-        if name not in by_name:
-            raise UsageError(f"the plan has no routine for layer '{layer.name}' that this version offers; tune again")
-        variants[layer.name] = by_name[name]
-    return variants

@@ -21,7 +21,7 @@ from sartor.planning.simulated_error import (
     rounded_as,
     simulated,
 )
-from sartor.precision.sensitivities import Pair, Sensitivities
+from sartor.precision.sensitivity import Pair, Sensitivities
 from sartor.tuning.cost_tables.tables import Tables
 from sartor.tuning.errors.error_budget import ErrorBudget
 from sartor.tuning.errors.error_sum import joined

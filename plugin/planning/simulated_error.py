@@ -21,7 +21,7 @@ from sartor.config import Precision
 from sartor.planning.recipe import Recipe
 from sartor.precision.eligibility import narrower_type
 from sartor.precision.fake_quantisation import BF16, F16, I8
-from sartor.precision.sensitivities import Sensitivities
+from sartor.precision.sensitivity import Sensitivities
 from sartor.tuning.cost_tables.tables import Tables
 from sartor.tuning.errors.error_budget import ErrorBudget, is_telling
 from sartor.tuning.errors.error_sum import joined

@@ -40,7 +40,7 @@ def single_precision_plans(
         Plans that are not among ``mixed``, and the tables with conversions that were measured for them.
     """
     found: list[Recipe] = []
-    for precision in _within(selector.precision):
+    for precision in _within(selector.policy.precision):
         try:
             (best, *_), tables = selector.in_precision(precision).select(tables, replace(limits, error=None))
         except InfeasibleError as error:

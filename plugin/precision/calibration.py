@@ -1,34 +1,46 @@
-"""Calibration: the samples, and the 8-bit ranges found on them, that lower precision needs."""
+"""Calibration: samples, and the 8-bit ranges of a network's values on them, which layers in lower precision need."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from onnx import ModelProto, helper
 
 from sartor.codegen.ir.graph import LayerGraph
 from sartor.codegen.ir.layer import ValueRef
 from sartor.codegen.routines import LOW_PRECISION
-from sartor.config import CompileConfig
+from sartor.config import CalibrationPolicy, Precision
 from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.layer_tensors import LayerTensors, layer_tensors
+from sartor.onnx_model.graphs.graph import GraphEditor
 from sartor.onnx_model.graphs.prepared import prepared_model
 from sartor.precision.fake_quantisation import I8
-from sartor.precision.observed_ranges import observed_ranges
+from sartor.precision.observe_job import Observed, observe
 from sartor.precision.sensitivity_cache import SensitivityCache
 from sartor.progress import Progress, silent
-from sartor.samples.sample_sets import MOST_VERIFIED, SampleSet, sample_set
-from sartor.samples.samples_job import tie_spread_on, unchecked_outputs
+from sartor.samples.checked_samples import checked_samples
+from sartor.samples.given_samples import SampleSource
+from sartor.samples.sample_sets import MOST_VERIFIED, SampleSet
 from sartor.tuning.calibration.methods import OBSERVERS
+from sartor.tuning.calibration.observer import Observer
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 from sartor.tuning.calibration.ranges import Ranges
-from sartor.tuning.workers.calls import call
+from sartor.tuning.workers.calls import as_file, call_until_done
 from sartor.tuning.workers.pool import WorkerPool
 
 _LOG = logging.getLogger(__name__)
-_STEP = "running the model on samples"
-# A bound above this relative error may hide a defect, so the user is warned.
-_MUCH_BY_TIES = 0.1
+
+CHUNK_BYTES = 256 << 20
+"""Limit on the values of tensors that are observed in one run."""
+
+_STEP = "calibrating"
+_OBSERVABLE = ("float16", "float32", "float64")
 
 
 @dataclass(frozen=True)
@@ -54,79 +66,51 @@ class Calibration:
 
 def calibrate(
     imported: ImportedModel,
-    config: CompileConfig,
+    policy: CalibrationPolicy,
     pool: WorkerPool,
     progress: Progress = silent,
     dtypes: Sequence[str] | None = None,
 ) -> Calibration:
-    """Read the samples, and find ranges on them if 8 bits are allowed; ``dtypes`` replaces the config's types.
+    """Read the samples, and find ranges on them if 8 bits are asked for; ``dtypes`` stands for the policy's types.
 
     Raises:
         UsageError: if the samples do not fit the model, or cannot be read.
         CompileError: if the worker dies.
     """
-    samples = checked_samples(imported, config, pool)
+    samples = checked_samples(imported, policy.samples, pool, narrow=policy.precision is not Precision.F32)
     if len(samples) > MOST_VERIFIED:
         _LOG.warning("errors are measured on the first %d of %d samples", MOST_VERIFIED, len(samples))
-    wanted = tuple(each for each in config.precision.types if each in LOW_PRECISION) if dtypes is None else dtypes
+    wanted = tuple(each for each in policy.precision.types if each in LOW_PRECISION) if dtypes is None else dtypes
     if not wanted:
         return Calibration(samples)
-    if I8 in wanted and config.calibration is None:
+    if I8 in wanted and policy.samples is None:
         _LOG.warning(
             "ranges for 8 bits are those of %d samples of random values, others are clipped; "
             "give samples of what the network will see with --calibration",
             len(samples),
         )
     tensors = layer_tensors(prepared_model(imported.prepared), imported.graph)
-    tensor_ranges = _tensor_ranges(imported, config, samples, tensors, pool, progress) if I8 in wanted else {}
-    method = config.calibration_method.value if I8 in wanted else ""
+    tensor_ranges = _tensor_ranges(imported, policy, samples, tensors, pool, progress) if I8 in wanted else {}
+    method = policy.method.value if I8 in wanted else ""
     ranges = graph_ranges(imported.graph, tensors, tensor_ranges)
     return Calibration(samples, tuple(wanted), tensors, tensor_ranges, ranges, method)
 
 
-def checked_samples(imported: ImportedModel, config: CompileConfig, pool: WorkerPool) -> SampleSet:
-    """The samples, with the outputs that cannot be checked on them, of which the user is warned.
-
-    Raises:
-        UsageError: if the samples do not fit the model, or cannot be read.
-        CompileError: if the worker dies.
-    """
-    samples = sample_set(imported, config.calibration, config.precision)
-    if config.calibration is not None:
-        job = {"prepared": imported.prepared, "source": samples.source}
-        samples = replace(samples, unchecked=call(pool, unchecked_outputs, job, _STEP))
-        if imported.is_rounding:
-            samples = replace(samples, tie_spread=call(pool, tie_spread_on, {"path": imported.path, **job}, _STEP))
-    if samples.tie_spread > _MUCH_BY_TIES:
-        _LOG.warning(
-            "the model rounds to integers so often that a number next to a tie moves an output by up to %.0f%%: "
-            "errors up to that cannot be told from it",
-            100 * samples.tie_spread,
-        )
-    for name in samples.unchecked:
-        _LOG.warning(
-            "output '%s' is not checked: on all samples it is constant, saturated or no number; "
-            "give samples of what the network will see with --calibration",
-            name,
-        )
-    return samples
-
-
 def _tensor_ranges(
     imported: ImportedModel,
-    config: CompileConfig,
+    policy: CalibrationPolicy,
     samples: SampleSet,
     tensors: Mapping[str, LayerTensors],
     pool: WorkerPool,
     progress: Progress,
 ) -> dict[str, QuantisedRange]:
     """8-bit ranges of all tensors that layers read or write, by ONNX name."""
-    cache = SensitivityCache.beside(config.database)
-    key = ("ranges", imported.sha256, samples.digest, config.calibration_method.value)
+    cache = SensitivityCache.beside(policy.database)
+    key = ("ranges", imported.sha256, samples.digest, policy.method.value)
     known = cache.get(*key)
     names = {name for each in tensors.values() for name in (*each.inputs, *each.results) if name is not None}
     if missing := names - known.keys():
-        observer, threads = OBSERVERS[config.calibration_method], config.threads
+        observer, threads = OBSERVERS[policy.method], policy.threads
         found = observed_ranges(
             imported.prepared, missing, samples.source, pool, observer, threads=threads, progress=progress
         )
@@ -147,3 +131,76 @@ def graph_ranges(
     return Ranges(
         {ref: tensor_ranges[name] for ref, name in names.items() if name is not None and name in tensor_ranges}
     )
+
+
+def observed_ranges(
+    prepared: bytes | Path,
+    tensors: Iterable[str],
+    samples: SampleSource,
+    pool: WorkerPool,
+    observer: Callable[[], Observer],
+    *,
+    threads: int | None = None,
+    progress: Progress = silent,
+    chunk_bytes: int = CHUNK_BYTES,
+) -> dict[str, tuple[float, float]]:
+    """The lowest and the highest number that the 8-bit range of each tensor must represent, by tensor.
+
+    Args:
+        prepared: the prepared model, or the file that holds it.
+        tensors: names in the model; tensors of other than floating-point types have no range and are left out.
+        samples: inputs, with one array per input of the model.
+        pool: where ONNX Runtime runs: the model is not trusted.
+        observer: makes an observer for each tensor.
+        threads: as for ``OnnxRuntimeReference``.
+        progress: told how many samples have been run.
+        chunk_bytes: limit on the values of tensors that are observed in one run.
+
+    Raises:
+        UsageError: if the samples cannot be read, or the model fails on them.
+        CompileError: if the worker dies.
+    """
+    found: dict[str, tuple[float, float]] = {}
+    with as_file(prepared) as path:
+        chunks = _chunks(ModelProto.FromString(path.read_bytes()), tensors, chunk_bytes)
+        total = len(chunks) * len(samples)
+        for number, chunk in enumerate(chunks):
+            job = {"prepared": path, "samples": samples, "threads": threads}
+            seen = Observed({name: observer() for name in chunk}, 0)
+            tell = partial(_tell, progress, number * len(samples), total)
+            seen = call_until_done(pool, observe, job, seen, len(samples), _STEP, progress=tell)
+            found |= {name: each.range() for name, each in seen.observers.items()}
+        progress(_STEP, total, total)
+    return found
+
+
+def _tell(progress: Progress, before: int, total: int, step: str, done: int, _: int) -> None:
+    """Report the progress of all chunks together: one has ``done`` samples, ``before`` were done by earlier chunks."""
+    progress(step, before + done, total)
+
+
+def _chunks(model: ModelProto, tensors: Iterable[str], limit: int) -> list[list[str]]:
+    """The tensors that can be observed, in the model's order, in groups that fit into ``limit`` bytes.
+
+    Neighbours in that order share a group, so that nodes after the last tensor of a group need not be computed.
+    """
+    wanted, editor = set(tensors), GraphEditor(model.graph)
+    computed = [name for node in model.graph.node for name in node.output]
+    chunks: list[list[str]] = []
+    left = 0
+    for name in [*(each.name for each in model.graph.input), *computed]:
+        if name not in wanted or _dtype(editor, name).name not in _OBSERVABLE:
+            continue
+        shape = editor.shape(name)
+        size = limit if shape is None else _dtype(editor, name).itemsize * math.prod(shape)
+        if size > left or not chunks:
+            chunks.append([])
+            left = limit
+        chunks[-1].append(name)
+        left -= size
+    return chunks
+
+
+def _dtype(editor: GraphEditor, name: str) -> np.dtype[np.generic]:
+    element = editor.element_type(name)
+    return np.dtype(helper.tensor_dtype_to_np_dtype(element)) if element else np.dtype(bool)

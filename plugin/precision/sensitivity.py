@@ -1,99 +1,110 @@
-"""Measures the outputs' error that each layer causes if it alone computes in a narrower element type.
-
-One layer at a time is rounded in an otherwise exact network, and the outputs are compared. The result thus includes how
-later layers amplify or damp the error (as in HAWQ and SoftNeuro's accuracy budget, but measured instead of estimated).
-"""
+"""Errors of a network's outputs when layers are rounded, simulated once and then read from the cache."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 
-from onnx import ModelProto
-
-from sartor.frontend.layer_tensors import LayerTensors
-from sartor.precision.precision_switches import PrecisionSwitches
-from sartor.precision.sensitivity_job import Assignment, Experiment, Rounded, round_layers
+from sartor.frontend.imported_model import ImportedModel
+from sartor.precision.calibration import Calibration
+from sartor.precision.rounding_trial import RoundingTrial
+from sartor.precision.sensitivity_cache import SensitivityCache
 from sartor.progress import Progress, silent
-from sartor.samples.given_samples import SampleSource
-from sartor.tuning.calibration.quantised_range import QuantisedRange
-from sartor.tuning.errors.error_measures import RELATIVE, ErrorMeasure
-from sartor.tuning.workers.calls import as_file, call_until_done
+from sartor.tuning.errors.error_measures import ErrorMeasure
+from sartor.tuning.errors.error_sum import layer_error, layer_measure
 from sartor.tuning.workers.pool import WorkerPool
 
-MOST_SAMPLES = 8
-_STEP = "measuring what rounding does"
+# Plans are simulated on more samples than single layers, because there are many layers.
+_SAMPLES_TOGETHER = 16
+_MOST_SAMPLES_ALONE = 8
+_RUNS_ALONE = 256
+
+Pair = tuple[str, str]
+"""A layer's name, and a narrower element type."""
 
 
 @dataclass(frozen=True)
-class RoundingErrors:
-    """Errors of the model's outputs, one for each sample."""
-
-    samples: tuple[float, ...]
-
-
-@dataclass(frozen=True)
-class RoundingTrial:
-    """Measures how rounding in layers changes the outputs.
+class Sensitivities:
+    """Simulates rounding in ONNX Runtime.
 
     Attributes:
-        prepared: the prepared model, or the file that holds it.
-        layers: names of each layer's values in the model.
-        dtypes: of ``bf16``, ``f16`` and ``i8``.
-        ranges: the 8-bit range of tensors, for ``i8``.
-        samples: inputs; at most the first ``most_samples`` are used.
-        pool: where ONNX Runtime runs: the model is not trusted.
-        measure: of the outputs' error, against those of the same model without rounding.
-        most_samples: at least 1.
-        threads: as for ``OnnxRuntimeReference``.
-        progress: told the number of inferences that are done.
+        imported: the model.
+        calibration: samples, tensors and ranges.
+        pool: where ONNX Runtime runs.
+        measure: the user's measure of errors.
+        threads: of ONNX Runtime.
+        cache: stores the errors.
+        progress: told about every inference.
     """
 
-    prepared: bytes | Path
-    layers: Sequence[LayerTensors]
-    dtypes: Sequence[str]
-    ranges: Mapping[str, QuantisedRange]
-    samples: SampleSource
+    imported: ImportedModel
+    calibration: Calibration
     pool: WorkerPool
-    measure: ErrorMeasure = RELATIVE
-    most_samples: int = MOST_SAMPLES
-    threads: int | None = None
+    measure: ErrorMeasure
+    threads: int
+    cache: SensitivityCache
     progress: Progress = silent
 
-    def for_pairs(self, pairs: Collection[tuple[str, str]] | None = None) -> dict[tuple[str, str], RoundingErrors]:
-        """Errors of the outputs by layer name and type, if that layer alone computes in that type.
-
-        Layers without switches are missing in the result, as are layers in ``i8`` that lack a range. ``pairs`` selects
-        some; None means all.
+    def together(self, assignment: Mapping[str, str]) -> float:
+        """The error of the outputs, by the user's measure, with layers rounded to types by layer name; 0 for no layers.
 
         Raises:
-            UsageError: if the samples cannot be read, or the model or measure fails on them.
+            UsageError: if the samples cannot be read, or the user's measure fails on them.
             CompileError: if the worker dies.
         """
-        with as_file(self.prepared) as path:
-            switches = self._switches(path)
-            found = [pair for pair in switches.pairs if pairs is None or pair in pairs]
-            assignments = [{layer: dtype} for layer, dtype in found]
-            return dict(zip(found, self._errors(path, switches, assignments), strict=True)) if found else {}
+        if not assignment:
+            return 0.0
+        measure = self.measure
+        name = " ".join(f"{layer}={dtype}" for layer, dtype in sorted(assignment.items()))
+        key = self._key("together", measure.identity, str(_SAMPLES_TOGETHER))
+        known = self.cache.get(*key).get(name)
+        if known is None:
+            trial = replace(self._trial, measure=measure, most_samples=_SAMPLES_TOGETHER)
+            (found,) = trial.together([assignment])
+            known = found.samples
+            self.cache.put({name: known}, *key)
+        return measure.of_samples(known)
 
-    def together(self, assignments: Sequence[Assignment]) -> list[RoundingErrors]:
-        """Errors of the outputs for each assignment, its layers rounded together; layers without switches stay exact.
+    def for_pairs(self, pairs: Collection[Pair], *, roughly: bool = False) -> dict[Pair, float]:
+        """The relative error of the outputs for each pair, if that layer alone computes in that type.
+
+        Args:
+            pairs: layers with types; pairs that cannot be simulated are missing in the result.
+            roughly: simulate on one sample only.
 
         Raises:
-            UsageError, CompileError: as ``for_pairs``.
+            UsageError, CompileError: as ``together``.
         """
-        with as_file(self.prepared) as path:
-            return self._errors(path, self._switches(path), assignments)
+        measure = layer_measure(self.measure)
+        count = 1 if roughly else min(max(_RUNS_ALONE // max(len(pairs), 1), 1), _MOST_SAMPLES_ALONE)
+        key = self._key("alone", measure.identity, str(count))
+        known = self.cache.get(*key)
+        missing = [pair for pair in sorted(pairs) if _named(pair) not in known]
+        if missing:
+            trial = replace(self._trial, measure=measure, most_samples=count)
+            found = trial.for_pairs(missing)
+            # A pair that cannot be simulated gets an empty entry, so that it is not tried again.
+            known |= {_named(pair): found[pair].samples if pair in found else () for pair in missing}
+            self.cache.put(known, *key)
+        errors = {pair: known[_named(pair)] for pair in sorted(pairs)}
+        return {pair: layer_error(self.measure, max(each)) for pair, each in errors.items() if each}
 
-    def _switches(self, path: Path) -> PrecisionSwitches:
-        return PrecisionSwitches.of(ModelProto.FromString(path.read_bytes()), self.layers, self.dtypes, self.ranges)
+    def _key(self, *what: str) -> tuple[str, ...]:
+        return (*what, self.imported.sha256, self.calibration.samples.digest, self.calibration.method)
 
-    def _errors(
-        self, path: Path, switches: PrecisionSwitches, assignments: Sequence[Assignment]
-    ) -> list[RoundingErrors]:
-        count = min(len(self.samples), self.most_samples)
-        experiment = Experiment(path, switches, assignments, self.samples, count, self.measure, self.threads)
-        job, runs = {"experiment": experiment}, experiment.runs
-        errors = call_until_done(self.pool, round_layers, job, Rounded(), runs, _STEP, progress=self.progress).errors
-        return [RoundingErrors(errors[index :: len(assignments)]) for index in range(len(assignments))]
+    @property
+    def _trial(self) -> RoundingTrial:
+        return RoundingTrial(
+            self.imported.prepared,
+            [self.calibration.tensors[layer.name] for layer in self.imported.graph.layers],
+            self.calibration.dtypes,
+            self.calibration.tensor_ranges,
+            self.calibration.samples.source,
+            self.pool,
+            threads=self.threads,
+            progress=self.progress,
+        )
+
+
+def _named(pair: Pair) -> str:
+    return "=".join(pair)

@@ -13,13 +13,14 @@ from sartor.codegen.digest import digest
 from sartor.codegen.source_digest import source_digest
 from sartor.frontend import import_job
 from sartor.precision import observe_job, sensitivity_job
+from sartor.samples import sample_sets
 from sartor.tuning.records.measurement import reference_version
 from sartor.workspace import partial_file
 
 _LOG = logging.getLogger(__name__)
 _SUFFIX = ".calibration"
-# Entries depend on the source of these jobs.
-_JOBS = (import_job.__name__, observe_job.__name__, sensitivity_job.__name__)
+# Entries depend on the source of these jobs, and of what they run the model on.
+_JOBS = (import_job.__name__, observe_job.__name__, sample_sets.__name__, sensitivity_job.__name__)
 
 Numbers = dict[str, tuple[float, ...]]
 """Numbers by name, such as a tensor, or a layer and a type."""

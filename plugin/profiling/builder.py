@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from sartor.config import CompileConfig
+from sartor.config import ModuleHeader
 from sartor.errors import CompileError, DisturbedError
 from sartor.frontend.imported_model import ImportedModel
 from sartor.planning.recipe import Recipe
@@ -43,14 +43,14 @@ class Builder:
         imported: the imported model.
         pool: workers.
         directory: where modules are written.
-        config: settings.
+        header: what modules say of themselves, whatever they are built from.
         progress: told about every module.
     """
 
     imported: ImportedModel
     pool: WorkerPool
     directory: Path
-    config: CompileConfig
+    header: ModuleHeader
     progress: Progress
     _done: dict[str, Build] = field(default_factory=dict)
     _failed: dict[str, NetRun] = field(default_factory=dict)
@@ -99,7 +99,7 @@ class Builder:
                 self._failed[recipe.digest] = NetRun(status, message=result.message)
 
     def _files(self, name: str) -> NetFiles:
-        external = self.config.external_weights is not None
+        external = self.header.external_weights is not None
         return NetFiles(self.directory / f"{name}.vmfb", self.directory / f"{name}.irpa" if external else None)
 
     def _job(self, recipe: Recipe, files: NetFiles) -> dict[str, object]:
@@ -110,7 +110,7 @@ class Builder:
         return {
             "net": whole if recipe.plan.unsplit else split,
             "weights": self.imported.weights,
-            "target": self.config.target,
-            "manifest": recipe.manifest(self.imported, self.config),
+            "target": self.header.target,
+            "manifest": recipe.manifest(self.imported, self.header),
             "files": files,
         }

@@ -11,16 +11,15 @@ from typing import TypeVar
 
 from sartor.codegen.ir.graph import ENTRY
 from sartor.codegen.linking.stitching import PARAMETER_SCOPE
-from sartor.config import Precision
 from sartor.errors import CompileError, DeviceError, DisturbedError
 from sartor.profiling.builder import Build, Builder
 from sartor.profiling.dispatch_job import dispatches_in_worker
-from sartor.profiling.error_bound import ErrorBound
+from sartor.profiling.verdicts import judged
 from sartor.profiling.verify_job import Check, Verified, verify
 from sartor.reference.reference_job import run_reference
 from sartor.runtime.dispatch_statistics import Dispatch
 from sartor.samples.sample_sets import MOST_VERIFIED, SampleSet
-from sartor.tuning.errors.error_budget import MOST_ROUNDED
+from sartor.tuning.errors.error_budget import ErrorBudget
 from sartor.tuning.errors.error_measures import MeasureKind
 from sartor.tuning.measuring.measure_job import MeasureSettings
 from sartor.tuning.networks.profile_job import Example, NetRun, NetTrial, profile_nets, time_first, time_nets
@@ -46,31 +45,33 @@ _LONG_SECONDS = 60.0
 class NetRunner:
     """Runs builds of one model on its sample inputs.
 
-    Each build is checked on the first sample before it is timed. If that is the only sample, and the measure is the
-    relative error, this decides whether the build is right; otherwise ``verify`` does.
+    Each build is run on the first sample before its time counts. If there are no others, and the measure is the
+    relative error, that says whether it is right; else ``verify`` does.
 
     Args:
-        builder: compiled the builds.
-        samples: inputs.
-        bound: the largest allowed error.
+        builder: made the builds.
+        samples: what to run them on.
+        budget: what counts as right.
+        is_hurried: whether there is no time to run what is compared several times.
     """
 
-    def __init__(self, builder: Builder, samples: SampleSet, bound: ErrorBound) -> None:
+    def __init__(self, builder: Builder, samples: SampleSet, budget: ErrorBudget, *, is_hurried: bool = False) -> None:
         self._builder = builder
         self._imported = builder.imported
-        self._config = builder.config
+        self._target = builder.header.target
         self._samples = samples
-        self._bound = bound
-        self._measure = bound.measure
+        self._budget = budget
+        self._measure = budget.measure
+        self._is_hurried = is_hurried
         self._is_relative = self._measure.kind is MeasureKind.RELATIVE
-        # How coarse the scales of slices of outputs are.
-        self._narrow = builder.config.precision is not Precision.F32
+        # How coarse slices of outputs are looked at.
+        self._narrow = budget.narrow
         self._told = False
 
     @property
-    def bound(self) -> ErrorBound:
+    def budget(self) -> ErrorBudget:
         """The bound on the error."""
-        return self._bound
+        return self._budget
 
     @property
     def criterion(self) -> str:
@@ -113,7 +114,7 @@ class NetRunner:
         count, step = self.verified_count, "verifying the module"
         models = (self._imported.path.resolve(), self._imported.prepared)
         values = (self._imported.graph.inputs, self._imported.graph.outputs)
-        device, threads = self._config.target.device, self._config.threads
+        device, threads = self._target.device, self._target.threads
         source = self._samples.source
         check = Check(build.files, values, models, source, count, self._measure, self._narrow, device, threads)
         pool, progress = self._builder.pool, self._builder.progress
@@ -155,7 +156,7 @@ class NetRunner:
 
     def _may_be_right(self, run: NetRun) -> bool:
         """Whether a run may be right, by its error on one sample."""
-        return (run if self.verifies else self._bound.judged(run)).status is Status.OK
+        return (run if self.verifies else judged(run, self._budget)).status is Status.OK
 
     def first(self, builds: Sequence[Build]) -> dict[str, tuple[float, ...]]:
         """Time the loading of each build from its file with its first inference; returns samples of seconds by digest.
@@ -168,7 +169,7 @@ class NetRunner:
     @property
     def passes(self) -> int:
         """Number of processes in which networks to compare are timed."""
-        return 1 if self._is_slow or self._config.time_budget is not None else _PASSES
+        return 1 if self._is_slow or self._is_hurried else _PASSES
 
     def dispatches(self, builds: Sequence[tuple[Build, float]]) -> dict[str, list[tuple[Dispatch, ...]]]:
         """Time each dispatch of some builds, in runs of the whole networks, in passes over all builds.
@@ -199,13 +200,13 @@ class NetRunner:
 
     def _dispatches(self, build: Build, seconds: float) -> tuple[Dispatch, ...]:
         names = [each.name for each in self._imported.graph.inputs]
-        files, device = build.files, self._config.target.device
+        files, device = build.files, self._target.device
         arguments = {
             "path": files.module,
             "entry": ENTRY,
             "inputs": [self._imported.samples[name] for name in names],
             "device": device,
-            "threads": self._config.threads if device == "cpu" else None,
+            "threads": self._target.threads if device == "cpu" else None,
             "parameters": {} if files.weights is None else {PARAMETER_SCOPE: files.weights},
             "iterations": min(max(int(_STATISTICS_SECONDS / (self.passes * seconds)), _LEAST_RUNS), _MOST_RUNS),
         }
@@ -223,7 +224,7 @@ class NetRunner:
         """The sample with ONNX Runtime's outputs on the user's original file, computed once for all builds."""
         feeds, models = self._samples.first, (self._imported.path, self._imported.prepared)
         self._builder.progress("running ONNX Runtime", 0, 1)
-        found = run_reference(self._builder.pool, models, models[-1], feeds, self._config.threads, narrow=self._narrow)
+        found = run_reference(self._builder.pool, models, models[-1], feeds, self._target.threads, narrow=self._narrow)
         self._tell(found.refused)
         return Example(feeds, found.arrays, found.scales)
 
@@ -236,14 +237,14 @@ class NetRunner:
     @property
     def _is_slow(self) -> bool:
         """Whether an inference is expected to take seconds."""
-        return self._config.target.device == "vulkan"
+        return self._target.device == "vulkan"
 
     def _settings(self) -> MeasureSettings:
         return MeasureSettings(
-            device=self._config.target.device,
-            threads=self._config.threads,
-            # A network that another compilation may accept is timed; one whose error exceeds all bounds is not.
-            max_error=math.inf if self.verifies else max(self._bound.allowed, MOST_ROUNDED),
+            device=self._target.device,
+            threads=self._target.threads,
+            # A network that another compilation may take is timed; one that is beyond all bounds is not.
+            max_error=math.inf if self.verifies else self._budget.timed,
             rounds=2 if self._is_slow else _ROUNDS,
             seconds=30.0 if self._is_slow else 4.0,
             block=0 if self._is_slow else _BLOCK,

@@ -15,6 +15,7 @@ from sartor.errors import CompileError, DisturbedError
 from sartor.planning.recipe import Recipe
 from sartor.profiling.builder import Builder
 from sartor.profiling.network_runner import NetRunner
+from sartor.profiling.verdicts import judged
 from sartor.tuning.networks.build_job import NetFiles
 from sartor.tuning.networks.profile_job import NetRun
 from sartor.tuning.records.measurement import Status
@@ -50,8 +51,8 @@ class Publisher:
             raise
         except CompileError as error:
             return NetRun(Status.COMPILE_FAILED, message=str(error))
-        with _staged(build.files, self.output, self.builder.config.external_weights) as (files, copies):
-            run = self.runner.bound.judged(self.runner.verify(replace(build, files=files)))
+        with _staged(build.files, self.output, self.builder.header.external_weights) as (files, copies):
+            run = judged(self.runner.verify(replace(build, files=files)), self.runner.budget)
             if run.status is Status.OK:
                 _publish(copies)
         return run
@@ -65,7 +66,7 @@ def publish_unchecked(recipe: Recipe, builder: Builder, output: Path) -> None:
         UsageError: if the files cannot be written.
     """
     (build,) = builder.build([recipe])
-    with _staged(build.files, output, builder.config.external_weights) as (_, copies):
+    with _staged(build.files, output, builder.header.external_weights) as (_, copies):
         _publish(copies)
 
 

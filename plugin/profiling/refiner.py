@@ -11,27 +11,24 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from sartor.config import CompileConfig
+from sartor.costing.time_budget import TimeBudget
 from sartor.errors import DeviceError, InfeasibleError
 from sartor.planning.plan_selector import PlanSelector
 from sartor.planning.recipe import Recipe, plan_with_network_times, timed_plan
 from sartor.planning.single_type_plans import single_precision_plans
-from sartor.planning.tightened_limits import tightened
+from sartor.planning.tightened_limits import LimitKeeper, Reselected
 from sartor.profiling.profiler import Profiled, Profiler
-from sartor.profiling.time_budget import TimeBudget
 from sartor.tuning.cost_tables.in_network import InNetworkTimes, corrected
 from sartor.tuning.cost_tables.tables import Tables
-from sartor.tuning.records.measurement import Measurement, Status
+from sartor.tuning.records.measurement import Status
 from sartor.tuning.records.plan import Plan
 from sartor.tuning.selection.problem.cost import Objective
-from sartor.tuning.selection.problem.limits import Limits, Quantity
+from sartor.tuning.selection.problem.limits import Limits
 
 _LOG = logging.getLogger(__name__)
-_ROUNDS = 5
 _LIMIT_ROUNDS = 4
-# A plan must be predicted to be faster by this ratio to be compiled and run.
-_WORTHWHILE = 0.99
-# Plans slower than the best by this ratio are not timed in the network, as their layers are hardly useful.
+_TIMED_ROUNDS = 5
+# Layers of plans that take this much longer than the best are hardly worth mixing with it.
 _NEAR = 1.3
 # A prediction with a larger relative error is replaced by the sum of the times measured in the network.
 _CLOSE = 0.1
@@ -63,55 +60,66 @@ class Refined:
         return corrected(self.tables, self.found)
 
 
-@dataclass
-class Refiner:
-    """Runs plans and selects again.
+@dataclass(frozen=True)
+class _State:
+    """How far refinement has come.
 
     Attributes:
-        config: settings.
-        profiler: runs whole networks.
-        selector: selects plans.
-        budget: the time budget.
+        tried: all recipes, those of the last round included.
+        latest: what was selected last; the first of them that ran is what the next round learns from.
+        tables: what was measured alone.
+        limits: that plans are selected under.
+        found: what was measured in the network.
+        profiled: the best of those tried; None as long as limits are looked for.
+        keeps_limits: whether nothing is to be learned from a run about limits any more.
+        is_settled: whether times in the network select nothing new.
     """
 
-    config: CompileConfig
+    tried: tuple[Recipe, ...]
+    latest: tuple[Recipe, ...]
+    tables: Tables
+    limits: Limits
+    found: InNetworkTimes = field(default_factory=InNetworkTimes)
+    profiled: Profiled | None = None
+    keeps_limits: bool = False
+    is_settled: bool = False
+
+
+@dataclass
+class Refiner:
+    """Runs plans and selects anew.
+
+    Attributes:
+        profiler: runs whole networks.
+        selector: selects plans.
+        budget: leaves out what there is no time for.
+    """
+
     profiler: Profiler
     selector: PlanSelector
     budget: TimeBudget = field(default_factory=TimeBudget)
 
     def refine(self, tables: Tables, recipes: Sequence[Recipe]) -> Refined:
-        """Find the best right network within the limits.
+        """The best correct network within the limits.
+
+        Each round runs what was selected last, and selects again by what that shows: first until a plan keeps to the
+        limits when it runs, then until times in the network select nothing new.
 
         Args:
-            tables: costs measured alone.
-            recipes: those to run first: the selected plans, and the unsplit model.
+            tables: what was measured alone.
+            recipes: what to run first: selected plans, and the unsplit model.
 
         Raises:
             CompileError: if none is right.
-            LimitError: if the right ones exceed the memory limit, or none keeps to the user's error bound.
+            LimitError: if those that are right take too much memory, or none is as exact as the user wants.
         """
-        tried, tables, limits = self._keeping_limits(tables, recipes)
-        newest = next(filter(self._ran, reversed(tried[len(recipes) :])), recipes[0])
-        found = InNetworkTimes()
-        profiled = self.profiler.profile(tried)
-        # The network does not change a variant's memory.
-        for _ in range(0 if self.config.objective is Objective.MEMORY else _ROUNDS):
-            if profiled.recipe.plan.unsplit or not self._ran(newest):
-                break
-            found |= self._in_network(self._near(newest, tried, profiled.seconds))
-            try:
-                selected, tables = self._selected(tables, found, limits)
-            except InfeasibleError:
-                # No plan keeps to the limits by the tables; the one that did when it ran was the last resort.
-                break
-            placed = corrected(tables, found)
-            selected = [each for each in selected if self._is_worthwhile(each, tried, profiled, placed)]
-            if not selected or not self._has_time():
-                break
-            tried.extend(selected)
-            profiled = self.profiler.profile(tried)
-            newest = next(filter(self._ran, selected), selected[0])
-        return self._told(profiled, tables, found, tried)
+        state = _State(tuple(recipes), (recipes[0],), tables, self.selector.policy.limits)
+        # Memory is what it is, alone or in the network.
+        timed = 0 if self.selector.policy.objective is Objective.MEMORY else _TIMED_ROUNDS
+        for select_again in (*[self._within_limits] * _LIMIT_ROUNDS, *[self._by_network_times] * timed):
+            state = select_again(state)
+        profiled = state.profiled or self.profiler.profile(state.tried)
+        return self._told(profiled, state.tables, state.found, state.tried)
 
     def next_best(self, refined: Refined) -> Refined:
         """The best of the other networks that were run, after the best one proved wrong.
@@ -122,6 +130,48 @@ class Refiner:
         """
         profiled = self.profiler.profile(refined.tried)
         return self._told(profiled, refined.tables, refined.found, refined.tried)
+
+    def _within_limits(self, state: _State) -> _State:
+        """The state after a round that tightens the limits if the newest plan breaks them.
+
+        If its run shows that errors inside kernels count less than expected, a faster plan may follow.
+        """
+        if state.keeps_limits:
+            return state
+        newest = state.latest[0]
+        self.profiler.run(state.tried)
+        self.profiler.verify(newest)
+        known, run = Reselected(newest, state.limits, state.tables), self.profiler.run_of(newest)
+        again = LimitKeeper(self.selector).after(newest, run, known, state.tried, learns=self._has_time())
+        state = replace(state, limits=again.limits, tables=again.tables)
+        if again.recipe is None:
+            return replace(state, keeps_limits=True)
+        return replace(state, tried=(*state.tried, again.recipe), latest=(again.recipe, *state.latest))
+
+    def _by_network_times(self, state: _State) -> _State:
+        """The state after a round that corrects the tables by times in the network."""
+        if state.is_settled:
+            return state
+        if state.profiled is None:
+            self.profiler.run(state.tried)
+        newest = next(filter(self._ran, state.latest), None)
+        profiled = state.profiled or self.profiler.profile(state.tried)
+        state = replace(state, profiled=profiled)
+        if profiled.recipe.plan.unsplit or newest is None or not self._ran(newest):
+            return replace(state, is_settled=True)
+        found = state.found | self._in_network(self._near(newest, state.tried, profiled.seconds))
+        state = replace(state, found=found)
+        try:
+            selected, tables = self._selected(state.tables, found, state.limits)
+        except InfeasibleError:
+            # By the tables no plan keeps to the limits: the one that did when it ran was the last resort.
+            return replace(state, is_settled=True)
+        placed = corrected(tables, found)
+        selected = [each for each in selected if self._is_worthwhile(each, state.tried, profiled, placed)]
+        if not selected or not self._has_time():
+            return replace(state, tables=tables, is_settled=True)
+        tried = (*state.tried, *selected)
+        return replace(state, tried=tried, latest=tuple(selected), tables=tables, profiled=self.profiler.profile(tried))
 
     def _selected(self, tables: Tables, found: InNetworkTimes, limits: Limits) -> tuple[list[Recipe], Tables]:
         """The best plan by times in the network, and if there is time, the plans in single types of similar time.
@@ -138,84 +188,6 @@ class Refiner:
         else:
             single, placed = single_precision_plans(self.selector, placed, [best], limits)
         return [best, *single], replace(tables, adapts={**placed.adapts, **tables.adapts})
-
-    def _keeping_limits(self, tables: Tables, recipes: Sequence[Recipe]) -> tuple[list[Recipe], Tables, Limits]:
-        """Run plans and tighten the limits until a plan keeps them when it runs; returns all runs, and the limits.
-
-        If a run shows that errors inside kernels count less than expected, a faster plan may follow.
-        """
-        tried, newest, limits = list(recipes), recipes[0], self.config.limits
-        for _ in range(_LIMIT_ROUNDS):
-            self.profiler.run(tried)
-            self.profiler.verify(newest)
-            before, tables = tables, self._learned(tables, newest)
-            if tables.propagated_fraction != before.propagated_fraction:
-                # The old bound was in the scale of the old tables.
-                limits = replace(limits, error=self.config.limits.error)
-            again, tables = self._again(before, tables, newest, limits)
-            if again is None or any(again[0].is_same_as(each) for each in tried):
-                break
-            newest, limits = again
-            _LOG.info("selected again, what was run being known, under limits of %s", dict(limits.bounds))
-            tried.append(newest)
-        self.profiler.run(tried)
-        return tried, tables, limits
-
-    def _again(
-        self, before: Tables, tables: Tables, newest: Recipe, limits: Limits
-    ) -> tuple[tuple[Recipe, Limits] | None, Tables]:
-        """A plan to run after one that exceeded limits, or showed that faster ones may keep to them, with its limits.
-
-        Args:
-            before: tables by which the last plan was selected.
-            tables: tables corrected by its run.
-            newest: the last plan.
-            limits: limits in the scale of ``tables``.
-        """
-        run = self.profiler.run_of(newest)
-        is_wrong = run is not None and run.status is Status.WRONG_RESULT
-        tighter = self._tightened(limits, newest, run)
-        if tables.propagated_fraction != before.propagated_fraction and (
-            is_wrong or tables.propagated_fraction < before.propagated_fraction
-        ):
-            bounds = replace(tighter or limits, error=limits.error)
-            selected, tables = self._within(tables, bounds)
-            if not (is_wrong and selected and selected[0].is_same_as(newest)):
-                is_better = selected and (is_wrong or tighter or self._is_faster(selected[0], newest, tables))
-                return ((selected[0], bounds) if is_better else None), tables
-            # The corrected tables do not exclude it; these are its sums by them.
-            newest, tighter = selected[0], self._tightened(bounds, selected[0], run)
-        if tighter is None:
-            return None, tables
-        selected, tables = self._within(tables, tighter)
-        return ((selected[0], tighter) if selected else None), tables
-
-    def _tightened(self, limits: Limits, recipe: Recipe, run: Measurement | None) -> Limits | None:
-        return tightened(limits, recipe, run, self.config.memory_limit, self.selector.budget)
-
-    def _is_faster(self, recipe: Recipe, other: Recipe, tables: Tables) -> bool:
-        """Whether a plan is predicted to be faster than another by the same tables."""
-        return self._promise(recipe, tables) < _WORTHWHILE * self._promise(other, tables)
-
-    def _within(self, tables: Tables, limits: Limits) -> tuple[list[Recipe], Tables]:
-        """The plans within limits, or the last resort."""
-        try:
-            return self.selector.select(tables, limits)
-        except InfeasibleError:
-            return self._last_resort(tables, limits), tables
-
-    def _learned(self, tables: Tables, recipe: Recipe) -> Tables:
-        """The tables corrected by a plan's measured error; unchanged if it tells nothing."""
-        run = self.profiler.run_of(recipe)
-        if run is None or run.error is None or recipe.plan.unsplit or not self._has_time():
-            return tables
-        return self.selector.fitted(tables, recipe, run.error)
-
-    def _last_resort(self, tables: Tables, tighter: Limits) -> list[Recipe]:
-        """The smallest or the most exact plan by the tables, if no plan keeps to tighter limits."""
-        if tighter.memory is not None:
-            return self.selector.solver.smallest(tables)[0]
-        return [] if tighter.error is None else self.selector.solver.most_exact(tables)[0]
 
     def _ran(self, recipe: Recipe) -> bool:
         run = self.profiler.run_of(recipe)
@@ -246,16 +218,9 @@ class Refiner:
         """Whether a plan is new, and is predicted to be faster than the best so far by the same tables."""
         if any(recipe.is_same_as(each) for each in tried):
             return False
-        return self._is_faster(recipe, profiled.recipe, tables)
+        return self.selector.is_faster(recipe, profiled.recipe, tables)
 
-    def _promise(self, recipe: Recipe, tables: Tables) -> float:
-        """Predicted seconds of an inference, or of the first one if the objective is cold."""
-        warm = timed_plan(recipe, tables).predicted or 0.0
-        if self.config.objective is not Objective.COLD:
-            return warm
-        return warm + recipe.needed[Quantity.COLD] - recipe.needed[Quantity.LATENCY]
-
-    def _told(self, profiled: Profiled, tables: Tables, found: InNetworkTimes, tried: Sequence[Recipe]) -> Refined:
+    def _told(self, profiled: Profiled, tables: Tables, found: InNetworkTimes, tried: tuple[Recipe, ...]) -> Refined:
         recipe = profiled.recipe
         if not recipe.plan.unsplit:
             if not all(each in found.layers for each in _pieces(recipe)):
@@ -270,7 +235,7 @@ class Refiner:
             memory=profiled.memory,
             first=profiled.first,
         )
-        return Refined(recipe, profiled, plan_with_network_times(plan, found), tables, found, tuple(tried))
+        return Refined(recipe, profiled, plan_with_network_times(plan, found), tables, found, tried)
 
 
 def _pieces(recipe: Recipe) -> list[tuple[str, str]]:

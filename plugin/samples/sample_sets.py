@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sartor.config import Precision
 from sartor.frontend.imported_model import ImportedModel
 from sartor.onnx_model.graphs.prepared import prepared_model
 from sartor.reference.random_inputs import USUAL, Style, sample_inputs
@@ -80,18 +79,23 @@ class SampleSet:
         return next(self.source.since(0))
 
 
-def sample_set(imported: ImportedModel, given: Path | None, precision: Precision) -> SampleSet:
-    """The user's samples, checked against the model. Without any, the import's sample, and more for a lower precision.
+def sample_set(imported: ImportedModel, given: Path | None, *, narrow: bool) -> SampleSet:
+    """The user's samples, checked against the model; without any the front end's, and more for a lower precision.
+
+    Args:
+        imported: the model.
+        given: the user's file or directory, or None.
+        narrow: whether layers may compute in narrower types than the model.
 
     Raises:
-        UsageError: if a file does not fit; the message names the file and the input.
+        UsageError: naming the file and input that does not fit.
     """
     if given is not None:
         source = Samples.open(given, list(map(value_spec, imported.graph.inputs)))
         return SampleSet(source, _digest(given))
     styles, known = imported.styles, (imported.unchecked, imported.tie_spread)
     named = "" if styles == (USUAL,) else f" {styles}"
-    if precision is not Precision.F32:
+    if narrow:
         return SampleSet(DrawnSamples(imported.skeleton, DRAWN, styles), f"{DRAWN} drawn{named}", *known)
     if len(styles) == 1:
         return SampleSet(HeldSamples((imported.samples,)), named, *known)

@@ -28,9 +28,9 @@ def pool() -> Iterator[WorkerPool]:
 
 def _fill(store: Store, pool: WorkerPool, config: CompileConfig, path: Path) -> None:
     """A microsecond for candidate 0 of each task, two for the next, and so on."""
-    imported = import_network(path, config, pool, silent)
-    tuner = make_tuner(store, pool, config, silent)
-    for case in tuned_cases(imported.graph, find_candidates(imported, config).variants):
+    imported = import_network(path, config.importing, pool, silent)
+    tuner = make_tuner(store, pool, config.target, silent)
+    for case in tuned_cases(imported.graph, find_candidates(imported, config.planning).variants):
         for index, variant in enumerate(case.variants):
             key = tuner.key(case, variant.descriptor)
             store.put(Measurement(key, Status.OK, (1e-6 * (index + 1),)))

@@ -13,12 +13,14 @@ from sartor.codegen.ir.variants.routine import Routine
 from sartor.codegen.kernels.layers.kernel_layer import modules_of
 from sartor.codegen.routines import ROUTINES
 from sartor.codegen.source_digest import digest_of_sources, import_closure, locate, source_digest
-from sartor.profiling import profiler
+from sartor.precision import sensitivity_cache
+from sartor.profiling import network_records
 from sartor.tuning.measuring import tuner
 
 Locate = Callable[[str], Path | None]
 EMITTING = tuner._JOBS
-NETS = profiler._JOBS
+NETS = network_records._JOBS
+SIMULATIONS = sensitivity_cache._JOBS
 
 
 def change_a_constant(path: Path) -> None:
@@ -60,6 +62,11 @@ def located(tmp_path: Path) -> Locate:
         return copy
 
     return find
+
+
+@pytest.mark.parametrize("roots", [NETS, SIMULATIONS], ids=["networks", "simulations"])
+def test_what_networks_are_run_on_is_in_the_key(roots: tuple[str, ...]) -> None:
+    assert {"sartor.samples.sample_sets", "sartor.reference.random_inputs"} <= import_closure(roots, locate).keys()
 
 
 @pytest.mark.parametrize("roots", [EMITTING, NETS], ids=["variants", "networks"])

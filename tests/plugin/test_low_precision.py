@@ -227,7 +227,9 @@ def test_nothing_narrower_is_even_asked_for_in_f32(digits: Trained) -> None:
     imported = run_import(digits.model, {}, None, target=config.target)
     assert isinstance(imported, ImportedModel)
     variants = [
-        each for found in find_candidates(imported, config, everything=False).variants.values() for each in found
+        each
+        for found in find_candidates(imported, config.planning, everything=False).variants.values()
+        for each in found
     ]
     assert len(variants) > len(imported.graph.layers)
     for each in variants:

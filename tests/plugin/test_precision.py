@@ -240,13 +240,15 @@ class TestTiles:
 
     def test_where_they_are_refused_layers_have_other_routines(self, refused: None, imported_of: ImportedOf) -> None:
         config = CompileConfig(threads=1, precision=Precision.BF16)
-        found = find_candidates(imported_of(MODEL), config)
+        found = find_candidates(imported_of(MODEL), config.planning)
         reasons = {each.reason for each in found.rejections if each.routine == "tiles"}
         assert "the operating system does not let programs use the CPU's amx-bf16" in reasons
         assert not [each for each in _variants(found) if each.implementation.needs]
         assert any(each.dtype == "bf16" for each in _variants(found))
         granted = replace(config, target=replace(config.target, architecture="sapphirerapids", withheld=()))
-        assert any(each.implementation.needs for each in _variants(find_candidates(imported_of(MODEL), granted)))
+        assert any(
+            each.implementation.needs for each in _variants(find_candidates(imported_of(MODEL), granted.planning))
+        )
 
     @pytest.fixture
     def refused(self, monkeypatch: pytest.MonkeyPatch) -> None:

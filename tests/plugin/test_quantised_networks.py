@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,19 +9,20 @@ import onnx
 import pytest
 from onnx import ModelProto, helper
 
-from sartor.config import CompileConfig, Precision
+from sartor.config import CompileConfig
 from sartor.costing.candidates import find_candidates
 from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
 from sartor.onnx_model.quantisation.quantised_values import take_out_quantisation
-from sartor.planning.recipe import Recipe, guessed_recipe
-from sartor.precision.calibration import checked_samples
+from sartor.planning.guessed_recipe import guessed_recipe
+from sartor.planning.recipe import Recipe
 from sartor.profiling.builder import Builder
-from sartor.profiling.error_bound import ErrorBound
+from sartor.profiling.verdicts import budget_of_model
 from sartor.progress import silent
 from sartor.reference.tie_spread import tie_spread
 from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.runtime.session import Session
+from sartor.samples.checked_samples import checked_samples
 from sartor.samples.sample_sets import sample_set
 from sartor.tuning.selection.problem.pin import Pin
 from sartor.tuning.workers.pool import WorkerPool
@@ -94,9 +94,11 @@ def _built(path: Path, folder: Path, pins: dict[str, str]) -> tuple[Session, Rec
     assert isinstance(imported, ImportedModel), imported
     listed = tuple(Pin(f"{name}*", routines) for name, routines in pins.items())
     config = CompileConfig(threads=1, jobs=1, pins=listed)
-    recipe = guessed_recipe(imported, find_candidates(imported, config, everything=False).variants, config)
+    recipe = guessed_recipe(
+        imported, find_candidates(imported, config.planning, everything=False).variants, config.planning
+    )
     with WorkerPool(1) as pool:
-        (built,) = Builder(imported, pool, folder, config, silent).build([recipe])
+        (built,) = Builder(imported, pool, folder, config.header, silent).build([recipe])
     return Session(built.files.module, threads=1), recipe
 
 
@@ -176,14 +178,14 @@ def test_ties_are_measured_on_the_samples_that_are_compared(tmp_path: Path, capl
     imported = run_import(quantised(BY_CHANNEL, tmp_path), {}, None)
     assert isinstance(imported, ImportedModel), imported
     config = CompileConfig(threads=1, jobs=1, database=tmp_path / "t.db")
-    drawn = sample_set(imported, None, Precision.BF16)
+    drawn = sample_set(imported, None, narrow=True)
     np.testing.assert_array_equal(drawn.first["x"], imported.samples["x"])
     assert drawn.tie_spread == imported.tie_spread > 0
     given = np.concatenate([image(seed) for seed in SEEDS[:2]])
     np.savez(tmp_path / "given.npz", x=1e-3 * given)
     with WorkerPool(1) as pool:
-        faint = checked_samples(imported, replace(config, calibration=tmp_path / "given.npz"), pool)
+        faint = checked_samples(imported, tmp_path / "given.npz", pool, narrow=False)
     assert faint.tie_spread not in (0.0, imported.tie_spread)
     assert ("next to a tie" in caplog.text) == (faint.tie_spread > 0.1)
-    bounds = [ErrorBound.of(imported, each, config.error_budget, config.precision) for each in (faint, drawn)]
-    assert bounds[0].allowed != bounds[1].allowed
+    budgets = [budget_of_model(config.error_budget, imported, each) for each in (faint, drawn)]
+    assert budgets[0].accepted != budgets[1].accepted

@@ -24,7 +24,7 @@ def test_inputs_and_outputs_count_and_mapped_weights_do_not(imported_of: Importe
         for values in (imported.graph.inputs, imported.graph.outputs)
     )
     signature = Signature("main_graph", (x,), (y,))
-    manifest = unsplit_recipe(imported, config).manifest(imported, config)
+    manifest = unsplit_recipe(imported, config.planning).manifest(imported, config.header)
     for weights in (None, tmp_path / "weights.irpa"):
         files = NetFiles(tmp_path / "net.vmfb", weights)
         size = build_net(UnsplitNetwork(imported.unsplit), imported.weights, Target.create("cpu"), manifest, files)

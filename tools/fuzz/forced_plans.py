@@ -14,7 +14,8 @@ from sartor.codegen.routines import FUSED_ROUTINES
 from sartor.config import CompileConfig
 from sartor.dialect_passes.split_layers import apply_choices
 from sartor.frontend.imported_model import ImportedModel
-from sartor.planning.recipe import Recipe, unmeasured_recipe
+from sartor.planning.guessed_recipe import unmeasured_recipe
+from sartor.planning.recipe import Recipe
 from sartor.precision.eligibility import IsEligible, eligibility, eligible_routines
 
 Forced = Mapping[str, str]
@@ -50,7 +51,7 @@ class PlanForcer:
         return self._recipe(graph, {layer.name: self._named(layer, forced.get(layer.name)) for layer in graph.layers})
 
     def _recipe(self, graph: LayerGraph, variants: Mapping[str, Variant]) -> Recipe:
-        return unmeasured_recipe(self._imported, graph, variants, self._config)
+        return unmeasured_recipe(self._imported, graph, variants, self._config.planning)
 
     def _names(self, graph: LayerGraph, seed: int) -> Iterator[str]:
         """Names of fused layers, none of which share a member, and of the layers of childnets."""

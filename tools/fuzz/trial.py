@@ -133,7 +133,11 @@ class Subject:
 
     def recipe(self, forced: Forced | None, setting: Setting) -> Recipe:
         """What is asked for; None is the model by IREE's stock lowering, unsplit."""
-        return unsplit_recipe(self.imported, setting.config) if forced is None else self.forcer(setting).given(forced)
+        return (
+            unsplit_recipe(self.imported, setting.config.planning)
+            if forced is None
+            else self.forcer(setting).given(forced)
+        )
 
     def _bound(self, setting: Setting) -> Bound:
         usual = setting.precision.usual_error
@@ -178,7 +182,7 @@ class Subject:
         imported, config = self._ranged(setting), setting.config
         whole = UnsplitNetwork(imported.unsplit)
         net = whole if recipe.plan.unsplit else SplitNetwork(recipe.graph, recipe.variants, imported.ranges)
-        build_net(net, imported.weights, config.target, recipe.manifest(imported, config), files)
+        build_net(net, imported.weights, config.target, recipe.manifest(imported, config.header), files)
         signature = net_signature((imported.graph.inputs, imported.graph.outputs))
         device = open_device("cpu", setting.threads)
         with Session(files.module, device=device, signature=signature, huge_pages=False) as session:

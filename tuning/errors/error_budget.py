@@ -1,12 +1,13 @@
-"""The allowed error of a compilation's outputs: one policy for all steps, in one unit.
+"""What the outputs of a compilation may be off by: one policy in one unit, for selection and for the verdict
+on what ran.
 
-There are three kinds of numbers for errors. A budget takes and returns the first kind, and converts the others:
+There are three kinds of numbers for errors. A budget takes and gives the first, and converts the others by it:
 
-- *errors* of the outputs, by the user's measure: allowed, simulated and measured errors;
-- *relative errors* of the outputs when one layer alone is rounded: cost tables hold these;
-- *sums* of squared relative errors of layers (``error_sum``): they are additive, and selection limits plans by them.
+- *errors*: of the outputs, by the user's measure. What is allowed, simulated and measured is one of these;
+- *relative errors*: what rounding one layer alone makes of the outputs. Cost tables hold them;
+- *sums*: of the squares of layers' relative errors (``error_sum``). They are additive: selection limits plans by them.
 
-All margins between the allowed error and the error that plans aim at are defined here.
+All margins between what is allowed and what is aimed at are here, so that they can be seen beside each other.
 """
 
 from __future__ import annotations
@@ -39,26 +40,45 @@ _SUMS_APART = 1.05
 
 @dataclass(frozen=True)
 class ErrorBudget:
-    """How far the outputs may be from the reference outputs.
+    """How far outputs may be from the right ones.
 
     Attributes:
-        measure: the measure of all errors.
-        usual: the default bound.
-        given: the user's bound; None for the default.
+        measure: of all errors.
+        usual: what layers may add to the error unless the user says otherwise.
+        given: the user's own bound; None for the usual one.
+        narrow: whether layers may compute in narrower types than the model.
+        inherent: what rounding in the model's own types makes of right outputs, by the measure; 0 if that is not known.
     """
 
     measure: ErrorMeasure
     usual: float
     given: float | None = None
+    narrow: bool = False
+    inherent: float = 0.0
 
     @property
     def allowed(self) -> float:
-        """The largest allowed error."""
+        """What the layers of a plan may add to the error."""
         return self.usual if self.given is None else self.given
 
     @property
+    def accepted(self) -> float:
+        """The largest error of a network that is right. The user's own bound counts whatever the model rounds."""
+        return max(self.usual, self.inherent) if self.given is None else self.given
+
+    @property
+    def explicable(self) -> float:
+        """An error up to this is what rounding makes of a right network, a larger one is a defect."""
+        return MOST_ROUNDED if self.narrow else max(self.usual, self.inherent)
+
+    @property
+    def timed(self) -> float:
+        """The largest error of a network whose time may matter: another compilation may allow more than this one."""
+        return max(self.accepted, MOST_ROUNDED)
+
+    @property
     def allowed_relative(self) -> float:
-        """The largest allowed relative error; 0 for other measures, which do not limit it."""
+        """The largest relative error that layers may add; 0 if the measure is another, which says nothing of it."""
         return self.allowed if self.measure == RELATIVE else 0.0
 
     def allows(self, simulated: float) -> bool:

@@ -170,6 +170,11 @@ class Tuner:
         return self._store
 
     @property
+    def is_bounded(self) -> bool:
+        """Whether there is a deadline."""
+        return self._settings.deadline is not None
+
+    @property
     def is_late(self) -> bool:
         """Whether the deadline has passed, or jobs were left out because of it."""
         deadline = self._settings.deadline

@@ -10,16 +10,10 @@ import math
 
 from sartor.codegen.analysis.task_bounds import HERTZ, SIZES, ideal_cycles, ideal_seconds, kind_and_sizes
 from sartor.codegen.ir.variants.traits import DescribedVariant
-from sartor.codegen.routine_registry import families
+from sartor.codegen.routine_registry import families, size_names
 
 _KINDS = ("convolution", "depthwise", "contraction", "pooling", "fused")
 _NARROW_TYPES = ("bf16", "f16", "i8")
-_PARAMETERS = (
-    *("lines", "columns", "vectors", "row_groups", "panel_groups", "unroll"),
-    *("height", "width", "block", "groups", "panels"),
-    *("band", "window_columns", "window_vectors"),
-    *("tiles", "pixels", "depth"),
-)
 
 
 def analytic_cycles(facts: str, variant: DescribedVariant) -> float | None:
@@ -60,7 +54,7 @@ def features(facts: str, variant: DescribedVariant) -> list[float]:
         *(_log(sizes[each]) for each in SIZES),
         float(sizes["stride"]),
         float(sizes["operands"]),
-        *(float(given.get(each, 0)) for each in _PARAMETERS),
+        *(float(given.get(each, 0)) for each in size_names()),
         -1.0 if cycles is None else _log(cycles) - _log(ideal),
         _log(sizes["operations"]) - _log(moved),
         float(given.get("lines", 1) * given.get("columns", 1) * given.get("vectors", 1)),

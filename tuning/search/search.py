@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sartor.codegen.analysis.task_bounds import weight_bytes
-from sartor.codegen.ir.variants.traits import DescribedVariant
+from sartor.codegen.ir.variants.traits import DescribedVariant, FormatClass
 from sartor.tuning.search.cost_model import CostModel, Sample
 from sartor.tuning.search.features import analytic_cycles
 
@@ -44,17 +44,17 @@ class Searched:
 
 @dataclass(frozen=True)
 class SearchSettings:
-    """Limits of the search.
+    """How far the search goes.
 
     Attributes:
-        rounds: largest number of rounds after the first.
-        share: cost limit of a round, as a fraction of the first round's cost.
-        most: largest number of variants of a task in a round.
-        optimism: factor by which predictions are multiplied, so that unmeasured variants get a chance.
-        gain: fraction of the network's time that a variant must be predicted to save.
-        layout_weight: weight of being faster than variants with the same schema only (layout and element type), as
-            neighbouring layers may need that schema.
-        first: number of variants of a task and schema in the first round, if there are samples of other networks.
+        rounds: after the first, at most.
+        share: what a round may cost, relative to the first.
+        most: variants of a task in a round.
+        optimism: by which a prediction is multiplied: what is little known may be faster than it looks.
+        gain: share of the network's time that a variant must be expected to save.
+        layout_weight: how much it counts to be faster than others in the same layout and element type only,
+            which the neighbours may want.
+        first: variants of a task and format class in the first round if a model knows other networks.
     """
 
     rounds: int = 2
@@ -69,7 +69,7 @@ class SearchSettings:
 # Bytes of weights that are packed and copied to the device, for a variant and those timed beside it, in the time
 # in which a short kernel is compiled.
 _PACKED_BYTES = 20e6
-# A schema that is slower than another by this factor is not searched: converting costs less.
+# A format class that is this much slower than another is not looked into: converting costs less.
 _FAR = 1.1
 # A variant that the analytic model predicts to be slower by this factor is not tried.
 _FAR_SLOWER = 2.0
@@ -130,7 +130,7 @@ class VariantSearch:
         return [Sample(task.facts, each, seconds) for task in self.tasks for each, seconds in _times(known, task)]
 
     def _guesses(self, task: Searched, model: CostModel | None) -> Iterator[DescribedVariant]:
-        for listed in _groups(task.variants[1:], lambda each: each.schema):
+        for listed in _groups(task.variants[1:], lambda each: each.format_class):
             if model is None:
                 yield from _leaders(task.facts, listed)
                 continue
@@ -146,7 +146,7 @@ class VariantSearch:
             return
         for variant, predicted in zip(rest, model.seconds(task.facts, rest), strict=True):
             hoped = predicted * self.settings.optimism
-            beside = min(_best(known, task, variant.schema) or _FAR * best, _FAR * best)
+            beside = min(_best(known, task, variant.format_class) or _FAR * best, _FAR * best)
             gain = max(0.0, best - hoped) + self.settings.layout_weight * max(0.0, beside - hoped)
             yield _Offer(task.key, variant.descriptor, task.count * gain, _cost(variant, task.facts))
 
@@ -196,8 +196,8 @@ def _times(known: Times, task: Searched) -> Iterator[tuple[DescribedVariant, flo
             yield variants[name], seconds
 
 
-def _best(known: Times, task: Searched, schema: tuple[str, bool, bool] | None = None) -> float | None:
-    times = [seconds for each, seconds in _times(known, task) if schema in (None, each.schema)]
+def _best(known: Times, task: Searched, format_class: FormatClass | None = None) -> float | None:
+    times = [seconds for each, seconds in _times(known, task) if format_class in (None, each.format_class)]
     return min(times, default=None)
 
 

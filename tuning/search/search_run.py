@@ -153,10 +153,10 @@ def _ok(known: Mapping[str, Measurement]) -> dict[str, float]:
 
 
 def _contenders(case: BenchmarkCase, known: Mapping[str, Measurement]) -> list[str]:
-    """The fastest measured variant of each schema."""
+    """The fastest so far of each format class."""
     times = _ok(known)
-    schemas = {each.descriptor: each.described.schema for each in case.variants if each.descriptor in times}
-    alike = [[name for name in schemas if schemas[name] == schema] for schema in {*schemas.values()}]
+    classes = {each.descriptor: each.described.format_class for each in case.variants if each.descriptor in times}
+    alike = [[name for name, own in classes.items() if own == one] for one in dict.fromkeys(classes.values())]
     return [min(names, key=times.__getitem__) for names in alike]
 
 

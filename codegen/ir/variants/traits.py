@@ -11,6 +11,9 @@ from sartor.codegen.ir.layer import LayerKind
 Sizes = Mapping[str, int]
 """Numbers of a task by name, as ``task_facts`` writes them."""
 
+FormatClass = tuple[str, bool, bool]
+"""Element type, whether images lie in blocks of channels, and whether the result has another type."""
+
 _LOWERED_SLOWDOWN = 8.0
 
 
@@ -34,20 +37,21 @@ class Traits:
     """Facts about all variants of a routine.
 
     Attributes:
-        family: name that the cost model groups routines by, whatever their layout and element type; None for no group.
-        instruction: multiplies groups of numbers of a narrower type; None if numbers are multiplied one by one.
+        family: what the cost model takes for alike, whatever the layout and the element type; None for no family.
+        instruction: what multiplies numbers of a narrower type; None where numbers are multiplied one by one.
         precision: narrower element type that the user must allow; None if values keep the model's types.
         fuses: whether the routine computes fused tasks, and no others.
-        needs_run_time_ranges: whether the routine is only for models that find quantisation ranges at run time.
+        needs_run_time_ranges: whether the routine serves only models that quantise what they multiply when they run.
         blocked: whether images lie in blocks of channels.
-        converts: whether the result has another element type than the operands.
+        converts: whether the result is stored in another element type than what is multiplied.
         transforms: whether the routine computes in a transformed space, as Winograd's method does, so that results
             differ in more than the order of sums.
-        rounds_between: whether intermediate values are rounded too, so that the error exceeds that of rounded operands.
+        rounds_between: whether it rounds between its steps, so that its error exceeds that of rounded operands.
+        sizes: names of the parameters that a learned model of costs sees, each a single number.
         cost: predicts cycles; None if there is no model.
-        slowdown: predicted time relative to a lower bound for the task; used if ``cost`` is None.
+        slowdown: predicted time relative to the least that the task can take, where ``cost`` is None.
         compile_cost: time to compile a variant, relative to a short kernel.
-        beside_kernels: kinds of layers for which variants are measured even if kernels apply; kernels always are.
+        beside_kernels: kinds of layers for which variants are measured although there are kernels; a kernel always is.
     """
 
     family: str | None = None
@@ -59,6 +63,7 @@ class Traits:
     converts: bool = False
     transforms: bool = False
     rounds_between: bool = False
+    sizes: tuple[str, ...] = ()
     cost: AnalyticCost | None = None
     slowdown: float = 1.0
     compile_cost: float = 1.0
@@ -101,6 +106,6 @@ class DescribedVariant:
     parameters: Mapping[str, int] = field(default_factory=dict)
 
     @property
-    def schema(self) -> tuple[str, bool, bool]:
-        """What neighbouring layers depend on: element type, blocked layout, and whether the result has another type."""
+    def format_class(self) -> FormatClass:
+        """What the neighbours see: variants that are alike in it need the same conversions around them."""
         return self.dtype, self.traits.blocked, self.traits.converts

@@ -37,6 +37,14 @@ class Multiplier(Protocol):
         """Adjacent input channels that a step multiplies."""
 
     @property
+    def dtype(self) -> str:
+        """Element type of the numbers that are multiplied."""
+
+    @property
+    def is_quantised(self) -> bool:
+        """Whether these are integers that stand for others."""
+
+    @property
     def bytes(self) -> int:
         """Bytes of a filter's element."""
 
@@ -103,6 +111,8 @@ class Fma(_ByPixel):
 
     group: int = 1
     bytes: int = 4
+    dtype: str = "f32"
+    is_quantised: bool = False
 
     def repeated(self, asm: Assembler, memory: ir.Value, offset: Index) -> ir.Value:
         return asm.broadcast(memory, offset)
@@ -221,6 +231,14 @@ class DotProduct(_ByPixel):
     @property
     def group(self) -> int:
         return self.element.group
+
+    @property
+    def dtype(self) -> str:
+        return self.element.dtype
+
+    @property
+    def is_quantised(self) -> bool:
+        return self.element.is_quantised
 
     @property
     def bytes(self) -> int:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
-from sartor.codegen.ir.layer import Task, TensorType
+from sartor.codegen.analysis.convolution import Convolution, convolution_of
+from sartor.codegen.ir.layer import LayerKind, Task, TensorType
 from sartor.codegen.ir.layouts import CHANNELS_LAST, PLAIN_IMAGE
 from sartor.codegen.ir.schema import Schema
 from sartor.codegen.ir.target import Target
-from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected
-from sartor.codegen.ir.variants.traits import Traits, narrowest
+from sartor.codegen.ir.variants.routine import Parameters, Rejected
+from sartor.codegen.ir.variants.traits import Traits
 from sartor.codegen.kernels.layers.image_layer import ImageLayer
-from sartor.codegen.kernels.layers.kernel_layer import KernelCode, KernelLayer, build_kernel
+from sartor.codegen.kernels.layers.kernel_layer import KernelLayer, KernelParts
+from sartor.codegen.kernels.layers.kernel_routine import StoringKernel
 from sartor.codegen.kernels.loops.tiling import Sizes
 from sartor.codegen.mlir.machine import Machine, kernel_machine
 from sartor.codegen.mlir.rewriting.rewrite import Rewrite
@@ -23,31 +25,19 @@ Match = TypeVar("Match")
 
 
 @dataclass(frozen=True)
-class ImageRoutine(ABC, Generic[Match]):
+class ImageRoutine(StoringKernel, Generic[Match]):
     """A kernel over images in NHWC or in blocks of channels.
 
     Attributes:
-        name: the algorithm in descriptors.
         blocked: whether images lie in blocks of channels.
-        storage: element type that activations and the result are stored in; None for their own.
-        output: element type that the result is stored in; None for that of the activations.
     """
 
-    name: str
     blocked: bool = False
-    storage: str | None = None
-    output: str | None = None
 
     @property
     def traits(self) -> Traits:
         """The traits that follow from layout and element types."""
-        converts = self.output not in (None, self.storage)
-        return Traits(precision=narrowest(self.storage, self.output), blocked=self.blocked, converts=converts)
-
-    @property
-    def needs(self) -> tuple[str, ...]:
-        """CPU features that the operating system has to grant, by LLVM's names."""
-        return ()
+        return replace(super().traits, blocked=self.blocked)
 
     @abstractmethod
     def match(self, task: Task) -> Match | Rejected:
@@ -62,11 +52,11 @@ class ImageRoutine(ABC, Generic[Match]):
         """Sizes worth trying, best guess first; Rejected with the reason if there are none."""
 
     @abstractmethod
-    def code(self, images: ImageLayer, match: Match, parameters: Parameters) -> tuple[KernelCode, TensorType | None]:
-        """The kernel, and the type of its workspace or None.
+    def parts(self, images: ImageLayer, match: Match, parameters: Parameters) -> KernelParts:
+        """The kernel.
 
         Raises:
-            ValueError: if there is no kernel for the layer.
+            ValueError: if there is none.
         """
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
@@ -80,10 +70,6 @@ class ImageRoutine(ABC, Generic[Match]):
             return Rejected(f"its channels do not divide into vectors of {machine.lanes}")
         found = self.tilings(match, machine)
         return found if isinstance(found, Rejected) else [each.parameters() for each in found]
-
-    def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:
-        """The implementation for one parameter set, or why there is none."""
-        return build_kernel(self, task, parameters, target)
 
     def layer(self, task: Task, parameters: Parameters, target: Target) -> KernelLayer:
         """The kernel for one parameter set.
@@ -100,13 +86,25 @@ class ImageRoutine(ABC, Generic[Match]):
         rewrite = Rewrite.plain(task)
         with rewrite.module.context:
             images = ImageLayer.of(rewrite, layout, machine.lanes)
-            code, workspace = self.code(images, match, parameters)
+            parts = self.parts(images, match, parameters)
         inputs = tuple(
             _schema(each, target.device, layout, self.storage)
             for each, layout in zip(task.inputs, images.inputs, strict=True)
         )
         output = Schema(target.device, self.output or self.storage or task.results[0].dtype, images.output)
-        return KernelLayer(task, (rewrite,), inputs, output, code, workspace, self.needs)
+        return KernelLayer.of(task, rewrite, inputs, output, parts, self.needs)
+
+
+@dataclass(frozen=True)
+class ConvolutionRoutine(ImageRoutine[Convolution]):
+    """A kernel of convolutions that multiplies pixels by filters as they are."""
+
+    def match(self, task: Task) -> Convolution | Rejected:
+        convolution = convolution_of(task) if task.kind is LayerKind.CONVOLUTION else None
+        return convolution or Rejected("not a two-dimensional convolution without groups")
+
+    def channels(self, match: Convolution) -> tuple[int, ...]:
+        return (match.result.shape[1],)
 
 
 def _schema(activation: TensorType, device: str, layout: str, storage: str | None) -> Schema:

@@ -51,17 +51,33 @@ class OverwritingCode(KernelCode, Protocol):
 
 
 @dataclass(frozen=True)
+class KernelParts:
+    """What a layer has to know of its kernel.
+
+    Attributes:
+        code: what the kernel computes.
+        workspace: memory that it needs besides, or None.
+        factor: which buffer is multiplied by filters; None if the kernel is no contraction.
+    """
+
+    code: KernelCode
+    workspace: TensorType | None = None
+    factor: int | None = None
+
+
+@dataclass(frozen=True)
 class KernelLayer:
-    """A layer that one kernel computes.
+    """A layer whose arguments one kernel reads as they lie in memory.
 
     Attributes:
         task: the layer.
-        rewrites: rewrites of its stages, whose ops the code refers to, and whose packings the weights have.
+        rewrites: of its stages, whose ops the code refers to; their packings are how the kernel reads the weights.
         inputs: schema of each activation.
         output: schema of the result.
         code: what the kernel computes.
-        workspace: type of further memory that the kernel needs; None for none.
-        needs: CPU features that the operating system has to grant, by LLVM's names.
+        workspace: memory that the kernel needs besides, or None.
+        needs: extensions of the CPU that the operating system has to grant, in LLVM's words.
+        factor: which argument is multiplied by filters; None if the kernel is no contraction.
     """
 
     task: Task
@@ -71,6 +87,19 @@ class KernelLayer:
     code: KernelCode
     workspace: TensorType | None = None
     needs: tuple[str, ...] = ()
+    factor: int | None = None
+
+    @staticmethod
+    def of(
+        task: Task,
+        rewrite: Rewrite,
+        inputs: tuple[Schema, ...],
+        output: Schema,
+        parts: KernelParts,
+        needs: tuple[str, ...] = (),
+    ) -> KernelLayer:
+        """A layer of one stage."""
+        return KernelLayer(task, (rewrite,), inputs, output, parts.code, parts.workspace, needs, parts.factor)
 
     @property
     def packings(self) -> tuple[Packing, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Self
 
 from sartor.codegen.ir.variants.routine import Parameters, integer
@@ -16,6 +16,11 @@ class Sizes:
     def of(cls, parameters: Parameters) -> Self:
         """The sizes that a routine's parameters name."""
         return cls(**{name: integer(value) for name, value in parameters.items()})
+
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        """What the parameters are called."""
+        return tuple(each.name for each in fields(cls))
 
     def parameters(self) -> Parameters:
         """The sizes as a routine's parameters."""

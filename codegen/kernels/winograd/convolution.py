@@ -9,7 +9,7 @@ from sartor.codegen.analysis.winograd_tiles import OutputTile
 from sartor.codegen.ir.layer import TensorType
 from sartor.codegen.ir.packing import Quantise, Reshape, Round, Step, WinogradFilter, cut
 from sartor.codegen.ir.winograd import MOST_POINTS_OF_INTEGERS
-from sartor.codegen.kernels.isa.multipliers import FMA, MOST_PRODUCTS, DotElement, DotProduct
+from sartor.codegen.kernels.isa.multipliers import FMA, MOST_PRODUCTS, DotElement
 from sartor.codegen.kernels.layers.convolution_operands import convolution_operands
 from sartor.codegen.kernels.layers.image_layer import ImageLayer
 from sartor.codegen.kernels.loops.tilings import Shape, register_shapes
@@ -108,8 +108,7 @@ def _integer_packing(convolution: Convolution, tile: OutputTile, panel: int, gro
 def workspace_type(kernel: WinogradConvolution) -> TensorType:
     """Type of the workspace of all workgroups."""
     x, y, z = kernel.groups
-    dtype = kernel.multiplier.element.dtype if isinstance(kernel.multiplier, DotProduct) else "f32"
-    return TensorType((x * y * z * kernel.workspace,), dtype)
+    return TensorType((x * y * z * kernel.workspace,), kernel.multiplier.dtype)
 
 
 def winograd_tilings(

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sartor.codegen.ir.winograd import Transforms, transforms
-from sartor.codegen.kernels.isa.multipliers import FMA, DotProduct, Multiplier
+from sartor.codegen.kernels.isa.multipliers import FMA, Multiplier
 from sartor.codegen.kernels.loops.access import Access, ImageStrides
 from sartor.codegen.kernels.loops.epilogue import Epilogue
 from sartor.codegen.kernels.loops.panels import PanelGrid
@@ -98,7 +98,7 @@ class WinogradConvolution:
     @property
     def is_integer(self) -> bool:
         """Whether tiles are encoded in integers, from a quantised image."""
-        return isinstance(self.multiplier, DotProduct) and self.multiplier.element.is_quantised
+        return self.multiplier.is_quantised
 
     @property
     def steps(self) -> int:

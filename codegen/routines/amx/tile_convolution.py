@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from sartor.codegen.analysis.convolution import Convolution, convolution_of
-from sartor.codegen.ir.layer import LayerKind, Task, TensorType
+from sartor.codegen.analysis.convolution import Convolution
 from sartor.codegen.ir.variants.routine import Parameters, Rejected
 from sartor.codegen.ir.variants.traits import Traits
 from sartor.codegen.kernels.amx.contraction import filled
 from sartor.codegen.kernels.amx.convolution import is_merged, joins_uncopied, tile_contraction
 from sartor.codegen.kernels.amx.tilings import TileTiling, TileWork, tile_tilings
 from sartor.codegen.kernels.isa.amx import BFLOAT, TileElement
-from sartor.codegen.kernels.layers.analytic_costs import TileCost
 from sartor.codegen.kernels.layers.image_layer import ImageLayer
-from sartor.codegen.kernels.layers.image_routine import ImageRoutine
-from sartor.codegen.kernels.layers.kernel_layer import KernelCode
+from sartor.codegen.kernels.layers.image_routine import ConvolutionRoutine
+from sartor.codegen.kernels.layers.instruction_traits import tile_traits
+from sartor.codegen.kernels.layers.kernel_layer import KernelParts
 from sartor.codegen.mlir.machine import Machine
 
 
 @dataclass(frozen=True)
-class TileConvolution(ImageRoutine[Convolution]):
+class TileConvolution(ConvolutionRoutine):
     """Convolution in AMX's tiles, with elementwise ops fused.
 
     Parameters: those of ``TileTiling``.
@@ -35,19 +34,11 @@ class TileConvolution(ImageRoutine[Convolution]):
 
     @property
     def traits(self) -> Traits:
-        cost = TileCost(self.element.dtype)
-        return replace(super().traits, family="tiles", instruction=self.element, cost=cost)
+        return tile_traits(super().traits, self.element, TileTiling.names())
 
     @property
     def needs(self) -> tuple[str, ...]:
         return (self.element.feature,)
-
-    def match(self, task: Task) -> Convolution | Rejected:
-        convolution = convolution_of(task) if task.kind is LayerKind.CONVOLUTION else None
-        return convolution or Rejected("not a two-dimensional convolution without groups")
-
-    def channels(self, match: Convolution) -> tuple[int, ...]:
-        return (match.result.shape[1],)
 
     def tilings(self, match: Convolution, machine: Machine) -> list[TileTiling] | Rejected:
         if refusal := self.element.refusal(machine):
@@ -59,9 +50,7 @@ class TileConvolution(ImageRoutine[Convolution]):
         work = TileWork(rows, columns, channels, depth, height * width, joins_uncopied(match, self.element))
         return tile_tilings(work, machine, self.element)
 
-    def code(
-        self, images: ImageLayer, match: Convolution, parameters: Parameters
-    ) -> tuple[KernelCode, TensorType | None]:
+    def parts(self, images: ImageLayer, match: Convolution, parameters: Parameters) -> KernelParts:
         tiling = TileTiling.of(parameters)
         code = tile_contraction(images, match, tiling, self.element, is_read_as_is=True)
-        return code, code.workspace
+        return KernelParts(code, code.workspace, code.memories[0])

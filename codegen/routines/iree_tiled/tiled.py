@@ -11,16 +11,13 @@ from dataclasses import dataclass
 from sartor.codegen.analysis.convolution import convolution_of
 from sartor.codegen.analysis.register_tiles import register_tiles, row_block
 from sartor.codegen.ir.layer import Task
-from sartor.codegen.ir.layouts import CHANNELS_LAST
 from sartor.codegen.ir.target import Target
-from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected, integer, pair
+from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected, integer
 from sartor.codegen.ir.variants.traits import Traits
-from sartor.codegen.lowerings.workgroups import WorkgroupTiling
+from sartor.codegen.lowerings.image_tiling import tiled_images
 from sartor.codegen.mlir.machine import float_machine
-from sartor.codegen.mlir.operations import loop_sizes
-from sartor.codegen.mlir.rewriting.rewrite import Rewrite, rewritten
 
-_LOOPS = 7
+_LOOPS = ("N", "H", "W", "OC", "KH", "KW", "IC")
 
 
 @dataclass(frozen=True)
@@ -58,19 +55,4 @@ class TiledConvolution:
         ]
 
     def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:
-        rows, channels = pair(parameters["workgroup"])
-        columns, vector = pair(parameters["register"])
-        tiling = WorkgroupTiling(
-            workgroup=(1, rows, task.results[0].shape[-1], channels),
-            register=(1, 1, columns, vector),
-            reduction=(1, 1, integer(parameters["depth"])),
-            pipeline="ConvTileAndDecomposeExpert",
-        )
-        return rewritten(Rewrite.images(task, CHANNELS_LAST), lambda rewrite: _tile(rewrite, tiling), target)
-
-
-def _tile(rewrite: Rewrite, tiling: WorkgroupTiling) -> None:
-    with rewrite.module.context:
-        if len(loop_sizes(rewrite.root)) != _LOOPS:
-            raise ValueError("the convolution is not of the form N, H, W, OC, KH, KW, IC")
-    tiling.apply(rewrite)
+        return tiled_images(task, parameters, target, _LOOPS, (1, 1, integer(parameters["depth"])))

@@ -6,16 +6,14 @@ from dataclasses import dataclass
 
 from sartor.codegen.analysis.register_tiles import balanced, row_block
 from sartor.codegen.ir.layer import LayerKind, Task
-from sartor.codegen.ir.layouts import CHANNELS_LAST, IMAGE_RANK
+from sartor.codegen.ir.layouts import IMAGE_RANK
 from sartor.codegen.ir.target import Target
-from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected, integer, pair
+from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected, integer
 from sartor.codegen.ir.variants.traits import Traits
-from sartor.codegen.lowerings.workgroups import WorkgroupTiling
+from sartor.codegen.lowerings.image_tiling import tiled_images
 from sartor.codegen.mlir.machine import float_machine
-from sartor.codegen.mlir.operations import loop_sizes
-from sartor.codegen.mlir.rewriting.rewrite import Rewrite, rewritten
 
-_LOOPS = 6
+_LOOPS = ("N", "H", "W", "C", "KH", "KW")
 _FILTER_RANK = 3
 _COLUMNS = 7
 _MOST_CHANNELS = 128
@@ -51,22 +49,7 @@ class TiledDepthwise:
         return [{"workgroup": (rows, group), "register": tile, "depth": filters[0].shape[-1]}]
 
     def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:
-        rows, channels = pair(parameters["workgroup"])
-        columns, vector = pair(parameters["register"])
-        tiling = WorkgroupTiling(
-            workgroup=(1, rows, task.results[0].shape[-1], channels),
-            register=(1, 1, columns, vector),
-            reduction=(1, integer(parameters["depth"])),
-            pipeline="ConvTileAndDecomposeExpert",
-        )
-        return rewritten(Rewrite.images(task, CHANNELS_LAST), lambda rewrite: _tile(rewrite, tiling), target)
-
-
-def _tile(rewrite: Rewrite, tiling: WorkgroupTiling) -> None:
-    with rewrite.module.context:
-        if len(loop_sizes(rewrite.root)) != _LOOPS:
-            raise ValueError("the convolution is not of the form N, H, W, C, KH, KW")
-    tiling.apply(rewrite)
+        return tiled_images(task, parameters, target, _LOOPS, (1, integer(parameters["depth"])))
 
 
 def _channels_of_group(channels: int, vector: int) -> int:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from sartor.codegen.analysis.convolution import Convolution
 from sartor.codegen.analysis.winograd_tiles import applicable, promising_tiles
-from sartor.codegen.ir.layer import Task, TensorType
+from sartor.codegen.ir.layer import Task
 from sartor.codegen.ir.variants.routine import Parameters, Rejected
 from sartor.codegen.ir.variants.traits import Traits
 from sartor.codegen.ir.winograd import MOST_POINTS, MOST_POINTS_OF_INTEGERS, MOST_POINTS_OF_ROUNDED
@@ -15,7 +15,7 @@ from sartor.codegen.kernels.layers.analytic_costs import WinogradCost
 from sartor.codegen.kernels.layers.dot_choice import has_amx
 from sartor.codegen.kernels.layers.image_layer import ImageLayer
 from sartor.codegen.kernels.layers.image_routine import ImageRoutine
-from sartor.codegen.kernels.layers.kernel_layer import KernelCode
+from sartor.codegen.kernels.layers.kernel_layer import KernelParts
 from sartor.codegen.kernels.winograd.convolution import winograd_convolution, winograd_tilings, workspace_type
 from sartor.codegen.kernels.winograd.emitter import WinogradCode
 from sartor.codegen.kernels.winograd.geometry import WinogradTiling
@@ -49,6 +49,7 @@ class FusedWinograd(ImageRoutine[Convolution]):
             transforms=True,
             rounds_between=self.element is not None,
             cost=WinogradCost(1 if self.element is None else self.element.group),
+            sizes=WinogradTiling.names(),
             compile_cost=_COMPILE_COST,
         )
 
@@ -89,8 +90,6 @@ class FusedWinograd(ImageRoutine[Convolution]):
         # Without this feature LLVM loads narrow pixels at the edge of an image one by one.
         return machine.refusal(_MASKS_NARROW)
 
-    def code(
-        self, images: ImageLayer, match: Convolution, parameters: Parameters
-    ) -> tuple[KernelCode, TensorType | None]:
+    def parts(self, images: ImageLayer, match: Convolution, parameters: Parameters) -> KernelParts:
         convolution = winograd_convolution(images, match, WinogradTiling.of(parameters), self.element)
-        return WinogradCode(convolution), workspace_type(convolution)
+        return KernelParts(WinogradCode(convolution), workspace_type(convolution))

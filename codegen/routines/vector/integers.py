@@ -13,9 +13,7 @@ from sartor.codegen.ir.schema import QUANTISED
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected, Routine
 from sartor.codegen.ir.variants.traits import Traits
-from sartor.codegen.kernels.amx.contraction import TileContraction
 from sartor.codegen.kernels.layers.kernel_layer import KernelLayer, KernelRoutine, build_kernel
-from sartor.codegen.kernels.vector.contraction import Contraction
 from sartor.codegen.routines.iree.stored import MULTIPLYING, stored
 
 
@@ -60,9 +58,9 @@ class IntegerFactor:
             ValueError: if there is none.
         """
         layer = self.kernel.layer(task, parameters, target)
-        if not isinstance(layer.code, Contraction | TileContraction):
+        factor = layer.factor
+        if factor is None:
             raise ValueError("the kernel multiplies nothing")
-        factor, _ = layer.code.memories
         if factor >= len(layer.inputs) or layer.inputs[factor].dtype != self.storage:
             raise ValueError("the operand that it multiplies by weights is not stored in 8 bits")
         inputs = tuple(

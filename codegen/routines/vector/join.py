@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from sartor.codegen.ir.layer import Task, TensorType
+from sartor.codegen.ir.layer import Task
 from sartor.codegen.ir.variants.routine import Parameters, Rejected
 from sartor.codegen.ir.variants.traits import LOWERED, Traits
 from sartor.codegen.kernels.layers.image_layer import ImageLayer
 from sartor.codegen.kernels.layers.image_routine import ImageRoutine
-from sartor.codegen.kernels.layers.kernel_layer import KernelCode
+from sartor.codegen.kernels.layers.kernel_layer import KernelParts
 from sartor.codegen.kernels.loops.tiling import Tiling
 from sartor.codegen.kernels.windows.concatenation import (
     Concatenation,
@@ -31,7 +31,7 @@ class Join(ImageRoutine[Concatenation]):
 
     @property
     def traits(self) -> Traits:
-        return replace(super().traits, slowdown=LOWERED.slowdown)
+        return replace(super().traits, slowdown=LOWERED.slowdown, sizes=Tiling.names())
 
     def match(self, task: Task) -> Concatenation | Rejected:
         return concatenation_of(task) or Rejected("no concatenation of images along their channels")
@@ -42,7 +42,5 @@ class Join(ImageRoutine[Concatenation]):
     def tilings(self, match: Concatenation, machine: Machine) -> list[Tiling]:
         return concatenation_tilings(match, machine)
 
-    def code(
-        self, images: ImageLayer, match: Concatenation, parameters: Parameters
-    ) -> tuple[KernelCode, TensorType | None]:
-        return concatenation_kernel(images, Tiling.of(parameters)), None
+    def parts(self, images: ImageLayer, match: Concatenation, parameters: Parameters) -> KernelParts:
+        return KernelParts(concatenation_kernel(images, Tiling.of(parameters)))

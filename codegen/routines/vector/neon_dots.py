@@ -64,6 +64,14 @@ class Rows:
     def group(self) -> int:
         return self.element.group
 
+    @property
+    def dtype(self) -> str:
+        return self.element.dtype
+
+    @property
+    def is_quantised(self) -> bool:
+        return self.element.is_quantised
+
     def open(self, sums: Sequence[ir.Value]) -> Sequence[ir.Value]:
         """Accumulators of two pixels from the sums of each, a vector of channels."""
         first, second = sums
@@ -145,7 +153,7 @@ class NeonDots:
 
     def _kernel(self, kind: LayerKind) -> Direct | Product:
         if kind is LayerKind.CONTRACTION:
-            return Product(self.name, self.storage, self.element)
+            return Product(self.name, storage=self.storage, element=self.element)
         return Direct(self.name, storage=self.storage, element=self.element)
 
 

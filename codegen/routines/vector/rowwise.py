@@ -35,7 +35,7 @@ class Rowwise:
 
     @property
     def traits(self) -> Traits:
-        return Traits(precision=self.storage, slowdown=LOWERED.slowdown)
+        return Traits(precision=self.storage, slowdown=LOWERED.slowdown, sizes=("groups",))
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
         if task.kind is not LayerKind.FIXED:

@@ -30,7 +30,7 @@ class FusedSeparable:
 
     @property
     def traits(self) -> Traits:
-        return Traits("separable", blocked=self.blocked, fuses=True)
+        return Traits("separable", blocked=self.blocked, fuses=True, sizes=StripSizes.names())
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
         """Parameter sets worth trying, best guess first, or why the routine does not apply."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from sartor.codegen.analysis.convolution import Window, window_of
-from sartor.codegen.ir.layer import Task, TensorType
+from sartor.codegen.ir.layer import Task
 from sartor.codegen.ir.variants.routine import Parameters, Rejected
 from sartor.codegen.ir.variants.traits import Traits
 from sartor.codegen.kernels.layers.image_layer import ImageLayer
 from sartor.codegen.kernels.layers.image_routine import ImageRoutine
-from sartor.codegen.kernels.layers.kernel_layer import KernelCode
+from sartor.codegen.kernels.layers.kernel_layer import KernelParts
 from sartor.codegen.kernels.loops.tiling import Tiling
 from sartor.codegen.kernels.windows.window import window_sliding, window_tilings
 from sartor.codegen.mlir.machine import Machine
@@ -27,7 +27,7 @@ class SlidingWindow(ImageRoutine[Window]):
 
     @property
     def traits(self) -> Traits:
-        return replace(super().traits, family="window")
+        return replace(super().traits, family="window", sizes=Tiling.names())
 
     def match(self, task: Task) -> Window | Rejected:
         return window_of(task) or Rejected("neither a depthwise convolution nor a pooling in two dimensions")
@@ -38,5 +38,5 @@ class SlidingWindow(ImageRoutine[Window]):
     def tilings(self, match: Window, machine: Machine) -> list[Tiling]:
         return window_tilings(match, machine)
 
-    def code(self, images: ImageLayer, match: Window, parameters: Parameters) -> tuple[KernelCode, TensorType | None]:
-        return window_sliding(images, match, Tiling.of(parameters)), None
+    def parts(self, images: ImageLayer, match: Window, parameters: Parameters) -> KernelParts:
+        return KernelParts(window_sliding(images, match, Tiling.of(parameters)))

@@ -49,9 +49,9 @@ def routines(
 
 
 def _ask(model: Path, config: CompileConfig) -> list[dict[str, Any]]:
-    with tuning_progress() as progress, open_workers(config) as pool:
-        imported = import_network(model, config, pool, progress)
-    candidates = find_candidates(imported, config)
+    with tuning_progress() as progress, open_workers(config.target, config.jobs) as pool:
+        imported = import_network(model, config.importing, pool, progress)
+    candidates = find_candidates(imported, config.planning)
     childnets = tuple(imported.graph.all_childnets())
     return [_answers(layer, candidates, childnets) for layer in imported.graph.all_layers()]
 

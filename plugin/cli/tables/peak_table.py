@@ -14,7 +14,7 @@ def bench_machine(threads: int, database: Path | None, as_json: bool) -> None:
     """Measure this machine with one thread and with ``threads``; print the result as a table or JSON."""
     config = CompileConfig(target=Target.create("cpu"), jobs=1, database=database or default_database())
     with tuning_progress() as progress:
-        limits = machine_limits(config, sorted({1, threads}), progress)
+        limits = machine_limits(config.target, sorted({1, threads}), config.database, progress)
     (_show_json if as_json else _show_table)(limits)
 
 

@@ -61,7 +61,7 @@ def variants_in(imported: ImportedModel, layout: str | None) -> dict[str, Varian
 
 def manifest_of(imported: ImportedModel, **changes: object) -> Manifest:
     config = CompileConfig(target=TARGET, threads=1)
-    manifest = Manifest.from_json(unsplit_recipe(imported, config).manifest(imported, config))
+    manifest = Manifest.from_json(unsplit_recipe(imported, config.planning).manifest(imported, config.header))
     return replace(manifest, **changes)  # type: ignore[arg-type]
 
 

@@ -78,7 +78,7 @@ def _variants(layer: Layer, target: Target, dtype: str) -> dict[str, Implementat
 
 def _extremes(layer: Layer, target: Target, dtype: str) -> dict[str, Implementation]:
     tilings: list[Parameters] = list(EXTREME["images3"]["direct"])
-    routine = Product("dots", dtype, _dots(dtype).element) if layer.name == "odd" else _dots(dtype)
+    routine = Product("dots", storage=dtype, element=_dots(dtype).element) if layer.name == "odd" else _dots(dtype)
     found = {}
     if layer.name == "channels3_stride2":
         # Tiles of a single pixel would not do for every window.

@@ -62,7 +62,7 @@ def _check(imported: ImportedModel, model: Path, names: set[str], layout: str, f
 
 def _manifest(imported: ImportedModel) -> str:
     config = CompileConfig(target=CPU)
-    return unsplit_recipe(imported, config).manifest(imported, config)
+    return unsplit_recipe(imported, config.planning).manifest(imported, config.header)
 
 
 def _in_layout(found: tuple[Variant, ...], task: Task, layout: str) -> Variant:

@@ -21,7 +21,9 @@ from sartor.errors import CompileError
 from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.layer_tensors import layer_tensors
 from sartor.onnx_model.graphs.prepared import prepared_model
-from sartor.planning.recipe import Recipe, guessed_recipe, recipe_of_plan
+from sartor.planning.guessed_recipe import guessed_recipe
+from sartor.planning.recipe import Recipe
+from sartor.planning.recorded_recipe import recipe_of_plan
 from sartor.tuning.workers.pool import WorkerPool
 
 ImportedOf = Callable[[str], ImportedModel]
@@ -47,7 +49,7 @@ def compare(imported_of: ImportedOf, pool: WorkerPool, tmp_path: Path) -> Compar
         original = imported_of(model)
         recipe = recipe or recipe_of(original)
         tensors = layer_tensors(prepared_model(original.prepared), recipe.graph)
-        shop = Workshop(pool, tmp_path, CONFIG, "cpu", 1, chunk_bytes=chunk)
+        shop = Workshop(pool, tmp_path, CONFIG.header, "cpu", 1, chunk_bytes=chunk)
         return LayerComparison(imported or original, recipe, tensors, original.samples, shop)
 
     return make
@@ -56,7 +58,7 @@ def compare(imported_of: ImportedOf, pool: WorkerPool, tmp_path: Path) -> Compar
 def recipe_of(imported: ImportedModel) -> Recipe:
     """Candidate 0 of every layer."""
     return guessed_recipe(
-        imported, annotate(imported.graph, ROUTINES[:1], CONFIG.target, ROUTINES[:1]).variants, CONFIG
+        imported, annotate(imported.graph, ROUTINES[:1], CONFIG.target, ROUTINES[:1]).variants, CONFIG.planning
     )
 
 
@@ -133,11 +135,11 @@ def test_chunks_give_what_all_at_once_gives(compare: Compare) -> None:
 
 def test_a_fused_layer_is_compared_by_its_last_result(compare: Compare, imported_of: ImportedOf) -> None:
     imported = imported_of("separable")
-    candidates = find_candidates(imported, CONFIG, everything=False).variants
+    candidates = find_candidates(imported, CONFIG.planning, everything=False).variants
     fused = {each.layer.name: each.layer for each in imported.graph.fusions}
     if any(len(candidates[each.task.key]) < 2 for each in fused.values()):
         pytest.skip("no kernel computes these layers together on this machine")
-    recipe = guessed_recipe(imported, candidates, CONFIG)
+    recipe = guessed_recipe(imported, candidates, CONFIG.planning)
     layers = tuple(
         replace(
             recipe.plan.layers[0],
@@ -149,7 +151,7 @@ def test_a_fused_layer_is_compared_by_its_last_result(compare: Compare, imported
         for name, each in fused.items()
     )
     rows = compare(
-        "separable", recipe=recipe_of_plan(replace(recipe.plan, layers=layers), imported, candidates, CONFIG)
+        "separable", recipe=recipe_of_plan(replace(recipe.plan, layers=layers), imported, candidates, CONFIG.target)
     ).table()
     assert [each.tensors for each in rows] == [("add",), ("y",)]
     assert all(each.error is not None and each.error < RIGHT for each in rows)

@@ -81,7 +81,7 @@ def test_children_read_the_layers_activations(imported_of_model: ImportedOf) -> 
 def test_children_may_compute_in_8_bits_where_ranges_are_known(imported_of_model: ImportedOf) -> None:
     imported = imported_of_model(models.bottleneck())
     config = CompileConfig(target=TARGET, threads=1, jobs=1, precision=Precision.INT8)
-    variants = find_candidates(imported, config).variants
+    variants = find_candidates(imported, config.planning).variants
     layers = {each.name: each for each in imported.graph.all_layers()}
     ranged = {ValueRef("conv1", 0): BEFORE, ValueRef("conv2", 0): AFTER}
 
@@ -100,7 +100,9 @@ def test_several_results_need_one_range(imported_of_model: ImportedOf) -> None:
     imported = imported_of_model(models.bottleneck())
     config = CompileConfig(target=TARGET, threads=1, jobs=1, precision=Precision.INT8)
     (split,) = (each for each in imported.graph.all_layers() if each.name == "conv2/split")
-    stored = [each for each in find_candidates(imported, config).variants[split.task.key] if each.dtype == "i8"]
+    stored = [
+        each for each in find_candidates(imported, config.planning).variants[split.task.key] if each.dtype == "i8"
+    ]
     alike = {ValueRef("conv1", 0): BEFORE} | dict.fromkeys(Values.written(split), BEFORE)
     other = alike | {Values.written(split)[-1]: AFTER}
     assert all(eligibility(_with(imported, alike), config.precision)(split, each) for each in stored)

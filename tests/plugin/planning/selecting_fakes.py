@@ -58,7 +58,7 @@ def tables_of(imported: ImportedModel, seconds: Callable[[str, str], float], *ty
 
 def selector(imported: ImportedModel, tuner: FakeTuner, precision: Precision = Precision.F32) -> PlanSelector:
     config = replace(CONFIG, precision=precision)
-    return PlanSelector(PlanSolver(imported, cast(Tuner, tuner), config, silent), config.error_budget)
+    return PlanSelector(PlanSolver(imported, cast(Tuner, tuner), config.planning, silent), config.error_budget)
 
 
 def by_type(**seconds: float) -> Callable[[str, str], float]:

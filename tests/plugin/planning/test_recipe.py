@@ -17,7 +17,8 @@ from sartor.dialect_passes.annotate import annotate
 from sartor.errors import CompileError
 from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.value_ranges import quantised_by
-from sartor.planning.recipe import Recipe, guessed_recipe, unsplit_recipe
+from sartor.planning.guessed_recipe import guessed_recipe
+from sartor.planning.recipe import Recipe, unsplit_recipe
 from sartor.profiling.builder import Builder
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 from sartor.tuning.selection.problem.pin import Pin
@@ -34,14 +35,20 @@ def imported(imported_of: ImportedOf) -> ImportedModel:
 
 @pytest.fixture
 def recipe(imported: ImportedModel) -> Recipe:
-    return guessed_recipe(imported, annotate(imported.graph, routines_for(()), CONFIG.target).variants, CONFIG)
+    return guessed_recipe(imported, annotate(imported.graph, routines_for(()), CONFIG.target).variants, CONFIG.planning)
 
 
 def test_recipes_of_the_same_content_have_the_same_digest(imported: ImportedModel, recipe: Recipe) -> None:
-    again = guessed_recipe(imported, annotate(imported.graph, routines_for(()), CONFIG.target).variants, CONFIG)
+    again = guessed_recipe(
+        imported, annotate(imported.graph, routines_for(()), CONFIG.target).variants, CONFIG.planning
+    )
     assert again is not recipe
     assert again.digest == recipe.digest
-    assert unsplit_recipe(imported, CONFIG).digest == unsplit_recipe(imported, CONFIG).digest != recipe.digest
+    assert (
+        unsplit_recipe(imported, CONFIG.planning).digest
+        == unsplit_recipe(imported, CONFIG.planning).digest
+        != recipe.digest
+    )
 
 
 def test_another_plan_or_other_code_is_another_recipe(recipe: Recipe) -> None:
@@ -72,8 +79,8 @@ class _Pool:
 
 
 def test_what_was_compiled_is_not_compiled_again(imported: ImportedModel, recipe: Recipe, tmp_path: Path) -> None:
-    pool, unsplit = _Pool(), unsplit_recipe(imported, CONFIG)
-    builder = Builder(imported, cast(WorkerPool, pool), tmp_path, CONFIG, lambda *_: None)
+    pool, unsplit = _Pool(), unsplit_recipe(imported, CONFIG.planning)
+    builder = Builder(imported, cast(WorkerPool, pool), tmp_path, CONFIG.header, lambda *_: None)
     (built,) = builder.build([recipe, unsplit, replace(recipe)])
     assert (built.digest, built.files.weight_bytes) == (recipe.digest, 7)
     assert len(pool.asked) == 2
@@ -91,7 +98,7 @@ def test_guesses_do_not_round_what_the_model_does_not(precision: Precision, impo
     ranges = {ref: QuantisedRange(0.1, 0, "int8") for ref in [*_values(imported)]}
     calibrated = replace(imported, ranges=ranges)
     variants = annotate(imported.graph, routines_for(precision.types), config.target).variants
-    guessed = guessed_recipe(calibrated, variants, config)
+    guessed = guessed_recipe(calibrated, variants, config.planning)
     assert {each.dtype for each in guessed.variants.values()} == {"f32"}
     assert not guessed.plan.ranges
 
@@ -103,7 +110,7 @@ def test_a_guess_that_quantises_says_by_which_ranges(imported: ImportedModel) ->
     )
     calibrated = replace(imported, ranges={ref: QuantisedRange(0.1, 0, "int8") for ref in _values(imported)})
     variants = annotate(imported.graph, routines_for(config.precision.types), config.target).variants
-    guessed = guessed_recipe(calibrated, variants, config)
+    guessed = guessed_recipe(calibrated, variants, config.planning)
     assert guessed.variants["conv1"].dtype == "i8"
     assert quantised_by(guessed.plan.ranges, replace(imported, ranges={})).ranges
 

@@ -21,7 +21,7 @@ from sartor.frontend.imported_model import ImportedModel
 from sartor.planning.recipe import Recipe
 from sartor.planning.rounding_assessment import assess
 from sartor.planning.simulated_error import EXPECTED
-from sartor.precision.sensitivities import Pair, Sensitivities
+from sartor.precision.sensitivity import Pair, Sensitivities
 from sartor.tuning.cost_tables.tables import Tables
 from sartor.tuning.errors.error_measures import ErrorMeasure
 from tests.codegen.routines.layer_cases import Cases

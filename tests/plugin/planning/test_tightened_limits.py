@@ -32,16 +32,16 @@ def tighter(limits: Limits, measured: Measurement | None, config: CompileConfig)
 
 def test_what_kept_to_the_limits_needs_no_others() -> None:
     config = CompileConfig(memory_limit=1000)
-    assert tighter(config.limits, run(Status.OK, packed_bytes=1000), config) is None
-    assert tighter(config.limits, run(Status.CRASHED), config) is None
-    assert tighter(config.limits, None, config) is None
+    assert tighter(config.planning.limits, run(Status.OK, packed_bytes=1000), config) is None
+    assert tighter(config.planning.limits, run(Status.CRASHED), config) is None
+    assert tighter(config.planning.limits, None, config) is None
     assert tighter(UNLIMITED, run(Status.OK, packed_bytes=9999), CompileConfig()) is None
 
 
 def test_memory_beyond_the_limit_comes_off_what_was_predicted() -> None:
     config = CompileConfig(memory_limit=1000)
-    assert tighter(config.limits, run(Status.OK, packed_bytes=1030), config) == Limits(memory=970.0)
-    assert tighter(config.limits, run(Status.OK, packed_bytes=5000), config) == Limits(memory=0.0)
+    assert tighter(config.planning.limits, run(Status.OK, packed_bytes=1030), config) == Limits(memory=970.0)
+    assert tighter(config.planning.limits, run(Status.OK, packed_bytes=5000), config) == Limits(memory=0.0)
 
 
 def test_an_error_beyond_the_limit_scales_the_budget() -> None:
@@ -63,4 +63,4 @@ def test_constraints_that_make_no_sense_are_refused() -> None:
     with pytest.raises(UsageError, match="choose auto or ilp"):
         CompileConfig(selector="greedy", memory_limit=1)
     config = CompileConfig(objective=Objective.COLD, memory_limit=1, pareto=(Quantity.ERROR, Quantity.LATENCY))
-    assert config.quantities == tuple(Quantity)
+    assert config.planning.quantities == tuple(Quantity)

@@ -36,7 +36,7 @@ def test_f32_needs_nothing_but_the_sample_it_always_had(
     imported_of: ImportedOf, config: CompileConfig, pool: WorkerPool
 ) -> None:
     imported = imported_of("residual")
-    found = calibrate(imported, config, pool)
+    found = calibrate(imported, config.calibrating, pool)
     assert (len(found.samples), found.samples.digest, found.dtypes) == (1, "", ())
     np.testing.assert_array_equal(found.samples.first["x"], imported.samples["x"])
     assert not list(config.database.parent.iterdir())
@@ -51,7 +51,7 @@ def test_ranges_of_random_values_come_with_a_warning(
     pool: WorkerPool,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    calibrate(imported_of("residual"), replace(config, precision=precision), pool)
+    calibrate(imported_of("residual"), replace(config, precision=precision).calibrating, pool)
     assert any("--calibration" in each.message for each in caplog.records) == warns
 
 
@@ -59,7 +59,7 @@ def test_drawn_samples_are_different_and_begin_with_the_front_ends(
     imported_of: ImportedOf, config: CompileConfig
 ) -> None:
     imported = imported_of("residual")
-    found = sample_set(imported, None, Precision.BF16)
+    found = sample_set(imported, None, narrow=True)
     drawn = [sample["x"] for sample in found.source.since(0)]
     assert len(found) == len(drawn) == DRAWN
     np.testing.assert_array_equal(drawn[0], imported.samples["x"])
@@ -76,7 +76,7 @@ def test_the_users_samples_are_known_by_what_they_hold(
         folder = tmp_path / f"samples{len(digests)}"
         folder.mkdir()
         np.savez(folder / "a.npz", x=np.full((2, 16, 6, 6), number, np.float32))
-        found = sample_set(imported, folder, config.precision)
+        found = sample_set(imported, folder, narrow=False)
         assert len(found) == 2
         digests.append(found.digest)
     assert digests[0] == digests[1] != digests[2]
@@ -90,7 +90,9 @@ def test_ranges_are_those_of_the_graphs_values(
     np.savez(config.database.parent / "x.npz", x=x)
     config = replace(config, calibration=config.database.parent / "x.npz")
     for _ in range(2):
-        found = calibrate(imported, config, pool, lambda step, done, total: steps.append(step), dtypes=("i8",))
+        found = calibrate(
+            imported, config.calibrating, pool, lambda step, done, total: steps.append(step), dtypes=("i8",)
+        )
     given, hidden = found.ranges.of(ValueRef(None, 0)), found.ranges.of(ValueRef("conv1", 0))
     assert given is not None
     assert hidden is not None
@@ -100,7 +102,7 @@ def test_ranges_are_those_of_the_graphs_values(
     assert found.ranges.of(ValueRef("nothing", 0)) is None
     assert len(set(steps)) == 1
     again = len(steps)
-    calibrate(imported, config, pool, lambda step, done, total: steps.append(step), dtypes=("i8",))
+    calibrate(imported, config.calibrating, pool, lambda step, done, total: steps.append(step), dtypes=("i8",))
     assert len(steps) == again, "what is known is not observed again"
 
 

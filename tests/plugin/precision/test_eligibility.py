@@ -22,7 +22,7 @@ from sartor.dialect_passes.annotate import Candidates
 from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
 from sartor.pipeline import compile_model, replay_plan
-from sartor.planning.recipe import guessed_recipe
+from sartor.planning.guessed_recipe import guessed_recipe
 from sartor.precision.eligibility import eligibility
 from sartor.profiling.builder import Builder
 from sartor.progress import silent
@@ -64,7 +64,7 @@ def _multiplying(imported: ImportedModel) -> list[Layer]:
 @pytest.mark.parametrize("kind", ["int8", "uint8"])
 def test_layers_of_a_quantised_model_may_run_in_8_bits(kind: str, imported_of_model: ImportedOfModel) -> None:
     imported = imported_of_model(network(kind))
-    candidates = find_candidates(imported, CONFIG, everything=False)
+    candidates = find_candidates(imported, CONFIG.planning, everything=False)
     assert imported.is_quantised
     layers = _multiplying(imported)
     assert len(layers) == 3
@@ -74,7 +74,7 @@ def test_layers_of_a_quantised_model_may_run_in_8_bits(kind: str, imported_of_mo
 
 def test_no_layer_of_a_float_model_may(imported_of: Callable[[str], ImportedModel]) -> None:
     imported = imported_of("residual")
-    candidates = find_candidates(imported, CONFIG, everything=False)
+    candidates = find_candidates(imported, CONFIG.planning, everything=False)
     assert not imported.is_quantised
     assert not any("i8" in each.descriptor for found in candidates.variants.values() for each in found)
 
@@ -82,7 +82,7 @@ def test_no_layer_of_a_float_model_may(imported_of: Callable[[str], ImportedMode
 def test_weights_beyond_8_bits_stay_floats_unless_8_bits_are_asked_for(imported_of_model: ImportedOfModel) -> None:
     imported = imported_of_model(one_convolution(zero=70))
     (layer,) = _multiplying(imported)
-    found = find_candidates(imported, CONFIG).variants[layer.task.key]
+    found = find_candidates(imported, CONFIG.planning).variants[layer.task.key]
     quantising = [each for each in found if each.descriptor.startswith("cpu:i8/conv2d.tiles{")]
     assert quantising
     asked = replace(CONFIG, precision=Precision.INT8)
@@ -107,7 +107,7 @@ def test_a_quantised_model_is_tuned_checked_and_replayed(tmp_path: Path) -> None
 
 def test_products_with_a_range_of_run_time_may_run_in_8_bits(imported_of_model: ImportedOfModel) -> None:
     imported = imported_of_model(dynamic_network())
-    candidates = find_candidates(imported, CONFIG, everything=False)
+    candidates = find_candidates(imported, CONFIG.planning, everything=False)
     layers = _multiplying(imported)
     assert imported.is_quantised
     assert len(layers) == 4
@@ -121,7 +121,7 @@ def test_sums_of_whole_numbers_are_not_rounded_on_the_way(imported_of_model: Imp
     """No filter is transformed, and no zero point, scale or weighed sum is stored in fewer bits than f32."""
     imported = imported_of_model(dynamic_network())
     config = replace(CONFIG, precision=Precision.MIXED)
-    candidates = find_candidates(imported, config)
+    candidates = find_candidates(imported, config.planning)
     is_eligible, layers = eligibility(imported, config.precision), {each.name: each for each in imported.graph.layers}
 
     def permitted(name: str) -> set[str]:
@@ -160,7 +160,7 @@ def test_other_quantised_models_are_not_offered_what_is_for_those(imported_of_mo
     imported = imported_of_model(network())
     # Ranges that are found by samples may have any scale.
     imported = replace(imported, ranges=dict.fromkeys(imported.ranges, QuantisedRange(1.0, 0, "int8")))
-    found = find_candidates(imported, CONFIG, everything=False).variants.values()
+    found = find_candidates(imported, CONFIG.planning, everything=False).variants.values()
     assert not any("whole" in each.descriptor for variants in found for each in variants)
 
 
@@ -172,15 +172,15 @@ def test_a_network_in_8_bits_is_within_a_step(
     imported = imported_of_model(network(kind))
     names = [each.name for each in _multiplying(imported)]
     host = CompileConfig(threads=1, jobs=1, pins=tuple(Pin(each, f"cpu:i8/*.{routine}{{*") for each in names))
-    candidates = find_candidates(imported, host, everything=False)
+    candidates = find_candidates(imported, host.planning, everything=False)
     offered = [
         any(f".{routine}{{" in each for each in _descriptors(candidates, layer)) for layer in _multiplying(imported)
     ]
     if not all(offered):
         pytest.skip(f"this CPU multiplies no whole numbers by {routine}")
-    recipe = guessed_recipe(imported, candidates.variants, host)
+    recipe = guessed_recipe(imported, candidates.variants, host.planning)
     with WorkerPool(1) as pool:
-        (built,) = Builder(imported, pool, tmp_path, host, silent).build([recipe])
+        (built,) = Builder(imported, pool, tmp_path, host.header, silent).build([recipe])
     expected = OnnxRuntimeReference(imported.path, threads=1)(imported.samples)[0]
     with Session(built.files.module, threads=1) as session:
         found = session.run(None, imported.samples)[0]
@@ -199,10 +199,12 @@ def test_a_real_quantised_model_runs_in_8_bits(
     assert isinstance(imported, ImportedModel)
     names = [each.name for each in imported.graph.layers if each.task.kind == "convolution"]
     host = CompileConfig(threads=1, jobs=1, pins=tuple(Pin(each, "cpu:i8/*") for each in names))
-    recipe = guessed_recipe(imported, find_candidates(imported, host, everything=False).variants, host)
+    recipe = guessed_recipe(
+        imported, find_candidates(imported, host.planning, everything=False).variants, host.planning
+    )
     assert len(names) == 3
     with WorkerPool(1) as pool:
-        (built,) = Builder(imported, pool, tmp_path, host, silent).build([recipe])
+        (built,) = Builder(imported, pool, tmp_path, host.header, silent).build([recipe])
     # Softmax is a step off where ONNX Runtime looks it up in a table.
     reference = OnnxRuntimeReference(imported.path, threads=1, optimises=False)
     with Session(built.files.module, threads=1) as session:
@@ -216,10 +218,10 @@ def test_a_dynamic_network_in_8_bits_is_onnx_runtimes(imported_of_model: Importe
     imported = imported_of_model(dynamic_network())
     pins = tuple(Pin(name, "cpu:i8/*whole*") for name in ("conv[12]", "product[01]", "*_quantised/divide"))
     config = CompileConfig(threads=1, jobs=1, pins=pins)
-    candidates = find_candidates(imported, config, everything=False)
-    recipe = guessed_recipe(imported, candidates.variants, config)
+    candidates = find_candidates(imported, config.planning, everything=False)
+    recipe = guessed_recipe(imported, candidates.variants, config.planning)
     with WorkerPool(1) as pool:
-        (built,) = Builder(imported, pool, tmp_path, config, silent).build([recipe])
+        (built,) = Builder(imported, pool, tmp_path, config.header, silent).build([recipe])
     reference = OnnxRuntimeReference(imported.path, threads=1)
     with Session(built.files.module, threads=1) as session:
         for seed in range(3):

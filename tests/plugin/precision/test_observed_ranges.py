@@ -13,8 +13,8 @@ from sartor.errors import UsageError
 from sartor.onnx_model.graphs.infer import infer_shapes
 from sartor.onnx_model.preparing.prepare import prepare
 from sartor.onnx_model.reading.load import load_model
+from sartor.precision.calibration import observed_ranges
 from sartor.precision.observe_job import Observed, observe
-from sartor.precision.observed_ranges import observed_ranges
 from sartor.runtime.driver.signature import Array, TensorSpec
 from sartor.samples.given_samples import HeldSamples, Samples
 from sartor.tuning.calibration.methods import OBSERVERS, CalibrationMethod

@@ -9,14 +9,15 @@ from typing import cast
 
 import pytest
 
-from sartor.config import CompileConfig, Precision
+from sartor.config import Precision
 from sartor.errors import CompileError, DisturbedError
 from sartor.planning.recipe import Recipe
 from sartor.profiling.builder import Build, Builder
+from sartor.profiling.network_runner import NetRunner
 from sartor.profiling.profiler import Profiler
 from sartor.runtime.dispatch_statistics import Dispatch
-from sartor.samples.sample_sets import sample_set
 from sartor.tuning.cost_tables.in_network import Symbols
+from sartor.tuning.errors.error_budget import ErrorBudget
 from sartor.tuning.networks.build_job import NetFiles
 from sartor.tuning.networks.profile_job import NetRun
 from sartor.tuning.records.measurement import Measurement, Status
@@ -32,6 +33,7 @@ class FakeRunner:
     """Every dispatch takes as long as is said of the next network; what fails is left out."""
 
     seconds: list[float]
+    budget: ErrorBudget
     fails: list[Build] = field(default_factory=list)
     passes: int = 3
     criterion: str = ""
@@ -53,7 +55,6 @@ class FakeBuilder:
     """Builds what it is told to."""
 
     imported: object
-    config: CompileConfig
     builds: list[Build]
 
     def build(self, recipes: Sequence[Recipe]) -> list[Build]:
@@ -84,13 +85,12 @@ def setting(imported_of: ImportedOf, tmp_path: Path) -> Setting:
         (best, *_), _ = select.select(tables_of(select.imported, alone, "bf16"), UNLIMITED)
         recipes.append(best)
     builds = [Build(each, NetFiles(tmp_path / "none", None)) for each in recipes]
-    builder = FakeBuilder(select.imported, select.solver.config, list(builds))
+    builder = FakeBuilder(select.imported, list(builds))
     store = Store.open(tmp_path / "tuning.db")
-    profiler = Profiler(store, cast(Builder, builder), sample_set(select.imported, None, select.precision))
-    runner = FakeRunner([SECONDS, 3 * SECONDS])
-    profiler._runner = runner  # type: ignore[assignment]
+    runner = FakeRunner([SECONDS, 3 * SECONDS], select.budget)
+    profiler = Profiler(store, cast(Builder, builder), cast(NetRunner, runner), select.policy)
     for each in recipes:
-        store.put(Measurement(profiler._key(each), Status.OK, (SECONDS,)))
+        store.put(Measurement(profiler._records.key(each), Status.OK, (SECONDS,)))
     return Setting(profiler, runner, builds)
 
 

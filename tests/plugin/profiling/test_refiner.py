@@ -10,12 +10,12 @@ from typing import cast
 import pytest
 
 from sartor.config import Precision
+from sartor.costing.time_budget import TimeBudget
 from sartor.planning.plan_selector import PlanSelector
 from sartor.planning.plan_solver import Selected
 from sartor.planning.recipe import Recipe
 from sartor.profiling.profiler import Profiled, Profiler
 from sartor.profiling.refiner import Refiner
-from sartor.profiling.time_budget import TimeBudget
 from sartor.tuning.cost_tables.in_network import InNetworkTimes
 from sartor.tuning.cost_tables.tables import Tables
 from sartor.tuning.records.measurement import Measurement, Status
@@ -97,7 +97,7 @@ def refined(
     precision = Precision.MIXED if narrow else Precision.F32
     select = selector(imported_of("residual"), FakeTuner(), precision)
     recipes, tables = select.select(tables_of(select.imported, alone, *narrow), UNLIMITED)
-    found = Refiner(select.solver.config, cast(Profiler, profiler), select).refine(tables, recipes[:1])
+    found = Refiner(cast(Profiler, profiler), select).refine(tables, recipes[:1])
     assert found.plan.measured == found.profiled.seconds
     return types(found.recipe), profiler
 
@@ -154,7 +154,7 @@ def test_what_was_run_and_lost_informs_the_next_selection(imported_of: ImportedO
     tables = tables_of(select.imported, alone, "bf16", "f16")
     first, tables = select.select(tables, UNLIMITED)
     profiler = FakeProfiler(in_network)
-    found = Refiner(select.solver.config, cast(Profiler, profiler), select).refine(tables, first[:1])
+    found = Refiner(cast(Profiler, profiler), select).refine(tables, first[:1])
     assert types(found.recipe) == {"bf16", "f16"}
     assert found.plan.predicted == pytest.approx(found.profiled.seconds, rel=0.1)
 
@@ -197,7 +197,7 @@ def test_a_plan_that_errs_less_than_expected_makes_way_for_a_faster_one(imported
     recipes, tables = select.select(tables_of(select.imported, alone, "bf16"), UNLIMITED)
     assert types(recipes[0]) == {"f32"}
     profiler = FakeProfiler(alone, error=lambda recipe: 1e-3)
-    found = Refiner(select.solver.config, cast(Profiler, profiler), select).refine(tables, recipes[:1])
+    found = Refiner(cast(Profiler, profiler), select).refine(tables, recipes[:1])
     assert select.told[0] == 1e-3
     assert types(found.recipe) == {"bf16"}
     assert found.tables.propagated_fraction == 0.5
@@ -209,7 +209,7 @@ def test_with_no_time_left_nothing_is_learned(imported_of: ImportedOf) -> None:
     recipes, tables = select.select(tables_of(select.imported, alone, "bf16"), UNLIMITED)
     profiler = FakeProfiler(alone, error=lambda recipe: 1e-3)
     over = TimeBudget(1e-9)
-    found = Refiner(select.solver.config, cast(Profiler, profiler), select, over).refine(tables, recipes[:1])
+    found = Refiner(cast(Profiler, profiler), select, over).refine(tables, recipes[:1])
     assert (types(found.recipe), select.told) == ({"f32"}, [])
 
 
@@ -227,7 +227,7 @@ def test_a_plan_that_errs_more_than_hoped_makes_way_for_a_more_exact_one(importe
         return 0.012 if types(recipe) == {"bf16"} else 0.0
 
     profiler = FakeProfiler(alone, error=error, allowed=0.01)
-    found = Refiner(select.solver.config, cast(Profiler, profiler), select).refine(tables, recipes[:1])
+    found = Refiner(cast(Profiler, profiler), select).refine(tables, recipes[:1])
     assert select.told[0] == 0.012
     assert types(found.recipe) == ({"f32"} if shown == 1.0 else {"f32", "bf16"})
     assert len(profiler.ran) > 1
@@ -238,7 +238,7 @@ def test_a_faster_plan_that_errs_too_much_leaves_the_first_to_be_refined(importe
     select = learning(imported_of)
     recipes, tables = select.select(tables_of(select.imported, alone, "bf16"), UNLIMITED)
     profiler = FakeProfiler(alone, error=lambda recipe: 0.1 if "bf16" in types(recipe) else 0.0, allowed=0.01)
-    found = Refiner(select.solver.config, cast(Profiler, profiler), select).refine(tables, recipes[:1])
+    found = Refiner(cast(Profiler, profiler), select).refine(tables, recipes[:1])
     assert [types(each) for each in profiler.ran[:2]] == [{"f32"}, {"bf16"}]
     assert types(found.recipe) == {"f32"}
     assert any(each.is_same_as(recipes[0]) for each in profiler.timed)

@@ -11,7 +11,7 @@ import onnx
 import pytest
 from onnx import ModelProto, NodeProto, TensorProto
 
-from sartor.config import CompileConfig, Precision
+from sartor.config import CompileConfig
 from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
 from sartor.precision.calibration import calibrate
@@ -170,8 +170,8 @@ def test_a_compilation_works_with_the_samples_that_say_something(
     imported_of: Callable[[ModelProto], ImportedModel],
 ) -> None:
     imported = imported_of(SATURATED)
-    for precision, count in ((Precision.F32, 1), (Precision.BF16, DRAWN)):
-        found = sample_set(imported, None, precision)
+    for narrow, count in ((False, 1), (True, DRAWN)):
+        found = sample_set(imported, None, narrow=narrow)
         assert len(found) == count
         assert found.unchecked == ()
         assert found.digest not in ("", f"{DRAWN} drawn"), "what is known by it is known of other samples"
@@ -186,8 +186,8 @@ def test_who_compiles_is_told_what_is_not_checked(
     imported = imported_of(_model(node("Sign", ["z"], ["y"]), node("Relu", ["z"], ["right"]), outputs=("right", "y")))
     with WorkerPool(1) as pool:
         config = CompileConfig(threads=1, database=tmp_path / "t.db")
-        assert calibrate(imported, config, pool).samples.unchecked == ("y",)
+        assert calibrate(imported, config.calibrating, pool).samples.unchecked == ("y",)
         assert "output 'y' is not checked" in caplog.text
         np.save(tmp_path / "zeros.npy", np.zeros((1, 16), np.float32))
         given = replace(config, calibration=tmp_path / "zeros.npy")
-        assert calibrate(imported, given, pool).samples.unchecked == ("right", "y")
+        assert calibrate(imported, given.calibrating, pool).samples.unchecked == ("right", "y")

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from sartor.codegen.ir.variants.routine import Storing
-from sartor.codegen.ir.variants.traits import LOWERED, Traits
+from sartor.codegen.ir.variants.traits import LOWERED, FormatClass, Traits
 from sartor.codegen.routine_registry import described, families
 from sartor.codegen.routines import FUSED_ROUTINES, LOW_PRECISION, ROUTINES, routines_for
 
@@ -35,7 +35,7 @@ def test_traits_reach_workers_and_do_not_change() -> None:
 
 
 @pytest.mark.parametrize(
-    ("descriptor", "family", "schema"),
+    ("descriptor", "family", "format_class"),
     [
         ("cpu:f32/conv2d.direct_blocked{columns=4}", "direct", ("f32", True, False)),
         ("cpu:bf16/conv2d.tiles{columns=4}", "tiles", ("bf16", False, False)),
@@ -49,12 +49,12 @@ def test_traits_reach_workers_and_do_not_change() -> None:
         ("f32/conv2d.direct", "direct", ("f32", False, False)),
     ],
 )
-def test_a_descriptor_tells_family_and_schema(
-    descriptor: str, family: str | None, schema: tuple[str, bool, bool]
+def test_a_descriptor_tells_family_and_format_class(
+    descriptor: str, family: str | None, format_class: FormatClass
 ) -> None:
     found = described(descriptor)
     assert found.traits.family == family
-    assert found.schema == schema
+    assert found.format_class == format_class
 
 
 def test_a_type_that_is_the_models_own_is_no_precision() -> None:

@@ -21,7 +21,8 @@ from sartor.config import CompileConfig
 from sartor.dialect_passes.annotate import annotate
 from sartor.errors import UsageError
 from sartor.frontend.imported_model import ImportedModel
-from sartor.planning.recipe import guessed_recipe, unsplit_recipe
+from sartor.planning.guessed_recipe import guessed_recipe
+from sartor.planning.recipe import unsplit_recipe
 from sartor.profiling.builder import Builder
 from sartor.progress import silent
 from sartor.runtime.driver.signature import Signature, TensorSpec
@@ -50,11 +51,11 @@ def modules(imported_of: ImportedOf, model_file: ModelFile, tmp_path_factory: py
     imported = imported_of(MODEL)
     stock = annotate(imported.graph, ROUTINES[:1], CONFIG.target).variants
     recipes = [
-        guessed_recipe(replace(imported, graph=replace(imported.graph, fusions=())), stock, CONFIG),
-        unsplit_recipe(imported, CONFIG),
+        guessed_recipe(replace(imported, graph=replace(imported.graph, fusions=())), stock, CONFIG.planning),
+        unsplit_recipe(imported, CONFIG.planning),
     ]
     with WorkerPool(1) as pool:
-        builder = Builder(imported, pool, tmp_path_factory.mktemp("modules"), CONFIG, silent)
+        builder = Builder(imported, pool, tmp_path_factory.mktemp("modules"), CONFIG.header, silent)
         split, whole = (each.files.module for each in builder.build(recipes))
     return Modules(model_file(MODEL), split, whole)
 

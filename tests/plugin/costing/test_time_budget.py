@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
+from sartor.costing.time_budget import TimeBudget
 from sartor.frontend.imported_model import ImportedModel
-from sartor.profiling.time_budget import TimeBudget
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.layer_tensors import LayerTensors, layer_tensors
 from sartor.onnx_model.graphs.infer import infer_shapes
 from sartor.precision.precision_switches import PrecisionSwitches, add_switches
-from sartor.precision.sensitivity import RoundingTrial
+from sartor.precision.rounding_trial import RoundingTrial
 from sartor.precision.sensitivity_job import Experiment, Rounded, round_layers
 from sartor.reference.expected_outputs import Disturbed
 from sartor.reference.random_inputs import sample_inputs

@@ -1,0 +1,36 @@
+"""Traits of kernels that follow from what they multiply with: single numbers, dot products or AMX's tiles."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sartor.codegen.ir.variants.traits import Traits
+from sartor.codegen.kernels.isa.amx import TileElement
+from sartor.codegen.kernels.isa.multipliers import DotElement
+from sartor.codegen.kernels.layers.analytic_costs import DirectCost, DotCost, TileCost
+from sartor.codegen.kernels.loops.tiling import Tiling
+
+
+def dot_traits(common: Traits, family: str, element: DotElement | None) -> Traits:
+    """Traits of a contraction in registers.
+
+    Args:
+        common: what follows from how values are stored.
+        family: of kernels that multiply single numbers.
+        element: what is multiplied in groups; None for single numbers, in f32.
+    """
+    common = replace(common, sizes=Tiling.names())
+    if element is None:
+        return replace(common, family=family, cost=DirectCost())
+    return replace(common, family="dots", instruction=element, cost=DotCost(element.group, element.dtype))
+
+
+def tile_traits(common: Traits, element: TileElement, sizes: tuple[str, ...]) -> Traits:
+    """Traits of a contraction in AMX's tiles.
+
+    Args:
+        common: what follows from how values are stored.
+        element: what is multiplied.
+        sizes: names of the parameters.
+    """
+    return replace(common, family="tiles", instruction=element, cost=TileCost(element.dtype), sizes=sizes)

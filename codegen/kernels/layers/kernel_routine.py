@@ -1,0 +1,50 @@
+"""What routines of kernels have in common that may store values in another type than the model's."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+from sartor.codegen.ir.layer import Task
+from sartor.codegen.ir.target import Target
+from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected
+from sartor.codegen.ir.variants.traits import Traits, narrowest
+from sartor.codegen.kernels.layers.kernel_layer import KernelLayer, build_kernel
+
+
+@dataclass(frozen=True)
+class StoringKernel(ABC):
+    """A kernel whose activations and result may be stored in a narrower type.
+
+    Attributes:
+        name: the algorithm in descriptors.
+        storage: element type that activations and the result are stored in; None for their own.
+        output: element type that the result is stored in, if it is another.
+    """
+
+    name: str
+    storage: str | None = None
+    output: str | None = None
+
+    @property
+    def traits(self) -> Traits:
+        """What follows from how values are stored."""
+        converts = self.output not in (None, self.storage)
+        return Traits(precision=narrowest(self.storage, self.output), converts=converts)
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """CPU features that the operating system has to grant, by LLVM's names."""
+        return ()
+
+    @abstractmethod
+    def layer(self, task: Task, parameters: Parameters, target: Target) -> KernelLayer:
+        """The kernel for one parameter set.
+
+        Raises:
+            ValueError: if there is no kernel for the layer.
+        """
+
+    def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:
+        """The implementation for one parameter set, or why there is none."""
+        return build_kernel(self, task, parameters, target)

@@ -1,0 +1,63 @@
+"""What routines of matrix products have in common: the shape, the machine, and how a layer becomes a kernel."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sartor.codegen.analysis.matmul import MatmulShape, product_rewrite, product_shape
+from sartor.codegen.ir.layer import LayerKind, Task
+from sartor.codegen.ir.schema import schemas_of
+from sartor.codegen.ir.target import Target
+from sartor.codegen.ir.variants.routine import Parameters, Rejected
+from sartor.codegen.kernels.layers.kernel_layer import KernelLayer, KernelParts
+from sartor.codegen.kernels.layers.kernel_routine import StoringKernel
+from sartor.codegen.kernels.layers.product_layer import ProductLayer
+from sartor.codegen.kernels.loops.tiling import Sizes
+from sartor.codegen.mlir.machine import Machine, kernel_machine
+
+
+@dataclass(frozen=True)
+class ProductRoutine(StoringKernel):
+    """A kernel of matrix products: with a weight, or of two activations as in attention."""
+
+    @abstractmethod
+    def tilings(self, task: Task, shape: MatmulShape, machine: Machine) -> Sequence[Sizes] | Rejected:
+        """Sizes worth trying, best guess first; Rejected with the reason if there are none."""
+
+    @abstractmethod
+    def parts(self, product: ProductLayer, parameters: Parameters, machine: Machine) -> KernelParts:
+        """The kernel.
+
+        Raises:
+            ValueError: if there is none.
+        """
+
+    def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
+        """Parameter sets worth trying, best guess first, or why the routine does not apply."""
+        if task.kind is not LayerKind.CONTRACTION:
+            return Rejected("not a matrix product")
+        machine = kernel_machine(task, target, self.storage)
+        if isinstance(machine, Rejected):
+            return machine
+        shape = product_shape(task)
+        if isinstance(shape, Rejected):
+            return shape
+        found = self.tilings(task, shape, machine)
+        return found if isinstance(found, Rejected) else [each.parameters() for each in found]
+
+    def layer(self, task: Task, parameters: Parameters, target: Target) -> KernelLayer:
+        """The kernel of a matrix product.
+
+        Raises:
+            ValueError: if there is no kernel for the layer.
+        """
+        machine, rewrite = kernel_machine(task, target), product_rewrite(task)
+        if isinstance(machine, Rejected) or isinstance(rewrite, Rejected):
+            raise ValueError("not a matrix product for kernels")
+        with rewrite.module.context:
+            parts = self.parts(ProductLayer.of(rewrite, machine.lanes), parameters, machine)
+        inputs = schemas_of(task.inputs, rewrite.inputs, target.device, self.storage)
+        (output,) = schemas_of(task.results, rewrite.outputs, target.device, self.output or self.storage)
+        return KernelLayer.of(task, rewrite, inputs, output, parts, self.needs)

@@ -1,0 +1,74 @@
+"""The recipe that a plan records, and what the plan says of how it was made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sartor.codegen.ir.graph import LayerGraph
+from sartor.codegen.ir.target import Target
+from sartor.codegen.ir.variants.descriptor import dtype_in
+from sartor.codegen.ir.variants.routine import Variant
+from sartor.codegen.routines import LOW_PRECISION
+from sartor.config import Precision
+from sartor.dialect_passes.split_layers import apply_choices
+from sartor.errors import UsageError
+from sartor.frontend.imported_model import ImportedModel
+from sartor.planning.recipe import Recipe, versions
+from sartor.tuning.records.plan import Plan
+
+
+def check_plan(plan: Plan, target: Target) -> None:
+    """Make sure that a plan can be built for a target, whatever its model is.
+
+    Raises:
+        UsageError: if it was made for another target or version.
+    """
+    if plan.target != str(target):
+        raise UsageError(f"the plan is for another target: {plan.target}, not {target}; pass {_target_options(plan)}")
+    _check_same("version", plan.versions, versions())
+
+
+def _check_same(what: str, found: object, wanted: object) -> None:
+    if found != wanted:
+        raise UsageError(f"the plan is for another {what}: it says {found}, this is {wanted}; tune again")
+
+
+def recipe_of_plan(
+    plan: Plan, imported: ImportedModel, candidates: Mapping[str, tuple[Variant, ...]], target: Target
+) -> Recipe:
+    """The recipe that a plan records.
+
+    Raises:
+        UsageError: if the plan was made for another model, target or version.
+    """
+    check_plan(plan, target)
+    _check_same("model", plan.model_sha256, imported.sha256)
+    unmeasured = plan.unmeasured()
+    if plan.unsplit:
+        return Recipe(unmeasured, imported.graph, {})
+    graph = apply_choices(imported.graph, {each.layer for each in plan.layers})
+    return Recipe(unmeasured, graph, _variants_of(plan, graph, candidates))
+
+
+def precision_of(plan: Plan) -> Precision:
+    """The precision of a plan: f32, or mixed if a layer computes in a narrower type."""
+    types = {dtype_in(each.variant) for each in plan.layers}
+    return Precision.MIXED if types & LOW_PRECISION.keys() else Precision.F32
+
+
+def _target_options(plan: Plan) -> str:
+    """The command line's options for a plan's target."""
+    device, _, architecture = plan.target.partition(":")
+    return f"--target {device} {'--cpu' if device == 'cpu' else '--arch'} {architecture}"
+
+
+def _variants_of(plan: Plan, graph: LayerGraph, candidates: Mapping[str, tuple[Variant, ...]]) -> dict[str, Variant]:
+    chosen = {each.layer: each.variant for each in plan.layers}
+    variants: dict[str, Variant] = {}
+    for layer in graph.layers:
+        by_name = {each.descriptor: each for each in candidates[layer.task.key]}
+        name = chosen.get(layer.name)
+        if name not in by_name:
+            raise UsageError(f"the plan has no routine for layer '{layer.name}' that this version offers; tune again")
+        variants[layer.name] = by_name[name]
+    return variants

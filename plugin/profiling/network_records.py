@@ -1,0 +1,150 @@
+"""What the store holds of whole networks, so that a second compilation need not compile or run them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from sartor.codegen.digest import digest
+from sartor.codegen.ir.target import Target
+from sartor.codegen.source_digest import source_digest
+from sartor.errors import DisturbedError
+from sartor.frontend import import_job
+from sartor.frontend.imported_model import ImportedModel
+from sartor.planning.recipe import Recipe
+from sartor.profiling import dispatch_job, verify_job
+from sartor.profiling.network_runner import NetRunner
+from sartor.profiling.verdicts import judged_again
+from sartor.samples import sample_sets
+from sartor.tuning.cost_tables import in_network
+from sartor.tuning.networks import build_job, profile_job
+from sartor.tuning.networks.profile_job import NetRun
+from sartor.tuning.records.hardware import host
+from sartor.tuning.records.measurement import Measurement, MeasurementKey, Status, reference_version, runtime_key
+from sartor.tuning.store.store import Store
+
+_UNSPLIT = "unsplit"
+_VERIFIED, _FIRST = "verified", "first"
+# What the time and the error of a whole network follow from: its layers, how they are put together, on what they are
+# run, and how they are compared.
+_JOBS = (
+    dispatch_job.__name__,
+    import_job.__name__,
+    in_network.__name__,
+    build_job.__name__,
+    profile_job.__name__,
+    sample_sets.__name__,
+    verify_job.__name__,
+)
+
+
+@dataclass
+class NetworkRecords:
+    """Runs of networks of one model, judged by this compilation's budget.
+
+    Attributes:
+        store: where runs are kept.
+        imported: the model.
+        target: what networks are compiled for.
+        runner: runs them.
+    """
+
+    store: Store
+    imported: ImportedModel
+    target: Target
+    runner: NetRunner
+    _contradicted: dict[MeasurementKey, Measurement] = field(default_factory=dict)
+
+    def run_of(self, recipe: Recipe) -> Measurement | None:
+        """How a recipe ran, if it did; its error is that on all samples, if it was verified."""
+        key = self.key(recipe)
+        if key in self._contradicted:
+            return self._contradicted[key]
+        if not self.runner.verifies:
+            return self._judged(key)
+        run, verified = self.store.get(key), self._judged(self.key(recipe, _VERIFIED))
+        if run is None or verified is None or run.status is not Status.OK:
+            return run
+        return replace(run, status=verified.status, error=verified.error, message=verified.message)
+
+    def is_verified(self, recipe: Recipe) -> bool:
+        """Whether its error on all samples is known, or there are no others than it was run on."""
+        return not self.runner.verifies or self._judged(self.key(recipe, _VERIFIED)) is not None
+
+    def _judged(self, key: MeasurementKey) -> Measurement | None:
+        """A stored run, judged; None if it must be measured again."""
+        found = self.store.get(key)
+        return None if found is None else judged_again(found, self.runner.budget)
+
+    def put(self, recipe: Recipe, run: NetRun) -> None:
+        """Keep a run."""
+        self.store.put(
+            Measurement(
+                self.key(recipe),
+                run.status,
+                run.samples,
+                error=run.error,
+                message=run.message,
+                packed_bytes=run.memory or 0,
+            )
+        )
+
+    def put_verified(self, recipe: Recipe, run: NetRun) -> None:
+        """Keep a run on all samples."""
+        key = self.key(recipe, _VERIFIED)
+        self.store.put(Measurement(key, run.status, run.samples, error=run.error, message=run.message))
+
+    def contradict(self, recipe: Recipe, run: NetRun) -> None:
+        """Replace the stored run of a recipe by a later run that was wrong.
+
+        Raises:
+            DisturbedError: if the later run was disturbed.
+        """
+        keys = [self.key(recipe), *([self.key(recipe, _VERIFIED)] if self.runner.verifies else [])]
+        found = [Measurement(key, run.status, error=run.error, message=run.message) for key in keys]
+        if found[0].is_transient:
+            raise DisturbedError(f"checking the module was disturbed: {run.message}; try again")
+        self.store.put_many(found)
+        # The store may be one that keeps nothing.
+        self._contradicted[found[0].key] = found[0]
+
+    def first_of(self, recipes: Sequence[Recipe]) -> dict[str, float]:
+        """Seconds until the end of the first inference, by digest of the recipe, of those that it is known of."""
+        keys = {recipe.digest: self.key(recipe, _FIRST) for recipe in recipes}
+        known = self.store.get_many(keys.values())
+        return {recipe: known[key].time for recipe, key in keys.items() if key in known}
+
+    def put_first(self, recipes: Sequence[Recipe], samples: Mapping[str, tuple[float, ...]]) -> None:
+        """Keep samples of the time of the first inference, by digest of the recipe."""
+        for recipe in recipes:
+            if taken := samples.get(recipe.digest):
+                self.store.put(Measurement(self.key(recipe, _FIRST), Status.OK, taken))
+
+    def in_network_keys(self, recipes: Collection[Recipe]) -> dict[str, MeasurementKey]:
+        """The keys under which times of networks that are timed in turn are stored, by digest of the recipe."""
+        keys = {each.digest: self.key(each) for each in recipes}
+        run = digest(str(self.runner.passes), *sorted(each.variant for each in keys.values()))
+        return {each.digest: self.key(each, f"in-place:{run}") for each in recipes}
+
+    def key(self, recipe: Recipe, part: str = "") -> MeasurementKey:
+        """Under what a whole network is stored: its code, and what it was checked by.
+
+        Args:
+            recipe: of the network.
+            part: what else about it; empty for its run.
+        """
+        codes = [each.implementation.digest for _, each in sorted(recipe.variants.items())]
+        codes = codes or [hashlib.sha256(self.imported.unsplit).hexdigest()]
+        # Parameters of the code, which alone does not say what a network computes.
+        ranges = [f"{value} {form}" for value, form in sorted(recipe.plan.ranges.items())]
+        name = _UNSPLIT if recipe.plan.unsplit else f"plan:{digest(*codes)}"
+        return MeasurementKey(
+            task=f"net:{self.imported.sha256[:16]}",
+            variant=f"{name}:{part}" if part else name,
+            source=digest(*codes, *ranges, self.runner.criterion, source_digest(*_JOBS), reference_version()),
+            hardware=host().key,
+            threads=self.target.threads,
+            runtime=runtime_key(),
+            backend=self.target.key,
+        )

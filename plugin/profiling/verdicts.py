@@ -1,0 +1,68 @@
+"""What counts as right in one compilation.
+
+Stored runs hold their error and no verdict on it: each compilation judges them by its own budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from onnx import ModelProto
+
+from sartor.errors import CompileError
+from sartor.frontend.imported_model import ImportedModel
+from sartor.reference.tolerance import tolerance
+from sartor.samples.sample_sets import SampleSet
+from sartor.tuning.errors.error_budget import ErrorBudget
+from sartor.tuning.errors.error_measures import MeasureKind
+from sartor.tuning.networks.profile_job import NetRun
+from sartor.tuning.records.measurement import Measurement, Status
+from sartor.tuning.selection.problem.limits import Quantity
+from sartor.tuning.selection.programming.infeasible import LimitError, unmet
+
+THAT_RAN = " that was run"
+"""The plans for which the nearest limit is known, in messages."""
+
+_ALLOW_MORE = "--max-error allows more, if that is acceptable"
+
+_Run = TypeVar("_Run", Measurement, NetRun)
+
+
+def budget_of_model(budget: ErrorBudget, imported: ImportedModel, samples: SampleSet) -> ErrorBudget:
+    """The budget with what the model's own types round off on the samples, which is known as a relative error only."""
+    if budget.measure.kind is not MeasureKind.RELATIVE:
+        return budget
+    skeleton = ModelProto.FromString(imported.skeleton)
+    return replace(budget, inherent=tolerance(skeleton, budget.usual, samples.tie_spread))
+
+
+def judged(run: _Run, budget: ErrorBudget) -> _Run:
+    """A run with its status by this budget."""
+    if run.error is None or run.status is not Status.OK or run.error <= budget.accepted:
+        return run
+    message = f"{budget.measure} error {run.error:.2g} against ONNX Runtime, allowed is {budget.accepted:.2g}"
+    return replace(run, status=Status.WRONG_RESULT, message=message)
+
+
+def judged_again(run: Measurement, budget: ErrorBudget) -> Measurement | None:
+    """A stored run with its status by this budget; None if it has to run again.
+
+    What was too far off for every compilation up to then was not timed.
+    """
+    is_wrong = run.status is Status.WRONG_RESULT and run.error is not None
+    return None if is_wrong and (run.error or 0.0) <= budget.accepted else judged(run, budget)
+
+
+def refusal(runs: Sequence[Measurement | NetRun], budget: ErrorBudget) -> CompileError | LimitError:
+    """The error that says that none of some judged runs is right.
+
+    A network as exact as its types let it be is no defect: the user wants more than that, and is told what is nearest.
+    """
+    errors = [run.error for run in runs if run.status is Status.WRONG_RESULT and run.error is not None]
+    if errors and budget.accepted < min(errors) <= budget.explicable:
+        least = min(errors)
+        return LimitError(unmet(Quantity.ERROR, budget.accepted, least, THAT_RAN), {Quantity.ERROR: least})
+    said = runs[0].message if runs else "none ran"
+    return CompileError(f"no plan is right: {said}; {_ALLOW_MORE}")
