@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import numpy as np
+from onnx import ModelProto
 
 from sartor.codegen.ir.graph import LayerGraph
 from sartor.codegen.ir.layer import NetworkValue, TensorType
@@ -26,12 +28,12 @@ from sartor.frontend.layer_tensors import value_names
 from sartor.frontend.onnx_import import import_model
 from sartor.onnx_model.graphs.held_data import holding, serialised
 from sartor.onnx_model.graphs.infer import without_weights
-from sartor.onnx_model.graphs.prepared import TensorInfo
+from sartor.onnx_model.graphs.prepared import PreparedModel, TensorInfo
 from sartor.onnx_model.preparing.prepare import prepare
 from sartor.onnx_model.preparing.simplify import SimplifyProcess, simplify
 from sartor.onnx_model.quantisation.quantised_values import take_out_quantisation
 from sartor.onnx_model.reading.load import load_model
-from sartor.reference.random_inputs import USUAL, sample_inputs
+from sartor.reference.random_inputs import USUAL, Style, sample_inputs
 from sartor.reference.sample_styles import choose_styles
 from sartor.reference.tie_spread import TIE_SAMPLES, rounds, tie_spread
 from sartor.runtime.driver.device import open_device
@@ -79,45 +81,22 @@ def _imported(
     directory: Path | None,
     saver: Executor,
 ) -> ImportedModel:
-    with SimplifyProcess() as process:
-        loaded = load_model(path)
-        prepared = prepare(loaded, shapes, partial(simplify, process=process))
-    is_rounding = rounds(loaded)
-    del loaded
+    prepared, is_rounding = _prepared(path, shapes)
     asked = without_weights(prepared.model)
     samples = sample_inputs(asked, _SAMPLE_SEED)
     named = take_out_quantisation(prepared.model)
     saving = saver.submit(_saved, serialised(prepared.model), directory)
-    imported = import_model(prepared.model)
-    weights = imported.weights
-    context = ir.Context()
-    module = ir.Module.parse(imported.bytecode, context)
-    dumper.write("import", module)
-    fold_weights(module, weights, evaluate)
-    run_passes(module, _CLEAN)
-    dumper.write("fold-weights", module)
-    unsplit = bytecode(module)
-    layers = form_layers(module, list(map(_value, prepared.inputs)), list(map(_value, prepared.outputs)))
-    graph, parts = find_childnets(find_fusions(layers), weights, target)
-    weights = {**weights, **parts}
-    used = _used(graph, module)
-    kept: Mapping[str, np.ndarray] = {name: array for name, array in weights.items() if name in used}
-    if directory is not None:
-        kept = StoredArrays.write(directory / "weights.bin", kept)
-    names = dict(value_names(prepared.model, graph))
+    layered = _layered(prepared, dumper, target, directory)
+    names = dict(value_names(prepared.model, layered.graph))
     saved, sha256 = saving.result()
     chosen = choose_styles(asked, saved)
     if chosen.styles[0] != USUAL:
         samples = sample_inputs(asked, _SAMPLE_SEED, chosen.styles[0])
-    spread = 0.0
-    if is_rounding:
-        drawn = [sample_inputs(asked, seed, style) for seed in range(TIE_SAMPLES) for style in chosen.styles]
-        spread = tie_spread(path, saved, drawn)
     return ImportedModel(
         path=path,
-        graph=graph,
-        weights=kept,
-        unsplit=unsplit,
+        graph=layered.graph,
+        weights=layered.weights,
+        unsplit=layered.unsplit,
         prepared=saved,
         skeleton=asked.SerializeToString(deterministic=True),
         sha256=sha256,
@@ -129,8 +108,55 @@ def _imported(
         styles=chosen.styles,
         unchecked=chosen.unchecked,
         is_rounding=is_rounding,
-        tie_spread=spread,
+        tie_spread=_drawn_tie_spread(path, saved, asked, chosen.styles) if is_rounding else 0.0,
     )
+
+
+def _prepared(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> tuple[PreparedModel, bool]:
+    """The prepared model, and whether the original one computes with integers that stand for reals."""
+    with SimplifyProcess() as process:
+        loaded = load_model(path)
+        return prepare(loaded, shapes, partial(simplify, process=process)), rounds(loaded)
+
+
+@dataclass(frozen=True)
+class _Layered:
+    """A network as layers.
+
+    Attributes:
+        graph: its layers.
+        weights: those that a layer or the unsplit module refers to.
+        unsplit: the module before it was split into layers, as bytecode.
+    """
+
+    graph: LayerGraph
+    weights: Mapping[str, np.ndarray]
+    unsplit: bytes
+
+
+def _layered(prepared: PreparedModel, dumper: Dumper, target: Target, directory: Path | None) -> _Layered:
+    """Import a prepared model, fold its weights, and split it into layers."""
+    imported = import_model(prepared.model)
+    context = ir.Context()
+    module = ir.Module.parse(imported.bytecode, context)
+    dumper.write("import", module)
+    fold_weights(module, imported.weights, evaluate)
+    run_passes(module, _CLEAN)
+    dumper.write("fold-weights", module)
+    unsplit = bytecode(module)
+    layers = form_layers(module, list(map(_value, prepared.inputs)), list(map(_value, prepared.outputs)))
+    graph, parts = find_childnets(find_fusions(layers), imported.weights, target)
+    used = _used(graph, module)
+    weights = {name: array for name, array in {**imported.weights, **parts}.items() if name in used}
+    if directory is None:
+        return _Layered(graph, weights, unsplit)
+    return _Layered(graph, StoredArrays.write(directory / "weights.bin", weights), unsplit)
+
+
+def _drawn_tie_spread(path: Path, saved: bytes | Path, asked: ModelProto, styles: Sequence[Style]) -> float:
+    """The relative error that numbers next to a tie cause on drawn samples of all styles."""
+    drawn = [sample_inputs(asked, seed, style) for seed in range(TIE_SAMPLES) for style in styles]
+    return tie_spread(path, saved, drawn)
 
 
 def _saved(pieces: Iterable[bytes | memoryview], directory: Path | None) -> tuple[bytes | Path, str]:
