@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, Self
 
 from sartor.codegen.ir.variants.routine import Rejected
 from sartor.codegen.kernels.emit.assembler import Assembler
@@ -215,18 +215,16 @@ def load_group(asm: Assembler, memory: ir.Value, offset: Index, group: int, skip
 
 
 @dataclass(frozen=True)
-class DotProduct(_ByPixel):
-    """Dot products of groups of numbers, in the type that they are stored in.
+class ByInstruction:
+    """What multipliers of an instruction have in common.
 
     Attributes:
         element: the instruction.
         skipped: numbers that are left out at the beginning of an image's group; the filters begin with the next one.
-        has_sign: whether integers of the image are signed.
     """
 
     element: DotElement
     skipped: int = 0
-    has_sign: bool = True
 
     @property
     def group(self) -> int:
@@ -239,6 +237,21 @@ class DotProduct(_ByPixel):
     @property
     def is_quantised(self) -> bool:
         return self.element.is_quantised
+
+    def without(self, skipped: int) -> Self:
+        """The multiplier for a last group, whose first ``skipped`` numbers were multiplied already."""
+        return replace(self, skipped=skipped)
+
+
+@dataclass(frozen=True)
+class DotProduct(ByInstruction, _ByPixel):
+    """Dot products of groups of numbers, in the type that they are stored in.
+
+    Attributes:
+        has_sign: whether integers of the image are signed.
+    """
+
+    has_sign: bool = True
 
     @property
     def bytes(self) -> int:
@@ -257,9 +270,6 @@ class DotProduct(_ByPixel):
     def multiplied(self, asm: Assembler, lhs: ir.Value, rhs: ir.Value, total: ir.Value) -> ir.Value:
         name = self.element.product.format(bits=asm.lanes * _WORD_BITS)
         return llvm.call_intrinsic(total.type, name, [total, lhs, rhs], [], [])
-
-    def without(self, skipped: int) -> DotProduct:
-        return replace(self, skipped=skipped)
 
     def _groups(self, asm: Assembler, memory: ir.Value) -> ir.VectorType:
         return ir.VectorType.get([asm.lanes * self.group], ir.MemRefType(memory.type).element_type)

@@ -8,7 +8,7 @@ a tile by two channels. Both operands are signed, so sums need no correction for
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from sartor.codegen.ir.layer import LayerKind, Task
 from sartor.codegen.ir.schema import QUANTISED
@@ -17,7 +17,7 @@ from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejec
 from sartor.codegen.ir.variants.traits import Traits
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
-from sartor.codegen.kernels.isa.multipliers import DotElement, Multiplier, load_group
+from sartor.codegen.kernels.isa.multipliers import ByInstruction, DotElement, Multiplier, load_group
 from sartor.codegen.kernels.layers.kernel_layer import KernelLayer, build_kernel
 from sartor.codegen.mlir.iree_compiler import arith, ir, llvm, vector
 from sartor.codegen.routines.vector.direct import Direct
@@ -44,33 +44,15 @@ class MatrixElement(DotElement):
 
 
 @dataclass(frozen=True)
-class Rows:
+class Rows(ByInstruction):
     """Multiplies the groups of two adjacent pixels by those of a vector of channels.
 
     An accumulator holds four sums: two channels of the first pixel, then the same of the second. The first accumulator
     has the first two channels of a vector, the second accumulator the other two.
-
-    Attributes:
-        element: the instruction.
-        skipped: numbers that are left out at the beginning of an image's group; the filters begin with the next one.
     """
 
-    element: DotElement
-    skipped: int = 0
     pixels: int = 2
     bytes: int = 1
-
-    @property
-    def group(self) -> int:
-        return self.element.group
-
-    @property
-    def dtype(self) -> str:
-        return self.element.dtype
-
-    @property
-    def is_quantised(self) -> bool:
-        return self.element.is_quantised
 
     def open(self, sums: Sequence[ir.Value]) -> Sequence[ir.Value]:
         """Accumulators of two pixels from the sums of each, a vector of channels."""
@@ -101,10 +83,6 @@ class Rows:
             llvm.call_intrinsic(total.type, self.element.product, [total, lhs, half], [], [])
             for total, half in zip(accumulators, halves, strict=True)
         ]
-
-    def without(self, skipped: int) -> Rows:
-        """The multiplier for a last group, whose first ``skipped`` numbers were multiplied already."""
-        return replace(self, skipped=skipped)
 
 
 def _register() -> ir.VectorType:
