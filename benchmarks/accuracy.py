@@ -21,10 +21,11 @@ from rich.console import Console
 from benchmarks.contest import BLOCK
 from benchmarks.peers import Run, sartor_peer
 from benchmarks.selection.results import markdown
-from sartor.config import CompileConfig, Precision
+from sartor.config import CompileConfig
 from sartor.errors import SartorError
 from sartor.onnx_model.reading.load import load_model
 from sartor.pipeline import compile_model
+from sartor.policies import Precision
 from sartor.reference.random_inputs import sample_inputs
 from sartor.runtime.benchmark import time_interleaved
 from sartor.runtime.driver.signature import Array

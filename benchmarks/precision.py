@@ -29,9 +29,10 @@ from benchmarks.peers import Run, sartor_peer
 from benchmarks.selection.results import Axes, Line, markdown, plot_lines
 from benchmarks.untuned import compile_untuned
 from benchmarks.zoo import NETWORKS, sample_inputs, write
-from sartor.config import CompileConfig, Precision
+from sartor.config import CompileConfig
 from sartor.onnx_model.reading.load import load_model
 from sartor.pipeline import compile_model
+from sartor.policies import Precision
 from sartor.runtime.benchmark import time_interleaved
 from sartor.runtime.output_error import relative_error
 from sartor.runtime.reference import OnnxRuntimeReference

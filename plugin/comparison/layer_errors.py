@@ -22,10 +22,10 @@ from sartor.codegen.ir.layer import Layer
 from sartor.comparison.bisection import Bisection, bisect
 from sartor.comparison.intermediate_outputs import Probe, make_probe
 from sartor.comparison.probe_job import probe_errors
-from sartor.config import ModuleHeader
 from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.layer_tensors import LayerTensors
 from sartor.planning.recipe import Recipe
+from sartor.policies import ModuleHeader
 from sartor.profiling.builder import Builder
 from sartor.progress import Progress, silent
 from sartor.runtime.driver.signature import Array

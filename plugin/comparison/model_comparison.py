@@ -8,13 +8,14 @@ from pathlib import Path
 
 from sartor.codegen.ir.target import Target
 from sartor.comparison.layer_errors import LayerComparison, Workshop
-from sartor.config import DEFAULT_MAX_ERROR, CompileConfig
+from sartor.config import CompileConfig
 from sartor.errors import UsageError
 from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.layer_tensors import layer_tensors
 from sartor.frontend.loading import import_network, open_workspace
 from sartor.onnx_model.graphs.prepared import prepared_model
 from sartor.planning.recorded_recipe import precision_of
+from sartor.policies import DEFAULT_MAX_ERROR
 from sartor.profiling.replay import replay
 from sartor.progress import Progress, silent
 from sartor.runtime.driver.signature import Array

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from sartor.codegen.routines import FUSED_ROUTINES, LOW_PRECISION, routines_for
-from sartor.config import PlanPolicy
 from sartor.dialect_passes.annotate import Candidates, annotate, annotated_module, never
 from sartor.dialect_passes.dump import Dumper
 from sartor.frontend.imported_model import ImportedModel
+from sartor.policies import PlanPolicy
 from sartor.precision.eligibility import eligible_candidates, eligible_routines
 from sartor.tuning.search.shortlist import is_superfluous
 

@@ -9,9 +9,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from sartor.codegen.ir.target import Target
-from sartor.config import DEFAULT_MAX_ERROR, PlanPolicy, Search
 from sartor.dialect_passes.annotate import Candidates
 from sartor.frontend.imported_model import ImportedModel
+from sartor.policies import DEFAULT_MAX_ERROR, PlanPolicy, Search
 from sartor.progress import Progress
 from sartor.tuning.cost_tables.tables import Tables, tuned_cases
 from sartor.tuning.measuring.benchmark_case import BenchmarkCase

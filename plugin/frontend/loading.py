@@ -8,11 +8,11 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from sartor.codegen.ir.target import Target
-from sartor.config import ImportPolicy
 from sartor.errors import UsageError
 from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.target_check import check_target
+from sartor.policies import ImportPolicy
 from sartor.progress import Progress
 from sartor.tuning.selection.problem.pin import Pin
 from sartor.tuning.workers.calls import call, open_pool

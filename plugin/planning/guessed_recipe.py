@@ -11,11 +11,11 @@ from sartor.codegen.ir.layer import Layer
 from sartor.codegen.ir.layouts import CHANNELS_LAST
 from sartor.codegen.ir.schema import QUANTISED, Schema
 from sartor.codegen.ir.variants.routine import Variant
-from sartor.config import PlanPolicy, Precision
 from sartor.errors import InfeasibleError
 from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.value_ranges import named_ranges
 from sartor.planning.recipe import Recipe, adapt_choice, empty_plan, layer_choice, used_ranges
+from sartor.policies import PlanPolicy, Precision
 from sartor.precision.eligibility import eligibility
 from sartor.tuning.cost_tables.conversions import adapts_between
 

@@ -13,13 +13,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from sartor.artifact import ParetoFront, ParetoPoint
-from sartor.config import PlanPolicy, Precision
 from sartor.errors import InfeasibleError
 from sartor.frontend.imported_model import ImportedModel
 from sartor.planning.bound_search import BoundSearch, TriedPlan
 from sartor.planning.plan_solver import PlanSolver, Selected
 from sartor.planning.recipe import Recipe, timed_plan
 from sartor.planning.simulated_error import PlanErrors
+from sartor.policies import PlanPolicy, Precision
 from sartor.tuning.cost_tables.tables import Tables
 from sartor.tuning.errors.error_budget import ErrorBudget
 from sartor.tuning.selection.problem.cost import Objective

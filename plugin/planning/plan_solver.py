@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from sartor.codegen.linking.adapts import AdaptKind
-from sartor.config import PlanPolicy, Precision
 from sartor.frontend.imported_model import ImportedModel
 from sartor.planning.recipe import Recipe, split_recipe, timed_plan
+from sartor.policies import PlanPolicy, Precision
 from sartor.precision.eligibility import eligibility
 from sartor.progress import Progress
 from sartor.tuning.cost_tables.conversions import adapts_between, distinct_adapts

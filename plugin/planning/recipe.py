@@ -15,9 +15,9 @@ from sartor.codegen.ir.layer import Layer, ValueRef
 from sartor.codegen.ir.variants.routine import Variant, dtype_of
 from sartor.codegen.linking.adapts import AdaptKind
 from sartor.codegen.linking.stitching import PARAMETER_SCOPE
-from sartor.config import ModuleHeader, PlanPolicy
 from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.value_ranges import Values, named_ranges
+from sartor.policies import ModuleHeader, PlanPolicy
 from sartor.runtime.manifest import Manifest
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 from sartor.tuning.cost_tables.conversions import adapts_between

@@ -9,11 +9,11 @@ from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.descriptor import dtype_in
 from sartor.codegen.ir.variants.routine import Variant
 from sartor.codegen.routines import LOW_PRECISION
-from sartor.config import Precision
 from sartor.dialect_passes.split_layers import apply_choices
 from sartor.errors import UsageError
 from sartor.frontend.imported_model import ImportedModel
 from sartor.planning.recipe import Recipe, versions
+from sartor.policies import Precision
 from sartor.tuning.records.plan import Plan
 
 

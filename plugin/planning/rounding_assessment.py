@@ -10,7 +10,6 @@ from functools import partial
 
 from sartor.codegen.ir.graph import LayerGraph
 from sartor.codegen.ir.layer import LayerKind
-from sartor.config import Precision
 from sartor.planning.simulated_error import (
     EXPECTED,
     NARROW,
@@ -21,6 +20,7 @@ from sartor.planning.simulated_error import (
     rounded_as,
     simulated,
 )
+from sartor.policies import Precision
 from sartor.precision.sensitivity import Pair, Sensitivities
 from sartor.tuning.cost_tables.tables import Tables
 from sartor.tuning.errors.error_budget import ErrorBudget

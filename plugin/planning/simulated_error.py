@@ -17,8 +17,8 @@ from sartor.codegen.ir.graph import LayerGraph
 from sartor.codegen.ir.layer import Layer
 from sartor.codegen.ir.variants.rounding import STORED, rounding_of
 from sartor.codegen.ir.variants.routine import Variant
-from sartor.config import Precision
 from sartor.planning.recipe import Recipe
+from sartor.policies import Precision
 from sartor.precision.eligibility import narrower_type
 from sartor.precision.fake_quantisation import BF16, F16, I8
 from sartor.precision.sensitivity import Sensitivities

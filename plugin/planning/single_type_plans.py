@@ -13,10 +13,10 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
-from sartor.config import Precision
 from sartor.errors import InfeasibleError
 from sartor.planning.plan_selector import PlanSelector
 from sartor.planning.recipe import Recipe
+from sartor.policies import Precision
 from sartor.tuning.cost_tables.tables import Tables
 from sartor.tuning.selection.problem.limits import Limits
 

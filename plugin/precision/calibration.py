@@ -15,11 +15,11 @@ from onnx import ModelProto, helper
 from sartor.codegen.ir.graph import LayerGraph
 from sartor.codegen.ir.layer import ValueRef
 from sartor.codegen.routines import LOW_PRECISION
-from sartor.config import CalibrationPolicy, Precision
 from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.layer_tensors import LayerTensors, layer_tensors
 from sartor.onnx_model.graphs.graph import GraphEditor
 from sartor.onnx_model.graphs.prepared import prepared_model
+from sartor.policies import CalibrationPolicy, Precision
 from sartor.precision.fake_quantisation import I8
 from sartor.precision.observe_job import Observed, observe
 from sartor.precision.sensitivity_cache import SensitivityCache

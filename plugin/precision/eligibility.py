@@ -12,10 +12,10 @@ from sartor.codegen.ir.packing import Packing
 from sartor.codegen.ir.schema import QUANTISED
 from sartor.codegen.ir.variants.routine import Routine, Storing, Variant, dtype_of
 from sartor.codegen.routines import LOW_PRECISION, routines_for
-from sartor.config import Precision
 from sartor.dialect_passes.annotate import Candidates
 from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.value_ranges import Values
+from sartor.policies import Precision
 
 IsEligible = Callable[[Layer, Variant], bool]
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from sartor.config import ModuleHeader
 from sartor.errors import CompileError, DisturbedError
 from sartor.frontend.imported_model import ImportedModel
 from sartor.planning.recipe import Recipe
+from sartor.policies import ModuleHeader
 from sartor.progress import Progress
 from sartor.tuning.networks.build_job import NetFiles, SplitNetwork, UnsplitNetwork, build_net
 from sartor.tuning.networks.profile_job import NetRun

@@ -10,8 +10,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sartor.config import PlanPolicy
 from sartor.planning.recipe import Recipe
+from sartor.policies import PlanPolicy
 from sartor.profiling.builder import Builder
 from sartor.profiling.network_records import NetworkRecords
 from sartor.profiling.network_runner import NetRunner

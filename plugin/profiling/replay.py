@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sartor.config import PlanPolicy
 from sartor.costing.candidates import find_candidates
 from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.value_ranges import quantised_by
 from sartor.planning.recipe import Recipe
 from sartor.planning.recorded_recipe import recipe_of_plan
+from sartor.policies import PlanPolicy
 from sartor.tuning.records.plan import Plan
 
 

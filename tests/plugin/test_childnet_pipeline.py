@@ -10,11 +10,12 @@ import onnx
 import pytest
 
 from sartor.artifact import Artifact
-from sartor.config import CompileConfig, Precision
+from sartor.config import CompileConfig
 from sartor.errors import UsageError
 from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
 from sartor.pipeline import compile_model, replay_plan
+from sartor.policies import Precision
 from sartor.runtime.output_error import relative_error
 from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.runtime.session import Session

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from sartor.codegen.ir.target import Target
-from sartor.config import DEFAULT_MAX_ERROR, LOW_PRECISION_MAX_ERROR, CompileConfig, Precision, Search
+from sartor.config import CompileConfig
 from sartor.errors import UsageError
+from sartor.policies import DEFAULT_MAX_ERROR, LOW_PRECISION_MAX_ERROR, Precision, Search
 from sartor.tuning.calibration.methods import CalibrationMethod
 from sartor.tuning.errors.error_measures import ErrorMeasure
 from sartor.tuning.selection.problem.cost import Objective

@@ -14,12 +14,13 @@ import onnx
 import pytest
 
 from sartor.codegen.ir.packing import Quantise, Round
-from sartor.config import CompileConfig, Precision
+from sartor.config import CompileConfig
 from sartor.costing.candidates import find_candidates
 from sartor.errors import UsageError
 from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
 from sartor.pipeline import compile_model, replay_plan
+from sartor.policies import Precision
 from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.runtime.session import Session
 from sartor.tuning.calibration.methods import CalibrationMethod

@@ -13,10 +13,11 @@ import pytest
 
 from sartor.artifact import Artifact
 from sartor.codegen.ir.target import Target
-from sartor.config import CompileConfig, Search
+from sartor.config import CompileConfig
 from sartor.errors import InfeasibleError, SartorError, UnsupportedModelError, UsageError
 from sartor.frontend.imported_model import ImportedModel
 from sartor.pipeline import compile_model, replay_plan
+from sartor.policies import Search
 from sartor.runtime.output_error import relative_error
 from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.runtime.session import Session

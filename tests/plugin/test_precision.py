@@ -15,12 +15,13 @@ import pytest
 
 from sartor.codegen.ir.variants.routine import Storing, Variant
 from sartor.codegen.routines import LOW_PRECISION
-from sartor.config import CompileConfig, Precision
+from sartor.config import CompileConfig
 from sartor.costing.candidates import find_candidates
 from sartor.dialect_passes.annotate import Candidates
 from sartor.errors import UsageError
 from sartor.frontend.imported_model import ImportedModel
 from sartor.pipeline import replay_plan
+from sartor.policies import Precision
 from sartor.runtime.driver import amx
 from sartor.runtime.driver.amx import unusable
 from sartor.runtime.manifest import read_manifest

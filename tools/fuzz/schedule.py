@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sartor.config import Precision
+from sartor.policies import Precision
 from tools.fuzz.jobs import Batch
 from tools.fuzz.models import OPSETS, Family
 from tools.fuzz.trial import PlanSeed, Setting

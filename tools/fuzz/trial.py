@@ -10,12 +10,13 @@ from pathlib import Path
 from onnx import ModelProto
 
 from sartor.codegen.ir.target import Target
-from sartor.config import CompileConfig, Precision
+from sartor.config import CompileConfig
 from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.layer_tensors import layer_tensors
 from sartor.onnx_model.graphs.prepared import prepared_model
 from sartor.planning.recipe import Recipe, unsplit_recipe
+from sartor.policies import Precision
 from sartor.precision.calibration import graph_ranges
 from sartor.precision.observe_job import Observed, observe
 from sartor.reference.expected_outputs import Expectation, Expected

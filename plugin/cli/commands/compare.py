@@ -24,8 +24,8 @@ from sartor.cli.tables.layer_error_table import first_json, layer_errors_json, s
 from sartor.comparison.compare_job import Answer, Question, ask
 from sartor.comparison.layer_errors import FirstBeyond, LayerComparison, LayerError
 from sartor.comparison.model_comparison import layered_manifest, open_comparison, usual_error
-from sartor.config import DEFAULT_MAX_ERROR
 from sartor.errors import SartorError
+from sartor.policies import DEFAULT_MAX_ERROR
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.module_facts import module_signature
 from sartor.runtime.output_error import output_error

@@ -44,9 +44,10 @@ from sartor.cli.options.constraints import (
 )
 from sartor.cli.output.terminal import tuning_progress
 from sartor.cli.tables.compile_summary import show_artifact
-from sartor.config import CompileConfig, Search, default_database
+from sartor.config import CompileConfig, default_database
 from sartor.errors import UsageError
 from sartor.pipeline import compile_model, replay_plan
+from sartor.policies import Search
 from sartor.tuning.records.plan import Plan
 from sartor.tuning.selection import auto
 from sartor.tuning.selection.problem.pin import Pin

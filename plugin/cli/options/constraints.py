@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 import typer
 
 from sartor.cli.options.common import check_error_bound
-from sartor.config import DEFAULT_MAX_ERROR, LOW_PRECISION_MAX_ERROR, Precision
 from sartor.errors import UsageError
+from sartor.policies import DEFAULT_MAX_ERROR, LOW_PRECISION_MAX_ERROR, Precision
 from sartor.precision.fake_quantisation import I8
 from sartor.settings.quantities import read_size
 from sartor.tuning.calibration.methods import CalibrationMethod

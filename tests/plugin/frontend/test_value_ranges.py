@@ -13,11 +13,12 @@ from onnx import ModelProto
 from sartor.codegen.ir.graph import LayerGraph
 from sartor.codegen.ir.layer import ValueRef
 from sartor.codegen.ir.target import Target
-from sartor.config import CompileConfig, Precision
+from sartor.config import CompileConfig
 from sartor.costing.candidates import find_candidates
 from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.value_ranges import Values, named_ranges, ranges_of, with_children
+from sartor.policies import Precision
 from sartor.precision.eligibility import eligibility
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 from tests import grouped_models as models

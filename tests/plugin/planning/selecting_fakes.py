@@ -9,12 +9,13 @@ from typing import cast
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Variant
 from sartor.codegen.routines import routines_for
-from sartor.config import CompileConfig, Precision
+from sartor.config import CompileConfig
 from sartor.dialect_passes.annotate import annotate
 from sartor.frontend.imported_model import ImportedModel
 from sartor.planning.plan_selector import PlanSelector
 from sartor.planning.plan_solver import PlanSolver
 from sartor.planning.recipe import Recipe
+from sartor.policies import Precision
 from sartor.progress import silent
 from sartor.tuning.cost_tables.tables import Tables
 from sartor.tuning.measuring.benchmark_case import BenchmarkCase

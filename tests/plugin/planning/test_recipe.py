@@ -12,13 +12,14 @@ import pytest
 from sartor.codegen.ir.layer import ValueRef
 from sartor.codegen.ir.target import Target
 from sartor.codegen.routines import routines_for
-from sartor.config import CompileConfig, Precision
+from sartor.config import CompileConfig
 from sartor.dialect_passes.annotate import annotate
 from sartor.errors import CompileError
 from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.value_ranges import quantised_by
 from sartor.planning.guessed_recipe import guessed_recipe
 from sartor.planning.recipe import Recipe, unsplit_recipe
+from sartor.policies import Precision
 from sartor.profiling.builder import Builder
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 from sartor.tuning.selection.problem.pin import Pin

@@ -14,13 +14,14 @@ import pytest
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Variant
 from sartor.codegen.routines import routines_for
-from sartor.config import CompileConfig, Precision
+from sartor.config import CompileConfig
 from sartor.dialect_passes.annotate import annotate
 from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
 from sartor.planning.recipe import Recipe
 from sartor.planning.rounding_assessment import assess
 from sartor.planning.simulated_error import EXPECTED
+from sartor.policies import Precision
 from sartor.precision.sensitivity import Pair, Sensitivities
 from sartor.tuning.cost_tables.tables import Tables
 from sartor.tuning.errors.error_measures import ErrorMeasure

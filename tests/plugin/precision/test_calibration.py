@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from sartor.codegen.ir.layer import ValueRef
-from sartor.config import CompileConfig, Precision
+from sartor.config import CompileConfig
 from sartor.frontend.imported_model import ImportedModel
+from sartor.policies import Precision
 from sartor.precision.calibration import calibrate
 from sartor.precision.sensitivity_cache import SensitivityCache
 from sartor.samples.sample_sets import DRAWN, sample_set

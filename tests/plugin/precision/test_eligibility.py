@@ -16,13 +16,14 @@ from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Variant
 from sartor.codegen.kernels.isa.multipliers import BFLOAT_DOTS, INTEGER_DOTS, DotElement
 from sartor.codegen.routines.vector.fused_winograd import FusedWinograd
-from sartor.config import CompileConfig, Precision
+from sartor.config import CompileConfig
 from sartor.costing.candidates import find_candidates
 from sartor.dialect_passes.annotate import Candidates
 from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
 from sartor.pipeline import compile_model, replay_plan
 from sartor.planning.guessed_recipe import guessed_recipe
+from sartor.policies import Precision
 from sartor.precision.eligibility import eligibility
 from sartor.profiling.builder import Builder
 from sartor.progress import silent

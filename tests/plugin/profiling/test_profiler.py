@@ -9,9 +9,9 @@ from typing import cast
 
 import pytest
 
-from sartor.config import Precision
 from sartor.errors import CompileError, DisturbedError
 from sartor.planning.recipe import Recipe
+from sartor.policies import Precision
 from sartor.profiling.builder import Build, Builder
 from sartor.profiling.network_runner import NetRunner
 from sartor.profiling.profiler import Profiler

@@ -9,11 +9,11 @@ from typing import cast
 
 import pytest
 
-from sartor.config import Precision
 from sartor.costing.time_budget import TimeBudget
 from sartor.planning.plan_selector import PlanSelector
 from sartor.planning.plan_solver import Selected
 from sartor.planning.recipe import Recipe
+from sartor.policies import Precision
 from sartor.profiling.profiler import Profiled, Profiler
 from sartor.profiling.refiner import Refiner
 from sartor.tuning.cost_tables.in_network import InNetworkTimes

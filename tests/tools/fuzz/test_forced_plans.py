@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sartor.config import Precision
+from sartor.policies import Precision
 from tests.tiny_models import residual
 from tools.fuzz.forced_plans import forced_by
 from tools.fuzz.trial import Setting, Subject
