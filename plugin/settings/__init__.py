@@ -1,1 +1,1 @@
-"""Reading what users write as settings: numbers, choices, paths, sizes and ages, in errors that name the setting."""
+"""Parsing and checking settings: numbers, choices, paths, sizes and ages; errors name the setting."""

@@ -1,4 +1,4 @@
-"""Ages and sizes as people write them: ``90d``, ``100MiB``."""
+"""Parses ages and sizes with units: ``90d``, ``100MiB``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BYTES = {
 
 
 def read_age(option: str, text: str) -> float:
-    """Seconds, from texts such as ``90d``.
+    """Seconds of an age such as ``90d``; ``option`` is named in errors.
 
     Raises:
         UsageError: if the text has another form.
@@ -29,7 +29,7 @@ def read_age(option: str, text: str) -> float:
 
 
 def read_size(option: str, text: str) -> int:
-    """Bytes, from texts such as ``100MiB``.
+    """Bytes of a size such as ``100MiB``; ``option`` is named in errors.
 
     Raises:
         UsageError: if the text has another form.
@@ -47,5 +47,5 @@ def _read(option: str, text: str, units: Mapping[str, float], example: str) -> f
 
 
 def show_size(size: int) -> str:
-    """Bytes for people."""
+    """A number of bytes as text in MiB."""
     return f"{size / 2**20:.2f} MiB"

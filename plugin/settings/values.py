@@ -1,7 +1,7 @@
-"""Reading the values that a configuration is made with: what a field holds, or the text that names it elsewhere.
+"""Checks the values of a configuration's fields: values of the field's type, or texts as on the command line.
 
-Type hints are not checked when a program runs. A wrong value would surface far from where it was given, after minutes
-of tuning, so that every field is read by one of these functions, which name it.
+Type hints are not checked at run time. A wrong value would cause an error much later, after minutes of tuning. So every
+field is checked by one of these functions, which name the field in errors.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ _Choice = TypeVar("_Choice", bound=StrEnum)
 
 
 def refusal(name: str, value: object, expected: str) -> UsageError:
-    """The error for a field that cannot have a value."""
+    """The error for a field with a value that it cannot have."""
     return UsageError(f"{name} is {value!r}, expected {expected}")
 
 
 def whole_number(name: str, value: object, least: int, most: int | None = None) -> int:
-    """A whole number within bounds, also one of numpy's.
+    """An integer within bounds, numpy's integers included.
 
     Raises:
-        UsageError: naming the field and what it can be.
+        UsageError: if it is not; the message names the field and its valid values.
     """
     expected = f"a whole number of {least} or more" if most is None else f"a whole number from {least} to {most}"
     if isinstance(value, bool) or not isinstance(value, SupportsIndex):
@@ -43,10 +43,10 @@ def whole_number(name: str, value: object, least: int, most: int | None = None) 
 
 
 def number(name: str, value: object, expected: str, accepts: Callable[[float], bool]) -> float:
-    """A number that is accepted.
+    """A number for which ``accepts`` returns True.
 
     Raises:
-        UsageError: naming the field and what it can be.
+        UsageError: if it is not; the message names the field and its valid values.
     """
     if isinstance(value, bool) or not isinstance(value, numbers.Real) or math.isnan(value) or not accepts(float(value)):
         raise refusal(name, value, expected)
@@ -54,10 +54,10 @@ def number(name: str, value: object, expected: str, accepts: Callable[[float], b
 
 
 def choice(name: str, value: object, choices: type[_Choice]) -> _Choice:
-    """One of an enumeration, or its text.
+    """A member of an enumeration, or its text.
 
     Raises:
-        UsageError: naming the field and the choices.
+        UsageError: if it is not; the message names the field and the choices.
     """
     for each in choices:
         if value is each or (isinstance(value, str) and value == each.value):
@@ -66,10 +66,10 @@ def choice(name: str, value: object, choices: type[_Choice]) -> _Choice:
 
 
 def byte_count(name: str, value: object) -> int:
-    """Bytes, or a text such as ``256MiB``.
+    """A number of bytes, or a text such as ``256MiB``.
 
     Raises:
-        UsageError: naming the field.
+        UsageError: if it is not; the message names the field.
     """
     if isinstance(value, str):
         return read_size(name, value)
@@ -82,7 +82,7 @@ def path(name: str, value: object) -> Path:
     """A path, or its text.
 
     Raises:
-        UsageError: naming the field, also for the empty text, which would stand for the current folder.
+        UsageError: if it is not, or is empty, which would be the current folder; the message names the field.
     """
     if not isinstance(value, (str, os.PathLike)) or not isinstance(os.fspath(value), str) or not os.fspath(value):
         raise refusal(name, value, "a path")
@@ -93,7 +93,7 @@ def parsed(name: str, value: object, kind: type[_Value], parse: Callable[[str], 
     """A value of a class, or a text that is parsed to one.
 
     Raises:
-        UsageError: naming the field.
+        UsageError: if it is not; the message names the field.
     """
     if isinstance(value, str):
         try:
@@ -106,10 +106,10 @@ def parsed(name: str, value: object, kind: type[_Value], parse: Callable[[str], 
 
 
 def several(name: str, value: object, expected: str) -> tuple[object, ...]:
-    """The items of any collection but a text, whose items would be its letters.
+    """The items of any collection except a text, whose items would be its letters.
 
     Raises:
-        UsageError: naming the field.
+        UsageError: if it is not; the message names the field.
     """
     if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
         raise refusal(name, value, expected)
@@ -120,7 +120,7 @@ def input_shapes(name: str, value: object) -> dict[str, tuple[int, ...]]:
     """Input name to shape.
 
     Raises:
-        UsageError: naming the field and the input.
+        UsageError: if a shape is not valid; the message names the field and the input.
     """
     expected = "a mapping of input names to shapes, for example {'data': (1, 3, 224, 224)}"
     if not isinstance(value, Mapping) or not all(isinstance(each, str) for each in value):
