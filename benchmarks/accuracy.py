@@ -1,9 +1,9 @@
-"""What lower precision costs networks with real weights.
+"""Measures the error and the speed of lower precision on networks with real weights.
 
     python -m benchmarks.accuracy mobilefacenet.onnx yolox_nano.onnx --max-error 0.05 --json accuracy.json
 
-Each model is compiled in f32 and in every lower precision within one budget, on samples drawn for calibration. Other
-samples then say what the modules err by, and all modules of a model are timed in turn in one run.
+Each model is compiled in f32 and in every lower precision within one budget, on samples drawn for calibration. The
+modules' errors are then measured on other samples, and all modules of a model are timed in turn in one run.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.tuning.errors.error_measures import ErrorMeasure, MeasureKind
 
 _LOWER = (Precision.BF16, Precision.INT8, Precision.MIXED)
-# Calibration draws from seed 0 on.
+# Calibration draws samples with seeds from 0 on.
 _FIRST_SEED = 1000
 
 app = typer.Typer(help=__doc__)
@@ -44,13 +44,13 @@ class Row:
     """A model in one precision.
 
     Attributes:
-        model: its file's stem.
-        precision: allowed.
-        layers: how many there are in each type that the plan has.
-        faster: time of the f32 plan over this one's, in one run.
-        relative: error of the worst sample, relative to its largest output.
-        cosine: one minus the cosine, of the worst sample.
-        top1: share of rows whose largest element is elsewhere.
+        model: stem of its file's name.
+        precision: the allowed precision.
+        layers: number of layers in each type.
+        faster: time of the f32 plan divided by that of this plan, in one run.
+        relative: relative error of the worst sample.
+        cosine: cosine distance of the worst sample.
+        top1: fraction of rows whose largest element has another index.
     """
 
     model: str
@@ -63,13 +63,13 @@ class Row:
 
 
 def measure(model: Path, directory: Path, config: CompileConfig, samples: int) -> list[Row]:
-    """Compile a model in f32 and below, and compare all of it with ONNX Runtime.
+    """Compile a model in f32 and in lower precisions, and compare all modules with ONNX Runtime.
 
     Args:
         model: the ONNX file; all its inputs have a shape.
-        directory: where modules are kept.
-        config: settings; ``max_error`` is allowed below f32.
-        samples: how many the errors are measured on.
+        directory: for the modules.
+        config: settings; ``max_error`` is the bound below f32.
+        samples: number of samples on which errors are measured.
 
     Raises:
         SartorError: if the model cannot be read, or f32 does not compile.
@@ -101,7 +101,7 @@ def measure(model: Path, directory: Path, config: CompileConfig, samples: int) -
 
 
 def _compile(precision: Precision, model: Path, directory: Path, config: CompileConfig) -> tuple[Path, str]:
-    """The module, and what its layers are computed in."""
+    """The module's path, and the number of its layers by type, as text."""
     path = directory / f"{model.stem}.{config.threads}.{precision}.vmfb"
     allowed = None if precision is Precision.F32 else config.max_error
     plan = compile_model(model, path, replace(config, precision=precision, max_error=allowed)).plan
@@ -113,7 +113,7 @@ def _compile(precision: Precision, model: Path, directory: Path, config: Compile
 def errors(
     run: Run, reference: OnnxRuntimeReference, feeds: Sequence[Mapping[str, Array]]
 ) -> tuple[float, float, float]:
-    """By the relative error, the cosine and the top-1 agreement, over all samples."""
+    """Relative error, cosine distance and top-1 disagreement over all samples."""
     kinds = (MeasureKind.RELATIVE, MeasureKind.COSINE, MeasureKind.TOP1)
     results = [(run(each), reference(each)) for each in feeds]
     relative, cosine, top1 = (

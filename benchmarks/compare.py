@@ -1,9 +1,9 @@
-"""Sartor, stock IREE, ONNX Runtime and OpenVINO on the same inputs, interleaved in one run.
+"""Times Sartor, stock IREE, ONNX Runtime and OpenVINO on the same inputs, interleaved in one run.
 
     python -m benchmarks.compare resnet50 mobilenet_v2 --threads 1 --threads 2 --json results.json
 
-Every competitor's outputs are compared with ONNX Runtime's before its time counts. A ratio above 1 says how many
-times faster Sartor is; its interval is a bootstrap over the rounds.
+Every competitor's outputs are compared with ONNX Runtime's before its time counts. A ratio is the competitor's time
+divided by Sartor's; its interval is a bootstrap over the rounds.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ class Row:
 
     Attributes:
         network: name.
-        threads: of every competitor.
-        peer: who.
-        milliseconds: median of one inference.
-        speedup: the peer's time over Sartor's, with its interval.
+        threads: number of threads of every competitor.
+        peer: name of the competitor.
+        milliseconds: median time of one inference.
+        speedup: the competitor's time divided by Sartor's, with its interval.
         error: relative error against ONNX Runtime.
     """
 
@@ -62,15 +62,15 @@ class Row:
 def compare(
     model: Path, directory: Path, threads: int, database: Path, seconds: float = 8.0, progress: Progress = silent
 ) -> tuple[Artifact, list[Row]]:
-    """Tune a model, build stock IREE's, and time all competitors in turn.
+    """Tune a model, build it by stock IREE, and time all competitors in turn.
 
     Args:
         model: ONNX file with static shapes.
-        directory: where modules are written.
-        threads: for tuning and for every competitor.
+        directory: for the modules.
+        threads: number of threads for tuning and for every competitor.
         database: tuning database.
-        seconds: how long to time.
-        progress: told what is going on.
+        seconds: duration of timing.
+        progress: told about every step.
     """
     config = CompileConfig(threads=threads, database=database)
     artifact = compile_model(model, directory / f"{model.stem}.{threads}.vmfb", config, progress)
@@ -106,7 +106,7 @@ def _time(
 
 
 def table(rows: Sequence[Row]) -> Table:
-    """The rows for people."""
+    """The rows as a table for the terminal."""
     shown = Table(title=f"milliseconds per inference, batch 1, on {host().description}")
     for heading in ("network", "threads", "who", "ms", "Sartor is faster by", "relative error"):
         shown.add_column(heading, justify="left" if heading in ("network", "who") else "right")
@@ -120,7 +120,7 @@ def table(rows: Sequence[Row]) -> Table:
 
 
 def geometric_means(rows: Sequence[Row]) -> dict[tuple[int, str], float]:
-    """Mean speed-up over each competitor, by thread count."""
+    """Geometric mean of the speed-ups over each competitor, by thread count and competitor."""
     groups: dict[tuple[int, str], list[float]] = {}
     for row in rows:
         if row.peer != OURS:

@@ -1,6 +1,6 @@
-"""A network's modules beside its peers, timed in turn in processes of their own.
+"""Times a network's modules beside other runtimes, in turn, in several processes.
 
-Where memory lies differs from process to process, and with it what the same code takes, by a tenth and more.
+Memory addresses differ from process to process, and with them the time of the same code, by a tenth and more.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from sartor.runtime.output_error import relative_error
 from sartor.runtime.reference import OnnxRuntimeReference, OpenVinoReference
 
 BLOCK = 0.25
-"""Seconds for which each competitor runs before it is the next one's turn."""
+"""Seconds for which each competitor runs in its turn."""
 
 _SAMPLES = 4
 
 
 @dataclass(frozen=True)
 class Result:
-    """How one competitor did: typical seconds of an inference, and its relative error against ONNX Runtime."""
+    """Result of one competitor: typical seconds of an inference, and its relative error against ONNX Runtime."""
 
     seconds: float
     error: float
@@ -40,14 +40,14 @@ Timed = Mapping[str, Result]
 
 @dataclass(frozen=True)
 class Contest:
-    """Who competes.
+    """The competitors.
 
     Attributes:
         model: the ONNX file.
-        directory: where the model quantised for OpenVINO is kept.
-        threads: of everyone.
-        modules: ours, by name.
-        seconds: of timing.
+        directory: for the model quantised for OpenVINO.
+        threads: number of threads of every competitor.
+        modules: Sartor's modules, by name.
+        seconds: duration of timing.
     """
 
     model: Path
@@ -58,7 +58,7 @@ class Contest:
 
 
 def time_in_processes(contest: Contest, processes: int) -> list[Timed]:
-    """What each of several processes, one after the other, finds."""
+    """Time the competitors in several processes, one after another; returns the results of each process."""
     with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
         return pool.map(_time, [contest] * processes, chunksize=1)
 

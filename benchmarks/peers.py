@@ -1,4 +1,4 @@
-"""The competition, each as something to call with the same inputs."""
+"""The competitors, each as a callable that takes the same inputs."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ _IREE_FLAGS = (
 
 @dataclass(frozen=True)
 class StockFiles:
-    """What stock IREE makes of a model: the module and its weights."""
+    """A model compiled by stock IREE: the module and its weights."""
 
     module: Path
     weights: Path
 
 
 def build_stock(model: Path, directory: Path) -> StockFiles:
-    """Compile with IREE's own tools as its manual says, at ``-O3`` for this machine.
+    """Compile by IREE's tools as its manual recommends, at ``-O3`` for this machine.
 
     Raises:
-        CompileError: with the tool's last line.
+        CompileError: if a tool fails; the message has its last line.
     """
     files = StockFiles(directory / f"{model.stem}.stock.vmfb", directory / f"{model.stem}.stock.irpa")
     source = directory / f"{model.stem}.stock.mlir"
@@ -58,7 +58,7 @@ def _tool(name: str, *arguments: object) -> None:
 
 
 def stock_peer(files: StockFiles, feeds: Mapping[str, Array], outputs: Sequence[Array], threads: int) -> Run:
-    """Stock IREE's module as a callable; its signature is that of the inputs and the right outputs."""
+    """Stock IREE's module as a callable; its signature is taken from the inputs and the right outputs."""
     entry = next(name for name in open_module(files.module).functions if not name.endswith("$async"))
     inputs = tuple(TensorSpec(name, array.dtype.name, array.shape) for name, array in feeds.items())
     results = tuple(TensorSpec(f"output{i}", array.dtype.name, array.shape) for i, array in enumerate(outputs))
@@ -72,13 +72,13 @@ def stock_peer(files: StockFiles, feeds: Mapping[str, Array], outputs: Sequence[
 
 
 def sartor_peer(module: Path, threads: int) -> Run:
-    """A module of ours as a callable."""
+    """A module of Sartor as a callable."""
     session = Session(module, device=open_device("cpu", threads))
     return lambda given: session.run(None, dict(given))
 
 
 def other_peers(model: Path, threads: int) -> dict[str, Run]:
-    """ONNX Runtime, and OpenVINO in f32 where it is installed."""
+    """ONNX Runtime, and OpenVINO in f32 if it is installed, as callables by name."""
     peers: dict[str, Run] = {"onnxruntime": OnnxRuntimeReference(model, threads=threads)}
     try:
         peers["openvino"] = OpenVinoReference(model, threads=threads)
@@ -88,7 +88,7 @@ def other_peers(model: Path, threads: int) -> dict[str, Run]:
 
 
 def openvino_int8(model: Path, directory: Path, samples: Sequence[Mapping[str, Array]], threads: int) -> Run:
-    """OpenVINO on the model as NNCF quantises it by its default settings, calibrated with the same samples.
+    """OpenVINO on the model quantised by NNCF with default settings, calibrated with the same samples.
 
     Raises:
         UsageError: if OpenVINO or NNCF is not installed.

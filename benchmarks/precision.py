@@ -1,14 +1,14 @@
-"""What precision buys: SoftNeuro's Table I on this machine, and how speed trades for error.
+"""Measures the speed of lower precision: SoftNeuro's Table I on this machine, and time by allowed error.
 
     python -m benchmarks.precision table --threads 1 --json table.json
     python -m benchmarks.precision table bert --only bf16 --only int8 --threads 2 --reuse
     python -m benchmarks.precision front resnet50 --budget 0.001 --budget 0.01 --plot docs/figures/precision.svg
 
-A row of the table is a network compiled with one ``--precision`` under one budget for the error: f32 as a guess that
-nothing was measured for, f32, bf16, int8 and the hybrid of all (SoftNeuro, section IV, Table I). All rows of a network
-are timed in turn in one run, in blocks of a quarter of a second, beside ONNX Runtime and OpenVINO in f32, bf16 and,
-where NNCF is installed, int8. Where memory lies differs from process to process, and so do times: each of
-``--processes`` times all of them, and the table shows medians of what the processes found.
+A row of the table is a network compiled with one ``--precision`` within one error budget: untuned f32, f32, bf16, int8
+and the hybrid of all (SoftNeuro, section IV, Table I). All rows of a network are timed in turn in one run, in blocks of
+a quarter of a second, beside ONNX Runtime and OpenVINO in f32, bf16 and, if NNCF is installed, int8. Memory addresses,
+and with them times, differ from process to process. So each of ``--processes`` processes times all rows, and the table
+shows medians over the processes.
 """
 
 from __future__ import annotations
@@ -59,17 +59,19 @@ app = typer.Typer(help=__doc__)
 
 @dataclass(frozen=True)
 class Row:
-    """One way to run one network.
+    """One module, or one other runtime, on one network.
 
     Attributes:
         network: its name.
-        threads: of everyone.
-        who: precision of our plan, or a peer.
-        milliseconds: median of one inference, in the median process.
-        faster_than_f32: time of our tuned f32 plan over this one; without it OpenVINO's, or ONNX Runtime's, in f32.
-        faster_than_openvino: OpenVINO's time in the same type over this one; of a hybrid, in 8 bits. None for peers.
-        lowest: the least ratio to OpenVINO that any process found.
-        highest: the largest.
+        threads: number of threads.
+        who: precision of Sartor's plan, or name of the other runtime.
+        milliseconds: median time of one inference, in the median process.
+        faster_than_f32: time of Sartor's tuned f32 plan divided by this one; without that plan, OpenVINO's or ONNX
+            Runtime's time in f32.
+        faster_than_openvino: OpenVINO's time in the same type divided by this one; for a hybrid, in 8 bits. None for
+            other runtimes.
+        lowest: the lowest ratio to OpenVINO of all processes.
+        highest: the highest.
         error: relative error against ONNX Runtime.
     """
 
@@ -98,12 +100,12 @@ def measure(
 
     Args:
         model: the ONNX file.
-        directory: where modules are kept.
-        config: settings; ``max_error`` is allowed below f32.
-        only: names of rows of ours.
-        seconds: of timing in each process.
-        processes: that time, one after the other.
-        reuse: whether modules that are there already are not compiled again.
+        directory: for the modules.
+        config: settings; ``max_error`` is the bound below f32.
+        only: names of Sartor's rows.
+        seconds: duration of timing in each process.
+        processes: number of timing processes, which run one after another.
+        reuse: whether existing modules are used instead of compiled again.
     """
     modules = {name: directory / f"{model.stem}.{config.threads}.{name.replace(' ', '_')}.vmfb" for name in only}
     for name, path in modules.items():
@@ -204,7 +206,7 @@ def _show_front(
 
 
 def _undominated(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Those than which none is both more exact and faster, by error: a larger budget may be used worse."""
+    """The points that no other dominates, sorted by error: a larger budget may give a worse plan."""
     kept: list[tuple[float, float]] = []
     for error, milliseconds in sorted(points):
         if not kept or milliseconds < kept[-1][1]:

@@ -1,11 +1,11 @@
-"""The rooms of the package: their diagram in ``docs/design.md``, and what must hold of them beside who imports whom.
+"""Draws the diagram of the package's rooms in ``docs/design.md``, and checks rules about rooms other than imports.
 
-``python -m tools.rooms`` draws the diagram, ``--check`` says whether it is current and the rules hold. ``sartor`` must
-be laid out as it is imported, which ``make rooms`` and ``make lint`` see to.
+``python -m tools.rooms`` draws the diagram, ``--check`` checks that it is current and that the rules hold. ``sartor``
+must be laid out as it is imported, which ``make rooms`` and ``make lint`` ensure.
 
-A room is a folder directly inside ``plugin``, ``codegen`` or ``tuning``, with all that is in it; ``dialect_passes`` and
-``runtime`` are one room each, and a file that lies beside rooms is one by itself. A room's floor is 1 if it imports no
-other, and else one above the highest room that it imports.
+A room is a folder directly inside ``plugin``, ``codegen`` or ``tuning``, with all its content. ``dialect_passes`` and
+``runtime`` are one room each, and so is each file beside rooms. A room's floor is 1 if it imports no other room, and
+otherwise one above the highest room that it imports.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ import networkx as nx
 
 ROOT = Path(__file__).parents[1]
 MOST_FILES = 10
-"""Files in a listing, ``__init__`` and folders not counted."""
+"""Largest number of files in a folder, without ``__init__`` and folders."""
 
 MOST_FLOORS = 12
 EXCEPTIONS: Mapping[str, str] = {}
-"""Folders that may list more files than that, with the reason."""
+"""Folders that may have more files, with the reason."""
 
 _PACKAGE = "sartor"
 _PUBLIC = "plugin"
@@ -56,7 +56,7 @@ def room_of(module: str, packages: frozenset[str]) -> str:
 
 
 def rooms(imports: Iterable[tuple[str, str]], packages: frozenset[str]) -> nx.DiGraph:
-    """Rooms and who imports whom, by the imports of modules; the package itself is no room, it only holds them."""
+    """The graph of rooms and their imports, from the imports of modules. The package itself is not a room."""
     graph = nx.DiGraph()
     for importer, imported in imports:
         if _PACKAGE not in (importer, imported):
@@ -71,7 +71,7 @@ def floors(graph: nx.DiGraph) -> dict[str, int]:
     """The floor of each room.
 
     Raises:
-        ValueError: naming rooms that import each other in a circle.
+        ValueError: if rooms import each other in a cycle; the message names them.
     """
     if not nx.is_directed_acyclic_graph(graph):
         raise ValueError("a circle of rooms: " + " -> ".join(edge[0] for edge in nx.find_cycle(graph)))
@@ -82,7 +82,7 @@ def floors(graph: nx.DiGraph) -> dict[str, int]:
 
 
 def crowded(root: Path) -> list[str]:
-    """Sentences about folders that list too many files."""
+    """Sentences about folders with too many files."""
     listings = {
         folder.relative_to(root).as_posix(): len(list(folder.glob("*.py"))) - 1
         for top in _FOLDERS
@@ -96,7 +96,7 @@ def crowded(root: Path) -> list[str]:
 
 
 def stale_paths(root: Path) -> list[str]:
-    """Sentences about Python files that the documentation names, by path or by the end of it, and that do not exist."""
+    """Sentences about Python files that the documentation names, by path or the end of it, but that do not exist."""
     files = {f"/{path.relative_to(root).as_posix()}" for name in _NAMED for path in (root / name).rglob("*.py")}
     documents = [*sorted((root / "docs").glob("*.md")), *(root / name for name in ("CONTRIBUTING.md", "README.md"))]
     return [
@@ -108,10 +108,10 @@ def stale_paths(root: Path) -> list[str]:
 
 
 def purpose(room: Path) -> str:
-    """What a room is for: its docstring's first sentence.
+    """The purpose of a room: the first sentence of its docstring.
 
     Raises:
-        ValueError: if it says nothing.
+        ValueError: if it has no docstring.
     """
     source = room / "__init__.py" if room.is_dir() else room
     text = ast.get_docstring(ast.parse(source.read_text(encoding="utf-8")))
@@ -121,7 +121,7 @@ def purpose(room: Path) -> str:
 
 
 def drawing(graph: nx.DiGraph, root: Path) -> str:
-    """The diagram and the table; of imports that follow from others, none is drawn."""
+    """The diagram and the table. Imports that follow from others are not drawn."""
     level = floors(graph)
     arrows = sorted(nx.transitive_reduction(graph).edges)
     lines = ["```mermaid", "flowchart TD"]
@@ -137,10 +137,10 @@ def drawing(graph: nx.DiGraph, root: Path) -> str:
 
 
 def redrawn(text: str, picture: str) -> str:
-    """A text with the picture in place of the one that it has.
+    """Replace the picture in a text.
 
     Raises:
-        ValueError: if it has no place for one.
+        ValueError: if the text has no place for it.
     """
     if text.count(_BEGIN) != 1 or text.count(_END) != 1:
         raise ValueError(f"one place between '{_BEGIN}' and '{_END}' is needed")
@@ -158,7 +158,7 @@ def _label(room: str) -> str:
 
 def _package_rooms() -> nx.DiGraph:
     """The rooms of the package as it is imported."""
-    # Only the commands need it; what is tested here does without.
+    # Imported here because only the commands need it, not the tests.
     import grimp
 
     found = grimp.build_graph(_PACKAGE, cache_dir=None)
@@ -179,7 +179,7 @@ def _complaints(graph: nx.DiGraph) -> list[str]:
 
 
 def main() -> int:
-    """Draw, or check; the exit code says whether all is as it should be."""
+    """Draw or check; returns 0 if the diagram is current and all rules hold."""
     parser = argparse.ArgumentParser(description="Draw the rooms of the package into docs/design.md.")
     parser.add_argument("--check", action="store_true", help="change nothing; fail if a rule is broken")
     is_check = parser.parse_args().check

@@ -1,4 +1,4 @@
-"""The selection engine against the papers' methods.
+"""Compares the solvers with the methods of the papers.
 
     python -m benchmarks.selection tables --db build/compare/tuning.db    # what was measured, as files
     python -m benchmarks.selection all                                    # every experiment on these files
@@ -89,7 +89,7 @@ def compare_layouts(
     threads: Annotated[int, typer.Option(help="Thread count to tune for and run on.")] = 1,
     seconds: Annotated[float, typer.Option(help="How long to time.")] = 60.0,
 ) -> None:
-    """What layouts gain, step by step (NeoCPU, table 3): by the tables or, with --run, as whole networks."""
+    """The gain by layouts, step by step (NeoCPU, table 3): by the tables or, with --run, as whole networks."""
     if not run:
         _publish("layouts", layouts.run(load_all(tables)), layouts.plot, output)
         return

@@ -1,4 +1,4 @@
-"""Tables of zoo networks from a tuning database, measuring nothing."""
+"""Extracts tables of zoo networks from a tuning database, without measuring."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class NotTunedError(UsageError):
 def extract(network: str, store: Store, pool: WorkerPool, config: CompileConfig) -> NetworkTables:
     """A network's tables from the store.
 
-    A conversion that was not measured is estimated from those that were: the tuner only measures what good plans
-    use, and counts others too low, which would flatter solvers that choose badly.
+    A conversion that was not measured is estimated from measured ones: the tuner measures only conversions of good
+    plans and underestimates others, which would favour bad solvers.
 
     Raises:
         NotTunedError: if a task of the network has no measured candidate 0.
@@ -70,9 +70,9 @@ def extract(network: str, store: Store, pool: WorkerPool, config: CompileConfig)
 
 
 def estimated_adapts(kinds: Iterable[AdaptKind], measured: Mapping[AdaptKind, float]) -> dict[AdaptKind, float]:
-    """Seconds of conversions that were not measured: the bytes at the median speed of those that were.
+    """Seconds of conversions that were not measured, by their bytes and the median speed of measured ones.
 
-    Of those between the same two schemas, if there are any.
+    The median is over conversions between the same two schemas, if there are any.
     """
     speeds: dict[tuple[Schema, Schema] | None, list[float]] = defaultdict(list)
     for kind, seconds in measured.items():
@@ -102,7 +102,7 @@ def _task_times(key: str, graph: LayerGraph, tables: Tables) -> TaskTimes:
 
 
 def _kinds(graph: LayerGraph, tables: Tables, config: CompileConfig) -> dict[tuple[Edge, Schema, Schema], AdaptKind]:
-    """All conversions that some plan would need, apart from those that move nothing."""
+    """All conversions that a plan may need, without those that move nothing."""
     problem = selection_problem(graph, tables, config.target.device, config.objective)
     types = dict(_types(graph, problem))
     kinds = {
@@ -113,7 +113,7 @@ def _kinds(graph: LayerGraph, tables: Tables, config: CompileConfig) -> dict[tup
 
 
 def _types(graph: LayerGraph, problem: Problem) -> Iterator[tuple[str, str]]:
-    """What each layer or input of the network writes."""
+    """The type that each layer or input of the network writes, by name."""
     for node, value in zip(problem.nodes, graph.inputs, strict=False):
         yield node.name, str(value.type)
     for layer in graph.layers:

@@ -1,4 +1,4 @@
-"""How the solvers' time grows with layers, candidates and the width of branches, on synthetic nets."""
+"""Measures the growth of the solvers' time with layers, candidates and the width of branches, on synthetic nets."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ class Grown:
     """One solver on one synthetic net.
 
     Attributes:
-        sweep: what grows in this series.
-        cell: of which the net is made.
-        layers: all of them.
-        candidates: of a layer.
+        sweep: the quantity that grows in this series.
+        cell: kind of the net's cells.
+        layers: number of layers.
+        candidates: number of candidates of a layer.
         width: of a cell.
-        solver: which was asked.
-        by: which found the plan, if another.
-        seconds: of processor time that it took, so that other programs do not count.
-        ratio: cost over the highest lower bound of all solvers.
+        solver: name of the solver.
+        by: name of the solver that found the plan, if it is another.
+        seconds: processor time, which excludes other programs.
+        ratio: cost divided by the highest lower bound of all solvers.
         proven: whether it proved its plan optimal.
     """
 
@@ -56,12 +56,12 @@ class Grown:
 
 
 def run(most_layers: int = _LAYERS[-1], most: int = _CANDIDATES[-1]) -> list[Grown]:
-    """All series, up to so many layers, and so many candidates and branches."""
+    """Run all series, up to ``most_layers`` layers and ``most`` candidates and branches."""
     return [row for sweep, shape in _shapes(most_layers, most) for row in _solve(sweep, shape)]
 
 
 def plot(rows: Sequence[Grown], path: Path) -> Path:
-    """A panel for every series."""
+    """Plot a panel for every series."""
     panels = {}
     for sweep in dict.fromkeys(row.sweep for row in rows):
         axes = Axes(f"seconds by {sweep}", sweep, "seconds", log_x=True, log_y=True)

@@ -1,8 +1,9 @@
-"""The steps of NeoCPU's Table 3 as whole networks: each compiled by its own plan, all timed interleaved in one run.
+"""The steps of NeoCPU's Table 3 as whole networks: each is compiled by its plan, and all are timed interleaved in one
+run.
 
-The steps are those of ``layouts``. Every one is a selection from fewer candidates, so that conversions are measured as
-for any other plan. Where layers convert around themselves, a layer that does nothing stands behind each convolution and
-holds ONNX's layout; no code is left of it.
+The steps are those of ``layouts``. Each selects from fewer candidates, and conversions are measured as for other plans.
+To make convolutions convert their inputs and outputs, an empty layer with ONNX's layout follows each convolution; it
+generates no code.
 """
 
 from __future__ import annotations
@@ -39,28 +40,28 @@ from sartor.tuning.store.store import Store
 
 _SEAM = "held in ONNX's layout: "
 BASELINE = "baseline"
-# The baseline takes so much longer than the rest that it is timed in rounds of its own, with all others between.
+# The baseline takes so much longer than the others that it is timed in separate rounds.
 _FEWEST_ROUNDS = 5
 # Seconds; a measurement is more than zero.
 _NOTHING = 1e-12
 
 Keep = Callable[[Task, Sequence[Variant]], Sequence[Variant]]
-"""Which candidates of a task a step leaves."""
+"""Selects the candidates of a task that a step keeps."""
 
 
 @dataclass(frozen=True)
 class MeasuredStep:
-    """A step of one network, run.
+    """The result of one step on one network.
 
     Attributes:
         network: name.
-        threads: that it was tuned for and run on.
-        step: which one.
-        conversions: how many the plan has that move bytes.
+        threads: number of threads.
+        step: name of the step.
+        conversions: number of the plan's conversions that move bytes.
         predicted: milliseconds by the tables.
         measured: median milliseconds of an inference.
-        spread: between the quartiles of these, in percent.
-        faster: how many times faster than the baseline, measured.
+        spread: distance of the quartiles of these, in percent.
+        faster: measured speed-up over the baseline.
         error: relative error against ONNX Runtime.
     """
 
@@ -76,13 +77,13 @@ class MeasuredStep:
 
 
 def run(model: Path, config: CompileConfig, seconds: float, progress: Progress = silent) -> list[MeasuredStep]:
-    """Tune a network as far as the database does not know it, build all steps, and time them in turn.
+    """Tune a network, if it is not in the database, build all steps, and time them in turn.
 
     Args:
         model: ONNX file.
         config: database, threads and target.
-        seconds: how long to time.
-        progress: told what is going on.
+        seconds: duration of timing.
+        progress: told about every step.
 
     Raises:
         SartorError: if a step has no plan, or does not compile or run.
@@ -112,7 +113,7 @@ def run(model: Path, config: CompileConfig, seconds: float, progress: Progress =
 def step_plans(
     imported: ImportedModel, tables: Tables, tuner: Tuner, config: CompileConfig, progress: Progress = silent
 ) -> dict[str, tuple[ImportedModel, Recipe]]:
-    """The best plan of each step, with the layers that it is of."""
+    """The best plan of each step, with the model whose layers it is for."""
     held = replace(imported, graph=with_seams(imported.graph))
     steps: dict[str, tuple[ImportedModel, Tables]] = {
         BASELINE: (imported, restricted(tables, imported.graph, lambda _, found: found[:1])),
@@ -136,7 +137,7 @@ def step_plans(
 
 
 def restricted(tables: Tables, graph: LayerGraph, keep: Keep) -> Tables:
-    """Tables of fewer candidates of each task, at the times that all of them have together."""
+    """Tables with fewer candidates of each task, with unchanged times."""
     variants, measured = {}, {}
     for key, task in graph.tasks().items():
         usable = tables.usable(key)
@@ -153,12 +154,12 @@ def _taking(measurement: Measurement, seconds: float | None) -> Measurement:
 
 
 def _convolutions_in_blocks(task: Task, found: Sequence[Variant]) -> Sequence[Variant]:
-    """Convolutions in blocks of channels, everything else as it is."""
+    """Keep convolutions in blocks of channels, and candidate 0 of other tasks."""
     return (task.kind in CONVOLUTIONS and _writing(found, BLOCKED)) or found[:1]
 
 
 def _through(layout: str) -> Keep:
-    """What reads and writes a layout, or else what writes it, or else everything."""
+    """Keep candidates that read and write a layout, or else those that write it, or else all."""
     return lambda _, found: _writing(found, layout) or found
 
 
@@ -169,7 +170,7 @@ def _writing(found: Sequence[Variant], layout: str) -> Sequence[Variant]:
 
 
 def with_seams(graph: LayerGraph) -> LayerGraph:
-    """The graph with a layer behind each convolution that hands its result on in ONNX's layout."""
+    """The graph with an empty layer in ONNX's layout after each convolution."""
     seams: dict[str, Layer] = {}
 
     def moved(ref: ValueRef) -> ValueRef:
@@ -192,7 +193,7 @@ def _seam(tensor: TensorType) -> Task:
 
 
 def with_seam_times(tables: Tables, graph: LayerGraph, config: CompileConfig) -> Tables:
-    """The tables, in which layers that do nothing take no time."""
+    """The tables with a time of 0 for empty layers."""
     variants, measured = dict(tables.variants), dict(tables.measured)
     for layer in graph.layers:
         if layer.name.startswith(_SEAM):

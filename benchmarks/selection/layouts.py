@@ -1,12 +1,12 @@
-"""NeoCPU's Table 3: what layouts gain, in four steps.
+"""NeoCPU's Table 3: the gain by layouts, in four steps.
 
 1. Baseline: every layer is stock IREE over ONNX's layout.
 2. Layout: every convolution runs alone in blocks of channels, converting its input and its output.
 3. Transform elimination: layers pass that layout on, and conversions are left only where it is not possible.
 4. Global search: every layer may take any layout.
 
-All are sums of the tables; ``layout_run`` compiles and times them. The steps differ from the paper's in the first: here
-it also brings in kernels instead of IREE's code generation, as blocks of channels are computed by kernels only.
+All times are sums of the tables; ``layout_run`` compiles and times the networks. The first step differs from the
+paper's: it also replaces IREE's code generation by kernels, because only kernels compute in blocks of channels.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class Steps:
         network: name.
         baseline: stock code in ONNX's layout.
         layout: convolutions in blocks, each between conversions.
-        elimination: all that can be in blocks of channels.
-        channels_last: all that can be with channels last, which NeoCPU does not try.
+        elimination: all possible layers in blocks of channels.
+        channels_last: all possible layers with channels last, which NeoCPU does not try.
         global_search: the optimum.
-        speedup: baseline over optimum.
+        speedup: baseline divided by optimum.
     """
 
     network: str
@@ -52,12 +52,12 @@ class Steps:
 
 
 def run(tables: Sequence[NetworkTables]) -> list[Steps]:
-    """The steps of all networks that have convolutions."""
+    """Compute the steps of all networks that have convolutions."""
     return [_steps(each) for each in tables if any(map(_is_convolution, each.tasks.values()))]
 
 
 def plot(rows: Sequence[Steps], path: Path) -> Path:
-    """How many times faster than the baseline every step is."""
+    """Plot the speed-up of every step over the baseline."""
     steps: dict[str, Callable[[Steps], float | None]] = {
         "layout": lambda row: row.layout,
         "transform elimination": lambda row: row.elimination,
@@ -96,7 +96,7 @@ def _milliseconds(seconds: float | None) -> float | None:
 
 
 def alone_in_blocks(tables: NetworkTables) -> float | None:
-    """Seconds if every convolution that can writes blocks, all else is stock, and every seam is in ONNX's layout.
+    """Seconds if every convolution that can writes blocks, other layers are stock, and all edges are in ONNX's layout.
 
     None if a conversion does not exist.
     """
@@ -123,7 +123,7 @@ def alone_in_blocks(tables: NetworkTables) -> float | None:
 def _with_seams(
     problem: Problem, layer: str, choice: Choice, around: Sequence[Edge], plain: dict[str, Choice]
 ) -> float | None:
-    """A choice with the conversions of its inputs, and one of its output, however many layers read it."""
+    """A choice with the conversions of its inputs, and one conversion of its output for all readers."""
     total = choice.cost.latency
     outgoing: dict[object, float] = {}
     for edge in around:

@@ -1,4 +1,4 @@
-"""Q-learning against random search, as in QS-DNN's figure 5, with the true optimum beside them."""
+"""Compares Q-learning with random search, as QS-DNN's figure 5 does, and with the true optimum."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ _SEARCHES: dict[str, Callable[[Problem, int, int], Search]] = {
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a search has come.
+    """The state of a search after some episodes.
 
     Attributes:
         network: name.
-        search: which.
-        episodes: so many plans were tried.
-        ratio: the cost of the best over the optimum, the mean of some seeds.
-        least: of the luckiest seed.
-        most: of the unluckiest.
-        seconds: of processor time that one search took in all, the mean.
+        search: name of the search.
+        episodes: number of tried plans.
+        ratio: cost of the best plan divided by the optimum, the mean over seeds.
+        least: the lowest ratio of a seed.
+        most: the highest ratio of a seed.
+        seconds: processor time of one whole search, the mean over seeds.
     """
 
     network: str
@@ -47,12 +47,12 @@ class Progress:
 
 
 def run(tables: Sequence[NetworkTables], episodes: int = EPISODES, seeds: int = _SEEDS) -> list[Progress]:
-    """Both searches on every network."""
+    """Run both searches on every network."""
     return [row for each in tables for name in _SEARCHES for row in _follow(each, name, episodes, seeds)]
 
 
 def plot(rows: Sequence[Progress], path: Path) -> Path:
-    """A panel for every network."""
+    """Plot a panel for every network."""
     panels = {}
     for network in dict.fromkeys(row.network for row in rows):
         axes = Axes(network, "episodes", "best plan over the optimum", log_y=True)
@@ -80,6 +80,6 @@ def _follow(tables: NetworkTables, name: str, episodes: int, seeds: int) -> list
 
 
 def _checkpoints(episodes: int) -> list[int]:
-    """1, 3, 10, 30 and so on, and every twentieth of the whole: there Q-learning's epsilon changes."""
+    """1, 3, 10, 30 and so on, and every twentieth of all episodes, where Q-learning's epsilon changes."""
     steps = {round(10 ** (power / 2)) for power in range(20)} | {episodes * part // 20 for part in range(1, 21)}
     return sorted(step for step in steps if 1 <= step <= episodes)

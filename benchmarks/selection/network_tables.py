@@ -1,7 +1,7 @@
-"""What experiments run on: a network's selection problem and the times of all its candidates, as one JSON file.
+"""The data of experiments: a network's selection problem and the times of all its candidates, as one JSON file.
 
-Reading them from a tuning database needs the network to be imported; with the file an experiment starts at once, and
-runs on any machine on what was measured on one.
+Reading them from a tuning database requires importing the network. With the file an experiment starts at once, and runs
+on every machine with the measurements of one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sartor.tuning.selection.problem.problem import Choice, Edge, Node, Problem
 
 @dataclass(frozen=True)
 class TimedVariant:
-    """A candidate of a task that works, and its seconds."""
+    """A candidate that works, with its seconds."""
 
     descriptor: str
     seconds: float
@@ -37,17 +37,17 @@ class TaskTimes:
 
 @dataclass(frozen=True, eq=False)
 class NetworkTables:
-    """A network with what was measured of it.
+    """A network with its measurements.
 
     Attributes:
         network: its name.
-        machine: what it was measured on.
-        runtime: with which versions.
-        threads: on how many threads.
+        machine: on which it was measured.
+        runtime: versions with which it was measured.
+        threads: number of threads.
         problem: the selection problem.
-        tasks: by layer name, those of layers that compute.
-        measured_adapts: how many conversions (pairs of schemas of a tensor) were measured.
-        estimated_adapts: how many are known from others of the same schemas only.
+        tasks: of the layers that compute, by layer name.
+        measured_adapts: number of measured conversions (pairs of schemas of a tensor).
+        estimated_adapts: number of conversions that are estimated from others.
     """
 
     network: str
@@ -61,7 +61,7 @@ class NetworkTables:
 
 
 def save(tables: NetworkTables, directory: Path) -> Path:
-    """Write ``NETWORK.json`` and return its path.
+    """Write ``NETWORK.json``; returns its path.
 
     Raises:
         UsageError: if the directory cannot be written.
@@ -79,7 +79,7 @@ def load(path: Path) -> NetworkTables:
     """Read what ``save`` wrote.
 
     Raises:
-        UsageError: if the file cannot be read or is none of ours.
+        UsageError: if the file cannot be read or has another format.
     """
     try:
         return _from_json(json.loads(path.read_text(encoding="utf-8")))
@@ -90,7 +90,7 @@ def load(path: Path) -> NetworkTables:
 
 
 def load_all(directory: Path) -> list[NetworkTables]:
-    """All tables of a directory, by the networks' names.
+    """All tables of a directory, sorted by the networks' names.
 
     Raises:
         UsageError: if there are none, or one cannot be read.

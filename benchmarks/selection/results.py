@@ -1,4 +1,4 @@
-"""Rows of figures: as CSV for programs, as a Markdown table for people; and plots of them."""
+"""Writes rows of results as CSV and as Markdown tables, and plots them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Axes:
 
 
 def write_csv(rows: Sequence[Any], path: Path) -> Path:
-    """Write dataclass instances of one class, a column for each field; numbers with six digits.
+    """Write instances of one dataclass as CSV, a column for each field, numbers with six digits.
 
     Raises:
         UsageError: if the file cannot be written.
@@ -56,7 +56,7 @@ def write_csv(rows: Sequence[Any], path: Path) -> Path:
 
 
 def markdown(rows: Sequence[Any]) -> str:
-    """Dataclass instances of one class as a table, numbers with three digits."""
+    """Instances of one dataclass as a Markdown table, numbers with three digits."""
     names = _names(rows)
     lines = [" | ".join(name.replace("_", " ") for name in names), " | ".join("---" for _ in names)]
     lines += [" | ".join(_text(getattr(row, name), 3) for name in names) for row in rows]
@@ -64,7 +64,7 @@ def markdown(rows: Sequence[Any]) -> str:
 
 
 def plot_lines(panels: Mapping[Axes, Sequence[Line]], path: Path) -> Path:
-    """Draw lines, one panel beside the other.
+    """Draw lines in panels side by side.
 
     Raises:
         UsageError: if matplotlib is not installed.

@@ -1,7 +1,7 @@
-"""ACLTuner's few measurements: how good is the best candidate found after measuring a part of them.
+"""ACLTuner's claim: the quality of the best candidate after measuring a fraction of all candidates.
 
-Replayed from a table that holds all of them (ACLTuner, section 4: within 2% of an exhaustive search with 5% of its
-measurements). Candidate 0 of every task is measured first, it is the baseline of all others.
+It is replayed from a table of all candidates (ACLTuner, section 4: within 2% of an exhaustive search with 5% of its
+measurements). Candidate 0 of every task is measured first, as it is the baseline of all others.
 
 - random: one more random candidate of every task at a time.
 - model: what a cost model predicts to be fastest, one more of every task at a time; it learns from what was measured of
@@ -37,22 +37,23 @@ _FEWEST_CANDIDATES = 3
 _ROUNDS = 8
 
 Ranker = Callable[[TaskTimes, Sequence[str]], Sequence[str]]
-"""Candidates of a task that were not measured, in the order in which to measure them."""
+"""Sorts candidates of a task that are not measured by the order in which to measure them."""
 Fit = Callable[[Sequence[Sample], Random], Ranker]
-"""A ranker that has learned from samples."""
+"""Makes a ranker from samples."""
 
 
 @dataclass(frozen=True)
 class Quality:
-    """How good what was measured is.
+    """The quality of the measured candidates after a round.
 
     Attributes:
         network: name.
-        method: how candidates were picked.
-        measured: so many candidates were measured.
-        fraction: of all of them.
-        ratio: the network's layers at the best candidates measured, over the best of all; the mean of some seeds.
-        most: of the unluckiest seed.
+        method: how candidates were selected.
+        measured: number of measured candidates.
+        fraction: of all candidates.
+        ratio: time of the network's layers with the best measured candidates, divided by that with the best of all; the
+            mean over seeds.
+        most: the largest ratio of a seed.
     """
 
     network: str
@@ -65,7 +66,7 @@ class Quality:
 
 @dataclass(frozen=True)
 class Job:
-    """Tasks to search, how many layers each stands for, and what is known of others."""
+    """Tasks to search, the number of layers of each, and samples of other networks."""
 
     network: str
     tasks: tuple[TaskTimes, ...]
@@ -73,7 +74,7 @@ class Job:
     others: tuple[Sample, ...]
 
     def cost(self, measured: Mapping[str, Sequence[str]]) -> float:
-        """Seconds of all layers, each at the best of what was measured of its task."""
+        """Seconds of all layers, each with the best measured candidate of its task."""
         return sum(
             self.layers[each.task.key]
             * min(variant.seconds for variant in each.variants if variant.descriptor in measured[each.task.key])
@@ -81,12 +82,12 @@ class Job:
         )
 
     def samples(self, measured: Mapping[str, Sequence[str]]) -> list[Sample]:
-        """What a model may learn from."""
+        """Samples of the measured candidates."""
         return [sample for each in self.tasks for sample in samples_of(each, measured[each.task.key])]
 
 
 def run(tables: Sequence[NetworkTables], seeds: int = _SEEDS, rounds: int = _ROUNDS) -> list[Quality]:
-    """All methods on every network, each task having at least three candidates."""
+    """Run all methods on every network's tasks with at least three candidates."""
     rows = []
     for job in jobs(tables):
         rows += replay(job, RANDOM, lambda samples, rng: _shuffled(rng), (), seeds, rounds)
@@ -98,7 +99,7 @@ def run(tables: Sequence[NetworkTables], seeds: int = _SEEDS, rounds: int = _ROU
 
 
 def plot(rows: Sequence[Quality], path: Path) -> Path:
-    """The mean over all networks, round by round."""
+    """Plot the mean over all networks by rounds."""
     lines = []
     for method in dict.fromkeys(row.method for row in rows):
         rounds = _rounds([row for row in rows if row.method == method])
@@ -110,7 +111,7 @@ def plot(rows: Sequence[Quality], path: Path) -> Path:
 
 
 def _rounds(rows: Sequence[Quality]) -> list[list[Quality]]:
-    """For every round the rows of all networks; one that has ended stays as it is."""
+    """For every round the rows of all networks; a network that has ended keeps its last row."""
     networks = [
         [row for row in rows if row.network == network] for network in dict.fromkeys(row.network for row in rows)
     ]
@@ -123,7 +124,7 @@ def _percent_above(rows: Sequence[Quality]) -> float:
 
 
 def learned(samples: Sequence[Sample], rng: Random) -> Ranker:
-    """Ranks by a cost model, or at random as long as there is too little to learn from."""
+    """A ranker by a cost model, or at random if there are too few samples."""
     model = CostModel.fit(samples)
     if model is None:
         return _shuffled(rng)
@@ -136,7 +137,7 @@ def learned(samples: Sequence[Sample], rng: Random) -> Ranker:
 
 
 def samples_of(times: TaskTimes, descriptors: Sequence[str]) -> Iterator[Sample]:
-    """What measuring some variants of a task teaches."""
+    """The samples of some variants of a task."""
     for variant in times.variants:
         if variant.descriptor in descriptors:
             yield Sample(task_facts(times.task), described(variant.descriptor), variant.seconds)
@@ -147,7 +148,7 @@ def _shuffled(rng: Random) -> Ranker:
 
 
 def jobs(tables: Sequence[NetworkTables]) -> Iterator[Job]:
-    """A job for each network: its tasks with enough candidates, and what the others' tasks teach."""
+    """A job for each network: its tasks with enough candidates, and samples of the other networks."""
     for own in tables:
         tasks = {each.task.key: each for each in own.tasks.values()}
         others = {each.task.key: each for other in tables if other is not own for each in other.tasks.values()}
@@ -164,7 +165,7 @@ def jobs(tables: Sequence[NetworkTables]) -> Iterator[Job]:
 
 
 def replay(job: Job, method: str, fit: Fit, known: Sequence[Sample], seeds: int, rounds: int) -> list[Quality]:
-    """What a method has found after every round, in which it measures one more candidate of each task."""
+    """The quality of a method after every round, in which it measures one more candidate of each task."""
     everything = _everything(job)
     runs = [_search(job, fit, known, Random(seed), everything, rounds) for seed in range(seeds)]
     return _qualities(job, method, runs)
@@ -175,7 +176,7 @@ def _everything(job: Job) -> dict[str, list[str]]:
 
 
 def _qualities(job: Job, method: str, runs: Sequence[Sequence[Mapping[str, Sequence[str]]]]) -> list[Quality]:
-    """The states of some runs, round by round."""
+    """The quality of several runs, round by round."""
     everything = _everything(job)
     best, total = job.cost(everything), sum(map(len, everything.values()))
     rows = []
@@ -194,7 +195,7 @@ def _search(
     everything: Mapping[str, Sequence[str]],
     rounds: int,
 ) -> list[dict[str, list[str]]]:
-    """What was measured of every task after each round; the last round measures what is left."""
+    """The measured candidates of every task after each round; the last round measures all others."""
     measured = {key: [names[0]] for key, names in everything.items()}
     states = [dict(measured)]
     for done in range(rounds):

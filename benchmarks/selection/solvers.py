@@ -1,7 +1,8 @@
-"""Greedy, dynamic programming, PBQP and the global optimum, as SoftNeuro and NeoCPU compare them.
+"""Compares greedy selection, dynamic programming, PBQP and the global optimum, as SoftNeuro and NeoCPU do.
 
-SoftNeuro (section IV) argues that taking what is fastest alone, or greedily, loses to DPRS; NeoCPU (section 3.3.2) that
-PBQP finds at least 88% of what dynamic programming does. The optimum here is proven by HiGHS.
+SoftNeuro (section IV) claims that DPRS is better than the fastest variant of each layer alone, and than greedy
+selection. NeoCPU (section 3.3.2) claims that PBQP reaches at least 88% of dynamic programming. The optimum here is
+proven by HiGHS.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ class Solved:
 
     Attributes:
         network: name.
-        layers: of the problem, inputs and outputs of the network among them.
-        width: the most branching layers that constrain one table of DPRS.
-        solver: or rule.
-        milliseconds: what its plan costs.
-        ratio: that over the optimum.
-        seconds: the least processor time that it took in some runs, None for a rule.
+        layers: number of the problem's layers, including inputs and outputs of the network.
+        width: largest number of branching layers that constrain one table of DPRS.
+        solver: name of the solver or rule.
+        milliseconds: cost of its plan.
+        ratio: cost of its plan divided by the optimum.
+        seconds: least processor time of several runs, None for a rule.
         proven: whether it proved its plan optimal.
     """
 
@@ -52,12 +53,12 @@ class Solved:
 
 
 def run(tables: Sequence[NetworkTables], repeats: int = _REPEATS) -> list[Solved]:
-    """Every solver, and two rules without one, on every network."""
+    """Run every solver, and two rules, on every network."""
     return [row for each in tables for row in _compare(each, repeats)]
 
 
 def plot(rows: Sequence[Solved], path: Path) -> Path:
-    """How much dearer than the optimum each solver's plans are."""
+    """Plot the costs of each solver's plans relative to the optimum."""
     networks = list(dict.fromkeys(row.network for row in rows))
     bars = {
         solver: [max(row.ratio - 1, 0.0) * 100 for row in rows if row.solver == solver]
@@ -88,7 +89,7 @@ def _compare(tables: NetworkTables, repeats: int) -> list[Solved]:
 
 
 def _rules(problem: Problem) -> dict[str, float]:
-    """Costs of the plans of candidate 0, and of what is fastest alone, with the conversions that they need."""
+    """Costs of the plans of candidate 0, and of the fastest variants alone, with the conversions that they need."""
     first = Assignment({node.name: node.choices[0] for node in problem.nodes})
     alone = {node.name: min(node.choices, key=lambda choice: choice.cost.latency) for node in problem.nodes}
     costs = {DEFAULT: evaluate(problem, first), ALONE: evaluate(problem, Assignment(alone))}

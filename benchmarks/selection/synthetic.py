@@ -1,8 +1,8 @@
 """Seeded selection problems of any size, shaped like the nets of the papers.
 
-Every layer computes in blocked layouts as NeoCPU's template does (section 3.1.1): a candidate for each pair of a
-layout that is read and one that is written. Additions take the residual in the layout of the sum, and concatenations
-all inputs in one layout.
+Every layer computes in blocked layouts like NeoCPU's template (section 3.1.1), with a candidate for each pair of an
+input and an output layout. Additions read the residual in the layout of the sum, and concatenations read all inputs in
+one layout.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from sartor.tuning.selection.problem.problem import Choice, Edge, Node, Problem
 
 @dataclass(frozen=True)
 class Shape:
-    """What a synthetic net looks like.
+    """The parameters of a synthetic net.
 
     Attributes:
-        cell: its cells, a name of ``CELLS``.
-        layers: how many layers it has at least; the last cell is finished.
-        candidates: of every layer that computes.
+        cell: kind of its cells, a name of ``CELLS``.
+        layers: least number of layers; the last cell is completed.
+        candidates: number of candidates of every layer that computes.
         width: branches of a cell, or layers of a dense block.
         seed: of costs, branch lengths and random cells.
     """
@@ -63,7 +63,7 @@ class _Net:
         self._candidates = shape.candidates
 
     def layer(self, reads: Sequence[int]) -> int:
-        """A layer that computes; all inputs but the first are residuals."""
+        """Add a layer that computes; all inputs except the first are residuals."""
         pairs = [(one, other) for one in self._layouts for other in self._layouts]
         kept = sorted(self.rng.sample(range(len(pairs)), self._candidates))
         base = self.rng.uniform(1.0, 4.0)
@@ -79,7 +79,7 @@ class _Net:
         return self._add(choices, reads)
 
     def concatenation(self, reads: Sequence[int]) -> int:
-        """A layer that reads and writes one layout."""
+        """Add a layer that reads and writes one layout."""
         cost = self.rng.uniform(0.05, 0.2)
         choices = [Choice(each.layout, (each,) * len(reads), each, Cost(latency=cost)) for each in self._layouts]
         return self._add(choices, reads)
@@ -127,7 +127,7 @@ def _dense(net: _Net, last: int) -> int:
 
 
 def _random(net: _Net, last: int) -> int:
-    """A cell as architecture search finds them: every sum reads two of those before it, the ends are concatenated."""
+    """A random cell as in architecture search: every sum reads two layers before it, and the ends are concatenated."""
     nodes = [last]
     ends = {last}
     for _ in range(net.width):
@@ -144,4 +144,4 @@ CELLS: dict[str, Callable[[_Net, int], int]] = {
     "dense": _dense,
     "random": _random,
 }
-"""How nets go on after a layer; each returns the layer that it ends with."""
+"""Functions that add a cell after a layer; each returns the cell's last layer."""

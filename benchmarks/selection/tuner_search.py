@@ -14,12 +14,12 @@ from sartor.tuning.search.search import Picks, Searched, VariantSearch
 def replay_search(
     tasks: Sequence[TaskTimes], layers: Mapping[str, int], samples: Sequence[Sample]
 ) -> Iterator[dict[str, tuple[str, ...]]]:
-    """What was measured of every task after each round of the search.
+    """Yield the measured candidates of every task after each round of the search.
 
     Args:
-        tasks: what to search.
-        layers: by task key, how many layers it stands for.
-        samples: what is known of other tasks.
+        tasks: the tasks to search.
+        layers: number of layers by task key.
+        samples: measured times of other tasks.
     """
     times = {each.task.key: {variant.descriptor: variant.seconds for variant in each.variants} for each in tasks}
     searched = [
