@@ -1,0 +1,56 @@
+"""Runs are judged by the budget of the compilation that asks, and a refusal names what is nearest."""
+
+from __future__ import annotations
+
+import pytest
+
+from sartor.errors import CompileError
+from sartor.profiling.verdicts import judged, judged_again, refusal
+from sartor.tuning.errors.error_budget import ErrorBudget
+from sartor.tuning.errors.error_measures import RELATIVE
+from sartor.tuning.networks.profile_job import NetRun
+from sartor.tuning.records.measurement import Measurement, MeasurementKey, Status
+from sartor.tuning.selection.problem.limits import Quantity
+from sartor.tuning.selection.programming.infeasible import LimitError
+
+STRICT = ErrorBudget(RELATIVE, 1e-2, given=1e-4, narrow=True)
+USUAL = ErrorBudget(RELATIVE, 1e-2, narrow=True)
+
+
+def run(error: float, status: Status = Status.OK) -> NetRun:
+    return NetRun(status, (1e-3,), error)
+
+
+def stored(error: float, status: Status) -> Measurement:
+    key = MeasurementKey("net", "plan", "source", "hardware", 1, "runtime", "cpu")
+    return Measurement(key, status, (1e-3,), error=error)
+
+
+def test_the_same_run_is_right_by_one_budget_and_wrong_by_another() -> None:
+    assert judged(run(1e-3), USUAL).status is Status.OK
+    wrong = judged(run(1e-3), STRICT)
+    assert wrong.status is Status.WRONG_RESULT
+    assert "relative error 0.001 against ONNX Runtime, allowed is 0.0001" in wrong.message
+
+
+def test_a_crash_stays_a_crash() -> None:
+    assert judged(run(1.0, Status.CRASHED), STRICT).status is Status.CRASHED
+
+
+def test_what_was_wrong_for_all_others_runs_again_for_who_allows_more() -> None:
+    assert judged_again(stored(1e-3, Status.WRONG_RESULT), USUAL) is None
+    again = judged_again(stored(1e-3, Status.OK), STRICT)
+    assert again is not None
+    assert again.status is Status.WRONG_RESULT
+
+
+def test_a_network_as_exact_as_its_types_is_no_defect() -> None:
+    refused = refusal([judged(run(error), STRICT) for error in (2e-3, 1e-3)], STRICT)
+    assert isinstance(refused, LimitError)
+    assert refused.nearest == {Quantity.ERROR: 1e-3}
+
+
+@pytest.mark.parametrize("budget", [USUAL, ErrorBudget(RELATIVE, 1e-3)])
+def test_a_network_that_rounding_does_not_explain_is_one(budget: ErrorBudget) -> None:
+    assert isinstance(refusal([judged(run(0.7), budget)], budget), CompileError)
+    assert isinstance(refusal([], budget), CompileError)
