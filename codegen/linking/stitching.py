@@ -12,22 +12,20 @@ from pathlib import Path
 
 import numpy as np
 
-from sartor.codegen.ir.graph import ENTRY
 from sartor.codegen.ir.layer import Layer, NetworkValue, TensorType, ValueRef
 from sartor.codegen.ir.packing import Packing
 from sartor.codegen.ir.schema import RANGE, Schema, physical_types
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation
 from sartor.codegen.linking.adapts import AdaptKind
+from sartor.codegen.linking.entry_functions import MANIFEST_KEY, entry_functions
 from sartor.codegen.mlir.dispatches import DispatchCode, module_header
 from sartor.codegen.mlir.iree_compiler import ir, run_passes, write_module
 
-MANIFEST_KEY = "sartor.manifest"
 PARAMETER_SCOPE = "model"
 # If they were inlined into the entry function, each inference would look weights up, and read them again if the mapped
 # file cannot be used as it is.
 _LOADED_ONCE = "inlining_policy = #util.inline.never"
-_FENCES = ("%wait: !hal.fence", "%signal: !hal.fence")
 
 
 @dataclass(frozen=True)
@@ -113,7 +111,9 @@ class _Writer:
         returned = [self._returned(each) for each in self._stitching.outputs]
         attributes, devices = module_header(self._target)
         pieces = [code.text for _, code in sorted(self._body.used.items())]
-        functions = _entry_functions(self._stitching, self._body.lines, returned, manifest)
+        functions = entry_functions(
+            self._stitching.inputs, self._stitching.outputs, self._body.lines, returned, manifest
+        )
         return "\n".join(
             [f"module attributes {{{attributes}}} {{", devices, *self._declarations, *pieces, functions, "}"]
         )
@@ -259,64 +259,3 @@ def _embed(module: ir.Module, parameters: Mapping[str, np.ndarray]) -> None:
             array = np.ascontiguousarray(parameters[name])
             raw = array.view(np.uint8) if array.dtype == np.bool_ else array
             op.attributes["initial_value"] = ir.DenseResourceElementsAttr.get_from_buffer(raw, name, tensor)
-
-
-def _entry_functions(stitching: Stitching, lines: list[str], returned: list[str], manifest: str) -> str:
-    """The entry with coarse fences, and its synchronous wrapper; both carry the manifest."""
-    reflection = f"iree.reflection = {{{_quoted(MANIFEST_KEY)} = {_quoted(manifest)}}}"
-    arguments = [f"%in{index}: !hal.buffer_view" for index in range(len(stitching.inputs))]
-    views = ", ".join(["!hal.buffer_view"] * len(stitching.outputs))
-    imports = [
-        f"%t{index} = hal.tensor.import wait(%wait) => %in{index} {_quoted(each.name)} : "
-        f"!hal.buffer_view -> {each.type}"
-        for index, each in enumerate(stitching.inputs)
-    ]
-    types = ", ".join(str(each.type) for each in stitching.outputs)
-    many = f":{len(returned)}" if len(returned) > 1 else ""
-    joined = [f"%b#{index}" if many else "%b" for index in range(len(returned))]
-    exports = [
-        f"%o{index} = hal.tensor.export {name} {_quoted(each.name)} : {each.type} -> !hal.buffer_view"
-        for index, (name, each) in enumerate(zip(joined, stitching.outputs, strict=True))
-    ]
-    outputs = ", ".join(f"%o{index}" for index in range(len(returned)))
-    return "\n".join(
-        [
-            f"util.func public @{ENTRY}$async({', '.join([*arguments, *_FENCES])}) -> "
-            f'({views}) attributes {{inlining_policy = #util.inline.never, iree.abi.model = "coarse-fences", '
-            f"iree.abi.stub, {reflection}}} {{",
-            *imports,
-            *lines,
-            f"%b{many} = hal.tensor.barrier join({', '.join(returned)} : {types}) => %signal : !hal.fence",
-            *exports,
-            f"util.return {outputs} : {views}",
-            "}",
-            _synchronous(len(stitching.inputs), len(returned), views, reflection),
-        ]
-    )
-
-
-def _synchronous(inputs: int, outputs: int, views: str, reflection: str) -> str:
-    arguments = ", ".join(f"%in{index}: !hal.buffer_view" for index in range(inputs))
-    operands = ", ".join([*(f"%in{index}" for index in range(inputs)), "%null", "%fence"])
-    types = ", ".join([*(["!hal.buffer_view"] * inputs), "!hal.fence", "!hal.fence"])
-    many = f":{outputs}" if outputs > 1 else ""
-    results = ", ".join(f"%r#{index}" if many else "%r" for index in range(outputs))
-    return f"""util.func public @{ENTRY}({arguments}) -> ({views}) attributes {{iree.abi.stub, {reflection}}} {{
-  %null = util.null : !hal.fence
-  %forever = arith.constant -1 : i32
-  %first = arith.constant 0 : index
-  %device = hal.devices.get %first : !hal.device
-  %fence = hal.fence.create device(%device : !hal.device) flags("None") : !hal.fence
-  %r{many} = util.call @{ENTRY}$async({operands}) : ({types}) -> ({views})
-  %status = hal.fence.await until([%fence]) timeout_millis(%forever) flags("None") : i32
-  util.return {results} : {views}
-}}"""
-
-
-def _quoted(text: str) -> str:
-    """``text`` as an MLIR string: all but plain printable ASCII as hexadecimal bytes."""
-    escaped = "".join(chr(byte) if byte in _PLAIN_BYTES else f"\\{byte:02X}" for byte in text.encode())
-    return f'"{escaped}"'
-
-
-_PLAIN_BYTES = frozenset(range(0x20, 0x7F)) - frozenset(b'"\\')

@@ -14,7 +14,7 @@ from sartor.codegen.ir.graph import ENTRY
 from sartor.codegen.ir.layer import LayerKind, Task
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Variant, dtype_of
-from sartor.codegen.linking.stitching import _quoted
+from sartor.codegen.linking.entry_functions import quoted
 from sartor.codegen.mlir.iree_compiler import ir
 from sartor.codegen.mlir.rewriting.convert import Converted, convert_images, has_images
 from sartor.codegen.routines.iree.stock import Stock
@@ -157,7 +157,7 @@ def test_a_manifest_survives_whatever_is_in_it(imported_of: ImportedOf, tmp_path
 @pytest.mark.parametrize("text", ["", ODD_TEXT, "\\n", '\\"', "\\\\n", "\x00", "\x7f", "\U0001f600"])
 def test_quoted_text_reads_back(text: str) -> None:
     with ir.Context():
-        attribute = ir.Attribute.parse(_quoted(text))
+        attribute = ir.Attribute.parse(quoted(text))
         assert ir.StringAttr(attribute).value_bytes == text.encode()
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
-from sartor.tuning.errors.error_budget import ErrorBudget, are_apart, is_telling
+from sartor.tuning.errors.error_budget import MOST_ROUNDED, ErrorBudget, are_apart, is_telling
 from sartor.tuning.errors.error_measures import RELATIVE, ErrorMeasure
 
 COSINE = ErrorMeasure.parse("cosine")
@@ -73,3 +74,12 @@ def test_only_continuous_measures_see_small_errors() -> None:
 
 def budget_of(usual: float) -> ErrorBudget:
     return ErrorBudget(RELATIVE, usual)
+
+
+def test_what_the_model_rounds_is_accepted_and_nothing_that_layers_may_spend() -> None:
+    budget = replace(budget_of(1e-2), inherent=3e-2)
+    assert (budget.allowed, budget.accepted, budget.explicable) == (1e-2, 3e-2, 3e-2)
+    given = replace(budget, given=1e-4)
+    assert (given.allowed, given.accepted, given.explicable) == (1e-4, 1e-4, 3e-2)
+    assert replace(given, narrow=True).explicable == MOST_ROUNDED
+    assert replace(budget, inherent=0.0).accepted == 1e-2

@@ -10,7 +10,7 @@ import pytest
 
 from sartor.codegen.ir.variants.routine import Storing
 from sartor.codegen.ir.variants.traits import LOWERED, FormatClass, Traits
-from sartor.codegen.routine_registry import described, families
+from sartor.codegen.routine_registry import described, families, size_names
 from sartor.codegen.routines import FUSED_ROUTINES, LOW_PRECISION, ROUTINES, routines_for
 
 
@@ -84,3 +84,11 @@ def test_kernels_that_multiply_in_groups_name_their_instruction() -> None:
 def test_families_come_in_the_order_of_the_list() -> None:
     assert families()[:3] == ("stock", "direct", "product")
     assert {"tiled", "tiles", "dots", "separable", "window", "fused_winograd"} <= set(families())
+
+
+def test_the_cost_model_sees_every_size_once() -> None:
+    names = size_names()
+    assert len(set(names)) == len(names)
+    assert {"lines", "unroll", "block", "band", "pixels"} <= set(names)
+    unnamed = [each.name for each in ROUTINES if each.traits.cost is not None and not each.traits.sizes]
+    assert not unnamed

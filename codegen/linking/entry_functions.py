@@ -1,0 +1,85 @@
+"""The functions by which a module is called: one with fences, and one that waits. Both carry the manifest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sartor.codegen.ir.graph import ENTRY
+from sartor.codegen.ir.layer import NetworkValue
+
+MANIFEST_KEY = "sartor.manifest"
+_FENCES = ("%wait: !hal.fence", "%signal: !hal.fence")
+
+
+def entry_functions(
+    inputs: Sequence[NetworkValue],
+    outputs: Sequence[NetworkValue],
+    lines: Sequence[str],
+    returned: Sequence[str],
+    manifest: str,
+) -> str:
+    """The entry with coarse fences, and its synchronous wrapper; both carry the manifest.
+
+    Args:
+        inputs: of the network; ``lines`` know the first as ``%t0``, and so on.
+        outputs: of the network.
+        lines: what is computed.
+        returned: values of the outputs.
+        manifest: JSON text that both carry as reflection data.
+    """
+    reflection = f"iree.reflection = {{{quoted(MANIFEST_KEY)} = {quoted(manifest)}}}"
+    arguments = [f"%in{index}: !hal.buffer_view" for index in range(len(inputs))]
+    views = ", ".join(["!hal.buffer_view"] * len(outputs))
+    imports = [
+        f"%t{index} = hal.tensor.import wait(%wait) => %in{index} {quoted(each.name)} : !hal.buffer_view -> {each.type}"
+        for index, each in enumerate(inputs)
+    ]
+    types = ", ".join(str(each.type) for each in outputs)
+    many = f":{len(returned)}" if len(returned) > 1 else ""
+    joined = [f"%b#{index}" if many else "%b" for index in range(len(returned))]
+    exports = [
+        f"%o{index} = hal.tensor.export {name} {quoted(each.name)} : {each.type} -> !hal.buffer_view"
+        for index, (name, each) in enumerate(zip(joined, outputs, strict=True))
+    ]
+    exported = ", ".join(f"%o{index}" for index in range(len(returned)))
+    return "\n".join(
+        [
+            f"util.func public @{ENTRY}$async({', '.join([*arguments, *_FENCES])}) -> "
+            f'({views}) attributes {{inlining_policy = #util.inline.never, iree.abi.model = "coarse-fences", '
+            f"iree.abi.stub, {reflection}}} {{",
+            *imports,
+            *lines,
+            f"%b{many} = hal.tensor.barrier join({', '.join(returned)} : {types}) => %signal : !hal.fence",
+            *exports,
+            f"util.return {exported} : {views}",
+            "}",
+            _synchronous(len(inputs), len(returned), views, reflection),
+        ]
+    )
+
+
+def _synchronous(inputs: int, outputs: int, views: str, reflection: str) -> str:
+    arguments = ", ".join(f"%in{index}: !hal.buffer_view" for index in range(inputs))
+    operands = ", ".join([*(f"%in{index}" for index in range(inputs)), "%null", "%fence"])
+    types = ", ".join([*(["!hal.buffer_view"] * inputs), "!hal.fence", "!hal.fence"])
+    many = f":{outputs}" if outputs > 1 else ""
+    results = ", ".join(f"%r#{index}" if many else "%r" for index in range(outputs))
+    return f"""util.func public @{ENTRY}({arguments}) -> ({views}) attributes {{iree.abi.stub, {reflection}}} {{
+  %null = util.null : !hal.fence
+  %forever = arith.constant -1 : i32
+  %first = arith.constant 0 : index
+  %device = hal.devices.get %first : !hal.device
+  %fence = hal.fence.create device(%device : !hal.device) flags("None") : !hal.fence
+  %r{many} = util.call @{ENTRY}$async({operands}) : ({types}) -> ({views})
+  %status = hal.fence.await until([%fence]) timeout_millis(%forever) flags("None") : i32
+  util.return {results} : {views}
+}}"""
+
+
+def quoted(text: str) -> str:
+    """``text`` as an MLIR string: all but plain printable ASCII as hexadecimal bytes."""
+    escaped = "".join(chr(byte) if byte in _PLAIN_BYTES else f"\\{byte:02X}" for byte in text.encode())
+    return f'"{escaped}"'
+
+
+_PLAIN_BYTES = frozenset(range(0x20, 0x7F)) - frozenset(b'"\\')
