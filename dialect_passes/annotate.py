@@ -80,7 +80,7 @@ def annotate(
 
 
 def _is_empty(task: Task) -> bool:
-    """Whether there is next to nothing to compute; tiles and vectors of nothing make no sense."""
+    """Whether any tensor of a task has no elements, so that tiles and vectors would be empty."""
     return any(not each.elements for each in (*task.inputs, *task.weights, *task.results))
 
 

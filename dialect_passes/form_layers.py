@@ -89,7 +89,7 @@ class _Outliner:
     def _output(self, given: NetworkValue, view: ir.Value) -> NetworkValue:
         """The output that is exported as ``view``; equal outputs share one result of the barrier before the exports."""
         if isinstance(view.owner, ir.Block):
-            # IREE returns such an input as it came, without import and export.
+            # IREE returns such an input unchanged, without import and export.
             return replace(given, source=ValueRef(None, ir.BlockArgument(view).arg_number))
         value = source(view).operands[0]
         barrier = source(value)
@@ -123,7 +123,7 @@ class _Outliner:
         return Layer(name, node_names(group.ops), task, inputs, parameters)
 
     def _key(self, body: str, activations: int) -> str:
-        """The key of a task: its code, which does not say whether an argument is an activation or a weight.
+        """The key of a task, from its code and from which arguments are weights, which the code does not tell.
 
         The first step of a recurrent network reads a constant state, all others a computed one.
         """

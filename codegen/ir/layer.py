@@ -119,7 +119,7 @@ class Task:
 
 
 def task_key(body: str, *differences: str) -> str:
-    """Hash of a task's code, and of what else tells it from a task of the same code."""
+    """Hash of a task's code, and of further texts that distinguish it from tasks with the same code."""
     return hashlib.sha256("\0".join((body, *differences)).encode()).hexdigest()[:16]
 
 

@@ -44,7 +44,7 @@ def scratch_bytes(function: str) -> int:
     """The peak of bytes of live intermediate tensors in a lowered function.
 
     Args:
-        function: text of a ``util.func`` after the flow phase: dispatches, and ops on whole tensors.
+        function: text of a ``util.func`` after the flow phase: dispatches, and ops on tensors.
     """
     lines = function.splitlines()
     tensors = _Intermediates()

@@ -1,4 +1,4 @@
-"""Images in NHWC cut into workgroups and register tiles of a window."""
+"""Partition of images in NHWC into workgroups and register tiles, for layers with a sliding window."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from sartor.codegen.mlir.rewriting.rewrite import Rewrite, rewritten
 def tiled_images(
     task: Task, parameters: Parameters, target: Target, loops: Sequence[str], reduction: tuple[int, ...]
 ) -> Implementation | Rejected:
-    """A layer over images whose workgroups compute whole rows of some channels.
+    """The code of a layer over images, whose workgroups compute full rows of some channels.
 
     Args:
         task: the layer.
         parameters: ``workgroup``, rows and channels, and ``register``, columns and channels.
-        target: what code is for.
+        target: what the code is compiled for.
         loops: names of the root's loops.
-        reduction: steps along the loops that are added up.
+        reduction: steps of the reduction loops.
     """
     rows, channels = pair(parameters["workgroup"])
     columns, vector = pair(parameters["register"])

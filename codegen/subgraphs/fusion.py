@@ -56,7 +56,7 @@ def fuse(first: Task, second: Task, slot: int) -> Task:
 
 
 def _differences(*tasks: Task) -> tuple[str, ...]:
-    """The keys of tasks whose code alone does not tell them apart from others; empty where it does."""
+    """Keys of those tasks that their code alone does not identify."""
     return tuple(each.key for each in tasks if each.key != task_key(each.body))
 
 

@@ -37,21 +37,21 @@ class Traits:
     """Facts about all variants of a routine.
 
     Attributes:
-        family: what the cost model takes for alike, whatever the layout and the element type; None for no family.
-        instruction: what multiplies numbers of a narrower type; None where numbers are multiplied one by one.
+        family: name that the cost model groups routines by, whatever their layout and element type; None for no group.
+        instruction: multiplies groups of numbers of a narrower type; None if numbers are multiplied one by one.
         precision: narrower element type that the user must allow; None if values keep the model's types.
         fuses: whether the routine computes fused tasks, and no others.
-        needs_run_time_ranges: whether the routine serves only models that quantise what they multiply when they run.
+        needs_run_time_ranges: whether the routine is only for models that find quantisation ranges at run time.
         blocked: whether images lie in blocks of channels.
-        converts: whether the result is stored in another element type than what is multiplied.
+        converts: whether the result has another element type than the operands.
         transforms: whether the routine computes in a transformed space, as Winograd's method does, so that results
             differ in more than the order of sums.
-        rounds_between: whether it rounds between its steps, so that its error exceeds that of rounded operands.
-        sizes: names of the parameters that a learned model of costs sees, each a single number.
+        rounds_between: whether intermediate values are rounded too, so that the error exceeds that of rounded operands.
+        sizes: names of the parameters that the learned cost model reads, each a single number.
         cost: predicts cycles; None if there is no model.
-        slowdown: predicted time relative to the least that the task can take, where ``cost`` is None.
+        slowdown: predicted time relative to a lower bound for the task; used if ``cost`` is None.
         compile_cost: time to compile a variant, relative to a short kernel.
-        beside_kernels: kinds of layers for which variants are measured although there are kernels; a kernel always is.
+        beside_kernels: kinds of layers for which variants are measured even if kernels apply; kernels always are.
     """
 
     family: str | None = None
@@ -107,5 +107,5 @@ class DescribedVariant:
 
     @property
     def format_class(self) -> FormatClass:
-        """What the neighbours see: variants that are alike in it need the same conversions around them."""
+        """What neighbouring layers depend on: variants with equal values need the same conversions around them."""
         return self.dtype, self.traits.blocked, self.traits.converts

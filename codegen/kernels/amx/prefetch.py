@@ -14,7 +14,7 @@ from sartor.codegen.kernels.emit.index_arithmetic import Condition, Index
 from sartor.codegen.kernels.loops.panels import Panel
 from sartor.codegen.mlir.iree_compiler import ir
 
-# Distance of the prefetch of filters, in bytes, where it is not a whole panel.
+# How far before their use filters are prefetched, in bytes, if not a panel ahead.
 _PREFETCH_DISTANCE = 1 << 14
 _LINE_BYTES = 64
 

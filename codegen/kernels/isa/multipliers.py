@@ -42,7 +42,7 @@ class Multiplier(Protocol):
 
     @property
     def is_quantised(self) -> bool:
-        """Whether these are integers that stand for others."""
+        """Whether these are quantised integers."""
 
     @property
     def bytes(self) -> int:
@@ -216,7 +216,7 @@ def load_group(asm: Assembler, memory: ir.Value, offset: Index, group: int, skip
 
 @dataclass(frozen=True)
 class ByInstruction:
-    """What multipliers of an instruction have in common.
+    """Base of multipliers by an instruction.
 
     Attributes:
         element: the instruction.

@@ -19,7 +19,7 @@ BYTES_PER_CYCLE = 8
 
 # Cycles to move a line of filters from the second-level cache to the first.
 _LINE_CYCLES = 3
-# Additions to encode and to decode a number of a tile in Winograd's method.
+# Additions to encode and to decode a number of a tile by Winograd's method.
 _TRANSFORM = 3
 # AMX multiplies two tiles in a cycle per row, but not in less than ``_LEAST_TILE_CYCLES``. Meanwhile tiles are loaded:
 # filters mostly from the second-level cache, pixels from nearer unless a workgroup's copies exceed that cache.

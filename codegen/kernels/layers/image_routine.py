@@ -56,7 +56,7 @@ class ImageRoutine(StoringKernel, Generic[Match]):
         """The kernel.
 
         Raises:
-            ValueError: if there is none.
+            ValueError: if there is no kernel for the layer.
         """
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
@@ -97,7 +97,7 @@ class ImageRoutine(StoringKernel, Generic[Match]):
 
 @dataclass(frozen=True)
 class ConvolutionRoutine(ImageRoutine[Convolution]):
-    """A kernel of convolutions that multiplies pixels by filters as they are."""
+    """A kernel of convolutions that multiplies pixels by filters, without a transform."""
 
     def match(self, task: Task) -> Convolution | Rejected:
         convolution = convolution_of(task) if task.kind is LayerKind.CONVOLUTION else None

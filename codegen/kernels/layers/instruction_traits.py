@@ -1,4 +1,4 @@
-"""Traits of kernels that follow from what they multiply with: single numbers, dot products or AMX's tiles."""
+"""Traits of kernels that follow from how they multiply: single numbers, dot products or AMX's tiles."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ def dot_traits(common: Traits, family: str, element: DotElement | None) -> Trait
     """Traits of a contraction in registers.
 
     Args:
-        common: what follows from how values are stored.
-        family: of kernels that multiply single numbers.
-        element: what is multiplied in groups; None for single numbers, in f32.
+        common: traits that follow from element types and layout.
+        family: family of kernels that multiply single numbers.
+        element: instruction that multiplies groups; None for single numbers in f32.
     """
     common = replace(common, sizes=Tiling.names())
     if element is None:
@@ -29,8 +29,8 @@ def tile_traits(common: Traits, element: TileElement, sizes: tuple[str, ...]) ->
     """Traits of a contraction in AMX's tiles.
 
     Args:
-        common: what follows from how values are stored.
-        element: what is multiplied.
+        common: traits that follow from element types and layout.
+        element: instruction that multiplies tiles.
         sizes: names of the parameters.
     """
     return replace(common, family="tiles", instruction=element, cost=TileCost(element.dtype), sizes=sizes)

@@ -52,12 +52,12 @@ class OverwritingCode(KernelCode, Protocol):
 
 @dataclass(frozen=True)
 class KernelParts:
-    """What a layer has to know of its kernel.
+    """The parts of a layer that depend on its kernel.
 
     Attributes:
         code: what the kernel computes.
-        workspace: memory that it needs besides, or None.
-        factor: which buffer is multiplied by filters; None if the kernel is no contraction.
+        workspace: type of further memory that it needs; None for none.
+        factor: position of the buffer that is multiplied by filters; None if the kernel is no contraction.
     """
 
     code: KernelCode
@@ -67,17 +67,17 @@ class KernelParts:
 
 @dataclass(frozen=True)
 class KernelLayer:
-    """A layer whose arguments one kernel reads as they lie in memory.
+    """A layer that one kernel computes.
 
     Attributes:
         task: the layer.
-        rewrites: of its stages, whose ops the code refers to; their packings are how the kernel reads the weights.
+        rewrites: rewrites of its stages, whose ops the code refers to, and whose packings the weights have.
         inputs: schema of each activation.
         output: schema of the result.
         code: what the kernel computes.
-        workspace: memory that the kernel needs besides, or None.
-        needs: extensions of the CPU that the operating system has to grant, in LLVM's words.
-        factor: which argument is multiplied by filters; None if the kernel is no contraction.
+        workspace: type of further memory that the kernel needs; None for none.
+        needs: CPU features that the operating system has to grant, by LLVM's names.
+        factor: position of the argument that is multiplied by filters; None if the kernel is no contraction.
     """
 
     task: Task

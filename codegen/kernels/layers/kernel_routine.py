@@ -1,4 +1,4 @@
-"""What routines of kernels have in common that may store values in another type than the model's."""
+"""The base of routines whose kernels may store values in another type than the model's."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class StoringKernel(ABC):
     Attributes:
         name: the algorithm in descriptors.
         storage: element type that activations and the result are stored in; None for their own.
-        output: element type that the result is stored in, if it is another.
+        output: element type that the result is stored in; None for that of the activations.
     """
 
     name: str
@@ -28,7 +28,7 @@ class StoringKernel(ABC):
 
     @property
     def traits(self) -> Traits:
-        """What follows from how values are stored."""
+        """The traits that follow from element types."""
         converts = self.output not in (None, self.storage)
         return Traits(precision=narrowest(self.storage, self.output), converts=converts)
 

@@ -1,4 +1,4 @@
-"""What routines of matrix products have in common: the shape, the machine, and how a layer becomes a kernel."""
+"""The base of routines for matrix products: the shape, the machine, and how a layer becomes a kernel."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sartor.codegen.mlir.machine import Machine, kernel_machine
 
 @dataclass(frozen=True)
 class ProductRoutine(StoringKernel):
-    """A kernel of matrix products: with a weight, or of two activations as in attention."""
+    """A kernel of matrix products: with a weight, or of two activations, as in attention."""
 
     @abstractmethod
     def tilings(self, task: Task, shape: MatmulShape, machine: Machine) -> Sequence[Sizes] | Rejected:
@@ -31,7 +31,7 @@ class ProductRoutine(StoringKernel):
         """The kernel.
 
         Raises:
-            ValueError: if there is none.
+            ValueError: if there is no kernel for the layer.
         """
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:

@@ -19,7 +19,7 @@ class Sizes:
 
     @classmethod
     def names(cls) -> tuple[str, ...]:
-        """What the parameters are called."""
+        """Names of the parameters."""
         return tuple(each.name for each in fields(cls))
 
     def parameters(self) -> Parameters:

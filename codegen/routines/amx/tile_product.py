@@ -21,12 +21,12 @@ from sartor.codegen.mlir.machine import Machine
 
 @dataclass(frozen=True)
 class TileProduct(ProductRoutine):
-    """Matrix product in tiles, everything elementwise fused.
+    """Matrix product in AMX's tiles, with elementwise ops fused.
 
     Parameters: those of ``TileTiling``.
 
     Attributes:
-        element: what is multiplied.
+        element: instruction that multiplies tiles.
     """
 
     name: str = "tiles"

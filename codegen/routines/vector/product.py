@@ -22,13 +22,12 @@ from sartor.codegen.mlir.machine import Machine
 
 @dataclass(frozen=True)
 class Product(ProductRoutine):
-    """Matrix product in registers, the right matrix in panels, everything elementwise fused.
+    """Matrix product in register tiles, with the RHS in panels and elementwise ops fused.
 
-    Parameters: ``columns`` (rows of the left matrix) and ``vectors`` of the register tile, ``rows`` and ``panels`` of a
-    workgroup, ``unroll``.
+    Parameters: those of ``Tiling``; ``columns`` of a register tile are rows of the LHS.
 
     Attributes:
-        element: what is multiplied in groups; None for single numbers, in f32.
+        element: instruction that multiplies groups; None for single numbers in f32.
     """
 
     name: str = "product"
