@@ -111,28 +111,28 @@ class CompileConfig:
 
     @property
     def allowed_error(self) -> float:
-        """How far outputs may be from ONNX Runtime's, as long as nothing is known of the model."""
+        """The largest allowed error of the outputs, before the model is known."""
         return self.error_budget.accepted
 
     @property
     def error_budget(self) -> ErrorBudget:
-        """What outputs may be off by, as long as nothing is known of the model."""
+        """The error budget of the outputs, before the model is known."""
         narrow = self.precision is not Precision.F32
         return ErrorBudget(self.error_measure, self.precision.usual_error, self.max_error, narrow)
 
     @property
     def importing(self) -> ImportPolicy:
-        """How the model becomes layers."""
+        """Settings of the import."""
         return ImportPolicy(self.target, self.shapes, self.pins, self.dump_directory)
 
     @property
     def calibrating(self) -> CalibrationPolicy:
-        """Which samples are used, and what for."""
+        """Settings of the samples and the calibration."""
         return CalibrationPolicy(self.calibration, self.precision, self.calibration_method, self.database, self.threads)
 
     @property
     def planning(self) -> PlanPolicy:
-        """What plans must keep to."""
+        """Constraints on plans, and the objective."""
         return PlanPolicy(
             target=self.target,
             precision=self.precision,
@@ -146,7 +146,7 @@ class CompileConfig:
 
     @property
     def header(self) -> ModuleHeader:
-        """What modules say of themselves."""
+        """Properties of modules that do not depend on the plan."""
         return ModuleHeader(self.target, self.external_weights)
 
     @property

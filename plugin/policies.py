@@ -1,4 +1,4 @@
-"""What the steps of a compilation are told of its settings: to each the few values that it needs."""
+"""Policies: the parts of a compilation's settings that single steps need."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ class Search(StrEnum):
 
 @dataclass(frozen=True)
 class ImportPolicy:
-    """How a model becomes layers.
+    """Settings of the import of a model as layers.
 
     Attributes:
         target: decides which layers are split further.
         shapes: input name to the shape that binds its dynamic dimensions.
-        pins: each has to match a layer.
-        dump_directory: where to write the module after every pass, or None.
+        pins: restrictions of layers; each must match a layer.
+        dump_directory: folder for the module after every pass, or None.
     """
 
     target: Target
@@ -72,14 +72,14 @@ class ImportPolicy:
 
 @dataclass(frozen=True)
 class CalibrationPolicy:
-    """On which samples errors are measured and ranges found, and how.
+    """Settings of the samples, of the errors measured on them, and of the ranges found on them.
 
     Attributes:
         samples: file or directory; None for random values.
-        precision: what routines may compute in.
-        method: how 8-bit forms are found.
-        database: file of the tuning database, beside which ranges are kept.
-        threads: to run the model with.
+        precision: types in which routines may compute.
+        method: how 8-bit ranges are found.
+        database: file of the tuning database, beside which ranges are stored.
+        threads: number of threads for running the model.
     """
 
     samples: Path | None
@@ -91,17 +91,17 @@ class CalibrationPolicy:
 
 @dataclass(frozen=True)
 class PlanPolicy:
-    """What plans must keep to, and what makes one better than another.
+    """Constraints on plans, and the objective.
 
     Attributes:
         target: device and architecture.
-        precision: what routines may compute in.
+        precision: types in which routines may compute.
         objective: what is minimised.
-        limits: what every plan must keep to.
-        quantities: what plans are compared by, or bounded in.
+        limits: on every plan.
+        quantities: those that are minimised or limited.
         pins: restrictions of layers to routines.
-        selector: which solver chooses.
-        plans: how many of the best plans are compiled whole.
+        selector: name of the solver.
+        plans: number of the best plans that are compiled whole.
     """
 
     target: Target
@@ -116,11 +116,11 @@ class PlanPolicy:
 
 @dataclass(frozen=True)
 class ModuleHeader:
-    """What a module says of itself, whatever was selected.
+    """Properties of a module that do not depend on the selected plan.
 
     Attributes:
         target: device and architecture.
-        external_weights: where its weights go if not into the module.
+        external_weights: file for the weights; None embeds them in the module.
     """
 
     target: Target

@@ -1,4 +1,4 @@
-"""Keep a compilation within the user's time: tuning stops early enough for the steps that must follow.
+"""Keeps a compilation within the user's time: tuning stops early enough for the steps that must follow.
 
 The module is always built, run and compared with ONNX Runtime, so a compilation takes at least the time of these.
 """

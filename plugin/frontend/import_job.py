@@ -113,7 +113,7 @@ def _imported(
 
 
 def _prepared(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> tuple[PreparedModel, bool]:
-    """The prepared model, and whether the original one computes with integers that stand for reals."""
+    """The prepared model, and whether the original one computes with integers that represent real numbers."""
     with SimplifyProcess() as process:
         loaded = load_model(path)
         return prepare(loaded, shapes, partial(simplify, process=process)), rounds(loaded)
@@ -154,7 +154,7 @@ def _layered(prepared: PreparedModel, dumper: Dumper, target: Target, directory:
 
 
 def _drawn_tie_spread(path: Path, saved: bytes | Path, asked: ModelProto, styles: Sequence[Style]) -> float:
-    """The relative error that numbers next to a tie cause on drawn samples of all styles."""
+    """The relative error on drawn samples of all styles by rounding ties to the other side."""
     drawn = [sample_inputs(asked, seed, style) for seed in range(TIE_SAMPLES) for style in styles]
     return tie_spread(path, saved, drawn)
 

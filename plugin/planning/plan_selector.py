@@ -29,7 +29,7 @@ _LOG = logging.getLogger(__name__)
 # Largest number of selections of a plan, and of a front, with other bounds on the sum.
 _PLAN_ROUNDS = 8
 _FRONT_ROUNDS = 4
-# A plan must promise to be this much faster to be worth compiling and running.
+# A plan must be predicted to be faster by this ratio to be compiled and run.
 _WORTHWHILE = 0.99
 
 Simulated = list[tuple[Recipe, float | None]]
@@ -58,7 +58,7 @@ class PlanSelector:
 
     @property
     def policy(self) -> PlanPolicy:
-        """What plans must keep to besides the budget, and what makes one better than another."""
+        """Further constraints on plans, and the objective."""
         return self.solver.policy
 
     @property
@@ -71,7 +71,7 @@ class PlanSelector:
         return replace(self, solver=self.solver.in_precision(precision))
 
     def is_faster(self, recipe: Recipe, other: Recipe, tables: Tables) -> bool:
-        """Whether a plan promises to be faster than another by the same tables, by so much that it is worth a build."""
+        """Whether a plan is predicted, by the same tables, to be faster than another by enough to be built."""
         return self._promise(recipe, tables) < _WORTHWHILE * self._promise(other, tables)
 
     def _promise(self, recipe: Recipe, tables: Tables) -> float:
@@ -182,7 +182,7 @@ class PlanSelector:
             bound = self._sum_without(beyond)
             if bound is None:
                 break
-            _LOG.info("%d of %d plans of the front err by too much", len(beyond), len(simulated))
+            _LOG.info("%d of %d plans of the front exceed the error budget", len(beyond), len(simulated))
         return kept, complete
 
     def _sum_without(self, beyond: Sequence[tuple[Recipe, float]]) -> float | None:
@@ -198,7 +198,7 @@ class PlanSelector:
 def _tried(errors: PlanErrors, recipe: Recipe, tables: Tables, bound: float | None) -> TriedPlan:
     """Simulate a plan that was selected under ``bound``."""
     tried = TriedPlan(bound, recipe.needed[Quantity.ERROR], errors.simulate(recipe, tables))
-    _LOG.info("a plan within %s errs by %.2g in simulation", bound, tried.error)
+    _LOG.info("a plan within %s has the simulated error %.2g", bound, tried.error)
     return tried
 
 

@@ -184,12 +184,12 @@ def plan_with_network_times(plan: Plan, found: InNetworkTimes) -> Plan:
 
 
 def unsplit_recipe(imported: ImportedModel, policy: PlanPolicy, peak: float | None = None) -> Recipe:
-    """The whole model by IREE's stock lowering: the plan that no other may be slower than.
+    """The recipe of the whole model by IREE's stock lowering. A plan slower than this one is not shipped.
 
     Args:
         imported: the model.
         policy: target and objective.
-        peak: operations per second that the machine does at most, if that was measured.
+        peak: the machine's largest number of operations per second, if it was measured.
     """
     return Recipe(replace(empty_plan(imported, policy), unsplit=True, peak=peak), imported.graph, {})
 

@@ -65,7 +65,7 @@ def assess(
     narrowest = dict(sorted(pairs, key=lambda pair: (NARROW.index(pair[1]), pair)))
     error = sensitivities.together(narrowest)
     free = budget.allows(error)
-    _LOG.info("all layers in the narrowest types together err by %.2g, %g is allowed", error, budget.allowed)
+    _LOG.info("all layers in the narrowest types together have the error %.2g, %g is allowed", error, budget.allowed)
     rounding = sensitivities.for_pairs(pairs, roughly=free)
     known = replace(tables, rounding=_with_children(graph, _with_fusions(graph, rounding)))
     free = free and budget.allows(budget.grown(error, most_growth(graph, known, narrowest)))

@@ -91,7 +91,7 @@ class PlanErrors:
         found = _learned(tables, recipe, self.simulate(recipe, tables), measured, self.budget)
         if found.propagated_fraction != tables.propagated_fraction:
             _LOG.info(
-                "a plan errs by %.2g: %g of what variants err alone reaches the outputs",
+                "a plan has the error %.2g: the fraction %g of variants' own errors reaches the outputs",
                 measured,
                 found.propagated_fraction,
             )

@@ -56,12 +56,12 @@ def _more_exact(limits: Limits, recipe: Recipe, run: Measurement, budget: ErrorB
 
 @dataclass(frozen=True)
 class Reselected:
-    """What follows from how a plan ran.
+    """The plan, limits and tables after a run.
 
     Attributes:
-        recipe: the plan to run next; None if the one that ran is to be kept to.
-        limits: that count from now on.
-        tables: with what the run showed.
+        recipe: the plan to run next; None if the plan that ran is kept.
+        limits: the limits for further plans.
+        tables: the tables corrected by the run.
     """
 
     recipe: Recipe | None
@@ -71,7 +71,7 @@ class Reselected:
 
 @dataclass(frozen=True)
 class LimitKeeper:
-    """Selects again after a plan ran that breaks the limits, or that shows that faster ones keep to them.
+    """Selects again after a run that exceeded the limits, or showed that faster plans may keep to them.
 
     Attributes:
         selector: selects plans.
@@ -88,14 +88,14 @@ class LimitKeeper:
         *,
         learns: bool,
     ) -> Reselected:
-        """What to do after a plan ran.
+        """Tighten or correct limits and tables by a run, and select again if necessary.
 
         Args:
-            newest: the plan.
-            run: how it ran; None if it did not.
-            known: the tables and limits that it was selected by.
-            tried: all plans that ran; none of them is proposed again.
-            learns: whether there is time to look at what the run shows of errors.
+            newest: the plan that ran.
+            run: its run; None if it did not run.
+            known: the tables and limits by which it was selected.
+            tried: all plans that ran, which are not proposed again.
+            learns: whether there is time to correct the tables by the run's error.
         """
         limits = known.limits
         tables = self._learned(known.tables, newest, run) if learns else known.tables
@@ -105,20 +105,20 @@ class LimitKeeper:
         again = self._again(known.tables, tables, newest, run, limits)
         if again.recipe is None or any(again.recipe.is_same_as(each) for each in tried):
             return Reselected(None, limits, again.tables)
-        _LOG.info("selected again, what was run being known, under limits of %s", dict(again.limits.bounds))
+        _LOG.info("selected again by the plan's run, under limits of %s", dict(again.limits.bounds))
         return again
 
     def _again(
         self, before: Tables, tables: Tables, newest: Recipe, run: Measurement | None, limits: Limits
     ) -> Reselected:
-        """A plan to run after one that breaks limits, or shows that faster ones keep to them; and under which.
+        """A plan to run after one that exceeded limits, or showed that faster ones may keep to them, with its limits.
 
         Args:
-            before: by which it was selected.
-            tables: with what it showed.
-            newest: the plan.
-            run: how it ran.
-            limits: that count by these tables.
+            before: tables by which the last plan was selected.
+            tables: tables corrected by its run.
+            newest: the last plan.
+            run: its run.
+            limits: limits in the scale of ``tables``.
         """
         is_wrong = run is not None and run.status is Status.WRONG_RESULT
         tighter = self._tightened(limits, newest, run)
@@ -130,7 +130,7 @@ class LimitKeeper:
             if not (is_wrong and selected and selected[0].is_same_as(newest)):
                 is_better = selected and (is_wrong or tighter or self.selector.is_faster(selected[0], newest, tables))
                 return Reselected(selected[0] if is_better else None, bounds, tables)
-            # What it showed does not rule it out; these are its sums by what it showed.
+            # The corrected tables do not exclude it; these are its sums by them.
             newest, tighter = selected[0], self._tightened(bounds, selected[0], run)
         if tighter is None:
             return Reselected(None, limits, tables)

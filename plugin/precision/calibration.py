@@ -71,7 +71,7 @@ def calibrate(
     progress: Progress = silent,
     dtypes: Sequence[str] | None = None,
 ) -> Calibration:
-    """Read the samples, and find ranges on them if 8 bits are asked for; ``dtypes`` stands for the policy's types.
+    """Read the samples, and find ranges on them if 8 bits are allowed; ``dtypes`` replaces the policy's types.
 
     Raises:
         UsageError: if the samples do not fit the model, or cannot be read.

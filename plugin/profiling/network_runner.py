@@ -45,14 +45,14 @@ _LONG_SECONDS = 60.0
 class NetRunner:
     """Runs builds of one model on its sample inputs.
 
-    Each build is run on the first sample before its time counts. If there are no others, and the measure is the
-    relative error, that says whether it is right; else ``verify`` does.
+    Each build is checked on the first sample before it is timed. If that is the only sample, and the measure is the
+    relative error, this decides whether the build is right; otherwise ``verify`` does.
 
     Args:
-        builder: made the builds.
-        samples: what to run them on.
-        budget: what counts as right.
-        is_hurried: whether there is no time to run what is compared several times.
+        builder: compiled the builds.
+        samples: inputs.
+        budget: the error budget.
+        is_hurried: whether there is no time to run networks to compare in several processes.
     """
 
     def __init__(self, builder: Builder, samples: SampleSet, budget: ErrorBudget, *, is_hurried: bool = False) -> None:
@@ -64,7 +64,7 @@ class NetRunner:
         self._measure = budget.measure
         self._is_hurried = is_hurried
         self._is_relative = self._measure.kind is MeasureKind.RELATIVE
-        # How coarse slices of outputs are looked at.
+        # How coarse the scales of slices of outputs are.
         self._narrow = budget.narrow
         self._told = False
 
@@ -243,7 +243,7 @@ class NetRunner:
         return MeasureSettings(
             device=self._target.device,
             threads=self._target.threads,
-            # A network that another compilation may take is timed; one that is beyond all bounds is not.
+            # A network that another compilation may accept is timed; one whose error exceeds all bounds is not.
             max_error=math.inf if self.verifies else self._budget.timed,
             rounds=2 if self._is_slow else _ROUNDS,
             seconds=30.0 if self._is_slow else 4.0,

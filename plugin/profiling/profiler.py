@@ -1,7 +1,7 @@
-"""Integrated profiling: the best plans and the stock model run whole, and the best correct one wins.
+"""Integrated profiling: runs the best plans and the stock model as whole networks, and selects the best right one.
 
-What is best is the objective's: the fastest, the one that needs least memory, or the one that is first with its first
-inference. What takes more memory than the user allows is no candidate, whatever was predicted.
+The objective defines the best: the fastest, the one with the least memory, or the one with the fastest first inference.
+Networks that exceed the user's memory limit when they run are excluded, whatever was predicted.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sartor.tuning.selection.problem.limits import Quantity
 from sartor.tuning.selection.programming.infeasible import LimitError, amount, unmet
 from sartor.tuning.store.store import Store
 
-# That much slower is more than networks differ from run to run.
+# This ratio of times is more than the variation between runs of a network.
 _FAR_BEHIND = 1.4
 
 
@@ -50,13 +50,13 @@ class Profiled:
 
 
 class Profiler:
-    """Measures whole networks, and remembers.
+    """Measures whole networks, and stores the results.
 
     Args:
-        store: where runs are kept.
+        store: for runs.
         builder: compiles recipes.
         runner: runs them.
-        policy: which is best, and what it must keep to.
+        policy: the objective and constraints.
     """
 
     def __init__(self, store: Store, builder: Builder, runner: NetRunner, policy: PlanPolicy) -> None:
@@ -122,14 +122,14 @@ class Profiler:
         return own.time > _FAR_BEHIND * min(run.time for run in runs if run is not None and run.status is Status.OK)
 
     def run_of(self, recipe: Recipe) -> Measurement | None:
-        """How a recipe ran, if it did, judged by this compilation's budget."""
+        """The run of a recipe, judged by this compilation's budget; None if it did not run."""
         return self._records.run_of(recipe)
 
     def contradict(self, recipe: Recipe, run: NetRun) -> None:
-        """Replace what is known of a recipe by a later run that went wrong.
+        """Replace the stored run of a recipe by a later run that was wrong.
 
         Raises:
-            DisturbedError: if what went wrong says nothing of the recipe.
+            DisturbedError: if the later run was disturbed.
         """
         self._records.contradict(recipe, run)
 

@@ -28,7 +28,7 @@ from sartor.tuning.selection.problem.limits import Limits
 _LOG = logging.getLogger(__name__)
 _LIMIT_ROUNDS = 4
 _TIMED_ROUNDS = 5
-# Layers of plans that take this much longer than the best are hardly worth mixing with it.
+# Plans slower than the best by this ratio are not timed in the network, as their layers are hardly useful.
 _NEAR = 1.3
 # A prediction with a larger relative error is replaced by the sum of the times measured in the network.
 _CLOSE = 0.1
@@ -62,17 +62,17 @@ class Refined:
 
 @dataclass(frozen=True)
 class _State:
-    """How far refinement has come.
+    """The state of a refinement.
 
     Attributes:
         tried: all recipes, those of the last round included.
-        latest: what was selected last; the first of them that ran is what the next round learns from.
-        tables: what was measured alone.
-        limits: that plans are selected under.
-        found: what was measured in the network.
-        profiled: the best of those tried; None as long as limits are looked for.
-        keeps_limits: whether nothing is to be learned from a run about limits any more.
-        is_settled: whether times in the network select nothing new.
+        latest: recipes selected last; the next round uses the run of the first of them that ran.
+        tables: costs measured alone.
+        limits: under which plans are selected.
+        found: times measured in the network.
+        profiled: the best of the tried recipes; None while limits are being tightened.
+        keeps_limits: whether the limits are final.
+        is_settled: whether times in the network select no new plan.
     """
 
     tried: tuple[Recipe, ...]
@@ -87,12 +87,12 @@ class _State:
 
 @dataclass
 class Refiner:
-    """Runs plans and selects anew.
+    """Runs plans and selects again.
 
     Attributes:
         profiler: runs whole networks.
         selector: selects plans.
-        budget: leaves out what there is no time for.
+        budget: the time budget.
     """
 
     profiler: Profiler
@@ -100,21 +100,21 @@ class Refiner:
     budget: TimeBudget = field(default_factory=TimeBudget)
 
     def refine(self, tables: Tables, recipes: Sequence[Recipe]) -> Refined:
-        """The best correct network within the limits.
+        """Find the best right network within the limits.
 
-        Each round runs what was selected last, and selects again by what that shows: first until a plan keeps to the
-        limits when it runs, then until times in the network select nothing new.
+        Each round runs the plans selected last, and selects again by their runs: first until a plan keeps to the limits
+        when it runs, then until times in the network select no new plan.
 
         Args:
-            tables: what was measured alone.
-            recipes: what to run first: selected plans, and the unsplit model.
+            tables: costs measured alone.
+            recipes: those to run first: the selected plans, and the unsplit model.
 
         Raises:
             CompileError: if none is right.
-            LimitError: if those that are right take too much memory, or none is as exact as the user wants.
+            LimitError: if the right ones exceed the memory limit, or none keeps to the user's error bound.
         """
         state = _State(tuple(recipes), (recipes[0],), tables, self.selector.policy.limits)
-        # Memory is what it is, alone or in the network.
+        # The network does not change a variant's memory.
         timed = 0 if self.selector.policy.objective is Objective.MEMORY else _TIMED_ROUNDS
         for select_again in (*[self._within_limits] * _LIMIT_ROUNDS, *[self._by_network_times] * timed):
             state = select_again(state)
@@ -132,7 +132,7 @@ class Refiner:
         return self._told(profiled, refined.tables, refined.found, refined.tried)
 
     def _within_limits(self, state: _State) -> _State:
-        """The state after a round that tightens the limits if the newest plan breaks them.
+        """The state after a round that tightens the limits if the newest plan exceeds them.
 
         If its run shows that errors inside kernels count less than expected, a faster plan may follow.
         """
@@ -164,7 +164,7 @@ class Refiner:
         try:
             selected, tables = self._selected(state.tables, found, state.limits)
         except InfeasibleError:
-            # By the tables no plan keeps to the limits: the one that did when it ran was the last resort.
+            # No plan keeps to the limits by the tables; the one that did when it ran was the last resort.
             return replace(state, is_settled=True)
         placed = corrected(tables, found)
         selected = [each for each in selected if self._is_worthwhile(each, state.tried, profiled, placed)]

@@ -1,6 +1,6 @@
-"""What counts as right in one compilation.
+"""Judges runs of networks by a compilation's error budget.
 
-Stored runs hold their error and no verdict on it: each compilation judges them by its own budget.
+Stored runs contain their error and no judgement: each compilation judges them by its own budget.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _Run = TypeVar("_Run", Measurement, NetRun)
 
 
 def budget_of_model(budget: ErrorBudget, imported: ImportedModel, samples: SampleSet) -> ErrorBudget:
-    """The budget with what the model's own types round off on the samples, which is known as a relative error only."""
+    """The budget with the error by rounding in the model's own types, which is known as a relative error only."""
     if budget.measure.kind is not MeasureKind.RELATIVE:
         return budget
     skeleton = ModelProto.FromString(imported.skeleton)
@@ -47,18 +47,18 @@ def judged(run: _Run, budget: ErrorBudget) -> _Run:
 
 
 def judged_again(run: Measurement, budget: ErrorBudget) -> Measurement | None:
-    """A stored run with its status by this budget; None if it has to run again.
+    """A stored run with its status by this budget; None if it must be run again.
 
-    What was too far off for every compilation up to then was not timed.
+    A run whose error exceeded all earlier bounds was not timed.
     """
     is_wrong = run.status is Status.WRONG_RESULT and run.error is not None
     return None if is_wrong and (run.error or 0.0) <= budget.accepted else judged(run, budget)
 
 
 def refusal(runs: Sequence[Measurement | NetRun], budget: ErrorBudget) -> CompileError | LimitError:
-    """The error that says that none of some judged runs is right.
+    """The exception for the case that none of some judged runs is right.
 
-    A network as exact as its types let it be is no defect: the user wants more than that, and is told what is nearest.
+    If rounding explains the least error, the user's bound is too small, and the message names the nearest bound.
     """
     errors = [run.error for run in runs if run.status is Status.WRONG_RESULT and run.error is not None]
     if errors and budget.accepted < min(errors) <= budget.explicable:

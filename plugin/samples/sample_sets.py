@@ -80,7 +80,7 @@ class SampleSet:
 
 
 def sample_set(imported: ImportedModel, given: Path | None, *, narrow: bool) -> SampleSet:
-    """The user's samples, checked against the model; without any the front end's, and more for a lower precision.
+    """The user's samples, checked against the model. Without any, the import's sample, and more for a lower precision.
 
     Args:
         imported: the model.
@@ -88,7 +88,7 @@ def sample_set(imported: ImportedModel, given: Path | None, *, narrow: bool) -> 
         narrow: whether layers may compute in narrower types than the model.
 
     Raises:
-        UsageError: naming the file and input that does not fit.
+        UsageError: if a file does not fit; the message names the file and the input.
     """
     if given is not None:
         source = Samples.open(given, list(map(value_spec, imported.graph.inputs)))

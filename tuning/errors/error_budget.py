@@ -1,13 +1,12 @@
-"""What the outputs of a compilation may be off by: one policy in one unit, for selection and for the verdict
-on what ran.
+"""The allowed error of a compilation's outputs: one policy in one unit, for selecting plans and for judging runs.
 
-There are three kinds of numbers for errors. A budget takes and gives the first, and converts the others by it:
+There are three kinds of numbers for errors. A budget takes and returns the first kind, and converts the others:
 
-- *errors*: of the outputs, by the user's measure. What is allowed, simulated and measured is one of these;
-- *relative errors*: what rounding one layer alone makes of the outputs. Cost tables hold them;
-- *sums*: of the squares of layers' relative errors (``error_sum``). They are additive: selection limits plans by them.
+- *errors* of the outputs, by the user's measure: allowed, simulated and measured errors;
+- *relative errors* of the outputs when one layer alone is rounded: cost tables hold these;
+- *sums* of squared relative errors of layers (``error_sum``): they are additive, and selection limits plans by them.
 
-All margins between what is allowed and what is aimed at are here, so that they can be seen beside each other.
+All margins between the allowed error and the error that plans aim at are defined here.
 """
 
 from __future__ import annotations
@@ -40,14 +39,14 @@ _SUMS_APART = 1.05
 
 @dataclass(frozen=True)
 class ErrorBudget:
-    """How far outputs may be from the right ones.
+    """How far the outputs may be from the reference outputs.
 
     Attributes:
-        measure: of all errors.
-        usual: what layers may add to the error unless the user says otherwise.
-        given: the user's own bound; None for the usual one.
+        measure: the measure of all errors.
+        usual: default bound on the error that layers may add.
+        given: the user's bound; None for the default.
         narrow: whether layers may compute in narrower types than the model.
-        inherent: what rounding in the model's own types makes of right outputs, by the measure; 0 if that is not known.
+        inherent: error of right outputs by rounding in the model's own types, by the measure; 0 if it is not known.
     """
 
     measure: ErrorMeasure
@@ -58,27 +57,27 @@ class ErrorBudget:
 
     @property
     def allowed(self) -> float:
-        """What the layers of a plan may add to the error."""
+        """The largest error that the layers of a plan may add."""
         return self.usual if self.given is None else self.given
 
     @property
     def accepted(self) -> float:
-        """The largest error of a network that is right. The user's own bound counts whatever the model rounds."""
+        """The largest error of a right network: the user's bound, or else the larger of ``usual`` and ``inherent``."""
         return max(self.usual, self.inherent) if self.given is None else self.given
 
     @property
     def explicable(self) -> float:
-        """An error up to this is what rounding makes of a right network, a larger one is a defect."""
+        """The largest error that rounding in a right network explains; a larger error is a defect."""
         return MOST_ROUNDED if self.narrow else max(self.usual, self.inherent)
 
     @property
     def timed(self) -> float:
-        """The largest error of a network whose time may matter: another compilation may allow more than this one."""
+        """The largest error with which a network is timed: another compilation may allow more than this one."""
         return max(self.accepted, MOST_ROUNDED)
 
     @property
     def allowed_relative(self) -> float:
-        """The largest relative error that layers may add; 0 if the measure is another, which says nothing of it."""
+        """The largest relative error that layers may add; 0 for other measures, which do not limit it."""
         return self.allowed if self.measure == RELATIVE else 0.0
 
     def allows(self, simulated: float) -> bool:
