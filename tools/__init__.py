@@ -1,1 +1,1 @@
-"""What keeps the source in order, and looks for faults in it."""
+"""Tools for developers: rules about the source, and fuzzing."""

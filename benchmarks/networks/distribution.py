@@ -1,4 +1,4 @@
-"""What the values of a tensor look like: a sample per channel, carried along while a graph is built.
+"""The distribution of a tensor's values: a sample per channel, propagated while a graph is built.
 
 Weights, biases and batch norm statistics of realistic scale need the mean and variance of what they act on.
 Carrying a sample through every operator gives both for any activation, pooling or merge without running the

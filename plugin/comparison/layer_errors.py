@@ -93,16 +93,16 @@ class ProbeErrors:
 
 @dataclass(frozen=True)
 class Workshop:
-    """Where probes are compiled and run.
+    """What compiling and running probes needs.
 
     Attributes:
         pool: workers.
-        directory: for modules.
-        header: what modules say of themselves.
-        device: what probes run on, as for ``Session``.
+        directory: for the probes' modules.
+        header: of the probes' modules.
+        device: on which probes run, as for ``Session``.
         threads: as for ``Session``.
         progress: told about every probe.
-        chunk_bytes: what the values of one probe may take, unless a single layer's take more.
+        chunk_bytes: limit on the size of a probe's outputs, which only a single layer may exceed.
     """
 
     pool: WorkerPool

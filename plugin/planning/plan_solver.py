@@ -43,7 +43,7 @@ class PlanSolver:
     Attributes:
         imported: the model.
         tuner: measures conversions.
-        policy: what plans must keep to.
+        policy: objective and constraints.
         progress: told about every round.
     """
 

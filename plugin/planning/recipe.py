@@ -144,7 +144,7 @@ def timed_plan(recipe: Recipe, tables: Tables) -> Plan:
 def layer_choice(
     layer: Layer, variant: Variant, seconds: float | None = None, error: float | None = None, saved: float | None = None
 ) -> LayerChoice:
-    """What a plan says of a layer."""
+    """The record of a layer in a plan."""
     return LayerChoice(
         layer=layer.name,
         nodes=layer.nodes,
@@ -161,7 +161,7 @@ def layer_choice(
 
 
 def adapt_choice(edge: Edge, kind: AdaptKind, seconds: float | None = None) -> AdaptChoice:
-    """What a plan says of a conversion."""
+    """The record of a conversion in a plan."""
     ends = (edge.producer, edge.consumer, edge.slot, str(kind.source), str(kind.target))
     return AdaptChoice(*ends, kind.symbol, seconds, None)
 

@@ -1,7 +1,7 @@
-"""Trials of rounding: a network in ONNX Runtime, with some of its layers rounded to narrower element types.
+"""Simulates rounding of layers to narrower element types, in a network that ONNX Runtime runs.
 
 One layer at a time is rounded in an otherwise exact network, and the outputs are compared. The result thus includes how
-later layers amplify or damp the error (as in HAWQ and SoftNeuro's accuracy budget, but measured, not estimated).
+later layers amplify or damp the error (as in HAWQ and SoftNeuro's accuracy budget, but measured instead of estimated).
 """
 
 from __future__ import annotations

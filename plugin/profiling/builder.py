@@ -43,7 +43,7 @@ class Builder:
         imported: the imported model.
         pool: workers.
         directory: where modules are written.
-        header: what modules say of themselves, whatever they are built from.
+        header: properties of modules that do not depend on the recipe.
         progress: told about every module.
     """
 

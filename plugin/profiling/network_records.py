@@ -1,4 +1,4 @@
-"""What the store holds of whole networks, so that a second compilation need not compile or run them."""
+"""Stored runs and times of whole networks, so that a second compilation need not compile or run them."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from sartor.tuning.store.store import Store
 
 _UNSPLIT = "unsplit"
 _VERIFIED, _FIRST = "verified", "first"
-# What the time and the error of a whole network follow from: its layers, how they are put together, on what they are
-# run, and how they are compared.
+# Modules whose source determines the time and the error of a network: its stitching, its inputs, its runs and the
+# comparison of its outputs.
 _JOBS = (
     dispatch_job.__name__,
     import_job.__name__,
@@ -44,9 +44,9 @@ class NetworkRecords:
     """Runs of networks of one model, judged by this compilation's budget.
 
     Attributes:
-        store: where runs are kept.
+        store: for runs.
         imported: the model.
-        target: what networks are compiled for.
+        target: of the compilation.
         runner: runs them.
     """
 
@@ -57,7 +57,7 @@ class NetworkRecords:
     _contradicted: dict[MeasurementKey, Measurement] = field(default_factory=dict)
 
     def run_of(self, recipe: Recipe) -> Measurement | None:
-        """How a recipe ran, if it did; its error is that on all samples, if it was verified."""
+        """The run of a recipe, or None; its error is that on all samples, if it was verified."""
         key = self.key(recipe)
         if key in self._contradicted:
             return self._contradicted[key]
@@ -69,7 +69,7 @@ class NetworkRecords:
         return replace(run, status=verified.status, error=verified.error, message=verified.message)
 
     def is_verified(self, recipe: Recipe) -> bool:
-        """Whether its error on all samples is known, or there are no others than it was run on."""
+        """Whether the error of a recipe on all samples is known, or there is only the sample on which it ran."""
         return not self.runner.verifies or self._judged(self.key(recipe, _VERIFIED)) is not None
 
     def _judged(self, key: MeasurementKey) -> Measurement | None:
@@ -78,7 +78,7 @@ class NetworkRecords:
         return None if found is None else judged_again(found, self.runner.budget)
 
     def put(self, recipe: Recipe, run: NetRun) -> None:
-        """Keep a run."""
+        """Store a run."""
         self.store.put(
             Measurement(
                 self.key(recipe),
@@ -91,7 +91,7 @@ class NetworkRecords:
         )
 
     def put_verified(self, recipe: Recipe, run: NetRun) -> None:
-        """Keep a run on all samples."""
+        """Store a run on all samples."""
         key = self.key(recipe, _VERIFIED)
         self.store.put(Measurement(key, run.status, run.samples, error=run.error, message=run.message))
 
@@ -106,17 +106,17 @@ class NetworkRecords:
         if found[0].is_transient:
             raise DisturbedError(f"checking the module was disturbed: {run.message}; try again")
         self.store.put_many(found)
-        # The store may be one that keeps nothing.
+        # The store may not keep measurements.
         self._contradicted[found[0].key] = found[0]
 
     def first_of(self, recipes: Sequence[Recipe]) -> dict[str, float]:
-        """Seconds until the end of the first inference, by digest of the recipe, of those that it is known of."""
+        """Stored seconds until the end of the first inference, by digest of the recipe; unknown ones are missing."""
         keys = {recipe.digest: self.key(recipe, _FIRST) for recipe in recipes}
         known = self.store.get_many(keys.values())
         return {recipe: known[key].time for recipe, key in keys.items() if key in known}
 
     def put_first(self, recipes: Sequence[Recipe], samples: Mapping[str, tuple[float, ...]]) -> None:
-        """Keep samples of the time of the first inference, by digest of the recipe."""
+        """Store samples of the time of the first inference, by digest of the recipe."""
         for recipe in recipes:
             if taken := samples.get(recipe.digest):
                 self.store.put(Measurement(self.key(recipe, _FIRST), Status.OK, taken))
@@ -128,15 +128,15 @@ class NetworkRecords:
         return {each.digest: self.key(each, f"in-place:{run}") for each in recipes}
 
     def key(self, recipe: Recipe, part: str = "") -> MeasurementKey:
-        """Under what a whole network is stored: its code, and what it was checked by.
+        """The key under which a network is stored, from its code and from the criterion of its check.
 
         Args:
             recipe: of the network.
-            part: what else about it; empty for its run.
+            part: another property of the network; empty for its run.
         """
         codes = [each.implementation.digest for _, each in sorted(recipe.variants.items())]
         codes = codes or [hashlib.sha256(self.imported.unsplit).hexdigest()]
-        # Parameters of the code, which alone does not say what a network computes.
+        # Parameters of the code, without which it does not determine the network.
         ranges = [f"{value} {form}" for value, form in sorted(recipe.plan.ranges.items())]
         name = _UNSPLIT if recipe.plan.unsplit else f"plan:{digest(*codes)}"
         return MeasurementKey(

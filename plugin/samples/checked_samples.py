@@ -1,4 +1,4 @@
-"""The samples of a compilation, looked at in a worker: what cannot be checked on them, the user is told."""
+"""Checks a compilation's samples in a worker, and warns of outputs that cannot be checked on them."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _MUCH_BY_TIES = 0.1
 
 
 def checked_samples(imported: ImportedModel, given: Path | None, pool: WorkerPool, *, narrow: bool) -> SampleSet:
-    """The samples, with the outputs that cannot be checked on them; the user is warned of these.
+    """The samples, with the outputs that cannot be checked on them, of which the user is warned.
 
     Args:
         imported: the model.
         given: the user's file or directory, or None.
         pool: where ONNX Runtime runs.
-        narrow: as for ``sample_set``.
+        narrow: whether layers may compute in narrower types than the model.
 
     Raises:
         UsageError: if the samples do not fit the model, or cannot be read.

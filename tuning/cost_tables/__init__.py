@@ -1,1 +1,1 @@
-"""From measurements to the selection problem: tables of layers, conversions, fusions and childnets."""
+"""Building the selection problem from measurements: costs of layers, conversions, fusions and childnets."""

@@ -44,7 +44,7 @@ def member_choices(fusion: Fusion, whole: Choice) -> dict[str, Choice]:
 
 
 def _named_for(label: str) -> str:
-    """What names of choices begin with that stand for a fused kernel; no descriptor has a space after its device."""
+    """Prefix of the names of choices that represent a fused kernel; no descriptor has a space after its device."""
     return f"{label}: "
 
 

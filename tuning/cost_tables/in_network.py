@@ -1,4 +1,4 @@
-"""What layers cost within a network, where it differs from what they cost alone.
+"""Times of layers within a network, which differ from their times alone.
 
 Alone a layer finds its activations in the nearest cache and its threads awake; in a network, the layer before has
 written them, perhaps on another core. IREE's statistics of a run of the whole network say what each dispatch took

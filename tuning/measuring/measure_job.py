@@ -26,7 +26,7 @@ from sartor.tuning.records.measurement import Status
 
 @dataclass(frozen=True)
 class MeasureSettings:
-    """How long and how strictly to measure.
+    """Limits on the time of measuring, and on errors.
 
     Attributes:
         device: as ``open_device`` takes it.

@@ -1,1 +1,1 @@
-"""Whole networks in workers: built, run and timed."""
+"""Building, running and timing whole networks in workers."""

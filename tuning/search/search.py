@@ -44,17 +44,17 @@ class Searched:
 
 @dataclass(frozen=True)
 class SearchSettings:
-    """How far the search goes.
+    """Limits of the search.
 
     Attributes:
-        rounds: after the first, at most.
-        share: what a round may cost, relative to the first.
-        most: variants of a task in a round.
-        optimism: by which a prediction is multiplied: what is little known may be faster than it looks.
-        gain: share of the network's time that a variant must be expected to save.
-        layout_weight: how much it counts to be faster than others in the same layout and element type only,
-            which the neighbours may want.
-        first: variants of a task and format class in the first round if a model knows other networks.
+        rounds: largest number of rounds after the first.
+        share: cost limit of a round, as a fraction of the first round's cost.
+        most: largest number of variants of a task in a round.
+        optimism: factor by which predictions are multiplied, so that unmeasured variants get a chance.
+        gain: fraction of the network's time that a variant must be predicted to save.
+        layout_weight: weight of being faster only than variants with the same layout and element type, which
+            neighbouring layers may need.
+        first: number of variants of a task and format class in the first round, if there are samples of other networks.
     """
 
     rounds: int = 2
@@ -69,7 +69,7 @@ class SearchSettings:
 # Bytes of weights that are packed and copied to the device, for a variant and those timed beside it, in the time
 # in which a short kernel is compiled.
 _PACKED_BYTES = 20e6
-# A format class that is this much slower than another is not looked into: converting costs less.
+# A format class that is slower than another by this factor is not searched: converting costs less.
 _FAR = 1.1
 # A variant that the analytic model predicts to be slower by this factor is not tried.
 _FAR_SLOWER = 2.0

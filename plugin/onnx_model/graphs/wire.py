@@ -86,9 +86,9 @@ def taken_apart(data: memoryview, smallest: int) -> tuple[bytes, dict[int, memor
 
 
 def nesting(data: memoryview) -> int:
-    """How deep the bodies of nodes in a serialised model lie within one another; 0 also where it is damaged.
+    """The depth to which bodies of nodes in a serialised model are nested; 0 if the model is damaged.
 
-    protobuf gives up at some depth and does not say why.
+    Protobuf fails beyond some depth without giving the reason.
     """
     deepest = 0
     pending = [(_MODEL, data, 0)]

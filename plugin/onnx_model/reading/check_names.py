@@ -1,4 +1,4 @@
-"""Refuses graphs whose values are not each defined once: what nothing computes, what two nodes compute."""
+"""Refuses graphs with values that are read but not defined, or defined more than once."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _Scopes = tuple[frozenset[str], ...]
 def check_names(model: ModelProto) -> None:
     """Check the model's graph, the bodies inside it, and its functions.
 
-    A body may hide a name of the graph around it, which the specification forbids and exporters do.
+    A body may redefine a name of the enclosing graph: the specification forbids that, but exporters do it.
 
     Raises:
-        UnsupportedModelError: naming the value, and the node that reads or computes it.
+        UnsupportedModelError: if not; the message names the value, and the node that reads or computes it.
     """
     _check_graph(model.graph, ())
     for function in model.functions:
@@ -34,7 +34,7 @@ def _check_graph(graph: GraphProto, outer: _Scopes) -> None:
     outputs = [value.name for value in graph.output]
     for what, names in (("constant", constants), ("input", inputs), ("output", outputs)):
         _check_given(what, names)
-    # An input of a constant's name has that value unless the caller gives another.
+    # An input with the name of a constant has the constant as its default value.
     scopes = (*outer, _check_computed(graph.node, {*constants, *inputs}))
     _check_read(graph.node, scopes)
     for name in outputs:
@@ -52,7 +52,7 @@ def _check_function(function: FunctionProto) -> None:
 
 
 def _check_given(what: str, names: Iterable[str]) -> None:
-    """What a graph lists has names, no two the same."""
+    """Check that a graph's inputs, outputs or constants have distinct names."""
     seen: set[str] = set()
     for index, name in enumerate(names):
         if not name:
@@ -63,7 +63,7 @@ def _check_given(what: str, names: Iterable[str]) -> None:
 
 
 def _check_computed(nodes: Iterable[NodeProto], given: set[str]) -> frozenset[str]:
-    """Every value is computed by one node; returns the names of all values there are."""
+    """Check that every value is computed by one node; returns the names of all values."""
     known = set(given)
     for node in nodes:
         for name in node.output:
