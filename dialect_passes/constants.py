@@ -40,9 +40,13 @@ def scalar_ops(function: ir.Operation) -> set[ir.Operation]:
 def weight_leaves(op: ir.Operation) -> list[ir.Operation]:
     """Loads and dense constants that a constant op is computed from, each once, in order."""
     leaves: dict[ir.Operation, None] = {}
+    seen: set[ir.Operation] = set()
     pending = [op]
     while pending:
         current = pending.pop()
+        if current in seen:
+            continue
+        seen.add(current)
         if is_weight(current):
             leaves.setdefault(current)
         pending.extend(source(value) for value in reversed(used_values(current)))

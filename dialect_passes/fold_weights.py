@@ -55,25 +55,27 @@ def _targets(function: ir.Operation) -> list[ir.Value]:
     """Values to fold: of each chain of constant ops the last one that is not too large."""
     known = constant_ops(function)
     targets: dict[ir.Value, None] = {}
+    visited: set[ir.Value] = set()
     for view in body_of(function).operations:
         if view.operation not in known:
             for value in used_values(view.operation):
-                _collect(value, known, targets)
+                _collect(value, known, targets, visited)
     return list(targets)
 
 
-def _collect(value: ir.Value, known: set[ir.Operation], targets: dict[ir.Value, None]) -> None:
-    op = defining_op(value)
-    if op is None or op not in known or value in targets:
-        return
-    if op.name in _FREE or is_weight(op):
-        return
-    leaves = [_type(leaf.results[0]) for leaf in weight_leaves(op)]
-    if leaves and isinstance(value.type, ir.RankedTensorType) and not _grows(_type(value), leaves):
-        targets.setdefault(value)
-        return
-    for operand in used_values(op):
-        _collect(operand, known, targets)
+def _collect(start: ir.Value, known: set[ir.Operation], targets: dict[ir.Value, None], visited: set[ir.Value]) -> None:
+    pending = [start]
+    while pending:
+        value = pending.pop()
+        op = defining_op(value)
+        if op is None or op not in known or value in visited or op.name in _FREE or is_weight(op):
+            continue
+        visited.add(value)
+        leaves = [_type(leaf.results[0]) for leaf in weight_leaves(op)]
+        if leaves and isinstance(value.type, ir.RankedTensorType) and not _grows(_type(value), leaves):
+            targets.setdefault(value)
+        else:
+            pending.extend(reversed(used_values(op)))
 
 
 def _grows(result: TensorType, leaves: Sequence[TensorType]) -> bool:
@@ -130,11 +132,11 @@ def _fold_module(function: ir.Operation, targets: list[ir.Value], leaves: list[i
     shell = ir.Module.parse(f"util.func public @fold({arguments}) -> ({results}) {{ util.unreachable }}")
     block = body_of(shell.body.operations[0].operation)
     mapping: dict[ir.Value, ir.Value] = dict(zip((leaf.results[0] for leaf in leaves), block.arguments, strict=True))
-    needed = {op for target in targets for op in _chain(source(target))}
+    needed = {op for target in targets for op in _chain(source(target))}.difference(leaves)
     terminator = block.operations[0]
     for view in body_of(function).operations:
         op = view.operation
-        if op in needed and op not in leaves:
+        if op in needed:
             clone = op.clone(ip=ir.InsertionPoint(terminator))
             remap(clone, mapping)
             mapping.update(zip(op.results, clone.results, strict=True))
@@ -145,12 +147,15 @@ def _fold_module(function: ir.Operation, targets: list[ir.Value], leaves: list[i
     return str(shell)
 
 
-def _chain(op: ir.Operation) -> list[ir.Operation]:
-    chain, pending = [], [op]
+def _chain(op: ir.Operation) -> set[ir.Operation]:
+    """An op and all that it depends on."""
+    chain: set[ir.Operation] = set()
+    pending = [op]
     while pending:
         current = pending.pop()
-        chain.append(current)
-        pending.extend(source(value) for value in used_values(current))
+        if current not in chain:
+            chain.add(current)
+            pending.extend(source(value) for value in used_values(current))
     return chain
 
 

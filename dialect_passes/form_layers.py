@@ -59,7 +59,7 @@ class _Outliner:
         self._cloned = constant_ops(function) | scalar_ops(function)
         self._refs: dict[ir.Value, ValueRef] = {}
         self._names: set[str] = set()
-        self._activations: dict[str, int] = {}
+        self._suffixes: dict[str, int] = {}
 
     def run(self, inputs: Sequence[NetworkValue], outputs: Sequence[NetworkValue]) -> LayerGraph:
         self._check_computes(outputs)
@@ -184,10 +184,11 @@ class _Outliner:
     def _unique_name(self, group: Group) -> str:
         nodes = node_names([group.root]) or node_names(group.ops) or (group.root.name,)
         stem = name = nodes[-1]
-        suffix = 1
+        suffix = self._suffixes.get(stem, 1)
         while name in self._names:
             suffix += 1
             name = f"{stem}#{suffix}"
+        self._suffixes[stem] = suffix
         self._names.add(name)
         return name
 

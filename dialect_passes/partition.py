@@ -20,6 +20,7 @@ from sartor.codegen.mlir.operations import (
 )
 from sartor.codegen.subgraphs.grouped import GROUPED
 from sartor.dialect_passes.constants import constant_ops, scalar_ops
+from sartor.dialect_passes.follower_run import FollowerRun, UseGraph
 
 _BOUNDARY = ("hal.tensor.import", "hal.tensor.barrier", "hal.tensor.export", "util.return")
 _RESHAPES = frozenset({"tensor.expand_shape", "tensor.collapse_shape"})
@@ -99,14 +100,16 @@ class _Partitioner:
     def __init__(self, function: ir.Operation) -> None:
         constants = constant_ops(function)
         self._scalars = scalar_ops(function) - constants
+        cloned = constants | self._scalars
         body = [view.operation for view in body_of(function).operations]
-        self._ops = [op for op in body if op not in constants | self._scalars and op.name not in _BOUNDARY]
+        self._ops = [op for op in body if op not in cloned and op.name not in _BOUNDARY]
         self._order = {op: index for index, op in enumerate(self._ops)}
+        self._kinds = {op: root_kind(op) for op in self._ops}
         self._producers = {op: self._producers_of(op) for op in self._ops}
         self._users: dict[ir.Operation, list[ir.Operation | None]] = {op: [] for op in self._ops}
-        self._ancestors: dict[ir.Operation, int] = {}
         for op in body:
             self._register(op)
+        self._graph = UseGraph(self._order, self._producers, self._users)
         self._taken: dict[ir.Operation, Group] = {}
 
     def _producers_of(self, op: ir.Operation) -> list[ir.Operation]:
@@ -116,24 +119,21 @@ class _Partitioner:
         return [owner for owner in owners if owner in self._order] + through
 
     def _register(self, op: ir.Operation) -> None:
-        """Record the users of each op, None for one outside the network, and its ancestors, as bit sets."""
+        """Record who uses what; None is the world outside."""
         if op in self._order:
-            bits = 1 << self._order[op]
             for producer in self._producers[op]:
                 self._users[producer].append(op)
-                bits |= self._ancestors[producer]
-            self._ancestors[op] = bits
         elif op.name in _BOUNDARY:
             for producer in self._producers_of(op):
                 self._users[producer].append(None)
 
     def run(self) -> list[Group]:
-        groups = [self._start(op) for op in self._ops if root_kind(op) is not None]
+        groups = [self._start(op) for op in self._ops if self._kinds[op] is not None]
         groups += [self._start(op) for op in self._ops if op not in self._taken]
         return self._sorted([group for group in groups if group.ops])
 
     def _start(self, root: ir.Operation) -> Group:
-        kind = root_kind(root)
+        kind = self._kinds[root]
         if root in self._taken:
             return Group(LayerKind.FIXED, root, [])
         group = Group(kind or self._companion_kind(root), root, [root])
@@ -171,27 +171,21 @@ class _Partitioner:
         return op.name in _PADS
 
     def _take_followers(self, group: Group) -> None:
-        """Add the longest run of followers after which the results of only one op are used outside."""
-        members, best = set(group.ops), len(group.ops)
-        run = list(group.ops)
-        for op in self._ops[self._order[group.root] + 1 :]:
-            if not any(user is not None and user in members for user in self._producers[op]):
+        """The longest run of followers after which only one op's results are used outside."""
+        run, best = FollowerRun(self._graph, group.ops), len(group.ops)
+        while (op := run.next()) is not None:
+            if op in self._taken or not self._may_follow(op, group) or run.goes_around(op):
+                run.refuse(op)
                 continue
-            if op in self._taken or not self._may_follow(op, group, members):
-                continue
-            members.add(op)
-            run.append(op)
-            if self._leaving(members, group) <= 1:
-                best = len(run)
-        for op in run[len(group.ops) : best]:
+            run.join(op)
+            if run.leaving <= 1:
+                best = len(run.ops)
+        for op in run.ops[len(group.ops) : best]:
             self._taken[op] = group
-        group.ops = run[:best]
+        group.ops = run.ops[:best]
 
-    def _may_follow(self, op: ir.Operation, group: Group, members: set[ir.Operation]) -> bool:
-        root_bit = 1 << self._order[group.root]
-        if any(self._ancestors[each] & root_bit for each in self._producers[op] if each not in members):
-            return False
-        if root_kind(op) is not None:
+    def _may_follow(self, op: ir.Operation, group: Group) -> bool:
+        if self._kinds[op] is not None:
             return False
         if group.kind is LayerKind.FIXED:
             return True
@@ -202,10 +196,6 @@ class _Partitioner:
         if _is_grouped(group.root) and op.name == "tensor.collapse_shape":
             return bool(op.operands[0] == group.root.results[0])
         return is_elementwise(op) and _elements(op) == _elements(group.root)
-
-    def _leaving(self, members: set[ir.Operation], group: Group) -> int:
-        """Number of members that are used outside."""
-        return sum(any(user not in members for user in self._users[op]) for op in members)
 
     def _sorted(self, groups: list[Group]) -> list[Group]:
         """Sort groups by their last op, before which all that they depend on ends."""

@@ -14,7 +14,7 @@ from sartor.codegen.ir.graph import LayerGraph
 from sartor.codegen.ir.layer import Layer, NetworkValue, ValueRef
 from sartor.codegen.ir.variants.routine import Variant
 from sartor.frontend.layer_tensors import LayerTensors
-from sartor.onnx_model.graphs.names import fresh_name
+from sartor.onnx_model.graphs.names import TakenNames
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class _Writer:
 
     def __post_init__(self) -> None:
         self.inputs = list(self.graph.inputs)
-        self._names = {layer.name for layer in self.graph.layers} | {value.name for value in self.inputs}
+        self._names = TakenNames([*(each.name for each in self.graph.layers), *(each.name for each in self.inputs)])
         self._known: dict[ValueRef, ValueRef] = {}
 
     def watch(self, layer: Layer, tensors: LayerTensors) -> tuple[str, ...]:
@@ -99,7 +99,7 @@ class _Writer:
         watched: list[str] = []
         for index, (kind, tensor) in enumerate(zip(layer.task.results, tensors.results, strict=True)):
             if tensor is not None:
-                watched.append(fresh_name(f"result {index} of {layer.name}", self._names))
+                watched.append(self._names.fresh(f"result {index} of {layer.name}"))
                 self.expected[watched[-1]] = tensor
                 value = NetworkValue(watched[-1], kind, kind.numpy_dtype.name, ValueRef(layer.name, index))
                 self.outputs.append(value)
@@ -109,7 +109,7 @@ class _Writer:
         """A copy of the layer that reads inputs of the probe instead of other layers' results."""
         tensors = self.tensors[layer.name].inputs
         refs = [self._right(ref, tensor) for ref, tensor in zip(layer.inputs, tensors, strict=True)]
-        copy = replace(layer, name=fresh_name(f"{layer.name} alone", self._names), inputs=tuple(refs))
+        copy = replace(layer, name=self._names.fresh(f"{layer.name} alone"), inputs=tuple(refs))
         for index in range(len(layer.task.results)):
             self.stands_for[ValueRef(copy.name, index)] = ValueRef(layer.name, index)
         return copy
@@ -121,7 +121,7 @@ class _Writer:
         if tensor is None:
             raise ValueError(f"ONNX has no value for result {ref.index} of '{ref.source}' that could be fed")
         if ref not in self._known:
-            kind, name = self.graph.type_of(ref), fresh_name(f"right {ref.index} of {ref.source}", self._names)
+            kind, name = self.graph.type_of(ref), self._names.fresh(f"right {ref.index} of {ref.source}")
             self._known[ref] = ValueRef(None, len(self.inputs))
             self.inputs.append(NetworkValue(name, kind, kind.numpy_dtype.name))
             self.fed[name] = tensor

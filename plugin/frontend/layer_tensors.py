@@ -14,7 +14,6 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-import networkx as nx
 from onnx import ModelProto, NodeProto, TensorProto
 
 from sartor.codegen.ir.graph import LayerGraph
@@ -94,7 +93,8 @@ class _Finder:
         self._editor = GraphEditor(model.graph)
         self._order = {node.name: index for index, node in enumerate(model.graph.node)}
         self._nodes = list(model.graph.node)
-        self._digraph = nx.DiGraph(graph.digraph())
+        self._places = {layer.name: place for place, layer in enumerate(graph.layers)}
+        self._successors: dict[str, set[str]] = defaultdict(set)
         self._holders: dict[str, set[str]] = defaultdict(set)
         self._readers: dict[ValueRef, set[str]] = defaultdict(set)
         for layer in graph.layers:
@@ -102,6 +102,8 @@ class _Finder:
                 self._holders[node].add(layer.name)
             for ref in layer.inputs:
                 self._readers[ref].add(layer.name)
+                if ref.source is not None:
+                    self._successors[ref.source].add(layer.name)
         self._outputs = {(each.source, each.name) for each in graph.outputs}
 
     def result(self, layer: Layer, index: int, type_: TensorType) -> str | None:
@@ -119,7 +121,16 @@ class _Finder:
     def _continues(self, layer: Layer, node: NodeProto) -> bool:
         """Whether a later layer that depends on this one computes another part of the same node."""
         others = self._holders[node.name] - {layer.name}
-        return bool(others) and not others.isdisjoint(nx.descendants(self._digraph, layer.name))
+        last = max(map(self._places.__getitem__, others), default=-1)
+        pending, seen = [layer.name], {layer.name}
+        while pending:
+            # Layers are in an order that respects dependencies, so that what comes after the last leads nowhere.
+            after = {each for each in self._successors[pending.pop()] if self._places[each] <= last}
+            if not others.isdisjoint(after):
+                return True
+            pending.extend(after - seen)
+            seen |= after
+        return False
 
     def _moves(self, node: NodeProto) -> bool:
         """Whether a node only selects or regroups elements; given as many as it selects, it changes no values."""

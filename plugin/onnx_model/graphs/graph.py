@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -11,9 +11,9 @@ import numpy as np
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, helper, numpy_helper
 
 from sartor.errors import UnsupportedModelError
-from sartor.onnx_model.graphs.names import fresh_name
+from sartor.onnx_model.graphs.names import TakenNames
 from sartor.onnx_model.graphs.tensor_data import to_array
-from sartor.onnx_model.graphs.walk import describe_node, names_read, subgraphs
+from sartor.onnx_model.graphs.walk import describe_node, drop_named, names_read, subgraphs
 
 Array = np.ndarray[Any, Any]
 # The exceptions that reading the attributes and shapes of a damaged node may raise.
@@ -56,6 +56,7 @@ class GraphEditor:
     def __init__(self, graph: GraphProto, outer: GraphEditor | None = None) -> None:
         self.graph = graph
         self._outer = outer
+        self._forgotten: set[str] = set()
         self.refresh()
 
     def refresh(self) -> None:
@@ -70,8 +71,8 @@ class GraphEditor:
             for name in names_read(node):
                 self._consumers[name].append(node)
         self._outputs = {value.name for value in self.graph.output}
-        self._names = {*self._types, *self._tensors, *self._producers}
-        self._node_names = {node.name for node in self.graph.node}
+        self._names = TakenNames((*self._types, *self._tensors, *self._producers))
+        self._node_names = TakenNames(node.name for node in self.graph.node)
 
     @property
     def nodes(self) -> list[NodeProto]:
@@ -130,10 +131,8 @@ class GraphEditor:
         self._types[name] = value
 
     def forget(self, name: str) -> None:
-        """Remove the type of ``name`` from the graph, as a rewrite changes it; shape inference finds the new one."""
-        kept = [value for value in self.graph.value_info if value.name != name]
-        del self.graph.value_info[:]
-        self.graph.value_info.extend(kept)
+        """Drop the description of a value whose type a rewrite changes, with the next edit; inference finds it anew."""
+        self._forgotten.add(name)
 
     def rank(self, name: str) -> int | None:
         """Number of dimensions of the value ``name``, or None if it is unknown."""
@@ -163,12 +162,12 @@ class GraphEditor:
         return int(value.tensor_type.elem_type)
 
     def fresh(self, hint: str) -> str:
-        """A value name that starts with ``hint`` and is not yet used in the graph."""
-        return fresh_name(hint, self._names)
+        """A value name like ``hint`` that nothing in the graph has yet."""
+        return self._names.fresh(hint)
 
     def fresh_node(self, hint: str) -> str:
-        """A node name that starts with ``hint`` and is not yet used in the graph."""
-        return fresh_name(hint, self._node_names)
+        """A node name like ``hint`` that no node of the graph has yet."""
+        return self._node_names.fresh(hint)
 
     def add_constant(self, hint: str, values: Array) -> str:
         """Add an initialiser with a new name that starts with ``hint``; returns the name."""
@@ -213,11 +212,14 @@ class GraphEditor:
         copies = [_copy(node) for node in nodes]
         del self.graph.node[:]
         self.graph.node.extend(copies)
+        if self._forgotten:
+            drop_named(self.graph.value_info, self._forgotten.__contains__)
+            self._forgotten.clear()
         self.refresh()
 
-    def redirect(self, renamed: dict[str, str]) -> None:
-        """Rename inputs of nodes, in bodies too: old value name to new. Chains of renamed values are followed."""
-        resolved = {name: _follow(name, renamed) for name in renamed}
+    def redirect(self, renamed: Mapping[str, str]) -> None:
+        """Let every reader of a key read its value instead, bodies included; chains are followed."""
+        resolved = {name: follow(name, renamed) for name in renamed}
         if resolved:
             _redirect(self.graph, resolved)
             self.refresh()
@@ -261,7 +263,8 @@ def _copy(node: NodeProto) -> NodeProto:
     return copy
 
 
-def _follow(name: str, renamed: dict[str, str]) -> str:
+def follow(name: str, renamed: Mapping[str, str]) -> str:
+    """The name at the end of a chain of renamings."""
     while name in renamed:
         name = renamed[name]
     return name

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from onnx import ModelProto
 
@@ -14,14 +14,14 @@ def name_nodes(model: ModelProto) -> tuple[str, ...]:
 
     The first node with a name keeps it, so that names printed by other tools stay valid.
     """
-    taken: set[str] = {node.name for node in nodes(model) if node.name}
+    taken = TakenNames(node.name for node in nodes(model) if node.name)
     seen: set[str] = set()
     given: list[str] = []
     for index, node in enumerate(nodes(model)):
         if node.name and node.name not in seen:
             seen.add(node.name)
             continue
-        node.name = fresh_name(node.name or f"{node.op_type}_{index}", taken)
+        node.name = taken.fresh(node.name or f"{node.op_type}_{index}")
         seen.add(node.name)
         given.append(node.name)
     return tuple(given)
@@ -49,10 +49,19 @@ def producer_names(model: ModelProto) -> dict[str, str]:
     return {output: node.name for node in nodes(model) for output in node.output if output}
 
 
-def fresh_name(hint: str, taken: set[str]) -> str:
-    """``hint``, or ``hint`` with the first free number; the result is added to ``taken``."""
-    name, number = hint, 1
-    while name in taken:
-        name, number = f"{hint}_{number}", number + 1
-    taken.add(name)
-    return name
+class TakenNames(set[str]):
+    """Names that are in use, none of which becomes free again."""
+
+    def __init__(self, names: Iterable[str] = ()) -> None:
+        super().__init__(names)
+        self._next: dict[str, int] = {}
+
+    def fresh(self, hint: str) -> str:
+        """``hint``, or ``hint`` with the first free number; the result is taken from now on."""
+        name, number = hint, self._next.get(hint, 1)
+        while name in self:
+            name, number = f"{hint}_{number}", number + 1
+        # A thousand nodes may have one name: numbers that were taken once are not tried again.
+        self._next[hint] = number
+        self.add(name)
+        return name

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, MutableSequence
+from typing import Any
 
 from google.protobuf.message import Message
 from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
@@ -86,3 +87,10 @@ def names_read(node: NodeProto) -> set[str]:
     for body in subgraphs(node):
         read |= outer_names(body)
     return read
+
+
+def drop_named(items: MutableSequence[Any], is_dropped: Callable[[str], bool]) -> None:
+    """Remove the messages of a list whose names say so, without a copy of those that stay."""
+    for index in reversed(range(len(items))):
+        if is_dropped(items[index].name):
+            del items[index]

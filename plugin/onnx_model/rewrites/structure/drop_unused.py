@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from onnx import GraphProto, ModelProto, NodeProto
 
-from sartor.onnx_model.graphs.walk import names_read, subgraphs
+from sartor.onnx_model.graphs.walk import drop_named, names_read, subgraphs
 
 
 def drop_unused(model: ModelProto) -> tuple[str, ...]:
@@ -26,17 +26,10 @@ def _drop(graph: GraphProto) -> list[str]:
         copies = [NodeProto.FromString(node.SerializeToString()) for node in reversed(alive)]
         del graph.node[:]
         graph.node.extend(copies)
-    _keep(graph, "initializer", needed)
-    _keep(graph, "value_info", needed)
-    _keep(graph, "quantization_annotation", set())
+    for items in (graph.initializer, graph.value_info):
+        drop_named(items, lambda name: name not in needed)
+    del graph.quantization_annotation[:]
     for node in graph.node:
         for body in subgraphs(node):
             dead.extend(_drop(body))
     return dead[::-1]
-
-
-def _keep(graph: GraphProto, field: str, names: set[str]) -> None:
-    items = getattr(graph, field)
-    for index in reversed(range(len(items))):
-        if getattr(items[index], "name", None) not in names:
-            del items[index]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from onnx import ModelProto, NodeProto
 
-from sartor.onnx_model.graphs.graph import GraphEditor, attributes, editors, optional_input
+from sartor.onnx_model.graphs.graph import GraphEditor, attributes, editors, follow, optional_input
 
 _SINGLE_INPUT = ("Concat", "Max", "Mean", "Min", "Sum")
 
@@ -24,17 +26,18 @@ def eliminate_identity(model: ModelProto) -> tuple[str, ...]:
 
 
 def _eliminate(editor: GraphEditor) -> list[str]:
-    """Sweep over the graph once. At most one graph output is moved, because the index is out of date after that."""
+    """One sweep. What it removes may let the next one remove more."""
     aliases: dict[str, str] = {}
+    moved: dict[str, str] = {}
     kept: list[NodeProto] = []
     removed: list[str] = []
-    moved: tuple[str, str] | None = None
     for node in editor.nodes:
-        source, target = (node.input[0], node.output[0]) if _hands_on(node, editor) else ("", "")
-        if source and not editor.is_output(target):
+        target = node.output[0] if _hands_on(node, editor) else ""
+        source = follow(node.input[0], aliases) if target else ""
+        if target and not editor.is_output(target):
             aliases[target] = source
-        elif source and moved is None and not aliases and _may_move(source, editor):
-            moved = (source, target)
+        elif target and source not in moved and _may_move(source, editor):
+            moved[source] = target
         else:
             kept.append(node)
             continue
@@ -42,10 +45,8 @@ def _eliminate(editor: GraphEditor) -> list[str]:
     if not removed:
         return []
     editor.set_nodes(kept)
-    if moved:
-        _move_output(editor, *moved)
-        aliases[moved[0]] = moved[1]
-    editor.redirect(aliases)
+    _move_outputs(editor, moved)
+    editor.redirect(aliases | moved)
     return removed
 
 
@@ -53,9 +54,10 @@ def _may_move(source: str, editor: GraphEditor) -> bool:
     return editor.producer(source) is not None and not editor.is_output(source)
 
 
-def _move_output(editor: GraphEditor, source: str, target: str) -> None:
+def _move_outputs(editor: GraphEditor, moved: Mapping[str, str]) -> None:
     for node in editor.nodes:
-        node.output[:] = [target if name == source else name for name in node.output]
+        if any(name in moved for name in node.output):
+            node.output[:] = [moved.get(name, name) for name in node.output]
 
 
 def _hands_on(node: NodeProto, editor: GraphEditor) -> bool:
