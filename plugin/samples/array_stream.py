@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import lzma
 import math
+import os
 import tokenize
 import zipfile
 import zlib
@@ -18,16 +19,19 @@ import numpy as np
 from sartor.errors import UsageError
 from sartor.runtime.driver.signature import Array
 
-_SUFFIX = ".npy"
+ARRAY_SUFFIX = ".npy"
 _HEADERS = {
     (1, 0): np.lib.format.read_array_header_1_0,
     (2, 0): np.lib.format.read_array_header_2_0,
 }
-# Exceptions of zipfile, its decompressors and numpy for damaged files, and of zipfile for encrypted ones
-# (RuntimeError).
+_SHOWN_SIZES = 8
+# What zipfile, its decompressors and numpy raise on damaged files. RuntimeError is zipfile's on encrypted ones, and
+# Python's on a header that is nested too deep, for which it may also want memory.
 _UNREADABLE = (
     ValueError,
     EOFError,
+    MemoryError,
+    OverflowError,
     RuntimeError,
     SyntaxError,
     tokenize.TokenError,
@@ -63,32 +67,59 @@ class StoredArray:
         """
         size = math.prod(shape) * self.dtype.itemsize
         order: Literal["C", "F"] = "F" if self.fortran else "C"
-        with _opened(self.path, self.member) as stream:
+        with _reading(self.path), _opened(self.path, self.member) as (stream, _):
             _header(stream)
             stream.seek(start * size, 1)
             for _ in range(start, stop):
                 yield np.frombuffer(_exactly(stream, size), self.dtype).reshape(shape, order=order)
 
+    def is_raw(self, dtype: np.dtype[Any]) -> bool:
+        """Whether it holds elements of a type of which the .npy format keeps nothing but the size, as of bfloat16."""
+        return dtype.kind == "V" and self.dtype.kind == "V" and self.dtype.itemsize == dtype.itemsize
 
-def stored_arrays(path: Path) -> dict[str, StoredArray]:
-    """Read the headers of all arrays in a .npz file, by name; the array of a .npy file has the empty name.
+    def whole(self) -> Array:
+        """All of it, in memory that may be written to.
+
+        Raises:
+            UsageError: as ``pieces``.
+        """
+        (array,) = self.pieces(self.shape, 0, 1)
+        return array.copy(order="K")
+
+
+def array_names(path: Path) -> list[str]:
+    """Names of the arrays in a .npz file.
 
     Raises:
-        UsageError: if the file cannot be read, or does not hold plain arrays.
+        UsageError: if it cannot be read, or is no such file.
     """
-    if path.suffix == _SUFFIX:
-        return {"": _described(path, None)}
     with _reading(path), zipfile.ZipFile(path) as archive:
-        members = archive.namelist()
-    return {member.removesuffix(_SUFFIX): _described(path, member) for member in members}
+        return [member.removesuffix(ARRAY_SUFFIX) for member in archive.namelist()]
 
 
-def _described(path: Path, member: str | None) -> StoredArray:
-    with _opened(path, member) as stream:
-        shape, fortran, dtype = _header(stream)
-    if dtype.hasobject:
-        raise UsageError(f"'{path}' holds Python objects, save plain arrays of numbers instead")
+def stored_array(path: Path, name: str | None = None) -> StoredArray:
+    """The header of a .npy file, or of the array of this name in a .npz file.
+
+    Raises:
+        UsageError: if it cannot be read, is no plain array, or needs more bytes than there are.
+    """
+    with _reading(path):
+        member = None if name is None else _member(path, name)
+        with _opened(path, member) as (stream, length):
+            shape, fortran, dtype = _header(stream)
+            rest = length - stream.tell()
+        if dtype.hasobject:
+            raise UsageError(f"'{path}' holds Python objects, save plain arrays of numbers instead")
+        if any(size < 0 for size in shape):
+            raise ValueError(f"an array cannot have the shape {list(shape[:_SHOWN_SIZES])}")
+        if math.prod(shape) * dtype.itemsize > rest:
+            raise EOFError("it ends early")
     return StoredArray(path, member, shape, dtype, fortran)
+
+
+def _member(path: Path, name: str) -> str:
+    with zipfile.ZipFile(path) as archive:
+        return name + ARRAY_SUFFIX if name + ARRAY_SUFFIX in archive.NameToInfo else name
 
 
 def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
@@ -106,14 +137,14 @@ def _exactly(stream: IO[bytes], size: int) -> bytes:
 
 
 @contextmanager
-def _opened(path: Path, member: str | None) -> Iterator[IO[bytes]]:
-    with _reading(path):
-        if member is None:
-            with path.open("rb") as stream:
-                yield stream
-        else:
-            with zipfile.ZipFile(path) as archive, archive.open(member) as entry:
-                yield entry
+def _opened(path: Path, member: str | None) -> Iterator[tuple[IO[bytes], int]]:
+    """The content of an array's file, and how many bytes that is."""
+    if member is None:
+        with path.open("rb") as stream:
+            yield stream, os.fstat(stream.fileno()).st_size
+    else:
+        with zipfile.ZipFile(path) as archive, archive.open(member) as entry:
+            yield entry, archive.getinfo(member).file_size
 
 
 @contextmanager

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
+from numpy.lib.format import MAGIC_PREFIX
 
 from sartor.errors import UsageError
-from sartor.runtime.driver.signature import Array, TensorSpec
+from sartor.runtime.driver.signature import Array, TensorSpec, check_array, check_names
+from sartor.samples.array_stream import StoredArray, array_names, stored_array
 
 RANDOM = "random"
 ZEROS = "zeros"
@@ -35,7 +38,7 @@ def make_feeds(specs: Sequence[TensorSpec], sources: Mapping[str, str]) -> dict[
 
 def _value(spec: TensorSpec, source: str, random: np.random.Generator) -> Array:
     if source not in (RANDOM, ZEROS):
-        return _as_stored(read_array(Path(source)), spec)
+        return read_array(Path(source), spec)
     shape = [size for size in spec.shape if size is not None]
     if len(shape) < len(spec.shape):
         raise UsageError(f"input '{spec.name}' is {spec}, whose shape is not fixed; give a file for it")
@@ -46,45 +49,37 @@ def _value(spec: TensorSpec, source: str, random: np.random.Generator) -> Array:
     return random.standard_normal(shape).astype(spec.numpy_dtype)
 
 
-def _as_stored(array: Array, spec: TensorSpec) -> Array:
-    """View bytes as bfloat16, for which the .npy format has no type."""
-    raw = array.dtype.kind == "V" and array.dtype.itemsize == spec.numpy_dtype.itemsize
-    return array.view(spec.numpy_dtype) if raw else array
-
-
-def read_array(path: Path) -> Array:
-    """Read a .npy file.
+def read_array(path: Path, spec: TensorSpec) -> Array:
+    """Read a .npy file for an input.
 
     Raises:
-        UsageError: if it cannot be read, or does not hold a plain array.
+        UsageError: if it cannot be read, or holds no plain array that the input takes.
     """
-    loaded = _load(path)
-    if not isinstance(loaded, np.ndarray):
+    if zipfile.is_zipfile(path):
         raise UsageError(f"'{path}' is an archive of arrays, a .npy file of one was expected")
-    return loaded
+    return _fitting(stored_array(path), spec)
 
 
-def read_archive(path: Path) -> dict[str, Array]:
+def read_archive(path: Path, specs: Sequence[TensorSpec]) -> dict[str, Array]:
     """Read a .npz file of one array per input.
 
     Raises:
-        UsageError: if it cannot be read, or is not such an archive.
+        UsageError: if it cannot be read, is no such archive, or an array does not fit its input.
     """
-    loaded = _load(path)
-    if isinstance(loaded, np.ndarray):
+    if _is_array(path):
         raise UsageError(f"'{path}' is one array, a .npz file of one per input was expected")
-    try:
-        with loaded as archive:
-            return {name: archive[name] for name in archive.files}
-    except (ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise UsageError(f"'{path}' does not hold plain arrays: {error}") from None
+    check_names(specs, array_names(path))
+    return {spec.name: _fitting(stored_array(path, spec.name), spec) for spec in specs}
 
 
-def _load(path: Path) -> Array | np.lib.npyio.NpzFile:
-    try:
-        loaded: Array | np.lib.npyio.NpzFile = np.load(path, allow_pickle=False)
-    except OSError as error:
-        raise UsageError(f"'{path}' cannot be read: {error.strerror or error}") from None
-    except (ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise UsageError(f"'{path}' does not hold plain arrays: {error}") from None
-    return loaded
+def _fitting(stored: StoredArray, spec: TensorSpec) -> Array:
+    """A stored array that an input takes; values of others are not read, as they may be any number."""
+    dtype = spec.numpy_dtype if stored.is_raw(spec.numpy_dtype) else stored.dtype
+    check_array(spec, dtype, stored.shape)
+    return stored.whole().view(dtype)
+
+
+def _is_array(path: Path) -> bool:
+    with suppress(OSError), path.open("rb") as file:
+        return file.read(len(MAGIC_PREFIX)) == MAGIC_PREFIX
+    return False

@@ -13,9 +13,9 @@ import numpy as np
 
 from sartor.errors import UsageError
 from sartor.runtime.driver.signature import Array, TensorSpec, check_names
-from sartor.samples.array_stream import StoredArray, stored_arrays
+from sartor.samples.array_stream import ARRAY_SUFFIX, StoredArray, array_names, stored_array
 
-_SUFFIXES = (".npz", ".npy")
+_SUFFIXES = (".npz", ARRAY_SUFFIX)
 
 
 class SampleSource(Protocol):
@@ -138,16 +138,15 @@ def _files_of(directory: Path) -> list[Path]:
 
 
 def _opened(path: Path, specs: Sequence[TensorSpec]) -> _SampleFile:
-    arrays = stored_arrays(path)
-    if "" in arrays and len(specs) == 1:
-        arrays = {specs[0].name: arrays[""]}
-    elif "" in arrays:
-        raise UsageError(f"'{path}' is one array, but the model has {len(specs)} inputs; save an .npz file of all")
+    if path.suffix == ARRAY_SUFFIX:
+        if len(specs) != 1:
+            raise UsageError(f"'{path}' is one array, but the model has {len(specs)} inputs; save an .npz file of all")
+        return _SampleFile((_checked(specs[0], stored_array(path)),))
     try:
-        check_names(specs, list(arrays))
+        check_names(specs, array_names(path))
     except UsageError as error:
         raise UsageError(f"'{path}': {error}") from None
-    inputs = tuple(_checked(spec, arrays[spec.name]) for spec in specs)
+    inputs = tuple(_checked(spec, stored_array(path, spec.name)) for spec in specs)
     _check_counts(path, inputs)
     return _SampleFile(inputs)
 

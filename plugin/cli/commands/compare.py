@@ -69,7 +69,7 @@ def compare(
         layered_manifest(module)
     bound = None if max_error is None else check_error_bound(max_error)
     signature, file = module_signature(module), existing_file(vs)
-    feeds = make_feeds(signature.inputs, {}) if inputs is None else read_archive(inputs)
+    feeds = make_feeds(signature.inputs, {}) if inputs is None else read_archive(inputs, signature.inputs)
     with Session(module, device=device, threads=threads) as session:
         outputs = session.run(None, feeds)
     named = dict(zip((spec.name for spec in signature.outputs), outputs, strict=True))
