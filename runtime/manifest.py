@@ -7,6 +7,7 @@ these, and they can be read without a device.
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,6 +24,8 @@ MANIFEST_FORMAT = 1
 DECLARATION_KEY = "iree.abi.declaration"
 ASYNC_SUFFIX = "$async"
 INITIALIZER = "__init"
+
+_SHOWN_DIGITS = 40
 
 
 def _plain_file_name(name: str) -> str:
@@ -86,18 +89,26 @@ class Manifest:
             UsageError: if it is not a manifest, or has a newer format than this version reads.
         """
         try:
-            content = json.loads(text)
+            content = json.loads(text, parse_constant=_finite, parse_float=_finite)
             _refuse_newer_format(content)
             return _ADAPTER.validate_python(content)
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(str(part) for part in first["loc"]) or "top level"
             raise UsageError(f"the manifest is not valid at {where}: {first['msg']}") from None
-        except (json.JSONDecodeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:
             raise UsageError(f"the manifest is not JSON: {error}") from None
 
 
 _ADAPTER = TypeAdapter(Manifest)
+
+
+def _finite(text: str) -> float:
+    """A number as JSON has it; Python also takes NaN, Infinity and what is too large."""
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"'{text[:_SHOWN_DIGITS]}' is not a number in JSON")
+    return number
 
 
 def _refuse_newer_format(content: object) -> None:

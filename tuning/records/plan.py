@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import AfterValidator, ConfigDict, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as validated
 
 from sartor.errors import UsageError
 
 FORMAT = 5
-_STRICT = ConfigDict(extra="forbid")
+_RANGE_NAME = re.compile(r".*:[0-9]{1,9}", re.DOTALL)
+# Normal numbers of float32, and integers of 8 bits.
+_LEAST_SCALE, _LARGEST_SCALE = 2.0**-126, 2.0**128
+_LEAST_ZERO, _LARGEST_ZERO = -128, 255
+_STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
 @validated(frozen=True, config=_STRICT)
@@ -78,6 +83,15 @@ class AdaptChoice:
     in_place: float | None
 
 
+def _known_ranges(ranges: dict[str, tuple[float, int]]) -> dict[str, tuple[float, int]]:
+    for name, (scale, zero) in ranges.items():
+        if not _RANGE_NAME.fullmatch(name):
+            raise ValueError(f"'{name}' is not a layer and the number of its result")
+        if not (_LEAST_SCALE <= scale <= _LARGEST_SCALE and _LEAST_ZERO <= zero <= _LARGEST_ZERO):
+            raise ValueError(f"'{name}' has the scale {scale} and zero point {zero}, which are not those of 8 bits")
+    return ranges
+
+
 @validated(frozen=True, config=_STRICT)
 class Plan:
     """The choices from which one module is built.
@@ -121,7 +135,7 @@ class Plan:
     first: float | None
     peak: float | None
     versions: dict[str, str]
-    ranges: dict[str, tuple[float, int]] = field(default_factory=dict)
+    ranges: Annotated[dict[str, tuple[float, int]], AfterValidator(_known_ranges)] = field(default_factory=dict)
     format: int = FORMAT
 
     def unmeasured(self) -> Plan:
