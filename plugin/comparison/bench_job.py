@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sartor.errors import SartorError
+from sartor.onnx_model.reading.load import check_files
 from sartor.runtime.benchmark import Samples, time_interleaved
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.reference import OnnxRuntimeReference, OpenVinoReference
@@ -72,6 +73,9 @@ def time_runs(runs: BenchRuns) -> dict[str, Samples] | WorkerError:
 
 
 def _time(runs: BenchRuns) -> dict[str, Samples]:
+    if runs.model is not None:
+        # Peers would read whatever external data it names, wherever that is.
+        check_files(runs.model)
     with Session(runs.module, device=runs.device, threads=runs.workers) as session:
         callables: dict[str, Callable[[], object]] = {SELF: lambda: session.run(None, dict(runs.feeds))}
         callables |= {name: _peer(name, runs) for name in runs.peers}

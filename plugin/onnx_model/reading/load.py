@@ -9,10 +9,9 @@ from google.protobuf.message import DecodeError
 from onnx import ModelProto
 
 from sartor.errors import UnsupportedModelError, UsageError
-from sartor.onnx_model.graphs.held_data import HELD_BYTES, hold, is_holding
-from sartor.onnx_model.graphs.limits import MAX_MODEL_BYTES, MAX_NESTING
-from sartor.onnx_model.graphs.wire import nesting, taken_apart, varint
-from sartor.onnx_model.reading.check_names import check_names
+from sartor.onnx_model.graphs.held_data import HELD_BYTES, hold, holding, is_holding
+from sartor.onnx_model.graphs.limits import MAX_MODEL_BYTES
+from sartor.onnx_model.graphs.wire import taken_apart, varint
 from sartor.onnx_model.reading.external_data import inline_external_data
 from sartor.onnx_model.reading.validate import check_model, check_structure
 
@@ -38,6 +37,18 @@ def load_model(path: Path) -> ModelProto:
         hold(model.graph.initializer[index], data)
     check_model(model)
     return model
+
+
+def check_files(path: Path) -> None:
+    """Make sure that a model names no data outside its folder, before other programs read it.
+
+    Raises:
+        UsageError, UnsupportedModelError: as ``load_model``, operators and weights aside.
+    """
+    with holding():
+        model, _ = _parse(_read(path), path)
+        check_structure(model)
+        inline_external_data(model, path.parent)
 
 
 def _read(path: Path) -> bytes | mmap.mmap:
