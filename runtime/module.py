@@ -7,13 +7,14 @@ import io
 import mmap
 import os
 import zipfile
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from sartor.errors import UsageError
-from sartor.runtime.driver.iree_runtime import parse_module
+from sartor.runtime.driver.iree_runtime import NATIVE_ERRORS, parse_module, reason
 
 _ZIP_START = b"PK\x03\x04"
 _HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
@@ -30,12 +31,29 @@ class Module:
 
     @property
     def functions(self) -> list[str]:
-        """Names of the exported functions, in the module's order."""
-        return list(self.native.function_names)
+        """Names of the exported functions, in the module's order.
+
+        Raises:
+            UsageError: if they are not text.
+        """
+        with self._reading():
+            return list(self.native.function_names)
 
     def reflection(self, function: str) -> dict[str, str]:
-        """Reflection attributes of an exported function."""
-        return dict(self.native.lookup_function(function).reflection)
+        """Reflection attributes of an exported function.
+
+        Raises:
+            UsageError: if they are not text.
+        """
+        with self._reading():
+            return dict(self.native.lookup_function(function).reflection)
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        try:
+            yield
+        except NATIVE_ERRORS as error:
+            raise UsageError(f"{self.label} is damaged ({reason(error)}); compile it again") from None
 
 
 def open_module(source: Path | bytes, *, huge_pages: bool = False) -> Module:

@@ -66,13 +66,10 @@ class GraphEditor:
         values = (*self.graph.value_info, *self.graph.output, *self.graph.input)
         self._types: dict[str, TypeProto] = {value.name: value.type for value in values}
         self._producers = {output: node for node in self.graph.node for output in node.output if output}
-        self._consumers: dict[str, list[NodeProto]] = defaultdict(list)
-        for node in self.graph.node:
-            for name in names_read(node):
-                self._consumers[name].append(node)
+        self._consumers: dict[str, list[NodeProto]] | None = None
         self._outputs = {value.name for value in self.graph.output}
-        self._names = TakenNames((*self._types, *self._tensors, *self._producers))
-        self._node_names = TakenNames(node.name for node in self.graph.node)
+        self._names: TakenNames | None = None
+        self._node_names: TakenNames | None = None
 
     @property
     def nodes(self) -> list[NodeProto]:
@@ -84,7 +81,10 @@ class GraphEditor:
         return self._producers.get(name)
 
     def consumers(self, name: str) -> list[NodeProto]:
-        """The nodes of this graph that read ``name``, as an input or in one of their bodies."""
+        """The nodes of this graph that read ``name``, directly or in a body."""
+        if self._consumers is None:
+            # Most edits need none, and bodies are read to find them.
+            self._consumers = _consumers_in(self.graph)
         return self._consumers.get(name, [])
 
     def is_output(self, name: str) -> bool:
@@ -163,10 +163,14 @@ class GraphEditor:
 
     def fresh(self, hint: str) -> str:
         """A value name like ``hint`` that nothing in the graph has yet."""
+        if self._names is None:
+            self._names = TakenNames((*self._types, *self._tensors, *self._producers))
         return self._names.fresh(hint)
 
     def fresh_node(self, hint: str) -> str:
         """A node name like ``hint`` that no node of the graph has yet."""
+        if self._node_names is None:
+            self._node_names = TakenNames(node.name for node in self.graph.node)
         return self._node_names.fresh(hint)
 
     def add_constant(self, hint: str, values: Array) -> str:
@@ -225,13 +229,23 @@ class GraphEditor:
             self.refresh()
 
 
+def _consumers_in(graph: GraphProto) -> dict[str, list[NodeProto]]:
+    found: dict[str, list[NodeProto]] = defaultdict(list)
+    for node in graph.node:
+        for name in names_read(node):
+            found[name].append(node)
+    return found
+
+
 def editors(graph: GraphProto, outer: GraphEditor | None = None) -> Iterator[GraphEditor]:
-    """Yield an editor for ``graph`` and for each body inside it, innermost first."""
-    editor = GraphEditor(graph, outer)
+    """An editor for ``graph`` and for every body inside it, innermost first."""
+    editor, has_bodies = GraphEditor(graph, outer), False
     for node in graph.node:
         for body in subgraphs(node):
+            has_bodies = True
             yield from editors(body, editor)
-    editor.refresh()
+    if has_bodies:
+        editor.refresh()
     yield editor
 
 

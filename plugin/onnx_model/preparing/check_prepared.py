@@ -32,9 +32,11 @@ def check_prepared(model: ModelProto) -> None:
     except (checker.ValidationError, ValueError) as error:
         first = str(error).strip().splitlines()[0]
         raise UnsupportedModelError(f"the model is not valid ONNX: {first}") from None
+    editor = GraphEditor(model.graph)
     for value in (*model.graph.input, *model.graph.output):
         _check_signature(value)
-    editor = GraphEditor(model.graph)
+    for value in model.graph.input:
+        _check_size(value.name, f"input '{value.name}' is", editor)
     for node in editor.nodes:
         _check_results(node, editor)
         _check_lowering(node, editor)
@@ -49,20 +51,24 @@ def _check_signature(value: ValueInfoProto) -> None:
         )
 
 
+def _check_size(name: str, what: str, editor: GraphEditor) -> None:
+    size = math.prod(editor.shape(name) or ()) * element_bits(editor.element_type(name)) // 8
+    if size > MAX_VALUE_BYTES:
+        raise UnsupportedModelError(
+            f"{what} a value of {size} bytes, more than the {MAX_VALUE_BYTES} that are supported; "
+            "bind smaller dimensions"
+        )
+
+
 def _check_results(node: NodeProto, editor: GraphEditor) -> None:
     for name in node.output:
-        shape = editor.shape(name) if name else ()
         if name and editor.rank(name) is None:
             raise UnsupportedModelError(
                 f"the rank of '{name}', computed by {describe_node(node)}, cannot be known before it runs; "
                 "only tensors of known rank are supported"
             )
-        size = math.prod(shape or ()) * element_bits(editor.element_type(name)) // 8 if name else 0
-        if size > MAX_VALUE_BYTES:
-            raise UnsupportedModelError(
-                f"{describe_node(node)} computes a value of {size} bytes, more than the {MAX_VALUE_BYTES} "
-                "that are supported; bind smaller dimensions"
-            )
+        if name:
+            _check_size(name, f"{describe_node(node)} computes", editor)
 
 
 def _check_lowering(node: NodeProto, editor: GraphEditor) -> None:

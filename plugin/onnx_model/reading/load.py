@@ -63,7 +63,7 @@ def _read(path: Path) -> bytes | mmap.mmap:
         with path.open("rb") as file:
             if is_holding() and size:
                 return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            return file.read(MAX_MODEL_BYTES + 1)
+            return file.read(size)
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from None
 

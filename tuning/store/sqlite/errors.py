@@ -74,6 +74,9 @@ def explained(path: str) -> Iterator[None]:
         yield
     except sqlite3.ProgrammingError:
         raise
+    except UnicodeDecodeError as error:
+        # SQLite repeats in its messages what it finds in the file.
+        raise damaged(path, "it holds text that is not UTF-8") from error
     except sqlite3.DatabaseError as error:
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & _PRIMARY_CODE
         if code in _UNAVAILABLE:
