@@ -1,0 +1,1 @@
+"""Damaged files of every kind that Sartor reads, given to what reads them."""

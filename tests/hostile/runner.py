@@ -1,0 +1,223 @@
+"""Gives damaged files to their readers, in processes with limits, and collects what must not happen.
+
+A finding is another error than the product's own, a death or hang of the process, want of memory, a file that is opened
+outside the input's folder, and anything that is left there.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import multiprocessing
+import os
+import resource
+import shutil
+import signal
+import sys
+import time
+import traceback
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from random import Random
+
+from sartor.errors import SartorError
+from tests.hostile.subjects import SUBJECTS, Subject
+
+SECRET = b"a secret of 28 bytes, not read"
+MEMORY = 2 << 30
+"""Bytes that reading one file may take."""
+
+SECONDS = 30.0
+"""That reading one file may take."""
+
+_START_SECONDS = 300.0
+_TAIL = 3000
+_FORBIDDEN = ("secret.bin", "passwd", "zero", "mem")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How one input ended.
+
+    Attributes:
+        number: of the input; with the seed it tells everything about it.
+        subject: index in ``SUBJECTS``.
+        finding: what must not happen, empty otherwise.
+        refused: name of the error, empty if the file was taken.
+        seconds: that it took.
+    """
+
+    number: int
+    subject: int
+    finding: str = ""
+    refused: str = ""
+    seconds: float = 0.0
+
+
+@dataclass
+class Report:
+    """All outcomes."""
+
+    findings: list[Outcome] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+    slowest: float = 0.0
+    memory: int = 0
+
+    def add(self, outcome: Outcome) -> None:
+        """Count an outcome."""
+        self.slowest = max(self.slowest, outcome.seconds)
+        ended = "FOUND" if outcome.finding else outcome.refused or "taken"
+        self.counts[f"{label(SUBJECTS[outcome.subject])}: {ended}"] += 1
+        if outcome.finding:
+            self.findings.append(outcome)
+
+
+def label(subject: Subject) -> str:
+    """A subject in words."""
+    return f"{subject.kind} by {subject.read.__name__.removeprefix('_')}"
+
+
+def damaged(seed: int, number: int, corpus: Path) -> tuple[int, bytes]:
+    """The subject and content of an input."""
+    random = Random(f"{seed}/{number}")
+    index = random.choices(range(len(SUBJECTS)), [each.share for each in SUBJECTS])[0]
+    subject = SUBJECTS[index]
+    files = sorted(each for each in (corpus / subject.kind).iterdir() if each.suffix == subject.suffix)
+    return index, subject.damage(random.choice(files).read_bytes(), random)
+
+
+def run(seed: int, numbers: Sequence[int], corpus: Path, folder: Path) -> Iterator[Outcome]:
+    """Give the inputs of these numbers to their readers, in one process after the other."""
+    context = multiprocessing.get_context("spawn")
+    pending = list(numbers)
+    while pending:
+        own, remote = context.Pipe()
+        process = context.Process(target=_serve, args=(remote, seed, pending, corpus, folder), daemon=True)
+        process.start()
+        remote.close()
+        limit = _START_SECONDS
+        try:
+            while pending and own.poll(limit):
+                outcome: Outcome | None = own.recv()
+                limit = SECONDS
+                if outcome is not None:
+                    pending.remove(outcome.number)
+                    yield outcome
+            ending = "" if not pending else f"still running after {limit:g} s{_killed(process, folder)}"
+        except EOFError:
+            process.join(SECONDS)
+            ending = f"the process ended with {process.exitcode}{_printed(folder)}"
+        process.kill()
+        process.join()
+        if pending:
+            number = pending.pop(0)
+            index, _ = damaged(seed, number, corpus)
+            yield Outcome(number, index, ending)
+
+
+def _killed(process: BaseProcess, folder: Path) -> str:
+    """End a process by a signal on which it says where it is."""
+    if process.pid is not None:
+        os.kill(process.pid, signal.SIGABRT)
+        process.join(SECONDS)
+    return _printed(folder)
+
+
+def _printed(folder: Path) -> str:
+    return "\n" + (folder / "output.txt").read_text(encoding="utf-8", errors="replace")[-_TAIL:]
+
+
+def _serve(connection: Connection, seed: int, numbers: Sequence[int], corpus: Path, folder: Path) -> None:
+    """Child: read one input after the other."""
+    faulthandler.enable()
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    os.environ["XDG_CACHE_HOME"] = str(folder / "cache")
+    os.environ["TMPDIR"] = str(folder / "tmp")
+    for each in ("cache", "tmp"):
+        (folder / each).mkdir(parents=True, exist_ok=True)
+    watch = _Watch(folder)
+    sys.addaudithook(watch.see)
+    with open(folder / "output.txt", "w", encoding="utf-8") as output:
+        os.dup2(output.fileno(), 1)
+        os.dup2(output.fileno(), 2)
+    connection.send(None)
+    limited = False
+    for number in numbers:
+        outcome = _one(seed, number, corpus, folder, watch)
+        if not limited:
+            # What the readers load for the first time is not the input's.
+            limit = _data_bytes() + MEMORY
+            resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+            limited = True
+        connection.send(outcome)
+
+
+def _data_bytes() -> int:
+    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
+        if line.startswith("VmData:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+class _Watch:
+    """Sees every file that Python opens."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = os.path.realpath(folder)
+        self.escapes: list[str] = []
+
+    def see(self, event: str, arguments: tuple[object, ...]) -> None:
+        if event != "open" or not isinstance(arguments[0], (str, bytes)):
+            return
+        path = os.fsdecode(arguments[0])
+        if os.path.basename(path) in _FORBIDDEN or os.path.basename(os.path.realpath(path)) in _FORBIDDEN:
+            self.escapes.append(path)
+
+
+def _one(seed: int, number: int, corpus: Path, folder: Path, watch: _Watch) -> Outcome:
+    index, content = damaged(seed, number, corpus)
+    subject, place = SUBJECTS[index], folder / "case"
+    path = _laid_out(place, subject, content)
+    before = _listing(folder)
+    watch.escapes.clear()
+    begin = time.monotonic()
+    refused = finding = ""
+    try:
+        subject.read(path, corpus)
+    except SartorError as error:
+        refused = type(error).__name__
+        str(error).encode("utf-8", "backslashreplace")
+    except Exception:  # noqa: BLE001 every other error is what is looked for
+        finding = traceback.format_exc()
+    seconds = time.monotonic() - begin
+    if watch.escapes:
+        finding += f"\nopened {watch.escapes}"
+    if left := _listing(folder) - before:
+        finding += f"\nleft {sorted(left)[:5]}"
+    shutil.rmtree(place)
+    return Outcome(number, index, finding, refused, seconds)
+
+
+def _laid_out(place: Path, subject: Subject, content: bytes) -> Path:
+    """The input in a folder of its own, with traps around it."""
+    inside = place / "inside"
+    # A process that died here has left it.
+    shutil.rmtree(place, ignore_errors=True)
+    (inside / "sub").mkdir(parents=True)
+    secret = place / "secret.bin"
+    secret.write_bytes(SECRET)
+    (inside / "inside.bin").write_bytes(bytes(64))
+    (inside / "link.bin").symlink_to(secret)
+    (inside / "folder-link").symlink_to(place)
+    os.link(secret, inside / "hard.bin")
+    os.mkfifo(inside / "pipe")
+    path = inside / f"input{subject.suffix}"
+    path.write_bytes(content)
+    return path
+
+
+def _listing(folder: Path) -> set[str]:
+    return {os.path.join(root, name) for root, _, names in os.walk(folder) for name in names}
