@@ -60,6 +60,7 @@ class _Outliner:
         self._refs: dict[ir.Value, ValueRef] = {}
         self._names: set[str] = set()
         self._suffixes: dict[str, int] = {}
+        self._activations: dict[str, int] = {}
 
     def run(self, inputs: Sequence[NetworkValue], outputs: Sequence[NetworkValue]) -> LayerGraph:
         self._check_computes(outputs)

@@ -16,7 +16,8 @@ from sartor.config import CompileConfig
 from sartor.costing.candidates import find_candidates
 from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
-from sartor.planning.recipe import guessed_recipe, unsplit_recipe
+from sartor.planning.guessed_recipe import guessed_recipe
+from sartor.planning.recipe import unsplit_recipe
 from sartor.runtime.driver.iree_runtime import write_parameters
 from sartor.tuning.records.measurement import Measurement, MeasurementKey, Status
 from sartor.tuning.store.export import write_export
@@ -66,10 +67,10 @@ def _compiled(folder: Path) -> dict[str, Mapping[str, bytes]]:
     onnx.save(MODELS[PLANNED](), model)
     config = CompileConfig(threads=1)
     imported = imported_model(model)
-    candidates = find_candidates(imported, config)
-    guessed = guessed_recipe(imported, candidates.variants, config).plan
-    stock = unsplit_recipe(imported, config)
-    manifest = stock.manifest(imported, config)
+    candidates = find_candidates(imported, config.planning)
+    guessed = guessed_recipe(imported, candidates.variants, config.planning).plan
+    stock = unsplit_recipe(imported, config.planning)
+    manifest = stock.manifest(imported, config.header)
     module = folder / "module.vmfb"
     compile_unsplit(imported.unsplit, imported.weights, config.target, manifest, module)
     split = json.dumps(guessed.to_json())

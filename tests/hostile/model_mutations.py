@@ -40,6 +40,7 @@ _FLOATS = (FieldDescriptor.TYPE_FLOAT, FieldDescriptor.TYPE_DOUBLE)
 _NESTED = 25
 _MOST_DOUBLED = 1 << 16
 _COPIES = 300
+_ATTRIBUTE_TYPES = (AttributeProto.INT, AttributeProto.GRAPH, AttributeProto.STRINGS, AttributeProto.UNDEFINED)
 _OPERATORS = tuple(sorted({schema.name for schema in defs.get_all_schemas() if not schema.domain}))
 _WIRE_LIMITS = {FieldDescriptor.TYPE_INT32: 31, FieldDescriptor.TYPE_ENUM: 31}
 
@@ -68,7 +69,7 @@ def _some(model: ModelProto, kind: type[Message], random: Random) -> Any:
 
 def _field(model: ModelProto, random: Random) -> None:
     message = random.choice([each for each, _ in messages(model)])
-    field = random.choice(message.DESCRIPTOR.fields)
+    field: FieldDescriptor = random.choice(list(message.DESCRIPTOR.fields_by_name.values()))
     if field.message_type is not None:
         _damage_messages(message, field, random)
     elif field.is_repeated:
@@ -101,12 +102,12 @@ def _scalar(field: FieldDescriptor, model: ModelProto, random: Random) -> Any:
     if field.type in _INTEGERS:
         limit = 1 << _WIRE_LIMITS.get(field.type, 63)
         value = random.choice(NUMBERS) if random.random() < 0.5 else random.randrange(-3, 30)
-        if field.type == FieldDescriptor.TYPE_ENUM and value not in {each.number for each in field.enum_type.values}:
+        if field.enum_type is not None:
             value = random.choice([each.number for each in field.enum_type.values])
         return value % limit if value >= limit or field.type == FieldDescriptor.TYPE_UINT64 else max(value, -limit)
     if field.type in _FLOATS:
-        value = random.choice(REALS)
-        return value if field.type == FieldDescriptor.TYPE_DOUBLE or abs(value) < 1e38 else float("inf")
+        real = random.choice(REALS)
+        return real if field.type == FieldDescriptor.TYPE_DOUBLE or abs(real) < 1e38 else float("inf")
     if field.type == FieldDescriptor.TYPE_STRING:
         return _name(model, random)
     return random.randbytes(random.choice((0, 1, 4, 24, 1000)))
@@ -197,7 +198,9 @@ def _attribute(node: NodeProto, random: Random) -> None:
     attribute = random.choice(node.attribute)
     action = random.randrange(5)
     if action == 0:
-        attribute.type = random.choice(list(AttributeProto.AttributeType.values()))
+        attribute.type = random.choice(
+            (AttributeProto.INT, AttributeProto.GRAPH, AttributeProto.STRINGS, AttributeProto.UNDEFINED)
+        )
     elif action == 1:
         attribute.type, attribute.i = AttributeProto.INT, random.choice(NUMBERS)
     elif action == 2:

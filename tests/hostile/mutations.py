@@ -122,7 +122,7 @@ def _edited(content: Any, random: Random) -> Any:
         del content[key]
     elif action < 0.2 and isinstance(content, dict):
         content[random.choice(TEXTS)] = content.pop(key)
-    elif action < 0.2:
+    elif action < 0.2 and isinstance(content, list):
         content.extend([content[key]] * random.choice((1, 3, 300)))
     elif action < 0.3:
         content[key] = json_value(random)

@@ -138,15 +138,15 @@ def _serve(connection: Connection, seed: int, numbers: Sequence[int], corpus: Pa
     os.environ["TMPDIR"] = str(folder / "tmp")
     for each in ("cache", "tmp"):
         (folder / each).mkdir(parents=True, exist_ok=True)
-    watch = _Watch(folder)
-    sys.addaudithook(watch.see)
+    watch = _Watch()
     with open(folder / "output.txt", "w", encoding="utf-8") as output:
         os.dup2(output.fileno(), 1)
         os.dup2(output.fileno(), 2)
     connection.send(None)
     limited = False
     for number in numbers:
-        outcome = _one(seed, number, corpus, folder, watch)
+        with watch:
+            outcome = _one(seed, number, corpus, folder, watch)
         if not limited:
             # What the readers load for the first time is not the input's.
             limit = _data_bytes() + MEMORY
@@ -163,14 +163,21 @@ def _data_bytes() -> int:
 
 
 class _Watch:
-    """Sees every file that Python opens."""
+    """Sees every file that Python opens, while it is entered; a hook cannot be taken off again."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = os.path.realpath(folder)
+    def __init__(self) -> None:
         self.escapes: list[str] = []
+        self._active = False
+        sys.addaudithook(self._see)
 
-    def see(self, event: str, arguments: tuple[object, ...]) -> None:
-        if event != "open" or not isinstance(arguments[0], (str, bytes)):
+    def __enter__(self) -> None:
+        self._active = True
+
+    def __exit__(self, *_: object) -> None:
+        self._active = False
+
+    def _see(self, event: str, arguments: tuple[object, ...]) -> None:
+        if not self._active or event != "open" or not isinstance(arguments[0], (str, bytes)):
             return
         path = os.fsdecode(arguments[0])
         if os.path.basename(path) in _FORBIDDEN or os.path.basename(os.path.realpath(path)) in _FORBIDDEN:

@@ -26,7 +26,7 @@ from sartor.onnx_model.graphs.infer import without_weights
 from sartor.onnx_model.preparing.prepare import prepare
 from sartor.onnx_model.preparing.simplify_worker import simplify_bytes
 from sartor.onnx_model.reading.load import load_model
-from sartor.planning.recipe import precision_of, recipe_of_plan
+from sartor.planning.recorded_recipe import check_plan, precision_of, recipe_of_plan
 from sartor.reference.random_inputs import sample_inputs
 from sartor.runtime.driver.signature import TensorSpec
 from sartor.runtime.manifest import Manifest
@@ -130,16 +130,17 @@ def _import(path: Path, corpus: Path) -> None:
 @cache
 def _planned(corpus: Path) -> tuple[ImportedModel, Candidates]:
     imported = imported_model(corpus / "planned.onnx")
-    return imported, find_candidates(imported, CompileConfig(threads=1))
+    return imported, find_candidates(imported, CompileConfig(threads=1).planning)
 
 
 def _plan(path: Path, corpus: Path) -> None:
     plan = Plan.load(path)
     imported, candidates = _planned(corpus)
+    check_plan(plan, CompileConfig().target)
     config = replace(CompileConfig(), threads=plan.threads, precision=precision_of(plan))
     ranged = quantised_by(plan.ranges, imported)
-    recipe = recipe_of_plan(plan, ranged, candidates.variants, config)
-    recipe.manifest(ranged, config)
+    recipe = recipe_of_plan(plan, ranged, candidates.variants, config.target)
+    recipe.manifest(ranged, config.header)
 
 
 def _manifest(path: Path, corpus: Path) -> None:
@@ -166,8 +167,8 @@ def _database(path: Path, corpus: Path) -> None:
             _command("db", *step, "--tuning-db", path)
         except SartorError as error:
             refused.append(error)
-    for left in (".out", ".db-wal", ".db-shm", ".db-journal"):
-        path.with_suffix(left).unlink(missing_ok=True)
+    for suffix in (".out", ".db-wal", ".db-shm", ".db-journal"):
+        path.with_suffix(suffix).unlink(missing_ok=True)
     if refused:
         raise refused[0]
 
@@ -179,8 +180,8 @@ def _import_database(path: Path, corpus: Path) -> None:
     finally:
         for left in path.parent.glob("into.db*"):
             left.unlink()
-        for left in (".db-wal", ".db-shm"):
-            path.with_suffix(left).unlink(missing_ok=True)
+        for suffix in (".db-wal", ".db-shm"):
+            path.with_suffix(suffix).unlink(missing_ok=True)
 
 
 def _samples(path: Path, corpus: Path) -> None:

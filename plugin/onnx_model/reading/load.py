@@ -10,8 +10,9 @@ from onnx import ModelProto
 
 from sartor.errors import UnsupportedModelError, UsageError
 from sartor.onnx_model.graphs.held_data import HELD_BYTES, hold, holding, is_holding
-from sartor.onnx_model.graphs.limits import MAX_MODEL_BYTES
-from sartor.onnx_model.graphs.wire import taken_apart, varint
+from sartor.onnx_model.graphs.limits import MAX_MODEL_BYTES, MAX_NESTING
+from sartor.onnx_model.graphs.wire import nesting, taken_apart, varint
+from sartor.onnx_model.reading.check_names import check_names
 from sartor.onnx_model.reading.external_data import inline_external_data
 from sartor.onnx_model.reading.validate import check_model, check_structure
 

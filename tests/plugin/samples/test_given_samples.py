@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 
 from sartor.errors import UsageError
 from sartor.runtime.driver.signature import Array, TensorSpec
+from sartor.samples.feeds import read_archive, read_array
 from sartor.samples.given_samples import HeldSamples, Samples
 
 IMAGE = TensorSpec("image", "float32", (1, 3, 4))
@@ -158,3 +160,46 @@ def test_held_samples_are_a_source_too() -> None:
     held = HeldSamples(tuple({"index": each} for each in INDICES))
     assert len(held) == 5
     assert [each["index"].tolist() for each in held.since(3)] == [[6, 7], [8, 9]]
+
+
+def _promising(path: Path, shape: str, kind: str = "<f4") -> Path:
+    """A .npy file of a hundred bytes whose header says more."""
+    header = f"{{'descr': '{kind}', 'fortran_order': False, 'shape': {shape}}}".encode()
+    path.write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(48))
+    return path
+
+
+@pytest.mark.parametrize("shape", ["(1000000000000, 1, 3, 4)", "(10**30,)", "(-1, 1, 3, 4)", "-" * 9000 + "1"])
+def test_a_header_that_promises_too_much_costs_no_memory(tmp_path: Path, shape: str) -> None:
+    path = _promising(tmp_path / "x.npy", shape)
+    tracemalloc.start()
+    try:
+        with pytest.raises(UsageError, match="does not hold plain arrays"):
+            Samples.open(path, [IMAGE])
+        with pytest.raises(UsageError, match="does not hold plain arrays"):
+            read_array(path, IMAGE)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 22
+    finally:
+        tracemalloc.stop()
+
+
+def test_values_that_the_model_does_not_take_are_not_read(tmp_path: Path) -> None:
+    """An archive of some kilobytes may hold gigabytes."""
+    path = tmp_path / "x.npz"
+    np.savez_compressed(path, image=np.zeros((1 << 22,), np.float32))
+    tracemalloc.start()
+    try:
+        with pytest.raises(UsageError, match="expects"):
+            read_archive(path, [IMAGE])
+        assert tracemalloc.get_traced_memory()[1] < 1 << 22
+    finally:
+        tracemalloc.stop()
+
+
+def test_archives_with_many_members_are_refused_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "x.npz"
+    with zipfile.ZipFile(path, "w") as archive:
+        for index in range(2000):
+            archive.writestr(f"{index}.npy", b"")
+    with pytest.raises(UsageError, match="no input"):
+        Samples.open(path, [IMAGE])

@@ -104,3 +104,22 @@ def test_a_rate_needs_a_time_and_operations() -> None:
     assert layer.rate == pytest.approx(4e8)
     assert replace(layer, seconds=None).rate is None
     assert replace(layer, operations=0).rate is None
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"predicted": float("inf")},
+        {"gap": float("nan")},
+        {"ranges": {"layer:x": [0.1, 0]}},
+        {"ranges": {"layer:0": [0.0, 0]}},
+        {"ranges": {"layer:0": [1e300, 0]}},
+        {"ranges": {"layer:0": [0.1, 1000]}},
+    ],
+    ids=str,
+)
+def test_numbers_that_nothing_can_be_built_from_are_refused(tmp_path: Path, wrong: dict[str, object]) -> None:
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps({**PLAN.to_json(), **wrong}), encoding="utf-8")
+    with pytest.raises(UsageError, match="is no plan"):
+        Plan.load(path)

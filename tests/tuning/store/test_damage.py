@@ -109,3 +109,17 @@ def test_rows_that_make_no_sense_are_damage(path: Path, change: str) -> None:
             other.commit()
         with pytest.raises(UsageError, match="damaged"):
             store.get(KEY)
+
+
+@pytest.mark.parametrize(
+    "change", ["task = x'ff'", "threads = 'many'", "created = x'00'", "message = x'00'", "facts = x''"]
+)
+def test_values_of_other_types_are_damage(path: Path, change: str) -> None:
+    with Store.open(path) as store:
+        store.put(MEASUREMENT)
+        with closing(sqlite3.connect(path)) as other:
+            other.execute("PRAGMA ignore_check_constraints = ON")
+            other.execute(f"UPDATE measurements SET {change}")
+            other.commit()
+        with pytest.raises(UsageError, match="damaged"):
+            list(store.measurements())

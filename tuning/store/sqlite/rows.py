@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from dataclasses import astuple, fields
+from types import UnionType
 
 from sartor.tuning.records.measurement import Measurement, MeasurementKey, Status
 
@@ -19,6 +21,15 @@ VALUE_COLUMNS = (
     "facts",
 )
 COLUMNS = KEY_COLUMNS + VALUE_COLUMNS
+# Types of columns that do not hold text.
+_TYPES: Mapping[str, type | UnionType] = {
+    "threads": int,
+    "samples": bytes,
+    "baseline_samples": bytes,
+    "error": float | int | None,
+    "created": float | int,
+    "packed_bytes": int,
+}
 
 SELECT = f"SELECT {', '.join(COLUMNS)} FROM measurements"
 SELECT_ONE = f"{SELECT} WHERE " + " AND ".join(f"{column} = ?" for column in KEY_COLUMNS)
@@ -58,6 +69,10 @@ def from_row(row: Row) -> Measurement:
     Raises:
         ValueError: the values are not a valid measurement.
     """
+    for column, value in zip(COLUMNS, row, strict=True):
+        # SQLite keeps a value of any type in any column.
+        if not isinstance(value, _TYPES.get(column, str)):
+            raise ValueError(f"{column} is {type(value).__name__}")
     key = MeasurementKey(*row[: len(KEY_COLUMNS)])  # type: ignore[arg-type]
     status, samples, baseline, *rest = row[len(KEY_COLUMNS) :]
     try:

@@ -1,0 +1,68 @@
+"""A part of what ``python -m tests.hostile`` does, always the same one; and that it would notice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.hostile import runner
+from tests.hostile.corpus import write_corpus
+from tests.hostile.runner import Report, damaged, label, run
+from tests.hostile.subjects import SUBJECTS
+
+_SEED = 0
+_COUNT = 250
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Sound files."""
+    folder = tmp_path_factory.mktemp("corpus")
+    write_corpus(folder)
+    return folder
+
+
+def test_damaged_files_are_refused_or_read(corpus: Path, tmp_path: Path) -> None:
+    report = Report()
+    for outcome in run(_SEED, range(_COUNT), corpus, tmp_path):
+        report.add(outcome)
+    assert [f"#{each.number}: {each.finding}" for each in report.findings] == []
+    assert sum(report.counts.values()) == _COUNT
+    assert {line.partition(":")[0] for line in report.counts} == {label(each) for each in SUBJECTS}
+    assert any("taken" in line for line in report.counts)
+    assert any("UnsupportedModelError" in line for line in report.counts)
+
+
+def test_the_same_numbers_are_the_same_files(corpus: Path) -> None:
+    assert [damaged(1, number, corpus) for number in range(40)] == [damaged(1, number, corpus) for number in range(40)]
+    assert damaged(1, 3, corpus) != damaged(2, 3, corpus)
+
+
+def _escape(path: Path, _: Path) -> None:
+    (path.parent / "link.bin").read_bytes()
+
+
+def _litter(path: Path, _: Path) -> None:
+    path.with_name("litter").touch()
+
+
+def _fail(path: Path, _: Path) -> None:
+    raise KeyError("?")
+
+
+@pytest.mark.parametrize(("read", "said"), [(_escape, "opened"), (_litter, "left"), (_fail, "KeyError: '?'")])
+def test_what_must_not_happen_is_noticed(
+    corpus: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    read: Callable[[Path, Path], None],
+    said: str,
+) -> None:
+    monkeypatch.setattr(runner, "SUBJECTS", [replace(each, read=read) for each in SUBJECTS])
+    watch = runner._Watch()
+    with watch:
+        outcome = runner._one(0, 0, corpus, tmp_path, watch)
+    assert said in outcome.finding
