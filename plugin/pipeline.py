@@ -51,7 +51,7 @@ from sartor.profiling.refiner import Refined, Refiner
 from sartor.profiling.replay import replay
 from sartor.profiling.verdicts import budget_of_model, refusal
 from sartor.progress import Progress, silent
-from sartor.samples.checked_samples import checked_samples
+from sartor.samples.checked_samples import check_measure, checked_samples
 from sartor.tuning.cost_tables.tables import Tables
 from sartor.tuning.records.measurement import Status
 from sartor.tuning.records.plan import Plan
@@ -79,6 +79,7 @@ def compile_model(model: Path, output: Path, config: CompileConfig, progress: Pr
     with open_workspace(config.target, config.jobs) as (pool, directory), Store.open(config.database) as store:
         imported = import_network(model, config.importing, pool, progress, directory)
         calibration = calibrate(imported, config.calibrating, pool, progress)
+        check_measure(imported, calibration.samples, pool, config.error_budget)
         imported = replace(
             imported, ranges=with_children(imported.graph, {**calibration.ranges.values, **imported.ranges})
         )
@@ -104,7 +105,7 @@ def compile_model(model: Path, output: Path, config: CompileConfig, progress: Pr
         pareto = config.pareto and selector.pareto(refined.placed, policy.limits, config.pareto)
         refined, error = publish_best(refined, refiner, Publisher(builder, runner, output))
         shipped = _artifact(refined.plan, error, output, config)
-        unchecked = calibration.samples.unchecked
+        unchecked = calibration.samples.doubts.unchecked
         return replace(shipped, pareto=pareto, samples=runner.verified_count, unchecked=unchecked)
 
 
@@ -147,6 +148,7 @@ def replay_plan(model: Path, plan: Plan, output: Path, config: CompileConfig, pr
         imported, recipe = replay(plan, imported, config.planning, config.dump_directory)
         budget = config.error_budget
         samples = checked_samples(imported, config.calibration, pool, narrow=budget.narrow)
+        check_measure(imported, samples, pool, budget)
         builder = Builder(imported, pool, directory, config.header, progress)
         if not runs_here(config.target):
             _LOG.warning("this machine does not run %s code: compiled, but not checked", config.target)
@@ -157,7 +159,7 @@ def replay_plan(model: Path, plan: Plan, output: Path, config: CompileConfig, pr
         if run.status is not Status.OK:
             raise refusal([run], runner.budget)
         shipped = _artifact(plan, run.error, output, config)
-        return replace(shipped, samples=runner.verified_count, unchecked=samples.unchecked)
+        return replace(shipped, samples=runner.verified_count, unchecked=samples.doubts.unchecked)
 
 
 def choose(tables: Tables, selector: PlanSelector, profiler: Profiler) -> tuple[list[Recipe], Tables]:

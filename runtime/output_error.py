@@ -144,6 +144,13 @@ def output_error(output: Array, reference: Array, *, scale: Array | None = None)
     return float(np.max(scaled_differences(output, reference, scale), initial=0.0))
 
 
+def count_not_finite(array: Array) -> int:
+    """How many elements are NaN or infinite."""
+    if array.dtype.kind in _EXACT_KINDS:
+        return 0
+    return int(array.size - np.count_nonzero(np.isfinite(array)))
+
+
 def largest_error(output: Array, reference: Array) -> float:
     """As ``output_error``, but all differences are divided by the largest magnitude, for grids of 8-bit steps."""
     if output.shape != reference.shape:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from onnx import ModelProto
+from onnx import ModelProto, TensorProto
 
 from sartor.codegen.ir.graph import LayerGraph
 from sartor.codegen.ir.layer import NetworkValue, TensorType
@@ -29,6 +30,7 @@ from sartor.frontend.onnx_import import import_model
 from sartor.onnx_model.graphs.held_data import holding, serialised
 from sartor.onnx_model.graphs.infer import without_weights
 from sartor.onnx_model.graphs.prepared import PreparedModel, TensorInfo
+from sartor.onnx_model.graphs.tensor_data import to_array
 from sartor.onnx_model.preparing.prepare import prepare
 from sartor.onnx_model.preparing.simplify import SimplifyProcess, simplify
 from sartor.onnx_model.quantisation.quantised_values import take_out_quantisation
@@ -47,6 +49,7 @@ from sartor.tuning.workers.shared_arrays import StoredArrays
 # Weights that were folded into others are no longer needed, and would be stored in every module.
 _CLEAN = "builtin.module(util.func(canonicalize,cse),symbol-dce)"
 _SAMPLE_SEED = 0
+_FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
 _PASSABLE = ("float32", "float16", "int64", "int32", "int16", "int8", "uint8", "bool")
 
 
@@ -84,6 +87,7 @@ def _imported(
     prepared, is_rounding = _prepared(path, shapes)
     asked = without_weights(prepared.model)
     samples = sample_inputs(asked, _SAMPLE_SEED)
+    nan_weights = tuple(tensor.name for tensor in prepared.model.graph.initializer if _has_nan(tensor))
     named = take_out_quantisation(prepared.model)
     saving = saver.submit(_saved, serialised(prepared.model), directory)
     layered = _layered(prepared, dumper, target, directory)
@@ -106,7 +110,8 @@ def _imported(
         is_quantised=bool(named),
         names=names,
         styles=chosen.styles,
-        unchecked=chosen.unchecked,
+        doubts=chosen.doubts,
+        nan_weights=nan_weights,
         is_rounding=is_rounding,
         tie_spread=_drawn_tie_spread(path, saved, asked, chosen.styles) if is_rounding else 0.0,
     )
@@ -157,6 +162,11 @@ def _drawn_tie_spread(path: Path, saved: bytes | Path, asked: ModelProto, styles
     """The relative error on drawn samples of all styles by rounding ties to the other side."""
     drawn = [sample_inputs(asked, seed, style) for seed in range(TIE_SAMPLES) for style in styles]
     return tie_spread(path, saved, drawn)
+
+
+def _has_nan(tensor: TensorProto) -> bool:
+    """Whether a weight holds NaN; the smallest element of an array with NaN is NaN."""
+    return tensor.data_type in _FLOATS and math.prod(tensor.dims) > 0 and bool(np.isnan(np.min(to_array(tensor))))
 
 
 def _saved(pieces: Iterable[bytes | memoryview], directory: Path | None) -> tuple[bytes | Path, str]:

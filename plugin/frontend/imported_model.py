@@ -11,6 +11,7 @@ import numpy as np
 from sartor.codegen.ir.graph import LayerGraph
 from sartor.codegen.ir.layer import ValueRef
 from sartor.reference.random_inputs import USUAL, Style
+from sartor.reference.sample_styles import NO_DOUBTS, Doubts
 from sartor.runtime.driver.signature import Array
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 
@@ -33,7 +34,8 @@ class ImportedModel:
         is_quantised: whether the file itself quantises values.
         names: ONNX's name of each value of the graph that has one.
         styles: how samples are drawn; the first is that of ``samples``.
-        unchecked: outputs that are constant or arbitrary on such samples, so their error means nothing.
+        doubts: about outputs that are constant or not finite on such samples.
+        nan_weights: names of weights that contain NaN.
         is_rounding: whether the model computes with integers that represent real numbers.
         tie_spread: relative error on drawn samples by rounding ties to the other side; 0 if nothing is rounded.
     """
@@ -51,6 +53,7 @@ class ImportedModel:
     is_quantised: bool = False
     names: Mapping[ValueRef, str] = field(default_factory=dict)
     styles: tuple[Style, ...] = (USUAL,)
-    unchecked: tuple[str, ...] = ()
+    doubts: Doubts = NO_DOUBTS
+    nan_weights: tuple[str, ...] = ()
     is_rounding: bool = False
     tie_spread: float = 0.0

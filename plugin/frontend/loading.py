@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
@@ -17,6 +18,8 @@ from sartor.progress import Progress
 from sartor.tuning.selection.problem.pin import Pin
 from sartor.tuning.workers.calls import call, open_pool
 from sartor.tuning.workers.pool import WorkerPool
+
+_LOG = logging.getLogger(__name__)
 
 
 @contextmanager
@@ -50,6 +53,8 @@ def import_network(
     job = {"path": model, "shapes": dict(policy.shapes), "dump": policy.dump_directory, "directory": directory}
     job["target"] = policy.target
     imported = call(pool, run_import, job, f"importing '{model}'")
+    for name in imported.nan_weights:
+        _LOG.warning("the weight '%s' holds NaN; export the model again if that is not meant", name)
     _check_pins(imported, policy.pins)
     return imported
 

@@ -8,7 +8,7 @@ still cannot be checked.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from sartor.onnx_model.graphs.graph import GraphEditor
 from sartor.onnx_model.graphs.walk import names_read
 from sartor.reference.random_inputs import OTHERS, USUAL, Style, sample_inputs
 from sartor.runtime.driver.signature import Array
+from sartor.runtime.output_error import count_not_finite
 from sartor.runtime.reference import OnnxRuntimeReference
 
 _LOG = logging.getLogger(__name__)
@@ -27,7 +28,22 @@ _EACH = 2
 # Floats with only two values are the ends of a saturated Sigmoid or Softmax, 0 and 1.
 _SATURATED = 2
 
-Run = Callable[[Mapping[str, Array]], Sequence[Array]]
+
+@dataclass(frozen=True)
+class Doubts:
+    """Outputs that some samples cannot check, or check in part only.
+
+    Attributes:
+        unchecked: outputs by which a wrong module cannot be told from a right one.
+        not_finite: outputs with elements that are NaN or infinite. Only that can be checked of these elements.
+    """
+
+    unchecked: tuple[str, ...] = ()
+    not_finite: tuple[str, ...] = ()
+
+
+NO_DOUBTS = Doubts()
+"""If every element of every output can be checked."""
 
 
 @dataclass(frozen=True)
@@ -36,11 +52,11 @@ class Chosen:
 
     Attributes:
         styles: samples of all these styles are needed.
-        unchecked: outputs that cannot be checked in any style.
+        doubts: about outputs that cannot be checked in any style, or that are not finite in one of ``styles``.
     """
 
     styles: tuple[Style, ...] = (USUAL,)
-    unchecked: tuple[str, ...] = ()
+    doubts: Doubts = NO_DOUBTS
 
 
 def choose_styles(model: ModelProto, prepared: Path | bytes) -> Chosen:
@@ -56,17 +72,40 @@ def choose_styles(model: ModelProto, prepared: Path | bytes) -> Chosen:
     except SartorError:
         # The comparison reports this.
         return Chosen()
-    wanted = [index for index, name in enumerate(reference.output_names) if name in names]
-    missing = set(_silent(model, reference, USUAL, wanted))
+    wanted = [name for name in reference.output_names if name in names]
+    known = {USUAL: _doubts(model, reference, USUAL, wanted)}
+    missing = set(known[USUAL].unchecked)
     styles = [USUAL]
     for style in OTHERS if missing else ():
-        silent = set(_silent(model, reference, style, wanted))
+        known[style] = _doubts(model, reference, style, wanted)
+        silent = set(known[style].unchecked)
         if not silent:
-            return Chosen((style,))
+            return Chosen((style,), known[style])
         if missing - silent:
             styles.append(style)
             missing &= silent
-    return Chosen(tuple(styles), tuple(reference.output_names[index] for index in sorted(missing)))
+    # An output without any finite number in one of several styles is looked at in another.
+    partly = {name for style in styles for name in set(known[style].not_finite) - set(known[style].unchecked)}
+    return Chosen(tuple(styles), Doubts(_in_order(wanted, missing), _in_order(wanted, partly)))
+
+
+def _in_order(names: Sequence[str], chosen: Collection[str]) -> tuple[str, ...]:
+    return tuple(name for name in names if name in chosen)
+
+
+def doubts_of(names: Sequence[str], runs: Sequence[Sequence[Array]], wanted: Collection[str]) -> Doubts:
+    """The doubts about some outputs.
+
+    Args:
+        names: of the outputs.
+        runs: the outputs, sample by sample.
+        wanted: which outputs matter.
+    """
+    found = {name: [each[index] for each in runs] for index, name in enumerate(names) if name in wanted}
+    return Doubts(
+        tuple(name for name, values in found.items() if says_nothing(values)),
+        tuple(name for name, values in found.items() if any(map(count_not_finite, values))),
+    )
 
 
 def says_nothing(values: Sequence[Array]) -> bool:
@@ -114,11 +153,11 @@ def _reaches(name: str, inputs: Iterable[str], editor: GraphEditor) -> bool:
     return False
 
 
-def _silent(model: ModelProto, run: Run, style: Style, wanted: Sequence[int]) -> list[int]:
-    """The indices in ``wanted`` of outputs that cannot be checked in a style; all if the model fails on it."""
+def _doubts(model: ModelProto, reference: OnnxRuntimeReference, style: Style, wanted: Sequence[str]) -> Doubts:
+    """The doubts about outputs in a style; no output can be checked if the model fails on it."""
     try:
-        found = [run(sample_inputs(model, seed, style)) for seed in range(_EACH)]
+        found = [reference(sample_inputs(model, seed, style)) for seed in range(_EACH)]
     except UsageError as error:
         _LOG.debug("no samples in %s: %s", style, error)
-        return list(wanted)
-    return [index for index in wanted if says_nothing([each[index] for each in found])]
+        return Doubts(tuple(wanted))
+    return doubts_of(reference.output_names, found, wanted)

@@ -6,9 +6,13 @@ import logging
 from dataclasses import replace
 from pathlib import Path
 
+from sartor.errors import UsageError
 from sartor.frontend.imported_model import ImportedModel
+from sartor.reference.sample_styles import Doubts
 from sartor.samples.sample_sets import SampleSet, sample_set
-from sartor.samples.samples_job import tie_spread_on, unchecked_outputs
+from sartor.samples.samples_job import doubts_on, measured_on_itself, tie_spread_on
+from sartor.tuning.errors.error_budget import ErrorBudget
+from sartor.tuning.errors.error_measures import MeasureKind
 from sartor.tuning.workers.calls import call
 from sartor.tuning.workers.pool import WorkerPool
 
@@ -34,7 +38,7 @@ def checked_samples(imported: ImportedModel, given: Path | None, pool: WorkerPoo
     samples = sample_set(imported, given, narrow=narrow)
     if given is not None:
         job = {"prepared": imported.prepared, "source": samples.source}
-        samples = replace(samples, unchecked=call(pool, unchecked_outputs, job, _STEP))
+        samples = replace(samples, doubts=call(pool, doubts_on, job, _STEP))
         if imported.is_rounding:
             samples = replace(samples, tie_spread=call(pool, tie_spread_on, {"path": imported.path, **job}, _STEP))
     if samples.tie_spread > _MUCH_BY_TIES:
@@ -43,10 +47,37 @@ def checked_samples(imported: ImportedModel, given: Path | None, pool: WorkerPoo
             "errors up to that cannot be told from it",
             100 * samples.tie_spread,
         )
-    for name in samples.unchecked:
+    _warn(samples.doubts)
+    return samples
+
+
+def _warn(doubts: Doubts) -> None:
+    for name in doubts.unchecked:
         _LOG.warning(
             "output '%s' is not checked: on all samples it is constant, saturated or no number; "
             "give samples of what the network will see with --calibration",
             name,
         )
-    return samples
+    for name in (each for each in doubts.not_finite if each not in doubts.unchecked):
+        _LOG.warning(
+            "output '%s' holds NaN or infinities on the samples: of these it is only checked that the module has them",
+            name,
+        )
+
+
+def check_measure(imported: ImportedModel, samples: SampleSet, pool: WorkerPool, budget: ErrorBudget) -> None:
+    """Try a measure of the user's own on outputs that are right, before anything is tuned by it.
+
+    Raises:
+        UsageError: if it fails, or no module could be right by it.
+        CompileError: if the worker dies.
+    """
+    if budget.measure.kind is not MeasureKind.USER:
+        return
+    job = {"prepared": imported.prepared, "source": samples.source, "measure": budget.measure}
+    error = call(pool, measured_on_itself, job, "trying the error measure")
+    if error is not None and error > budget.allowed:
+        raise UsageError(
+            f"the error measure '{budget.measure}' returned {error:g} for outputs that are as expected, where "
+            f"{budget.allowed:g} is allowed: it has to return 0 for these, and more for what is wrong"
+        )

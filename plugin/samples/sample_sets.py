@@ -10,6 +10,7 @@ from pathlib import Path
 from sartor.frontend.imported_model import ImportedModel
 from sartor.onnx_model.graphs.prepared import prepared_model
 from sartor.reference.random_inputs import USUAL, Style, sample_inputs
+from sartor.reference.sample_styles import NO_DOUBTS, Doubts
 from sartor.runtime.driver.signature import Array
 from sartor.samples.given_samples import HeldSamples, Samples, SampleSource
 from sartor.tuning.records.signature import value_spec
@@ -57,13 +58,13 @@ class SampleSet:
     Attributes:
         source: the samples.
         digest: identifies the samples in caches; empty for those that every compilation of the model draws.
-        unchecked: outputs that cannot be checked on them, as they are constant or not finite.
+        doubts: about outputs that cannot be checked on them, as they are constant or not finite.
         tie_spread: relative error on them by rounding ties to the other side (``tie_spread``).
     """
 
     source: SampleSource
     digest: str
-    unchecked: tuple[str, ...] = ()
+    doubts: Doubts = NO_DOUBTS
     tie_spread: float = 0.0
 
     def __len__(self) -> int:
@@ -93,7 +94,7 @@ def sample_set(imported: ImportedModel, given: Path | None, *, narrow: bool) -> 
     if given is not None:
         source = Samples.open(given, list(map(value_spec, imported.graph.inputs)))
         return SampleSet(source, _digest(given))
-    styles, known = imported.styles, (imported.unchecked, imported.tie_spread)
+    styles, known = imported.styles, (imported.doubts, imported.tie_spread)
     named = "" if styles == (USUAL,) else f" {styles}"
     if narrow:
         return SampleSet(DrawnSamples(imported.skeleton, DRAWN, styles), f"{DRAWN} drawn{named}", *known)

@@ -9,26 +9,45 @@ from pathlib import Path
 from onnx import ModelProto
 
 from sartor.errors import SartorError
-from sartor.reference.sample_styles import dependent_outputs, says_nothing
+from sartor.reference.sample_styles import Doubts, dependent_outputs, doubts_of
 from sartor.reference.tie_spread import TIE_SAMPLES, tie_spread
 from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.samples.given_samples import SampleSource
+from sartor.tuning.errors.error_measures import ErrorMeasure
+from sartor.tuning.workers.calls import WorkerError
 
 _LOG = logging.getLogger(__name__)
 _MOST_LOOKED_AT = 8
 
 
-def unchecked_outputs(prepared: Path | bytes, source: SampleSource) -> tuple[str, ...]:
-    """Outputs that cannot be checked on the user's first samples; empty if the model fails on them."""
+def doubts_on(prepared: Path | bytes, source: SampleSource) -> Doubts:
+    """The doubts about outputs on the user's first samples; none if the model fails on them."""
     model = ModelProto.FromString(prepared if isinstance(prepared, bytes) else prepared.read_bytes())
     names = dependent_outputs(model)
     try:
         reference = OnnxRuntimeReference(prepared)
         found = [reference(feeds) for feeds in itertools.islice(source.since(0), _MOST_LOOKED_AT)]
     except SartorError:
-        return ()
-    wanted = [index for index, name in enumerate(reference.output_names) if name in names]
-    return tuple(reference.output_names[index] for index in wanted if says_nothing([each[index] for each in found]))
+        return Doubts()
+    return doubts_of(reference.output_names, found, names)
+
+
+def measured_on_itself(
+    prepared: Path | bytes, source: SampleSource, measure: ErrorMeasure
+) -> float | WorkerError | None:
+    """The error of ONNX Runtime's outputs on the first sample by themselves; None if the model does not run on it.
+
+    So a measure of the user's own that fails is found out before anything is tuned by it.
+    """
+    try:
+        reference, feeds = OnnxRuntimeReference(prepared), next(source.since(0))
+        outputs = reference(feeds)
+    except SartorError:
+        return None
+    try:
+        return measure.of_sample(outputs, outputs)
+    except SartorError as error:
+        return WorkerError(error)
 
 
 def tie_spread_on(path: Path, prepared: Path | bytes, source: SampleSource) -> float:

@@ -28,7 +28,7 @@ from sartor.errors import SartorError
 from sartor.policies import DEFAULT_MAX_ERROR
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.module_facts import module_signature
-from sartor.runtime.output_error import output_error
+from sartor.runtime.output_error import count_not_finite, output_error
 from sartor.runtime.session import Session
 from sartor.samples.feeds import make_feeds, read_archive
 from sartor.tuning.workers.calls import open_pool
@@ -76,6 +76,7 @@ def compare(
     with open_pool(1) as (pool, _):
         right = ask(pool, Question(file, signature, feeds, usual, bound, narrow=usual > DEFAULT_MAX_ERROR))
     _warn(right.unchecked)
+    _warn_of_what_is_not_finite(feeds, right)
     errors, inside = _output_errors(named, right), _Inside()
     if layers or bisect is not None:
         with (
@@ -88,7 +89,7 @@ def compare(
     if json:
         _show_json(errors, right, inside)
     else:
-        _show_tables(module, errors, right.allowed, inside)
+        _show_tables(module, errors, right, inside)
     worst = max(errors, key=lambda name: errors[name], default=None)
     if worst is not None and errors[worst] > right.allowed:
         raise DifferentResultError(
@@ -103,6 +104,21 @@ def _warn(unchecked: Sequence[str]) -> None:
             "give inputs of what the network will see with --inputs",
             name,
         )
+
+
+def _warn_of_what_is_not_finite(feeds: Mapping[str, Array], right: Answer) -> None:
+    for name, array in feeds.items():
+        if found := count_not_finite(array):
+            _LOG.warning("input '%s' holds NaN or infinities, %d of %d elements", name, found, array.size)
+    for name, array in zip(right.names, right.outputs, strict=True):
+        if found := count_not_finite(array):
+            _LOG.warning(
+                "output '%s' holds NaN or infinities, %d of %d elements: of these it is only compared that the module "
+                "has the same",
+                name,
+                found,
+                array.size,
+            )
 
 
 @dataclass(frozen=True)
@@ -129,9 +145,14 @@ def _output_errors(outputs: Mapping[str, Array], right: Answer) -> dict[str, flo
 
 
 def _show_json(errors: Mapping[str, float], right: Answer, inside: _Inside) -> None:
-    """Print the result as JSON, with null for infinite errors, which JSON cannot represent."""
+    """Print the result as JSON, with null for infinite errors, and for the verdict on outputs without any number."""
+    unknown = _without_numbers(errors, right)
     listed = [
-        {"name": name, "relative_error": error if math.isfinite(error) else None, "within": error <= right.allowed}
+        {
+            "name": name,
+            "relative_error": error if math.isfinite(error) else None,
+            "within": None if name in unknown else error <= right.allowed,
+        }
         for name, error in errors.items()
     ]
     data: dict[str, Any] = {"max_error": right.allowed, "outputs": listed, "unchecked_outputs": list(right.unchecked)}
@@ -142,9 +163,18 @@ def _show_json(errors: Mapping[str, float], right: Answer, inside: _Inside) -> N
     show_json(data)
 
 
-def _show_tables(module: Path, errors: Mapping[str, float], allowed: float, inside: _Inside) -> None:
-    rows = [[name, f"{error:.2g}", "yes" if error <= allowed else "NO"] for name, error in errors.items()]
-    show_table(str(module), ("output", "relative error", f"within {allowed:g}"), rows, right=(1,))
+def _without_numbers(errors: Mapping[str, float], right: Answer) -> set[str]:
+    """Outputs that are not wrong, but have no finite number either, so that nothing was compared."""
+    outputs = zip(right.names, right.outputs, strict=True)
+    nothing = {name for name, array in outputs if array.size and count_not_finite(array) == array.size}
+    return {name for name in nothing if errors.get(name) == 0.0}
+
+
+def _show_tables(module: Path, errors: Mapping[str, float], right: Answer, inside: _Inside) -> None:
+    verdicts = {name: "yes" if error <= right.allowed else "NO" for name, error in errors.items()}
+    verdicts |= dict.fromkeys(_without_numbers(errors, right), "not checked")
+    rows = [[name, f"{error:.2g}", verdicts[name]] for name, error in errors.items()]
+    show_table(str(module), ("output", "relative error", f"within {right.allowed:g}"), rows, right=(1,))
     if inside.layers is not None:
         show_layer_errors(inside.layers)
     if inside.first is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,8 +23,11 @@ from sartor.cli.output.terminal import show_json, show_table
 from sartor.errors import UsageError
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.module_facts import module_signature
+from sartor.runtime.output_error import count_not_finite
 from sartor.runtime.session import Session
 from sartor.samples.feeds import make_feeds
+
+_LOG = logging.getLogger(__name__)
 
 
 def run(
@@ -40,6 +44,7 @@ def run(
     with Session(module, device=device, threads=threads) as session:
         values = session.run(None, feeds)
     outputs = dict(zip((spec.name for spec in signature.outputs), values, strict=True))
+    _warn_of_what_is_not_finite(outputs)
     files = {} if output_dir is None else _write(outputs, output_dir)
     described = [_describe(name, value, files.get(name)) for name, value in outputs.items()]
     if json:
@@ -47,6 +52,17 @@ def run(
     else:
         columns = ("output", "type", "shape", "min", "mean", "max")
         show_table(str(module), columns, [_row(each) for each in described], right=(3, 4, 5))
+
+
+def _warn_of_what_is_not_finite(outputs: Mapping[str, Array]) -> None:
+    for name, value in outputs.items():
+        if found := count_not_finite(value):
+            _LOG.warning(
+                "output '%s' holds NaN or infinities, %d of %d elements; min, mean and max are of the others",
+                name,
+                found,
+                value.size,
+            )
 
 
 def _write(outputs: Mapping[str, Array], folder: Path) -> dict[str, Path]:

@@ -16,11 +16,11 @@ from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
 from sartor.precision.calibration import calibrate
 from sartor.reference.random_inputs import OTHERS, USUAL, Indices, Style, sample_inputs
-from sartor.reference.sample_styles import choose_styles, dependent_outputs, says_nothing
+from sartor.reference.sample_styles import Doubts, choose_styles, dependent_outputs, says_nothing
 from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.samples.given_samples import HeldSamples
 from sartor.samples.sample_sets import DRAWN, sample_set
-from sartor.samples.samples_job import unchecked_outputs
+from sartor.samples.samples_job import doubts_on
 from sartor.tuning.workers.pool import WorkerPool
 from tests.plugin.onnx_model.builders import FLOAT, INT64, Array, Value, model, node, weights
 
@@ -44,7 +44,7 @@ ROOT = model([node("Sqrt", ["x"], ["r"]), node("ReduceSum", ["r"], ["y"])], X, [
 
 def _choose(built: ModelProto) -> tuple[tuple[Style, ...], tuple[str, ...]]:
     found = choose_styles(built, built.SerializeToString())
-    return found.styles, found.unchecked
+    return found.styles, found.doubts.unchecked
 
 
 def test_usual_values_stay_where_every_output_says_something() -> None:
@@ -67,6 +67,16 @@ def test_what_no_values_help_is_named() -> None:
     assert _choose(two) == ((USUAL,), ("y",))
 
 
+def test_outputs_that_are_partly_not_finite_are_named() -> None:
+    rooted = _model(
+        node("Sqrt", ["z"], ["r"]), node("Relu", ["z"], ["right"]), node("Neg", ["r"], ["y"]), outputs=("right", "y")
+    )
+    found = choose_styles(rooted, rooted.SerializeToString())
+    assert found.styles == (USUAL,)
+    assert found.doubts == Doubts(unchecked=(), not_finite=("y",))
+    assert choose_styles(ROOT, ROOT.SerializeToString()).doubts == Doubts(), "drawn where it is finite"
+
+
 def test_samples_of_several_styles_are_drawn_where_no_one_style_does_for_all() -> None:
     """One output is not a number on positive inputs, the other on negative ones."""
     nodes = [
@@ -81,6 +91,7 @@ def test_samples_of_several_styles_are_drawn_where_no_one_style_does_for_all() -
     built = model(nodes, X, [("a", (), FLOAT), ("b", (), FLOAT)])
     styles, unchecked = _choose(built)
     assert unchecked == ()
+    assert choose_styles(built, built.SerializeToString()).doubts.not_finite == (), "each is a number in one"
     assert len(styles) == 2
     assert styles[0] == USUAL
 
@@ -150,8 +161,8 @@ def test_the_users_samples_are_looked_at_too() -> None:
         return HeldSamples(tuple({"x": each.astype(np.float32)} for each in draws))
 
     data = SATURATED.SerializeToString()
-    assert unchecked_outputs(data, samples(1.0)) == ("y",)
-    assert unchecked_outputs(data, samples(50.0)) == ()
+    assert doubts_on(data, samples(1.0)).unchecked == ("y",)
+    assert doubts_on(data, samples(50.0)).unchecked == ()
 
 
 @pytest.fixture
@@ -173,7 +184,7 @@ def test_a_compilation_works_with_the_samples_that_say_something(
     for narrow, count in ((False, 1), (True, DRAWN)):
         found = sample_set(imported, None, narrow=narrow)
         assert len(found) == count
-        assert found.unchecked == ()
+        assert found.doubts == Doubts()
         assert found.digest not in ("", f"{DRAWN} drawn"), "what is known by it is known of other samples"
         np.testing.assert_array_equal(found.first["x"], imported.samples["x"])
         reference = OnnxRuntimeReference(imported.path)
@@ -186,8 +197,8 @@ def test_who_compiles_is_told_what_is_not_checked(
     imported = imported_of(_model(node("Sign", ["z"], ["y"]), node("Relu", ["z"], ["right"]), outputs=("right", "y")))
     with WorkerPool(1) as pool:
         config = CompileConfig(threads=1, database=tmp_path / "t.db")
-        assert calibrate(imported, config.calibrating, pool).samples.unchecked == ("y",)
+        assert calibrate(imported, config.calibrating, pool).samples.doubts.unchecked == ("y",)
         assert "output 'y' is not checked" in caplog.text
         np.save(tmp_path / "zeros.npy", np.zeros((1, 16), np.float32))
         given = replace(config, calibration=tmp_path / "zeros.npy")
-        assert calibrate(imported, given.calibrating, pool).samples.unchecked == ("right", "y")
+        assert calibrate(imported, given.calibrating, pool).samples.doubts.unchecked == ("right", "y")

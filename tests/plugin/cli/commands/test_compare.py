@@ -133,7 +133,10 @@ def test_what_says_nothing_is_named(modules: Modules, tmp_path: Path) -> None:
     options = ["--vs", modules.model, "--inputs", tmp_path / "none.npz", "--json"]
     result = call("sartor", "compare", modules.split, *options)
     assert json.loads(result.stdout)["unchecked_outputs"] == ["y", "inner"]
+    assert [each["within"] for each in json.loads(result.stdout)["outputs"]] == [None, None]
     assert "output 'y' is not checked" in result.stderr
+    assert "input 'x' holds NaN or infinities, 48 of 48 elements" in result.stderr
+    assert "not checked" in call("sartor", "compare", modules.split, *options[:-1]).stdout
     usual = parsed(call("sartor", "compare", modules.split, "--vs", modules.model, "--json"))
     assert usual["unchecked_outputs"] == []
 
