@@ -78,7 +78,7 @@ def pareto_front(
         ValueError: if the quantities are the same, or ``most`` is less than 2.
     """
     if first is second or most < 2:
-        raise ValueError("a front has at least two points and two different quantities")
+        raise ValueError("a front needs at least two points, and two quantities that differ")
     deadline = math.inf if seconds is None else perf_counter() + seconds
     tracer = _Tracer(BoundedSearch(problem, {first, second, *limits.bounds}), first, second, limits, deadline)
     tracer.find_ends()
