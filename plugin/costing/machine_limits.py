@@ -43,8 +43,8 @@ def machine_limits(
         progress: told what is going on.
 
     Raises:
-        DeviceError: if the machine cannot run what is measured.
-        SartorError: if the database or the target is of no use.
+        DeviceError: if the machine cannot run the benchmarks.
+        SartorError: if the database or the target cannot be used.
     """
     with open_workers(target, jobs=1) as pool, Store.open(database) as store:
         return [_limits(replace(target, threads=each), store, pool, progress) for each in threads]

@@ -81,7 +81,7 @@ class GraphEditor:
         return self._producers.get(name)
 
     def consumers(self, name: str) -> list[NodeProto]:
-        """The nodes of this graph that read ``name``, directly or in a body."""
+        """The nodes of this graph that read ``name``, as an input or in one of their bodies."""
         if self._consumers is None:
             # Most edits need none, and bodies are read to find them.
             self._consumers = _consumers_in(self.graph)
@@ -162,13 +162,13 @@ class GraphEditor:
         return int(value.tensor_type.elem_type)
 
     def fresh(self, hint: str) -> str:
-        """A value name like ``hint`` that nothing in the graph has yet."""
+        """A value name that starts with ``hint`` and is not yet used in the graph."""
         if self._names is None:
             self._names = TakenNames((*self._types, *self._tensors, *self._producers))
         return self._names.fresh(hint)
 
     def fresh_node(self, hint: str) -> str:
-        """A node name like ``hint`` that no node of the graph has yet."""
+        """A node name that starts with ``hint`` and is not yet used in the graph."""
         if self._node_names is None:
             self._node_names = TakenNames(node.name for node in self.graph.node)
         return self._node_names.fresh(hint)
@@ -222,7 +222,7 @@ class GraphEditor:
         self.refresh()
 
     def redirect(self, renamed: Mapping[str, str]) -> None:
-        """Let every reader of a key read its value instead, bodies included; chains are followed."""
+        """Rename inputs of nodes, in bodies too: old value name to new. Chains of renamed values are followed."""
         resolved = {name: follow(name, renamed) for name in renamed}
         if resolved:
             _redirect(self.graph, resolved)
@@ -238,7 +238,7 @@ def _consumers_in(graph: GraphProto) -> dict[str, list[NodeProto]]:
 
 
 def editors(graph: GraphProto, outer: GraphEditor | None = None) -> Iterator[GraphEditor]:
-    """An editor for ``graph`` and for every body inside it, innermost first."""
+    """Yield an editor for ``graph`` and for each body inside it, innermost first."""
     editor, has_bodies = GraphEditor(graph, outer), False
     for node in graph.node:
         for body in subgraphs(node):
