@@ -157,8 +157,8 @@ def _from_json(data: dict[str, Any]) -> NetworkTables:
     nodes = tuple(Node(node["name"], tuple(_choices(node["choices"], schemas))) for node in data["nodes"])
     adapts: dict[tuple[Edge, Schema, Schema], Cost] = {}
     edges = []
-    for producer, consumer, slot, costs in data["edges"]:
-        edges.append(Edge(nodes[producer].name, nodes[consumer].name, slot))
+    for producer, consumer, slot, costs, *result in data["edges"]:
+        edges.append(Edge(nodes[producer].name, nodes[consumer].name, slot, *result))
         adapts.update({(edges[-1], schemas[p], schemas[n]): Cost(latency=seconds) for p, n, seconds in costs})
     return NetworkTables(
         data["network"],

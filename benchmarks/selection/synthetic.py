@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import permutations
 from random import Random
 
 from sartor.codegen.ir.schema import Schema
@@ -59,6 +60,7 @@ class _Net:
         self.nodes: list[Node] = []
         self.edges: list[Edge] = []
         self.adapts: dict[tuple[Edge, Schema, Schema], Cost] = {}
+        self._conversions: dict[int, dict[tuple[Schema, Schema], Cost]] = {}
         self._layouts = [Schema("cpu", "f32", f"l{number}") for number in range(math.ceil(math.sqrt(shape.candidates)))]
         self._candidates = shape.candidates
 
@@ -88,14 +90,18 @@ class _Net:
         name = f"n{len(self.nodes)}"
         self.nodes.append(Node(name, tuple(choices)))
         for slot, producer in enumerate(reads):
-            edge = Edge(f"n{producer}", name, slot)
+            edge = Edge(f"n{producer}", name, slot, 0)
             self.edges.append(edge)
-            moved = self.rng.uniform(0.2, 1.0)
-            for one in self._layouts:
-                for other in self._layouts:
-                    if one != other:
-                        self.adapts[edge, one, other] = Cost(latency=moved * self.rng.uniform(0.8, 1.2))
+            if producer not in self._conversions:
+                self._conversions[producer] = self._drawn_conversions()
+            self.adapts |= {(edge, *pair): cost for pair, cost in self._conversions[producer].items()}
         return len(self.nodes) - 1
+
+    def _drawn_conversions(self) -> dict[tuple[Schema, Schema], Cost]:
+        """Costs of converting one value."""
+        moved = self.rng.uniform(0.2, 1.0)
+        pairs = permutations(self._layouts, 2)
+        return {pair: Cost(latency=moved * self.rng.uniform(0.8, 1.2)) for pair in pairs}
 
 
 def _chain(net: _Net, last: int) -> int:

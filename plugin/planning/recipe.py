@@ -122,7 +122,10 @@ def _gap(selection: Selection) -> float | None:
 
 
 def timed_plan(recipe: Recipe, tables: Tables) -> Plan:
-    """The plan of a split network with times predicted by the tables."""
+    """The plan of a split network with times predicted by the tables.
+
+    The first reader of a converted value pays for it, the others nothing.
+    """
     chosen = [(layer, recipe.variants[layer.name]) for layer in recipe.graph.layers]
     layers = tuple(
         layer_choice(
@@ -136,7 +139,11 @@ def timed_plan(recipe: Recipe, tables: Tables) -> Plan:
     )
     device = recipe.plan.target.partition(":")[0]
     kinds = adapts_between(recipe.graph, recipe.variants, device)
-    adapts = tuple(adapt_choice(edge, kind, adapt_seconds(kind, tables)) for edge, kind in kinds)
+    once = {(edge.value or edge, kind): edge for edge, kind in reversed(kinds)}
+    adapts = tuple(
+        adapt_choice(edge, kind, adapt_seconds(kind, tables) if once[edge.value or edge, kind] == edge else 0.0)
+        for edge, kind in kinds
+    )
     predicted = sum(each.seconds or 0.0 for each in layers) + sum(each.seconds or 0.0 for each in adapts)
     return replace(recipe.plan, layers=layers, adapts=adapts, predicted=predicted)
 

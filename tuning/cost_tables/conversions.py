@@ -30,7 +30,7 @@ def links_of(graph: LayerGraph) -> Iterator[Link]:
 
     def link(ref: ValueRef, logical: TensorType, consumer: str, slot: int) -> Link:
         producer = INPUT_PREFIX + graph.inputs[ref.index].name if ref.source is None else ref.source
-        return Link(Edge(producer, consumer, slot), ref, logical)
+        return Link(Edge(producer, consumer, slot, ref.index if ref.source is not None else 0), ref, logical)
 
     for layer in graph.layers:
         for slot, (ref, logical) in enumerate(zip(layer.inputs, layer.task.inputs, strict=True)):

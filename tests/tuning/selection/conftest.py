@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from random import Random
 
@@ -9,7 +10,7 @@ import pytest
 
 from sartor.codegen.ir.schema import Schema
 from sartor.tuning.selection.problem.cost import Cost, Objective
-from sartor.tuning.selection.problem.problem import Choice, Edge, Node, Problem
+from sartor.tuning.selection.problem.problem import Choice, Edge, Node, Problem, Value
 
 SCHEMAS = tuple(Schema("cpu", "f32", layout) for layout in ("nchw", "nhwc", "nchw16c"))
 
@@ -17,9 +18,9 @@ BuildRandom = Callable[[Random], Problem]
 BuildNet = Callable[..., Problem]
 
 
-def _edges(producers: Sequence[Sequence[int]]) -> tuple[Edge, ...]:
+def _edges(producers: Sequence[Sequence[int]], result: int | None = None) -> tuple[Edge, ...]:
     return tuple(
-        Edge(f"n{producer}", f"n{consumer}", slot)
+        Edge(f"n{producer}", f"n{consumer}", slot, result)
         for consumer, reads in enumerate(producers)
         for slot, producer in enumerate(reads)
     )
@@ -39,17 +40,19 @@ def _random_choices(rng: Random, arity: int, depth: int) -> tuple[Choice, ...]:
 
 
 def _random_problem(rng: Random, most: int, depth: int) -> Problem:
-    """A DAG with several sources and sinks, multi-edges and absent adapts; costs are small integers."""
+    """A DAG with several sources and sinks, multi-edges and absent adapts; costs are small integers.
+
+    In half of them all edges from a layer carry one value.
+    """
     count = rng.randint(1, most)
     producers = [[rng.randrange(node) for _ in range(rng.randint(0, 3))] if node else [] for node in range(count)]
-    edges = _edges(producers)
-    adapts = {
-        (edge, produced, needed): Cost(latency=rng.randint(0, 6), memory=rng.randint(0, 6))
-        for edge in edges
-        for produced in SCHEMAS
-        for needed in SCHEMAS
-        if produced != needed and rng.random() < 0.75
-    }
+    edges = _edges(producers, rng.choice((None, 0)))
+    costs: dict[tuple[Value | Edge, Schema, Schema], Cost] = {}
+    adapts: dict[tuple[Edge, Schema, Schema], Cost] = {}
+    for edge, produced, needed in itertools.product(edges, SCHEMAS, SCHEMAS):
+        if produced != needed and rng.random() < 0.75:
+            fresh = Cost(latency=rng.randint(0, 6), memory=rng.randint(0, 6))
+            adapts[edge, produced, needed] = costs.setdefault((edge.value or edge, produced, needed), fresh)
     nodes = tuple(Node(f"n{node}", _random_choices(rng, len(reads), depth)) for node, reads in enumerate(producers))
     return Problem(nodes, edges, adapts)
 

@@ -17,6 +17,7 @@ cases open, or assumes nested branches, this implementation does the following:
 - Several inputs and outputs: an auxiliary output post-dominates everything; with shared prefixes set aside an
   auxiliary input has nothing to constrain and is left out. Layers without a connection are simply added.
 - Childnets are solved first, innermost first; a choice costs its own overhead plus its childnet's optimum.
+- Conversions that several readers of a value share are paid for once (``problem.shared_conversions``).
 
 As the prefix is set aside, each step eliminates one variable from a sum of tables, which is exact in any order. So if
 the order of Proposition 3 needs large tables (many outputs keep every branch open to the end) and another order needs
@@ -27,6 +28,7 @@ does not suffice, the result is not proven optimal; this is logged, and the sele
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter
@@ -36,12 +38,16 @@ import numpy as np
 from sartor.tuning.selection.elimination import conditioning
 from sartor.tuning.selection.elimination.elimination import DeadEndError, Elimination, Factor, cheapest, eliminate
 from sartor.tuning.selection.elimination.order import Order, elimination_order, option_of, schema_of
+from sartor.tuning.selection.problem.cost import Cost
 from sartor.tuning.selection.problem.dominance import restrict, undominated
 from sartor.tuning.selection.problem.indexed import Floats, IndexedProblem, Layer, index_problem
 from sartor.tuning.selection.problem.problem import Problem
-from sartor.tuning.selection.problem.selection import Selection, conclude, nothing_left
+from sartor.tuning.selection.problem.selection import Assignment, Selection, conclude, evaluate, nothing_left
+from sartor.tuning.selection.problem.shared_conversions import Unshared
 
 NAME = "dprs"
+# Of plans that convert more than is needed there may be many between those that do not.
+_MOST_ASKED = 64
 _LOG = logging.getLogger(__name__)
 
 
@@ -69,15 +75,78 @@ def k_best(problem: Problem, k: int) -> list[Selection]:
     if k < 1:
         raise ValueError("at least one plan must be asked for")
     started = perf_counter()
-    model = index_problem(problem, partial(k_best, k=k), keep=k)
-    order = elimination_order(model)
-    found = _solve(model, order, k)
+    rounds = list(_rounds(problem, k))
     seconds = perf_counter() - started
-    _report(model, found.order, seconds)
-    plans = [model.assignment(pick) for pick in found.picks]
-    first = conclude(problem, plans[0], bound=_bound(model, found), solver=NAME, seconds=seconds)
+    last = rounds[-1]
+    _report(last.model, last.order, seconds)
+    # The lower bounds of all rounds hold; where the last had to fix schemas, an earlier one may be higher.
+    bound = None if last.bound is None else max(each.least for each in rounds)
+    plans = last.plans if bound is None else _cheapest(problem, [plan for each in rounds for plan in each.plans], k)
+    first = conclude(problem, plans[0], bound=bound, solver=NAME, seconds=seconds)
     others = [conclude(problem, plan, bound=first.lower_bound, solver=NAME, seconds=seconds) for plan in plans[1:]]
     return [first, *others]
+
+
+def _rounds(problem: Problem, k: int) -> Iterator[_Round]:
+    """Solutions of the problem without shared conversions, until its best plans are tight or no order fits."""
+    origin = index_problem(problem, partial(k_best, k=k), keep=k)
+    unshared, order = _start(origin, k)
+    while True:
+        found = _solve(unshared, order, k)
+        bound = _bound(unshared.model, found)
+        least = unshared.model.value(found.picks[0]) if bound is None else bound
+        picks = [unshared.picks(pick) for pick in found.picks]
+        plans = [origin.assignment(pick) for pick in picks]
+        tight = all(map(unshared.is_tight, picks))
+        yield _Round(unshared.model, found.order, plans, bound if tight else least, least)
+        loose = frozenset[int]().union(*map(unshared.loose, picks))
+        if not loose or found.order.fixed:
+            return
+        unshared = unshared.spread_also(loose)
+        order = elimination_order(unshared.model)
+
+
+def _start(origin: IndexedProblem, k: int) -> tuple[Unshared, Order]:
+    """The problem to solve first: one plan needs a single round if all values are spread and an order still fits.
+
+    Several plans would be hidden among those that convert more than is needed.
+    """
+    relaxed = Unshared(origin)
+    if k == 1:
+        spread = relaxed.spread_also(relaxed.shared)
+        order = elimination_order(spread.model)
+        if not order.fixed:
+            return spread, order
+    return relaxed, elimination_order(relaxed.model)
+
+
+@dataclass(frozen=True)
+class _Round:
+    """The best plans of a problem without shared conversions.
+
+    Attributes:
+        model: the problem.
+        order: the order of elimination.
+        plans: the plans of the original problem.
+        bound: a lower bound of the original problem; None if the first plan is proven optimal.
+        least: the same, never None.
+    """
+
+    model: IndexedProblem
+    order: Order
+    plans: list[Assignment]
+    bound: float | None
+    least: float
+
+
+def _cheapest(problem: Problem, plans: Sequence[Assignment], k: int) -> list[Assignment]:
+    """The ``k`` cheapest distinct plans."""
+    distinct: list[Assignment] = []
+    for plan in plans:
+        if plan not in distinct:
+            distinct.append(plan)
+    costs = {id(plan): evaluate(problem, plan) for plan in distinct}
+    return sorted(distinct, key=lambda plan: (costs[id(plan)] or Cost()).value(problem.objective))[:k]
 
 
 def width(problem: Problem) -> int:
@@ -96,13 +165,14 @@ class _Found:
     order: Order
 
 
-def _solve(model: IndexedProblem, order: Order, k: int) -> _Found:
+def _solve(unshared: Unshared, order: Order, k: int) -> _Found:
     """The best plans; if no order fits, those after the first have the same fixed values."""
+    model = unshared.model
     if not order.fixed:
-        return _Found(_search(model, order, [0] * (2 * len(model.layers)), k), None, order)
+        return _Found(_search(model, order, [0] * (2 * len(model.layers)), k, unshared.picks), None, order)
     found = _solve_undominated(model)
     best = min(found.picks[0], conditioning.incumbent(model), key=model.value)
-    others = _search(model, order, conditioning.values_of(model, best), k) if k > 1 else [best]
+    others = _search(model, order, conditioning.values_of(model, best), k, unshared.picks) if k > 1 else [best]
     return replace(found, picks=others)
 
 
@@ -119,11 +189,24 @@ def _solve_undominated(model: IndexedProblem) -> _Found:
     return _Found([[int(np.flatnonzero(mask)[pick]) for mask, pick in zip(kept, picks, strict=True)]], bound, order)
 
 
-def _search(model: IndexedProblem, order: Order, values: list[int], k: int) -> list[list[int]]:
-    """The option indices of the best plans in which the variables fixed by the order have the given values."""
+def _search(
+    model: IndexedProblem, order: Order, values: list[int], k: int, origin: Callable[[list[int]], list[int]] = list
+) -> list[list[int]]:
+    """The option indices of the best plans in which the variables fixed by the order have the given values.
+
+    Of plans for which ``origin`` returns the same, as they differ only in what is converted, the best is taken.
+    """
     factors = conditioning.fix(_factors(model, order), {variable: values[variable] for variable in order.fixed})
-    found = cheapest(_eliminate(model, factors, order), values, k)
-    return [[values[option_of(index)] for index in range(len(model.layers))] for values in found]
+    elimination, asked = _eliminate(model, factors, order), k
+    while True:
+        found = cheapest(elimination, values, asked)
+        picks = [[values[option_of(index)] for index in range(len(model.layers))] for values in found]
+        first: dict[tuple[int, ...], list[int]] = {}
+        for pick in picks:
+            first.setdefault(tuple(origin(pick)), pick)
+        if len(first) >= k or len(found) < asked or asked >= _MOST_ASKED * k:
+            return list(first.values())[:k]
+        asked *= 2
 
 
 def _bound(model: IndexedProblem, found: _Found) -> float | None:

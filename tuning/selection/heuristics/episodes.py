@@ -58,9 +58,7 @@ class Episodes:
         self._options: list[list[int]] = [np.flatnonzero(mask).tolist() for mask in self._allowed]
         self._costs: list[list[float]] = [layer.values.tolist() for layer in model.layers]
         self._outputs: list[list[int]] = [layer.output_of.tolist() for layer in model.layers]
-        self._adapts: list[list[tuple[int, list[list[float]]]]] = [
-            [(link.producer, link.costs.tolist()) for link in links] for links in model.inbound
-        ]
+        self._adapts = [[_Adapts(model, link) for link in links] for links in model.inbound]
         self._partial = [any(bool(np.isinf(link.costs).any()) for link in links) for links in model.inbound]
         self._values: list[float] = []
         self._best: tuple[float, list[int]] | None = None
@@ -75,8 +73,9 @@ class Episodes:
     def cost(self, layer: int, option: int, picks: Sequence[int]) -> float:
         """The cost of an option with its adapts from the options picked before it."""
         total = self._costs[layer][option]
-        for producer, adapts in self._adapts[layer]:
-            total += adapts[self._outputs[producer][picks[producer]]][option]
+        for adapts in self._adapts[layer]:
+            if not adapts.sharing or not adapts.paid(option, picks):
+                total += adapts.costs[self._outputs[adapts.producer][picks[adapts.producer]]][option]
         return total
 
     def record(self, picks: Sequence[int], value: float) -> None:
@@ -97,6 +96,24 @@ class Episodes:
         plan = self.model.assignment(picks)
         selection = conclude(self.model.problem, plan, bound=bound, solver=solver, seconds=seconds)
         return Search(selection, tuple(self._values))
+
+
+class _Adapts:
+    """The costs of the adapts on a link, in lists for fast look-up."""
+
+    def __init__(self, model: IndexedProblem, link: Link) -> None:
+        self.producer = link.producer
+        self.costs: list[list[float]] = link.costs.tolist()
+        self._needed: list[int] = link.needed.tolist()
+        self.sharing = [
+            (None if each.consumer == link.consumer else each.consumer, each.needed.tolist())
+            for each in model.sharing(link)
+        ]
+
+    def paid(self, option: int, picks: Sequence[int]) -> bool:
+        """Whether an earlier reader of the value needs the same conversion as an option."""
+        needed = self._needed[option]
+        return any(other[option if consumer is None else picks[consumer]] == needed for consumer, other in self.sharing)
 
 
 def _dearest(link: Link) -> float:

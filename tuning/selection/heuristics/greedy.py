@@ -93,7 +93,7 @@ def greedy_picks(model: IndexedProblem, allowed: Sequence[Mask], preferred: Sequ
 def _by_cost(model: IndexedProblem, allowed: Sequence[Mask], picks: Sequence[int], index: int) -> list[int]:
     costs = np.where(allowed[index], model.layers[index].values, np.inf)
     for link in model.inbound[index]:
-        costs = costs + link.costs[model.layers[link.producer].output_of[picks[link.producer]]]
+        costs = costs + model.adapt_costs(link, picks)
     return [int(option) for option in np.argsort(costs, kind="stable") if np.isfinite(costs[option])]
 
 
@@ -126,7 +126,8 @@ def _written(layer: Layer, mask: Mask) -> Mask:
 
 
 def independent_bound(model: IndexedProblem) -> float:
-    """A lower bound: the sum of the cheapest option of every layer and the cheapest adapt of every link."""
+    """A lower bound: the sum of the cheapest option of every layer and the cheapest adapt of every link, of which each
+    reader of a value pays an equal part."""
     return sum(float(layer.values.min()) for layer in model.layers) + sum(
-        float(link.costs.min()) for link in model.links
+        float(link.costs.min()) / link.readers for link in model.links
     )

@@ -14,6 +14,8 @@ plan that needs a missing adapt, which RN may cause, is repaired by backtracking
 the nodes of RN fixed at their last choices, as long as the plan gets cheaper: each time the other nodes respond
 exactly, and on the way back the nodes of RN respond to them. On dense blocks this recovers between nothing and nearly
 all of the loss by RN, in a few rounds as short as the first.
+
+Conversions that several readers of a value share are paid for once (``problem.shared_conversions``).
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from sartor.tuning.selection.heuristics.greedy import everything, greedy_picks, 
 from sartor.tuning.selection.problem.indexed import Floats, IndexedProblem, Mask, index_problem
 from sartor.tuning.selection.problem.problem import Problem
 from sartor.tuning.selection.problem.selection import Selection, conclude
+from sartor.tuning.selection.problem.shared_conversions import Unshared
 
 NAME = "pbqp"
 _LOG = logging.getLogger(__name__)
@@ -45,7 +48,40 @@ def select(problem: Problem) -> Selection:
         InfeasibleError: if no plan exists.
     """
     started = perf_counter()
-    model = index_problem(problem, lambda childnet: [select(childnet)])
+    unshared = Unshared(index_problem(problem, lambda childnet: [select(childnet)]))
+    found: list[_Found] = []
+    while True:
+        found.append(_find(unshared.model))
+        picks = unshared.picks(found[-1].picks)
+        loose = unshared.loose(picks)
+        if not loose:
+            break
+        unshared = unshared.spread_also(loose)
+    seconds = perf_counter() - started
+    _LOG.info("%s: RN settled %d of %d layers, %.3f s", NAME, found[-1].guessed, len(unshared.model.layers), seconds)
+    exact = found[-1].exact and unshared.is_tight(picks)
+    bound = None if exact else max(each.bound for each in found)
+    return conclude(problem, unshared.origin.assignment(picks), bound=bound, solver=NAME, seconds=seconds)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A plan of a problem without shared conversions.
+
+    Attributes:
+        picks: the plan, as option indices.
+        bound: a lower bound.
+        exact: whether the plan is proven optimal.
+        guessed: number of layers that RN settled.
+    """
+
+    picks: list[int]
+    bound: float
+    exact: bool
+    guessed: int
+
+
+def _find(model: IndexedProblem) -> _Found:
     allowed = supported(model, everything(model))
     graph = _graph(model, allowed)
     _reduce(graph, _settle)
@@ -55,9 +91,7 @@ def select(problem: Problem) -> Selection:
     if graph.guessed:
         picks = _improved(model, allowed, picks)
     bound = _bound(model, allowed, picks, exact=not graph.guessed)
-    seconds = perf_counter() - started
-    _LOG.info("%s: RN settled %d of %d layers, %.3f s", NAME, graph.guessed, len(model.layers), seconds)
-    return conclude(problem, model.assignment(picks), bound=bound, solver=NAME, seconds=seconds)
+    return _Found(picks, model.value(picks) if bound is None else bound, bound is None, graph.guessed)
 
 
 @dataclass(frozen=True, eq=False)

@@ -39,6 +39,10 @@ class Cost:
             self.error + other.error,
         )
 
+    def share(self, readers: int) -> Cost:
+        """The part of one of several readers that pay in equal parts."""
+        return Cost(self.latency / readers, self.cold / readers, self.memory / readers, self.error / readers)
+
     def value(self, objective: Objective) -> float:
         """The scalar that ``objective`` minimises."""
         if objective is Objective.COLD:

@@ -3,7 +3,7 @@
 Option b of a layer dominates option a if b never costs more in its place: the difference of their values, plus the
 least difference of adapts on each link over all options at its other end, is not negative (Goldstein, "Efficient
 rotamer elimination applied to protein side-chains and related spin glasses", 1994). Removing an option may make others
-dominated, so this is repeated.
+dominated, so this is repeated. Links are taken to share no conversions.
 """
 
 from __future__ import annotations
@@ -41,7 +41,12 @@ def restrict(model: IndexedProblem, kept: Sequence[Mask]) -> IndexedProblem:
     layers = tuple(_restrict_layer(layer, mask) for layer, mask in zip(model.layers, kept, strict=True))
     written = [np.unique(layer.output_of[mask]) for layer, mask in zip(model.layers, kept, strict=True)]
     links = tuple(
-        replace(link, costs=link.costs[np.ix_(written[link.producer], kept[link.consumer])]) for link in model.links
+        replace(
+            link,
+            costs=link.costs[np.ix_(written[link.producer], kept[link.consumer])],
+            needed=link.needed[kept[link.consumer]],
+        )
+        for link in model.links
     )
     return replace(model, layers=layers, links=links)
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from sartor.codegen.ir.schema import Schema
 from sartor.errors import InfeasibleError
-from sartor.tuning.selection.problem.problem import Choice, Edge, Node, Problem
+from sartor.tuning.selection.problem.problem import Choice, Edge, Node, Problem, Value
 from sartor.tuning.selection.problem.selection import Assignment, Selection
 
 Floats = NDArray[np.float64]
@@ -55,11 +55,23 @@ class Layer:
 
 @dataclass(frozen=True, eq=False)
 class Link:
-    """An edge; ``costs[output of producer, option of consumer]`` is its adapt's cost, infinite if there is none."""
+    """An edge.
+
+    Attributes:
+        producer: index of the layer that writes.
+        consumer: index of the layer that reads.
+        costs: ``costs[output of producer, option of consumer]`` is the cost of the adapt, infinite if there is none.
+        needed: for each option of the consumer a number of the schema that it reads here, the same on all links.
+        sharing: indices of the earlier links that carry the same value and so share its conversions.
+        readers: number of links that carry the value.
+    """
 
     producer: int
     consumer: int
     costs: Floats
+    needed: NDArray[np.intp]
+    sharing: tuple[int, ...] = ()
+    readers: int = 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,9 +113,35 @@ class IndexedProblem:
         """The value of taking option ``picks[i]`` at layer i; infinite if an adapt is missing."""
         total = sum(float(layer.values[pick]) for layer, pick in zip(self.layers, picks, strict=True))
         for link in self.links:
-            output = self.layers[link.producer].output_of[picks[link.producer]]
-            total += float(link.costs[output, picks[link.consumer]])
+            needed, pick = link.needed[picks[link.consumer]], picks[link.consumer]
+            if all(each.needed[picks[each.consumer]] != needed for each in self.sharing(link)):
+                total += float(link.costs[self.layers[link.producer].output_of[picks[link.producer]], pick])
         return total
+
+    @cached_property
+    def values(self) -> Mapping[int, Sequence[int]]:
+        """The links of each value that several carry, by the index of the first of them."""
+        found: dict[int, list[int]] = {}
+        for index, link in enumerate(self.links):
+            if link.readers > 1:
+                found.setdefault(link.sharing[0] if link.sharing else index, []).append(index)
+        return found
+
+    def sharing(self, link: Link) -> Iterator[Link]:
+        """The earlier links that carry the same value."""
+        return (self.links[index] for index in link.sharing)
+
+    def adapt_costs(self, link: Link, picks: Sequence[int]) -> Floats:
+        """The cost of an adapt for each option of the consumer, if the layers before it take the options ``picks``.
+
+        A conversion that an earlier reader of the value needs too costs nothing.
+        """
+        costs: Floats = link.costs[self.layers[link.producer].output_of[picks[link.producer]]]
+        for other in self.sharing(link):
+            same = other.consumer == link.consumer
+            paid = other.needed == link.needed if same else link.needed == other.needed[picks[other.consumer]]
+            costs = np.where(paid & np.isfinite(costs), 0.0, costs)
+        return costs
 
     def assignment(self, picks: Sequence[int]) -> Assignment:
         """The plan that takes option ``picks[i]`` at layer i."""
@@ -185,23 +223,36 @@ def _index_edges(problem: Problem, layers: Sequence[Layer], index: Mapping[str, 
             last, table = edge, tables[edge]
         if produced in table.rows and needed in table.columns:
             table.values[table.rows[produced]][table.columns[needed]] = cost.value(problem.objective)
-    for edge, table in tables.items():
-        yield Link(index[edge.producer], index[edge.consumer], table.costs())
+    numbers: dict[Schema, int] = {}
+    carried: dict[Value, list[int]] = {}
+    for position, (edge, table) in enumerate(tables.items()):
+        read = [numbers.setdefault(schema, len(numbers)) for schema in table.needed]
+        earlier = carried.setdefault(edge.value, []) if edge.value is not None else []
+        yield Link(
+            index[edge.producer],
+            index[edge.consumer],
+            table.costs(),
+            np.array(read, dtype=np.intp),
+            tuple(earlier),
+            len(problem.readers.get(edge.value, (edge,))) if edge.value is not None else 1,
+        )
+        earlier.append(position)
 
 
 class _EdgeTable:
     """The costs of the adapts on an edge, infinite until they are set.
 
     Attributes:
+        needed: the schema that each of the consumer's options reads.
         rows: the producer's outputs.
         columns: the schemas that the consumer's options read.
         values: costs by row and column.
     """
 
     def __init__(self, slot: int, producer: Layer, consumer: Layer) -> None:
-        self._needed = [option.choice.inputs[slot] for option in consumer.options]
+        self.needed = [option.choice.inputs[slot] for option in consumer.options]
         self.rows = {schema: row for row, schema in enumerate(producer.outputs)}
-        self.columns = {schema: column for column, schema in enumerate(dict.fromkeys(self._needed))}
+        self.columns = {schema: column for column, schema in enumerate(dict.fromkeys(self.needed))}
         self.values = [[math.inf] * len(self.columns) for _ in self.rows]
 
     def costs(self) -> Floats:
@@ -209,5 +260,5 @@ class _EdgeTable:
         for schema, row in self.rows.items():
             if schema in self.columns:
                 self.values[row][self.columns[schema]] = 0.0
-        columns = [self.columns[schema] for schema in self._needed]
+        columns = [self.columns[schema] for schema in self.needed]
         return np.array(self.values, dtype=np.float64)[:, columns]

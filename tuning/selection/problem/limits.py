@@ -4,7 +4,7 @@ The memory of a plan is its packed weights, each counted once, plus the peak of 
 after another in the order of the problem's nodes. While a layer runs, temporary memory holds
 
 - its own output, and every output that it or a later layer still reads;
-- a copy of each input that is adapted for it, beside the original, since converting needs both at once;
+- each converted copy of a value that it reads, or that an earlier and a later layer read, beside the original;
 - the scratch of its choice, and the peak inside its childnet.
 
 An output lives from the layer that writes it to the last that reads it, unless it is kept. This is the least that a
@@ -18,8 +18,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import accumulate
 
+from sartor.codegen.ir.schema import Schema
 from sartor.tuning.selection.problem.cost import Objective
-from sartor.tuning.selection.problem.problem import Problem
+from sartor.tuning.selection.problem.problem import Edge, Problem, Value
 from sartor.tuning.selection.problem.selection import Assignment, evaluate
 
 
@@ -116,13 +117,27 @@ def held_bytes(problem: Problem) -> list[float]:
     return list(accumulate(change[:-1]))
 
 
+def _copies(problem: Problem, plan: Assignment) -> list[float]:
+    """For each layer the bytes of the converted copies that live while it runs, from their first to their last
+    reader."""
+    position = {node.name: index for index, node in enumerate(problem.nodes)}
+    readers: dict[tuple[Value | Edge, Schema], list[Edge]] = {}
+    for edge in problem.edges:
+        needed = plan.choices[edge.consumer].inputs[edge.slot]
+        if plan.choices[edge.producer].output != needed:
+            readers.setdefault((edge.value or edge, needed), []).append(edge)
+    change = [0.0] * (len(problem.nodes) + 1)
+    for edges in readers.values():
+        size = problem.nodes[position[edges[0].producer]].output_bytes
+        change[min(position[edge.consumer] for edge in edges)] += size
+        change[max(position[edge.consumer] for edge in edges) + 1] -= size
+    return list(accumulate(change[:-1]))
+
+
 def peak_bytes(problem: Problem, plan: Assignment) -> float:
     """The peak of the plan's temporary memory in bytes, without weights."""
     sizes = {node.name: node.output_bytes for node in problem.nodes}
-    live = dict(zip(sizes, held_bytes(problem), strict=True))
-    for edge in problem.edges:
-        if plan.choices[edge.producer].output != plan.choices[edge.consumer].inputs[edge.slot]:
-            live[edge.consumer] += sizes[edge.producer]
+    live = {name: sum(held) for name, *held in zip(sizes, held_bytes(problem), _copies(problem, plan), strict=True)}
     for name, choice in plan.choices.items():
         live[name] += choice.scratch
         if choice.childnet is not None:

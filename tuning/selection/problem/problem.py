@@ -2,7 +2,8 @@
 
 A net is a DAG of layers. Every layer has choices (a routine with its parameters). A choice reads each input in one
 schema and writes its output in one. If the schemas on an edge differ, the cost of an adapt is added (SoftNeuro,
-sections III-C and IV-A; NeoCPU, section 3.3.2, where the schemas are layouts).
+sections III-C and IV-A; NeoCPU, section 3.3.2, where the schemas are layouts). Several edges may carry the same value:
+a conversion of it to one schema is then made, and paid for, once for all of them.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from sartor.codegen.ir.schema import Schema
 from sartor.tuning.selection.problem.cost import Cost, Objective
@@ -57,12 +59,33 @@ class Node:
 
 
 @dataclass(frozen=True, order=True)
+class Value:
+    """Result number ``result`` of layer ``producer``."""
+
+    producer: str
+    result: int
+
+    def __str__(self) -> str:
+        return f"result {self.result} of '{self.producer}'"
+
+
+@dataclass(frozen=True, order=True)
 class Edge:
-    """The output of layer ``producer`` is input ``slot`` of layer ``consumer``."""
+    """A result of layer ``producer`` is input ``slot`` of layer ``consumer``.
+
+    ``result`` is the result's number; edges that carry the same result of a layer share its conversions. An edge
+    without a number shares them with no other.
+    """
 
     producer: str
     consumer: str
     slot: int
+    result: int | None = None
+
+    @property
+    def value(self) -> Value | None:
+        """What the edge carries; None if it shares conversions with no other edge."""
+        return None if self.result is None else Value(self.producer, self.result)
 
     def __str__(self) -> str:
         return f"'{self.producer}' -> '{self.consumer}' input {self.slot}"
@@ -78,7 +101,8 @@ class Problem:
         nodes: the layers, in topological order.
         edges: one for every input slot of every layer; two may join the same pair of layers.
         adapts: cost of the conversion from the first schema to the second on an edge. Equal schemas cost
-            nothing and are not listed. A missing pair is a conversion that does not exist.
+            nothing and are not listed. A missing pair is a conversion that does not exist. A conversion costs the same
+            on all edges that carry the same value.
         objective: the part of the costs to minimise, the same in all childnets.
 
     Raises:
@@ -102,6 +126,15 @@ class Problem:
     def adapt(self, edge: Edge, produced: Schema, needed: Schema) -> Cost | None:
         """The cost of converting ``produced`` to ``needed`` on ``edge``; None if that is impossible."""
         return _FREE if produced == needed else self.adapts.get((edge, produced, needed))
+
+    @cached_property
+    def readers(self) -> Mapping[Value, tuple[Edge, ...]]:
+        """The edges of each value that several edges carry, in the order of the edges."""
+        found: dict[Value, list[Edge]] = {}
+        for edge in self.edges:
+            if edge.value is not None:
+                found.setdefault(edge.value, []).append(edge)
+        return {value: tuple(edges) for value, edges in found.items() if len(edges) > 1}
 
 
 def _check_node(node: Node, objective: Objective) -> None:
@@ -146,11 +179,14 @@ def _check_edges(problem: Problem, names: Mapping[str, int]) -> None:
 
 def _check_adapts(problem: Problem) -> None:
     edges = set(problem.edges)
+    known: dict[tuple[Value, Schema, Schema], Cost] = {}
     for (edge, produced, needed), cost in problem.adapts.items():
         if edge not in edges:
             raise ValueError(f"adapt {produced} -> {needed}: there is no edge {edge}")
         if not _is_finite(cost):
             raise ValueError(f"adapt {produced} -> {needed} on edge {edge} has no finite cost")
+        if edge.value is not None and known.setdefault((edge.value, produced, needed), cost) != cost:
+            raise ValueError(f"adapt {produced} -> {needed} of {edge.value} has another cost on edge {edge}")
 
 
 def _is_finite(cost: Cost) -> bool:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from sartor.codegen.ir.schema import Schema
 from sartor.errors import InfeasibleError
 from sartor.tuning.selection.problem.cost import Cost
-from sartor.tuning.selection.problem.problem import Choice, Problem
+from sartor.tuning.selection.problem.problem import Choice, Edge, Problem, Value
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,8 @@ Selector = Callable[[Problem], Selection]
 def evaluate(problem: Problem, assignment: Assignment) -> Cost | None:
     """The cost of a plan; None if it needs a conversion that does not exist.
 
+    A conversion of a value to one schema is paid for once, however many layers read it.
+
     Raises:
         ValueError: if the plan has no choice, or an unknown one, for a layer.
     """
@@ -75,13 +78,14 @@ def evaluate(problem: Problem, assignment: Assignment) -> Cost | None:
         if inside is None:
             return None
         total = total + choice.cost + inside
+    paid: dict[tuple[Value | Edge, Schema], Cost] = {}
     for edge in problem.edges:
-        produced = assignment.choices[edge.producer].output
-        adapt = problem.adapt(edge, produced, assignment.choices[edge.consumer].inputs[edge.slot])
+        needed = assignment.choices[edge.consumer].inputs[edge.slot]
+        adapt = problem.adapt(edge, assignment.choices[edge.producer].output, needed)
         if adapt is None:
             return None
-        total = total + adapt
-    return total
+        paid[edge.value or edge, needed] = adapt
+    return sum(paid.values(), total)
 
 
 def conclude(

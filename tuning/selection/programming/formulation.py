@@ -10,8 +10,11 @@ It is the local polytope (Wainwright and Jordan, "Graphical models, exponential 
 - A childnet's layers join the program, the x of each adding up to that of the choice that is made of them: limits
   couple them to all other layers, so they cannot be solved beforehand.
 
-If memory counts, there is a column for the peak of the activations, which is at least the live bytes at every layer,
-and one for every shared weight, which is at least the column of each choice that uses it.
+A conversion that several readers of a value may share has a column of its own, which is at least the y of each of them
+and alone has a cost. If memory counts, there is a column for the peak of the activations, which is at least the live
+bytes at every layer, and one for every shared weight, which is at least the column of each choice that uses it. A
+converted copy lives where an earlier or this layer reads it, and this or a later one: for each reader there is a column
+that is 1 if one up to it reads the copy, and one if one from it on does.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from sartor.codegen.ir.schema import Schema
 from sartor.tuning.selection.problem.cost import Cost, Objective
 from sartor.tuning.selection.problem.indexed import Floats
 from sartor.tuning.selection.problem.limits import Quantity, held_bytes
-from sartor.tuning.selection.problem.problem import Choice, Edge, Problem
+from sartor.tuning.selection.problem.problem import Choice, Edge, Problem, Value
 from sartor.tuning.selection.problem.selection import Assignment
 from sartor.tuning.selection.problem.trade_offs import worth_keeping
 
@@ -35,6 +38,8 @@ _FREE = Cost()
 
 Term = tuple[int, float]
 _BySchema = dict[Schema, list[int]]
+_Shared = dict[tuple[Value, Schema, Schema], int]
+"""Columns of conversions that several edges share."""
 
 
 class Row(NamedTuple):
@@ -167,27 +172,79 @@ class Program:
             _by_schema((choice.output for choice in offered), columns)
             for offered, columns in zip(net.choices, net.columns, strict=True)
         ]
+        copies: dict[tuple[Value | Edge, Schema], dict[int, list[int]]] = {}
+        shared: _Shared = {}
         for edge in net.problem.edges:
             producer, consumer = position[edge.producer], position[edge.consumer]
             needed = (choice.inputs[edge.slot] for choice in net.choices[consumer])
             read = _by_schema(needed, net.columns[consumer])
-            size = net.problem.nodes[producer].output_bytes
-            for column in self._add_link(net.problem, edge, written[producer], read):
-                live[consumer] += self._bytes(column, size)
+            for schema, column in self._add_link(net.problem, edge, written[producer], read, shared):
+                copies.setdefault((edge.value or edge, schema), {}).setdefault(consumer, []).append(column)
+        for (carried, _), readers in copies.items():
+            size = net.problem.nodes[position[carried.producer]].output_bytes
+            if size and Quantity.MEMORY in self._quantities:
+                self._add_copy(readers, size, live)
 
-    def _add_link(self, problem: Problem, edge: Edge, written: _BySchema, read: _BySchema) -> list[int]:
-        """Add the columns and rows of an edge; returns the columns of adapts."""
+    def _add_copy(self, readers: Mapping[int, Sequence[int]], size: float, live: list[list[Term]]) -> None:
+        """Add when a converted copy lives; ``readers`` are the columns of its adapts, by the layer that reads it."""
+        layers = sorted(readers)
+        if len(layers) == 1 and len(readers[layers[0]]) == 1:
+            live[layers[0]] += self._bytes(readers[layers[0]][0], size)
+            return
+        until = self._add_steps([readers[layer] for layer in layers])
+        since = self._add_steps([readers[layer] for layer in reversed(layers)])[::-1]
+        for index, layer in enumerate(layers):
+            live[layer] += self._bytes(self._add_both(until[index], since[index]), size)
+            following = layers[index + 1] if index + 1 < len(layers) else layer
+            if following > layer + 1:
+                between = self._bytes(self._add_both(until[index], since[index + 1]), size)
+                for other in range(layer + 1, following):
+                    live[other] += between
+
+    def _add_steps(self, columns: Sequence[Sequence[int]]) -> list[int]:
+        """Add columns of which each is at least the one before, and each of the given columns in its own place."""
+        steps: list[int] = []
+        for own in columns:
+            step = self._add_column()
+            for other in (*own, *steps[-1:]):
+                self.rows.append(Row([(step, 1.0), (other, -1.0)], 0, np.inf))
+            steps.append(step)
+        return steps
+
+    def _add_both(self, one: int, other: int) -> int:
+        """Add a column that is 1 where two columns are."""
+        both = self._add_column()
+        self.rows.append(Row([(both, 1.0), (one, -1.0), (other, -1.0)], -1, np.inf))
+        return both
+
+    def _add_link(
+        self, problem: Problem, edge: Edge, written: _BySchema, read: _BySchema, shared: _Shared
+    ) -> list[tuple[Schema, int]]:
+        """Add the columns and rows of an edge; returns the columns of adapts with the schemas that they convert to."""
         joined: dict[tuple[Schema, Schema], int] = {}
         for produced in written:
             for needed in read:
                 cost = problem.adapt(edge, produced, needed)
                 if cost is not None:
-                    joined[produced, needed] = self._add_column(cost)
+                    own = self._pay_together(problem, edge, produced, needed, cost, shared)
+                    joined[produced, needed] = self._add_column(cost) if own is None else own
         for side, ends in enumerate((written, read)):
             for schema, options in ends.items():
                 pairs = [(column, 1.0) for pair, column in joined.items() if pair[side] == schema]
                 self.rows.append(Row([*pairs, *((option, -1.0) for option in options)], 0, 0))
-        return [column for (produced, needed), column in joined.items() if produced != needed]
+        return [(needed, column) for (produced, needed), column in joined.items() if produced != needed]
+
+    def _pay_together(
+        self, problem: Problem, edge: Edge, produced: Schema, needed: Schema, cost: Cost, shared: _Shared
+    ) -> int | None:
+        """Add a column y whose cost a column that edges share has; None if nothing is shared."""
+        if cost == _FREE or edge.value is None or edge.value not in problem.readers:
+            return None
+        if (edge.value, produced, needed) not in shared:
+            shared[edge.value, produced, needed] = self._add_column(cost)
+        own = self._add_column()
+        self.rows.append(Row([(shared[edge.value, produced, needed], 1.0), (own, -1.0)], 0, np.inf))
+        return own
 
     def _add_peak(self, problem: Problem, live: Sequence[Sequence[Term]], owner: int | None) -> int | None:
         """Add a column that is at least the live bytes at every layer; None if nothing has a size."""
