@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import fnmatch
 import functools
+import itertools
+import re
 
-from sartor.codegen.ir.variants.descriptor import Descriptor
-from sartor.codegen.ir.variants.routine import Routine, Storing
+from sartor.codegen.ir.layer import ELEMENT_TYPES
+from sartor.codegen.ir.target import DEVICES
+from sartor.codegen.ir.variants.descriptor import CHILDNET, Descriptor
+from sartor.codegen.ir.variants.routine import OPERATIONS, Routine, Storing
 from sartor.codegen.ir.variants.traits import LOWERED, DescribedVariant, Traits
 from sartor.codegen.routines import ROUTINES
+
+_HEAD_SIGNS = frozenset(":/.")
 
 
 def described(descriptor: str) -> DescribedVariant:
@@ -28,6 +35,25 @@ def families() -> tuple[str, ...]:
     """Families of all routines, in the order of the list of routines."""
     found = (each.traits.family for each in ROUTINES)
     return tuple(dict.fromkeys(each for each in found if each is not None))
+
+
+def may_name(glob: str) -> bool:
+    """Whether a glob may fit the descriptor of a variant, whatever its parameters; unusual globs always may."""
+    if "[" in glob or CHILDNET in glob:
+        return True
+    # What follows one of these may be parameters, which only a task has, unless it looks like no parameters.
+    ends = (index for index, sign in enumerate(glob) if sign in "*?{" and not _HEAD_SIGNS & {*glob[index:]})
+    cuts = [glob[: index + (glob[index] == "*")] for index in ends]
+    fits = re.compile("|".join(fnmatch.translate(each) for each in (*cuts, glob)))
+    return any(fits.match(head) for head in _heads())
+
+
+@functools.cache
+def _heads() -> tuple[str, ...]:
+    """Descriptors that there can be, without parameters."""
+    names = dict.fromkeys(each.name for each in ROUTINES)
+    parts = itertools.product(DEVICES, ELEMENT_TYPES, OPERATIONS, names)
+    return tuple(f"{device}:{dtype}/{operation}.{name}" for device, dtype, operation, name in parts)
 
 
 @functools.cache

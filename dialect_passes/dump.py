@@ -8,6 +8,7 @@ from pathlib import Path
 
 from sartor.codegen.mlir.iree_compiler import ir
 from sartor.errors import UsageError
+from sartor.publishing import written
 
 _SMALL_ELEMENTS = 16
 
@@ -32,9 +33,10 @@ class Dumper:
         self.count += 1
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
         except OSError as error:
-            raise UsageError(f"'{path}' cannot be written: {error.strerror}") from None
+            raise UsageError(f"'{self.directory}' cannot be made: {error.strerror}") from None
+        with written(path) as new:
+            new.write_text(text, encoding="utf-8")
 
 
 def _readable(module: ir.Module) -> str:

@@ -16,7 +16,7 @@ from sartor.codegen.analysis.operation_count import operation_count
 from sartor.codegen.ir.graph import Childnet, LayerGraph
 from sartor.codegen.ir.layer import Layer, NetworkValue, Task, ValueRef
 from sartor.codegen.ir.target import Target
-from sartor.codegen.ir.variants.descriptor import write_descriptor
+from sartor.codegen.ir.variants.descriptor import CHILDNET, write_descriptor
 from sartor.codegen.ir.variants.routine import dtype_of
 from sartor.codegen.mlir.machine import Machine, kernel_machine
 from sartor.codegen.subgraphs.grouped import Sliding, sliding_of
@@ -30,9 +30,6 @@ from sartor.codegen.subgraphs.part_children import (
     parts_task,
 )
 from sartor.dialect_passes.fuse_layers import apply_fusions, find_fusions
-
-CHILDNET = "childnet"
-"""What descriptors of childnets have instead of an operation."""
 
 PartsOf = tuple[tuple[ValueRef, ValueRef], ...]
 """Pairs as in ``Childnet.parts_of``."""

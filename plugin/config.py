@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from pathlib import Path
@@ -35,6 +35,7 @@ from sartor.tuning.selection.problem.limits import Limits, Quantity
 from sartor.tuning.selection.problem.pin import Pin
 from sartor.tuning.selection.registry import SELECTORS
 from sartor.tuning.selection.solve import check_solver
+from sartor.tuning.store.sqlite.file import database_files
 
 
 def default_database() -> Path:
@@ -108,6 +109,20 @@ class CompileConfig:
         withheld = unusable(MATRIX_FEATURES) if self.target.is_this_cpu else self.target.withheld
         object.__setattr__(self, "target", replace(self.target, threads=self.threads, withheld=withheld))
         check_solver(self.selector, self.objective, self.limits)
+
+    def used_files(self, outputs: Iterable[Path]) -> list[tuple[str, Path]]:
+        """The files that a compilation uses beside the model, and what each is.
+
+        Args:
+            outputs: what is written; of a folder of samples those files count that have the same name.
+        """
+        used = [("the tuning database", path) for path in database_files(self.database)]
+        if self.error_measure.path is not None:
+            used.append(("the file of the error measure", self.error_measure.path))
+        if self.calibration is not None:
+            samples = [self.calibration, *(self.calibration / output.name for output in outputs)]
+            used += [("samples for calibration", path) for path in samples if path.is_file()]
+        return used
 
     @property
     def allowed_error(self) -> float:

@@ -20,7 +20,7 @@ import logging
 from dataclasses import replace
 from pathlib import Path
 
-from sartor.artifact import Artifact, check_writable
+from sartor.artifact import Artifact
 from sartor.config import CompileConfig
 from sartor.costing.candidates import find_candidates
 from sartor.costing.layer_arbiters import LayerArbiters
@@ -51,6 +51,7 @@ from sartor.profiling.refiner import Refined, Refiner
 from sartor.profiling.replay import replay
 from sartor.profiling.verdicts import budget_of_model, refusal
 from sartor.progress import Progress, silent
+from sartor.publishing import check_apart
 from sartor.samples.checked_samples import check_measure, checked_samples
 from sartor.tuning.cost_tables.tables import Tables
 from sartor.tuning.records.measurement import Status
@@ -74,10 +75,14 @@ def compile_model(model: Path, output: Path, config: CompileConfig, progress: Pr
     Raises:
         SartorError: one of its subclasses, by the kind of failure.
     """
-    check_writable(output)
+    _check_files(model, output, config)
     time = TimeBudget.of(config.time_budget)
-    with open_workspace(config.target, config.jobs) as (pool, directory), Store.open(config.database) as store:
+    with (
+        open_workspace(config.target, config.jobs) as (pool, directory),
+        Store.open(config.database, goes_on=True) as store,
+    ):
         imported = import_network(model, config.importing, pool, progress, directory)
+        _check_files(model, output, config, imported.external)
         calibration = calibrate(imported, config.calibrating, pool, progress)
         check_measure(imported, calibration.samples, pool, config.error_budget)
         imported = replace(
@@ -106,7 +111,17 @@ def compile_model(model: Path, output: Path, config: CompileConfig, progress: Pr
         refined, error = publish_best(refined, refiner, Publisher(builder, runner, output))
         shipped = _artifact(refined.plan, error, output, config)
         unchecked = calibration.samples.doubts.unchecked
-        return replace(shipped, pareto=pareto, samples=runner.verified_count, unchecked=unchecked)
+        counted = replace(shipped, samples=runner.verified_count, unchecked=unchecked, others=pool.others)
+        return replace(counted, pareto=pareto)
+
+
+def _check_files(model: Path, output: Path, config: CompileConfig, external: tuple[Path, ...] = ()) -> None:
+    """Check that outputs can be written and are not inputs; ``external`` are the model's files of external data."""
+    outputs = {"the output": output}
+    if config.external_weights is not None:
+        outputs["the external weights"] = config.external_weights
+    read = [("the model", model), *(("weights of the model", path) for path in external)]
+    check_apart(outputs, [*read, *config.used_files(outputs.values())])
 
 
 def _compile_only(
@@ -140,11 +155,12 @@ def replay_plan(model: Path, plan: Plan, output: Path, config: CompileConfig, pr
         CompileError: if the module's outputs are wrong.
         LimitError: if they exceed the user's error bound.
     """
-    check_writable(output)
+    _check_files(model, output, config)
     check_plan(plan, config.target)
     config = replace(config, threads=plan.threads, precision=precision_of(plan))
     with open_workspace(config.target, config.jobs) as (pool, directory):
         imported = import_network(model, config.importing, pool, progress, directory)
+        _check_files(model, output, config, imported.external)
         imported, recipe = replay(plan, imported, config.planning, config.dump_directory)
         budget = config.error_budget
         samples = checked_samples(imported, config.calibration, pool, narrow=budget.narrow)

@@ -9,6 +9,7 @@ without a final name, is removed when it is old.
 from __future__ import annotations
 
 import atexit
+import errno
 import fcntl
 import os
 import re
@@ -26,6 +27,9 @@ _PARTIAL = ".sartor-part-"
 _LOCK = ".sartor-lock"
 _UNLOCKED = ".new"
 _TOKEN_BYTES = 8
+_VARIABLES = ("TMPDIR", "TEMP", "TMP")
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_TODO = {errno.ENOENT: "make it", **dict.fromkeys(_FULL, "make some")}
 _OWN_FOLDER = re.compile(rf"{_PREFIX}[0-9a-f]{{{2 * _TOKEN_BYTES}}}")
 # Only milliseconds pass between the creation of a folder and its lock.
 _OLD_SECONDS = 3600.0
@@ -33,24 +37,55 @@ _OWN: dict[Path, int] = {}
 """Paths to remove, with the process that does it; processes forked from it do not."""
 
 
+class TemporaryFolderError(OSError):
+    """The folder for temporary files cannot be used; ``strerror`` says which that is and what to do."""
+
+
+def temporary_folder() -> Path:
+    """Where temporary files lie: in the folder that the environment names, usable or not, else in the system's."""
+    named = next((folder for name in _VARIABLES if (folder := os.environ.get(name))), None)
+    try:
+        return Path(named or tempfile.gettempdir()).absolute()
+    except FileNotFoundError as error:
+        raise TemporaryFolderError(
+            error.errno, f"{error.strerror}: set TMPDIR to a folder that can be written"
+        ) from None
+
+
+@contextmanager
+def _said(folder: Path, only: tuple[int, ...] | None = None) -> Iterator[None]:
+    """Name the temporary folder in errors, in those with one of these numbers."""
+    try:
+        yield
+    except OSError as error:
+        elsewhere = error.filename is not None and not Path(os.fsdecode(error.filename)).is_relative_to(folder)
+        if elsewhere or isinstance(error, TemporaryFolderError) or (only is not None and error.errno not in only):
+            raise
+        todo = _TODO.get(error.errno or 0, "let it be written")
+        why = "has no room left" if error.errno in _FULL else f"cannot be used ({error.strerror})"
+        text = f"the folder for temporary files '{folder}' {why}: {todo}, or set TMPDIR to a folder elsewhere"
+        raise TemporaryFolderError(error.errno, text) from error
+
+
 @contextmanager
 def workspace() -> Iterator[Path]:
-    """A new folder in the system's temporary folder. It is removed at the end; folders of dead processes are removed
-    too.
+    """A new folder in the temporary folder. It is removed at the end; folders of dead processes are removed too.
 
     Raises:
-        OSError: if it cannot be created.
+        TemporaryFolderError: if it cannot be created, or there is no room for what is written to it.
     """
-    parent = Path(tempfile.gettempdir())
+    parent = temporary_folder()
     _sweep_folders(parent)
     folder = parent / f"{_PREFIX}{secrets.token_hex(_TOKEN_BYTES)}"
     # Registered before it is created, so that it is removed at the process's end after any interrupt.
     _OWN[folder] = os.getpid()
     lock: int | None = None
     try:
-        folder.mkdir(mode=0o700)
-        lock = _locked_file(folder / _LOCK)
-        yield folder
+        with _said(parent):
+            folder.mkdir(mode=0o700)
+            lock = _locked_file(folder / _LOCK)
+        with _said(parent, only=_FULL):
+            yield folder
     finally:
         _release(folder)
         if lock is not None:

@@ -16,7 +16,7 @@ from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationE
 from pydantic.dataclasses import dataclass
 
 from sartor.errors import UsageError
-from sartor.runtime.driver.signature import Signature, TensorSpec, parse_declaration
+from sartor.runtime.driver.signature import HOW_TO_GIVE, Signature, TensorSpec, parse_declaration
 from sartor.runtime.module import Module, open_module
 
 MANIFEST_KEY = "sartor.manifest"
@@ -146,11 +146,14 @@ def read_signature(module: Module, entry: str | None = None) -> Signature:
     """
     candidates = [name for name in module.functions if name != INITIALIZER and not name.endswith(ASYNC_SUFFIX)]
     if entry is None and len(candidates) != 1:
-        raise UsageError(f"{module.label} exports {candidates or 'nothing'}; name the entry function to run")
+        raise UsageError(
+            f"{module.label} exports {candidates or 'nothing'}; name the entry function to run, with --signature NAME "
+            "or as Session(entry=...)"
+        )
     name = entry or candidates[0]
     if name not in candidates:
         raise UsageError(f"{module.label} exports no function '{name}'; it exports {candidates}")
     declaration = module.reflection(name).get(DECLARATION_KEY)
     if declaration is None:
-        raise UsageError(f"{module.label} does not record what '{name}' takes and gives; pass the signature explicitly")
+        raise UsageError(f"{module.label} does not record what '{name}' takes and gives; {HOW_TO_GIVE}")
     return parse_declaration(declaration)

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from sartor.errors import UsageError
+from sartor.runtime.driver.archive import damage, is_archive
 from sartor.runtime.driver.iree_runtime import NATIVE_ERRORS, parse_module, reason
 
-_ZIP_START = b"PK\x03\x04"
+_CONTENT = "the given content"
 _HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 # About the memory that a processor's translation buffers cover with pages of 4 KiB; smaller modules gain nothing.
 _REACH_BYTES = 8 << 20
@@ -64,32 +65,62 @@ def open_module(source: Path | bytes, *, huge_pages: bool = False) -> Module:
         huge_pages: whether a large file is read into huge pages instead of mapped, if the system has them.
 
     Raises:
-        UsageError: if the file cannot be read, or is not a complete IREE module.
+        UsageError: if the file cannot be read, is not a complete IREE module, or is damaged. A mapped file is not read
+            here, and so not compared with its checksums.
     """
     if isinstance(source, bytes):
-        return Module(parse_module(source, "the given content"), "the given content")
+        _check(source, _CONTENT)
+        return Module(parse_module(source, _CONTENT), _CONTENT)
     label = f"'{source}'"
-    content = _content(source, label, huge_pages=huge_pages)
+    content, is_read = _content(source, label, huge_pages=huge_pages)
     # IREE's files end with a zip directory. A file without it is truncated, even if its beginning can be parsed.
-    if content[: len(_ZIP_START)] == _ZIP_START and not zipfile.is_zipfile(source):
+    if is_archive(content) and not zipfile.is_zipfile(source):
         raise UsageError(f"{label} is truncated; compile it again")
+    if is_read or (huge_pages and len(content) <= _REACH_BYTES):
+        _check(content, label)
     return Module(parse_module(content, label), label)
 
 
-def _content(path: Path, label: str, *, huge_pages: bool) -> mmap.mmap:
+def check_module(path: Path) -> None:
+    """Read a .vmfb whole and compare it with its checksums.
+
+    Raises:
+        UsageError: if it is damaged, or no IREE module, or has no checksums.
+    """
+    content, _ = _content(path, f"'{path}'", huge_pages=False)
+    _check(content, f"'{path}'")
+    parse_module(content, f"'{path}'")
+    if not is_archive(content):
+        raise UsageError(f"'{path}' has no checksums, as it was compiled with --iree-vm-emit-polyglot-zip=false")
+
+
+def _check(content: bytes | mmap.mmap, label: str) -> None:
+    found = damage(content) if is_archive(content) else None
+    if found is not None:
+        raise UsageError(f"{label} is damaged, {found}; copy or compile it again")
+
+
+def _content(path: Path, label: str, *, huge_pages: bool) -> tuple[mmap.mmap, bool]:
+    """The content of a file, and whether it was read; else it is mapped."""
     try:
         with open(path, "rb") as file:
             size = os.fstat(file.fileno()).st_size
             if huge_pages and _gains_by_huge_pages(size):
                 # Memory may be too small; a mapped file needs none.
                 with suppress(OSError):
-                    return _read(file, size)
+                    return _read(file, size), True
             # IREE's own mmap opens the file for writing, which fails on a read-only file.
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), False
     except OSError as error:
         raise UsageError(f"{label} cannot be read: {error.strerror}") from None
     except ValueError:
         raise UsageError(f"{label} is empty, but a .vmfb was expected") from None
+
+
+def beside(path: Path, name: str) -> Path:
+    """The file of a name that belongs to a .vmfb: beside it, or if it is a link beside the file that it leads to."""
+    near, far = path.parent / name, path.resolve().parent / name
+    return far if far.is_file() and not near.exists() else near
 
 
 def wants_huge_pages(path: Path) -> bool:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
-from sartor.runtime.driver.signature import Signature
+from sartor.errors import UsageError
+from sartor.runtime.driver.signature import Signature, parse_signature
 from sartor.runtime.manifest import Manifest, find_manifest, read_signature
-from sartor.runtime.module import open_module
+from sartor.runtime.module import beside, open_module
+
+_NAME = re.compile(r"[\w.$]+")
 
 
 def module_manifest(path: Path) -> Manifest | None:
@@ -18,17 +22,27 @@ def module_manifest(path: Path) -> Manifest | None:
     return find_manifest(open_module(path))
 
 
-def module_signature(path: Path) -> Signature:
+def module_signature(path: Path, given: str | None = None) -> Signature:
     """The entry function with its inputs and outputs.
 
+    Args:
+        path: a .vmfb.
+        given: for a module without manifest, a signature as ``parse_signature`` reads it, or the name of the function
+            to run if the module records what it takes.
+
     Raises:
-        UsageError: if the file is missing, is not an IREE module, or does not record its signature.
+        UsageError: if the file is missing, is not an IREE module, its signature is not known, or one is given although
+            it has a manifest.
     """
     module = open_module(path)
     manifest = find_manifest(module)
-    return manifest.signature if manifest else read_signature(module)
+    if manifest is None:
+        return read_signature(module, given) if given is None or _NAME.fullmatch(given) else parse_signature(given)
+    if given is not None:
+        raise UsageError(f"{module.label} says itself what it takes and gives; leave --signature out")
+    return manifest.signature
 
 
 def module_weights(path: Path, manifest: Manifest | None) -> dict[str, Path]:
     """The weight files beside the module, by scope."""
-    return {scope: path.parent / name for scope, name in manifest.parameters.items()} if manifest else {}
+    return {scope: beside(path, name) for scope, name in manifest.parameters.items()} if manifest else {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +20,7 @@ from sartor.runtime.driver.device_array import DeviceArray, from_view, upload
 from sartor.runtime.driver.iree_runtime import Fences, NativeDevice, Program
 from sartor.runtime.driver.signature import Array, Signature, TensorSpec, check_array, check_names
 from sartor.runtime.manifest import ASYNC_SUFFIX, Manifest, find_manifest, read_signature
-from sartor.runtime.module import Module, open_module
+from sartor.runtime.module import Module, beside, open_module
 from sartor.runtime.pending import PendingRun
 
 Feeds = Mapping[str, Array | DeviceArray]
@@ -85,6 +86,7 @@ class Session:
         _check_features(module.label, self._manifest, self._device)
         weights = _find_parameters(source, self._manifest, parameters or {})
         self._program: Program | None = Program(module.native, module.label, self._device, weights)
+        self._process = os.getpid()
         self._lock = threading.Lock()
         self._in_flight: list[tuple[Fences, object]] = []
         self._executor: ThreadPoolExecutor | None = None
@@ -113,7 +115,8 @@ class Session:
         Returns outputs in the order of ``output_names`` (None: all outputs). On a CPU device they are not copied.
 
         Raises:
-            UsageError: if a name, an element type or a shape does not fit the model.
+            UsageError: if a name, an element type or a shape does not fit the model, or the process was forked from the
+                one that opened the device, unless that has one thread only.
             DeviceError: if the device fails.
         """
         return _independent([output.to_host() for output in self.run_device(output_names, feeds)])
@@ -123,6 +126,7 @@ class Session:
 
         If the model returns an input unchanged, the output may be the same memory.
         """
+        self._check_process()
         selected = self._select(output_names)
         arguments = self._arguments(feeds)
         with self._lock:
@@ -136,6 +140,7 @@ class Session:
         If the module has no asynchronous entry, or the device computes on the calling thread, the run is executed in a
         thread of the session. Device arrays that are inputs must not be changed until the run has finished.
         """
+        self._check_process()
         arguments = self._arguments(feeds)
         if self._device.blocking or not self._has_async_entry:
             names = [spec.name for spec in self._signature.inputs]
@@ -168,6 +173,7 @@ class Session:
 
     def close(self) -> None:
         """Wait for running inferences and release the model. Arrays that it returned stay valid."""
+        self._forget_parent()
         if self._executor is not None:
             self._executor.shutdown()
         with self._lock:
@@ -191,6 +197,16 @@ class Session:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _check_process(self) -> None:
+        """Make sure that the device works in this process, which may have been forked."""
+        self._device.check_process()
+        self._forget_parent()
+
+    def _forget_parent(self) -> None:
+        """In a forked process: its threads stayed with the parent, and one may have held the lock."""
+        if os.getpid() != self._process:
+            self._process, self._lock, self._executor = os.getpid(), threading.Lock(), None
 
     def _open_program(self) -> Program:
         if self._program is None:
@@ -284,7 +300,7 @@ def _find_parameters(model: Path | bytes, manifest: Manifest | None, given: Mapp
         if scope not in found:
             if isinstance(model, bytes):
                 raise UsageError(f"the model needs the weights '{file_name}'; pass parameters for '{scope}'")
-            found[scope] = model.parent / file_name
+            found[scope] = beside(model, file_name)
     for scope, file in found.items():
         if not Path(file).is_file():
             raise UsageError(f"the weights '{file}' are missing; pass parameters={{'{scope}': path}}")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import os
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +15,9 @@ from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
 from sartor.tuning.workers.calls import WorkerError
 from tests.tiny_models import MODELS
+
+# Tests run side by side, in any number of copies: they take turns with nobody.
+os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="sartor-tests-")
 
 ImportedOf = Callable[[str], ImportedModel]
 

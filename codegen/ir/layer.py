@@ -24,6 +24,9 @@ _NUMPY: dict[str, Any] = {
     "i1": "bool",
 }
 
+ELEMENT_TYPES = tuple(_NUMPY)
+"""MLIR's names of the types that tensors may have."""
+
 
 @dataclass(frozen=True)
 class TensorType:

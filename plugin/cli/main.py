@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from sartor.cli.output.messages import say_warnings
 from sartor.cli.output.signals import ending_at_once, unwinding
+from sartor.cli.output.streams import open_missing
 
 
 def main() -> None:
     """Entry point of ``sartor``."""
+    open_missing()
     say_warnings()
     with ending_at_once():
         from sartor.cli.apps import app
@@ -18,6 +20,7 @@ def main() -> None:
 
 def compile_main() -> None:
     """Entry point of ``compile-to-vmfb``."""
+    open_missing()
     say_warnings()
     with ending_at_once():
         from sartor.cli.apps import compile_app

@@ -9,10 +9,11 @@ from pathlib import Path
 from sartor.errors import SartorError
 from sartor.onnx_model.reading.load import check_files
 from sartor.runtime.benchmark import Samples, time_interleaved
-from sartor.runtime.driver.signature import Array
+from sartor.runtime.driver.signature import Array, Signature
 from sartor.runtime.reference import OnnxRuntimeReference, OpenVinoReference
 from sartor.runtime.session import Session
 from sartor.tuning.workers.calls import TIMEOUT, WorkerError, call, open_pool
+from sartor.tuning.workers.sharing import machine_turns
 
 SELF = "sartor"
 PEERS: dict[str, Callable[..., Callable[[Mapping[str, Array]], list[Array]]]] = {
@@ -31,6 +32,7 @@ class BenchRuns:
 
     Attributes:
         module: a compiled module.
+        signature: what it takes and gives.
         device: as for ``Session``.
         workers: number of the module's threads, as for ``Session``.
         model: the ONNX file that the other runtimes run; None if there are none.
@@ -42,6 +44,7 @@ class BenchRuns:
     """
 
     module: Path
+    signature: Signature
     device: str
     workers: int | None
     model: Path | None
@@ -60,8 +63,8 @@ def time_in_worker(runs: BenchRuns) -> dict[str, Samples]:
         SartorError: if a runtime raises one.
     """
     timeout = TIMEOUT + (_ROUND_TIMEOUT * runs.rounds if runs.exactly else 0.0)
-    with open_pool(1) as (pool, _):
-        return call(pool, time_runs, {"runs": runs}, "timing", timeout)
+    with open_pool(1, machine_turns()) as (pool, _):
+        return call(pool, time_runs, {"runs": runs}, "timing", timeout, quiet=True)
 
 
 def time_runs(runs: BenchRuns) -> dict[str, Samples] | WorkerError:
@@ -76,7 +79,7 @@ def _time(runs: BenchRuns) -> dict[str, Samples]:
     if runs.model is not None:
         # Peers would read whatever external data it names, wherever that is.
         check_files(runs.model)
-    with Session(runs.module, device=runs.device, threads=runs.workers) as session:
+    with Session(runs.module, device=runs.device, threads=runs.workers, signature=runs.signature) as session:
         callables: dict[str, Callable[[], object]] = {SELF: lambda: session.run(None, dict(runs.feeds))}
         callables |= {name: _peer(name, runs) for name in runs.peers}
         seconds = 0.0 if runs.exactly else _DEFAULT_SECONDS

@@ -77,8 +77,8 @@ def ask(pool: WorkerPool, question: Question) -> Answer:
         UnsupportedModelError: if it is not a model, or neither Sartor nor ONNX Runtime supports it.
         CompileError: if the worker crashes, hangs or runs out of memory.
     """
-    # An absolute path, as workers may have another working directory.
-    absolute = replace(question, model=question.model.resolve())
+    # An absolute path, as workers may have another working directory. Links stay, as external data lies beside them.
+    absolute = replace(question, model=question.model.absolute())
     with pool.beside() as single:
         return call(single, right_outputs, {"question": absolute}, _STEP)
 

@@ -46,7 +46,7 @@ def machine_limits(
         DeviceError: if the machine cannot run the benchmarks.
         SartorError: if the database or the target cannot be used.
     """
-    with open_workers(target, jobs=1) as pool, Store.open(database) as store:
+    with open_workers(target, jobs=1) as pool, Store.open(database, goes_on=True) as store:
         return [_limits(replace(target, threads=each), store, pool, progress) for each in threads]
 
 

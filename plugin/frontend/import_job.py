@@ -34,7 +34,7 @@ from sartor.onnx_model.graphs.tensor_data import to_array
 from sartor.onnx_model.preparing.prepare import prepare
 from sartor.onnx_model.preparing.simplify import SimplifyProcess, simplify
 from sartor.onnx_model.quantisation.quantised_values import take_out_quantisation
-from sartor.onnx_model.reading.load import load_model
+from sartor.onnx_model.reading.load import read_model
 from sartor.reference.random_inputs import USUAL, Style, sample_inputs
 from sartor.reference.sample_styles import choose_styles
 from sartor.reference.tie_spread import TIE_SAMPLES, rounds, tie_spread
@@ -84,7 +84,7 @@ def _imported(
     directory: Path | None,
     saver: Executor,
 ) -> ImportedModel:
-    prepared, is_rounding = _prepared(path, shapes)
+    prepared, is_rounding, external = _prepared(path, shapes)
     asked = without_weights(prepared.model)
     samples = sample_inputs(asked, _SAMPLE_SEED)
     nan_weights = tuple(tensor.name for tensor in prepared.model.graph.initializer if _has_nan(tensor))
@@ -114,14 +114,15 @@ def _imported(
         nan_weights=nan_weights,
         is_rounding=is_rounding,
         tie_spread=_drawn_tie_spread(path, saved, asked, chosen.styles) if is_rounding else 0.0,
+        external=external,
     )
 
 
-def _prepared(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> tuple[PreparedModel, bool]:
-    """The prepared model, and whether the original one computes with integers that represent real numbers."""
+def _prepared(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> tuple[PreparedModel, bool, tuple[Path, ...]]:
+    """The prepared model, whether the original one computes with integers that represent real numbers, and its data."""
     with SimplifyProcess() as process:
-        loaded = load_model(path)
-        return prepare(loaded, shapes, partial(simplify, process=process)), rounds(loaded)
+        loaded, external = read_model(path)
+        return prepare(loaded, shapes, partial(simplify, process=process)), rounds(loaded), external
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,7 @@ class ImportedModel:
         nan_weights: names of weights that contain NaN.
         is_rounding: whether the model computes with integers that represent real numbers.
         tie_spread: relative error on drawn samples by rounding ties to the other side; 0 if nothing is rounded.
+        external: the files that hold weights outside the model's file.
     """
 
     path: Path
@@ -57,3 +58,4 @@ class ImportedModel:
     nan_weights: tuple[str, ...] = ()
     is_rounding: bool = False
     tie_spread: float = 0.0
+    external: tuple[Path, ...] = ()

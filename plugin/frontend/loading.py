@@ -18,6 +18,7 @@ from sartor.progress import Progress
 from sartor.tuning.selection.problem.pin import Pin
 from sartor.tuning.workers.calls import call, open_pool
 from sartor.tuning.workers.pool import WorkerPool
+from sartor.tuning.workers.sharing import machine_turns
 
 _LOG = logging.getLogger(__name__)
 
@@ -40,7 +41,7 @@ def open_workspace(target: Target, jobs: int) -> Iterator[tuple[WorkerPool, Path
     Raises:
         UsageError: as ``open_workers``.
     """
-    with open_pool(jobs) as (pool, directory):
+    with open_pool(jobs, machine_turns()) as (pool, directory):
         check_target(target, pool)
         yield pool, directory
 

@@ -20,7 +20,7 @@ def dispatches_in_worker(pool: WorkerPool, arguments: Mapping[str, Any]) -> Disp
         CompileError: if the worker dies.
         SartorError: as ``dispatch_statistics``.
     """
-    return call(pool, time_dispatches, {"arguments": arguments}, _STEP)
+    return call(pool, time_dispatches, {"arguments": arguments}, _STEP, quiet=True)
 
 
 def time_dispatches(arguments: Mapping[str, Any]) -> DispatchStatistics | WorkerError:

@@ -112,7 +112,7 @@ class NetRunner:
             CompileError: if the worker dies.
         """
         count, step = self.verified_count, "verifying the module"
-        models = (self._imported.path.resolve(), self._imported.prepared)
+        models = (self._imported.path.absolute(), self._imported.prepared)
         values = (self._imported.graph.inputs, self._imported.graph.outputs)
         device, threads = self._target.device, self._target.threads
         source = self._samples.source

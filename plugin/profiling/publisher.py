@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from sartor.artifact import StagedFile, staged
 from sartor.errors import CompileError, DisturbedError
 from sartor.planning.recipe import Recipe
 from sartor.profiling.builder import Builder
 from sartor.profiling.network_runner import NetRunner
 from sartor.profiling.verdicts import judged
+from sartor.publishing import StagedFile, staged
 from sartor.tuning.networks.build_job import NetFiles
 from sartor.tuning.networks.profile_job import NetRun
 from sartor.tuning.records.measurement import Status

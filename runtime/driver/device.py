@@ -63,7 +63,9 @@ _OPENING = threading.Lock()
 
 
 def _forget_devices() -> None:
-    # Worker threads do not survive a fork: a child process that used the parent's device would hang.
+    # Worker threads do not survive a fork: a child process that used the parent's device, or closed it, would hang.
+    for device in _OPEN.values():
+        device.keep()
     _OPEN.clear()
 
 

@@ -6,8 +6,10 @@ memory. So every wrapper below holds its device and releases it last.
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import mmap
+import os
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -64,9 +66,31 @@ class NativeDevice:
         self.label = label
         self.host_memory = host_memory
         self.blocking = blocking
+        self._process = os.getpid()
 
     def __str__(self) -> str:
         return self.label
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether this process was forked after the device was opened, whose threads stayed with the parent."""
+        return not self.blocking and os.getpid() != self._process
+
+    def check_process(self) -> None:
+        """Make sure that somebody would do what is asked of the device.
+
+        Raises:
+            UsageError: if it ``is_lost``.
+        """
+        if self.is_lost:
+            raise UsageError(
+                f"'{self}' was opened before this process was forked, and its threads stayed with the parent: open a "
+                "session in this process, or fork before there is one"
+            )
+
+    def keep(self) -> None:
+        """Never close it: closing would wait for threads, and in a forked process for ever."""
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.hal))
 
     @property
     def peak_bytes(self) -> int | None:
@@ -231,7 +255,9 @@ class Fences:
 
         Raises:
             DeviceError: if the invocation failed.
+            UsageError: if the process was forked meanwhile.
         """
+        self._device.check_process()
         try:
             nanoseconds = None if timeout is None else int(timeout * 1e9)
             with self._device.waiting():
@@ -240,7 +266,9 @@ class Fences:
             raise DeviceError(f"running on '{self._device}' failed: {reason(error)}") from None
 
     def settled(self, timeout: float | None) -> bool:
-        """As ``wait``, but a failed invocation counts as finished."""
+        """As ``wait``, but an invocation that failed, or can never end, counts as finished."""
+        if self._device.is_lost:
+            return True
         try:
             return self.wait(timeout)
         except DeviceError:
@@ -311,7 +339,9 @@ class Program:
 
         Raises:
             DeviceError: if the device fails.
+            UsageError: if the process was forked from the one that opened the device.
         """
+        self.device.check_process()
         inputs = rt.VmVariantList(len(views) + 2)
         for argument in (*views, *((fences.ready, fences.finished) if fences else ())):
             inputs.push_ref(argument.ref)

@@ -41,8 +41,13 @@ _MLIR_TYPES = {
     **{f"{prefix}{bits}": f"int{bits}" for bits in (8, 16, 32, 64) for prefix in ("i", "si")},
     **{f"ui{bits}": f"uint{bits}" for bits in (8, 16, 32, 64)},
 }
+SIGNATURE_EXAMPLE = "func @main(%x: tensor<1x3xf32>) -> (%y: tensor<1x10xf32>)"
+HOW_TO_GIVE = f"pass the signature, with --signature '{SIGNATURE_EXAMPLE}' or as Session(signature=...)"
+"""What to do where a module does not say what it takes and gives."""
+
 _DECLARATION = re.compile(r"func @(?P<entry>[^(]+)\((?P<inputs>.*)\) -> \((?P<outputs>.*)\)")
 _VALUE = re.compile(r"%(?P<name>[\w.$-]+): (?P<type>\w+(?:<[^>]*>)?)")
+_VALUES = re.compile(r"(?:%[\w.$-]+: \w+(?:<[^>]*>)?(?:, (?!\Z))?)*")
 _TENSOR = re.compile(r"tensor<(?P<dims>(?:(?:\d+|\?)x)*)(?P<element>\w+)>")
 
 
@@ -98,9 +103,25 @@ def parse_declaration(text: str) -> Signature:
         UsageError: if the text cannot be parsed, or a value is not a tensor of an element type known to numpy.
     """
     match = _DECLARATION.search(text)
-    if match is None:
-        raise UsageError(f"the module's declaration '{text}' cannot be read; pass the signature explicitly")
+    if match is None or len(_VALUE.findall(text)) < text.count("%"):
+        raise UsageError(f"the declaration '{text}' in the module cannot be read; {HOW_TO_GIVE}")
     return Signature(match["entry"], _parse_values(match["inputs"]), _parse_values(match["outputs"]))
+
+
+def parse_signature(text: str) -> Signature:
+    """Read what a user writes in the form of a declaration: ``func @f(%x: tensor<2x3xf32>) -> (%y: tensor<2xi64>)``.
+
+    Raises:
+        UsageError: if it has another form, or a value is not a tensor of an element type known to numpy.
+    """
+    match = _DECLARATION.fullmatch(text.strip().removeprefix("sync "))
+    if match is None or not all(_VALUES.fullmatch(match[part]) for part in ("inputs", "outputs")):
+        raise UsageError(f"the signature '{text}' cannot be read, expected the form {SIGNATURE_EXAMPLE}")
+    found = parse_declaration(text)
+    for specs in (found.inputs, found.outputs):
+        if len({spec.name for spec in specs}) < len(specs):
+            raise UsageError(f"the signature '{text}' gives two tensors the same name")
+    return found
 
 
 def _parse_values(text: str) -> tuple[TensorSpec, ...]:

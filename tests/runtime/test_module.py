@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import mmap
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from sartor.errors import UsageError
 from sartor.runtime import module as module_file
 from sartor.runtime.driver.iree_runtime import parse_module
 from sartor.runtime.driver.signature import Array
-from sartor.runtime.module import has_huge_pages, open_module
+from sartor.runtime.module import check_module, has_huge_pages, open_module
 from sartor.runtime.session import Session
 
 needs_huge_pages = pytest.mark.skipif(not has_huge_pages(), reason="this system has no huge pages")
@@ -93,3 +94,26 @@ def test_a_truncated_file_is_refused_however_it_is_read(model: Path, tmp_path: P
     cut.write_bytes(b"")
     with pytest.raises(UsageError, match="empty"):
         open_module(cut, huge_pages=True)
+
+
+@needs_huge_pages
+@pytest.mark.parametrize("reach", [0, 8 << 20], ids=["large", "small"])
+def test_a_flipped_bit_is_found_where_the_file_is_read(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reach: int
+) -> None:
+    monkeypatch.setattr(module_file, "_REACH_BYTES", reach)
+    content, damaged = bytearray(model.read_bytes()), tmp_path / "damaged.vmfb"
+    with zipfile.ZipFile(model) as archive:
+        parts = archive.infolist()
+    assert len(parts) > 1
+    for part in parts:
+        place = part.header_offset + 200 + part.file_size // 2
+        content[place] ^= 1
+        damaged.write_bytes(content)
+        for load in (Session, lambda path: Session(path.read_bytes()), check_module):
+            with pytest.raises(UsageError, match=f"is damaged, the checksum of its part '{part.filename}' is wrong"):
+                load(damaged)
+        content[place] ^= 1
+    damaged.write_bytes(content)
+    check_module(damaged)
+    assert Session(damaged).manifest == Session(model).manifest

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import platform
 import subprocess
 import sys
@@ -410,3 +411,43 @@ def test_vulkan_runs_the_model(
         Session(compiled, device="cpu")
     with pytest.raises(DeviceError, match="holds code for cpu, which 'vulkan:0' cannot run; open it on cpu"):
         Session(model, device="vulkan")
+
+
+_FORK = """
+import os, sys
+import numpy as np
+from sartor.errors import UsageError
+from sartor.runtime.session import Session
+session = Session(sys.argv[1], threads=int(sys.argv[2]))
+feeds = {each.name: np.ones(each.shape, np.float32) for each in session.get_inputs()}
+session.run(None, feeds)
+pending = session.run_async(None, feeds)
+child = os.fork()
+try:
+    outputs = session.run(None, feeds), session.run_async(None, feeds).result()
+    said = f"ran {len(outputs)}"
+except UsageError as error:
+    said = str(error)
+with Session(sys.argv[1], threads=int(sys.argv[2])) as own:
+    own.run(None, feeds)
+os.write(1, bytes(f"{'child' if child == 0 else 'parent'} {said}", 'ascii') + bytes([10]))
+if child:
+    pending.result()
+    assert os.waitpid(child, 0)[1] == 0
+session.close()
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+@pytest.mark.parametrize(
+    ("threads", "said"), [("1", "child ran 2"), ("2", "was opened before this process was forked")]
+)
+def test_a_forked_process_runs_or_says_why_not(model: Path, threads: str, said: str) -> None:
+    """And ends, without waiting for threads that stayed with its parent."""
+    command = [sys.executable, "-c", _FORK, str(model), threads]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert result.returncode == 0, result.stderr
+    child, parent = sorted(result.stdout.splitlines())
+    assert said in child
+    assert child.startswith("child ")
+    assert parent == "parent ran 2"

@@ -12,6 +12,7 @@ from pydantic import AfterValidator, ConfigDict, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as validated
 
 from sartor.errors import UsageError
+from sartor.publishing import written
 
 FORMAT = 5
 _RANGE_NAME = re.compile(r".*:[0-9]{1,9}", re.DOTALL)
@@ -155,10 +156,8 @@ class Plan:
         Raises:
             UsageError: if the file cannot be written.
         """
-        try:
-            path.write_text(json.dumps(self.to_json(), indent=1, sort_keys=True) + "\n", encoding="utf-8")
-        except OSError as error:
-            raise UsageError(f"the plan cannot be written to '{path}': {error.strerror}") from None
+        with written(path) as new:
+            new.write_text(json.dumps(self.to_json(), indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
     @staticmethod
     def from_json(data: object, source: str) -> Plan:

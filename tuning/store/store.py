@@ -12,7 +12,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import astuple
 from pathlib import Path
 from typing import Self
@@ -43,16 +43,23 @@ class Store:
         self._connection = connection
         self._name = name
         self._transient: dict[MeasurementKey, Measurement] = {}
+        self._goes_on = False
         self.persistent = persistent
         """Whether measurements are kept after the process ends."""
 
     @classmethod
-    def open(cls, path: Path, *, busy_timeout: float = BUSY_TIMEOUT) -> Store:
+    def open(cls, path: Path, *, busy_timeout: float = BUSY_TIMEOUT, goes_on: bool = False) -> Store:
         """Open the database at ``path`` for tuning; create it if it does not exist.
 
         Tuning does not fail because of the database: one of a newer version is ignored, and one that cannot be written
         is only read; ``persistent`` is then false. Both are logged as warnings, and so is a database that has
         measurements of other machines or versions only.
+
+        Args:
+            path: the file.
+            busy_timeout: seconds to wait for other processes.
+            goes_on: whether what cannot be written later, for want of room on the disk as well, is only remembered
+                until the store is closed, and a warning is logged, as the work is worth more than its record.
 
         Raises:
             UsageError: the file is not Sartor's or is damaged. It is not changed.
@@ -73,6 +80,7 @@ class Store:
         except UsageError:
             store.close()
             raise
+        store._goes_on = goes_on
         return store
 
     @classmethod
@@ -159,8 +167,27 @@ class Store:
         listed = list(measurements)
         self._transient |= {each.key: each for each in listed if each.is_transient}
         rows = [to_row(each) for each in listed if not each.is_transient]
+        try:
+            self._insert(rows)
+        except StoreUnavailableError as error:
+            if not (self._goes_on and self.persistent):
+                raise
+            self._go_on_in_memory()
+            _LOG.warning("%s; what is measured from now on is not kept", error)
+            self._insert(rows)
+
+    def _insert(self, rows: Sequence[Row]) -> None:
         with self._transaction():
             self._connection.executemany(INSERT_OR_REPLACE, rows)
+
+    def _go_on_in_memory(self) -> None:
+        """Leave the file for a copy, which is empty if the file cannot even be read any more."""
+        copy = file.memory()
+        with suppress(UsageError), explained(self._name):
+            self._connection.backup(copy)
+        with suppress(sqlite3.Error):
+            self._connection.close()
+        self._connection, self.persistent = copy, False
 
     def merge(self, paths: Sequence[Path]) -> tuple[Merged, ...]:
         """Merge the measurements of other databases and exports: all of them or, on an error, none.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -9,8 +10,9 @@ from itertools import groupby
 
 from sartor.tuning.records.measurement import Measurement, Status
 
-# Suffixes of records that are not times of a task: times of layers in a network, and ends of searches.
-_PARTS = (":in-place", ":searched")
+# Suffixes of records that are not times of a task: times of layers in a network (older versions did not tell in which
+# run), first inferences, checks, and ends of searches.
+_PART = re.compile(r":(in-place(:\w+)?|first|verified|searched)\Z")
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ def task_results(measurements: Iterable[Measurement]) -> Iterator[TaskResult]:
     for _, group in groupby(measurements, lambda each: each.key.task):
         variants: dict[tuple[str, str, str, int], list[Measurement]] = defaultdict(list)
         for each in group:
-            if not each.key.variant.endswith(_PARTS):
+            if each.status is not Status.OK or not _PART.search(each.key.variant):
                 key = each.key
                 variants[key.hardware, key.runtime, key.backend, key.threads].append(each)
         for _, listed in sorted(variants.items()):

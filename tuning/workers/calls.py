@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
 
-from sartor.errors import SartorError
+from sartor.errors import SartorError, UsageError
 from sartor.progress import Progress
+from sartor.tuning.workers.disturbances import is_disk_full
 from sartor.tuning.workers.entry_points import entry_point
 from sartor.tuning.workers.pool import JobStatus, WorkerPool
-from sartor.workspace import workspace
+from sartor.tuning.workers.sharing import Turns
+from sartor.workspace import TemporaryFolderError, workspace
 
 TIMEOUT = 900.0
 """Default number of seconds after which a call is killed."""
@@ -108,13 +110,27 @@ def call_until_done(
 
 
 @contextmanager
-def open_pool(count: int) -> Iterator[tuple[WorkerPool, Path]]:
-    """A pool of ``count`` workers with limited memory, and a temporary directory; both are removed at the end."""
-    with workspace() as directory:
-        temporary = directory / "tmp"
-        temporary.mkdir()
-        with WorkerPool(count, memory_limit=_MEMORY_LIMIT, env={"TMPDIR": str(temporary)}) as pool:
-            yield pool, directory
+def open_pool(count: int, turns: Turns | None = None) -> Iterator[tuple[WorkerPool, Path]]:
+    """A pool of ``count`` workers with limited memory, and a temporary directory; both are removed at the end.
+
+    Args:
+        count: number of processes.
+        turns: as for ``WorkerPool``.
+
+    Raises:
+        UsageError: if the temporary folder cannot be used.
+        SartorError: if there is no room in it.
+    """
+    try:
+        with workspace() as directory:
+            temporary = directory / "tmp"
+            temporary.mkdir()
+            env = {"TMPDIR": str(temporary)}
+            with WorkerPool(count, memory_limit=_MEMORY_LIMIT, env=env, turns=turns) as pool:
+                yield pool, directory
+    except TemporaryFolderError as error:
+        kind = SartorError if is_disk_full(error) else UsageError
+        raise kind(error.strerror) from None
 
 
 @contextmanager

@@ -79,8 +79,7 @@ class Usage:
     @staticmethod
     def of_group(group: int) -> Usage | None:
         """The usage of a process group until now; None if the system does not tell."""
-        members = [pid for pid in _processes() if (fields := _stat(pid)) is not None and int(fields[2]) == group]
-        return _usage(members)
+        return _usage(group_members(group))
 
     @staticmethod
     def of_process(pid: int) -> Usage | None:
@@ -101,10 +100,15 @@ class Usage:
         return waited > max(computed, (self.moment - since.moment) / 2) and others > computed
 
 
+def group_members(group: int) -> list[int]:
+    """The processes of a process group."""
+    return [pid for pid in _processes() if (fields := _stat(pid)) is not None and int(fields[2]) == group]
+
+
 def _usage(pids: list[int]) -> Usage | None:
     try:
         busy = sum(_busy_ticks()) / _ticks_per_second()
-        computed = sum(_computed(pid) for pid in pids)
+        computed = sum(computed_seconds(pid) for pid in pids)
         return Usage(time.monotonic(), computed, sum(_waited(pid) for pid in pids), max(0.0, busy - computed))
     except (OSError, ValueError, IndexError):
         return None
@@ -121,7 +125,8 @@ def _busy_ticks() -> list[int]:
     return [user, nice, system, *interrupts]
 
 
-def _computed(pid: int) -> float:
+def computed_seconds(pid: int) -> float:
+    """Processor time of a process, those of its children that have ended included."""
     fields = _stat(pid)
     return 0.0 if fields is None else sum(map(int, fields[11:15])) / _ticks_per_second()
 

@@ -14,12 +14,14 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Self
 
 from sartor.errors import DisturbedError, SartorError
 from sartor.tuning.workers.channel import wait
 from sartor.tuning.workers.process import JobResult, WorkerProcess
 from sartor.tuning.workers.protocol import JobStatus, Request, Setup
+from sartor.tuning.workers.sharing import Load, Turns
 
 __all__ = ["Job", "JobResult", "JobStatus", "WorkerPool"]
 
@@ -50,6 +52,8 @@ class WorkerPool:
             for no limit. A thread counts as about 8 MiB, files mapped for reading do not count (``program``).
         env: environment variables in addition to the parent's.
         start_timeout: seconds that starting a process may take, including the initializer.
+        turns: taken with other compilations while jobs run; the pool then also notices how much other programs compute
+            during measurements. None for a pool whose jobs are short.
     """
 
     def __init__(
@@ -60,6 +64,7 @@ class WorkerPool:
         memory_limit: int | None = None,
         env: Mapping[str, str] | None = None,
         start_timeout: float = 120.0,
+        turns: Turns | None = None,
     ) -> None:
         if count < 1:
             raise ValueError(f"a pool needs at least one worker, not {count}")
@@ -71,6 +76,9 @@ class WorkerPool:
         self._assigned: dict[str, Request] = {}
         self._lost_starts = 0
         self._mapping = False
+        self._turns = turns
+        self.others = 0.0
+        """How many processors other programs took while something was measured, if that left too few; else 0."""
 
     def __enter__(self) -> Self:
         return self
@@ -87,6 +95,7 @@ class WorkerPool:
             memory_limit=setup.memory_limit,
             env=self._env,
             start_timeout=self._start_timeout,
+            turns=self._turns,
         )
 
     def close(self) -> None:
@@ -135,13 +144,42 @@ class WorkerPool:
         requests = ((job_id, Request(function, arguments, processors)) for job_id, arguments in jobs)
         finished = False
         try:
-            yield from self._run(requests, timeout, quiet, math.inf if deadline is None else deadline)
+            end = math.inf if deadline is None else deadline
+            with self._turn(quiet, end):
+                yield from self._run(requests, timeout, quiet, end)
             finished = True
         finally:
             if not finished:
                 self._discard([worker for worker in self._workers if not worker.idle])
             self._assigned.clear()
             self._mapping = False
+
+    @contextmanager
+    def _turn(self, quiet: bool, deadline: float) -> Iterator[None]:
+        """Share the machine with other compilations, or have it alone and watch who else computes."""
+        if self._turns is None:
+            yield
+            return
+        with self._turns.turn(alone=quiet, deadline=deadline):
+            before = Load.now(self._groups) if quiet else None
+            yield
+            after = None if before is None else Load.now(self._groups)
+        if before is not None and after is not None:
+            self._note(after.others_since(before), after.processors)
+
+    @property
+    def _groups(self) -> list[int]:
+        return [worker.group for worker in self._workers]
+
+    def _note(self, others: float, processors: int) -> None:
+        if others and not self.others:
+            _LOG.warning(
+                "other programs took %.1f of %d processors while something was measured: times are less exact, and "
+                "choices may be wrong; compile again when the machine is quiet, with another --tuning-db",
+                others,
+                processors,
+            )
+        self.others = max(self.others, others)
 
     def _run(self, requests: _Requests, timeout: float, quiet: bool, deadline: float) -> Iterator[JobResult]:
         disturbed: list[tuple[str, Request]] = []

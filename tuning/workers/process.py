@@ -112,6 +112,11 @@ class WorkerProcess:
         return not self.starting and not self.busy
 
     @property
+    def group(self) -> int:
+        """Its process group."""
+        return self._process.pid
+
+    @property
     def alive(self) -> bool:
         """Whether the process exists and is not stopped."""
         return self._process.poll() is None and not is_stopped(self._process.pid)

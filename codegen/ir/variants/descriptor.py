@@ -9,6 +9,9 @@ from dataclasses import dataclass
 _PATTERN = re.compile(r"(?:(\w+):)?(\w+)/(\w+)\.(\w+)(?:\{(.*)\})?")
 _PARAMETERS = "{"
 
+CHILDNET = "childnet"
+"""What descriptors of childnets have in the place of an operation."""
+
 
 @dataclass(frozen=True)
 class Descriptor:

@@ -30,6 +30,9 @@ _OP_NAMES = {
     LayerKind.FUSED: "fused",
 }
 
+OPERATIONS = tuple(_OP_NAMES.values())
+"""What descriptors call the kinds of layers."""
+
 
 @dataclass(frozen=True)
 class Rejected:

@@ -13,6 +13,7 @@ from sartor.cli.options.common import (
     DeviceOption,
     InputOption,
     JsonOption,
+    SignatureOption,
     ThreadsOption,
     existing_file,
     read_sources,
@@ -26,11 +27,12 @@ from sartor.errors import UsageError
 from sartor.profiling.dispatch_job import dispatches_in_worker
 from sartor.runtime.benchmark import Ratio, Samples, time_ratio
 from sartor.runtime.dispatch_statistics import DispatchStatistics
-from sartor.runtime.driver.signature import Array
+from sartor.runtime.driver.signature import Array, Signature
 from sartor.runtime.module_facts import module_manifest, module_signature, module_weights
 from sartor.samples.feeds import make_feeds
 from sartor.tuning.records.plan import Plan
 from sartor.tuning.workers.calls import open_pool
+from sartor.tuning.workers.sharing import machine_turns
 
 _DEFAULT_PEER = "onnxruntime"
 _DEFAULT_ROUNDS = 20
@@ -46,6 +48,7 @@ def bench(
     input: InputOption = None,
     threads: ThreadsOption = None,
     device: DeviceOption = None,
+    signature: SignatureOption = None,
     rounds: Annotated[
         int | None, typer.Option(min=1, help=f"Exactly so many rounds. (default: {_DEFAULT_ROUNDS} or more)")
     ] = None,
@@ -63,8 +66,8 @@ def bench(
 ) -> None:
     """Time a module, interleaved with other runtimes on the same inputs; or measure what the machine does at most."""
     if peak:
-        options = ("MODEL.vmfb", "--vs", "--peers", "--input", "--device", "--rounds", "--dispatches")
-        values = (module, vs, peers, input, device, rounds, dispatches)
+        options = ("MODEL.vmfb", "--vs", "--peers", "--input", "--device", "--signature", "--rounds", "--dispatches")
+        values = (module, vs, peers, input, device, signature, rounds, dispatches)
         _check_peak_stands_alone(dict(zip(options, values, strict=True)))
         bench_machine(read_threads(threads), tuning_db, json)
         return
@@ -73,13 +76,15 @@ def bench(
     manifest = module_manifest(module)
     kind = device or (manifest.devices[0] if manifest else "cpu")
     workers = read_threads(threads) if kind == "cpu" else None
-    signature = module_signature(module)
-    feeds = make_feeds(signature.inputs, read_sources(input))
+    known = module_signature(module, signature)
+    feeds = make_feeds(known.inputs, read_sources(input))
     count = _DEFAULT_ROUNDS if rounds is None else rounds
     samples = time_in_worker(
-        BenchRuns(module, kind, workers, vs, names, read_threads(threads), feeds, count, exactly=rounds is not None)
+        BenchRuns(
+            module, known, kind, workers, vs, names, read_threads(threads), feeds, count, exactly=rounds is not None
+        )
     )
-    statistics = _statistics(module, feeds, kind, workers) if dispatches else None
+    statistics = _statistics(module, known, feeds, kind, workers) if dispatches else None
     speedups = {name: time_ratio(samples[name], samples[SELF]) for name in names}
     rows = in_network_rows(statistics, Plan.from_json(manifest.plan, f"'{module}'")) if statistics and manifest else []
     (_show_json if json else _show_tables)(samples, speedups, statistics, rows)
@@ -99,12 +104,13 @@ def _named_module(module: Path | None, tuning_db: Path | None) -> Path:
     return module
 
 
-def _statistics(module: Path, feeds: Mapping[str, Array], kind: str, workers: int | None) -> DispatchStatistics:
-    signature = module_signature(module)
+def _statistics(
+    module: Path, signature: Signature, feeds: Mapping[str, Array], kind: str, workers: int | None
+) -> DispatchStatistics:
     arrays = [feeds[spec.name] for spec in signature.inputs]
     weights = module_weights(module, module_manifest(module))
     settings = {"device": kind, "threads": workers, "parameters": weights}
-    with open_pool(1) as (pool, _):
+    with open_pool(1, machine_turns()) as (pool, _):
         return dispatches_in_worker(pool, {"path": module, "entry": signature.entry, "inputs": arrays, **settings})
 
 
@@ -151,7 +157,7 @@ def _show_tables(
         for name, each in samples.items()
     ]
     rounds = len(samples[SELF].seconds)
-    columns = ("runtime", "median ms", "minimum ms", "Sartor is faster by (95% interval)")
+    columns = ("runtime", "median ms", "minimum ms", "Sartor is (95% interval)")
     show_table(f"one inference, {rounds} rounds", columns, rows, right=(1, 2, 3))
     if statistics is not None:
         _show_dispatches(statistics)
@@ -160,7 +166,12 @@ def _show_tables(
 
 
 def _speedup(ratio: Ratio | None) -> str:
-    return "" if ratio is None else f"{ratio.value:.2f} ({ratio.low:.2f} to {ratio.high:.2f})"
+    """In words: below 1 it takes more time, and people read factors above 1 better."""
+    if ratio is None:
+        return ""
+    if ratio.value >= 1:
+        return f"{ratio.value:.2f} times as fast ({ratio.low:.2f} to {ratio.high:.2f})"
+    return f"{1 / ratio.value:.2f} times as slow ({1 / ratio.high:.2f} to {1 / ratio.low:.2f})"
 
 
 def _show_dispatches(statistics: DispatchStatistics) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 from collections.abc import Mapping, Sequence
@@ -10,11 +11,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from sartor.cli.options.common import (
     DeviceOption,
     JsonOption,
     ModuleArgument,
+    SignatureOption,
     ThreadsOption,
     check_error_bound,
     existing_file,
@@ -34,6 +37,27 @@ from sartor.samples.feeds import make_feeds, read_archive
 from sartor.tuning.workers.calls import open_pool
 
 _LOG = logging.getLogger(__name__)
+_BISECT = "--bisect"
+# The bound that stands for what is allowed of the outputs.
+_ALLOWED = "nan"
+
+
+class BisectsByDefault(TyperCommand):
+    """``--bisect`` may stand without a number, which options of typer cannot."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        following = [*args[1:], ""]
+        pairs = zip(args, following, strict=True)
+        filled = [[each] if each != _BISECT or _is_number(after) else [each, _ALLOWED] for each, after in pairs]
+        return super().parse_args(ctx, [*itertools.chain.from_iterable(filled)])
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 class DifferentResultError(SartorError):
@@ -57,10 +81,16 @@ def compare(
         bool, typer.Option("--layers", help="Show how far every layer is off, in the network and alone.")
     ] = False,
     bisect: Annotated[
-        float | None, typer.Option(metavar="BOUND", min=0.0, help="Find the first layer whose error exceeds this.")
+        float | None,
+        typer.Option(
+            metavar="[BOUND]",
+            min=0.0,
+            help="Find the first layer whose error exceeds this; without a number, what is allowed of the outputs.",
+        ),
     ] = None,
     threads: ThreadsOption = None,
     device: DeviceOption = None,
+    signature: SignatureOption = None,
     json: JsonOption = False,
 ) -> None:
     """Compare a module's outputs with ONNX Runtime's; exit code 1 if they differ too much."""
@@ -68,13 +98,13 @@ def compare(
     if layers or bisect is not None:
         layered_manifest(module)
     bound = None if max_error is None else check_error_bound(max_error)
-    signature, file = module_signature(module), existing_file(vs)
-    feeds = make_feeds(signature.inputs, {}) if inputs is None else read_archive(inputs, signature.inputs)
-    with Session(module, device=device, threads=threads) as session:
+    known, file = module_signature(module, signature), existing_file(vs)
+    feeds = make_feeds(known.inputs, {}) if inputs is None else read_archive(inputs, known.inputs)
+    with Session(module, device=device, threads=threads, signature=known) as session:
         outputs = session.run(None, feeds)
-    named = dict(zip((spec.name for spec in signature.outputs), outputs, strict=True))
+    named = dict(zip((spec.name for spec in known.outputs), outputs, strict=True))
     with open_pool(1) as (pool, _):
-        right = ask(pool, Question(file, signature, feeds, usual, bound, narrow=usual > DEFAULT_MAX_ERROR))
+        right = ask(pool, Question(file, known, feeds, usual, bound, narrow=usual > DEFAULT_MAX_ERROR))
     _warn(right.unchecked)
     _warn_of_what_is_not_finite(feeds, right)
     errors, inside = _output_errors(named, right), _Inside()
@@ -85,16 +115,28 @@ def compare(
                 module, file, feeds, right.shapes, device=device, threads=threads, progress=progress
             ) as comparison,
         ):
-            inside = _look_inside(comparison, layers, bisect)
+            inside = _look_inside(comparison, layers, _bound(bisect, right.allowed))
     if json:
         _show_json(errors, right, inside)
     else:
         _show_tables(module, errors, right, inside)
-    worst = max(errors, key=lambda name: errors[name], default=None)
-    if worst is not None and errors[worst] > right.allowed:
-        raise DifferentResultError(
-            f"output '{worst}' has the relative error {errors[worst]:.2g}, {right.allowed:g} is allowed for this model"
-        )
+    missing = {*named} ^ {*right.names}
+    worst = max(errors, key=lambda name: (name in missing, errors[name]), default=None)
+    if worst is not None and (worst in missing or errors[worst] > right.allowed):
+        raise DifferentResultError(_difference(worst, errors[worst], right, named))
+
+
+def _difference(name: str, error: float, right: Answer, outputs: Mapping[str, Array]) -> str:
+    if name not in outputs:
+        return f"the module lacks the output '{name}' of the model"
+    if name not in right.names:
+        return f"the model lacks the output '{name}' of the module"
+    return f"output '{name}' has the relative error {error:.2g}, {right.allowed:g} is allowed for this model"
+
+
+def _bound(asked: float | None, allowed: float) -> float | None:
+    """What ``--bisect`` asks for."""
+    return allowed if asked is not None and math.isnan(asked) else asked
 
 
 def _warn(unchecked: Sequence[str]) -> None:
@@ -136,12 +178,13 @@ def _look_inside(comparison: LayerComparison, layers: bool, bound: float | None)
 
 
 def _output_errors(outputs: Mapping[str, Array], right: Answer) -> dict[str, float]:
-    """Errors by output name; infinite for an output that the model does not have."""
+    """Errors by output name; infinite for an output that only the module or only the model has."""
     expected = dict(zip(right.names, zip(right.outputs, right.scales, strict=True), strict=True))
-    return {
+    errors = {
         name: output_error(output, expected[name][0], scale=expected[name][1]) if name in expected else math.inf
         for name, output in outputs.items()
     }
+    return errors | {name: math.inf for name in expected if name not in outputs}
 
 
 def _show_json(errors: Mapping[str, float], right: Answer, inside: _Inside) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from sartor.artifact import Artifact, check_writable
+from sartor.artifact import Artifact
 from sartor.cli.options.common import (
     ArchOption,
     CpuOption,
@@ -16,6 +16,7 @@ from sartor.cli.options.common import (
     ShapeOption,
     TargetOption,
     ThreadsOption,
+    VersionOption,
     existing_file,
     read_shapes,
     read_target,
@@ -40,6 +41,7 @@ from sartor.cli.options.constraints import (
     read_memory_limit,
     read_objective,
     read_pareto,
+    read_pins,
     read_precision,
 )
 from sartor.cli.output.terminal import tuning_progress
@@ -48,9 +50,9 @@ from sartor.config import CompileConfig, default_database
 from sartor.errors import UsageError
 from sartor.pipeline import compile_model, replay_plan
 from sartor.policies import Search
+from sartor.publishing import check_apart
 from sartor.tuning.records.plan import Plan
 from sartor.tuning.selection import auto
-from sartor.tuning.selection.problem.pin import Pin
 
 
 def compile_to_vmfb(
@@ -86,6 +88,7 @@ def compile_to_vmfb(
     ] = None,
     dump_dir: Annotated[Path | None, typer.Option(help="Write the module after every pass to this folder.")] = None,
     json: JsonOption = False,
+    version: VersionOption = False,
 ) -> None:
     """Compile an ONNX model into one IREE module in which every layer runs the routine that is best here."""
     tuning = {
@@ -115,14 +118,14 @@ def compile_to_vmfb(
         pareto=read_pareto(pareto),
         selector=selector or auto.NAME,
         shapes=read_shapes(shape),
-        pins=tuple(map(Pin.parse, pin or ())),
+        pins=read_pins(pin),
         database=tuning_db or default_database(),
         external_weights=external_weights,
         dump_directory=dump_dir,
         search=Search(search or Search.MODEL),
         time_budget=time_budget,
     )
-    _check_files(existing_file(model), output, external_weights, save_plan, dump_dir)
+    _check_files(existing_file(model), output, plan, save_plan, config)
     artifact = _run(model, output, loaded, config)
     if save_plan is not None:
         artifact.plan.save(save_plan)
@@ -150,22 +153,19 @@ def _load_plan(path: Path, threads: int | None, tuning: Mapping[str, object]) ->
     return plan
 
 
-def _check_files(model: Path, output: Path, weights: Path | None, plan: Path | None, dump: Path | None) -> None:
-    """Check that every output file can be written, and that no two are the same."""
-    seen = {model.resolve(): "the model"}
-    for name, path in (("-o", output), ("--external-weights", weights), ("--save-plan", plan)):
-        if path is None:
-            continue
-        if path.resolve() in seen:
-            raise UsageError(f"{name} '{path}' would overwrite {seen[path.resolve()]}; name another file")
-        seen[path.resolve()] = f"what {name} writes"
-        check_writable(path)
+def _check_files(model: Path, output: Path, plan: Path | None, save_plan: Path | None, config: CompileConfig) -> None:
+    """Every file that will be written can be, and none is written over another."""
+    weights = config.external_weights
+    named = {"-o": output, "--external-weights": weights, "--save-plan": save_plan}
+    outputs = {option: path for option, path in named.items() if path is not None}
+    read = [("the model", model), *([("--plan", plan)] if plan is not None else [])]
+    check_apart(outputs, [*read, *config.used_files(outputs.values())])
     if weights is not None and weights.resolve().parent != output.resolve().parent:
         raise UsageError(
             f"--external-weights '{weights}' must lie in the folder of '{output}', which looks for it there"
         )
-    if dump is not None:
-        _make_folder(dump)
+    if config.dump_directory is not None:
+        _make_folder(config.dump_directory)
 
 
 def _make_folder(path: Path) -> None:

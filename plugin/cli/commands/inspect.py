@@ -4,27 +4,49 @@ from __future__ import annotations
 
 import json as json_format
 from pathlib import Path
+from typing import Annotated
 
-from sartor.cli.options.common import JsonOption, ModuleArgument
+import typer
+
+from sartor.cli.options.common import JsonOption, ModuleArgument, existing_file
 from sartor.cli.output.terminal import gflops, milliseconds, optional, show_facts, show_json, show_table
 from sartor.cli.tables.compile_summary import UNSPLIT_MODEL, proof
 from sartor.runtime.driver.signature import TensorSpec
 from sartor.runtime.manifest import Manifest, read_manifest
+from sartor.runtime.module import check_module
+from sartor.runtime.module_facts import module_weights
 from sartor.tuning.records.plan import LayerChoice, Plan
 
 
-def inspect(module: ModuleArgument, json: JsonOption = False) -> None:
+def inspect(
+    module: ModuleArgument,
+    verify: Annotated[
+        bool,
+        typer.Option("--verify", help="Compare the whole file with its checksums; exit code 2 if it differs."),
+    ] = False,
+    json: JsonOption = False,
+) -> None:
     """Show a module's manifest and, layer by layer, the plan it was built from."""
+    if verify:
+        check_module(module)
     manifest = read_manifest(module)
+    if verify:
+        _check_weights(module, manifest)
     if json:
         show_json(json_format.loads(manifest.to_json()))
         return
     plan = Plan.from_json(manifest.plan, f"the plan in '{module}'")
-    show_facts(str(module), _facts(manifest, plan))
+    show_facts(str(module), [*_facts(manifest, plan), *([("checksums", "as they were written")] if verify else [])])
     if not plan.unsplit:
         _show_layers(plan)
     if plan.adapts:
         _show_adapts(plan)
+
+
+def _check_weights(module: Path, manifest: Manifest) -> None:
+    """Weights outside the module have no checksum; at least they must be there."""
+    for path in module_weights(module, manifest).values():
+        existing_file(path)
 
 
 def _facts(manifest: Manifest, plan: Plan) -> list[tuple[str, str]]:

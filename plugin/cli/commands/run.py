@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,13 +16,15 @@ from sartor.cli.options.common import (
     InputOption,
     JsonOption,
     ModuleArgument,
+    SignatureOption,
     ThreadsOption,
     read_sources,
 )
 from sartor.cli.output.terminal import show_json, show_table
 from sartor.errors import UsageError
+from sartor.publishing import check_apart, written
 from sartor.runtime.driver.signature import Array
-from sartor.runtime.module_facts import module_signature
+from sartor.runtime.module_facts import module_manifest, module_signature, module_weights
 from sartor.runtime.output_error import count_not_finite
 from sartor.runtime.session import Session
 from sartor.samples.feeds import make_feeds
@@ -36,16 +38,22 @@ def run(
     output_dir: Annotated[Path | None, typer.Option(help="Write every output to this folder as .npy.")] = None,
     threads: ThreadsOption = None,
     device: DeviceOption = None,
+    signature: SignatureOption = None,
     json: JsonOption = False,
 ) -> None:
     """Run a module once and show what its outputs look like."""
-    signature = module_signature(module)
-    feeds = make_feeds(signature.inputs, read_sources(input))
-    with Session(module, device=device, threads=threads) as session:
-        values = session.run(None, feeds)
-    outputs = dict(zip((spec.name for spec in signature.outputs), values, strict=True))
+    known = module_signature(module, signature)
+    sources = read_sources(input)
+    feeds = make_feeds(known.inputs, sources)
+    names = [spec.name for spec in known.outputs]
+    files = {} if output_dir is None else _named_files(names, output_dir)
+    _check_files(files, module, sources)
+    with Session(module, device=device, threads=threads, signature=known) as session:
+        outputs = dict(zip(names, session.run(None, feeds), strict=True))
     _warn_of_what_is_not_finite(outputs)
-    files = {} if output_dir is None else _write(outputs, output_dir)
+    for name, path in files.items():
+        with written(path) as new:
+            np.save(new, outputs[name])
     described = [_describe(name, value, files.get(name)) for name, value in outputs.items()]
     if json:
         show_json({"outputs": described})
@@ -65,18 +73,28 @@ def _warn_of_what_is_not_finite(outputs: Mapping[str, Array]) -> None:
             )
 
 
-def _write(outputs: Mapping[str, Array], folder: Path) -> dict[str, Path]:
-    """Write a .npy file per output, named after it, with other characters than letters, digits, - and _ replaced."""
+def _named_files(names: Sequence[str], folder: Path) -> dict[str, Path]:
+    """A .npy file per output, named after it, with other characters than letters, digits, - and _ replaced.
+
+    Raises:
+        UsageError: if the folder cannot be made.
+    """
     files: dict[str, Path] = {}
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for index, (name, value) in enumerate(outputs.items()):
-            path = folder / f"{re.sub(r'[^A-Za-z0-9_-]', '_', name)}.npy"
-            files[name] = path.with_stem(f"{path.stem}_{index}") if path in files.values() else path
-            np.save(files[name], value)
     except OSError as error:
-        raise UsageError(f"the outputs cannot be written to '{folder}': {error.strerror}") from None
+        raise UsageError(f"--output-dir '{folder}' cannot be made: {error.strerror}") from None
+    for index, name in enumerate(names):
+        path = folder / f"{re.sub(r'[^A-Za-z0-9_-]', '_', name)}.npy"
+        files[name] = path.with_stem(f"{path.stem}_{index}") if path in files.values() else path
     return files
+
+
+def _check_files(files: Mapping[str, Path], module: Path, sources: Mapping[str, str]) -> None:
+    weights = module_weights(module, module_manifest(module))
+    used = [("the module", module), *(("the weights", path) for path in weights.values())]
+    used += [(f"the input '{name}'", Path(source)) for name, source in sources.items()]
+    check_apart({f"output '{name}'": path for name, path in files.items()}, used)
 
 
 def _describe(name: str, value: Array, file: Path | None) -> dict[str, Any]:

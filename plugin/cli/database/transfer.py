@@ -3,38 +3,47 @@
 from __future__ import annotations
 
 import logging
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from sartor.artifact import check_writable, publish
 from sartor.cli.database.options import DatabaseOption, existing_database, printable
 from sartor.cli.options.common import JsonOption
 from sartor.cli.output.terminal import show_json, show_table
 from sartor.config import default_database
 from sartor.errors import UsageError
+from sartor.publishing import check_apart, check_writable, publish
 from sartor.settings.quantities import show_size
 from sartor.tuning.store.export import is_export, write_export
 from sartor.tuning.store.merge import Merged
+from sartor.tuning.store.sqlite.file import database_files
 from sartor.tuning.store.store import Store
 from sartor.workspace import workspace
 
 _LOG = logging.getLogger(__name__)
+_STDOUT = "-"
 
 
 def export_measurements(
-    file: Annotated[Path, typer.Argument(metavar="FILE.jsonl", help="Where to; an earlier export is replaced.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE.jsonl", help="Where to, - for stdout; an earlier export is replaced.")
+    ],
     here: Annotated[bool, typer.Option("--here", help="Only what this machine, with these versions, uses.")] = False,
     tuning_db: DatabaseOption = None,
     json: JsonOption = False,
 ) -> None:
     """Write measurements as text, one a line, to be imported elsewhere or kept in git."""
-    _check_target(file)
+    database = existing_database(tuning_db)
+    if str(file) == _STDOUT:
+        _export_to_stdout(database, here, json)
+        return
+    _check_target(file, database)
     with workspace() as folder:
         whole = folder / "export"
-        with Store.open_to_read(existing_database(tuning_db)) as store, whole.open("w", encoding="ascii") as text:
+        with Store.open_to_read(database) as store, whole.open("w", encoding="ascii") as text:
             written = write_export(text, store.measurements(here_only=here))
         publish(whole, file)
     size = file.stat().st_size
@@ -44,11 +53,19 @@ def export_measurements(
         print(f"{written} measurements in '{file}', {show_size(size)}")
 
 
-def _check_target(file: Path) -> None:
+def _export_to_stdout(database: Path, here: bool, json: bool) -> None:
+    if json:
+        raise UsageError("--json tells on stdout what became of a file; leave it out where the export goes to stdout")
+    with Store.open_to_read(database) as store:
+        write_export(sys.stdout, store.measurements(here_only=here))
+
+
+def _check_target(file: Path, database: Path) -> None:
     """Refuse to overwrite a file that is not an earlier export, as it was probably named by mistake."""
     check_writable(file)
     if file.exists() and file.stat().st_size > 0 and not is_export(file):
         raise UsageError(f"'{file}' is no earlier export and was left as it is: name another file")
+    check_apart({"the export": file}, [("the tuning database", path) for path in database_files(database)])
 
 
 def import_measurements(

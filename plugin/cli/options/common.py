@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -11,8 +12,17 @@ import typer
 from sartor.codegen.ir.target import Target
 from sartor.errors import UsageError
 from sartor.runtime.driver.device import device_settings
+from sartor.runtime.driver.signature import SIGNATURE_EXAMPLE
 
 Value = TypeVar("Value")
+
+
+def show_version(wanted: bool) -> None:
+    """Print versions and end the command, if that is what the user wants."""
+    if wanted:
+        print(f"sartor {version('sartor')} (IREE {version('iree-base-compiler')})")
+        raise typer.Exit
+
 
 TargetOption = Annotated[str, typer.Option("--target", help="Device to compile for: cpu, vulkan or cuda.")]
 CpuOption = Annotated[
@@ -38,7 +48,19 @@ InputOption = Annotated[
         "--input", metavar="NAME=FILE.npy|zeros|random", help="Value of an input; repeatable. (default: random)"
     ),
 ]
+SignatureOption = Annotated[
+    str | None,
+    typer.Option(
+        "--signature",
+        metavar="SIGNATURE|FUNCTION",
+        help="What a module takes and gives that another program compiled and that does not say so, as "
+        f"'{SIGNATURE_EXAMPLE}'; or which of its functions to run.",
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+VersionOption = Annotated[
+    bool, typer.Option("--version", callback=show_version, is_eager=True, help="Print versions and exit.")
+]
 ModuleArgument = Annotated[Path, typer.Argument(metavar="MODEL.vmfb", help="A compiled module.")]
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
 from sartor.cli.options.common import check_error_bound
+from sartor.codegen.routine_registry import may_name
 from sartor.errors import UsageError
 from sartor.policies import DEFAULT_MAX_ERROR, LOW_PRECISION_MAX_ERROR, Precision
 from sartor.precision.fake_quantisation import I8
@@ -16,7 +19,10 @@ from sartor.tuning.calibration.methods import CalibrationMethod
 from sartor.tuning.errors.error_measures import RELATIVE, ErrorMeasure
 from sartor.tuning.selection.problem.cost import Objective
 from sartor.tuning.selection.problem.limits import Quantity
+from sartor.tuning.selection.problem.pin import Pin
 from sartor.tuning.selection.registry import SELECTORS
+
+_BYTES = re.compile("[0-9]{1,18}")
 
 PrecisionOption = Annotated[
     Literal["f32", "bf16", "f16", "int8", "mixed"] | None,
@@ -57,7 +63,9 @@ ObjectiveOption = Annotated[
 ]
 MemoryLimitOption = Annotated[
     str | None,
-    typer.Option(metavar="256MiB", help="Most memory that weights, activations, inputs and outputs may take together."),
+    typer.Option(
+        metavar="256MiB|BYTES", help="Most memory that weights, activations, inputs and outputs may take together."
+    ),
 ]
 ParetoOption = Annotated[
     str | None,
@@ -135,12 +143,30 @@ def read_objective(text: str | None) -> Objective:
 
 
 def read_memory_limit(text: str | None) -> int | None:
-    """Bytes.
+    """Bytes; a number without a unit is one, as messages and JSON say it.
 
     Raises:
         UsageError: if the text is not a size.
     """
-    return None if text is None else read_size("--memory-limit", text)
+    if text is None:
+        return None
+    return int(text) if _BYTES.fullmatch(text) else read_size("--memory-limit", text)
+
+
+def read_pins(texts: Sequence[str] | None) -> tuple[Pin, ...]:
+    """Restrictions of layers to routines.
+
+    Raises:
+        UsageError: if a text has another form, or no routine can ever fit it.
+    """
+    pins = tuple(map(Pin.parse, texts or ()))
+    for pin in pins:
+        if not may_name(pin.routines):
+            raise UsageError(
+                f"--pin '{pin.layers}={pin.routines}' fits no routine; a routine is named like "
+                "cpu:f32/conv2d.direct{tile=4}, '*direct*' fits that, and 'sartor routines MODEL.onnx' lists all"
+            )
+    return pins
 
 
 def read_pareto(text: str | None) -> tuple[Quantity, Quantity] | None:

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import logging
 import sys
+from contextlib import suppress
 
 
 def say(line: str) -> None:
-    """Print to stderr; while bars are shown, rich puts the line above them."""
-    print(line, file=sys.stderr, flush=True)
+    """Print to stderr; while bars are shown, rich puts the line above them.
+
+    That nobody listens is no reason to give up what is being done.
+    """
+    with suppress(OSError):
+        print(line, file=sys.stderr, flush=True)
 
 
 class _Sayer(logging.Handler):

@@ -17,10 +17,13 @@ from rich.table import Table
 
 from sartor.cli.output.messages import say
 from sartor.cli.output.signals import Interrupted
+from sartor.cli.output.streams import flush, give_up_unwritten
 from sartor.errors import INTERRUPTED, SartorError
 from sartor.progress import Progress
 
 _OTHER_ERROR = 1
+# Some versions of typer take their errors from click, others from a copy of it.
+_TYPER_ERROR: Any = typer.BadParameter.__bases__[0]
 _PIPED_WIDTH = 160
 # Drawing takes time from the core on which something is measured.
 _FRAMES_PER_SECOND = 2
@@ -30,15 +33,26 @@ def run_app(app: typer.Typer) -> None:
     """Run a command line and exit; errors that a user can cause never show a traceback."""
     _never_fail_to_encode()
     try:
-        app()
+        sys.exit(_exit_code(app))
+    finally:
+        give_up_unwritten()
+
+
+def _exit_code(app: typer.Typer) -> int:
+    try:
+        result = app(standalone_mode=False)
+        flush()
+        return result if isinstance(result, int) else 0
     except SartorError as error:
-        _exit_with(str(error), error.exit_code)
+        return _refused(str(error), error.exit_code)
+    except _TYPER_ERROR as error:
+        return _refused(_typer_sentence(error), error.exit_code)
     except OSError as error:
-        _exit_with(_sentence(error), _OTHER_ERROR)
+        return _refused(_sentence(error), _OTHER_ERROR)
     except KeyboardInterrupt:
-        _exit_with("interrupted", INTERRUPTED)
+        return _refused("interrupted", INTERRUPTED)
     except Interrupted as interrupt:
-        _exit_with("interrupted", interrupt.exit_code)
+        return _refused("interrupted", interrupt.exit_code)
 
 
 def _never_fail_to_encode() -> None:
@@ -48,9 +62,17 @@ def _never_fail_to_encode() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def _exit_with(message: str, code: int) -> None:
-    say(f"error: {message}")
-    sys.exit(code)
+def _refused(message: str, code: int) -> int:
+    if message:
+        say(f"error: {message}")
+    return code
+
+
+def _typer_sentence(error: Any) -> str:
+    """What typer says of a wrong command line, in the form of other errors; empty if it has shown the help."""
+    message = error.format_message().rstrip(".")
+    where = f"; see '{error.ctx.command_path} --help'" if error.ctx is not None else ""
+    return message and f"{message[0].lower()}{message[1:]}{where}"
 
 
 def _sentence(error: OSError) -> str:

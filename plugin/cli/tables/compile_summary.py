@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from typing import Any
 
 from sartor.artifact import Artifact
@@ -9,11 +11,13 @@ from sartor.cli.output.terminal import milliseconds, optional, show_facts, show_
 from sartor.cli.tables.pareto_table import front_json, show_front
 from sartor.cli.tables.routine_counts import routine_counts
 from sartor.planning.recipe import UNSPLIT_SOLVER
+from sartor.runtime.manifest import read_manifest
 from sartor.settings.quantities import show_size
 from sartor.tuning.errors.error_measures import RELATIVE
 from sartor.tuning.records.plan import Plan
 
 UNSPLIT_MODEL = "whole model by stock IREE"
+_TOOL_DEVICES = {"cpu": "local-task"}
 
 
 def show_artifact(artifact: Artifact, as_json: bool) -> None:
@@ -55,6 +59,8 @@ def summary(artifact: Artifact) -> dict[str, Any]:
         "error_measure": str(artifact.measure),
         "samples": artifact.samples,
         "unchecked_outputs": list(artifact.unchecked),
+        "others_processors": artifact.others,
+        "run": run_command(artifact),
         "pareto": front_json(artifact.pareto),
     }
 
@@ -93,7 +99,28 @@ def _facts(artifact: Artifact) -> list[tuple[str, str]]:
         (f"{artifact.measure} error to ONNX Runtime", optional(artifact.error, "{:.2g}".format)),
         ("measured on samples", str(artifact.samples) if artifact.samples > 1 else ""),
         ("not checked", "\n".join(artifact.unchecked)),
+        ("processors that others took", f"{artifact.others:.1f}" if artifact.others else ""),
         ("file size", f"{artifact.size / 2**20:.2f} MiB"),
         ("weights", "" if artifact.weights is None else str(artifact.weights)),
+        ("run it with", "" if artifact.weights is None else shlex.join(run_command(artifact))),
     ]
     return [fact for fact in facts if fact[1]]
+
+
+def run_command(artifact: Artifact) -> list[str]:
+    """How stock IREE runs the module, on inputs that have to be replaced by real ones."""
+    manifest = read_manifest(artifact.path)
+    weights = {} if artifact.weights is None else dict.fromkeys(manifest.parameters, artifact.weights)
+    device = _TOOL_DEVICES.get(manifest.devices[0], manifest.devices[0])
+    return [
+        "iree-run-module",
+        f"--device={device}",
+        f"--module={artifact.path}",
+        *(f"--parameters={scope}={path}" for scope, path in weights.items()),
+        f"--function={manifest.entry}",
+        *(f"--input=@{_file_name(each.name)}.npy" for each in manifest.inputs),
+    ]
+
+
+def _file_name(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_-]", "_", name)

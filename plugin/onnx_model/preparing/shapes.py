@@ -12,6 +12,9 @@ from sartor.onnx_model.graphs.walk import graphs
 
 Shapes = Mapping[str, tuple[int, ...]]
 
+_USUAL_IMAGE = (1, 3, 224, 224)
+_USUAL_LENGTH = 128
+
 
 def bind_shapes(model: ModelProto, shapes: Shapes) -> tuple[str, ...]:
     """Give every input a static shape, in place; returns the names in ``shapes``.
@@ -107,27 +110,37 @@ def _check_bound(value: ValueInfoProto) -> None:
     """
     tensor = value.type.tensor_type
     if not tensor.HasField("shape"):
-        raise UsageError(f"input '{value.name}' declares no shape; bind it with --shape {value.name}=...")
+        raise UsageError(
+            f"input '{value.name}' declares no shape; bind it with --shape {value.name}=1,3,224,224, "
+            "or with other sizes"
+        )
     for index, dim in enumerate(tensor.shape.dim):
         if dim.HasField("dim_value") and dim.dim_value == 0:
             raise UsageError(
                 f"dimension {index} of input '{value.name}' has the size 0; bind the input with --shape "
-                f"{value.name}={_written(value)}, with 0 there if the input really has no elements"
+                f"{value.name}={_suggested(value)}, or other sizes, with 0 there if the input really has no elements"
             )
         if not (dim.HasField("dim_value") and dim.dim_value > 0):
             symbol = f" ('{dim.dim_param}')" if dim.dim_param else ""
             raise UsageError(
                 f"dimension {index}{symbol} of input '{value.name}' is not fixed; "
-                f"bind it with --shape {value.name}={_written(value)}"
+                f"bind it with --shape {value.name}={_suggested(value)}, or with other sizes"
             )
 
 
 def _written(value: ValueInfoProto) -> str:
-    """The shape in the syntax of ``--shape``, with unbound dimensions as symbols."""
+    """The shape as the model declares it, with unbound dimensions as symbols."""
     dims = value.type.tensor_type.shape.dim
     return ",".join(
         str(dim.dim_value) if dim.HasField("dim_value") and dim.dim_value > 0 else dim.dim_param or "?" for dim in dims
     )
+
+
+def _suggested(value: ValueInfoProto) -> str:
+    """A shape that ``--shape`` takes: one sample, and usual sizes of images and texts where dimensions are free."""
+    dims = value.type.tensor_type.shape.dim
+    free = _USUAL_IMAGE if len(dims) == len(_USUAL_IMAGE) else (1, *[_USUAL_LENGTH] * len(dims))
+    return ",".join(str(dim.dim_value if dim.dim_value > 0 else free[index]) for index, dim in enumerate(dims))
 
 
 def _forget_shapes(model: ModelProto) -> None:

@@ -38,12 +38,19 @@ class _Reference:
     length: int
 
 
-def inline_external_data(model: ModelProto, folder: Path) -> None:
+def inline_external_data(model: ModelProto, source: Path) -> tuple[Path, ...]:
     """Replace references to external data by the data, in place; inside ``holding`` the data is memory-mapped.
 
+    Args:
+        model: as it was read.
+        source: where it was read.
+
+    Returns:
+        The files with the data, links resolved.
+
     Raises:
-        UnsupportedModelError: a file lies outside ``folder`` or is not a regular file with one name, or a range lies
-            outside its file.
+        UnsupportedModelError: a file lies outside the model's folder or is not a regular file with one name, or a
+            range lies outside its file.
         UsageError: a file is missing or unreadable.
     """
     references = sorted(_references(model), key=lambda reference: (reference.location, reference.offset))
@@ -53,8 +60,10 @@ def inline_external_data(model: ModelProto, folder: Path) -> None:
             f"the model declares {total} bytes of external data, more than the {MAX_MODEL_BYTES} that are read; "
             "split the model"
         )
+    files: dict[Path, None] = {}
     for reference in references:
-        path = _inside(folder, reference)
+        path = _inside(source, reference)
+        files[path] = None
         with _opened(path, reference) as file:
             data = _mapped(file, reference) if is_holding() else _read(file, reference)
         del reference.tensor.external_data[:]
@@ -63,6 +72,7 @@ def inline_external_data(model: ModelProto, folder: Path) -> None:
     for part in (*model.graph.node, *model.graph.sparse_initializer, *model.functions, *model.training_info):
         for tensor, _ in tensors(part):
             release(tensor)
+    return tuple(files)
 
 
 def is_external(tensor: TensorProto) -> bool:
@@ -99,8 +109,12 @@ def _number(text: str, key: str, what: str) -> int:
     return int(text)
 
 
-def _inside(folder: Path, reference: _Reference) -> Path:
-    """The path of the file that ``reference`` names, with links resolved; refused unless it lies below ``folder``."""
+def _inside(source: Path, reference: _Reference) -> Path:
+    """The path of the file that ``reference`` names, with links resolved.
+
+    It must lie below the folder of ``source``, or beside what ``source`` is a link to: in the cache of Hugging Face a
+    model and its data are links to files in one folder elsewhere.
+    """
     location = reference.location
     windows = PureWindowsPath(location)
     parts = {*PurePosixPath(location).parts, *windows.parts}
@@ -108,21 +122,24 @@ def _inside(folder: Path, reference: _Reference) -> Path:
     if absolute or ".." in parts or "\0" in location:
         raise _escapes(reference, "only files inside the model's folder are read")
     try:
-        root = folder.resolve(strict=True)
-        path = (folder / location).resolve(strict=True)
+        root, beside = source.parent.resolve(strict=True), source.resolve(strict=True).parent
+        path = (source.parent / location).resolve(strict=True)
     except (OSError, RuntimeError):
         raise UsageError(
-            f"{reference.what} is stored in {location!r}, which is missing from {folder}; put the file beside the model"
+            f"{reference.what} is stored in {location!r}, which is missing from {source.parent}; "
+            "put the file beside the model"
         ) from None
-    if not path.is_relative_to(root):
-        raise _escapes(reference, "a link leads out of the model's folder")
+    if not path.is_relative_to(root) and path.parent != beside:
+        advice = f"copy '{path}' to the place of the link"
+        raise _escapes(reference, "a link leads out of the model's folder", advice)
     return path
 
 
-def _escapes(reference: _Reference, reason: str) -> UnsupportedModelError:
+def _escapes(
+    reference: _Reference, reason: str, advice: str = "put the data beside the model"
+) -> UnsupportedModelError:
     return UnsupportedModelError(
-        f"{reference.what} names the external data file {reference.location!r}, but {reason}; "
-        "put the data beside the model"
+        f"{reference.what} names the external data file {reference.location!r}, but {reason}; {advice}"
     )
 
 

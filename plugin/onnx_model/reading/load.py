@@ -30,14 +30,23 @@ def load_model(path: Path) -> ModelProto:
         UnsupportedModelError: the file is not ONNX, is damaged or truncated, exceeds the size limits, names external
             data outside the model's folder, does not define each value once, or uses an unknown operator or opset.
     """
+    return read_model(path)[0]
+
+
+def read_model(path: Path) -> tuple[ModelProto, tuple[Path, ...]]:
+    """As ``load_model``, with the files of its external data, links resolved.
+
+    Raises:
+        SartorError: as ``load_model``.
+    """
     model, ranges = _parse(_read(path), path)
     check_structure(model)
     check_names(model)
-    inline_external_data(model, path.parent)
+    files = inline_external_data(model, path)
     for index, data in ranges.items():
         hold(model.graph.initializer[index], data)
     check_model(model)
-    return model
+    return model, files
 
 
 def check_files(path: Path) -> None:

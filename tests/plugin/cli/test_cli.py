@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from onnx import TensorProto, helper
 
 import sartor
 from benchmarks import zoo
+from sartor.runtime.benchmark import Samples
 from tests.plugin.calling import assert_refused, call, parsed, program
 
 
@@ -122,11 +124,11 @@ def test_a_bad_option_is_a_usage_error(lenet: Path, tmp_path: Path, options: lis
     assert not (tmp_path / "out.vmfb").exists()
 
 
-@pytest.mark.parametrize("options", [["--threads", "0"], ["--objective", "beauty"], ["--frobnicate"]])
+@pytest.mark.parametrize("options", [["--threads", "0"], ["--objective", "beauty"], ["--frobnicate"], ["--threads"]])
 def test_what_typer_refuses_has_the_same_exit_code(lenet: Path, options: list[str]) -> None:
     result = call("compile-to-vmfb", lenet, "-o", "out.vmfb", *options)
-    assert (result.returncode, result.stdout) == (2, "")
-    assert options[0] in result.stderr
+    assert_refused(result, 2, options[0])
+    assert len(result.stderr.splitlines()) == 1
 
 
 def test_files_that_do_not_fit_are_usage_errors(broken: dict[str, Path], lenet: Path, tmp_path: Path) -> None:
@@ -229,9 +231,16 @@ def test_a_plan_for_threads_that_no_machine_starts_is_refused(compiled: Compiled
 
 def test_an_infeasible_pin_has_its_own_exit_code(compiled: Compiled, tmp_path: Path) -> None:
     output = tmp_path / "out.vmfb"
-    options = ["--pin", "*=absent*", "--tuning-db", compiled.database, "--threads", 1]
+    options = ["--pin", "*=*/conv2d.direct{*", "--tuning-db", compiled.database, "--threads", 1]
     assert_refused(call("compile-to-vmfb", compiled.model, "-o", output, *options), 5, "pins")
     assert not output.exists()
+
+
+@pytest.mark.parametrize("glob", ["nothing", "absent*", "gpu:*", "cpu:f32/conv2d.absent{*", "*/dense.*"])
+def test_a_pin_that_can_fit_nothing_is_refused_before_any_work(lenet: Path, tmp_path: Path, glob: str) -> None:
+    result = call("compile-to-vmfb", lenet, "-o", tmp_path / "out.vmfb", "--pin", f"conv1={glob}")
+    assert_refused(result, 2, f"--pin 'conv1={glob}' fits no routine")
+    assert len(result.stderr.splitlines()) == 1, "nothing was imported"
 
 
 def test_run_reads_and_writes_arrays(compiled: Compiled, tmp_path: Path) -> None:
@@ -373,3 +382,203 @@ def test_an_interrupt_while_something_is_printed_ends_the_process() -> None:
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (result.returncode, result.stderr) == (143, "error: interrupted\n")
+
+
+@pytest.mark.parametrize("name", ["sartor", "compile-to-vmfb"])
+def test_both_programs_say_their_version(name: str) -> None:
+    result = call(name, "--version")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout.startswith(f"sartor {sartor.__version__} (IREE ")
+
+
+def test_without_arguments_there_is_the_help() -> None:
+    result = call("sartor")
+    assert result.returncode == 2
+    assert "compile" in result.stdout + result.stderr
+    assert "error:" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["-o", "/dev/null"], "'/dev/null' is a device"),
+        (["-o", "o.vmfb", "--save-plan", "/dev/null"], "'/dev/null' is a device"),
+        (["-o", "o.vmfb", "--external-weights", "pipe"], "'pipe' is a pipe"),
+        (["-o", "t.db", "--tuning-db", "t.db"], "-o 't.db' would overwrite the tuning database"),
+        (["-o", "t.db-wal", "--tuning-db", "t.db"], "would overwrite the tuning database"),
+        (["-o", "o.vmfb", "--save-plan", "t.db", "--tuning-db", "t.db"], "--save-plan 't.db' would overwrite"),
+        (["-o", "o.vmfb", "--external-weights", "o.vmfb"], "would overwrite what -o writes"),
+        (["-o", "samples/a.npy", "--calibration", "samples"], "would overwrite samples for calibration"),
+        (["-o", "samples/a.npy", "--calibration", "samples/a.npy"], "would overwrite samples for calibration"),
+        (["-o", "link.py", "--error-measure", "measure.py:f"], "would overwrite the file of the error measure"),
+        (["-o", "hard.onnx"], "would overwrite the model"),
+        (["-o", "plan.json", "--plan", "plan.json"], "would overwrite --plan"),
+    ],
+)
+def test_nothing_that_is_used_is_overwritten(compiled: Compiled, tmp_path: Path, options: list[str], said: str) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "samples").mkdir()
+    np.save(tmp_path / "samples" / "a.npy", np.zeros((2, 1, 1, 32, 32), np.float32))
+    (tmp_path / "measure.py").write_text("def f(outputs, expected):\n    return 0.0\n")
+    (tmp_path / "link.py").symlink_to("measure.py")
+    (tmp_path / "model.onnx").write_bytes(compiled.model.read_bytes())
+    (tmp_path / "hard.onnx").hardlink_to(tmp_path / "model.onnx")
+    (tmp_path / "plan.json").write_bytes(compiled.plan.read_bytes())
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    result = call("compile-to-vmfb", "model.onnx", *options, folder=tmp_path)
+    assert_refused(result, 2, said)
+    assert len(result.stderr.splitlines()) == 1, "nothing was imported"
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_run_overwrites_nothing_that_it_reads(compiled: Compiled, tmp_path: Path) -> None:
+    np.save(tmp_path / "logits.npy", np.zeros((1, 1, 32, 32), np.float32))
+    before = (tmp_path / "logits.npy").read_bytes()
+    options = ["--input", f"input={tmp_path / 'logits.npy'}", "--output-dir", tmp_path, "--threads", 1]
+    assert_refused(call("sartor", "run", compiled.module, *options), 2, "would overwrite the input 'input'")
+    assert (tmp_path / "logits.npy").read_bytes() == before
+    (tmp_path / "other").mkdir()
+    os.mkfifo(tmp_path / "other" / "logits.npy")
+    result = call("sartor", "run", compiled.module, "--output-dir", tmp_path / "other", "--threads", 1)
+    assert_refused(result, 2, "is a pipe")
+
+
+def test_the_measure_of_the_speed_reads_well_both_ways(compiled: Compiled, monkeypatch: pytest.MonkeyPatch) -> None:
+    times = {"sartor": (2.0, 2.0), "onnxruntime": (0.5, 0.5), "openvino": (3.0, 3.0)}
+    samples = {name: Samples(seconds) for name, seconds in times.items()}
+    monkeypatch.setattr("sartor.cli.commands.bench.time_in_worker", lambda _: samples)
+    result = call("sartor", "bench", compiled.module, "--vs", compiled.model, "--peers", "onnxruntime,openvino")
+    assert "4.00 times as slow (4.00 to 4.00)" in result.stdout
+    assert "1.50 times as fast (1.50 to 1.50)" in result.stdout
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_are_no_traceback(compiled: Compiled, tmp_path: Path, closed: str) -> None:
+    """Nor does a file that is opened get what was meant for them."""
+    command = [*program("sartor", "run", compiled.module, "--threads", "1", "--output-dir", tmp_path)]
+    result = subprocess.run(["sh", "-c", f'"$@" {closed}', "sh", *command], capture_output=True)
+    assert (result.returncode, result.stderr) == (0, b"")
+    assert (b"logits" in result.stdout) == (">&-" not in closed.replace("2>&-", ""))
+    assert np.load(tmp_path / "logits.npy").shape == (1, 10)
+
+
+def test_a_full_stdout_is_one_sentence() -> None:
+    with open("/dev/full", "w") as full:
+        result = subprocess.run(program("sartor", "--version"), stdout=full, stderr=subprocess.PIPE, text=True)
+    assert (result.returncode, result.stderr) == (1, "error: No space left on device\n")
+
+
+def test_who_does_not_listen_to_progress_gets_the_module(compiled: Compiled, tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    output = tmp_path / "out.vmfb"
+    command = program("compile-to-vmfb", compiled.model, "-o", output, "--plan", compiled.plan)
+    with os.fdopen(writing, "w") as closed:
+        result = subprocess.run(command, stdout=subprocess.PIPE, stderr=closed, text=True)
+    assert result.returncode == 0
+    assert output.read_bytes() == compiled.module.read_bytes()
+    assert "out.vmfb" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("make", "said"), [(lambda path: None, "make it, or set TMPDIR"), (lambda path: path.touch(), "Not a directory")]
+)
+def test_a_temporary_folder_that_cannot_be_used_is_named(
+    lenet: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], None], said: str
+) -> None:
+    folder, output = tmp_path / "absent", tmp_path / "out.vmfb"
+    make(folder)
+    monkeypatch.setenv("TMPDIR", str(folder))
+    result = call("compile-to-vmfb", lenet, "-o", output, "--tuning-db", tmp_path / "t.db")
+    assert_refused(result, 2, f"the folder for temporary files '{folder}' cannot be used", said)
+    assert not output.exists()
+
+
+def test_inspect_verifies_the_whole_file(compiled: Compiled, tmp_path: Path) -> None:
+    assert "as they were written" in call("sartor", "inspect", compiled.module, "--verify").stdout
+    content, damaged = bytearray(compiled.module.read_bytes()), tmp_path / "damaged.vmfb"
+    content[len(content) // 2] ^= 4
+    damaged.write_bytes(content)
+    for command in (["inspect", damaged, "--verify"], ["run", damaged, "--threads", 1]):
+        assert_refused(call("sartor", *command), 2, "damaged.vmfb' is damaged, the checksum of its part")
+
+
+_RELU = """
+util.func private @inner(%x: tensor<2x3xf32>) -> tensor<2x3xf32> {
+  %zero = arith.constant dense<0.0> : tensor<2x3xf32>
+  %y = arith.maximumf %x, %zero : tensor<2x3xf32>
+  util.return %y : tensor<2x3xf32>
+}
+"""
+# As IREE makes it of a function, but without a record of what it takes.
+_BARE_ENTRY = """
+util.func public @main(%view: !hal.buffer_view) -> !hal.buffer_view attributes {iree.abi.stub} {
+  %x = hal.tensor.import %view : !hal.buffer_view -> tensor<2x3xf32>
+  %y = util.call @inner(%x) : (tensor<2x3xf32>) -> tensor<2x3xf32>
+  %out = hal.tensor.export %y : tensor<2x3xf32> -> !hal.buffer_view
+  util.return %out : !hal.buffer_view
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def stock(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """What IREE compiles alone: one function that says what it takes, and one that does not."""
+    folder = tmp_path_factory.mktemp("stock")
+    relu = helper.make_node("Relu", ["x"], ["y"])
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 3]) for name in ("x", "y")]
+    graph = helper.make_graph([relu], "graph", values[:1], values[1:])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), folder / "m.onnx")
+    (folder / "told.mlir").write_text(_RELU.replace("util.", "func.").replace("private @inner", "@main"))
+    (folder / "silent.mlir").write_text(_RELU + _BARE_ENTRY)
+    tool = Path(sys.executable).parent / "iree-compile"
+    flags = ["--iree-hal-target-device=local", "--iree-hal-local-target-device-backends=llvm-cpu"]
+    for name in ("told", "silent"):
+        command = [tool, folder / f"{name}.mlir", "-o", folder / f"{name}.vmfb", *flags]
+        subprocess.run(command, check=True, capture_output=True)
+    return {name: folder / name for name in ("told.vmfb", "silent.vmfb", "m.onnx")}
+
+
+def test_what_iree_compiled_runs_with_its_signature(stock: dict[str, Path]) -> None:
+    silent, model = stock["silent.vmfb"], stock["m.onnx"]
+    signature = "func @main(%x: tensor<2x3xf32>) -> (%y: tensor<2x3xf32>)"
+    asked: list[list[object]] = [["run", silent], ["bench", silent], ["compare", silent, "--vs", model]]
+    for command in asked:
+        assert_refused(call("sartor", *command), 2, "pass the signature, with --signature 'func @main(%x: tensor<")
+        result = call("sartor", *command, "--signature", signature, "--threads", 1, "--json")
+        assert result.returncode == 0, result.stderr
+    (output,) = parsed(call("sartor", "run", silent, "--signature", signature, "--json"))["outputs"]
+    assert (output["name"], output["shape"]) == ("y", [2, 3])
+    assert output["min"] >= 0
+
+
+@pytest.mark.parametrize(
+    ("signature", "said"),
+    [
+        ("nonsense(", "cannot be read, expected the form func @main"),
+        ("func @main(%x: tensor<2x3xf32>, nonsense) -> ()", "cannot be read"),
+        ("func @main(%x: i32) -> (%y: tensor<2xf32>)", "a session passes dense tensors only"),
+        ("func @main(%x: tensor<2xf32>, %x: tensor<2xf32>) -> (%y: tensor<2xf32>)", "two tensors the same name"),
+        ("func @other(%x: tensor<2x3xf32>) -> (%y: tensor<2x3xf32>)", "exports no function 'other'"),
+        ("other", "exports no function 'other'"),
+        ("main", "does not record"),
+    ],
+)
+def test_a_signature_that_does_not_fit_is_refused(stock: dict[str, Path], signature: str, said: str) -> None:
+    assert_refused(call("sartor", "run", stock["silent.vmfb"], "--signature", signature), 2, said)
+
+
+def test_a_signature_in_vain_is_refused(compiled: Compiled, stock: dict[str, Path]) -> None:
+    assert_refused(call("sartor", "run", compiled.module, "--signature", "main"), 2, "leave --signature out")
+    assert parsed(call("sartor", "run", stock["told.vmfb"], "--signature", "main", "--json"))["outputs"]
+
+
+def test_external_weights_come_with_the_command_that_runs_them(compiled: Compiled, tmp_path: Path) -> None:
+    output, weights = tmp_path / "out.vmfb", tmp_path / "out.irpa"
+    options = ["-o", output, "--external-weights", weights, "--plan", compiled.plan, "--json"]
+    command = parsed(call("sartor", "compile", compiled.model, *options))["run"]
+    np.save(tmp_path / "input.npy", np.zeros((1, 1, 32, 32), np.float32))
+    tool = Path(sys.executable).parent / command[0]
+    result = subprocess.run([tool, *command[1:]], cwd=tmp_path, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert "1x10xf32" in result.stdout

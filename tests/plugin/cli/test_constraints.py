@@ -104,7 +104,7 @@ def test_an_error_that_nothing_keeps_names_the_nearest(compile_: Callable[..., R
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--memory-limit", "256"], "--memory-limit '256'"),
+        (["--memory-limit", "256x"], "--memory-limit '256x'"),
         (["--memory-limit", "-1MiB"], "'-1MiB'"),
         (["--memory-limit", "1MB", "--selector", "greedy"], "choose auto or ilp"),
         (["--objective", "memory", "--selector", "dprs"], "choose auto or ilp"),

@@ -100,3 +100,21 @@ def test_what_cannot_be_written_is_read_for_tuning_with_a_warning(
 def test_a_database_that_cannot_be_created_is_an_error(read_only: Path) -> None:
     with pytest.raises(StoreUnavailableError, match="--tuning-db"):
         Store.open(read_only.parent / "new.db")
+
+
+def test_a_disk_that_becomes_full_does_not_end_the_work(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with Store.open(path, goes_on=True) as store:
+        store.put(MEASUREMENT)
+        store._connection.execute("PRAGMA max_page_count = 4")
+        many = [measurement(i) for i in range(100)]
+        store.put_many(many)
+        assert not store.persistent
+        assert store.get(KEY) == MEASUREMENT
+        assert all(store.get(each.key) == each for each in many)
+        store.put(FAILURE)
+        assert store.get(FAILURE.key) == FAILURE
+    (record,) = caplog.records
+    assert "free some space" in record.getMessage()
+    assert "not kept" in record.getMessage()
+    with Store.open_to_read(path) as kept:
+        assert list(kept.measurements()) == [MEASUREMENT]

@@ -74,3 +74,9 @@ def test_every_place_and_task_has_its_own_result() -> None:
         measured("stock", 4.0, task="another"),
     )
     assert [each.seconds for each in found] == [4.0, 2.0, 1.0, 3.0]
+
+
+@pytest.mark.parametrize("part", ["in-place", "in-place:e7f00bb0", "first", "verified", "searched"])
+def test_parts_of_a_network_are_not_the_network(part: str) -> None:
+    (result,) = results(measured("plan:1", 3.0), measured(f"plan:1:{part}", 0.1))
+    assert (name(result), result.seconds, len(result.variants)) == ("plan:1", 3.0, 1)

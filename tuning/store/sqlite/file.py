@@ -17,12 +17,18 @@ BUSY_TIMEOUT = 30.0
 _MAGIC = b"SQLite format 3\0"
 _HEADER_BYTES = 100
 _APPLICATION_ID_AT = 68
+_COMPANIONS = ("-journal", "-shm", "-wal")
 
 
 def is_tuning_database(path: Path) -> bool:
     """Whether the file's header is that of a tuning database; it may be damaged, or of any version."""
     with path.open("rb") as file:
         return _is_ours(file.read(_HEADER_BYTES))
+
+
+def database_files(path: Path) -> tuple[Path, ...]:
+    """The files that SQLite may write for the database at ``path``."""
+    return (path, *(path.with_name(path.name + suffix) for suffix in _COMPANIONS))
 
 
 def _is_ours(header: bytes) -> bool:

@@ -1,0 +1,169 @@
+"""Publishing files: whole or not at all, over regular files only, and never over a file that the command uses."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from sartor.errors import UsageError
+from sartor.workspace import partial_file
+
+_KINDS = (
+    (stat.S_ISDIR, "a directory"),
+    (stat.S_ISFIFO, "a pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
+
+_Identity = str | tuple[int, int]
+
+
+def check_writable(path: Path) -> None:
+    """Make sure before the work that its result can be written.
+
+    Raises:
+        UsageError: if it cannot.
+    """
+    with _writing(path), partial_file(_replaced(path).parent):
+        pass
+
+
+def check_apart(outputs: Mapping[str, Path], used: Iterable[tuple[str, Path]]) -> None:
+    """Make sure that every output can be written, and none over a file that is used or over another output.
+
+    Files are the same if they have the same name, links resolved, or are hard links of each other.
+
+    Args:
+        outputs: what is written, by the option that names it.
+        used: what each other file of the command is, in words, and the file.
+
+    Raises:
+        UsageError: if two coincide, or an output cannot be written.
+    """
+    taken = {identity: what for what, path in used for identity in _identities(path)}
+    for option, path in outputs.items():
+        identities = _identities(path)
+        other = next((taken[each] for each in identities if each in taken), None)
+        if other is not None:
+            raise UsageError(f"{option} '{path}' would overwrite {other}; name another file")
+        check_writable(path)
+        taken |= dict.fromkeys(identities, f"what {option} writes")
+
+
+def _identities(path: Path) -> tuple[_Identity, ...]:
+    real = os.path.realpath(path)
+    try:
+        found = os.stat(real)
+    except OSError:
+        return (real,)
+    return real, (found.st_dev, found.st_ino)
+
+
+def _replaced(path: Path) -> Path:
+    """The file that is replaced when ``path`` is written. Links are followed, so that they stay links.
+
+    Raises:
+        UsageError: if what is there is no regular file.
+        OSError: if it cannot be looked at.
+    """
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError:
+        return Path(os.path.realpath(path))
+    if not stat.S_ISREG(mode):
+        kind = next((name for is_kind, name in _KINDS if is_kind(mode)), "no regular file")
+        raise UsageError(f"'{path}' is {kind} and was left as it is; name a file for the output")
+    return Path(os.path.realpath(path))
+
+
+def publish(source: Path, target: Path) -> None:
+    """Copy a finished file to where the user wants it, all of it or nothing.
+
+    Raises:
+        UsageError: if it cannot be written; what was there before is still there.
+    """
+    with staged(source, target) as copy:
+        copy.publish()
+
+
+@dataclass(frozen=True)
+class StagedFile:
+    """A finished file in the folder where it belongs, not yet under its name.
+
+    Attributes:
+        path: where it is.
+        target: where it belongs.
+    """
+
+    path: Path
+    target: Path
+
+    def publish(self) -> None:
+        """Give it its name.
+
+        Raises:
+            UsageError: if that is not possible; what was there before is still there.
+        """
+        with _writing(self.target):
+            os.replace(self.path, _replaced(self.target))
+
+
+@contextmanager
+def staged(source: Path, target: Path) -> Iterator[StagedFile]:
+    """A copy of a file beside ``target``, which is gone at the end if it was not published.
+
+    What is checked on the copy holds for the file that the user gets: publishing only renames it.
+
+    Raises:
+        UsageError: if it cannot be written.
+    """
+    with ExitStack() as stack:
+        with _writing(target):
+            path = stack.enter_context(_beside(target))
+            shutil.copyfile(source, path)
+            _open_to_others(path)
+        yield StagedFile(path, target)
+
+
+@contextmanager
+def written(target: Path) -> Iterator[Path]:
+    """An empty file to write to, which replaces ``target`` at the end of the block, or nothing if that fails.
+
+    Raises:
+        UsageError: if it cannot be written; what was there before is still there.
+    """
+    with _writing(target), _beside(target) as path:
+        yield path
+        _open_to_others(path)
+        StagedFile(path, target).publish()
+
+
+@contextmanager
+def _beside(target: Path) -> Iterator[Path]:
+    with partial_file(_replaced(target).parent, target.suffix) as path:
+        yield path
+
+
+@contextmanager
+def _writing(target: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(f"'{target}' cannot be written: {error.strerror or error}") from None
+
+
+def _open_to_others(path: Path) -> None:
+    """As files are that programs write directly."""
+    os.chmod(path, 0o666 & ~_umask())
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

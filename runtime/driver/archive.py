@@ -1,0 +1,41 @@
+"""A .vmfb as an archive: IREE writes a zip of parts, none compressed, each with a checksum (CRC-32)."""
+
+from __future__ import annotations
+
+import io
+import mmap
+import struct
+import zipfile
+import zlib
+
+_START = b"PK\x03\x04"
+_HEADER = struct.Struct("<26xHH")
+"""Before each part: the lengths of its name and of what follows that, at the end."""
+
+
+def is_archive(content: bytes | mmap.mmap) -> bool:
+    """Whether there are checksums; IREE can also write a module without."""
+    return content[: len(_START)] == _START
+
+
+def damage(content: bytes | mmap.mmap) -> str | None:
+    """What of an archive is not as it was written; None if nothing is."""
+    try:
+        # What can be mapped can be read and sought in as a file, too.
+        with zipfile.ZipFile(io.BytesIO(content) if isinstance(content, bytes) else content) as archive:  # type: ignore[arg-type]
+            parts = archive.infolist()
+    except (zipfile.BadZipFile, ValueError, struct.error, NotImplementedError):
+        return "its directory cannot be read"
+    with memoryview(content) as whole:
+        return next(
+            (f"the checksum of its part '{each.filename}' is wrong" for each in parts if not _is_sound(whole, each)),
+            None,
+        )
+
+
+def _is_sound(whole: memoryview, part: zipfile.ZipInfo) -> bool:
+    header = whole[part.header_offset :][: _HEADER.size]
+    if len(header) < _HEADER.size or part.compress_type != zipfile.ZIP_STORED:
+        return False
+    begin = part.header_offset + _HEADER.size + sum(_HEADER.unpack(header))
+    return zlib.crc32(whole[begin : begin + part.file_size]) == part.CRC

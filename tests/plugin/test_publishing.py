@@ -1,0 +1,133 @@
+"""Files are published whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sartor.errors import UsageError
+from sartor.publishing import check_apart, check_writable, publish, staged, written
+
+
+def test_a_published_file_replaces_the_old_one(tmp_path: Path) -> None:
+    source, target = tmp_path / "new", tmp_path / "out.vmfb"
+    source.write_bytes(b"new")
+    target.write_bytes(b"old")
+    mask = os.umask(0o027)
+    try:
+        publish(source, target)
+    finally:
+        os.umask(mask)
+    assert target.read_bytes() == b"new"
+    assert stat.S_IMODE(target.stat().st_mode) == 0o640
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["new", "out.vmfb"]
+
+
+def test_a_failed_publication_leaves_what_was_there(tmp_path: Path) -> None:
+    target = tmp_path / "out.vmfb"
+    target.write_bytes(b"old")
+    with pytest.raises(UsageError, match="cannot be written"):
+        publish(tmp_path / "absent", target)
+    assert target.read_bytes() == b"old"
+    assert [each.name for each in tmp_path.iterdir()] == ["out.vmfb"]
+
+
+def test_places_that_cannot_be_written_are_found_early(tmp_path: Path) -> None:
+    check_writable(tmp_path / "out.vmfb")
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(UsageError, match="is a directory"):
+        check_writable(tmp_path)
+    with pytest.raises(UsageError, match="cannot be written"):
+        check_writable(tmp_path / "absent" / "out.vmfb")
+
+
+@pytest.fixture
+def special(tmp_path: Path) -> Iterator[dict[str, Path]]:
+    """Things that files must not replace, by what they are called in errors."""
+    pipe, bound, folder = (tmp_path / name for name in ("pipe", "socket", "folder"))
+    os.mkfifo(pipe)
+    folder.mkdir()
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(bound))
+        yield {"a pipe": pipe, "a socket": bound, "a directory": folder, "a device": Path("/dev/null")}
+
+
+@pytest.mark.parametrize("kind", ["a pipe", "a socket", "a directory", "a device"])
+def test_only_regular_files_are_replaced(special: dict[str, Path], tmp_path: Path, kind: str) -> None:
+    """The device too, which root could replace."""
+    source, there, link = _source(tmp_path), special[kind], tmp_path / "link"
+    link.symlink_to(there)
+    before = there.stat()
+    for path in (there, link):
+        for attempt in (check_writable, lambda target: publish(source, target), _write):
+            with pytest.raises(UsageError, match=f"'{path}' is {kind} and was left as it is"):
+                attempt(path)
+    assert (there.stat().st_mode, there.stat().st_ino) == (before.st_mode, before.st_ino)
+    assert link.is_symlink()
+
+
+def _source(folder: Path) -> Path:
+    source = folder / "new"
+    source.write_bytes(b"new")
+    return source
+
+
+def _write_half(path: Path) -> None:
+    with written(path) as new:
+        new.write_bytes(b"half")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def _write(path: Path) -> None:
+    with written(path) as new:
+        new.write_bytes(b"new")
+
+
+def test_a_device_that_appears_meanwhile_is_not_replaced(special: dict[str, Path], tmp_path: Path) -> None:
+    target = tmp_path / "out.vmfb"
+    with staged(_source(tmp_path), target) as copy:
+        target.hardlink_to(special["a pipe"])
+        with pytest.raises(UsageError, match="is a pipe"):
+            copy.publish()
+
+
+def test_links_are_followed_and_stay(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    for name in ("there", "not yet"):
+        link, target = tmp_path / f"link to {name}", tmp_path / "elsewhere" / name
+        link.symlink_to(target)
+        if name == "there":
+            target.write_bytes(b"old")
+        _write(link)
+        assert link.is_symlink()
+        assert target.read_bytes() == b"new"
+    assert sorted(each.name for each in (tmp_path / "elsewhere").iterdir()) == ["not yet", "there"]
+
+
+def test_what_fails_while_it_is_written_leaves_what_was_there(tmp_path: Path) -> None:
+    target = tmp_path / "plan.json"
+    target.write_bytes(b"old")
+    with pytest.raises(UsageError, match=r"plan.json' cannot be written: No space left"):
+        _write_half(target)
+    assert target.read_bytes() == b"old"
+    assert [each.name for each in tmp_path.iterdir()] == ["plan.json"]
+
+
+def test_no_two_files_of_a_command_coincide(tmp_path: Path) -> None:
+    model, hard, link = tmp_path / "model.onnx", tmp_path / "hard", tmp_path / "link"
+    model.write_bytes(b"model")
+    hard.hardlink_to(model)
+    link.symlink_to(tmp_path / "out.vmfb")
+    for output in (model, hard, tmp_path / "." / "model.onnx"):
+        with pytest.raises(UsageError, match=r"-o '.*' would overwrite the model; name another file"):
+            check_apart({"-o": output}, [("the model", model)])
+    with pytest.raises(UsageError, match=r"--save-plan '.*' would overwrite what -o writes"):
+        check_apart({"-o": tmp_path / "out.vmfb", "--save-plan": link}, [("the model", model)])
+    check_apart({"-o": tmp_path / "out.vmfb", "--save-plan": tmp_path / "plan.json"}, [("the model", model)])
+    assert model.read_bytes() == b"model"

@@ -1,0 +1,136 @@
+"""Sharing a machine with others: taking turns with other compilations, and noticing who else computes."""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import logging
+import os
+import platform
+import time
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from platformdirs import user_cache_path
+
+from sartor.tuning.workers.disturbances import computed_seconds, group_members
+
+_LOG = logging.getLogger(__name__)
+_STAT = Path("/proc/stat")
+# Positions in a processor's line: in programs, nice ones, in the kernel, in interrupts, and taken by a hypervisor.
+_BUSY = (0, 1, 2, 5, 6, 7)
+_POLL_SECONDS = 0.1
+# A holder that was stopped, or that others always get ahead of, must not hold up the rest for ever.
+_PATIENCE = 600.0
+_LEAST_SECONDS = 1.0
+_NOTICEABLE = 0.25
+_CROWDED = 0.85
+
+
+class Turns:
+    """Turns on a machine, by a lock on a file, which the system releases however its holder ends.
+
+    Who measures is alone; others work side by side. What a process does within its turn is part of it, in all threads.
+
+    Args:
+        path: the file; where it cannot be made there are no turns.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._depth = 0
+        self._is_told = False
+
+    @contextmanager
+    def turn(self, *, alone: bool, deadline: float) -> Iterator[None]:
+        """A turn, waited for until ``deadline``, by ``time.monotonic()``, or for some minutes."""
+        lock = None if self._depth else self._file()
+        if lock is not None:
+            self._wait(lock, fcntl.LOCK_EX if alone else fcntl.LOCK_SH, deadline)
+        self._depth += 1
+        try:
+            yield
+        finally:
+            self._depth -= 1
+            if lock is not None:
+                os.close(lock)
+
+    def _file(self) -> int | None:
+        with suppress(OSError):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            return os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        return None
+
+    def _wait(self, lock: int, kind: int, deadline: float) -> None:
+        end = min(deadline, time.monotonic() + _PATIENCE)
+        while True:
+            try:
+                fcntl.flock(lock, kind | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                self._tell("another compilation is at work on this machine: they take turns, so that both measure well")
+            except OSError:
+                # A file system without locks.
+                return
+            if time.monotonic() >= end:
+                _LOG.warning("another compilation does not end its turn: what is measured now may be too slow")
+                return
+            time.sleep(_POLL_SECONDS)
+
+    def _tell(self, message: str) -> None:
+        if not self._is_told:
+            self._is_told = True
+            _LOG.warning(message)
+
+
+@functools.cache
+def machine_turns() -> Turns:
+    """Turns with other compilations of this user on this machine; several machines may share a home."""
+    return Turns(user_cache_path("sartor") / f"turns-{platform.node()}.lock")
+
+
+@dataclass(frozen=True)
+class Load:
+    """Processor time on the processors that this process may use, up to a moment, in seconds.
+
+    Attributes:
+        moment: by ``time.monotonic()``.
+        busy: of all programs, and taken by the hypervisor.
+        own: of this process and those that it started.
+        processors: how many there are.
+    """
+
+    moment: float
+    busy: float
+    own: float
+    processors: int
+
+    @staticmethod
+    def now(groups: Collection[int]) -> Load | None:
+        """Until now, None if the system does not say; ``groups`` are the process groups that this process started."""
+        try:
+            allowed = os.sched_getaffinity(0)
+            lines = [line.split() for line in _STAT.read_text(encoding="ascii").splitlines()]
+            ticks = [sum(int(line[1 + field]) for field in _BUSY) for line in lines if _processor(line) in allowed]
+            members = [pid for group in groups for pid in group_members(group)]
+            own = sum(os.times()[:4]) + sum(computed_seconds(pid) for pid in members)
+            return Load(time.monotonic(), sum(ticks) / os.sysconf("SC_CLK_TCK"), own, len(ticks))
+        except (AttributeError, OSError, ValueError, IndexError):
+            return None
+
+    def others_since(self, before: Load) -> float:
+        """How many processors others took on average, if that left too few; else 0."""
+        seconds = self.moment - before.moment
+        if seconds < _LEAST_SECONDS or not self.processors:
+            return 0.0
+        others = (self.busy - before.busy - (self.own - before.own)) / seconds
+        crowded = (self.busy - before.busy) / (seconds * self.processors) > _CROWDED
+        return others if crowded and others > _NOTICEABLE else 0.0
+
+
+def _processor(line: list[str]) -> int | None:
+    """The number of the processor that a line is about."""
+    name = line[0] if line else ""
+    return int(name[3:]) if name.startswith("cpu") and name[3:].isdecimal() else None
