@@ -17,7 +17,8 @@ from sartor.tuning.workers.calls import WorkerError
 from tests.tiny_models import MODELS
 
 # Tests run side by side, in any number of copies: they take turns with nobody.
-os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="sartor-tests-")
+_CACHE = tempfile.TemporaryDirectory(prefix="tests-of-sartor-")
+os.environ["XDG_CACHE_HOME"] = _CACHE.name
 
 ImportedOf = Callable[[str], ImportedModel]
 

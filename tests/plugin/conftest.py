@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 
@@ -16,3 +17,9 @@ def model_folder() -> Path:
     if not folder.is_dir():
         pytest.skip(f"the real models are not in {folder}; name their folder in SARTOR_MODELS")
     return folder
+
+
+@pytest.fixture(autouse=True)
+def nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests run side by side: that others compute meanwhile is no news, and no warning."""
+    monkeypatch.setattr("sartor.tuning.workers.sharing._NOTICEABLE", math.inf)

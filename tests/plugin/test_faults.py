@@ -284,7 +284,9 @@ def test_a_full_temporary_folder_is_said_and_leaves_no_verdict(
     if result.returncode == 77 or "unshare failed" in result.stderr:
         pytest.skip(f"file systems cannot be mounted here: {result.stderr.strip()}")
     assert result.returncode == 1, result.stderr
-    assert "No space left on device" in result.stderr or "no room on the disk" in result.stderr
+    assert "No space left on device" in result.stderr or "no room" in result.stderr
+    assert str(bench.temporary) in result.stderr
+    assert "set TMPDIR to a folder elsewhere" in result.stderr
     assert "Traceback" not in result.stderr
     assert result.stdout == "", "something is left in the temporary folder"
     assert not bench.output.exists()
@@ -297,5 +299,6 @@ def test_two_compilations_share_a_database(bench: Bench, undisturbed: Bench) -> 
     with bench.start() as first, bench.start() as second:
         said = [each.communicate(timeout=300)[1] for each in (first, second)]
     assert (first.returncode, second.returncode) == (0, 0), said
+    assert any("they take turns" in each for each in said)
     assert bench.left() == []
     assert bench.verdicts() == undisturbed.verdicts()

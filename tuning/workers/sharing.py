@@ -47,15 +47,22 @@ class Turns:
     def turn(self, *, alone: bool, deadline: float) -> Iterator[None]:
         """A turn, waited for until ``deadline``, by ``time.monotonic()``, or for some minutes."""
         lock = None if self._depth else self._file()
-        if lock is not None:
-            self._wait(lock, fcntl.LOCK_EX if alone else fcntl.LOCK_SH, deadline)
+        try:
+            if lock is not None:
+                self._wait(lock, fcntl.LOCK_EX if alone else fcntl.LOCK_SH, deadline)
+            with self._deeper():
+                yield
+        finally:
+            if lock is not None:
+                os.close(lock)
+
+    @contextmanager
+    def _deeper(self) -> Iterator[None]:
         self._depth += 1
         try:
             yield
         finally:
             self._depth -= 1
-            if lock is not None:
-                os.close(lock)
 
     def _file(self) -> int | None:
         with suppress(OSError):

@@ -39,7 +39,7 @@ from sartor.tuning.workers.calls import open_pool
 _LOG = logging.getLogger(__name__)
 _BISECT = "--bisect"
 # The bound that stands for what is allowed of the outputs.
-_ALLOWED = "nan"
+_ALLOWED = "inf"
 
 
 class BisectsByDefault(TyperCommand):
@@ -136,7 +136,7 @@ def _difference(name: str, error: float, right: Answer, outputs: Mapping[str, Ar
 
 def _bound(asked: float | None, allowed: float) -> float | None:
     """What ``--bisect`` asks for."""
-    return allowed if asked is not None and math.isnan(asked) else asked
+    return allowed if asked is not None and math.isinf(asked) else asked
 
 
 def _warn(unchecked: Sequence[str]) -> None:
@@ -193,17 +193,25 @@ def _show_json(errors: Mapping[str, float], right: Answer, inside: _Inside) -> N
     listed = [
         {
             "name": name,
-            "relative_error": error if math.isfinite(error) else None,
+            "relative_error": _finite(error),
             "within": None if name in unknown else error <= right.allowed,
         }
         for name, error in errors.items()
     ]
-    data: dict[str, Any] = {"max_error": right.allowed, "outputs": listed, "unchecked_outputs": list(right.unchecked)}
+    data: dict[str, Any] = {
+        "max_error": _finite(right.allowed),
+        "outputs": listed,
+        "unchecked_outputs": list(right.unchecked),
+    }
     if inside.layers is not None:
         data["layers"] = layer_errors_json(inside.layers)
     if inside.first is not None:
         data["bisection"] = first_json(inside.first, inside.bound)
     show_json(data)
+
+
+def _finite(number: float) -> float | None:
+    return number if math.isfinite(number) else None
 
 
 def _without_numbers(errors: Mapping[str, float], right: Answer) -> set[str]:

@@ -58,7 +58,7 @@ def check_files(path: Path) -> None:
     with holding():
         model, _ = _parse(_read(path), path)
         check_structure(model)
-        inline_external_data(model, path.parent)
+        inline_external_data(model, path)
 
 
 def _read(path: Path) -> bytes | mmap.mmap:

@@ -165,3 +165,23 @@ def test_json_is_json_where_an_error_is_infinite() -> None:
     assert data[0][0]["relative_error"] is None
     assert data[0][0]["compared"]
     assert data[1]["first"]["growth"] is None
+
+
+def test_a_bisection_without_a_bound_takes_what_is_allowed(modules: Modules) -> None:
+    for options in (["--bisect", "--json"], ["--json", "--bisect"]):
+        data = parsed(call("sartor", "compare", modules.split, "--vs", modules.model, "--threads", 1, *options))
+        assert data["bisection"]["bound"] == data["max_error"]
+
+
+def test_a_module_that_lacks_an_output_is_not_right(modules: Modules, tmp_path: Path) -> None:
+    model = onnx.load(modules.model)
+    tensor = onnx.helper.make_tensor_value_info("more", onnx.TensorProto.FLOAT, None)
+    model.graph.node.append(onnx.helper.make_node("Relu", [model.graph.output[0].name], ["more"], name="more"))
+    model.graph.output.append(tensor)
+    onnx.save(model, tmp_path / "more.onnx")
+    result = call("sartor", "compare", modules.split, "--vs", tmp_path / "more.onnx", "--max-error", "inf", "--json")
+    assert result.returncode == 1
+    assert result.stderr.splitlines()[-1] == "error: the module lacks the output 'more' of the model"
+    listed = {each["name"]: each["relative_error"] for each in json.loads(result.stdout)["outputs"]}
+    assert listed.keys() == {"y", "inner", "more"}
+    assert listed["more"] is None

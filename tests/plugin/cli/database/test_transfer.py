@@ -106,3 +106,24 @@ def test_the_newer_of_two_stays(database: Path, tmp_path: Path) -> None:
     assert (merged["added"], merged["replaced"], merged["unchanged"]) == (0, 1, 2)
     with Store.open_to_read(database) as store:
         assert store.get(KEY) == newer
+
+
+def test_an_export_goes_to_stdout(database: Path, tmp_path: Path) -> None:
+    file = tmp_path / "all.jsonl"
+    call("sartor", "db", "export", file, "--tuning-db", database)
+    result = call("sartor", "db", "export", "-", "--tuning-db", database, folder=tmp_path)
+    assert (result.returncode, result.stdout, result.stderr) == (0, file.read_text(), "")
+    assert_refused(call("sartor", "db", "export", "-", "--json", "--tuning-db", database), 2, "leave it out")
+    assert not (tmp_path / "-").exists()
+
+
+def test_an_export_replaces_regular_files_only(database: Path, tmp_path: Path) -> None:
+    assert_refused(call("sartor", "db", "export", "/dev/null", "--tuning-db", database), 2, "'/dev/null' is a device")
+    empty = tmp_path / "empty.db"
+    empty.touch()
+    hard = tmp_path / "hard"
+    hard.hardlink_to(empty)
+    for file in (empty, hard):
+        result = call("sartor", "db", "export", file, "--tuning-db", empty)
+        assert_refused(result, 2, "would overwrite the tuning database")
+    assert Path("/dev/null").is_char_device()

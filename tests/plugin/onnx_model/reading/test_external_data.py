@@ -11,7 +11,7 @@ import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from sartor.errors import SartorError, UnsupportedModelError, UsageError
-from sartor.onnx_model.reading.load import load_model
+from sartor.onnx_model.reading.load import load_model, read_model
 from tests.plugin.onnx_model.builders import FLOAT, model, node
 
 VALUES = np.arange(6, dtype=np.float32)
@@ -180,3 +180,41 @@ def test_many_references_to_one_file_are_bounded(folder: Path) -> None:
         built.graph.initializer.append(tensor)
     with pytest.raises(UnsupportedModelError, match=r"declares .* bytes of weights"):
         _load(folder, built)
+
+
+@pytest.fixture
+def cached(tmp_path: Path) -> Path:
+    """A model in the layout of Hugging Face's cache: links into a folder of files that are named by their hash."""
+    snapshot, blobs = tmp_path / "snapshots" / "1a2b" / "onnx", tmp_path / "blobs"
+    snapshot.mkdir(parents=True)
+    blobs.mkdir()
+    (blobs / "c0ffee").write_bytes(_as_initializer(_external("model.onnx_data")).SerializeToString())
+    (blobs / "decaf").write_bytes(VALUES.tobytes())
+    (snapshot / "model.onnx").symlink_to(Path("../../../blobs/c0ffee"))
+    (snapshot / "model.onnx_data").symlink_to(Path("../../../blobs/decaf"))
+    return snapshot / "model.onnx"
+
+
+def test_the_cache_of_hugging_face_is_read(cached: Path) -> None:
+    model, files = read_model(cached)
+    assert model.graph.initializer[0].raw_data == VALUES.tobytes()
+    assert [each.name for each in files] == ["decaf"]
+
+
+def test_links_lead_beside_the_model_only(cached: Path) -> None:
+    """Not below that folder, and nowhere if the model is no link."""
+    deeper = cached.parents[3] / "blobs" / "deeper"
+    deeper.mkdir()
+    (deeper / "secret").write_bytes(VALUES.tobytes())
+    data = cached.with_name("model.onnx_data")
+    data.unlink()
+    data.symlink_to(deeper / "secret")
+    with pytest.raises(UnsupportedModelError, match=r"a link leads out of the model's folder; copy '.*secret' to"):
+        load_model(cached)
+    data.unlink()
+    data.symlink_to(cached.parents[3] / "blobs" / "decaf")
+    content = cached.read_bytes()
+    cached.unlink()
+    cached.write_bytes(content)
+    with pytest.raises(UnsupportedModelError, match="a link leads out"):
+        load_model(cached)
