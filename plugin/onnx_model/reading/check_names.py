@@ -63,15 +63,20 @@ def _check_given(what: str, names: Iterable[str]) -> None:
 
 
 def _check_computed(nodes: Iterable[NodeProto], given: set[str]) -> frozenset[str]:
-    """Check that every value is computed by one node; returns the names of all values."""
-    known = set(given)
+    """Check that every value is computed by one node; returns the names of all values.
+
+    Several nodes of constants may have one name, as exporters write them: the last one counts, as in ONNX Runtime.
+    """
+    known, constants = set(given), set[str]()
     for node in nodes:
+        is_constant = node.op_type == "Constant"
         for name in node.output:
-            if name in known:
+            if name in known and not (is_constant and name in constants):
                 other = "is given as well" if name in given else "another node computes too"
                 raise UnsupportedModelError(f"{describe_node(node)} computes {name!r}, which {other}; {_AGAIN}")
             if name:
                 known.add(name)
+                constants |= {name} if is_constant else set()
     return frozenset(known)
 
 
