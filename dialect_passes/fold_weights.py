@@ -12,7 +12,15 @@ import numpy as np
 
 from sartor.codegen.ir.layer import TensorType
 from sartor.codegen.mlir.iree_compiler import ir
-from sartor.codegen.mlir.operations import body_of, defining_op, entry_function, remap, source, used_values
+from sartor.codegen.mlir.operations import (
+    body_of,
+    defining_op,
+    entry_function,
+    is_static_tensor,
+    remap,
+    source,
+    used_values,
+)
 from sartor.dialect_passes.constants import constant_ops, dense_array, is_weight, weight_leaves
 
 Evaluate = Callable[[str, Sequence[np.ndarray], Sequence[TensorType]], Sequence[np.ndarray]]
@@ -72,7 +80,7 @@ def _collect(start: ir.Value, known: set[ir.Operation], targets: dict[ir.Value, 
             continue
         visited.add(value)
         leaves = [_type(leaf.results[0]) for leaf in weight_leaves(op)]
-        if leaves and isinstance(value.type, ir.RankedTensorType) and not _grows(_type(value), leaves):
+        if leaves and is_static_tensor(value) and not _grows(_type(value), leaves):
             targets.setdefault(value)
         else:
             pending.extend(reversed(used_values(op)))

@@ -13,6 +13,7 @@ from sartor.codegen.mlir.operations import (
     body_of,
     defining_op,
     entry_function,
+    is_static_tensor,
     node_names,
     remap,
     source,
@@ -107,6 +108,7 @@ class _Outliner:
         members = set(group.ops)
         activations, weights = self._arguments(group, members)
         results = [value for op in group.ops for value in op.results if self._leaves(value, members)]
+        _check_static(group, [*activations, *results], results)
         body = self._body(group, [*activations, *weights], results)
         name = self._unique_name(group)
         task = Task(
@@ -199,6 +201,24 @@ def _top_level(op: ir.Operation, function: ir.Operation) -> ir.Operation:
     while op.parent is not None and op.parent.operation != function:
         op = op.parent.operation
     return op
+
+
+def _check_static(group: Group, values: Sequence[ir.Value], results: Sequence[ir.Value]) -> None:
+    """Raise UnsupportedModelError if shapes inside a group are passed on, or only looked at, while the network runs."""
+    dynamic = any(_is_dynamic(each) for each in values)
+    if dynamic or not results:
+        name = next(iter((*node_names([group.root]), *node_names(group.ops))), "")
+        raise UnsupportedModelError(
+            f"node '{name}' has a result whose shape is known only when it runs, which is not supported; "
+            "make the shape a constant, or bind it, before exporting"
+        )
+
+
+def _is_dynamic(value: ir.Value) -> bool:
+    """Whether a value is a size, or a tensor with one that is not known."""
+    if isinstance(value.type, ir.RankedTensorType):
+        return not is_static_tensor(value)
+    return isinstance(value.type, ir.IndexType)
 
 
 def _types(values: list[ir.Value]) -> tuple[TensorType, ...]:

@@ -60,6 +60,11 @@ def source(value: ir.Value) -> ir.Operation:
     return value.owner.operation
 
 
+def is_static_tensor(value: ir.Value) -> bool:
+    """Whether a value is a tensor all of whose dimensions are known."""
+    return isinstance(value.type, ir.RankedTensorType) and ir.RankedTensorType(value.type).has_static_shape
+
+
 def is_elementwise(op: ir.Operation) -> bool:
     """A linalg.generic that maps every output element from the same or broadcast input elements."""
     if op.name != "linalg.generic" or len(op.results) != 1:
@@ -104,11 +109,13 @@ def loop_sizes(op: ir.Operation) -> list[int]:
 
 def node_names(ops: Iterable[ir.Operation]) -> tuple[str, ...]:
     """ONNX nodes that ``ops`` were lowered from, in order, each once."""
-    names: dict[str, None] = {}
-    for op in ops:
-        for name in re.findall(r'"((?:[^"\\]|\\.)*)"', _location_text(op)):
-            names.setdefault(_unescaped(name))
-    return tuple(name for name in names if name and not name.startswith("graph:"))
+    names = (name for op in ops for name in names_in(_location_text(op)))
+    return tuple(dict.fromkeys(name for name in names if name and not name.startswith("graph:")))
+
+
+def names_in(text: str) -> list[str]:
+    """What is quoted in a location or in the diagnostic of one."""
+    return [_unescaped(name) for name in re.findall(r'"((?:[^"\\]|\\.)*)"', text)]
 
 
 def _unescaped(text: str) -> str:

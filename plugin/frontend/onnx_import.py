@@ -7,6 +7,7 @@ beside the module until they are packed for the selected routines.
 from __future__ import annotations
 
 import itertools
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,9 +17,16 @@ import onnx
 from onnx import helper
 
 from sartor.codegen.mlir.iree_compiler import ParamData, WeightImporter, ir, onnx_importer, translate_bytecode
+from sartor.codegen.mlir.operations import names_in
 from sartor.errors import CompileError, UnsupportedModelError
+from sartor.onnx_model.graphs.graph import GraphEditor
 from sartor.onnx_model.graphs.infer import without_weights
 from sartor.onnx_model.graphs.tensor_data import to_array
+from sartor.onnx_model.graphs.walk import describe_node
+
+_LOG = logging.getLogger(__name__)
+COMPILER = "IREE 3.13"
+"""What refusals call the compiler whose limits they name."""
 
 PARAMETER_SCOPE = "model"
 
@@ -26,6 +34,7 @@ PARAMETER_SCOPE = "model"
 _INLINE_ELEMENTS = 16
 
 _IMPORT_FLAGS = ("--iree-input-type=onnx",)
+_NO_LOWERING = "failed to legalize operation 'torch.operator'"
 
 
 @dataclass(frozen=True)
@@ -95,6 +104,36 @@ def _to_torch_onnx(model: onnx.ModelProto) -> str:
     return text
 
 
+def _refusal(diagnostic: str, model: onnx.ModelProto) -> str:
+    """The sentence for what IREE said of a node, in ONNX's words instead of MLIR's."""
+    nodes = {node.name: node for node in model.graph.node}
+    named = (nodes.get(name) for name in names_in(diagnostic))
+    node = next((each for each in named if each is not None), None)
+    if node is None:
+        return f"the model cannot be lowered: {diagnostic.partition(chr(10))[0]}"
+    _LOG.info("%s", diagnostic)
+    editor = GraphEditor(model.graph)
+    read, written = (
+        ", ".join(_described(each, editor) for each in names if each) for names in (node.input, node.output)
+    )
+    if _NO_LOWERING in diagnostic:
+        reason, advice = f"{COMPILER} has no lowering for it", "replace the operator before exporting"
+    else:
+        reason, advice = (
+            f"{COMPILER} rejects it",
+            "make sure that these fit the operator, or replace it before exporting",
+        )
+    return f"{describe_node(node)} is not supported: {reason} from {read or 'nothing'} to {written}; {advice}"
+
+
+def _described(name: str, editor: GraphEditor) -> str:
+    """Element type and shape of a value, as in ``float32[1, ?, 8]``."""
+    element, found = editor.element_type(name), editor.type(name)
+    kind = helper.tensor_dtype_to_np_dtype(element).name if element else "an unknown type"
+    dims = found.tensor_type.shape.dim if found is not None else ()
+    return f"{kind}[{', '.join(str(each.dim_value) if each.HasField('dim_value') else '?' for each in dims)}]"
+
+
 def import_model(model: onnx.ModelProto) -> ImportedModule:
     """Lower a prepared model (static shapes, opset 17 or newer) to linalg on tensors.
 
@@ -105,5 +144,5 @@ def import_model(model: onnx.ModelProto) -> ImportedModule:
     try:
         bytecode = translate_bytecode(_to_torch_onnx(renamed), _IMPORT_FLAGS, to="input")
     except CompileError as error:
-        raise UnsupportedModelError(f"the model cannot be lowered: {error}") from None
+        raise UnsupportedModelError(_refusal(str(error), model)) from None
     return ImportedModule(bytecode, weights)

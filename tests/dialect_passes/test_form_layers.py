@@ -9,6 +9,7 @@ import networkx as nx
 import numpy as np
 import onnx
 import pytest
+from onnx import TensorProto
 
 from sartor.codegen.ir.graph import LayerGraph
 from sartor.codegen.ir.layer import LayerKind, TensorType, ValueRef
@@ -17,8 +18,10 @@ from sartor.codegen.mlir.operations import body_of, entry_function
 from sartor.dialect_passes.constants import constant_ops
 from sartor.dialect_passes.form_layers import split_shared_pads
 from sartor.dialect_passes.partition import partition
+from sartor.errors import UnsupportedModelError
 from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
+from sartor.tuning.workers.calls import WorkerError
 from tests.hash_seeds import printed_under_hash_seeds
 from tests.tiny_models import MODELS, Builder
 
@@ -164,6 +167,31 @@ def test_a_weight_and_an_activation_make_two_tasks_of_one_code(tmp_path: Path) -
         assert len(layer.task.weights) == len(layer.weights)
 
 
+@pytest.mark.parametrize(
+    ("kind", "read"),
+    [("OneHot", ("indices", "n", "values")), ("Expand", ("row", "n"))],
+)
+def test_a_shape_that_is_known_only_when_it_runs_names_the_node(
+    kind: str, read: tuple[str, ...], tmp_path: Path
+) -> None:
+    constants = {
+        "indices": np.array([1, 2]),
+        "values": np.array([0, 1], np.float32),
+        "row": np.ones((1, 3), np.float32),
+    }
+    b = Builder()
+    names = {name: b.constant(array) for name, array in constants.items()}
+    size: tuple[int, ...] = () if kind == "OneHot" else (2,)
+    dynamic = b.op(kind, "dynamic", *(names.get(each, each) for each in read))
+    b.op("ReduceSum", "y", dynamic, keepdims=0)
+    model = b.model([("n", size)], [("y", ())], dtype=TensorProto.INT64, output_dtype=TensorProto.FLOAT)
+    onnx.save(model, tmp_path / "net.onnx")
+    found = run_import(tmp_path / "net.onnx", {}, None)
+    assert isinstance(found, WorkerError)
+    assert isinstance(found.error, UnsupportedModelError)
+    assert "node 'dynamic' has a result whose shape is known only when it runs" in str(found.error)
+
+
 def test_one_value_used_twice_is_one_input(imported_of: ImportedOf) -> None:
     double, product = imported_of("same_twice").graph.layers
     assert len(double.inputs) == 1
@@ -173,6 +201,7 @@ def test_one_value_used_twice_is_one_input(imported_of: ImportedOf) -> None:
 _PRINT = """
 import hashlib, sys
 from pathlib import Path
+from sartor.errors import UnsupportedModelError
 from sartor.frontend.import_job import run_import
 for path in sys.argv[1:]:
     imported = run_import(Path(path), {}, None)

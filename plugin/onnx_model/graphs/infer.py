@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 from onnx import (
     GraphProto,
@@ -20,28 +21,44 @@ from onnx import (
 
 from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.graph import GraphEditor
+from sartor.onnx_model.graphs.walk import describe_node
 
 # Inference reads the values of shape operands (targets of Reshape, axes, pads …). A tensor with more elements than this
 # is a weight.
 _VALUES_KEPT = 1024
+_INFERENCE = re.compile(r"\(op_type:\w+, node name: (?P<node>.*?)\): (?:\[\w+\] )?(?P<reason>.*)")
 
 
-def infer_shapes(model: ModelProto, *, strict: bool = False) -> None:
+def infer_shapes(model: ModelProto) -> None:
     """Infer the type and shape of every value of ``model`` from its inputs.
+
+    Outputs of nodes whose shapes contradict each other are left without a shape.
 
     Args:
         model: edited in place.
-        strict: refuse nodes whose shapes contradict each other. Otherwise their outputs are left without a shape.
 
     Raises:
-        UnsupportedModelError: the model's types or shapes contradict each other.
+        UnsupportedModelError: inference fails on the model as a whole.
     """
-    skeleton = without_weights(model)
+    _take_types(model.graph, _inferred(model, data_prop=True).graph)
+
+
+def check_shapes(model: ModelProto) -> None:
+    """Refuse nodes whose types or shapes contradict each other.
+
+    Raises:
+        UnsupportedModelError: naming the node and what does not fit.
+    """
+    # To propagate data, inference would read weights.
+    _inferred(model, check_type=True, strict_mode=True)
+
+
+def _inferred(model: ModelProto, **options: bool) -> ModelProto:
     try:
-        inferred = shape_inference.infer_shapes(skeleton, strict_mode=strict, data_prop=True)
+        found: ModelProto = shape_inference.infer_shapes(without_weights(model), **options)
     except (shape_inference.InferenceError, checker.ValidationError, RuntimeError, ValueError) as error:
-        raise UnsupportedModelError(f"the model's shapes contradict each other: {_first_line(error)}") from None
-    _take_types(model.graph, inferred.graph)
+        raise UnsupportedModelError(_contradiction(_first_line(error), model)) from None
+    return found
 
 
 def infer_node(node: NodeProto, editor: GraphEditor, opset: OperatorSetIdProto) -> dict[str, TypeProto]:
@@ -75,6 +92,15 @@ def without_weights(model: ModelProto) -> ModelProto:
         else:
             graph.initializer.append(TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims))
     return skeleton
+
+
+def _contradiction(message: str, model: ModelProto) -> str:
+    """The sentence for what inference says, which names the node by its name alone."""
+    found = _INFERENCE.search(message)
+    node = next((each for each in model.graph.node if found is not None and each.name == found["node"]), None)
+    if found is None or node is None:
+        return f"the model's shapes contradict each other: {message}; export the model again"
+    return f"{describe_node(node)} contradicts the types or shapes around it: {found['reason']}; export the model again"
 
 
 def _take_types(graph: GraphProto, inferred: GraphProto) -> None:

@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, checker
 
 from sartor.errors import UnsupportedModelError
-from sartor.onnx_model.graphs.graph import GraphEditor, attributes, static_shape
-from sartor.onnx_model.graphs.infer import infer_shapes
+from sartor.onnx_model.graphs.graph import GraphEditor, attributes, optional_input, static_shape
 from sartor.onnx_model.graphs.limits import MAX_VALUE_BYTES
 from sartor.onnx_model.graphs.tensor_data import element_bits
 from sartor.onnx_model.graphs.walk import describe_node
@@ -25,8 +24,6 @@ def check_prepared(model: ModelProto) -> None:
         UnsupportedModelError: the model is not valid ONNX, an input or output is not a tensor of static shape, a value
             has an unknown rank or is too large, or IREE compiles an operator to wrong results.
     """
-    if any(not value.type.tensor_type.HasField("shape") for value in model.graph.output):
-        infer_shapes(model, strict=True)
     try:
         checker.check_model(weights_as_inputs(model))
     except (checker.ValidationError, ValueError) as error:
@@ -72,12 +69,24 @@ def _check_results(node: NodeProto, editor: GraphEditor) -> None:
 
 
 def _check_lowering(node: NodeProto, editor: GraphEditor) -> None:
+    if _may_train(node, editor):
+        raise UnsupportedModelError(
+            f"{describe_node(node)} draws random numbers, so that no result could be checked; "
+            "export the model for inference"
+        )
     reason = _WRONG.get(node.op_type) if not node.domain else None
     if reason is not None and (what := reason(node, editor)):
         raise UnsupportedModelError(
             f"{describe_node(node)} is not supported: IREE 3.13 compiles {what} to wrong results; "
             "replace the operator before exporting"
         )
+
+
+def _may_train(node: NodeProto, editor: GraphEditor) -> bool:
+    """Whether a node is a Dropout that may drop values, as in training."""
+    mode = optional_input(node, 2) if node.op_type == "Dropout" and not node.domain else ""
+    known = editor.constant(mode) if mode else None
+    return bool(mode) and (known is None or bool(known.any()))
 
 
 def _grid_sample(node: NodeProto, editor: GraphEditor) -> str:

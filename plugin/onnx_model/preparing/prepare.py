@@ -10,7 +10,7 @@ from onnx import ModelProto, ValueInfoProto, helper
 
 from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.graph import MALFORMED, static_shape
-from sartor.onnx_model.graphs.infer import infer_shapes
+from sartor.onnx_model.graphs.infer import check_shapes, infer_shapes
 from sartor.onnx_model.graphs.names import name_nodes
 from sartor.onnx_model.graphs.prepared import Change, PreparedModel, TensorInfo
 from sartor.onnx_model.preparing.check_prepared import check_prepared
@@ -114,6 +114,7 @@ def prepare(model: ModelProto, shapes: Shapes | None = None, simplifier: Rewrite
     steps = tuple(simplifier if step is simplify else step for step in steps)
     changes = tuple(change for change in map(partial(_apply, work), steps) if change.names)
     infer_shapes(work)
+    check_shapes(work)
     check_prepared(work)
     return PreparedModel(work, _infos(work.graph.input), _infos(work.graph.output), changes)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from onnx import numpy_helper
+from onnx import TensorProto, numpy_helper
 
 from sartor.errors import UnsupportedModelError
 from sartor.frontend.onnx_import import import_model
@@ -54,3 +54,22 @@ def test_an_output_that_is_an_initialiser_is_imported() -> None:
 
 def test_an_output_of_constants_alone_is_imported() -> None:
     assert import_model(constant_output()).bytecode
+
+
+def test_what_iree_rejects_is_told_in_the_words_of_onnx() -> None:
+    b = Builder()
+    b.op("Cast", "y", "x", to=TensorProto.FLOAT8E4M3FN)
+    model = b.model([("x", (2, 3))], [("y", (2, 3))], output_dtype=TensorProto.FLOAT8E4M3FN)
+    with pytest.raises(UnsupportedModelError) as refused:
+        import_model(model)
+    assert str(refused.value) == (
+        "node 'y' (Cast) is not supported: IREE 3.13 has no lowering for it from float32[2, 3] to float8_e4m3fn[2, 3]; "
+        "replace the operator before exporting"
+    )
+    b = Builder()
+    b.op("Conv", "y", "x", b.weight(4, 5, 3, 3))
+    with pytest.raises(
+        UnsupportedModelError, match=r"'y' \(Conv\) .* rejects it from float32\[1, 3, 6, 6\]"
+    ) as rejected:
+        import_model(b.model([("x", (1, 3, 6, 6))], [("y", (1, 4, 4, 4))]))
+    assert "%" not in str(rejected.value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -103,6 +104,45 @@ def test_random_numbers_are_refused(operator: str, save_and_load: Load) -> None:
     options = {} if read else {"shape": [2, 3]}
     built = model([node(operator, read, ["y"], **options)], [("x", (2, 3), FLOAT)], ["y"])
     with pytest.raises(UnsupportedModelError, match=rf"\({operator}\) draws random numbers.*make them an input"):
+        save_and_load(built)
+
+
+@pytest.mark.parametrize(("training", "refused"), [(True, True), (False, False)])
+def test_dropout_is_refused_in_training_alone(
+    training: bool, refused: bool, save_and_load: Load, prepare_quickly: Prepare
+) -> None:
+    constants = {"ratio": np.float32(0.5), "training": np.bool_(training)}
+    built = model([node("Dropout", ["x", "ratio", "training"], ["y"])], [("x", (2, 3), FLOAT)], ["y"], constants)
+    with pytest.raises(UnsupportedModelError, match=r"'dropout' \(Dropout\) draws") if refused else nullcontext():
+        prepare_quickly(save_and_load(built))
+
+
+@pytest.mark.parametrize(
+    ("nodes", "constants", "message"),
+    [
+        ([node("MatMul", ["x", "w"], ["y"])], {"w": weights(8, 4)}, r"\(MatMul\) contradicts .*Incompatible"),
+        ([node("Add", ["x", "w"], ["y"])], {"w": np.ones(9, np.int64)}, r"\(Add\) contradicts .*inconsistent type"),
+        ([node("Concat", ["x", "w"], ["y"], axis=0)], {"w": weights(3, 8)}, r"\(Concat\) contradicts .*Inferred=8"),
+        ([node("Gather", ["x", "i"], ["y"], axis=5)], {"i": np.array([0])}, r"\(Gather\) contradicts .*axis must be"),
+    ],
+)
+def test_operands_that_do_not_fit_are_refused(
+    nodes: list[NodeProto], constants: dict[str, object], message: str, save_and_load: Load, prepare_quickly: Prepare
+) -> None:
+    built = model(nodes, [("x", (3, 9), FLOAT)], ["y"], constants)
+    with pytest.raises(UnsupportedModelError, match=message):
+        prepare_quickly(save_and_load(built))
+
+
+def test_constants_may_be_repeated(save_and_load: Load, prepare_quickly: Prepare) -> None:
+    values = [numpy_helper.from_array(np.full(3, each, np.float32)) for each in (1, 2)]
+    nodes = [node("Constant", [], ["c"], value=each, name=f"c{index}") for index, each in enumerate(values)]
+    built = model([*nodes, node("Add", ["x", "c"], ["y"])], [("x", (3,), FLOAT)], ["y"])
+    prepared = prepare_quickly(save_and_load(built))
+    (constant,) = prepared.model.graph.initializer
+    np.testing.assert_array_equal(numpy_helper.to_array(constant), [2, 2, 2])
+    built.graph.node.append(node("Neg", ["x"], ["c"]))
+    with pytest.raises(UnsupportedModelError, match=r"\(Neg\) computes 'c', which another node computes too"):
         save_and_load(built)
 
 
