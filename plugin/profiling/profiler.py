@@ -15,13 +15,13 @@ from sartor.policies import PlanPolicy
 from sartor.profiling.builder import Builder
 from sartor.profiling.network_records import NetworkRecords
 from sartor.profiling.network_runner import NetRunner
-from sartor.profiling.verdicts import THAT_RAN, refusal
+from sartor.profiling.verdicts import refusal, unmet_by_runs
 from sartor.tuning.cost_tables.in_network import InNetworkTimes, Symbols
 from sartor.tuning.networks.profile_job import NetRun
 from sartor.tuning.records.measurement import Measurement, Status
 from sartor.tuning.selection.problem.cost import Objective
 from sartor.tuning.selection.problem.limits import Quantity
-from sartor.tuning.selection.programming.infeasible import LimitError, amount, unmet
+from sartor.tuning.selection.programming.infeasible import LimitError, amount
 from sartor.tuning.store.store import Store
 
 # This ratio of times is more than the variation between runs of a network.
@@ -226,4 +226,4 @@ class Profiler:
         if not least:
             message = f"the memory limit of {amount(Quantity.MEMORY, float(limit))} cannot be met by any plan"
             return LimitError(f"{message}, and what the unsplit model takes is not known on this device", {})
-        return LimitError(unmet(Quantity.MEMORY, limit, least, THAT_RAN), {Quantity.MEMORY: least})
+        return unmet_by_runs(Quantity.MEMORY, limit, least)

@@ -22,9 +22,6 @@ from sartor.tuning.records.measurement import Measurement, Status
 from sartor.tuning.selection.problem.limits import Quantity
 from sartor.tuning.selection.programming.infeasible import LimitError, unmet
 
-THAT_RAN = " that was run"
-"""The plans for which the nearest limit is known, in messages."""
-
 _ALLOW_MORE = "--max-error allows more, if that is acceptable"
 
 _Run = TypeVar("_Run", Measurement, NetRun)
@@ -55,6 +52,12 @@ def judged_again(run: Measurement, budget: ErrorBudget) -> Measurement | None:
     return None if is_wrong and (run.error or 0.0) <= budget.accepted else judged(run, budget)
 
 
+def unmet_by_runs(quantity: Quantity, bound: float, least: float) -> LimitError:
+    """The error that no network which was run meets a limit; what was not run might come nearer than ``least``."""
+    sentence = unmet(quantity, bound, least, " that was run")
+    return LimitError(f"{sentence}, which is the best found so far", {quantity: least})
+
+
 def refusal(runs: Sequence[Measurement | NetRun], budget: ErrorBudget) -> CompileError | LimitError:
     """The exception for the case that none of some judged runs is right.
 
@@ -63,6 +66,6 @@ def refusal(runs: Sequence[Measurement | NetRun], budget: ErrorBudget) -> Compil
     errors = [run.error for run in runs if run.status is Status.WRONG_RESULT and run.error is not None]
     if errors and budget.accepted < min(errors) <= budget.explicable:
         least = min(errors)
-        return LimitError(unmet(Quantity.ERROR, budget.accepted, least, THAT_RAN), {Quantity.ERROR: least})
+        return unmet_by_runs(Quantity.ERROR, budget.accepted, least)
     said = runs[0].message if runs else "none ran"
     return CompileError(f"no plan is right: {said}; {_ALLOW_MORE}")

@@ -98,7 +98,11 @@ def test_the_front_is_sorted_and_nothing_on_it_dominates(compile_: Callable[...,
 
 
 def test_an_error_that_nothing_keeps_names_the_nearest(compile_: Callable[..., Result]) -> None:
-    assert_refused(compile_("--max-error", "1e-12"), 5, "the error limit of 1e-12 cannot be met", "allow that much")
+    refused = compile_("--max-error", "1e-12")
+    assert_refused(refused, 5, "the error limit of 1e-12 cannot be met", "allow that much", "the best found so far")
+    named = re.search(r"at least (\S+);", refused.stderr)
+    assert named is not None
+    assert parsed(compile_("--max-error", named[1], "--json"))["error"] <= float(named[1])
 
 
 @pytest.mark.parametrize(
