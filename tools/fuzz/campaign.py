@@ -127,16 +127,16 @@ class Campaign:
 
     def _keep(self, failure: Failure, tally: Tally) -> None:
         """Count a failure; the first of its signature is made smaller and written."""
-        defect, signature = known(failure), failure.signature
-        if defect is None and signature not in self.found and self._folder is not None:
+        is_new = failure.kind == WRONG or failure.signature not in self.found
+        if known(failure) is None and is_new and self._folder is not None:
             failure = shrunk(failure, self._again)
-            defect = known(failure)
+        defect, signature = known(failure), failure.signature
         if defect is not None:
             tally.known[defect.name] += 1
             return
         tally.failures[signature] += 1
         if self.found.setdefault(signature, failure) is failure and self._folder is not None:
-            self._write(failure, self._folder / digest(signature, str(tally.failures))[:8])
+            self._write(failure, self._folder / digest(signature)[:8])
 
     def _write(self, failure: Failure, folder: Path) -> None:
         failure.write(folder)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from onnx import ModelProto
 
+from sartor.codegen.ir.variants.descriptor import without_parameters
 from tools.fuzz.forced_plans import Forced
 from tools.fuzz.trial import Setting
 
@@ -44,9 +45,13 @@ class Failure:
 
     @property
     def signature(self) -> str:
-        """Equal for failures that look alike: how it fails, without names and numbers."""
+        """Equal for failures that look alike: how they fail, without names and numbers; what is wrong, also by what."""
         said = _VARYING.sub("_", self.message)[:_SIGNATURE_LENGTH]
-        return f"{self.kind} {'unsplit' if self.forced is None else 'plan'} {said}"
+        how = "unsplit" if self.forced is None else "plan"
+        if self.kind != WRONG:
+            return f"{self.kind} {how}: {said}"
+        routines = sorted({without_parameters(each) for each in (self.forced or {}).values()})
+        return f"{self.kind} {how}: {' '.join([*self.operators, *routines])}"
 
     def write(self, folder: Path) -> None:
         """Write the model, and what a person needs to know of it."""

@@ -240,7 +240,8 @@ class Graph:
         node = helper.make_node(kind, read, names, name=f"{self._prefix}n{number}", domain=domain, **attributes)
         known = [each for each in operands if each is not None]
         types = [like.type] * count if like is not None else self._inferred(node, known)
-        is_exact = exact and all(each.exact for each in known)
+        # Integers are never rounded, unless they are made of real numbers.
+        is_exact = all(each.exact for each in known) and (exact or not any(each.is_real for each in known))
         made = [_value(name, each, exact=is_exact) for name, each in zip(names, types, strict=True)]
         self._nodes.append(node)
         self._values += made
@@ -274,7 +275,9 @@ class Graph:
         """
         computed = {name for node in self._nodes for name in node.output}
         made = [each for each in self._values if each.name in computed]
-        outputs = [each for each in made if not self._reads[each.name] or self.chance(0.1)]
+        # Of integers that were rounded to, one next to a tie may be off by one on either side.
+        told = [each for each in made if each.is_real or each.exact]
+        outputs = [each for each in told if not self._reads[each.name] or self.chance(0.1)]
         if not outputs:
             raise UnfitError
         graph = helper.make_graph(
@@ -307,4 +310,4 @@ def _value(name: str, type_: TypeProto, *, exact: bool) -> Value:
     dtype = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.elem_type)).name
     if not 0 < math.prod(shape) <= MOST_ELEMENTS or min(shape, default=1) < 1 or dtype not in _DTYPES:
         raise UnfitError
-    return Value(name, shape, dtype, exact=exact or not dtype.startswith("float"))
+    return Value(name, shape, dtype, exact=exact)

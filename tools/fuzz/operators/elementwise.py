@@ -113,7 +113,7 @@ def comparison(graph: Graph) -> None:
     graph.smooth = False
     value = graph.pick(exact=True)
     other = graph.weight(*broadcast(graph, value))
-    condition = graph.op(graph.one_of(_COMPARISONS), value, other)
+    condition = graph.op(graph.one_of(_COMPARISONS), value, other, exact=True)
     if graph.chance(0.3):
         condition = graph.op("Not", condition)
     if graph.chance(0.7):

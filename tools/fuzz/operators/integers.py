@@ -64,7 +64,7 @@ def one_hot(graph: Graph) -> None:
     numbers = graph.input(graph.shape(graph.integer(1, 2)), "int64")
     depth = graph.constant(np.array(graph.integer(2, 9), np.int64))
     values = graph.constant(np.array([0, 1], graph.one_of((np.float32, np.int64))))
-    graph.op("OneHot", numbers, depth, values, axis=graph.one_of((-1, 0, 1)))
+    graph.op("OneHot", numbers, depth, values, axis=graph.one_of((-1, 0, 1)), exact=True)
 
 
 def to_real(graph: Graph) -> None:

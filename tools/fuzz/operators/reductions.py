@@ -100,10 +100,10 @@ def position_of_extreme(graph: Graph) -> None:
     """Where the largest or smallest value is, of what is known exactly."""
     graph.smooth = False
     value = graph.pick(1, 2, 3, 4, exact=True)
-    attributes = {"axis": graph.axis(value), "keepdims": graph.integer(0, 1)}
+    attributes: dict[str, Any] = {"axis": graph.axis(value), "keepdims": graph.integer(0, 1)}
     if graph.chance(0.2):
         attributes["select_last_index"] = 1
-    graph.op(graph.one_of(("ArgMax", "ArgMin")), value, **attributes)
+    graph.op(graph.one_of(("ArgMax", "ArgMin")), value, exact=True, **attributes)
 
 
 def largest(graph: Graph) -> None:
