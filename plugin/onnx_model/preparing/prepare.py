@@ -38,6 +38,7 @@ from sartor.onnx_model.rewrites.structure.fold_constants import fold_constants
 from sartor.onnx_model.rewrites.structure.initializers import initializers_only
 from sartor.onnx_model.rewrites.structure.inline_functions import inline_functions
 from sartor.onnx_model.rewrites.structure.sort_nodes import sort_nodes
+from sartor.onnx_model.rewrites.windowed.cropped_pads import crop_pads
 from sartor.onnx_model.rewrites.windowed.pool_indices import gather_pool_indices
 from sartor.onnx_model.rewrites.windowed.split_groups import split_groups
 from sartor.onnx_model.rewrites.windowed.transposed_conv import stretched_conv
@@ -73,6 +74,7 @@ SIMPLIFY: tuple[Rewrite, ...] = (
 LOWER: tuple[Rewrite, ...] = (
     expand_standard,
     dequantise_early,
+    crop_pads,
     explicit_padding,
     stretched_conv,
     split_groups,

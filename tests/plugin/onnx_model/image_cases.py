@@ -119,6 +119,22 @@ for mode in ("reflect", "edge", "wrap"):
         {"pads": ints(0, 1, 3, 2, 0, 0, 1, 5)},
         opset=19,
     )
+    IMAGE_CASES.add(
+        f"pad_{mode}_and_crop",
+        [node("Pad", ["x", "pads"], ["y"], mode=mode)],
+        X,
+        ["y"],
+        {"pads": ints(0, 1, -2, 2, 0, 0, 1, -3)},
+        opset=19,
+    )
+IMAGE_CASES.add(
+    "pad_and_crop_axes",
+    [node("Pad", ["x", "pads", "", "axes"], ["y"])],
+    X,
+    ["y"],
+    {"pads": ints(-2, 1, 1, -3), "axes": ints(-1, 1)},
+    opset=18,
+)
 IMAGE_CASES.add(
     "pad_reflect_axes",
     [node("Pad", ["x", "pads", "", "axes"], ["y"], mode="reflect")],

@@ -247,3 +247,10 @@ def test_dead_nodes_and_weights_go() -> None:
 def test_what_cannot_be_expressed_is_refused_by_name(built: ModelProto, message: str, prepare_quickly: Prepare) -> None:
     with pytest.raises(UnsupportedModelError, match=message):
         prepare_quickly(built)
+
+
+def test_pads_add_and_slices_remove(prepare_quickly: Prepare) -> None:
+    prepared = prepare_quickly(CASES["pad_and_crop_axes"]()).model
+    pads = [numpy_helper.to_array(item) for item in prepared.graph.initializer if item.name.endswith("pads")]
+    assert sorted(_operators(prepared)) == ["Pad", "Slice"]
+    assert all((each >= 0).all() for each in pads)
