@@ -17,11 +17,13 @@ from sartor.onnx_model.preparing.check_prepared import check_prepared
 from sartor.onnx_model.preparing.shapes import Shapes, bind_shapes
 from sartor.onnx_model.preparing.simplify import simplify
 from sartor.onnx_model.rewrites.arithmetic.gather_lowerings import gather_reversed
+from sartor.onnx_model.rewrites.arithmetic.gelu import written_tanh_gelu
 from sartor.onnx_model.rewrites.arithmetic.grid_sample import gather_grid_sample
 from sartor.onnx_model.rewrites.arithmetic.lp_normalization import guarded_norm
 from sartor.onnx_model.rewrites.arithmetic.matmul_vectors import matmul_vectors
 from sartor.onnx_model.rewrites.arithmetic.recurrent import unroll_recurrent
 from sartor.onnx_model.rewrites.arithmetic.resize import gather_resize
+from sartor.onnx_model.rewrites.arithmetic.variadic import paired_operands
 from sartor.onnx_model.rewrites.number_types.dequantise_early import dequantise_early
 from sartor.onnx_model.rewrites.number_types.integers import pad_integer_conv, plain_quantization
 from sartor.onnx_model.rewrites.number_types.widen_reductions import widen_reductions
@@ -73,6 +75,8 @@ SIMPLIFY: tuple[Rewrite, ...] = (
 # Replace operators that IREE cannot import, or compiles to wrong results.
 LOWER: tuple[Rewrite, ...] = (
     expand_standard,
+    written_tanh_gelu,
+    paired_operands,
     dequantise_early,
     crop_pads,
     explicit_padding,

@@ -69,6 +69,17 @@ for half_operator, half_options in (
         f"float16_{half_operator}", [node(half_operator, ["x"], ["y"], **half_options)], HALF, [("y", None, FLOAT16)]
     )
 
+# Written out: IREE lowers them to something else, or not at all.
+CASES.add("gelu_tanh", [node("Gelu", ["x"], ["y"], approximate="tanh")], X, ["y"], opset=20)
+for variadic in ("Max", "Min", "Sum", "Mean"):
+    CASES.add(
+        f"{variadic}_of_different_shapes",
+        [node(variadic, ["row", "x", "deep", "row"], ["y"])],
+        X,
+        ["y"],
+        {"row": weights(9, seed=1), "deep": weights(2, 1, 3, 7, 9, seed=2)},
+    )
+
 # Standard operators with a function body.
 CASES.add(
     "attention_standard",

@@ -128,6 +128,29 @@ for mode in ("reflect", "edge", "wrap"):
         opset=19,
     )
 IMAGE_CASES.add(
+    "pad_edge_of_a_batch",
+    [node("Pad", ["x", "pads"], ["y"], mode="edge")],
+    X,
+    ["y"],
+    {"pads": ints(1, 0, 0, 2, 3, 0, 0, 0)},
+    opset=18,
+)
+IMAGE_CASES.add(
+    "pad_edge_of_a_vector",
+    [node("Reshape", ["x", "flat"], ["v"]), node("Pad", ["v", "pads"], ["y"], mode="edge")],
+    X,
+    ["y"],
+    {"flat": ints(-1), "pads": ints(2, 1)},
+    opset=18,
+)
+IMAGE_CASES.add(
+    "resize_float16_linear",
+    [node("Resize", ["x", "", "", "sizes"], ["y"], mode="linear")],
+    [("x", (1, 2, 5, 4), TensorProto.FLOAT16)],
+    [("y", None, TensorProto.FLOAT16)],
+    {"sizes": ints(1, 2, 10, 6)},
+)
+IMAGE_CASES.add(
     "pad_and_crop_axes",
     [node("Pad", ["x", "pads", "", "axes"], ["y"])],
     X,

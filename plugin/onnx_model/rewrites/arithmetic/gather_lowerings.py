@@ -9,10 +9,14 @@ from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, optional_input, rewrite_nodes
 
 _INT64_MAX = 2**63 - 1
+# IREE 3.13 repeats the edges of the last three dimensions, where there are at least two.
+_MOST_REPEATED = 4
 
 
 def gather_reversed(model: ModelProto) -> tuple[str, ...]:
-    """Lower slices with negative steps, and pads that mirror or wrap; returns the names of the replaced nodes.
+    """Lower slices with negative steps, pads that mirror or wrap, and some that repeat edges.
+
+    Returns the names of the replaced nodes.
 
     IREE 3.13 reads a mirrored border by a reversed index map and fails if the border is not a multiple of its tile
     ("shape's dimension #0 to be greater than or equal to 128, but found 113"). It refuses steps below -1 and hangs on
@@ -24,7 +28,7 @@ def gather_reversed(model: ModelProto) -> tuple[str, ...]:
 def _lowered(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     if node.op_type == "Slice":
         return _backward_slice(node, editor)
-    if node.op_type == "Pad" and attributes(node).get("mode", "constant") in ("reflect", "wrap"):
+    if node.op_type == "Pad" and attributes(node).get("mode", "constant") in ("reflect", "wrap", "edge"):
         return _mirrored_pad(node, editor)
     return None
 
@@ -71,10 +75,15 @@ def _mirrored_pad(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | Non
     half = len(listed)
     borders = {axis: (int(pads[index]), int(pads[index + half])) for index, axis in enumerate(listed)}
     padded = {axis: sides for axis, sides in borders.items() if any(sides)}
-    if not padded or any(min(sides) < 0 or max(sides) > shape[axis] for axis, sides in padded.items()):
+    mode = attributes(node)["mode"]
+    if not padded or any(min(sides) < 0 for sides in padded.values()):
+        return None
+    if mode == "edge" and len(shape) > 1 and min(padded) > len(shape) - _MOST_REPEATED:
+        return None
+    if mode != "edge" and any(max(sides) > shape[axis] for axis, sides in padded.items()):
         return None
     emit = Emitter(editor, node)
-    value, mode = node.input[0], attributes(node)["mode"]
+    value = node.input[0]
     for axis, (low, high) in padded.items():
         rows = _border_rows(shape[axis], low, high, mode)
         parts = [value]
@@ -90,4 +99,6 @@ def _mirrored_pad(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | Non
 
 
 def _border_rows(size: int, low: int, high: int, mode: str) -> Array:
+    if mode == "edge":
+        return np.pad(np.arange(size), (low, high), mode="edge")
     return np.pad(np.arange(size), (low, high), mode="wrap" if mode == "wrap" else "reflect")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from onnx import ModelProto, NodeProto
+from onnx import ModelProto, NodeProto, TensorProto
 
 from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, optional_input, rewrite_nodes
@@ -28,8 +28,8 @@ class _Axis:
 def gather_resize(model: ModelProto) -> tuple[str, ...]:
     """Lower ``Resize`` with options that IREE 3.13 does not lower; returns the names of the replaced nodes.
 
-    These are rare coordinate and rounding modes, ``exclude_outside``, other cubic coefficients, subsets of axes, and
-    scales that do not divide evenly.
+    These are rare coordinate and rounding modes, ``exclude_outside``, other cubic coefficients, subsets of axes,
+    scales that do not divide evenly, and interpolation of other types than f32, whose weights stay f32 there.
 
     Each axis is resized by a sum over taps of gathered rows times weights (ONNX operator page of Resize, version 19).
     Nodes with antialiasing or cropping are not changed.
@@ -47,7 +47,7 @@ def _lowered(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     if found.get("antialias") or found.get("coordinate_transformation_mode") == "tf_crop_and_resize":
         return None
     axes = _resized_axes(node, editor, shape, target)
-    if axes is None or not axes or _is_native(found, axes):
+    if axes is None or not axes or _is_native(found, axes, editor.element_type(node.input[0])):
         return None
     emit = Emitter(editor, node)
     value = node.input[0]
@@ -76,13 +76,15 @@ def _resized_axes(
     ]
 
 
-def _is_native(found: dict[str, object], axes: list[_Axis]) -> bool:
+def _is_native(found: dict[str, object], axes: list[_Axis], element: int) -> bool:
     mode, transform = found.get("mode", "nearest"), found.get("coordinate_transformation_mode", "half_pixel")
     even = all(axis.size * axis.scale == axis.target or axis.scale == axis.target / axis.size for axis in axes)
     if found.get("exclude_outside") or "axes" in found or not even or axes[0].index < 2:
         return False
     if mode == "nearest":
         return (transform, found.get("nearest_mode", "round_prefer_floor")) in _NEAREST_NATIVE
+    if element != TensorProto.FLOAT:
+        return False
     return mode == "linear" or found.get("cubic_coeff_a", _CUBIC_NATIVE) == _CUBIC_NATIVE
 
 

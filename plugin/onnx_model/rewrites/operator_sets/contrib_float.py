@@ -15,6 +15,7 @@ from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import GraphEditor, attributes, optional_input
 from sartor.onnx_model.graphs.walk import describe_node
+from sartor.onnx_model.rewrites.arithmetic.gelu import emit_tanh_gelu
 from sartor.onnx_model.rewrites.number_types.quantized import Lowering
 from sartor.onnx_model.rewrites.operator_sets.contrib_attention import ATTENTION
 
@@ -107,16 +108,9 @@ def _bias_gelu(node: NodeProto, editor: GraphEditor) -> list[NodeProto]:
 
 
 def _fast_gelu(node: NodeProto, editor: GraphEditor) -> list[NodeProto]:
-    """``x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2``."""
     emit, source, bias = Emitter(editor, node), node.input[0], optional_input(node, 1)
     value = emit("Add", source, bias, part="bias") if bias else source
-    square = emit("Mul", value, value, part="square")
-    inner = emit("Mul", square, emit.like(0.044715 * math.sqrt(2 / math.pi), source, "cubic"), part="cubic")
-    inner = emit("Add", inner, emit.like(math.sqrt(2 / math.pi), source, "linear"), part="linear")
-    bent = emit("Tanh", emit("Mul", inner, value, part="polynomial"))
-    cdf = emit("Add", bent, emit.like(1.0, source, "one"), part="add_one")
-    half = emit("Mul", value, emit.like(0.5, source, "half"), part="half")
-    emit("Mul", half, cdf, part="product", output=node.output[0])
+    emit_tanh_gelu(emit, value)
     return emit.nodes
 
 
