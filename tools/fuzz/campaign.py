@@ -122,7 +122,7 @@ class Campaign:
             forced = self._call(draw_plan, model=model, plan=plan)
         except CompileError:
             # It fails before there is a plan.
-            forced = None
+            forced = {}
         return Failure(result.status.value, result.message, model, forced, plan.setting)
 
     def _keep(self, failure: Failure, tally: Tally) -> None:

@@ -45,7 +45,8 @@ class Value:
         dtype: numpy's name of the element type.
         exact: whether it is computed without rounding, so that it may be compared, rounded or sorted by: what
             jumps at a tie says nothing where both sides round otherwise.
-        array: its values, if it is a constant.
+        array: its values, if it is an initialiser.
+        constant: whether it depends on no input.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Value:
     dtype: str
     exact: bool = False
     array: Array | None = None
+    constant: bool = False
 
     @property
     def rank(self) -> int:
@@ -187,7 +189,7 @@ class Graph:
     def constant(self, array: Array) -> Value:
         """A new initialiser."""
         name = f"{self._prefix}w{len(self._constants)}"
-        value = Value(name, array.shape, array.dtype.name, exact=True, array=array)
+        value = Value(name, array.shape, array.dtype.name, exact=True, array=array, constant=True)
         self._constants[name] = value
         return value
 
@@ -242,9 +244,11 @@ class Graph:
         types = [like.type] * count if like is not None else self._inferred(node, known)
         # Integers are never rounded, unless they are made of real numbers.
         is_exact = all(each.exact for each in known) and (exact or not any(each.is_real for each in known))
-        made = [_value(name, each, exact=is_exact) for name, each in zip(names, types, strict=True)]
+        constant = all(each.constant for each in known)
+        made = [_value(name, each, exact=is_exact, constant=constant) for name, each in zip(names, types, strict=True)]
         self._nodes.append(node)
-        self._values += made
+        # What follows from constants alone is no output: a constant one may be refused.
+        self._values += [each for each in made if not constant]
         self._reads.update(each.name for each in known)
         self._domains.add(domain)
         return made
@@ -297,7 +301,7 @@ class Graph:
         return numpy_helper.from_array(value.array, value.name)
 
 
-def _value(name: str, type_: TypeProto, *, exact: bool) -> Value:
+def _value(name: str, type_: TypeProto, *, exact: bool, constant: bool) -> Value:
     """The value of an inferred type.
 
     Raises:
@@ -310,4 +314,4 @@ def _value(name: str, type_: TypeProto, *, exact: bool) -> Value:
     dtype = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.elem_type)).name
     if not 0 < math.prod(shape) <= MOST_ELEMENTS or min(shape, default=1) < 1 or dtype not in _DTYPES:
         raise UnfitError
-    return Value(name, shape, dtype, exact=exact)
+    return Value(name, shape, dtype, exact=exact, constant=constant)

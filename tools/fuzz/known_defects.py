@@ -28,7 +28,15 @@ class Known:
     holds: Callable[[Failure], bool]
 
 
-KNOWN: tuple[Known, ...] = ()
+KNOWN: tuple[Known, ...] = (
+    Known(
+        "unsplit model does not compile",
+        "IREE's own lowering of whole models fails on some; a compilation that meets one ships a plan of layers",
+        "failed",
+        "IREE rejected the module",
+        lambda failure: failure.forced is None,
+    ),
+)
 
 
 def known(failure: Failure) -> Known | None:

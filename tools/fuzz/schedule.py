@@ -19,7 +19,7 @@ _FAMILIES = (Family.FLOAT,) * 5 + (Family.QUANTISED,) * 2 + (Family.HALF, Family
 # The levels are those of x86-64 that all its processors have which can run what we ship, and this machine's own.
 _ARCHITECTURES = ("host", "host", "host", "x86-64-v3", "x86-64-v3", "x86-64-v2")
 _NARROWER = (Precision.BF16, Precision.F16, Precision.INT8, Precision.INT8, Precision.MIXED)
-_UNSPLIT = 0.25
+_UNSPLIT = 0.1
 
 
 def batch(number: int, models: int = MODELS) -> Batch:
