@@ -115,15 +115,22 @@ def damage_archive(data: bytes, random: Random) -> bytes:
         members = {name: archive.read(name) for name in archive.namelist()}
     written = io.BytesIO()
     methods = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2)
-    with zipfile.ZipFile(written, "w", random.choice(methods)) as archive:
+    with zipfile.ZipFile(written, "w") as archive:
         for name, content in members.items():
             changed = damage_array(content, random) if random.random() < 0.6 else content
             renamed = random.choice((name, name, name, *TEXTS, "../x.npy", "/x.npy", "x.npy/"))
-            archive.writestr(renamed.replace("\0", "") or "y.npy", changed)
+            _add(archive, renamed.replace("\0", "") or "y.npy", changed, random.choice(methods))
         for index in range(random.choice((0, 0, 0, 1, 3000))):
-            archive.writestr(f"more{index}.npy", b"", zipfile.ZIP_STORED)
+            _add(archive, f"more{index}.npy", b"", zipfile.ZIP_STORED)
         if random.random() < 0.1:
             # A bomb: a few kilobytes that say that they are many samples, and are.
-            archive.writestr("bomb.npy", bytes(1 << 24), zipfile.ZIP_DEFLATED)
+            _add(archive, "bomb.npy", bytes(1 << 24), zipfile.ZIP_DEFLATED)
     content = written.getvalue()
     return damage_bytes(content, random) if random.random() < 0.2 else content
+
+
+def _add(archive: zipfile.ZipFile, name: str, content: bytes, method: int) -> None:
+    """Add a member without the time of day, so that the same numbers give the same file."""
+    member = zipfile.ZipInfo(name)
+    member.compress_type = method
+    archive.writestr(member, content)

@@ -14,7 +14,7 @@ from tests.hostile.runner import Report, damaged, label, run
 from tests.hostile.subjects import SUBJECTS
 
 _SEED = 0
-_COUNT = 250
+_COUNT = 150
 
 
 @pytest.fixture(scope="module")

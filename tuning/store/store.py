@@ -204,8 +204,11 @@ class Store:
 
     def summary(self) -> tuple[SummaryRow, ...]:
         """A row for each machine, runtime, backend and thread count, sorted by these."""
-        with explained(self._name):
-            return summary.summarize(self._connection)
+        try:
+            with explained(self._name):
+                return summary.summarize(self._connection)
+        except ValueError as error:
+            raise errors.damaged(self._name, str(error)) from error
 
     @property
     def size_bytes(self) -> int:

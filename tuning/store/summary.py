@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from dataclasses import dataclass
+from typing import Any
 
 from sartor.tuning.records.hardware import host
 from sartor.tuning.records.measurement import runtime_key
@@ -16,6 +17,8 @@ _SUMMARY = f"""
     GROUP BY hardware, runtime, backend, threads
     ORDER BY hardware, runtime, backend, threads
 """
+# Its first columns; numbers follow.
+_TEXTS = 3
 _ANY = "SELECT EXISTS (SELECT 1 FROM measurements)"
 _ANY_OF_HERE = "SELECT EXISTS (SELECT 1 FROM measurements WHERE hardware = ? AND runtime = ?)"
 
@@ -52,7 +55,14 @@ class SummaryRow:
 
 def summarize(connection: sqlite3.Connection) -> tuple[SummaryRow, ...]:
     """A row for each machine, runtime, backend and thread count, sorted by these."""
-    return tuple(SummaryRow(*row) for row in connection.execute(_SUMMARY))
+    return tuple(_checked(row) for row in connection.execute(_SUMMARY))
+
+
+def _checked(row: tuple[Any, ...]) -> SummaryRow:
+    texts, numbers = row[:_TEXTS], row[_TEXTS:]
+    if not all(isinstance(each, str) for each in texts) or not all(isinstance(each, int | float) for each in numbers):
+        raise ValueError("a row holds values of other types")
+    return SummaryRow(*row)
 
 
 def is_of_elsewhere(connection: sqlite3.Connection) -> bool:

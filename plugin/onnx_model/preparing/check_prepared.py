@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, checker
 
 from sartor.errors import UnsupportedModelError
-from sartor.onnx_model.graphs.graph import GraphEditor, attributes, optional_input, static_shape
-from sartor.onnx_model.graphs.limits import MAX_VALUE_BYTES
+from sartor.onnx_model.graphs.graph import GraphEditor, attributes, static_shape
+from sartor.onnx_model.graphs.infer import infer_shapes
+from sartor.onnx_model.graphs.limits import MAX_RANK, MAX_VALUE_BYTES
 from sartor.onnx_model.graphs.tensor_data import element_bits
 from sartor.onnx_model.graphs.walk import describe_node
 from sartor.onnx_model.preparing.simplify import weights_as_inputs
@@ -49,6 +50,10 @@ def _check_signature(value: ValueInfoProto) -> None:
 
 
 def _check_size(name: str, what: str, editor: GraphEditor) -> None:
+    if (editor.rank(name) or 0) > MAX_RANK:
+        raise UnsupportedModelError(
+            f"{what} a value of {editor.rank(name)} dimensions; at most {MAX_RANK} are supported"
+        )
     size = math.prod(editor.shape(name) or ()) * element_bits(editor.element_type(name)) // 8
     if size > MAX_VALUE_BYTES:
         raise UnsupportedModelError(
