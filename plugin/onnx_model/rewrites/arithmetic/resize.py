@@ -7,8 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto
 
+from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, optional_input, rewrite_nodes
+from sartor.onnx_model.graphs.walk import describe_node
 
 # For other combinations IREE 3.13 rounds exact halves wrongly or fails.
 _NEAREST_NATIVE = (("half_pixel", "round_prefer_floor"), ("half_pixel", "floor"), ("asymmetric", "floor"))
@@ -23,6 +25,10 @@ class _Axis:
     size: int
     target: int
     scale: float
+
+
+# Tables of that many rows are computed here.
+_MOST_ROWS = 2**20
 
 
 def gather_resize(model: ModelProto) -> tuple[str, ...]:
@@ -49,6 +55,10 @@ def _lowered(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     axes = _resized_axes(node, editor, shape, target)
     if axes is None or not axes or _is_native(found, axes, editor.element_type(node.input[0])):
         return None
+    if max(axis.target for axis in axes) > _MOST_ROWS:
+        raise UnsupportedModelError(
+            f"{describe_node(node)} resizes a dimension to more than the {_MOST_ROWS} elements that are supported"
+        )
     emit = Emitter(editor, node)
     value = node.input[0]
     for axis in axes:
