@@ -92,7 +92,7 @@ def _check_program(content: mmap.mmap, label: str) -> None:
     if content[: len(_ZIP_START)] != _ZIP_START:
         return
     try:
-        with zipfile.ZipFile(content) as archive:  # type: ignore[arg-type]  # mapped memory is read like a file
+        with zipfile.ZipFile(content) as archive:  # type: ignore[call-overload]  # mapped memory is read like a file
             first = archive.infolist()[0]
         begin = (
             first.header_offset

@@ -38,7 +38,7 @@ def _fan() -> ModelProto:
     make = Builder()
     total = make.op("Exp", "e", "x")
     for index in range(_LENGTH):
-        scale = make.constant(np.float32([index + 1]))
+        scale = make.constant(np.array([index + 1], np.float32))
         total = make.op("Add", f"s{index}", total, make.op("Mul", f"m{index}", "e", scale))
     return make.model([("x", (2, 3))], [(total, (2, 3))])
 

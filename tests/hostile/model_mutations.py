@@ -69,7 +69,7 @@ def _some(model: ModelProto, kind: type[Message], random: Random) -> Any:
 
 def _field(model: ModelProto, random: Random) -> None:
     message = random.choice([each for each, _ in messages(model)])
-    field: FieldDescriptor = random.choice(list(message.DESCRIPTOR.fields_by_name.values()))
+    field: Any = random.choice(list(message.DESCRIPTOR.fields))
     if field.message_type is not None:
         _damage_messages(message, field, random)
     elif field.is_repeated:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import signal
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
@@ -41,6 +42,8 @@ from tests.hostile.mutations import Mutate, damage_bytes, damage_json
 
 _EXIT_CODES = (0, 1, 2, 3, 4, 5, 6)
 _SAMPLES_READ = 50
+# Its own process has some more.
+_SIMPLIFY_SECONDS = 15.0
 # A model may ask for inputs that do not fit the memory of a test.
 _SAMPLED_ELEMENTS = 1 << 26
 
@@ -112,10 +115,18 @@ class _InProcess:
         pass
 
     def simplified(self, model: ModelProto) -> ModelProto | None:
+        signal.signal(signal.SIGALRM, _interrupt)
+        signal.setitimer(signal.ITIMER_REAL, _SIMPLIFY_SECONDS)
         try:
             return ModelProto.FromString(simplify_bytes(model.SerializeToString()))
         except Exception:  # noqa: BLE001 its own process ends with any of them
             return None
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
+
+
+def _interrupt(*_: object) -> None:
+    raise TimeoutError
 
 
 def _import(path: Path, corpus: Path) -> None:

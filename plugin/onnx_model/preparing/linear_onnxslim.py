@@ -18,7 +18,8 @@ _NUMBERS = "biuf"
 
 def compare_by_key() -> None:
     """Change onnxslim, in this process."""
-    tying, elimination = importlib.import_module(_TYING), importlib.import_module(_ELIMINATION)
+    tying: Any = importlib.import_module(_TYING)
+    elimination: Any = importlib.import_module(_ELIMINATION)
     tie, eliminate = tying.find_and_remove_replaceable_constants, elimination.find_and_remove_replaceable_nodes
 
     def tie_alike(constants: Sequence[Any]) -> None:

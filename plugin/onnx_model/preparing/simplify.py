@@ -20,7 +20,9 @@ from sartor.onnx_model.rewrites.structure.drop_unused import drop_unused
 
 _log = logging.getLogger(__name__)
 
-_TIMEOUT_SECONDS = 300
+# About ten times what it takes. Some models would keep it busy for ever, as nested Concats that it flattens.
+_TIMEOUT_SECONDS = 25.0
+_SECONDS_PER_NODE = 0.05
 _TAIL = 200
 _WEIGHT_ELEMENTS = 2**10
 
@@ -106,7 +108,7 @@ class SimplifyProcess(AbstractContextManager["SimplifyProcess"]):
         """Let onnxslim simplify ``model``; returns None and logs a warning if that fails."""
         try:
             self._source.write_bytes(model.SerializeToString())
-            problem = self._finish()
+            problem = self._finish(_TIMEOUT_SECONDS + _SECONDS_PER_NODE * len(model.graph.node))
             if problem:
                 _log.warning("the model is not simplified: onnxslim failed (%s)", problem)
                 return None
@@ -116,11 +118,11 @@ class SimplifyProcess(AbstractContextManager["SimplifyProcess"]):
             _log.warning("the model is not simplified: onnxslim could not be run (%s)", type(error).__name__)
             return None
 
-    def _finish(self) -> str:
+    def _finish(self, timeout: float) -> str:
         """Let the process work and wait for its end; returns the reason of a failure, or an empty string."""
         if self._process is None:
             raise FileNotFoundError(sys.executable)
-        _, printed = self._process.communicate(simplify_worker.START, timeout=_TIMEOUT_SECONDS)
+        _, printed = self._process.communicate(simplify_worker.START, timeout=timeout)
         code = self._process.returncode
         return (printed.decode(errors="replace").strip()[-_TAIL:] or str(code)) if code else ""
 

@@ -20,7 +20,8 @@ START = b"\n"
 
 _FOLDED_BYTES = 2**16
 _MEMORY_FACTOR = 8
-_MEMORY_BASE = 4 * 2**30
+# Of addresses, of which libraries take about a third.
+_MEMORY_BASE = 3 * 2**30
 
 
 def _limit_memory(size: int) -> None:

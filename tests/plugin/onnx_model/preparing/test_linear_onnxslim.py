@@ -18,7 +18,9 @@ _LENGTH = 60
 
 def _alike() -> ModelProto:
     """Constants and nodes of which several are equal, and zeros of both signs."""
-    constants: dict[str, Any] = {f"c{index}": np.float32([index % 3, -0.0 if index % 2 else 0.0]) for index in range(9)}
+    constants: dict[str, Any] = {
+        f"c{index}": np.array([index % 3, -0.0 if index % 2 else 0.0], np.float32) for index in range(9)
+    }
     nodes = [node("Mul", ["x", f"c{index}"], [f"m{index}"], name=f"m{index}") for index in range(9)]
     nodes += [node("Softmax", ["x"], [f"s{index}"], name=f"s{index}", axis=index % 2) for index in range(4)]
     nodes.append(node("Sum", [each.output[0] for each in nodes], ["y"]))
