@@ -1,4 +1,4 @@
-"""Whether this process may use AMX, the matrix unit of x86-64.
+"""Whether this process may use AMX, the matrix extension of x86-64.
 
 The operating system may refuse AMX on a CPU that has it, in a container or with an old kernel. The first tile
 instruction then ends the process. Linux grants tiles only to processes that request them
