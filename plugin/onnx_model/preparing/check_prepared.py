@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, checker
 
 from sartor.errors import UnsupportedModelError
-from sartor.onnx_model.graphs.graph import GraphEditor, attributes, static_shape
-from sartor.onnx_model.graphs.infer import infer_shapes
+from sartor.onnx_model.graphs.graph import GraphEditor, attributes, optional_input, static_shape
 from sartor.onnx_model.graphs.limits import MAX_RANK, MAX_VALUE_BYTES
 from sartor.onnx_model.graphs.tensor_data import element_bits
 from sartor.onnx_model.graphs.walk import describe_node
