@@ -6,9 +6,7 @@ import functools
 import io
 import mmap
 import os
-import struct
 import zipfile
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -19,9 +17,7 @@ from sartor.errors import UsageError
 from sartor.runtime.driver.archive import damage, is_archive
 from sartor.runtime.driver.iree_runtime import NATIVE_ERRORS, parse_module, reason
 
-_ZIP_START = b"PK\x03\x04"
-# Before each part: the lengths of its name and of what follows that, at the end.
-_PART = struct.Struct("<26xHH")
+_CONTENT = "the given content"
 _HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 # About the memory that a processor's translation buffers cover with pages of 4 KiB; smaller modules gain nothing.
 _REACH_BYTES = 8 << 20
@@ -69,8 +65,8 @@ def open_module(source: Path | bytes, *, huge_pages: bool = False) -> Module:
         huge_pages: whether a large file is read into huge pages instead of mapped, if the system has them.
 
     Raises:
-        UsageError: if the file cannot be read, is not a complete IREE module, or is damaged. A mapped file is not read
-            here, and so not compared with its checksums.
+        UsageError: if the file cannot be read, is not a complete IREE module, or is damaged. Of a mapped file only
+            the program is compared with its checksum, as weights are not read here.
     """
     if isinstance(source, bytes):
         _check(source, _CONTENT)
@@ -80,33 +76,32 @@ def open_module(source: Path | bytes, *, huge_pages: bool = False) -> Module:
     # IREE's files end with a zip directory. A file without it is truncated, even if its beginning can be parsed.
     if is_archive(content) and not zipfile.is_zipfile(source):
         raise UsageError(f"{label} is truncated; compile it again")
-    _check_program(content, label)
+    _check(content, label, whole=is_read or (huge_pages and len(content) <= _REACH_BYTES))
     return Module(parse_module(content, label), label)
 
 
-def _check_program(content: mmap.mmap, label: str) -> None:
-    """Compare the first part of a file with its checksum: what IREE parses when it opens the file, weights aside.
+def check_module(path: Path) -> None:
+    """Read a .vmfb whole and compare it with its checksums.
 
-    IREE's parser may crash on a damaged one.
+    Raises:
+        UsageError: if it is damaged, or no IREE module, or has no checksums.
     """
-    if content[: len(_ZIP_START)] != _ZIP_START:
-        return
-    try:
-        with zipfile.ZipFile(content) as archive:  # type: ignore[call-overload]  # mapped memory is read like a file
-            first = archive.infolist()[0]
-        begin = (
-            first.header_offset
-            + _PART.size
-            + sum(_PART.unpack(content[first.header_offset : first.header_offset + _PART.size]))
-        )
-        is_sound = zlib.crc32(content[begin : begin + first.file_size]) == first.CRC
-    except (zipfile.BadZipFile, ValueError, IndexError, NotImplementedError, struct.error):
-        is_sound = False
-    if not is_sound:
-        raise UsageError(f"{label} is damaged; compile it again")
+    content, _ = _content(path, f"'{path}'", huge_pages=False)
+    _check(content, f"'{path}'")
+    parse_module(content, f"'{path}'")
+    if not is_archive(content):
+        raise UsageError(f"'{path}' has no checksums, as it was compiled with --iree-vm-emit-polyglot-zip=false")
 
 
-def _content(path: Path, label: str, *, huge_pages: bool) -> mmap.mmap:
+def _check(content: bytes | mmap.mmap, label: str, *, whole: bool = True) -> None:
+    """Compare a file with its checksums, all of it or what IREE parses, whose parser may crash on a damaged one."""
+    found = damage(content, whole=whole) if is_archive(content) else None
+    if found is not None:
+        raise UsageError(f"{label} is damaged, {found}; copy or compile it again")
+
+
+def _content(path: Path, label: str, *, huge_pages: bool) -> tuple[mmap.mmap, bool]:
+    """The content of a file, and whether it was read; else it is mapped."""
     try:
         with open(path, "rb") as file:
             size = os.fstat(file.fileno()).st_size

@@ -18,24 +18,31 @@ def is_archive(content: bytes | mmap.mmap) -> bool:
     return content[: len(_START)] == _START
 
 
-def damage(content: bytes | mmap.mmap) -> str | None:
-    """What of an archive is not as it was written; None if nothing is."""
+def damage(content: bytes | mmap.mmap, *, whole: bool = True) -> str | None:
+    """What of an archive is not as it was written; None if nothing is.
+
+    Args:
+        content: of the file.
+        whole: whether all parts are read, or only the first, which is the program without weights and kernels.
+    """
     try:
         # What can be mapped can be read and sought in as a file, too.
         with zipfile.ZipFile(io.BytesIO(content) if isinstance(content, bytes) else content) as archive:  # type: ignore[arg-type]
-            parts = archive.infolist()
+            parts = archive.infolist()[: None if whole else 1]
     except (zipfile.BadZipFile, ValueError, struct.error, NotImplementedError):
         return "its directory cannot be read"
-    with memoryview(content) as whole:
+    if not parts:
+        return "it has no parts"
+    with memoryview(content) as view:
         return next(
-            (f"the checksum of its part '{each.filename}' is wrong" for each in parts if not _is_sound(whole, each)),
+            (f"the checksum of its part '{each.filename}' is wrong" for each in parts if not _is_sound(view, each)),
             None,
         )
 
 
-def _is_sound(whole: memoryview, part: zipfile.ZipInfo) -> bool:
-    header = whole[part.header_offset :][: _HEADER.size]
+def _is_sound(view: memoryview, part: zipfile.ZipInfo) -> bool:
+    header = view[part.header_offset :][: _HEADER.size]
     if len(header) < _HEADER.size or part.compress_type != zipfile.ZIP_STORED:
         return False
     begin = part.header_offset + _HEADER.size + sum(_HEADER.unpack(header))
-    return zlib.crc32(whole[begin : begin + part.file_size]) == part.CRC
+    return zlib.crc32(view[begin : begin + part.file_size]) == part.CRC
