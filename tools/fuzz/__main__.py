@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _tell(step: str, done: int, total: int) -> None:
-    print(f"{done}/{total} batches: {step}", flush=True)
+    print(f"{done}/{total}: {step}", flush=True)
 
 
 if __name__ == "__main__":

@@ -105,6 +105,7 @@ class Campaign:
         if result.status is JobStatus.OK:
             yield from (self._wrong(batch, each) for each in result.value)
             return
+        self._progress(f"a batch of {len(batch.models)} ended as {result.status.value}", 0, len(batch.models))
         parts = list(_parts(batch, result.message))
         if not parts:
             yield self._broken(batch, result)
