@@ -455,7 +455,7 @@ def test_the_measure_of_the_speed_reads_well_both_ways(compiled: Compiled, monke
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"])
 def test_closed_streams_are_no_traceback(compiled: Compiled, tmp_path: Path, closed: str) -> None:
     """Nor does a file that is opened get what was meant for them."""
-    command = [*program("sartor", "run", compiled.module, "--threads", "1", "--output-dir", tmp_path)]
+    command = program("sartor", "run", compiled.module, "--threads", "1", "--output-dir", tmp_path)
     result = subprocess.run(["sh", "-c", f'"$@" {closed}', "sh", *command], capture_output=True)
     assert (result.returncode, result.stderr) == (0, b"")
     assert (b"logits" in result.stdout) == (">&-" not in closed.replace("2>&-", ""))
@@ -534,8 +534,8 @@ def stock(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     tool = Path(sys.executable).parent / "iree-compile"
     flags = ["--iree-hal-target-device=local", "--iree-hal-local-target-device-backends=llvm-cpu"]
     for name in ("told", "silent"):
-        command = [tool, folder / f"{name}.mlir", "-o", folder / f"{name}.vmfb", *flags]
-        subprocess.run(command, check=True, capture_output=True)
+        files = [str(folder / f"{name}.mlir"), "-o", str(folder / f"{name}.vmfb")]
+        subprocess.run([str(tool), *files, *flags], check=True, capture_output=True)
     return {name: folder / name for name in ("told.vmfb", "silent.vmfb", "m.onnx")}
 
 
