@@ -17,6 +17,7 @@ from sartor.codegen.mlir.nearest_even import round_by_adding
 from sartor.codegen.mlir.operations import symbol
 from sartor.errors import CompileError
 
+_STORED = re.compile(r"util\.global\.store [^\n]*@([A-Za-z_$][\w$.]*)")
 _REFERENCE = re.compile(r"@([A-Za-z_$][\w$.]*)")
 _TRIVIAL = "util.func public @trivial(%arg0: tensor<4xf32>) -> tensor<4xf32> { util.return %arg0 : tensor<4xf32> }"
 
@@ -107,6 +108,7 @@ def _renamed(body: str, name: str) -> str:
 def _split(module: ir.Module, symbols: set[str]) -> dict[str, DispatchCode]:
     functions: dict[str, str] = {}
     others: dict[str, str] = {}
+    initialisers: dict[str, frozenset[str]] = {}
     for view in module.body.operations:
         op = view.operation
         text = str(op.get_asm(use_local_scope=True))
@@ -114,7 +116,9 @@ def _split(module: ir.Module, symbols: set[str]) -> dict[str, DispatchCode]:
             functions[symbol(op)] = _private(text)
         elif "sym_name" in op.attributes:
             others[symbol(op)] = text
-    return {name: _with_companions(name, text, others) for name, text in functions.items()}
+        elif op.name == "util.initializer":
+            initialisers[text] = frozenset(_STORED.findall(text))
+    return {name: _with_companions(name, text, others, initialisers) for name, text in functions.items()}
 
 
 def _private(function: str) -> str:
@@ -122,21 +126,32 @@ def _private(function: str) -> str:
     return re.sub(r" attributes \{iree\.abi\.stub\}", "", text, count=1)
 
 
-def _with_companions(name: str, function: str, others: Mapping[str, str]) -> DispatchCode:
-    """The function with the executables and globals it refers to, under names that no other implementation uses."""
+def _with_companions(
+    name: str, function: str, others: Mapping[str, str], initialisers: Mapping[str, frozenset[str]]
+) -> DispatchCode:
+    """The function with the executables and globals it refers to, under names that no other implementation uses.
+
+    Constants that IREE computes once are globals, whose initialisers have no names: ``initialisers`` has the globals
+    that each stores, by its text.
+    """
     needed: set[str] = set()
-    pending = [function]
+    pending, used = [function], dict.fromkeys(initialisers, False)
     while pending:
         found = {each for each in _REFERENCE.findall(pending.pop()) if each in others} - needed
         needed |= found
         pending.extend(others[each] for each in found)
+        for text, stored in initialisers.items():
+            if not used[text] and not stored.isdisjoint(found):
+                used[text] = True
+                pending.append(text)
     kept = [each for each in others if each in needed and not each.startswith("__device")]
+    texts = [*(others[each] for each in kept), *(text for text in initialisers if used[text])]
     foreign = [each for each in kept if not each.startswith(f"{name}_")]
 
     def rename(text: str) -> str:
         return _REFERENCE.sub(lambda match: f"@{_own(match.group(1), name, foreign)}", text)
 
-    return DispatchCode(rename(function), tuple(rename(others[each]) for each in kept))
+    return DispatchCode(rename(function), tuple(map(rename, texts)))
 
 
 def _own(reference: str, name: str, foreign: list[str]) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from sartor.codegen.ir.schema import Schema
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation
 from sartor.codegen.mlir.dispatches import lower, module_header
@@ -54,6 +55,39 @@ def test_a_symbol_may_begin_like_another(padded: dict[str, Implementation]) -> N
 
 def test_lowering_twice_gives_the_same_text(padded: dict[str, Implementation]) -> None:
     assert lower(padded, TARGET) == lower(padded, TARGET)
+
+
+_FILLED_BY_A_GENERIC = """util.func public @layer(%arg0: tensor<8x24xf16>) -> tensor<1x1xf32> {
+  %zero = arith.constant 0.0 : f32
+  %wide = tensor.empty() : tensor<8x24xf32>
+  %own = linalg.generic {indexing_maps = [affine_map<(d0, d1) -> (d0, d1)>, affine_map<(d0, d1) -> (d0, d1)>],
+      iterator_types = ["parallel", "parallel"]} ins(%arg0 : tensor<8x24xf16>) outs(%wide : tensor<8x24xf32>) {
+  ^bb0(%in: f16, %out: f32):
+    %next = arith.extf %in : f16 to f32
+    linalg.yield %next : f32
+  } -> tensor<8x24xf32>
+  %empty = tensor.empty() : tensor<1x1xf32>
+  %start = linalg.generic {indexing_maps = [affine_map<(d0, d1) -> ()>, affine_map<(d0, d1) -> (d0, d1)>],
+      iterator_types = ["parallel", "parallel"]} ins(%zero : f32) outs(%empty : tensor<1x1xf32>) {
+  ^bb0(%in: f32, %out: f32):
+    linalg.yield %in : f32
+  } -> tensor<1x1xf32>
+  %sum = linalg.generic {indexing_maps = [affine_map<(d0, d1) -> (d0, d1)>, affine_map<(d0, d1) -> (0, 0)>],
+      iterator_types = ["reduction", "reduction"]} ins(%own : tensor<8x24xf32>) outs(%start : tensor<1x1xf32>) {
+  ^bb0(%in: f32, %out: f32):
+    %next = arith.addf %in, %out : f32
+    linalg.yield %next : f32
+  } -> tensor<1x1xf32>
+  util.return %sum : tensor<1x1xf32>
+}"""
+
+
+def test_constants_that_are_computed_once_keep_their_initialisers() -> None:
+    plain = (Schema("cpu", "f32", "nd"),)
+    code = lower({"s0": Implementation(_FILLED_BY_A_GENERIC, plain, plain, ())}, TARGET)["s0"].text
+    loaded, stored = (set(re.findall(rf"util\.global\.{each} [^\n]*@([\w$.]+)", code)) for each in ("load", "store"))
+    assert loaded
+    assert stored == loaded
 
 
 def test_what_is_no_layer_is_refused() -> None:
