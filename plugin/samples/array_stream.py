@@ -126,7 +126,9 @@ def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     version = np.lib.format.read_magic(stream)
     if version not in _HEADERS:
         raise ValueError(f"version {version} of the format is not known")
-    return _HEADERS[version](stream)
+    shape, fortran, dtype = _HEADERS[version](stream)
+    # A header may have True for 1.
+    return tuple(map(int, shape)), bool(fortran), dtype
 
 
 def _exactly(stream: IO[bytes], size: int) -> bytes:

@@ -49,10 +49,9 @@ def _check_signature(value: ValueInfoProto) -> None:
 
 
 def _check_size(name: str, what: str, editor: GraphEditor) -> None:
-    if (editor.rank(name) or 0) > MAX_RANK:
-        raise UnsupportedModelError(
-            f"{what} a value of {editor.rank(name)} dimensions; at most {MAX_RANK} are supported"
-        )
+    rank = editor.rank(name) or 0
+    if rank > MAX_RANK:
+        raise UnsupportedModelError(f"{what} a value of {rank} dimensions; at most {MAX_RANK} are supported")
     size = math.prod(editor.shape(name) or ()) * element_bits(editor.element_type(name)) // 8
     if size > MAX_VALUE_BYTES:
         raise UnsupportedModelError(
