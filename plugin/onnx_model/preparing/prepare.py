@@ -44,7 +44,7 @@ from sartor.onnx_model.rewrites.windowed.cropped_pads import crop_pads
 from sartor.onnx_model.rewrites.windowed.pool_indices import gather_pool_indices
 from sartor.onnx_model.rewrites.windowed.split_groups import split_groups
 from sartor.onnx_model.rewrites.windowed.transposed_conv import stretched_conv
-from sartor.onnx_model.rewrites.windowed.windows import explicit_padding, trim_windows
+from sartor.onnx_model.rewrites.windowed.windows import explicit_padding, round_down, trim_windows
 
 Rewrite = Callable[[ModelProto], tuple[str, ...]]
 
@@ -80,6 +80,7 @@ LOWER: tuple[Rewrite, ...] = (
     dequantise_early,
     crop_pads,
     explicit_padding,
+    round_down,
     stretched_conv,
     split_groups,
     unroll_recurrent,

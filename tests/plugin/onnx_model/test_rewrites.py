@@ -249,6 +249,14 @@ def test_what_cannot_be_expressed_is_refused_by_name(built: ModelProto, message:
         prepare_quickly(built)
 
 
+def test_windows_that_fit_are_not_rounded_up(prepare_quickly: Prepare) -> None:
+    for width, stride, left in ((2, 1, 0), (9, 3, 1), (8, 3, 0)):
+        pooling = node("MaxPool", ["x"], ["y"], kernel_shape=[1, 2], strides=[1, stride], ceil_mode=1)
+        built = model([pooling], [("x", (1, 3, 2, width), FLOAT)], ["y"])
+        (found,) = prepare_quickly(built).model.graph.node
+        assert [item.i for item in found.attribute if item.name == "ceil_mode"] == [1] * left
+
+
 def test_pads_add_and_slices_remove(prepare_quickly: Prepare) -> None:
     prepared = prepare_quickly(CASES["pad_and_crop_axes"]()).model
     pads = [numpy_helper.to_array(item) for item in prepared.graph.initializer if item.name.endswith("pads")]
