@@ -23,6 +23,7 @@ from sartor.onnx_model.rewrites.arithmetic.lp_normalization import guarded_norm
 from sartor.onnx_model.rewrites.arithmetic.matmul_vectors import matmul_vectors
 from sartor.onnx_model.rewrites.arithmetic.recurrent import unroll_recurrent
 from sartor.onnx_model.rewrites.arithmetic.resize import gather_resize
+from sartor.onnx_model.rewrites.arithmetic.unit_reductions import written_unit_reductions
 from sartor.onnx_model.rewrites.arithmetic.variadic import paired_operands
 from sartor.onnx_model.rewrites.number_types.dequantise_early import dequantise_early
 from sartor.onnx_model.rewrites.number_types.integers import pad_integer_conv, plain_quantization
@@ -77,6 +78,7 @@ LOWER: tuple[Rewrite, ...] = (
     expand_standard,
     written_tanh_gelu,
     paired_operands,
+    written_unit_reductions,
     dequantise_early,
     crop_pads,
     explicit_padding,

@@ -80,6 +80,17 @@ for variadic in ("Max", "Min", "Sum", "Mean"):
         {"row": weights(9, seed=1), "deep": weights(2, 1, 3, 7, 9, seed=2)},
     )
 
+for norm in ("ReduceL1", "ReduceL2", "ReduceLogSumExp"):
+    for keeps in (0, 1):
+        CASES.add(
+            f"{norm}_of_one_{keeps}",
+            [node("Unsqueeze", ["x", "axis"], ["single"]), node(norm, ["single", "axis"], ["y"], keepdims=keeps)],
+            X,
+            ["y"],
+            {"axis": ints(-1)},
+            opset=18,
+        )
+
 # Standard operators with a function body.
 CASES.add(
     "attention_standard",
