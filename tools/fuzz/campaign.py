@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -143,7 +144,9 @@ class Campaign:
         failure.write(folder)
         if failure.forced is not None:
             job = {"model": failure.model, "forced": failure.forced, "setting": failure.setting}
-            self._call(write_plan, **job, path=(folder / "plan.json").resolve())
+            # What fails before there is a plan has none.
+            with suppress(CompileError):
+                self._call(write_plan, **job, path=(folder / "plan.json").resolve())
 
     def _again(self, failure: Failure) -> Failure | None:
         """The failure as it shows now; None if it is gone, or another one."""

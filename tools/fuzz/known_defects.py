@@ -36,6 +36,13 @@ KNOWN: tuple[Known, ...] = (
         "IREE rejected the module",
         lambda failure: failure.forced is None,
     ),
+    Known(
+        "ONNX Runtime crashes while it optimises",
+        "it dies of MatMul in f16 of a part of a Split whose operand is transposed, before anything is compared",
+        "crashed",
+        "in _create_inference_session",
+        lambda failure: {"MatMul", "Split", "Transpose"} <= set(failure.operators),
+    ),
 )
 
 
