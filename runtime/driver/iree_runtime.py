@@ -40,6 +40,13 @@ _ELEMENT_TYPES = {
     **{f"int{bits}": getattr(rt.HalElementType, f"SINT_{bits}") for bits in (8, 16, 32, 64)},
     **{f"uint{bits}": getattr(rt.HalElementType, f"UINT_{bits}") for bits in (8, 16, 32, 64)},
 }
+# Types that numpy keeps in a byte, and modules as well.
+_BYTES = frozenset(
+    {
+        *("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu", "float4_e2m1fn"),
+        *("int4", "uint4", "int2", "uint2"),
+    }
+)
 _STATUS = re.compile(r"^.*?(?:\S+:\d+: )?[A-Z_]{4,}; ", re.DOTALL)
 
 
@@ -164,7 +171,7 @@ def buffer_view(buffer: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> An
 @functools.cache
 def _element_type(dtype: np.dtype[Any]) -> Any:
     """IREE's element type. It is cached, because a dtype looks up its name at each access."""
-    return _ELEMENT_TYPES[dtype.name]
+    return _ELEMENT_TYPES["uint8" if dtype.name in _BYTES else dtype.name]
 
 
 def open_cpu(label: str, driver: str, flags: Sequence[str]) -> NativeDevice:

@@ -31,6 +31,16 @@ _ONNX_RUNTIME_TYPES = {
     "bfloat16": "bfloat16",
     "float32": "float",
     "float64": "double",
+    "float8_e4m3fn": "float8e4m3fn",
+    "float8_e4m3fnuz": "float8e4m3fnuz",
+    "float8_e5m2": "float8e5m2",
+    "float8_e5m2fnuz": "float8e5m2fnuz",
+    "float8_e8m0fnu": "float8e8m0",
+    "float4_e2m1fn": "float4e2m1",
+    "int4": "int4",
+    "uint4": "uint4",
+    "int2": "int2",
+    "uint2": "uint2",
 }
 _MLIR_TYPES = {
     "i1": "bool",
@@ -67,8 +77,8 @@ class TensorSpec:
 
     @property
     def numpy_dtype(self) -> np.dtype[Any]:
-        """The element type as a numpy type; bfloat16 is that of ml_dtypes."""
-        return np.dtype(ml_dtypes.bfloat16 if self.dtype == "bfloat16" else self.dtype)
+        """The element type as a numpy type; types that numpy lacks are those of ml_dtypes."""
+        return np.dtype(getattr(ml_dtypes, self.dtype, self.dtype))
 
     @property
     def onnx_runtime_type(self) -> str:

@@ -27,6 +27,7 @@ from sartor.onnx_model.graphs.walk import describe_node
 # is a weight.
 _VALUES_KEPT = 1024
 _INFERENCE = re.compile(r"\(op_type:\w+, node name: (?P<node>.*?)\): (?:\[\w+\] )?(?P<reason>.*)")
+_MADE_UP = "unk__"
 
 
 def infer_shapes(model: ModelProto) -> None:
@@ -111,10 +112,21 @@ def _take_types(graph: GraphProto, inferred: GraphProto) -> None:
     del graph.output[:]
     graph.output.extend(inferred.output)
     signature = {value.name for value in (*graph.input, *graph.output)}
-    known = [value for value in inferred.value_info if value.name not in signature and _has_shape(value)]
+    known = [
+        value
+        for value in inferred.value_info
+        if value.name not in signature and _has_shape(value) and not _is_made_up(value)
+    ]
     del graph.value_info[:]
     graph.value_info.extend(known)
     _type_constant_outputs(graph)
+
+
+def _is_made_up(value: ValueInfoProto) -> bool:
+    """Whether inference gave a name to a size that it does not know; it would keep the name where it can know later."""
+    return value.type.HasField("tensor_type") and any(
+        dim.dim_param.startswith(_MADE_UP) for dim in value.type.tensor_type.shape.dim
+    )
 
 
 def _type_constant_outputs(graph: GraphProto) -> None:

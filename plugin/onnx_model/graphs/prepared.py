@@ -12,7 +12,10 @@ from onnx import ModelProto
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """An input or output of the model: its ONNX name, static shape and element type."""
+    """An input or output: its ONNX name, static shape and element type as callers pass it.
+
+    That is the type that the loaded model declares; the prepared one may store it in another of the same size.
+    """
 
     name: str
     shape: tuple[int, ...]

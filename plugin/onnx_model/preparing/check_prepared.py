@@ -88,8 +88,11 @@ def _check_lowering(node: NodeProto, editor: GraphEditor) -> None:
 def _may_train(node: NodeProto, editor: GraphEditor) -> bool:
     """Whether a node is a Dropout that may drop values, as in training."""
     mode = optional_input(node, 2) if node.op_type == "Dropout" and not node.domain else ""
-    known = editor.constant(mode) if mode else None
-    return bool(mode) and (known is None or bool(known.any()))
+    if not mode:
+        return False
+    ratio = editor.constant(optional_input(node, 1))
+    known = editor.constant(mode)
+    return (known is None or bool(known.any())) and (ratio is None or bool(ratio.any()))
 
 
 def _grid_sample(node: NodeProto, editor: GraphEditor) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 import numpy as np
@@ -16,23 +16,28 @@ from sartor.onnx_model.graphs.prepared import Change, PreparedModel, TensorInfo
 from sartor.onnx_model.preparing.check_prepared import check_prepared
 from sartor.onnx_model.preparing.shapes import Shapes, bind_shapes
 from sartor.onnx_model.preparing.simplify import simplify
+from sartor.onnx_model.rewrites.arithmetic.fourier import multiply_fourier
 from sartor.onnx_model.rewrites.arithmetic.gather_lowerings import gather_reversed
 from sartor.onnx_model.rewrites.arithmetic.gelu import written_tanh_gelu
 from sartor.onnx_model.rewrites.arithmetic.grid_sample import gather_grid_sample
 from sartor.onnx_model.rewrites.arithmetic.lp_normalization import guarded_norm
 from sartor.onnx_model.rewrites.arithmetic.matmul_vectors import matmul_vectors
-from sartor.onnx_model.rewrites.arithmetic.recurrent import unroll_recurrent
 from sartor.onnx_model.rewrites.arithmetic.resize import gather_resize
+from sartor.onnx_model.rewrites.arithmetic.running_totals import scan_by_doubling
 from sartor.onnx_model.rewrites.arithmetic.unit_reductions import written_unit_reductions
 from sartor.onnx_model.rewrites.arithmetic.variadic import paired_operands
+from sartor.onnx_model.rewrites.number_types.bfloat16_constants import cast_bfloat16_constants
+from sartor.onnx_model.rewrites.number_types.carried_types import carry_types
 from sartor.onnx_model.rewrites.number_types.dequantise_early import dequantise_early
 from sartor.onnx_model.rewrites.number_types.integers import pad_integer_conv, plain_quantization
 from sartor.onnx_model.rewrites.number_types.widen_reductions import widen_reductions
 from sartor.onnx_model.rewrites.number_types.widen_unsigned import widen_unsigned
 from sartor.onnx_model.rewrites.operator_sets.expand_operators import expand_operators
-from sartor.onnx_model.rewrites.operator_sets.expand_standard import expand_standard
+from sartor.onnx_model.rewrites.operator_sets.expand_standard import expand_preview, expand_standard
 from sartor.onnx_model.rewrites.operator_sets.normal_domains import normal_domains
+from sartor.onnx_model.rewrites.operator_sets.training import expand_training
 from sartor.onnx_model.rewrites.operator_sets.upgrade_opset import upgrade_opset
+from sartor.onnx_model.rewrites.recurrence.recurrent import unroll_recurrent
 from sartor.onnx_model.rewrites.structure.drop_unused import drop_unused
 from sartor.onnx_model.rewrites.structure.eliminate_identity import eliminate_identity
 from sartor.onnx_model.rewrites.structure.flush_denormals import flush_denormals
@@ -43,6 +48,7 @@ from sartor.onnx_model.rewrites.structure.inline_functions import inline_functio
 from sartor.onnx_model.rewrites.structure.sort_nodes import sort_nodes
 from sartor.onnx_model.rewrites.windowed.cropped_pads import crop_pads
 from sartor.onnx_model.rewrites.windowed.pool_indices import gather_pool_indices
+from sartor.onnx_model.rewrites.windowed.scattered_windows import gather_windows
 from sartor.onnx_model.rewrites.windowed.split_groups import split_groups
 from sartor.onnx_model.rewrites.windowed.transposed_conv import stretched_conv
 from sartor.onnx_model.rewrites.windowed.windows import explicit_padding, round_down, trim_windows
@@ -61,7 +67,9 @@ NORMALISE: tuple[Rewrite, ...] = (
 # Upgrading old operators requires known ranks, so shapes are bound before.
 MODERNISE: tuple[Rewrite, ...] = (
     fold_constants,
+    expand_preview,
     upgrade_opset,
+    expand_training,
 )
 # Fewer and simpler nodes.
 SIMPLIFY: tuple[Rewrite, ...] = (
@@ -90,16 +98,21 @@ LOWER: tuple[Rewrite, ...] = (
     gather_grid_sample,
     gather_reversed,
     gather_pool_indices,
+    gather_windows,
+    multiply_fourier,
+    scan_by_doubling,
     matmul_vectors,
     guarded_norm,
     pad_integer_conv,
     plain_quantization,
+    carry_types,
     widen_reductions,
     widen_unsigned,
     trim_windows,
     fold_constants,
     eliminate_identity,
     drop_unused,
+    cast_bfloat16_constants,
     name_nodes,
 )
 
@@ -121,11 +134,12 @@ def prepare(model: ModelProto, shapes: Shapes | None = None, simplifier: Rewrite
     del work.training_info[:]
     steps = (*NORMALISE, partial(bind_shapes, shapes=dict(shapes or {})), *MODERNISE, *SIMPLIFY, *LOWER)
     steps = tuple(simplifier if step is simplify else step for step in steps)
+    declared = {value.name: value.type.tensor_type.elem_type for value in (*model.graph.input, *model.graph.output)}
     changes = tuple(change for change in map(partial(_apply, work), steps) if change.names)
     infer_shapes(work)
     check_shapes(work)
     check_prepared(work)
-    return PreparedModel(work, _infos(work.graph.input), _infos(work.graph.output), changes)
+    return PreparedModel(work, _infos(work.graph.input, declared), _infos(work.graph.output, declared), changes)
 
 
 def _apply(model: ModelProto, rewrite: Rewrite) -> Change:
@@ -140,10 +154,12 @@ def _apply(model: ModelProto, rewrite: Rewrite) -> Change:
         ) from error
 
 
-def _infos(values: Iterable[ValueInfoProto]) -> tuple[TensorInfo, ...]:
-    return tuple(_info(value) for value in values)
+def _infos(values: Iterable[ValueInfoProto], declared: Mapping[str, int]) -> tuple[TensorInfo, ...]:
+    return tuple(_info(value, declared) for value in values)
 
 
-def _info(value: ValueInfoProto) -> TensorInfo:
+def _info(value: ValueInfoProto, declared: Mapping[str, int]) -> TensorInfo:
+    """The type that the model declares may be stored in another of the same size."""
     tensor = value.type.tensor_type
-    return TensorInfo(value.name, static_shape(value.type) or (), helper.tensor_dtype_to_np_dtype(tensor.elem_type))
+    element = declared.get(value.name) or tensor.elem_type
+    return TensorInfo(value.name, static_shape(value.type) or (), helper.tensor_dtype_to_np_dtype(element))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 
 from google.protobuf.message import Message
@@ -13,10 +13,16 @@ from sartor.onnx_model.graphs.limits import MAX_DIMENSION, MAX_FUNCTION_DEPTH, M
 from sartor.onnx_model.graphs.tensor_data import check_stored_data, stored_bytes
 from sartor.onnx_model.graphs.walk import describe_node, messages, nodes, tensors
 from sartor.onnx_model.rewrites.operator_sets.expand_operators import CONTRIB_DOMAIN, CONTRIB_OPERATORS
+from sartor.onnx_model.rewrites.operator_sets.expand_standard import PREVIEW, PREVIEW_DOMAIN
+from sartor.onnx_model.rewrites.operator_sets.training import OPTIMISERS, TRAINING_DOMAIN
 
 _STANDARD_DOMAINS = ("", "ai.onnx")
-# Domains whose operators can be compiled. Those of other domains (ai.onnx.ml) do not compute on tensors alone.
-_KNOWN_DOMAINS = (*_STANDARD_DOMAINS, CONTRIB_DOMAIN)
+# Operators of other domains that can be compiled. Those of ai.onnx.ml do not compute on tensors alone.
+_KNOWN_OPERATORS: Mapping[str, Collection[str]] = {
+    CONTRIB_DOMAIN: CONTRIB_OPERATORS,
+    PREVIEW_DOMAIN: PREVIEW,
+    TRAINING_DOMAIN: OPTIMISERS,
+}
 _RANDOM = frozenset(
     {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
 )
@@ -144,18 +150,20 @@ def _check_operators(body: GraphProto | FunctionProto, opsets: Mapping[str, int]
 
 def _check_operator(node: NodeProto, opsets: Mapping[str, int]) -> None:
     domain = _standard(node.domain)
-    if domain not in _KNOWN_DOMAINS:
+    if domain and domain not in _KNOWN_OPERATORS:
         raise UnsupportedModelError(
             f"{describe_node(node)} is from the operator set {domain!r}, which is not known; "
             "export the model with standard operators, or with the operator as an ONNX function"
         )
-    if domain == CONTRIB_DOMAIN:
-        if node.op_type not in CONTRIB_OPERATORS:
+    if domain:
+        if node.op_type in _KNOWN_OPERATORS[domain]:
+            return
+        if domain == CONTRIB_DOMAIN:
             raise UnsupportedModelError(
                 f"{describe_node(node)} is an ONNX Runtime operator that is not supported; "
                 "export the model without ONNX Runtime's own fusions"
             )
-        return
+        raise UnsupportedModelError(f"{describe_node(node)} is an operator that is not supported")
     if "" not in opsets:
         raise UnsupportedModelError(
             f"the model declares no version of the ONNX operators that {describe_node(node)} uses; "

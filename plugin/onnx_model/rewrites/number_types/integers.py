@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any
+
+import ml_dtypes
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import GraphEditor, attributes, optional_input, rewrite_nodes
+from sartor.onnx_model.rewrites.number_types.small_floats import SMALL_FLOATS
 from sartor.onnx_model.rewrites.windowed.windows import window_of
+
+# Types that IREE 3.13 cannot quantise to.
+_LACKING = frozenset(
+    {
+        *(TensorProto.UINT16, TensorProto.INT4, TensorProto.UINT4, TensorProto.INT2, TensorProto.UINT2),
+        *SMALL_FLOATS,
+    }
+)
 
 
 def pad_integer_conv(model: ModelProto) -> tuple[str, ...]:
@@ -16,7 +27,10 @@ def pad_integer_conv(model: ModelProto) -> tuple[str, ...]:
 
 
 def plain_quantization(model: ModelProto) -> tuple[str, ...]:
-    """Lower (de)quantisation of uint16 or in blocks to arithmetic: ``(q - z) s`` and ``saturate(round(x / s) + z)``."""
+    """Write (de)quantisation that is blocked, or of types in ``_LACKING``, as arithmetic.
+
+    That is ``(q - z) s`` and ``saturate(round(x / s) + z)``; casting to small floats rounds and saturates by itself.
+    """
     return rewrite_nodes(model, _plain)
 
 
@@ -48,7 +62,7 @@ def _plain(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     block = attributes(node).get("block_size", 0)
     element = editor.element_type(quantised)
     shape, scales = editor.shape(node.input[0]), editor.shape(node.input[1])
-    if shape is None or scales is None or not (block or element == TensorProto.UINT16):
+    if shape is None or scales is None or not (block or element in _LACKING):
         return None
     emit = Emitter(editor, node)
     axis = attributes(node).get("axis", 1) % max(len(shape), 1)
@@ -93,10 +107,16 @@ def _dequantize(emit: Emitter, scale: str, zero: str) -> None:
 
 def _quantize(emit: Emitter, scale: str, zero: str, element: int) -> None:
     source = emit.node.input[0]
-    value = emit("Round", emit("Div", source, scale), part="round")
+    value = emit("Div", source, scale)
+    if element not in SMALL_FLOATS:
+        value = emit("Round", value, part="round")
     if zero:
         value = emit("Add", value, zero, part="shift")
-    limits = np.iinfo(helper.tensor_dtype_to_np_dtype(element))
+    if element in SMALL_FLOATS:
+        saturate = attributes(emit.node).get("saturate", 1)
+        emit("Cast", value, part="cast", output=emit.node.output[0], to=element, saturate=saturate)
+        return
+    limits: Any = ml_dtypes.iinfo(helper.tensor_dtype_to_np_dtype(element))  # type: ignore[no-untyped-call]
     bounds = [emit.like(float(bound), source, "bound") for bound in (limits.min, limits.max)]
     value = emit("Clip", value, *bounds, part="saturate")
     if element == TensorProto.UINT16 and _only_dequantized(emit):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import onnx.inliner
-from onnx import ModelProto, NodeProto, defs, helper
+from onnx import ModelProto, NodeProto, TypeProto, defs, helper
 
 from sartor.errors import UnsupportedModelError
-from sartor.onnx_model.graphs.graph import opset
+from sartor.onnx_model.graphs.graph import GraphEditor
 from sartor.onnx_model.graphs.infer import infer_shapes
 from sartor.onnx_model.graphs.names import producer_names, restore_names
 from sartor.onnx_model.graphs.walk import describe_node, graphs, nodes
@@ -15,34 +18,52 @@ from sartor.onnx_model.rewrites.structure.initializers import initializers_only
 # Found by running ONNX's operator tests in IREE 3.13. Operators that IREE lowers are not expanded: a
 # LayerNormalization is one layer, its function body ten.
 EXPANDED = (
-    *("Attention", "CausalConvWithState", "LinearAttention", "NegativeLogLikelihoodLoss"),
-    *("RMSNormalization", "RotaryEmbedding", "SoftmaxCrossEntropyLoss", "SwiGLU", "Swish"),
+    *("AffineGrid", "Attention", "CausalConvWithState", "CenterCropPad", "LinearAttention"),
+    *("NegativeLogLikelihoodLoss", "RMSNormalization", "RotaryEmbedding", "SoftmaxCrossEntropyLoss", "Softsign"),
+    *("SwiGLU", "Swish"),
 )
+PREVIEW_DOMAIN = "ai.onnx.preview"
+PREVIEW = ("FlexAttention",)
+"""Operators of the domain that are known."""
+
+_LOCAL_DOMAIN = "expanded"
 
 
 def expand_standard(model: ModelProto) -> tuple[str, ...]:
-    """Replace the operators in ``EXPANDED`` by their function bodies in the ONNX standard; returns the nodes' names.
+    """Replace the operators in ``EXPANDED`` by the function bodies in the ONNX standard; needs inferred shapes."""
+    return _expand(model, "", EXPANDED)
 
-    Raises:
-        UnsupportedModelError: the types of an operator's inputs are unknown.
-    """
-    called = [node for node in nodes(model.graph) if node.op_type in EXPANDED and not node.domain]
+
+def expand_preview(model: ModelProto) -> tuple[str, ...]:
+    """Replace the operators in ``PREVIEW`` by their function bodies; needs inferred shapes."""
+    return _expand(model, PREVIEW_DOMAIN, PREVIEW)
+
+
+def _expand(model: ModelProto, domain: str, operators: tuple[str, ...]) -> tuple[str, ...]:
+    called = [node for node in nodes(model.graph) if node.op_type in operators and node.domain == domain]
     changed, names = tuple(node.name for node in called), producer_names(model)
     if not called:
         return ()
+    versions = {item.domain: item.version for item in model.opset_import}
     for node in called:
-        _write_defaults(node, opset(model))
+        _write_defaults(node, versions[domain])
     infer_shapes(model)
     _describe_constants(model)
-    wanted = [("", name) for name in EXPANDED]
+    wanted = [(domain, name) for name in operators]
+    _make_local([node for node in called if "" in node.input], model, versions[domain])
     try:
         inlined = onnx.inliner.inline_selected_functions(model, wanted, inline_schema_functions=True)
+        if inlined.functions:
+            inlined = onnx.inliner.inline_local_functions(inlined, convert_version=True)
     except RuntimeError as error:
         raise UnsupportedModelError(
             f"{describe_node(called[0])} or another operator that is a function in ONNX cannot be expanded, "
             "because the types of its inputs are not known"
         ) from error
     model.CopyFrom(inlined)
+    kept = [item for item in model.opset_import if item.domain != _LOCAL_DOMAIN]
+    del model.opset_import[:]
+    model.opset_import.extend(kept)
     initializers_only(model)
     restore_names(model, names)
     infer_shapes(model)
@@ -52,9 +73,32 @@ def expand_standard(model: ModelProto) -> tuple[str, ...]:
 def _write_defaults(node: NodeProto, version: int) -> None:
     """Set attributes to their defaults: the inliner would leave references to attributes that are not set empty."""
     present = {attribute.name for attribute in node.attribute}
-    for name, attribute in defs.get_schema(node.op_type, version, "").attributes.items():
+    for name, attribute in defs.get_schema(node.op_type, version, node.domain).attributes.items():
         if name not in present and attribute.default_value.name:
             node.attribute.append(attribute.default_value)
+
+
+def _make_local(called: Sequence[NodeProto], model: ModelProto, version: int) -> None:
+    """Give nodes functions of the model's own: the inliner knows no body of operators whose operands are left out."""
+    editor = GraphEditor(model.graph)
+    for number, node in enumerate(called):
+        # The stubs leave its functions out.
+        schema: Any = defs.get_schema(node.op_type, version, node.domain)
+        body = onnx.FunctionProto()
+        if fitting := [each for each in schema.context_dependent_function_opset_versions if each <= version]:
+            types = [(editor.type(name) or TypeProto()).SerializeToString() for name in node.input]
+            content = node.SerializeToString()
+            body.ParseFromString(schema.get_context_dependent_function_with_opset_version(max(fitting), content, types))
+        else:
+            fitting = [each for each in schema.function_opset_versions if each <= version]
+            body.ParseFromString(schema.get_function_with_opset_version(max(fitting)))
+        body.name, body.domain = f"{node.op_type}{number}", _LOCAL_DOMAIN
+        declared = {*body.attribute, *(each.name for each in body.attribute_proto)}
+        body.attribute.extend(each.name for each in node.attribute if each.name not in declared)
+        model.functions.append(body)
+        node.op_type, node.domain = body.name, body.domain
+    if called:
+        model.opset_import.append(helper.make_opsetid(_LOCAL_DOMAIN, 1))
 
 
 def _describe_constants(model: ModelProto) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import numpy as np
 from onnx import ModelProto, NodeProto, OperatorSetIdProto, TypeProto, helper
@@ -14,6 +15,7 @@ from sartor.onnx_model.graphs.limits import MAX_FOLDED_BYTES
 from sartor.onnx_model.graphs.tensor_data import element_bits
 from sartor.onnx_model.graphs.walk import describe_node, subgraphs
 from sartor.onnx_model.rewrites.structure.inline_if import inline_if
+from sartor.onnx_model.rewrites.structure.unroll_loops import unroll_loops
 
 _log = logging.getLogger(__name__)
 
@@ -39,7 +41,7 @@ _EVALUATION_ERRORS = (
 
 
 def fold_constants(model: ModelProto) -> tuple[str, ...]:
-    """Replace nodes by their values, and conditionals by the taken branch, until nothing changes.
+    """Replace nodes by their values, conditionals by the taken branch, small loops by their steps; until none changes.
 
     A node whose result exceeds 64 KiB is folded only if the result is no larger than the constants it depends on.
     Returns the names of the folded nodes.
@@ -50,6 +52,7 @@ def fold_constants(model: ModelProto) -> tuple[str, ...]:
         version = helper.make_opsetid("", opset(model))
         folded = [name for editor in editors(model.graph) for name in _fold(editor, version)]
         folded.extend(inline_if(model))
+        folded.extend(unroll_loops(model))
         if not folded:
             return tuple(changed)
         changed.extend(folded)
@@ -58,7 +61,9 @@ def fold_constants(model: ModelProto) -> tuple[str, ...]:
 def _fold(editor: GraphEditor, version: OperatorSetIdProto) -> tuple[str, ...]:
     def rule(node: NodeProto) -> list[NodeProto] | None:
         _infer(node, editor, version)
-        values = _known_shape(node, editor) or _evaluated(node, editor, version)
+        values = (
+            _known_shape(node, editor) or _known_range(node, editor) or _evaluated(_cast(node, editor), editor, version)
+        )
         if values is None:
             return None
         for name, value in zip(node.output, values, strict=True):
@@ -78,6 +83,18 @@ def _infer(node: NodeProto, editor: GraphEditor, version: OperatorSetIdProto) ->
             editor.set_type(name, value)
 
 
+def _cast(node: NodeProto, editor: GraphEditor) -> NodeProto:
+    """A ``CastLike`` as ``Cast``, so that it needs the type of its second operand alone; other nodes as they are."""
+    element = editor.element_type(node.input[1]) if node.op_type == "CastLike" and not node.domain else 0
+    return _as_cast(node, element) if element else node
+
+
+def _as_cast(node: NodeProto, element: int) -> NodeProto:
+    cast = helper.make_node("Cast", node.input[:1], node.output, name=node.name, to=element)
+    cast.attribute.extend(node.attribute)
+    return cast
+
+
 def _known_shape(node: NodeProto, editor: GraphEditor) -> list[Array] | None:
     if node.op_type not in ("Shape", "Size"):
         return None
@@ -88,6 +105,18 @@ def _known_shape(node: NodeProto, editor: GraphEditor) -> list[Array] | None:
         return [np.asarray(np.prod(shape, dtype=np.int64))]
     found = attributes(node)
     return [np.asarray(shape[found.get("start", 0) : found.get("end")], np.int64)]
+
+
+def _known_range(node: NodeProto, editor: GraphEditor) -> list[Array] | None:
+    """A Range of vectors of one element, which shape inference refuses and ONNX's own function bodies have."""
+    if node.op_type != "Range" or node.domain:
+        return None
+    bounds = [editor.constant(name) for name in node.input]
+    known: list[Any] = [each.reshape(()) for each in bounds if each is not None and each.size == 1]
+    if len(known) < len(bounds) or all(each is not None and not each.ndim for each in bounds):
+        return None
+    values = np.arange(*known, dtype=known[0].dtype)
+    return [values] if values.nbytes <= MAX_FOLDED_BYTES else None
 
 
 def _evaluated(node: NodeProto, editor: GraphEditor, version: OperatorSetIdProto) -> list[Array] | None:

@@ -29,7 +29,7 @@ def _inlined(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     renamed = _fresh_names(branch, node, editor)
     for tensor in branch.initializer:
         editor.set_constant(renamed[tensor.name], to_array(tensor))
-    body = [_renamed(inner, renamed) for inner in branch.node]
+    body = [renamed_node(inner, renamed) for inner in branch.node]
     results = [
         helper.make_node(
             "Identity",
@@ -49,7 +49,7 @@ def _fresh_names(branch: GraphProto, node: NodeProto, editor: GraphEditor) -> di
     return {name: editor.fresh(f"{node.name}/{name}") for name in local}
 
 
-def _renamed(node: NodeProto, renamed: dict[str, str]) -> NodeProto:
+def renamed_node(node: NodeProto, renamed: dict[str, str]) -> NodeProto:
     """A copy of ``node`` with renamed inputs and outputs, in its bodies too, except for names that a body defines."""
     copy = NodeProto()
     copy.CopyFrom(node)

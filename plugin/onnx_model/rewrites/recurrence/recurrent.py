@@ -10,12 +10,14 @@ from onnx import ModelProto, NodeProto
 
 from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.emit import Emitter
-from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, optional_input, rewrite_nodes
+from sartor.onnx_model.graphs.graph import GraphEditor, attributes, optional_input, rewrite_nodes
 from sartor.onnx_model.graphs.walk import describe_node
-from sartor.onnx_model.rewrites.arithmetic.recurrent_cells import CELLS, Cell, State
+from sartor.onnx_model.rewrites.recurrence.recurrent_cells import CELLS, Cell, State
+from sartor.onnx_model.rewrites.recurrence.recurrent_weights import ComputedWeights, ConstantWeights, Weights
 
 # Each step becomes about fifteen nodes; longer sequences would make compilation slow.
 _MAX_STEPS = 256
+_MATRICES = (1, 2)
 
 
 @dataclass(frozen=True)
@@ -37,8 +39,7 @@ def unroll_recurrent(model: ModelProto) -> tuple[str, ...]:
     as a loop whose body cannot be tuned, and ignores peepholes.
 
     Raises:
-        UnsupportedModelError: sequences have unequal lengths, weights are computed, there are too many steps, or an
-            activation is unknown.
+        UnsupportedModelError: sequences have unequal lengths, there are too many steps, or an activation is unknown.
     """
     return rewrite_nodes(model, _unrolled)
 
@@ -66,9 +67,9 @@ def _sequence(node: NodeProto, editor: GraphEditor, shape: tuple[int, ...]) -> _
     direction = found.get("direction", "forward")
     batch_first = bool(found.get("layout", 0))
     steps, batch = (shape[1], shape[0]) if batch_first else (shape[0], shape[1])
-    recurrence = editor.constant(node.input[2])
-    if recurrence is None or editor.constant(node.input[1]) is None:
-        raise UnsupportedModelError(f"{describe_node(node)} computes its weights; constant weights were expected")
+    recurrence = editor.shape(node.input[2])
+    if recurrence is None:
+        raise UnsupportedModelError(f"{describe_node(node)} has weights whose shape is not known")
     if steps > _MAX_STEPS and direction == "forward" and not batch_first and not optional_input(node, 7):
         return None
     if not 1 <= steps <= _MAX_STEPS:
@@ -76,7 +77,7 @@ def _sequence(node: NodeProto, editor: GraphEditor, shape: tuple[int, ...]) -> _
             f"{describe_node(node)} runs over {steps} steps; up to {_MAX_STEPS} are supported: bind a shorter sequence"
         )
     reverse = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}[direction]
-    return _Sequence(steps, batch, recurrence.shape[2], batch_first, reverse)
+    return _Sequence(steps, batch, recurrence[2], batch_first, reverse)
 
 
 def _check_lengths(node: NodeProto, editor: GraphEditor, sequence: _Sequence) -> None:
@@ -91,11 +92,11 @@ def _check_lengths(node: NodeProto, editor: GraphEditor, sequence: _Sequence) ->
 
 def _run_direction(emit: Emitter, source: str, sequence: _Sequence, number: int) -> tuple[list[str], State]:
     """Emit one direction; returns names of the hidden states by time step, each [batch, hidden], and the last state."""
-    cell = _cell(emit, number, len(sequence.reversed))
+    cell = _cell(emit, number, sequence)
     state = _initial_state(emit, sequence, number, cell)
-    weight = emit.constant(np.ascontiguousarray(cell.weight.T), "weight")
+    weight = cell.weight.transposed(emit, slice(None), "weight")
     projected = emit("MatMul", source, weight, part=f"input{number}" if number else "")
-    projected = emit("Add", projected, emit.constant(cell.input_bias, "bias"), part="bias")
+    projected = emit("Add", projected, cell.input_bias(emit), part="bias")
     order = range(sequence.steps)[::-1] if sequence.reversed[number] else range(sequence.steps)
     hidden = [""] * sequence.steps
     for step in order:
@@ -105,37 +106,34 @@ def _run_direction(emit: Emitter, source: str, sequence: _Sequence, number: int)
     return hidden, state
 
 
-def _cell(emit: Emitter, number: int, directions: int) -> Cell:
-    node, editor = emit.node, emit.editor
-    weight, recurrence = (_required(editor, node.input[index])[number] for index in (1, 2))
-    bias = _optional(emit, 3)
+def _cell(emit: Emitter, number: int, sequence: _Sequence) -> Cell:
+    node, directions = emit.node, len(sequence.reversed)
     found: dict[str, Any] = attributes(node)
     cell = CELLS[node.op_type]
     names = found.get("activations") or list(cell.default_activations) * directions
     count = len(cell.default_activations)
     if found.get("activation_alpha") or found.get("activation_beta"):
         raise UnsupportedModelError(f"{describe_node(node)} sets parameters of its activations, which is not supported")
+    dtype = emit.dtype(node.input[0])
+    zeros = ConstantWeights(np.zeros(2 * cell.gate_count * sequence.hidden, dtype))
     return cell(
-        weight=weight,
-        recurrence=recurrence,
-        bias=np.zeros(2 * len(weight), weight.dtype) if bias is None else bias[number],
+        hidden=sequence.hidden,
+        weight=_weights(emit, 1, number) or zeros,
+        recurrence=_weights(emit, 2, number) or zeros,
+        bias=_weights(emit, 3, number) or zeros,
         activations=tuple(names[number * count : (number + 1) * count]),
-        peepholes=None if (peepholes := _optional(emit, 7)) is None else peepholes[number],
+        peepholes=_weights(emit, 7, number),
         options=found,
     )
 
 
-def _required(editor: GraphEditor, name: str) -> Array:
-    value = editor.constant(name)
-    return np.zeros((2, 1, 1)) if value is None else value
-
-
-def _optional(emit: Emitter, index: int) -> Array | None:
+def _weights(emit: Emitter, index: int, number: int) -> Weights | None:
+    """An operand's weights of one direction; None if it is left out."""
     name = optional_input(emit.node, index)
-    value = emit.editor.constant(name) if name else None
-    if name and value is None:
-        raise UnsupportedModelError(f"{describe_node(emit.node)} computes its weights; constant weights were expected")
-    return value
+    if not name:
+        return None
+    values = emit.editor.constant(name)
+    return ComputedWeights(name, number, index in _MATRICES) if values is None else ConstantWeights(values[number])
 
 
 def _initial_state(emit: Emitter, sequence: _Sequence, number: int, cell: Cell) -> State:

@@ -9,12 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
-
 from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.emit import Emitter
-from sartor.onnx_model.graphs.graph import Array
 from sartor.onnx_model.graphs.walk import describe_node
+from sartor.onnx_model.rewrites.recurrence.recurrent_weights import Weights
 
 _ACTIVATIONS = {"sigmoid": "Sigmoid", "tanh": "Tanh", "relu": "Relu", "softsign": "Softsign", "softplus": "Softplus"}
 
@@ -32,6 +30,7 @@ class Cell:
     """Weights of one direction.
 
     Attributes:
+        hidden: width of the state.
         weight, recurrence: [gates * hidden, inputs] and [gates * hidden, hidden].
         bias: the biases of input and state, concatenated, [2 * gates * hidden].
         activations: ONNX names.
@@ -39,26 +38,22 @@ class Cell:
         options: the node's attributes.
     """
 
-    weight: Array
-    recurrence: Array
-    bias: Array
+    hidden: int
+    weight: Weights
+    recurrence: Weights
+    bias: Weights
     activations: tuple[str, ...]
-    peepholes: Array | None
+    peepholes: Weights | None
     options: Mapping[str, Any]
 
     default_activations: ClassVar[tuple[str, ...]] = ()
     state_count: ClassVar[int] = 1
+    gate_count: ClassVar[int] = 1
 
-    @property
-    def hidden(self) -> int:
-        """Width of the state."""
-        return int(self.recurrence.shape[1])
-
-    @property
-    def input_bias(self) -> Array:
-        """The bias that does not depend on the state, [gates * hidden]; it is added to all steps at once."""
-        half = len(self.bias) // 2
-        return self.bias[:half] + self.bias[half:]
+    def input_bias(self, emit: Emitter) -> str:
+        """Emit the bias that does not depend on the state, [gates * hidden]; it is added to all steps at once."""
+        half = self.gate_count * self.hidden
+        return self.bias.total(emit, [slice(half)], [slice(half, 2 * half)])
 
     def step(self, emit: Emitter, gates: str, state: State) -> State:
         """Emit the next state from this step's gates, [batch, gates * hidden]."""
@@ -66,8 +61,8 @@ class Cell:
 
     def recurrent_product(self, emit: Emitter, hidden: str, rows: slice = slice(None)) -> str:
         """Emit ``H @ R^T`` for the gates in ``rows`` of the recurrence matrix."""
-        matrix = np.ascontiguousarray(self.recurrence[rows].T)
-        return emit("MatMul", hidden, emit.shared_constant(matrix, f"recurrence{rows.start or 0}"), part="recurrent")
+        matrix = self.recurrence.transposed(emit, rows, f"recurrence{rows.start or 0}")
+        return emit("MatMul", hidden, matrix, part="recurrent")
 
     def activate(self, emit: Emitter, index: int, value: str) -> str:
         """Emit activation ``index``, after clipping if the node has ``clip``.
@@ -107,6 +102,7 @@ class Lstm(Cell):
 
     default_activations = ("Sigmoid", "Tanh", "Tanh")
     state_count = 2
+    gate_count = 4
 
     def step(self, emit: Emitter, gates: str, state: State) -> State:
         """Emit ``c = f * c + i * g(cell)`` and ``H = o * h(c)``."""
@@ -125,10 +121,10 @@ class Lstm(Cell):
         return State(emit("Mul", leave, unclipped, part="hidden"), memory)
 
     def _peep(self, emit: Emitter, gate: str, memory: str, index: int) -> str:
-        if self.peepholes is None or not self.peepholes.any():
+        if self.peepholes is None or self.peepholes.are_zero:
             return gate
-        weights = self.peepholes[index * self.hidden : (index + 1) * self.hidden]
-        seen = emit("Mul", memory, emit.shared_constant(weights, f"peephole{index}"), part="peephole")
+        rows = slice(index * self.hidden, (index + 1) * self.hidden)
+        seen = emit("Mul", memory, self.peepholes.part(emit, rows, f"peephole{index}"), part="peephole")
         return emit("Add", gate, seen, part="add_peephole")
 
 
@@ -136,14 +132,14 @@ class Gru(Cell):
     """Gates in the order update, reset, hidden (Cho et al. 2014)."""
 
     default_activations = ("Sigmoid", "Tanh")
+    gate_count = 3
 
-    @property
-    def input_bias(self) -> Array:
+    def input_bias(self, emit: Emitter) -> str:
         """Without the hidden gate's recurrent bias if ``linear_before_reset``: the reset gate multiplies it first."""
-        total = super().input_bias
         if not self.options.get("linear_before_reset"):
-            return total
-        return np.concatenate([total[: 2 * self.hidden], self.bias[2 * self.hidden : 3 * self.hidden]])
+            return super().input_bias(emit)
+        both, width = 2 * self.hidden, 3 * self.hidden
+        return self.bias.total(emit, [slice(both), slice(both, width)], [slice(width, width + both)])
 
     def step(self, emit: Emitter, gates: str, state: State) -> State:
         """Emit ``H = (1 - z) * h + z * H`` as ``h + z * (H - h)``."""
@@ -161,10 +157,8 @@ class Gru(Cell):
         rows = slice(2 * self.hidden, 3 * self.hidden)
         if not self.options.get("linear_before_reset"):
             return self.recurrent_product(emit, emit("Mul", reset, state.hidden, part="reset"), rows)
-        bias = self.bias[5 * self.hidden :]
-        product = emit(
-            "Add", self.recurrent_product(emit, state.hidden, rows), emit.shared_constant(bias, "bias"), part="bias"
-        )
+        bias = self.bias.part(emit, slice(5 * self.hidden, 6 * self.hidden), "bias")
+        product = emit("Add", self.recurrent_product(emit, state.hidden, rows), bias, part="bias")
         return emit("Mul", reset, product, part="reset")
 
 

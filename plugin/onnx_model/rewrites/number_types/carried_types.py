@@ -1,0 +1,265 @@
+"""Element types that IREE's importer lacks, carried by types that it has.
+
+Unsigned words of 16 and 32 bits are computed in the next wider signed type and cut off where they may overflow; those
+of 64 bits in int64, which has the same bits; integers below 8 bits in a byte; small floats as the codes that store
+them. What is passed in and out has the size of the declared type, so callers notice nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from onnx import ModelProto, NodeProto, TensorProto, helper
+
+from sartor.errors import UnsupportedModelError
+from sartor.onnx_model.graphs.emit import Emitter
+from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes
+from sartor.onnx_model.graphs.infer import infer_shapes
+from sartor.onnx_model.graphs.walk import describe_node, subgraphs
+from sartor.onnx_model.rewrites.number_types import unsigned_words
+from sartor.onnx_model.rewrites.number_types.small_floats import SMALL_FLOATS, check_rounding, decode, encode
+from sartor.onnx_model.rewrites.number_types.unsigned_words import RANGES
+
+
+@dataclass(frozen=True)
+class Carrier:
+    """How a type is carried.
+
+    Attributes:
+        stored: ONNX type of what is passed in and out, of the same size.
+        computed: ONNX type within the model.
+    """
+
+    stored: int
+    computed: int
+
+
+CARRIERS: Mapping[int, Carrier] = {
+    TensorProto.UINT16: Carrier(TensorProto.INT16, TensorProto.INT32),
+    TensorProto.UINT32: Carrier(TensorProto.INT32, TensorProto.INT64),
+    TensorProto.UINT64: Carrier(TensorProto.INT64, TensorProto.INT64),
+    TensorProto.INT4: Carrier(TensorProto.INT8, TensorProto.INT8),
+    TensorProto.INT2: Carrier(TensorProto.INT8, TensorProto.INT8),
+    TensorProto.UINT4: Carrier(TensorProto.UINT8, TensorProto.UINT8),
+    TensorProto.UINT2: Carrier(TensorProto.UINT8, TensorProto.UINT8),
+    **{element: Carrier(TensorProto.UINT8, TensorProto.UINT8) for element in SMALL_FLOATS},
+}
+_BITS: Mapping[int, int] = {TensorProto.INT4: 4, TensorProto.UINT4: 4, TensorProto.INT2: 2, TensorProto.UINT2: 2}
+_SIGNED = (TensorProto.INT4, TensorProto.INT2)
+
+# What only moves elements does so with codes as with values.
+_MOVING = frozenset(
+    {
+        *("Concat", "DepthToSpace", "Expand", "Flatten", "Gather", "GatherElements", "GatherND", "Identity"),
+        *("Reshape", "ReverseSequence", "Shape", "Size", "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile"),
+        *("Transpose", "Trilu", "Unsqueeze", "Where"),
+    }
+)
+
+
+def carry_types(model: ModelProto) -> tuple[str, ...]:
+    """Carry every value of a type in ``CARRIERS`` by another; returns the names of the nodes that changed.
+
+    Raises:
+        UnsupportedModelError: naming a node that computes with such values, and cannot be carried out on others.
+    """
+    infer_shapes(model)
+    types = _carried(model)
+    if not types:
+        return ()
+    editor = GraphEditor(model.graph)
+    changed = editor.rewrite(lambda node: _rewritten(node, editor, types))
+    _convert_constants(model, types)
+    _convert_outputs(model, types)
+    _convert_inputs(model, types)
+    kept = [value for value in model.graph.value_info if value.name not in types]
+    del model.graph.value_info[:]
+    model.graph.value_info.extend(kept)
+    infer_shapes(model)
+    return changed
+
+
+def _carried(model: ModelProto) -> dict[str, int]:
+    """Declared element types by name, of all values if one has to be carried."""
+    graph = model.graph
+    values = {
+        value.name: value.type.tensor_type.elem_type for value in (*graph.value_info, *graph.input, *graph.output)
+    }
+    values |= {tensor.name: tensor.data_type for tensor in graph.initializer}
+    return values if any(each in CARRIERS for each in values.values()) else {}
+
+
+def _rewritten(node: NodeProto, editor: GraphEditor, types: Mapping[str, int]) -> list[NodeProto] | None:
+    names = [name for name in (*node.input, *node.output) if types.get(name) in CARRIERS]
+    if not names or node.op_type in _MOVING:
+        return None
+    emit = Emitter(editor, node)
+    rule = _RULES.get(node.op_type)
+    kinds = {types[name] for name in names}
+    if rule is not None:
+        rule(emit, types)
+    elif any(subgraphs(node)) or not kinds <= {*RANGES, TensorProto.UINT64} or not unsigned_words.lower(emit, types):
+        raise _refusal(node, kinds)
+    return emit.nodes
+
+
+def _refusal(node: NodeProto, kinds: set[int]) -> UnsupportedModelError:
+    names = ", ".join(sorted(TensorProto.DataType.Name(kind).lower() for kind in kinds))
+    return UnsupportedModelError(
+        f"{describe_node(node)} computes in {names}, which IREE 3.13 lacks for this operator; cast around it"
+    )
+
+
+def _cast(emit: Emitter, types: Mapping[str, int]) -> None:
+    node, found = emit.node, attributes(emit.node)
+    target = types[node.output[0]] if node.op_type == "CastLike" else found["to"]
+    value, source = node.input[0], types[node.input[0]]
+    if source in CARRIERS and target == source:
+        emit("Identity", value, output=node.output[0])
+    elif target in SMALL_FLOATS:
+        if target == TensorProto.FLOAT8E8M0:
+            check_rounding(emit, found.get("round_mode", "up"))
+        codes = encode(emit, _plain(emit, value, source), target, saturate=bool(found.get("saturate", 1)))
+        emit("Identity", codes, output=node.output[0])
+    elif target in _BITS:
+        emit("Cast", _cut(emit, _plain(emit, value, source), target), output=node.output[0], to=CARRIERS[target].stored)
+    elif target in CARRIERS:
+        _to_word(emit, value, source, target)
+    elif source in SMALL_FLOATS:
+        emit("Cast", decode(emit, value, source), output=node.output[0], to=target)
+    elif source == TensorProto.UINT64:
+        unsigned_words.from_long(emit, value, target, node.output[0])
+    else:
+        emit("Cast", value, output=node.output[0], to=target)
+
+
+def _plain(emit: Emitter, value: str, source: int) -> str:
+    """A value in float32, which holds all that is to be rounded to fewer bits."""
+    if source in SMALL_FLOATS:
+        return decode(emit, value, source)
+    if source == TensorProto.DOUBLE:
+        raise _refusal(emit.node, {source})
+    return value if source == TensorProto.FLOAT else emit("Cast", value, part="plain", to=TensorProto.FLOAT)
+
+
+def _cut(emit: Emitter, value: str, element: int) -> str:
+    """The lowest bits of a value as an int32."""
+    count = emit.constant(2 ** _BITS[element], "range", np.int32)
+    low = emit("Mod", emit("Cast", value, part="whole", to=TensorProto.INT32), count, part="cut")
+    if element not in _SIGNED:
+        return low
+    is_negative = emit("GreaterOrEqual", low, emit.constant(2 ** (_BITS[element] - 1), "half", np.int32), part="high")
+    return emit("Where", is_negative, emit("Sub", low, count, part="below"), low, part="extend")
+
+
+def _to_word(emit: Emitter, value: str, source: int, target: int) -> None:
+    output = emit.node.output[0]
+    if source in SMALL_FLOATS:
+        value, source = decode(emit, value, source), TensorProto.FLOAT
+    if target == TensorProto.UINT64:
+        unsigned_words.to_long(emit, value, source, output)
+        return
+    wide = emit("Cast", value, part="wide", to=CARRIERS[target].computed)
+    unsigned_words.wrapped(emit, wide, target, output)
+
+
+def _bit_cast(emit: Emitter, types: Mapping[str, int]) -> None:
+    source, target = types[emit.node.input[0]], types[emit.node.output[0]]
+    words = (*RANGES, TensorProto.UINT64)
+    if source in words and target == CARRIERS[source].stored:
+        emit("Cast", emit.node.input[0], output=emit.node.output[0], to=target)
+    elif target in words and source == CARRIERS[target].stored:
+        emit("Identity", _loaded(emit, emit.node.input[0], target), output=emit.node.output[0])
+    else:
+        raise _refusal(emit.node, {source, target} & CARRIERS.keys())
+
+
+_RULES: Mapping[str, Callable[[Emitter, Mapping[str, int]], None]] = {
+    "BitCast": _bit_cast,
+    "Cast": _cast,
+    "CastLike": _cast,
+}
+
+
+def _convert_constants(model: ModelProto, types: Mapping[str, int]) -> None:
+    editor = GraphEditor(model.graph)
+    for tensor in list(model.graph.initializer):
+        if types.get(tensor.name) in CARRIERS:
+            array = editor.constant(tensor.name)
+            if array is not None:
+                tensor.CopyFrom(_tensor(tensor.name, array, types[tensor.name]))
+
+
+def _tensor(name: str, array: Array, element: int) -> TensorProto:
+    computed = helper.tensor_dtype_to_np_dtype(CARRIERS[element].computed)
+    values = array.view(np.uint8) if element in SMALL_FLOATS else array.astype(computed)
+    return helper.make_tensor(name, CARRIERS[element].computed, array.shape, values.tobytes(), raw=True)
+
+
+def _convert_outputs(model: ModelProto, types: Mapping[str, int]) -> None:
+    renamed: dict[str, str] = {}
+    editor = GraphEditor(model.graph)
+    for value in model.graph.output:
+        if types.get(value.name) in CARRIERS:
+            renamed[value.name] = editor.fresh(f"{value.name}/computed")
+    if not renamed:
+        return
+    nodes = editor.nodes
+    for node in nodes:
+        node.input[:] = [renamed.get(name, name) for name in node.input]
+        node.output[:] = [renamed.get(name, name) for name in node.output]
+    for tensor in model.graph.initializer:
+        tensor.name = renamed.get(tensor.name, tensor.name)
+    inputs = {value.name for value in model.graph.input}
+    for value in model.graph.output:
+        if value.name in renamed and value.name not in inputs:
+            stored = CARRIERS[types[value.name]].stored
+            value.type.tensor_type.elem_type = stored
+            emit = Emitter(
+                editor,
+                helper.make_node(
+                    "Cast", [renamed[value.name]], [value.name], name=editor.fresh_node(f"{value.name}/store")
+                ),
+            )
+            if stored == TensorProto.INT16:
+                to_short(emit, renamed[value.name], value.name)
+            else:
+                emit("Cast", renamed[value.name], output=value.name, to=stored)
+            nodes.extend(emit.nodes)
+    editor.set_nodes(nodes)
+
+
+def to_short(emit: Emitter, value: str, output: str) -> None:
+    """The lowest 16 bits of an int32 as int16, read from a table: IREE 3.13 imports no Cast to int16."""
+    table = np.arange(2**16, dtype=np.uint16).view(np.int16)
+    index = emit("Mod", value, emit.constant(2**16, "range", np.int32), part="wrap")
+    emit("Gather", emit.constant(table, "shorts"), index, output=output, axis=0)
+
+
+def _convert_inputs(model: ModelProto, types: Mapping[str, int]) -> None:
+    editor = GraphEditor(model.graph)
+    loading: list[NodeProto] = []
+    renamed: dict[str, str] = {}
+    for value in model.graph.input:
+        element = types.get(value.name, 0)
+        if element not in CARRIERS:
+            continue
+        value.type.tensor_type.elem_type = CARRIERS[element].stored
+        name = editor.fresh_node(f"{value.name}/load")
+        emit = Emitter(editor, helper.make_node("Identity", [value.name], [f"{value.name}/loaded"], name=name))
+        renamed[value.name] = _loaded(emit, value.name, element)
+        loading.extend(emit.nodes)
+    editor.redirect({name: other for name, other in renamed.items() if name != other})
+    editor.set_nodes([*loading, *editor.nodes])
+
+
+def _loaded(emit: Emitter, value: str, element: int) -> str:
+    """What is passed in, as it is computed with: callers may leave the upper bits of a byte as they are."""
+    if element in RANGES:
+        wide = emit("Cast", value, part="wide", to=CARRIERS[element].computed)
+        return unsigned_words.wrapped(emit, wide, element)
+    if element in _BITS:
+        return emit("Cast", _cut(emit, value, element), part="narrow", to=CARRIERS[element].stored)
+    return value

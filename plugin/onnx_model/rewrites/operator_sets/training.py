@@ -1,0 +1,114 @@
+"""Optimisers of training as arithmetic: one step of Adagrad, Adam or momentum for each tensor.
+
+Definitions: https://github.com/onnx/onnx/blob/main/docs/Operators.md#aionnxpreviewtraining
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from onnx import ModelProto, NodeProto, TensorProto
+
+from sartor.onnx_model.graphs.emit import Emitter
+from sartor.onnx_model.graphs.graph import GraphEditor, attributes, editors
+
+TRAINING_DOMAIN = "ai.onnx.preview.training"
+
+
+def expand_training(model: ModelProto) -> tuple[str, ...]:
+    """Write optimisers out."""
+    changed: list[str] = []
+    for editor in editors(model.graph):
+        changed.extend(editor.rewrite(lambda node, editor=editor: _expanded(node, editor)))  # type: ignore[misc]
+    return tuple(changed)
+
+
+def _expanded(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    if node.domain != TRAINING_DOMAIN or node.op_type not in OPTIMISERS:
+        return None
+    step, states = OPTIMISERS[node.op_type], _STATES[node.op_type]
+    rate, count, *tensors = node.input
+    number = len(tensors) // (states + 2)
+    emit = Emitter(editor, node)
+    for index in range(number):
+        value, gradient, *state = tensors[index::number]
+        step(_Step(emit, rate, count, value, gradient, state, list(node.output[index::number])))
+    return emit.nodes
+
+
+class _Step:
+    """One step on one tensor: its operands, and arithmetic with numbers among the attributes."""
+
+    def __init__(
+        self, emit: Emitter, rate: str, count: str, value: str, gradient: str, state: list[str], outputs: list[str]
+    ) -> None:
+        self.emit, self.rate, self.value, self.state, self.outputs = emit, rate, value, state, outputs
+        self.options = attributes(emit.node)
+        self.count = self("Cast", count, to=TensorProto.FLOAT)
+        regular = self("Mul", value, self.number("norm_coefficient", 0.0))
+        self.gradient = self("Add", regular, gradient)
+
+    def __call__(self, operator: str, *inputs: str, output: str = "", **options: Any) -> str:
+        part = "" if output == self.outputs[0] else operator.lower()
+        return self.emit(operator, *inputs, part=part, output=output, **options)
+
+    def number(self, name: str, default: float) -> str:
+        return self.constant(self.options.get(name, default))
+
+    def constant(self, value: float) -> str:
+        return self.emit.like(value, self.value, "number")
+
+    def started(self) -> str:
+        """Whether this is not the first step."""
+        return self("Greater", self.count, self.emit.like(0.0, self.count, "zero"))
+
+    def mixed(self, name: str, default: float, old: str, new: str, output: str) -> str:
+        """``a old + (1 - a) new``."""
+        share = self.options.get(name, default)
+        kept, added = self("Mul", old, self.constant(share)), self("Mul", new, self.constant(1 - share))
+        return self("Add", kept, added, output=output)
+
+    def unbiased(self, name: str, default: float) -> str:
+        """``1 - a ** count``."""
+        power = self("Pow", self.number(name, default), self.count)
+        return self("Sub", self.constant(1.0), power)
+
+
+def _adagrad(step: _Step) -> None:
+    one = step.constant(1.0)
+    decayed = step("Add", one, step("Mul", step.count, step.number("decay_factor", 0.0)))
+    rate = step("Div", step.rate, decayed)
+    squares = step("Mul", step.gradient, step.gradient)
+    total = step("Add", step.state[0], squares, output=step.outputs[1])
+    root = step("Add", step("Sqrt", total), step.number("epsilon", 1e-6))
+    change = step("Div", step("Mul", rate, step.gradient), root)
+    step("Sub", step.value, change, output=step.outputs[0])
+
+
+def _adam(step: _Step) -> None:
+    mean = step.mixed("alpha", 0.9, step.state[0], step.gradient, step.outputs[1])
+    squares = step("Mul", step.gradient, step.gradient)
+    variance = step.mixed("beta", 0.999, step.state[1], squares, step.outputs[2])
+    root = step("Add", step("Sqrt", variance), step.number("epsilon", 1e-6))
+    bias = step("Div", step("Sqrt", step.unbiased("beta", 0.999)), step.unbiased("alpha", 0.9))
+    rate = step("Where", step.started(), step("Mul", step.rate, bias), step.rate)
+    moved = step("Sub", step.value, step("Mul", rate, step("Div", mean, root)))
+    kept = step.constant(1 - step.options.get("norm_coefficient_post", 0.0))
+    step("Mul", moved, kept, output=step.outputs[0])
+
+
+def _momentum(step: _Step) -> None:
+    alpha = step.number("alpha", 0.0)
+    factor = step("Where", step.started(), step.number("beta", 0.0), step.constant(1.0))
+    kept, added = step("Mul", alpha, step.state[0]), step("Mul", factor, step.gradient)
+    velocity = step("Add", kept, added, output=step.outputs[1])
+    if step.options.get("mode") == "nesterov":
+        velocity = step("Add", step.gradient, step("Mul", alpha, velocity))
+    step("Sub", step.value, step("Mul", step.rate, velocity), output=step.outputs[0])
+
+
+OPTIMISERS: Mapping[str, Callable[[_Step], None]] = {"Adagrad": _adagrad, "Adam": _adam, "Momentum": _momentum}
+"""Operators of the domain that are known."""
+
+_STATES = {"Adagrad": 1, "Adam": 2, "Momentum": 1}

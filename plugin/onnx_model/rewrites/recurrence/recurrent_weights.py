@@ -1,0 +1,93 @@
+"""Weights of recurrent operators: constants, which are cut here, or computed ones, which are cut as the model runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from sartor.onnx_model.graphs.emit import Emitter
+from sartor.onnx_model.graphs.graph import Array
+
+
+class Weights(Protocol):
+    """One operand's weights of one direction; the first dimension is that of the gates."""
+
+    @property
+    def are_zero(self) -> bool:
+        """Whether they are known to be all zero."""
+
+    def part(self, emit: Emitter, rows: slice, hint: str) -> str:
+        """Some of the first dimension."""
+
+    def transposed(self, emit: Emitter, rows: slice, hint: str) -> str:
+        """Some of the first dimension of a matrix, which becomes the last."""
+
+    def total(self, emit: Emitter, first: Sequence[slice], second: Sequence[slice]) -> str:
+        """The sum of two parts of a vector, each joined from pieces; the second may be shorter."""
+
+
+@dataclass(frozen=True)
+class ConstantWeights:
+    """Weights that the model holds."""
+
+    values: Array
+
+    @property
+    def are_zero(self) -> bool:
+        return not self.values.any()
+
+    def part(self, emit: Emitter, rows: slice, hint: str) -> str:
+        return emit.shared_constant(self.values[rows], hint)
+
+    def transposed(self, emit: Emitter, rows: slice, hint: str) -> str:
+        return emit.shared_constant(np.ascontiguousarray(self.values[rows].T), hint)
+
+    def total(self, emit: Emitter, first: Sequence[slice], second: Sequence[slice]) -> str:
+        long, short = (np.concatenate([self.values[each] for each in rows]) for rows in (first, second))
+        total = long.copy()
+        total[: len(short)] += short
+        return emit.constant(total, "bias")
+
+
+@dataclass(frozen=True)
+class ComputedWeights:
+    """Weights that are an input or computed.
+
+    Attributes:
+        name: the operand, [directions, …].
+        direction: which of its first dimension is meant.
+        is_matrix: whether there are two dimensions beside it.
+    """
+
+    name: str
+    direction: int
+    is_matrix: bool
+    _known: dict[tuple[int | None, int | None], str] = field(default_factory=dict, compare=False)
+
+    @property
+    def are_zero(self) -> bool:
+        return False
+
+    def part(self, emit: Emitter, rows: slice, hint: str) -> str:
+        key = (rows.start, rows.stop)
+        if key not in self._known:
+            one = emit.constant(np.asarray(self.direction), "direction")
+            value = emit("Gather", self.name, one, part="direction", axis=0)
+            if rows.stop is not None:
+                bounds = [emit.constant([each], "bound") for each in (rows.start or 0, rows.stop, 0)]
+                value = emit("Slice", value, *bounds, part="rows")
+            self._known[key] = emit("Transpose", value, part="turn", perm=[1, 0]) if self.is_matrix else value
+        return self._known[key]
+
+    def transposed(self, emit: Emitter, rows: slice, hint: str) -> str:
+        return self.part(emit, rows, hint)
+
+    def total(self, emit: Emitter, first: Sequence[slice], second: Sequence[slice]) -> str:
+        pieces = [self.part(emit, each, "bias") for each in first]
+        others = [self.part(emit, each, "bias") for each in second]
+        sums = [emit("Add", *pair, part="add_bias") for pair in zip(pieces, others, strict=False)]
+        joined = [*sums, *pieces[len(others) :]]
+        return joined[0] if len(joined) == 1 else emit("Concat", *joined, part="join_bias", axis=0)

@@ -1,0 +1,138 @@
+"""Writes out loops that run a known, small number of times."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from onnx import GraphProto, ModelProto, NodeProto
+
+from sartor.onnx_model.graphs.emit import Emitter
+from sartor.onnx_model.graphs.graph import GraphEditor, attributes, optional_input
+from sartor.onnx_model.graphs.tensor_data import to_array
+from sartor.onnx_model.graphs.walk import nodes
+from sartor.onnx_model.rewrites.structure.inline_if import renamed_node
+
+# Nodes that a loop may become; more would make compilation slow.
+_MAX_NODES = 4096
+
+
+def unroll_loops(model: ModelProto) -> tuple[str, ...]:
+    """Write out every ``Loop`` and ``Scan`` of the main graph whose number of steps is known and does not change.
+
+    The nodes of the body keep their names; its values are renamed to ``<loop>/<value>``.
+    """
+    editor = GraphEditor(model.graph)
+    return editor.rewrite(lambda node: _unrolled(node, editor))
+
+
+def _unrolled(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    if node.domain:
+        return None
+    if node.op_type == "Loop":
+        return _loop(node, editor)
+    if node.op_type == "Scan":
+        return _scan(node, editor)
+    return None
+
+
+@dataclass(frozen=True)
+class _Body:
+    """A loop's body, and where its copies go."""
+
+    graph: GraphProto
+    emit: Emitter
+
+    def is_small(self, steps: int) -> bool:
+        return steps * sum(1 for _ in nodes(self.graph)) <= _MAX_NODES
+
+    def step(self, operands: list[str]) -> list[str]:
+        """One copy, on these values; returns the names of its results."""
+        editor, prefix = self.emit.editor, self.emit.node.name
+        names = {value.name: name for value, name in zip(self.graph.input, operands, strict=True)}
+        local = [tensor.name for tensor in self.graph.initializer]
+        local += [output for inner in self.graph.node for output in inner.output if output]
+        names |= {name: editor.fresh(f"{prefix}/{name}") for name in local}
+        for tensor in self.graph.initializer:
+            editor.set_constant(names[tensor.name], to_array(tensor))
+        self.emit.nodes.extend(renamed_node(inner, names) for inner in self.graph.node)
+        return [names.get(value.name, value.name) for value in self.graph.output]
+
+
+def _loop(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    emit = Emitter(editor, node)
+    body = _Body(attributes(node)["body"], emit)
+    trip, condition = optional_input(node, 0), optional_input(node, 1)
+    count, begins = editor.constant(trip), editor.constant(condition)
+    if count is None or (condition and begins is None) or not _goes_on(body.graph):
+        return None
+    steps = max(0, int(count.item())) if begins is None or bool(begins.item()) else 0
+    carried = list(node.input[2:])
+    collected: list[list[str]] = [[] for _ in node.output[len(carried) :]]
+    if not body.is_small(steps) or (not steps and collected):
+        return None
+    true = emit.constant(np.asarray(True), "true")
+    for step in range(steps):
+        results = body.step([emit.constant(np.asarray(step, np.int64), "step"), true, *carried])
+        carried, added = results[1 : 1 + len(carried)], results[1 + len(carried) :]
+        for values, value in zip(collected, added, strict=True):
+            values.append(value)
+    _write(emit, carried, [(values, 0) for values in collected])
+    return emit.nodes
+
+
+def _goes_on(body: GraphProto) -> bool:
+    """Whether the condition that a body computes is always the one that it was given, or true."""
+    name = body.output[0].name
+    producers = {output: inner for inner in body.node for output in inner.output}
+    while name in producers and producers[name].op_type == "Identity":
+        name = producers[name].input[0]
+    constants = {tensor.name: tensor for tensor in body.initializer}
+    return name == body.input[1].name or (name in constants and bool(to_array(constants[name]).all()))
+
+
+def _scan(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    emit, found = Emitter(editor, node), attributes(node)
+    body, count = _Body(found["body"], emit), found["num_scan_inputs"]
+    states = len(node.input) - count
+    carried, sources = list(node.input[:states]), list(node.input[states:])
+    shapes = [editor.shape(name) for name in sources]
+    # Before opset 9 there was an operand of lengths in front, and a batch dimension.
+    if "" in carried or len(body.graph.input) != len(node.input) or any(shape is None for shape in shapes):
+        return None
+    known = [shape for shape in shapes if shape is not None]
+    axes = [axis % len(shape) for axis, shape in zip(found.get("scan_input_axes", [0] * count), known, strict=True)]
+    steps = known[0][axes[0]]
+    if not steps or not body.is_small(steps):
+        return None
+    outputs = len(node.output) - states
+    directions = found.get("scan_input_directions", [0] * count), found.get("scan_output_directions", [0] * outputs)
+    collected: list[list[str]] = [[] for _ in range(outputs)]
+    for step in range(steps):
+        slices = [
+            _slice(emit, name, axis, steps - 1 - step if backward else step)
+            for name, axis, backward in zip(sources, axes, directions[0], strict=True)
+        ]
+        results = body.step([*carried, *slices])
+        carried = results[:states]
+        for values, value in zip(collected, results[states:], strict=True):
+            values.append(value)
+    ordered = [values[::-1] if back else values for values, back in zip(collected, directions[1], strict=True)]
+    _write(emit, carried, list(zip(ordered, found.get("scan_output_axes", [0] * outputs), strict=True)))
+    return emit.nodes
+
+
+def _slice(emit: Emitter, name: str, axis: int, step: int) -> str:
+    return emit("Gather", name, emit.constant(np.asarray(step, np.int64), "step"), part="slice", axis=axis)
+
+
+def _write(emit: Emitter, carried: list[str], collected: list[tuple[list[str], int]]) -> None:
+    """Name the last states and the joined results of all steps as the loop's outputs."""
+    node = emit.node
+    for value, output in zip(carried, node.output, strict=False):
+        if output:
+            emit("Identity", value, part="last", output=output)
+    for (values, axis), output in zip(collected, node.output[len(carried) :], strict=True):
+        if output:
+            raised = [emit("Unsqueeze", value, emit.constant([axis], "axis"), part="raise") for value in values]
+            emit("Concat", *raised, part="stack", output=output, axis=axis)

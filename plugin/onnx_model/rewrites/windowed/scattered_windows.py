@@ -1,0 +1,122 @@
+"""Operators that put values back where windows took them from: Col2Im, MaxUnpool and TensorScatter."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+import numpy as np
+from onnx import ModelProto, NodeProto
+
+from sartor.onnx_model.graphs.emit import Emitter
+from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, optional_input, rewrite_nodes
+
+
+def gather_windows(model: ModelProto) -> tuple[str, ...]:
+    """Write them as what each element of the result reads; IREE 3.13 has no lowering for them."""
+    return rewrite_nodes(model, _lowered)
+
+
+def _lowered(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    rule = _RULES.get(node.op_type)
+    return rule(node, editor) if rule else None
+
+
+def _col2im(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    """Each pixel is the sum of the window elements that lie on it: gathered by constant indices, zeros where fewer."""
+    shape, image, block = editor.shape(node.input[0]), *(editor.constant(name) for name in node.input[1:3])
+    if shape is None or image is None or block is None:
+        return None
+    sizes, kernel = [int(each) for each in image], [int(each) for each in block]
+    sources = _sources(sizes, kernel, attributes(node))
+    emit, elements = Emitter(editor, node), math.prod(kernel)
+    channels = shape[1] // elements
+    flat = [shape[0], channels, elements * shape[2]]
+    value = emit("Reshape", node.input[0], emit.constant(flat, "flat"), part="flatten")
+    zero = emit.constant(np.zeros((shape[0], channels, 1), emit.dtype(node.input[0])), "nothing")
+    value = emit("Concat", value, zero, part="padded", axis=2)
+    value = emit("Gather", value, emit.constant(sources, "sources"), part="read", axis=2)
+    value = emit("ReduceSum", value, emit.constant([3], "axis"), keepdims=0)
+    result = emit.constant([shape[0], channels, *sizes], "shape")
+    emit("Reshape", value, result, part="image", output=node.output[0])
+    return emit.nodes
+
+
+def _sources(sizes: list[int], kernel: list[int], found: Mapping[str, list[int]]) -> Array:
+    """[pixels, most elements on one]: indices of window elements, kernel element by kernel element."""
+    rank = len(sizes)
+    dilations, strides = found.get("dilations", [1] * rank), found.get("strides", [1] * rank)
+    pads = found.get("pads", [0] * 2 * rank)
+    counts = [
+        (sizes[axis] + pads[axis] + pads[axis + rank] - dilations[axis] * (kernel[axis] - 1) - 1) // strides[axis] + 1
+        for axis in range(rank)
+    ]
+    lists: list[list[int]] = [[] for _ in range(math.prod(sizes))]
+    for number, (offset, window) in enumerate(
+        (offset, window) for offset in np.ndindex(*kernel) for window in np.ndindex(*counts)
+    ):
+        place = [window[axis] * strides[axis] - pads[axis] + offset[axis] * dilations[axis] for axis in range(rank)]
+        if all(0 <= each < size for each, size in zip(place, sizes, strict=True)):
+            lists[int(np.ravel_multi_index(place, sizes))].append(number)
+    nothing = math.prod(kernel) * math.prod(counts)
+    most = max(1, *map(len, lists))
+    return np.array([each + [nothing] * (most - len(each)) for each in lists], np.int64)
+
+
+def _max_unpool(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    shape = editor.shape(node.input[0])
+    larger = editor.constant(node.input[2]) if optional_input(node, 2) else None
+    if shape is None or (optional_input(node, 2) and larger is None):
+        return None
+    found, rank = attributes(node), len(shape) - 2
+    kernel, strides = found["kernel_shape"], found.get("strides", [1] * rank)
+    pads = found.get("pads", [0] * 2 * rank)
+    spatial = [
+        (shape[axis + 2] - 1) * strides[axis] - pads[axis] - pads[axis + rank] + kernel[axis] for axis in range(rank)
+    ]
+    emit, full = Emitter(editor, node), [*shape[:2], *spatial]
+    empty = emit.constant(np.zeros(math.prod(full), emit.dtype(node.input[0])), "empty")
+    rows = emit("Reshape", node.input[1], emit.constant([-1, 1], "column"), part="rows")
+    values = emit("Reshape", node.input[0], emit.constant([-1], "flat"), part="values")
+    value = emit("ScatterND", empty, rows, values)
+    is_last = larger is None or list(larger) == full
+    output = node.output[0] if is_last else ""
+    value = emit("Reshape", value, emit.constant(full, "shape"), part="image", output=output)
+    if larger is not None and not is_last:
+        after = [int(size) - own for size, own in zip(larger, full, strict=True)]
+        emit("Pad", value, emit.constant([0] * len(full) + after, "pads"), part="pad", output=node.output[0])
+    return emit.nodes
+
+
+def _tensor_scatter(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    """Each position of the cache reads the update at its distance from where writing begins, or itself."""
+    cache, update = (editor.shape(name) for name in node.input[:2])
+    if cache is None or update is None:
+        return None
+    found = attributes(node)
+    axis = found.get("axis", -2) % len(cache)
+    emit, size, count = Emitter(editor, node), cache[axis], update[axis]
+    positions = np.arange(size, dtype=np.int64).reshape([-1 if each == axis else 1 for each in range(len(cache))])
+    distance = emit.constant(positions, "positions")
+    if begin := optional_input(node, 2):
+        column = emit.constant([-1, *[1] * (len(cache) - 1)], "column")
+        distance = emit("Sub", distance, emit("Reshape", begin, column, part="begin"), part="distance")
+    zero = emit.constant(0, "zero", np.int64)
+    if found.get("mode", "linear") == "circular":
+        length = emit.constant(size, "length", np.int64)
+        distance = emit("Mod", distance, length, part="around")
+    past = emit("Less", distance, emit.constant(count, "count", np.int64), part="before_end")
+    inside = emit("And", emit("GreaterOrEqual", distance, zero, part="after_begin"), past, part="inside")
+    last = emit.constant(count - 1, "last", np.int64)
+    row = emit("Min", emit("Max", distance, zero, part="from_zero"), last, part="row")
+    rows = emit("Expand", row, emit.constant(list(cache), "shape"), part="rows")
+    written = emit("GatherElements", node.input[1], rows, part="written", axis=axis)
+    emit("Where", inside, written, node.input[0], output=node.output[0])
+    return emit.nodes
+
+
+_RULES: Mapping[str, Callable[[NodeProto, GraphEditor], list[NodeProto] | None]] = {
+    "Col2Im": _col2im,
+    "MaxUnpool": _max_unpool,
+    "TensorScatter": _tensor_scatter,
+}
