@@ -6,7 +6,7 @@ same order give the same bytes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -227,9 +227,25 @@ def compile_stitched(stitched: Stitched, target: Target, path: Path, *, embed: b
 
 
 def compile_unsplit(
-    bytecode: bytes, weights: Mapping[str, np.ndarray], target: Target, manifest: str, path: Path, *, embed: bool = True
+    bytecode: bytes,
+    weights: Mapping[str, np.ndarray],
+    target: Target,
+    manifest: str,
+    path: Path,
+    *,
+    embed: bool = True,
+    flags: Sequence[str] = (),
 ) -> None:
     """Compile the unsplit module by IREE's stock lowering alone, under the same entry and with a manifest.
+
+    Args:
+        bytecode: of the module.
+        weights: parameter name to array.
+        target: what it is compiled for.
+        manifest: JSON text that the module carries; empty for none.
+        path: the .vmfb to write.
+        embed: whether weights are put inside.
+        flags: of the compiler, beside the target's.
 
     Raises:
         CompileError: with IREE's diagnostic.
@@ -238,14 +254,14 @@ def compile_unsplit(
     def make() -> ir.Module:
         module = ir.Module.parse(bytecode)
         reflection = ir.DictAttr.get({MANIFEST_KEY: ir.StringAttr.get(manifest)})
-        for view in module.body.operations:
+        for view in module.body.operations if manifest else ():
             if view.operation.name == "util.func":
                 view.operation.attributes["iree.reflection"] = reflection
         if embed:
             _embed(module, weights)
         return module
 
-    write_module(make, path, target.flags, start="input")
+    write_module(make, path, (*target.flags, *flags), start="input")
 
 
 def _embed(module: ir.Module, parameters: Mapping[str, np.ndarray]) -> None:

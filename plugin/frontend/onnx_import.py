@@ -35,6 +35,8 @@ _INLINE_ELEMENTS = 16
 
 _IMPORT_FLAGS = ("--iree-input-type=onnx",)
 _NO_LOWERING = "failed to legalize operation 'torch.operator'"
+WIDE_FLAGS = ("--iree-input-demote-f64-to-f32=false",)
+"""Flags of the compiler with which float64 is computed in float64: by default it is in float32."""
 
 
 @dataclass(frozen=True)
@@ -134,15 +136,20 @@ def _described(name: str, editor: GraphEditor) -> str:
     return f"{kind}[{', '.join(str(each.dim_value) if each.HasField('dim_value') else '?' for each in dims)}]"
 
 
-def import_model(model: onnx.ModelProto) -> ImportedModule:
+def import_model(model: onnx.ModelProto, *, wide: bool = False) -> ImportedModule:
     """Lower a prepared model (static shapes, opset 17 or newer) to linalg on tensors.
+
+    Args:
+        model: the prepared model.
+        wide: whether float64 is computed in float64, and not in float32.
 
     Raises:
         UnsupportedModelError: if IREE cannot lower an ONNX op, which the message names.
     """
     renamed, weights = _with_safe_names(model)
+    flags = (*_IMPORT_FLAGS, *(WIDE_FLAGS if wide else ()))
     try:
-        bytecode = translate_bytecode(_to_torch_onnx(renamed), _IMPORT_FLAGS, to="input")
+        bytecode = translate_bytecode(_to_torch_onnx(renamed), flags, to="input")
     except CompileError as error:
         raise UnsupportedModelError(_refusal(str(error), model)) from None
     return ImportedModule(bytecode, weights)

@@ -1,0 +1,264 @@
+"""Sartor as ONNX's own interface for runtimes sees it (``onnx.backend.base``).
+
+    rep = sartor.backend.prepare(onnx.load("model.onnx"))
+    outputs = rep.run([array])
+
+It is for models that are run a few times: every model is compiled by IREE's stock lowering, and nothing is tuned. Where
+a model's shapes depend on values of inputs (a shape, axes, sizes), it is compiled when it is run, for those values.
+"""
+
+from __future__ import annotations
+
+import atexit
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from onnx import ModelProto, NodeProto, TypeProto, defs, helper
+from onnx.backend.base import Backend, BackendRep
+
+from sartor.codegen.ir.target import Target
+from sartor.errors import UnsupportedModelError, UsageError
+from sartor.frontend.stock_module import compile_stock, run_once
+from sartor.frontend.target_check import runs_here
+from sartor.onnx_model.preparing.shape_inputs import shape_inputs, with_values
+from sartor.runtime.driver.signature import Array
+from sartor.runtime.session import Session
+from sartor.tuning.workers.calls import call, open_pool
+from sartor.tuning.workers.pool import WorkerPool
+
+__all__ = ["SartorBackend", "SartorRep", "prepare", "run_model", "run_node", "supports_device"]
+
+_TARGETS = {"CPU": "cpu", "CUDA": "cuda", "VULKAN": "vulkan"}
+_TIMEOUT = 600.0
+
+
+@dataclass(frozen=True)
+class BoundModel:
+    """A model for inputs of known shapes.
+
+    Attributes:
+        model: inputs whose values decide shapes have become constants.
+        shapes: shape of each input that has free dimensions.
+        feeds: the other inputs.
+        key: differs if another module is needed.
+    """
+
+    model: ModelProto
+    shapes: Mapping[str, tuple[int, ...]]
+    feeds: dict[str, Array]
+    key: object
+
+
+class SartorRep(BackendRep):
+    """A model that is compiled when it is first run, and again for other shapes and values that decide shapes.
+
+    Args:
+        model: the model.
+        target: what it is compiled for.
+        threads: CPU workers; None for one per physical core.
+    """
+
+    def __init__(self, model: ModelProto, target: Target, threads: int | None = None) -> None:
+        constants = {tensor.name for tensor in model.graph.initializer}
+        self._model = model
+        self._target = target
+        self._threads = threads
+        self._inputs = [value for value in model.graph.input if value.name not in constants]
+        self._deciding = frozenset(shape_inputs(model)) - constants
+        self._sessions: dict[object, Session] = {}
+
+    def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """Run the model.
+
+        Args:
+            inputs: an array per input in the model's order, arrays by name, or the array of the only input.
+            kwargs: none are known.
+
+        Returns:
+            An array per output, in the model's order.
+
+        Raises:
+            SartorError: of the kind that says what went wrong.
+        """
+        bound = self.bind(inputs)
+        if bound.key not in self._sessions:
+            self._sessions[bound.key] = self._compiled(bound)
+        return tuple(self._sessions[bound.key].run(None, bound.feeds))
+
+    def bind(self, inputs: Any) -> BoundModel:
+        """The model for the shapes of inputs, and the values that decide shapes.
+
+        Args:
+            inputs: as for ``run``.
+
+        Raises:
+            UsageError: if an input is missing or not known.
+            UnsupportedModelError: if one is not a tensor.
+        """
+        given = self._feeds(inputs)
+        values = {name: array for name, array in given.items() if name in self._deciding}
+        feeds = {name: array for name, array in given.items() if name not in self._deciding}
+        shapes = {each.name: feeds[each.name].shape for each in self._inputs if _is_open(each, feeds)}
+        return BoundModel(with_values(self._model, values), shapes, feeds, _key(feeds, values))
+
+    def _feeds(self, inputs: Any) -> dict[str, Array]:
+        names = [value.name for value in self._inputs]
+        if isinstance(inputs, Mapping):
+            given = dict(inputs)
+        else:
+            values = list(inputs) if isinstance(inputs, Sequence) else [inputs]
+            if len(values) > len(names):
+                raise UsageError(f"{len(values)} inputs are given, but the model has {len(names)}")
+            given = dict(zip(names, values, strict=False))
+        if unknown := [name for name in given if name not in names]:
+            raise UsageError(f"the model has no input '{unknown[0]}'; its inputs are {names}")
+        if missing := [name for name in names if name not in given]:
+            raise UsageError(f"no value is given for the input '{missing[0]}'")
+        return {name: _tensor(name, given[name]) for name in names}
+
+    def _compiled(self, bound: BoundModel) -> Session:
+        """Compile the model, and run it once where a crash ends only a worker."""
+        with _files(("model.onnx", "model.vmfb")) as (source, module):
+            source.write_bytes(bound.model.SerializeToString())
+            arguments = {"model": source, "shapes": bound.shapes, "target": self._target, "module": module}
+            call(_pool(), compile_stock, arguments, "compiling the model", _TIMEOUT)
+            call(_pool(), run_once, {"module": module, "feeds": bound.feeds}, "running the module", _TIMEOUT)
+            return Session(module, device=self._target.device, threads=self._threads)
+
+
+class SartorBackend(Backend):
+    """ONNX's interface; ``device`` is ``CPU``, ``CUDA`` or ``VULKAN``."""
+
+    @classmethod
+    def prepare(cls, model: ModelProto, device: str = "CPU", **kwargs: Any) -> SartorRep:
+        """A model ready to be run.
+
+        Args:
+            model: the model.
+            device: the device.
+            kwargs: ``threads``, the number of CPU workers.
+
+        Raises:
+            UsageError: if the device is not known.
+            onnx.checker.ValidationError: if the model is not valid ONNX.
+        """
+        super().prepare(model, device, **kwargs)
+        return SartorRep(model, _target(device), kwargs.get("threads"))
+
+    @classmethod
+    def run_model(cls, model: ModelProto, inputs: Any, device: str = "CPU", **kwargs: Any) -> tuple[Any, ...]:
+        """``prepare`` and ``run`` in one."""
+        return cls.prepare(model, device, **kwargs).run(inputs)
+
+    @classmethod
+    def run_node(
+        cls, node: NodeProto, inputs: Any, device: str = "CPU", outputs_info: Any = None, **kwargs: Any
+    ) -> tuple[Any, ...]:
+        """Run one operator on arrays.
+
+        Args:
+            node: the operator.
+            inputs: an array per input that the node names.
+            device: the device.
+            outputs_info: element type and shape of each output; by default they are inferred.
+            kwargs: ``opset_version``, by default the newest, and those of ``prepare``.
+        """
+        super().run_node(node, inputs, device, outputs_info, **kwargs)
+        version = kwargs.pop("opset_version", defs.onnx_opset_version())
+        names = list(dict.fromkeys(name for name in node.input if name))
+        arrays = {name: np.asarray(value) for name, value in zip(names, inputs, strict=True)}
+        given = [
+            helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(each.dtype), each.shape)
+            for name, each in arrays.items()
+        ]
+        graph = helper.make_graph([node], node.op_type, given, _results(node, outputs_info))
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid(node.domain, version)])
+        return SartorRep(model, _target(device), kwargs.get("threads")).run(arrays)
+
+    @classmethod
+    def supports_device(cls, device: str) -> bool:
+        """Whether this machine has such a device."""
+        return _is_present(device.partition(":")[0])
+
+
+prepare = SartorBackend.prepare
+run_model = SartorBackend.run_model
+run_node = SartorBackend.run_node
+supports_device = SartorBackend.supports_device
+
+
+@cache
+def _workers() -> tuple[WorkerPool, Path]:
+    """One worker for all models, and a folder; both last as long as the process."""
+    stack = ExitStack()
+    atexit.register(stack.close)
+    return stack.enter_context(open_pool(1))
+
+
+def _pool() -> WorkerPool:
+    return _workers()[0]
+
+
+_numbers = itertools.count()
+
+
+@contextmanager
+def _files(names: Sequence[str]) -> Iterator[list[Path]]:
+    """Paths of these names in a folder of their own; the files are gone at the end."""
+    folder = _workers()[1] / f"backend{next(_numbers)}"
+    folder.mkdir()
+    paths = [folder / name for name in names]
+    try:
+        yield paths
+    finally:
+        for path in paths:
+            path.unlink(missing_ok=True)
+        folder.rmdir()
+
+
+@cache
+def _is_present(kind: str) -> bool:
+    return kind in _TARGETS and runs_here(_target(kind))
+
+
+def _target(device: str) -> Target:
+    kind = device.partition(":")[0]
+    if kind not in _TARGETS:
+        raise UsageError(f"'{device}' is no device, choose among {', '.join(_TARGETS)}")
+    return Target.create(_TARGETS[kind])
+
+
+def _tensor(name: str, value: Any) -> Array:
+    if value is None or isinstance(value, (list, tuple, dict)):
+        raise UnsupportedModelError(f"input '{name}' is not a tensor; only models with tensor inputs are supported")
+    return np.asarray(value)
+
+
+def _key(feeds: Mapping[str, Array], values: Mapping[str, Array]) -> object:
+    types = tuple((name, array.dtype.str, array.shape) for name, array in feeds.items())
+    return types, tuple((name, array.dtype.str, array.shape, array.tobytes()) for name, array in values.items())
+
+
+def _is_open(value: Any, passed: Mapping[str, Array]) -> bool:
+    """Whether an input's shape has to be bound: the model leaves a dimension free, or it has no elements."""
+    tensor = value.type.tensor_type
+    if value.name not in passed or not value.type.HasField("tensor_type"):
+        return False
+    return not tensor.HasField("shape") or any(dim.dim_value <= 0 for dim in tensor.shape.dim)
+
+
+def _results(node: NodeProto, outputs_info: Any) -> list[Any]:
+    names = [name for name in node.output if name]
+    if outputs_info is None:
+        return [helper.make_value_info(name, TypeProto()) for name in names]
+    types = [helper.np_dtype_to_tensor_dtype(np.dtype(dtype)) for dtype, _ in outputs_info]
+    return [
+        helper.make_tensor_value_info(name, element, shape)
+        for name, element, (_, shape) in zip(names, types, outputs_info, strict=True)
+    ]

@@ -1,0 +1,103 @@
+"""Worker side: a model compiled by IREE's stock lowering alone, with no layer measured, and run once.
+
+It is the short way for models that are run a few times: nothing is tuned, and no reference is computed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+
+from onnx import ModelProto, TensorProto
+
+from sartor.codegen.ir.graph import ENTRY
+from sartor.codegen.ir.target import Target
+from sartor.codegen.linking.stitching import compile_unsplit
+from sartor.errors import CompileError, SartorError
+from sartor.frontend.onnx_import import WIDE_FLAGS, ImportedModule, import_model
+from sartor.onnx_model.graphs.graph import GraphEditor
+from sartor.onnx_model.preparing.prepare import prepare
+from sartor.onnx_model.reading.load import load_model
+from sartor.runtime.driver.signature import Array, TensorSpec
+from sartor.runtime.manifest import Manifest
+from sartor.runtime.session import Session
+from sartor.tuning.workers.calls import WorkerError
+
+
+def compile_stock(
+    model: Path, shapes: Mapping[str, tuple[int, ...]], target: Target, module: Path
+) -> WorkerError | None:
+    """Compile a model whole into ``module``.
+
+    Args:
+        model: ONNX file.
+        shapes: static shape of each input that has free dimensions.
+        target: what it is compiled for.
+        module: the .vmfb to write.
+    """
+    try:
+        imported, inputs, outputs = import_stock(model, shapes)
+        manifest = _manifest(model, inputs, outputs, target).to_json()
+        try:
+            compile_unsplit(imported.bytecode, imported.weights, target, manifest, module, flags=WIDE_FLAGS)
+        except CompileError:
+            # IREE's vectorisation has gaps that its lowest level of optimisation does not reach.
+            flags = (*WIDE_FLAGS, "--iree-opt-level=O1")
+            compile_unsplit(imported.bytecode, imported.weights, target, manifest, module, flags=flags)
+    except SartorError as error:
+        return WorkerError(error)
+    return None
+
+
+def import_stock(
+    model: Path, shapes: Mapping[str, tuple[int, ...]]
+) -> tuple[ImportedModule, tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
+    """A model as linalg on tensors, and what it takes and gives.
+
+    Raises:
+        SartorError: of the kind that says what went wrong.
+    """
+    prepared = prepare(load_model(model), shapes, _unsimplified)
+    specs = [
+        tuple(TensorSpec(each.name, each.dtype.name, each.shape) for each in values)
+        for values in (prepared.inputs, prepared.outputs)
+    ]
+    return import_model(prepared.model, wide=_has_doubles(prepared.model)), specs[0], specs[1]
+
+
+def _has_doubles(model: ModelProto) -> bool:
+    """Whether a value is float64; in other models IREE's importer adds such numbers, which some code cannot hold."""
+    editor = GraphEditor(model.graph)
+    names = {name for node in editor.nodes for name in (*node.input, *node.output)}
+    return any(editor.element_type(name) == TensorProto.DOUBLE for name in names if name)
+
+
+def run_once(module: Path, feeds: Mapping[str, Array]) -> list[Array] | WorkerError:
+    """Run a module on arrays, in a process that may crash over it."""
+    try:
+        with Session(module, threads=1) as session:
+            return [output.copy() for output in session.run(None, feeds)]
+    except SartorError as error:
+        return WorkerError(error)
+
+
+def _unsimplified(model: ModelProto) -> tuple[str, ...]:
+    """In the place of ``simplify``, which takes longer than the rest and only saves time at run time."""
+    return ()
+
+
+def _manifest(model: Path, inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...], target: Target) -> Manifest:
+    return Manifest(
+        model=model.name,
+        model_sha256=hashlib.sha256(model.read_bytes()).hexdigest(),
+        entry=ENTRY,
+        inputs=inputs,
+        outputs=outputs,
+        devices=(target.device,),
+        levels=(target.architecture,),
+        sartor_version=version("sartor"),
+        iree_version=version("iree-base-compiler"),
+        plan={},
+    )

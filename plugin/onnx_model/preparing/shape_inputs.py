@@ -1,0 +1,123 @@
+"""Inputs whose values decide shapes: a module of static shapes has to know them when it is compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto, numpy_helper
+
+from sartor.onnx_model.graphs.graph import Array
+from sartor.onnx_model.graphs.walk import names_read, subgraphs
+
+# Larger tensors are data, whatever is computed from them.
+_MAX_ELEMENTS = 64
+
+# Operands that are shapes, axes, sizes, lengths, steps, counts or choices, by operator.
+_DECIDING: Mapping[str, tuple[int, ...]] = {
+    "AffineGrid": (1,),
+    "BlackmanWindow": (0,),
+    "CenterCropPad": (1,),
+    "Col2Im": (1, 2),
+    "ConstantOfShape": (0,),
+    "CumProd": (1,),
+    "CumSum": (1,),
+    "DFT": (1, 2),
+    "Dropout": (1, 2),
+    "Expand": (1,),
+    "GRU": (4,),
+    "HammingWindow": (0,),
+    "HannWindow": (0,),
+    "If": (0,),
+    "LSTM": (4,),
+    "Loop": (0, 1),
+    "MaxUnpool": (2,),
+    "MelWeightMatrix": (0, 1, 2, 3, 4),
+    "OneHot": (1,),
+    "Pad": (1, 3),
+    "RNN": (4,),
+    "Range": (0, 1, 2),
+    "ReduceL1": (1,),
+    "ReduceL2": (1,),
+    "ReduceLogSum": (1,),
+    "ReduceLogSumExp": (1,),
+    "ReduceMax": (1,),
+    "ReduceMean": (1,),
+    "ReduceMin": (1,),
+    "ReduceProd": (1,),
+    "ReduceSum": (1,),
+    "ReduceSumSquare": (1,),
+    "Reshape": (1,),
+    "Resize": (1, 2, 3),
+    "STFT": (1, 3),
+    "Slice": (1, 2, 3, 4),
+    "Split": (1,),
+    "SplitToSequence": (1,),
+    "Squeeze": (1,),
+    "Tile": (1, 2),
+    "TopK": (1,),
+    "Trilu": (1,),
+    "Unsqueeze": (1,),
+    "Upsample": (1,),
+}
+# What they compute is known from shapes alone.
+_OF_SHAPES = frozenset({"Shape", "Size"})
+
+
+def shape_inputs(model: ModelProto) -> tuple[str, ...]:
+    """The inputs of a model that its shapes, or the branches it takes, depend on, in the model's order.
+
+    Only vectors and single values count, of 64 elements at most.
+    """
+    wanted = _deciding_names(model.graph)
+    return tuple(value.name for value in model.graph.input if value.name in wanted and _is_small(value))
+
+
+def with_values(model: ModelProto, values: Mapping[str, Array]) -> ModelProto:
+    """A copy of a model in which inputs have become constants."""
+    copy = ModelProto()
+    copy.CopyFrom(model)
+    kept = [value for value in model.graph.input if value.name not in values]
+    del copy.graph.input[:]
+    copy.graph.input.extend(kept)
+    known = {tensor.name for tensor in copy.graph.initializer}
+    copy.graph.initializer.extend(
+        numpy_helper.from_array(array, name) for name, array in values.items() if name not in known
+    )
+    return copy
+
+
+def _deciding_names(graph: GraphProto) -> set[str]:
+    """Every value from which an operand that decides a shape is computed."""
+    nodes = list(_all_nodes(graph))
+    producers = {name: node for node in nodes for name in node.output if name}
+    pending = [name for node in nodes for name in _operands(node)]
+    found: set[str] = set()
+    while pending:
+        name = pending.pop()
+        if name in found:
+            continue
+        found.add(name)
+        node = producers.get(name)
+        if node is not None and node.op_type not in _OF_SHAPES:
+            pending.extend(names_read(node))
+    return found
+
+
+def _all_nodes(graph: GraphProto) -> Iterator[NodeProto]:
+    for node in graph.node:
+        yield node
+        for body in subgraphs(node):
+            yield from _all_nodes(body)
+
+
+def _operands(node: NodeProto) -> list[str]:
+    indices = _DECIDING.get(node.op_type, ()) if node.domain in ("", "ai.onnx") else ()
+    return [node.input[index] for index in indices if index < len(node.input) and node.input[index]]
+
+
+def _is_small(value: ValueInfoProto) -> bool:
+    tensor = value.type.tensor_type
+    if not value.type.HasField("tensor_type") or not tensor.HasField("shape"):
+        return False
+    dims = tensor.shape.dim
+    return len(dims) <= 1 and all(dim.dim_value <= _MAX_ELEMENTS for dim in dims)

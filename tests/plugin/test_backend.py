@@ -1,0 +1,74 @@
+"""ONNX's backend interface: models and nodes prepared and run, bound where values of inputs decide shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from onnx import ModelProto, TensorProto, helper, numpy_helper
+from onnx.backend.base import Backend
+
+import sartor.backend
+from sartor.backend import SartorBackend
+from sartor.errors import UnsupportedModelError, UsageError
+
+
+def _model(operator: str, inputs: Sequence[tuple[str, int, list[int]]], rank: int = 1) -> ModelProto:
+    values = [helper.make_tensor_value_info(*each) for each in inputs]
+    result = helper.make_tensor_value_info("y", inputs[0][1], [None] * rank)
+    node = helper.make_node(operator, [name for name, _, _ in inputs], ["y"])
+    graph = helper.make_graph([node], "graph", values, [result])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+
+def test_it_is_a_backend_of_onnx() -> None:
+    assert issubclass(SartorBackend, Backend)
+    assert sartor.backend.supports_device("CPU")
+    assert not sartor.backend.supports_device("ABACUS")
+    with pytest.raises(UsageError, match="ABACUS"):
+        sartor.backend.prepare(_model("Abs", [("x", TensorProto.FLOAT, [2])]), "ABACUS")
+
+
+def test_a_node_gives_what_it_computes() -> None:
+    left, right = np.arange(6, dtype=np.float32).reshape(2, 3), np.ones(3, np.float32)
+    (result,) = sartor.backend.run_node(helper.make_node("Add", ["a", "b"], ["y"]), [left, right])
+    np.testing.assert_array_equal(result, left + right)
+
+
+def test_a_shape_that_is_an_input_is_bound_anew_for_each_value() -> None:
+    prepared = sartor.backend.prepare(
+        _model("Reshape", [("x", TensorProto.FLOAT, [2, 6]), ("s", TensorProto.INT64, [2])], 2)
+    )
+    x = np.arange(12, dtype=np.float32).reshape(2, 6)
+    for shape in ((3, 4), (4, 3)):
+        (result,) = prepared.run([x, np.array(shape, np.int64)])
+        np.testing.assert_array_equal(result, x.reshape(shape))
+
+
+def test_words_without_sign_wrap_around() -> None:
+    inputs = [("a", TensorProto.UINT16, [3]), ("b", TensorProto.UINT16, [3])]
+    left, right = np.array([65535, 40000, 7], np.uint16), np.array([1, 40000, 9], np.uint16)
+    (result,) = sartor.backend.run_model(_model("Add", inputs), {"a": left, "b": right})
+    assert result.dtype == np.uint16
+    np.testing.assert_array_equal(result, left + right)
+
+
+def test_inputs_that_do_not_fit_are_refused_by_name() -> None:
+    prepared = sartor.backend.prepare(_model("Add", [("a", TensorProto.FLOAT, [2]), ("b", TensorProto.FLOAT, [2])]))
+    x = np.zeros(2, np.float32)
+    with pytest.raises(UsageError, match="no value is given for the input 'b'"):
+        prepared.run([x])
+    with pytest.raises(UsageError, match="3 inputs are given, but the model has 2"):
+        prepared.run([x, x, x])
+    with pytest.raises(UsageError, match="no input 'c'"):
+        prepared.run({"a": x, "c": x})
+    with pytest.raises(UnsupportedModelError, match="'b' is not a tensor"):
+        prepared.run([x, [x]])
+
+
+def test_a_tensor_of_data_is_not_taken_for_a_shape() -> None:
+    model = _model("Expand", [("x", TensorProto.FLOAT, [1]), ("s", TensorProto.INT64, [2])], 2)
+    model.graph.initializer.append(numpy_helper.from_array(np.array([2, 3]), "s"))
+    (result,) = sartor.backend.run_model(model, np.ones(1, np.float32))
+    assert result.shape == (2, 3)
