@@ -1,13 +1,14 @@
 # make demo   compile ResNet-50, check it against ONNX Runtime, compare it with stock IREE
 # make test   the test suite
 # make check  lint, types and tests, as CI runs them
+# make conformance  ONNX's backend tests, whose counts are written into the documentation
 # make rooms  draw the rooms of the package into docs/design.md
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 PACKAGES := codegen dialect_passes runtime tuning
 
-.PHONY: demo test lint types rooms links check
+.PHONY: demo test conformance lint types rooms links check
 .DELETE_ON_ERROR:
 
 $(VENV)/.installed: pyproject.toml
@@ -23,6 +24,9 @@ demo: $(VENV)/.installed
 test: $(VENV)/.installed
 	.ci/vulkan
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+
+conformance: $(VENV)/.installed
+	$(BIN)/python -m benchmarks.conformance
 
 # Neither a type checker nor a linter of imports can follow the package-dir mapping of an editable install, so they read
 # a tree of links.

@@ -1,0 +1,115 @@
+"""Worker side: many small models compiled as one module, which takes little longer than one of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from sartor.codegen.ir.graph import ENTRY
+from sartor.codegen.ir.target import Target
+from sartor.codegen.linking.stitching import compile_unsplit
+from sartor.codegen.mlir.iree_compiler import ir
+from sartor.codegen.mlir.operations import symbol
+from sartor.dialect_passes.dump import bytecode
+from sartor.errors import SartorError
+from sartor.frontend.onnx_import import WIDE_FLAGS, ImportedModule
+from sartor.frontend.stock_module import import_stock
+from sartor.runtime.driver.signature import Array, Signature
+from sartor.runtime.session import Session
+from sartor.tuning.workers.calls import WorkerError
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model to run once.
+
+    Attributes:
+        model: ONNX file.
+        shapes: shape of each input that has free dimensions.
+        feeds: its inputs.
+    """
+
+    model: Path
+    shapes: Mapping[str, tuple[int, ...]]
+    feeds: Mapping[str, Array]
+
+
+@dataclass(frozen=True)
+class _Imported:
+    number: int
+    module: ImportedModule
+    signature: Signature
+    feeds: Mapping[str, Array]
+
+
+def run_batch(cases: Sequence[Case], target: Target, module: Path) -> list[list[Array] | WorkerError | None]:
+    """The outputs of each model, or why it cannot be imported; None where it does not compile or run with others."""
+    tried = [_imported(number, case) for number, case in enumerate(cases)]
+    found: list[list[Array] | WorkerError | None] = [each if isinstance(each, WorkerError) else None for each in tried]
+    for imported, outputs in _run([each for each in tried if isinstance(each, _Imported)], target, module):
+        found[imported.number] = outputs
+    return found
+
+
+def _imported(number: int, case: Case) -> _Imported | WorkerError:
+    try:
+        imported, inputs, outputs = import_stock(case.model, case.shapes)
+    except SartorError as error:
+        return WorkerError(error)
+    return _Imported(number, imported, Signature(f"t{number}_{ENTRY}", inputs, outputs), case.feeds)
+
+
+def _run(cases: Sequence[_Imported], target: Target, module: Path) -> list[tuple[_Imported, list[Array]]]:
+    """Compile and run models together; by halves if that fails."""
+    if not cases:
+        return []
+    try:
+        joined = _joined(cases)
+        compile_unsplit(joined.bytecode, joined.weights, target, "", module, flags=WIDE_FLAGS)
+    except SartorError:
+        if len(cases) == 1:
+            return []
+        half = len(cases) // 2
+        return [*_run(cases[:half], target, module), *_run(cases[half:], target, module)]
+    done = []
+    for each in cases:
+        outputs = _outputs(each, module)
+        if outputs is not None:
+            done.append((each, outputs))
+    return done
+
+
+def _outputs(case: _Imported, module: Path) -> list[Array] | None:
+    try:
+        with Session(module, device="cpu", threads=1, signature=case.signature) as session:
+            return [output.copy() for output in session.run(None, case.feeds)]
+    except SartorError:
+        return None
+
+
+def _joined(cases: Sequence[_Imported]) -> ImportedModule:
+    """One module with all functions and weights, which are called after their model's number."""
+    context = ir.Context()
+    weights: dict[str, np.ndarray] = {}
+    with context, ir.Location.unknown(context):
+        joined = ir.Module.create()
+        for case in cases:
+            module = _renamed(ir.Module.parse(case.module.bytecode), f"t{case.number}_")
+            for view in list(module.body.operations):
+                operation = view.operation
+                operation.detach_from_parent()
+                joined.body.append(operation)
+            weights |= {f"t{case.number}_{name}": array for name, array in case.module.weights.items()}
+        return ImportedModule(bytecode(joined), weights)
+
+
+def _renamed(module: ir.Module, prefix: str) -> ir.Module:
+    names = [symbol(view.operation) for view in module.body.operations]
+    text = str(module)
+    for name in names:
+        text = re.sub(rf"@{re.escape(name)}(?![\w$.])", f"@{prefix}{name}", text)
+    return ir.Module.parse(text)

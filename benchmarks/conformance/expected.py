@@ -1,0 +1,66 @@
+"""Tests that are known to fail, each with the reason; everything else has to pass."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.conformance.suite import Outcome, Status
+
+FILE = Path(__file__).with_name("expected_failures.toml")
+
+
+@dataclass(frozen=True)
+class Failures:
+    """Tests that fail for one reason.
+
+    Attributes:
+        reason: why, as a sentence.
+        error: regular expression that is found in the error of each.
+        tests: their names.
+    """
+
+    reason: str
+    error: str
+    tests: tuple[str, ...]
+
+
+def load(path: Path = FILE) -> tuple[Failures, ...]:
+    """The list of expected failures.
+
+    Raises:
+        ValueError: if a test is listed twice.
+    """
+    found = tuple(
+        Failures(each["reason"], each["error"], tuple(each["tests"]))
+        for each in tomllib.loads(path.read_text(encoding="utf-8"))["failures"]
+    )
+    names = [name for each in found for name in each.tests]
+    if len(set(names)) != len(names):
+        raise ValueError(f"listed twice: {sorted({name for name in names if names.count(name) > 1})}")
+    return found
+
+
+def surprises(outcomes: Iterable[Outcome], expected: Sequence[Failures]) -> list[str]:
+    """What is not as it is listed, a line each: failures, other errors, and passes. A wrong result never is."""
+    listed = {name: each for each in expected for name in each.tests}
+    lines = []
+    for outcome in outcomes:
+        known = listed.get(outcome.name)
+        if outcome.status is Status.PASSED:
+            if known is not None:
+                lines.append(f"{outcome.name}: passes, but is listed as failing")
+        elif outcome.status is not Status.REFUSED or known is None:
+            lines.append(f"{outcome.name}: {outcome.status.value}: {outcome.message}")
+        elif not re.search(known.error, outcome.message):
+            lines.append(f"{outcome.name}: fails by another error than '{known.error}': {outcome.message}")
+    return lines
+
+
+def unknown(names: Iterable[str], expected: Sequence[Failures]) -> list[str]:
+    """Listed tests that the suite does not have."""
+    present = set(names)
+    return [name for each in expected for name in each.tests if name not in present]

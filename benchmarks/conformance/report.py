@@ -1,0 +1,67 @@
+"""The results as documentation: counts and reasons in ``docs/conformance.md``, one line in the README."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+from benchmarks.conformance.expected import Failures
+from benchmarks.conformance.suite import CATEGORIES, Outcome, Status
+
+DOCUMENT = Path("docs/conformance.md")
+README = Path("README.md")
+BEGIN = "<!-- conformance: written by `make conformance` -->"
+END = "<!-- end of conformance -->"
+
+
+def write(outcomes: Sequence[Outcome], expected: Sequence[Failures]) -> None:
+    """Write both, from the outcomes of the whole suite."""
+    replace_section(DOCUMENT, "\n".join([*counts(outcomes), "", *reasons(expected)]))
+    replace_section(README, sentence(outcomes))
+
+
+def sentence(outcomes: Sequence[Outcome]) -> str:
+    """The README's line."""
+    done = {each: _passed(outcomes, each) for each in CATEGORIES}
+    (passed, total), (light, lights) = done["node"], done["light"]
+    return (
+        f"Of the {total} operator tests of ONNX {version('onnx')}, {passed} ({passed / total:.1%}) pass on a CPU, and "
+        f"{light} of its {lights} networks; every other test is refused with a reason, and none gives a wrong result:\n"
+        "[docs/conformance.md](docs/conformance.md)."
+    )
+
+
+def counts(outcomes: Sequence[Outcome]) -> list[str]:
+    """The table of what passed, a row for each part of the suite."""
+    rows = ["| part of the suite | tests | passed | refused |", "|---|---|---|---|"]
+    for each in CATEGORIES:
+        passed, total = _passed(outcomes, each)
+        rows.append(f"| {each} | {total} | {passed} ({passed / total:.1%}) | {total - passed} |")
+    return rows
+
+
+def reasons(expected: Sequence[Failures]) -> list[str]:
+    """The table of why tests are refused."""
+    rows = ["| tests | refused because |", "|---|---|"]
+    ordered = sorted(expected, key=lambda each: -len(each.tests))
+    return rows + [f"| {len(each.tests)} | {each.reason} |" for each in ordered]
+
+
+def replace_section(path: Path, text: str) -> None:
+    """Replace what lies between the marks.
+
+    Raises:
+        ValueError: if the file has no marks.
+    """
+    before, begin, rest = path.read_text(encoding="utf-8").partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"'{path}' has no section '{BEGIN}'")
+    path.write_text(f"{before}{begin}\n\n{text}\n\n{end}{after}", encoding="utf-8")
+
+
+def _passed(outcomes: Sequence[Outcome], category: str) -> tuple[int, int]:
+    found: Mapping[Status, int] = Counter(each.status for each in outcomes if each.category == category)
+    return found.get(Status.PASSED, 0), sum(found.values())

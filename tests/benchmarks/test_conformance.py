@@ -1,0 +1,78 @@
+"""ONNX's operator tests: a fixed sample of them, and the list of those that fail."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from benchmarks.conformance import batches, expected, report, suite
+from benchmarks.conformance.expected import Failures
+from benchmarks.conformance.suite import Outcome, Status, Test
+
+# One test in so many; those that are refused are in the sample too.
+_STRIDE = 20
+
+
+@pytest.fixture(scope="module")
+def tests() -> dict[str, Test]:
+    return suite.collect()
+
+
+def test_a_sample_ends_as_it_is_listed(tests: dict[str, Test]) -> None:
+    sample = [test for test in tests.values() if test.category == "node"][::_STRIDE]
+    outcomes = list(batches.run(sample))
+    assert len(outcomes) == len(sample)
+    assert sum(each.status is Status.PASSED for each in outcomes) > len(sample) / 2
+    assert expected.surprises(outcomes, expected.load()) == []
+
+
+def test_every_listed_test_is_one_of_the_suite(tests: dict[str, Test]) -> None:
+    assert expected.unknown(tests, expected.load()) == []
+
+
+def test_documentation_counts_what_is_listed(tests: dict[str, Test]) -> None:
+    listed = {name for each in expected.load() for name in each.tests}
+    text = report.DOCUMENT.read_text(encoding="utf-8")
+    for category in suite.CATEGORIES:
+        names = {name for name, test in tests.items() if test.category == category}
+        refused = len(names & listed)
+        assert re.search(
+            rf"^\| {category} \| {len(names)} \| {len(names) - refused} \(.*\) \| {refused} \|$", text, re.M
+        )
+
+
+def _outcome(name: str, status: Status, message: str = "") -> Outcome:
+    return Outcome(name, "node", status, message, 0.1)
+
+
+def test_what_differs_from_the_list_is_told() -> None:
+    known = (Failures("It is too hard.", "too hard", ("test_a", "test_b", "test_c")),)
+    outcomes = [
+        _outcome("test_a", Status.REFUSED, "CompileError: too hard"),
+        _outcome("test_b", Status.PASSED),
+        _outcome("test_c", Status.WRONG, "too hard"),
+        _outcome("test_d", Status.REFUSED, "too hard"),
+        _outcome("test_e", Status.PASSED),
+    ]
+    told = expected.surprises(outcomes, known)
+    assert [line.partition(":")[0] for line in told] == ["test_b", "test_c", "test_d"]
+    assert expected.surprises([_outcome("test_a", Status.REFUSED, "other")], known) != []
+
+
+def test_a_test_is_listed_once(tmp_path: Path) -> None:
+    entry = '[[failures]]\nreason = "r"\nerror = "e"\ntests = ["test_a"]\n'
+    path = tmp_path / "list.toml"
+    path.write_text(entry)
+    assert expected.load(path)[0].tests == ("test_a",)
+    path.write_text(entry * 2)
+    with pytest.raises(ValueError, match="test_a"):
+        expected.load(path)
+
+
+def test_only_the_section_between_the_marks_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "document.md"
+    path.write_text(f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n")
+    report.replace_section(path, "new")
+    assert path.read_text() == f"before\n{report.BEGIN}\n\nnew\n\n{report.END}\nafter\n"
