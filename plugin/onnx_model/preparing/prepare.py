@@ -16,6 +16,7 @@ from sartor.onnx_model.graphs.prepared import Change, PreparedModel, TensorInfo
 from sartor.onnx_model.preparing.check_prepared import check_prepared
 from sartor.onnx_model.preparing.shapes import Shapes, bind_shapes
 from sartor.onnx_model.preparing.simplify import simplify
+from sartor.onnx_model.rewrites.arithmetic.determinants import expand_determinants
 from sartor.onnx_model.rewrites.arithmetic.fourier import multiply_fourier
 from sartor.onnx_model.rewrites.arithmetic.gather_lowerings import gather_reversed
 from sartor.onnx_model.rewrites.arithmetic.gelu import written_tanh_gelu
@@ -103,6 +104,7 @@ LOWER: tuple[Rewrite, ...] = (
     scan_by_doubling,
     matmul_vectors,
     guarded_norm,
+    expand_determinants,
     pad_integer_conv,
     plain_quantization,
     carry_types,

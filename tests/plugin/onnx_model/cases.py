@@ -57,6 +57,64 @@ CASES["GRU_linear_before_reset"] = lambda: _recurrent("GRU", 3, "bidirectional",
 CASES["LSTM_clip"] = lambda: _recurrent("LSTM", 4, "forward", clip=0.5)
 CASES["RNN_relu"] = lambda: _recurrent("RNN", 1, "forward", activations=["Relu"])
 
+# Weights that are inputs.
+for operator, gates in (("LSTM", 4), ("GRU", 3), ("RNN", 1)):
+    CASES.add(
+        f"{operator}_computed_weights",
+        [node(operator, ["x", "w", "r", "b"], ["y"], hidden_size=4)],
+        [
+            ("x", (5, 2, 3), FLOAT),
+            ("w", (1, 4 * gates, 3), FLOAT),
+            ("r", (1, 4 * gates, 4), FLOAT),
+            ("b", (1, 8 * gates), FLOAT),
+        ],
+        ["y"],
+    )
+
+# Transforms, scans and moves that are written out.
+CASES.add("dft", [node("DFT", ["x"], ["y"], axis=1)], [("x", (2, 12, 3, 2), FLOAT)], ["y"])
+CASES.add("dft_half", [node("DFT", ["x"], ["y"], axis=1, onesided=1)], [("x", (2, 12, 1), FLOAT)], ["y"])
+CASES.add("dft_inverse", [node("DFT", ["x"], ["y"], axis=1, inverse=1)], [("x", (2, 9, 2), FLOAT)], ["y"])
+CASES.add(
+    "stft",
+    [node("STFT", ["x", "step", "window"], ["y"], onesided=1)],
+    [("x", (2, 40, 1), FLOAT)],
+    ["y"],
+    {"step": np.int64(5), "window": np.abs(weights(16))},
+)
+CASES.add(
+    "resize_antialias",
+    [node("Resize", ["x", "", "", "sizes"], ["y"], mode="linear", antialias=1)],
+    [("x", (1, 2, 9, 8), FLOAT)],
+    ["y"],
+    {"sizes": ints(1, 2, 4, 5)},
+    opset=18,
+)
+CASES.add(
+    "resize_crop",
+    [
+        node(
+            *("Resize", ["x", "roi", "", "sizes"], ["y"]),
+            mode="linear",
+            coordinate_transformation_mode="tf_crop_and_resize",
+            extrapolation_value=7.0,
+        )
+    ],
+    [("x", (1, 2, 9, 8), FLOAT)],
+    ["y"],
+    {"roi": np.array([0, 0, 0.4, 0.6, 1, 1, 1.2, 1.7], np.float32), "sizes": ints(1, 2, 4, 5)},
+    opset=18,
+)
+CASES.add(
+    "reverse_sequence",
+    [node("ReverseSequence", ["x", "lengths"], ["y"], time_axis=0, batch_axis=1)],
+    [("x", (5, 3, 2), FLOAT)],
+    ["y"],
+    {"lengths": ints(5, 1, 3)},
+)
+CASES.add("det", [node("Det", ["x"], ["y"])], [("x", (4, 4), FLOAT)], ["y"])
+CASES.add("gelu_tanh", [node("Gelu", ["x"], ["y"], approximate="tanh")], X, ["y"], opset=20)
+
 # Float16 sums.
 HALF: list[Value] = [("x", (2, 8, 13, 13), FLOAT16)]
 for half_operator, half_options in (

@@ -30,7 +30,23 @@ def _lowered(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
         return _backward_slice(node, editor)
     if node.op_type == "Pad" and attributes(node).get("mode", "constant") in ("reflect", "wrap", "edge"):
         return _mirrored_pad(node, editor)
+    if node.op_type == "SpaceToDepth" and attributes(node).get("mode", "DCR") == "CRD":
+        return _space_to_depth(node, editor)
     return None
+
+
+def _space_to_depth(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    """Blocks become channels, those of one channel side by side; IREE 3.13 orders them otherwise."""
+    shape, block = editor.shape(node.input[0]), attributes(node)["blocksize"]
+    if shape is None:
+        return None
+    emit, (batch, channels, height, width) = Emitter(editor, node), shape
+    split = [batch, channels, height // block, block, width // block, block]
+    value = emit("Reshape", node.input[0], emit.constant(split, "split"), part="split")
+    value = emit("Transpose", value, perm=[0, 1, 3, 5, 2, 4])
+    joined = emit.constant([batch, channels * block * block, height // block, width // block], "joined")
+    emit("Reshape", value, joined, part="join", output=node.output[0])
+    return emit.nodes
 
 
 def _backward_slice(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:

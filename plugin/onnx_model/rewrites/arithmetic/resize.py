@@ -15,16 +15,21 @@ from sartor.onnx_model.graphs.walk import describe_node
 # For other combinations IREE 3.13 rounds exact halves wrongly or fails.
 _NEAREST_NATIVE = (("half_pixel", "round_prefer_floor"), ("half_pixel", "floor"), ("asymmetric", "floor"))
 _CUBIC_NATIVE = -0.75
+_CROP = "tf_crop_and_resize"
 
 
 @dataclass(frozen=True)
 class _Axis:
-    """How dimension ``index`` is resized: from ``size`` to ``target`` positions by the factor ``scale``."""
+    """How dimension ``index`` is resized: from ``size`` to ``target`` positions by the factor ``scale``.
+
+    ``crop`` is the part of the dimension that is read, of tf_crop_and_resize.
+    """
 
     index: int
     size: int
     target: int
     scale: float
+    crop: tuple[float, float] = (0.0, 1.0)
 
 
 # Tables of that many rows are computed here.
@@ -38,7 +43,6 @@ def gather_resize(model: ModelProto) -> tuple[str, ...]:
     scales that do not divide evenly, and interpolation of other types than f32, whose weights stay f32 there.
 
     Each axis is resized by a sum over taps of gathered rows times weights (ONNX operator page of Resize, version 19).
-    Nodes with antialiasing or cropping are not changed.
     """
     return rewrite_nodes(model, _lowered)
 
@@ -50,8 +54,6 @@ def _lowered(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     shape, target = editor.shape(node.input[0]), editor.shape(node.output[0])
     if shape is None or target is None:
         return None
-    if found.get("antialias") or found.get("coordinate_transformation_mode") == "tf_crop_and_resize":
-        return None
     axes = _resized_axes(node, editor, shape, target)
     if axes is None or not axes or _is_native(found, axes, editor.element_type(node.input[0])):
         return None
@@ -61,10 +63,24 @@ def _lowered(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
         )
     emit = Emitter(editor, node)
     value = node.input[0]
+    outside = _outside(axes, target) if found.get("coordinate_transformation_mode") == _CROP else None
     for axis in axes:
-        last = axis is axes[-1]
+        last = axis is axes[-1] and outside is None
         value = _resize_axis(emit, value, axis, found, node.output[0] if last else "")
+    if outside is not None:
+        filler = emit.like(found.get("extrapolation_value", 0.0), node.input[0], "filler")
+        emit("Where", emit.constant(outside, "outside"), filler, value, part="fill", output=node.output[0])
     return emit.nodes
+
+
+def _outside(axes: list[_Axis], target: tuple[int, ...]) -> Array:
+    """Where the result reads outside the input, in a shape that broadcasts to the result's."""
+    outside = np.zeros([1] * len(target), bool)
+    for axis in axes:
+        where = _coordinates(axis, _CROP)
+        column = [-1 if index == axis.index else 1 for index in range(len(target))]
+        outside = outside | ((where < 0) | (where > axis.size - 1)).reshape(column)
+    return outside
 
 
 def _resized_axes(
@@ -79,10 +95,17 @@ def _resized_axes(
         if given.size:
             for axis, scale in zip(listed, given.tolist(), strict=True):
                 scales[axis] = scale
+    crops = [(0.0, 1.0)] * len(shape)
+    if attributes(node).get("coordinate_transformation_mode") == _CROP:
+        region = editor.constant(optional_input(node, 1))
+        if region is None or region.size != 2 * len(listed):
+            return None
+        for axis, begin, end in zip(listed, region[: len(listed)], region[len(listed) :], strict=True):
+            crops[axis] = (float(begin), float(end))
     return [
-        _Axis(index, size, to, scale)
-        for index, (size, to, scale) in enumerate(zip(shape, target, scales, strict=True))
-        if to != size or scale != 1.0
+        _Axis(index, size, to, scale, crop)
+        for index, (size, to, scale, crop) in enumerate(zip(shape, target, scales, crops, strict=True))
+        if to != size or scale != 1.0 or crop != (0.0, 1.0)
     ]
 
 
@@ -90,6 +113,8 @@ def _is_native(found: dict[str, object], axes: list[_Axis], element: int) -> boo
     mode, transform = found.get("mode", "nearest"), found.get("coordinate_transformation_mode", "half_pixel")
     even = all(axis.size * axis.scale == axis.target or axis.scale == axis.target / axis.size for axis in axes)
     if found.get("exclude_outside") or "axes" in found or not even or axes[0].index < 2:
+        return False
+    if found.get("antialias") or transform == _CROP:
         return False
     if mode == "nearest":
         return (transform, found.get("nearest_mode", "round_prefer_floor")) in _NEAREST_NATIVE
@@ -129,7 +154,9 @@ def _taps(axis: _Axis, found: dict[str, object]) -> tuple[Array, Array | None]:
         return np.clip(rows, 0, axis.size - 1)[None].astype(np.int64), None
     base = np.floor(where)
     fraction = where - base
-    if mode == "linear":
+    if found.get("antialias") and axis.scale < 1:
+        offsets, weights = _stretched(fraction, axis.scale, found)
+    elif mode == "linear":
         offsets, weights = np.array([0, 1]), np.stack([1 - fraction, fraction])
     else:
         offsets = np.arange(-1, 3)
@@ -141,12 +168,30 @@ def _taps(axis: _Axis, found: dict[str, object]) -> tuple[Array, Array | None]:
     return np.clip(rows, 0, axis.size - 1).astype(np.int64), weights
 
 
+def _stretched(fraction: Array, scale: float, found: dict[str, object]) -> tuple[Array, Array]:
+    """Offsets and weights of a filter that is as much wider as the result has fewer positions."""
+    is_linear = found.get("mode") == "linear"
+    start = int(np.floor(-(1 if is_linear else 2) / scale)) + 1
+    offsets = np.arange(start, 2 - start)
+    distance = np.abs(offsets[:, None] - fraction) * scale
+    if is_linear:
+        weights = np.clip(1 - distance, 0, 1)
+    else:
+        weights = _cubic_kernel(distance, float(str(found.get("cubic_coeff_a", _CUBIC_NATIVE))))
+    return offsets, weights / weights.sum(axis=0)
+
+
 def _coordinates(axis: _Axis, transform: str) -> Array:
     """The input position of every output position."""
     out = np.arange(axis.target, dtype=np.float64)
     scaled = axis.scale * axis.size
     if transform == "align_corners":
         return out * (axis.size - 1) / (scaled - 1) if scaled > 1 else np.zeros_like(out)
+    if transform == _CROP:
+        begin, end = axis.crop
+        if axis.target == 1:
+            return np.full_like(out, 0.5 * (begin + end) * (axis.size - 1))
+        return begin * (axis.size - 1) + out * (end - begin) * (axis.size - 1) / (axis.target - 1)
     if transform == "asymmetric":
         return out / axis.scale
     if transform == "pytorch_half_pixel" and scaled <= 1:
@@ -167,8 +212,12 @@ def _nearest(where: Array, rounding: str) -> Array:
 
 
 def _cubic(fraction: Array, a: float) -> Array:
-    """Weights of the four neighbours, [4, target] (Keys 1981, equation 4)."""
-    near, far = np.stack([fraction, 1 - fraction]), np.stack([1 + fraction, 2 - fraction])
-    inner = ((a + 2) * near - (a + 3)) * near * near + 1
-    outer = ((a * far - 5 * a) * far + 8 * a) * far - 4 * a
-    return np.stack([outer[0], inner[0], inner[1], outer[1]])
+    """Weights of the four neighbours, [4, target]."""
+    return _cubic_kernel(np.stack([1 + fraction, fraction, 1 - fraction, 2 - fraction]), a)
+
+
+def _cubic_kernel(distance: Array, a: float) -> Array:
+    """Weight by distance (Keys 1981, equation 4)."""
+    inner = ((a + 2) * distance - (a + 3)) * distance * distance + 1
+    outer = ((a * distance - 5 * a) * distance + 8 * a) * distance - 4 * a
+    return np.where(distance <= 1, inner, np.where(distance < 2, outer, 0.0))

@@ -217,25 +217,9 @@ def _convert_outputs(model: ModelProto, types: Mapping[str, int]) -> None:
         if value.name in renamed and value.name not in inputs:
             stored = CARRIERS[types[value.name]].stored
             value.type.tensor_type.elem_type = stored
-            emit = Emitter(
-                editor,
-                helper.make_node(
-                    "Cast", [renamed[value.name]], [value.name], name=editor.fresh_node(f"{value.name}/store")
-                ),
-            )
-            if stored == TensorProto.INT16:
-                to_short(emit, renamed[value.name], value.name)
-            else:
-                emit("Cast", renamed[value.name], output=value.name, to=stored)
-            nodes.extend(emit.nodes)
+            name = editor.fresh_node(f"{value.name}/store")
+            nodes.append(helper.make_node("Cast", [renamed[value.name]], [value.name], name=name, to=stored))
     editor.set_nodes(nodes)
-
-
-def to_short(emit: Emitter, value: str, output: str) -> None:
-    """The lowest 16 bits of an int32 as int16, read from a table: IREE 3.13 imports no Cast to int16."""
-    table = np.arange(2**16, dtype=np.uint16).view(np.int16)
-    index = emit("Mod", value, emit.constant(2**16, "range", np.int32), part="wrap")
-    emit("Gather", emit.constant(table, "shorts"), index, output=output, axis=0)
 
 
 def _convert_inputs(model: ModelProto, types: Mapping[str, int]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto
 
 from sartor.onnx_model.graphs.emit import Emitter
@@ -40,6 +41,8 @@ def _widened(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
 
 
 def _cast(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    if attributes(node)["to"] == TensorProto.INT16 and editor.element_type(node.input[0]) != TensorProto.INT16:
+        return _cast_to_short(node, editor)
     if attributes(node)["to"] != TensorProto.UINT8 or editor.element_type(node.input[0]) not in _FLOATS:
         return None
     emit = Emitter(editor, node)
@@ -58,3 +61,13 @@ def _narrow(emit: Emitter, value: str, wide: int) -> None:
         value = emit("Cast", value, part="integer", to=TensorProto.INT32)
     part = "" if emit.node.op_type == "Cast" else "narrow"
     emit("Cast", value, part=part, output=emit.node.output[0], to=TensorProto.UINT8)
+
+
+def _cast_to_short(node: NodeProto, editor: GraphEditor) -> list[NodeProto]:
+    """The lowest 16 bits, read from a table: IREE 3.13 imports no Cast to int16."""
+    emit = Emitter(editor, node)
+    table = np.arange(2**16, dtype=np.uint16).view(np.int16)
+    whole = emit("Cast", node.input[0], part="whole", to=TensorProto.INT32)
+    index = emit("Mod", whole, emit.constant(2**16, "range", np.int32), part="wrap")
+    emit("Gather", emit.constant(table, "shorts"), index, output=node.output[0], axis=0)
+    return emit.nodes

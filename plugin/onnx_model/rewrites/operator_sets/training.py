@@ -1,10 +1,11 @@
-"""Optimisers of training as arithmetic: one step of Adagrad, Adam or momentum for each tensor.
+"""Training as arithmetic: one step of Adagrad, Adam or momentum for each tensor, and normalisation of batches.
 
 Definitions: https://github.com/onnx/onnx/blob/main/docs/Operators.md#aionnxpreviewtraining
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -17,7 +18,7 @@ TRAINING_DOMAIN = "ai.onnx.preview.training"
 
 
 def expand_training(model: ModelProto) -> tuple[str, ...]:
-    """Write optimisers out."""
+    """Lower optimisers, and batch normalisation in training mode; returns the names of the nodes."""
     changed: list[str] = []
     for editor in editors(model.graph):
         changed.extend(editor.rewrite(lambda node, editor=editor: _expanded(node, editor)))  # type: ignore[misc]
@@ -25,6 +26,8 @@ def expand_training(model: ModelProto) -> tuple[str, ...]:
 
 
 def _expanded(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    if not node.domain and node.op_type == "BatchNormalization" and attributes(node).get("training_mode"):
+        return _batch_statistics(node, editor)
     if node.domain != TRAINING_DOMAIN or node.op_type not in OPTIMISERS:
         return None
     step, states = OPTIMISERS[node.op_type], _STATES[node.op_type]
@@ -34,6 +37,34 @@ def _expanded(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     for index in range(number):
         value, gradient, *state = tensors[index::number]
         step(_Step(emit, rate, count, value, gradient, state, list(node.output[index::number])))
+    return emit.nodes
+
+
+def _batch_statistics(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    """Normalise by the batch's own mean and variance, and mix them into the running ones."""
+    source, scale, bias, mean, variance = node.input
+    shape, found = editor.shape(source), attributes(node)
+    if shape is None:
+        return None
+    emit, rank = Emitter(editor, node), len(shape)
+    axes = emit.constant([axis for axis in range(rank) if axis != 1], "axes")
+    part = emit.like(shape[1] / math.prod(shape), source, "part")
+    column = emit.constant([1, -1, *[1] * (rank - 2)], "column")
+    batch_mean = emit("Mul", emit("ReduceSum", source, axes, part="sum"), part, part="mean")
+    centred = emit("Sub", source, batch_mean, part="centre")
+    squares = emit("Mul", centred, centred, part="square")
+    batch_variance = emit("Mul", emit("ReduceSum", squares, axes, part="squares"), part, part="variance")
+    epsilon = emit.like(found.get("epsilon", 1e-5), source, "epsilon")
+    deviation = emit("Sqrt", emit("Add", batch_variance, epsilon, part="guard"), part="deviation")
+    scaled = emit("Mul", emit("Div", centred, deviation), emit("Reshape", scale, column, part="scale"), part="scaled")
+    emit("Add", scaled, emit("Reshape", bias, column, part="bias"), part="shift", output=node.output[0])
+    share = found.get("momentum", 0.9)
+    pairs = ((mean, batch_mean), (variance, batch_variance))
+    for output, (running, own) in zip(node.output[1:], pairs, strict=False):
+        kept = emit("Mul", running, emit.like(share, running, "share"), part="kept")
+        flat = emit("Reshape", own, emit.constant([-1], "flat"), part="flat")
+        added = emit("Mul", flat, emit.like(1 - share, running, "rest"), part="added")
+        emit("Add", kept, added, part="running", output=output)
     return emit.nodes
 
 

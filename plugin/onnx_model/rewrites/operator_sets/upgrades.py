@@ -95,7 +95,7 @@ def _batch_normalization(node: NodeProto, editor: GraphEditor, version: int) -> 
             f"{describe_node(node)} normalises every position by itself (spatial=0), which no later ONNX can express; "
             "export the model with opset 17"
         )
-    if not {"spatial", "is_test", "consumed_inputs"} & found.keys() and len(node.output) == 1:
+    if not {"spatial", "is_test", "consumed_inputs"} & found.keys() and (len(node.output) == 1 or version >= 14):
         return None
     emit = Emitter(editor, node)
     kept = {key: found[key] for key in ("epsilon", "momentum") if key in found}

@@ -1,4 +1,4 @@
-"""Operators that put values back where windows took them from: Col2Im, MaxUnpool and TensorScatter."""
+"""Operators that move values by positions that are computed, or sum what windows took: what each element reads."""
 
 from __future__ import annotations
 
@@ -115,8 +115,27 @@ def _tensor_scatter(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | N
     return emit.nodes
 
 
+def _reverse_sequence(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    """Each step reads the one as far from the sequence's end, or itself after it."""
+    shape, found = editor.shape(node.input[0]), attributes(node)
+    if shape is None:
+        return None
+    time, batch = found.get("time_axis", 0), found.get("batch_axis", 1)
+    emit, rank = Emitter(editor, node), len(shape)
+    steps = np.arange(shape[time], dtype=np.int64).reshape([-1 if axis == time else 1 for axis in range(rank)])
+    position, one = emit.constant(steps, "positions"), emit.constant(1, "one", np.int64)
+    column = emit.constant([-1 if axis == batch else 1 for axis in range(rank)], "column")
+    lengths = emit("Reshape", node.input[1], column, part="lengths")
+    back = emit("Sub", emit("Sub", lengths, one, part="last"), position, part="back")
+    row = emit("Where", emit("Less", position, lengths, part="inside"), back, position, part="row")
+    rows = emit("Expand", row, emit.constant(list(shape), "shape"), part="rows")
+    emit("GatherElements", node.input[0], rows, output=node.output[0], axis=time)
+    return emit.nodes
+
+
 _RULES: Mapping[str, Callable[[NodeProto, GraphEditor], list[NodeProto] | None]] = {
     "Col2Im": _col2im,
     "MaxUnpool": _max_unpool,
+    "ReverseSequence": _reverse_sequence,
     "TensorScatter": _tensor_scatter,
 }
