@@ -28,14 +28,14 @@ def sentence(outcomes: Sequence[Outcome]) -> str:
     (passed, total), (light, lights) = done["node"], done["light"]
     return (
         f"Of the {total} operator tests of ONNX {version('onnx')}, {passed} ({passed / total:.1%}) pass on a CPU, and "
-        f"{light} of its {lights} networks; every other test is refused with a reason, and none gives a wrong result:\n"
+        f"{light} of its {lights} networks; every other one is listed with its reason, and none gives a wrong result:\n"
         "[docs/conformance.md](docs/conformance.md)."
     )
 
 
 def counts(outcomes: Sequence[Outcome]) -> list[str]:
     """The table of what passed, a row for each part of the suite."""
-    rows = ["| part of the suite | tests | passed | refused |", "|---|---|---|---|"]
+    rows = ["| part of the suite | tests | passed | not passed |", "|---|---|---|---|"]
     for each in CATEGORIES:
         passed, total = _passed(outcomes, each)
         rows.append(f"| {each} | {total} | {passed} ({passed / total:.1%}) | {total - passed} |")
@@ -44,7 +44,7 @@ def counts(outcomes: Sequence[Outcome]) -> list[str]:
 
 def reasons(expected: Sequence[Failures]) -> list[str]:
     """The table of why tests are refused."""
-    rows = ["| tests | refused because |", "|---|---|"]
+    rows = ["| tests | why they do not pass |", "|---|---|"]
     ordered = sorted(expected, key=lambda each: -len(each.tests))
     return rows + [f"| {len(each.tests)} | {each.reason} |" for each in ordered]
 
