@@ -24,7 +24,6 @@ from sartor.onnx_model.rewrites.arithmetic.grid_sample import gather_grid_sample
 from sartor.onnx_model.rewrites.arithmetic.lp_normalization import guarded_norm
 from sartor.onnx_model.rewrites.arithmetic.matmul_vectors import matmul_vectors
 from sartor.onnx_model.rewrites.arithmetic.resize import gather_resize
-from sartor.onnx_model.rewrites.arithmetic.running_totals import scan_by_doubling
 from sartor.onnx_model.rewrites.arithmetic.unit_reductions import written_unit_reductions
 from sartor.onnx_model.rewrites.arithmetic.variadic import paired_operands
 from sartor.onnx_model.rewrites.number_types.bfloat16_constants import cast_bfloat16_constants
@@ -39,6 +38,7 @@ from sartor.onnx_model.rewrites.operator_sets.normal_domains import normal_domai
 from sartor.onnx_model.rewrites.operator_sets.training import expand_training
 from sartor.onnx_model.rewrites.operator_sets.upgrade_opset import upgrade_opset
 from sartor.onnx_model.rewrites.recurrence.recurrent import unroll_recurrent
+from sartor.onnx_model.rewrites.recurrence.running_totals import scan_by_doubling
 from sartor.onnx_model.rewrites.structure.drop_unused import drop_unused
 from sartor.onnx_model.rewrites.structure.eliminate_identity import eliminate_identity
 from sartor.onnx_model.rewrites.structure.flush_denormals import flush_denormals

@@ -1,1 +1,1 @@
-"""Recurrent operators, unrolled."""
+"""Rewrites of recurrent operators and running sums to the steps that they take."""
