@@ -14,11 +14,13 @@ from sartor.codegen.ir.target import DEVICES, Target
 from sartor.errors import UsageError
 from sartor.policies import CalibrationPolicy, ImportPolicy, ModuleHeader, PlanPolicy, Precision, Search
 from sartor.runtime.driver.amx import MATRIX_FEATURES, unusable
+from sartor.runtime.driver.bound_input import Bindings
 from sartor.runtime.driver.device import MAX_THREADS, device_settings, physical_cores
 from sartor.settings.values import (
     byte_count,
     choice,
     input_shapes,
+    input_values,
     number,
     parsed,
     path,
@@ -65,6 +67,7 @@ class CompileConfig:
         selector: name of the solver.
         plans: number of the best plans that are compiled and measured whole, before layers are timed in the network.
         shapes: input name to the shape that binds its dynamic dimensions.
+        bindings: input name to its fixed value: a number or several, in row-major order. The module does not take it.
         pins: restrictions of layers to routines.
         database: file of the tuning database.
         external_weights: file for the weights; None writes them into the module.
@@ -87,6 +90,7 @@ class CompileConfig:
     selector: str = auto.NAME
     plans: int = 1
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    bindings: Bindings = field(default_factory=dict)
     pins: tuple[Pin, ...] = ()
     database: Path = field(default_factory=default_database)
     external_weights: Path | None = None
@@ -109,6 +113,10 @@ class CompileConfig:
         withheld = unusable(MATRIX_FEATURES) if self.target.is_this_cpu else self.target.withheld
         object.__setattr__(self, "target", replace(self.target, threads=self.threads, withheld=withheld))
         check_solver(self.selector, self.objective, self.limits)
+        if twice := sorted(self.shapes.keys() & self.bindings.keys()):
+            raise UsageError(
+                f"input '{twice[0]}' is given both a shape and a value to be bound to; leave its shape out"
+            )
 
     def used_files(self, outputs: Iterable[Path]) -> list[tuple[str, Path]]:
         """The files that a compilation uses beside the model, and what each is.
@@ -138,7 +146,7 @@ class CompileConfig:
     @property
     def importing(self) -> ImportPolicy:
         """Settings of the import."""
-        return ImportPolicy(self.target, self.shapes, self.pins, self.dump_directory)
+        return ImportPolicy(self.target, self.shapes, self.bindings, self.pins, self.dump_directory)
 
     @property
     def calibrating(self) -> CalibrationPolicy:
@@ -242,6 +250,7 @@ _READERS: Mapping[str, _Reader] = {
     "selector": _selector,
     "plans": _counted(1),
     "shapes": input_shapes,
+    "bindings": input_values,
     "pins": _pins,
     "database": path,
     "external_weights": path,

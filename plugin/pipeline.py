@@ -156,7 +156,7 @@ def replay_plan(model: Path, plan: Plan, output: Path, config: CompileConfig, pr
         LimitError: if they exceed the user's error bound.
     """
     _check_files(model, output, config)
-    check_plan(plan, config.target)
+    check_plan(plan, config.target, config.bindings)
     config = replace(config, threads=plan.threads, precision=precision_of(plan))
     with open_workspace(config.target, config.jobs) as (pool, directory):
         imported = import_network(model, config.importing, pool, progress, directory)

@@ -8,6 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from sartor.codegen.ir.target import Target
+from sartor.runtime.driver.bound_input import Bindings
 from sartor.tuning.calibration.methods import CalibrationMethod
 from sartor.tuning.selection.problem.cost import Objective
 from sartor.tuning.selection.problem.limits import Limits, Quantity
@@ -60,12 +61,14 @@ class ImportPolicy:
     Attributes:
         target: decides which layers are split further.
         shapes: input name to the shape that binds its dynamic dimensions.
+        bindings: input name to its fixed value.
         pins: restrictions of layers; each must match a layer.
         dump_directory: folder for the module after every pass, or None.
     """
 
     target: Target
     shapes: Mapping[str, tuple[int, ...]]
+    bindings: Bindings
     pins: tuple[Pin, ...]
     dump_directory: Path | None
 

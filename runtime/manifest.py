@@ -16,6 +16,7 @@ from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationE
 from pydantic.dataclasses import dataclass
 
 from sartor.errors import UsageError
+from sartor.runtime.driver.bound_input import BoundInput
 from sartor.runtime.driver.signature import HOW_TO_GIVE, Signature, TensorSpec, parse_declaration
 from sartor.runtime.module import Module, open_module
 
@@ -51,7 +52,8 @@ class Manifest:
     ``entry`` is the exported function; ``devices`` are kinds such as ``cpu`` or ``vulkan``; ``levels`` are the target
     levels of the code; ``features`` are CPU extensions that the code needs and an operating system may withhold;
     ``parameters`` maps a scope to the name of its weight file beside the .vmfb; ``plan`` is the plan as JSON data,
-    which is not checked here.
+    which is not checked here;
+    ``bound`` are the model's inputs with a fixed value, which the module does not take.
     """
 
     model: str
@@ -66,6 +68,7 @@ class Manifest:
     plan: dict[str, Any]
     parameters: dict[str, Annotated[str, AfterValidator(_plain_file_name)]] = Field(default_factory=dict)
     features: tuple[str, ...] = ()
+    bound: tuple[BoundInput, ...] = ()
     format: int = MANIFEST_FORMAT
 
     @property

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from sartor.errors import UsageError
+from sartor.runtime.driver.bound_input import BoundInput
 from sartor.runtime.driver.signature import Signature, parse_signature
 from sartor.runtime.manifest import Manifest, find_manifest, read_signature
 from sartor.runtime.module import beside, open_module
@@ -41,6 +42,16 @@ def module_signature(path: Path, given: str | None = None) -> Signature:
     if given is not None:
         raise UsageError(f"{module.label} says itself what it takes and gives; leave --signature out")
     return manifest.signature
+
+
+def bound_inputs(path: Path) -> tuple[BoundInput, ...]:
+    """The model's inputs whose values were fixed at compile time; none for a module that another program compiled.
+
+    Raises:
+        UsageError: as ``module_manifest``.
+    """
+    manifest = module_manifest(path)
+    return manifest.bound if manifest else ()
 
 
 def module_weights(path: Path, manifest: Manifest | None) -> dict[str, Path]:

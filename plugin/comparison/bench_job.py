@@ -9,6 +9,7 @@ from pathlib import Path
 from sartor.errors import SartorError
 from sartor.onnx_model.reading.load import check_files
 from sartor.runtime.benchmark import Samples, time_interleaved
+from sartor.runtime.driver.bound_input import BoundInput, bound_feeds
 from sartor.runtime.driver.signature import Array, Signature
 from sartor.runtime.reference import OnnxRuntimeReference, OpenVinoReference
 from sartor.runtime.session import Session
@@ -38,9 +39,10 @@ class BenchRuns:
         model: the ONNX file that the other runtimes run; None if there are none.
         peers: names of the other runtimes, keys of ``PEERS``.
         peer_threads: number of threads of each of them.
-        feeds: one array per input.
+        feeds: one array per input of the module.
         rounds: least number of rounds.
         exactly: whether to stop after ``rounds``; otherwise rounds continue until they have taken two seconds.
+        bound: the model's inputs whose values were fixed when the module was compiled.
     """
 
     module: Path
@@ -53,6 +55,7 @@ class BenchRuns:
     feeds: Mapping[str, Array]
     rounds: int
     exactly: bool
+    bound: tuple[BoundInput, ...] = ()
 
 
 def time_in_worker(runs: BenchRuns) -> dict[str, Samples]:
@@ -88,4 +91,5 @@ def _time(runs: BenchRuns) -> dict[str, Samples]:
 
 def _peer(name: str, runs: BenchRuns) -> Callable[[], object]:
     reference = PEERS[name](runs.model, threads=runs.peer_threads)
-    return lambda: reference(runs.feeds)
+    feeds = {**runs.feeds, **bound_feeds(runs.bound)}
+    return lambda: reference(feeds)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from sartor.reference.random_inputs import sample_inputs
 from sartor.reference.sample_styles import dependent_outputs, silent_outputs
 from sartor.reference.tie_spread import TIE_SAMPLES, rounds, tie_spread
 from sartor.reference.tolerance import tolerance
+from sartor.runtime.driver.bound_input import Bindings, BoundInput
 from sartor.runtime.driver.signature import Array, Signature
 from sartor.tuning.workers.calls import WorkerError, call
 from sartor.tuning.workers.pool import WorkerPool
@@ -38,6 +39,7 @@ class Question:
         usual: default bound on the error, by the types in which the module computes.
         max_error: the user's bound; None if ``usual`` and the model determine it.
         narrow: whether the module computes in narrower types than the model.
+        bound: the model's inputs whose values were fixed when the module was compiled.
     """
 
     model: Path
@@ -46,6 +48,7 @@ class Question:
     usual: float
     max_error: float | None
     narrow: bool
+    bound: tuple[BoundInput, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -93,10 +96,12 @@ def right_outputs(question: Question) -> Answer | WorkerError:
 
 def _answer(question: Question) -> Answer:
     model = load_model(question.model)
-    shapes = bound_shapes(model, question.signature)
+    bindings = {each.spec.name: each.values for each in question.bound}
+    _check_bound(model, bindings)
+    shapes = bound_shapes(model, question.signature, bindings)
     names, dependent = tuple(each.name for each in model.graph.output), dependent_outputs(model)
     is_rounding = rounds(model)
-    prepared = prepare(model, shapes).model
+    prepared = prepare(model, shapes, bindings=bindings).model
     asked = without_weights(prepared)
     take_out_quantisation(prepared)
     expected = _expected(question, prepared)
@@ -104,7 +109,7 @@ def _answer(question: Question) -> Answer:
         spread = 0.0
         if is_rounding:
             alike = [question.feeds, *(sample_inputs(asked, seed) for seed in range(TIE_SAMPLES))]
-            spread = tie_spread(question.model, b"".join(serialised(prepared)), alike)
+            spread = tie_spread(question.model, b"".join(serialised(prepared)), alike, question.bound)
         allowed = tolerance(model, question.usual, spread)
     else:
         allowed = question.max_error
@@ -114,11 +119,24 @@ def _answer(question: Question) -> Answer:
 
 
 def _expected(question: Question, prepared: ModelProto) -> Expected:
-    return Expectation((question.model,), prepared, narrow=question.narrow)(question.feeds)
+    expectation = Expectation((question.model,), prepared, narrow=question.narrow, bound=question.bound)
+    return expectation(question.feeds)
 
 
-def bound_shapes(model: ModelProto, signature: Signature) -> dict[str, tuple[int, ...]]:
+def _check_bound(model: ModelProto, bindings: Bindings) -> None:
+    names = {each.name for each in model.graph.input}
+    for name in bindings:
+        if name not in names:
+            raise UsageError(
+                f"the module was compiled with input '{name}' bound, which the model does not have; "
+                "name the model it was compiled from"
+            )
+
+
+def bound_shapes(model: ModelProto, signature: Signature, bound: Collection[str] = ()) -> dict[str, tuple[int, ...]]:
     """The module's shapes of those inputs that have an open dimension in the model, by name.
+
+    ``bound`` names inputs with a fixed value, which the module does not take.
 
     Raises:
         UsageError: if the module has no such input.
@@ -128,7 +146,7 @@ def bound_shapes(model: ModelProto, signature: Signature) -> dict[str, tuple[int
     free = [
         each.name
         for each in model.graph.input
-        if not editor.is_constant(each.name) and _is_free(editor.shape(each.name))
+        if not editor.is_constant(each.name) and each.name not in bound and _is_free(editor.shape(each.name))
     ]
     for name in free:
         if name not in compiled:

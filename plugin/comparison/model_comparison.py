@@ -91,7 +91,8 @@ def open_comparison(
     manifest = layered_manifest(module)
     plan = _plan(manifest, module)
     kind, _, architecture = plan.target.partition(":")
-    config = CompileConfig(target=Target.create(kind, architecture), threads=plan.threads, shapes=shapes)
+    target, bindings = Target.create(kind, architecture), plan.bound
+    config = CompileConfig(target=target, threads=plan.threads, shapes=shapes, bindings=bindings)
     with open_workspace(config.target, config.jobs) as (pool, directory):
         imported = import_network(model, config.importing, pool, progress, directory)
         _check_same(imported, plan, module)

@@ -32,12 +32,15 @@ from sartor.onnx_model.graphs.infer import without_weights
 from sartor.onnx_model.graphs.prepared import PreparedModel, TensorInfo
 from sartor.onnx_model.graphs.tensor_data import to_array
 from sartor.onnx_model.preparing.prepare import prepare
+from sartor.onnx_model.preparing.shapes import Shapes
 from sartor.onnx_model.preparing.simplify import SimplifyProcess, simplify
+from sartor.onnx_model.preparing.undecided import with_advice
 from sartor.onnx_model.quantisation.quantised_values import take_out_quantisation
 from sartor.onnx_model.reading.load import read_model
 from sartor.reference.random_inputs import USUAL, Style, sample_inputs
 from sartor.reference.sample_styles import choose_styles
 from sartor.reference.tie_spread import TIE_SAMPLES, rounds, tie_spread
+from sartor.runtime.driver.bound_input import Bindings, BoundInput
 from sartor.runtime.driver.device import open_device
 from sartor.runtime.driver.device_array import from_view, upload
 from sartor.runtime.driver.iree_runtime import Program
@@ -55,10 +58,11 @@ _PASSABLE = ("float32", "float16", "int64", "int32", "int16", "int8", "uint8", "
 
 def run_import(
     path: Path,
-    shapes: Mapping[str, tuple[int, ...]],
+    shapes: Shapes,
     dump: Path | None,
     directory: Path | None = None,
     target: Target | None = None,
+    bindings: Bindings | None = None,
 ) -> ImportedModel | WorkerError:
     """Load, prepare, import and split a model.
 
@@ -68,23 +72,26 @@ def run_import(
         dump: where to write the module after every pass, or None.
         directory: for large data, so that other processes can map it; None keeps it in memory.
         target: decides which layers are split further; None for this machine's CPU.
+        bindings: input name to its fixed value.
     """
     try:
         with holding(), ThreadPoolExecutor(1) as saver:
-            return _imported(path, shapes, Dumper(dump), target or Target.create("cpu"), directory, saver)
+            return _imported(
+                path, (shapes, bindings or {}), Dumper(dump), target or Target.create("cpu"), directory, saver
+            )
     except SartorError as error:
         return WorkerError(error)
 
 
 def _imported(
     path: Path,
-    shapes: Mapping[str, tuple[int, ...]],
+    fixed: tuple[Shapes, Bindings],
     dumper: Dumper,
     target: Target,
     directory: Path | None,
     saver: Executor,
 ) -> ImportedModel:
-    prepared, is_rounding, external = _prepared(path, shapes)
+    prepared, is_rounding, external = _prepared(path, *fixed)
     asked = without_weights(prepared.model)
     samples = sample_inputs(asked, _SAMPLE_SEED)
     nan_weights = tuple(tensor.name for tensor in prepared.model.graph.initializer if _has_nan(tensor))
@@ -113,16 +120,18 @@ def _imported(
         doubts=chosen.doubts,
         nan_weights=nan_weights,
         is_rounding=is_rounding,
-        tie_spread=_drawn_tie_spread(path, saved, asked, chosen.styles) if is_rounding else 0.0,
+        bound=prepared.bound,
+        tie_spread=_drawn_tie_spread(path, saved, asked, chosen.styles, prepared.bound) if is_rounding else 0.0,
         external=external,
     )
 
 
-def _prepared(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> tuple[PreparedModel, bool, tuple[Path, ...]]:
+def _prepared(path: Path, shapes: Shapes, bindings: Bindings) -> tuple[PreparedModel, bool, tuple[Path, ...]]:
     """The prepared model, whether the original one computes with integers that represent real numbers, and its data."""
     with SimplifyProcess() as process:
         loaded, external = read_model(path)
-        return prepare(loaded, shapes, partial(simplify, process=process)), rounds(loaded), external
+        prepared = prepare(loaded, shapes, partial(simplify, process=process), bindings)
+        return prepared, rounds(loaded), external
 
 
 @dataclass(frozen=True)
@@ -142,7 +151,10 @@ class _Layered:
 
 def _layered(prepared: PreparedModel, dumper: Dumper, target: Target, directory: Path | None) -> _Layered:
     """Import a prepared model, fold its weights, and split it into layers."""
-    imported = import_model(prepared.model)
+    try:
+        imported = import_model(prepared.model)
+    except UnsupportedModelError as error:
+        raise with_advice(error, prepared.model) from None
     context = ir.Context()
     module = ir.Module.parse(imported.bytecode, context)
     dumper.write("import", module)
@@ -159,10 +171,12 @@ def _layered(prepared: PreparedModel, dumper: Dumper, target: Target, directory:
     return _Layered(graph, StoredArrays.write(directory / "weights.bin", weights), unsplit)
 
 
-def _drawn_tie_spread(path: Path, saved: bytes | Path, asked: ModelProto, styles: Sequence[Style]) -> float:
+def _drawn_tie_spread(
+    path: Path, saved: bytes | Path, asked: ModelProto, styles: Sequence[Style], bound: Sequence[BoundInput]
+) -> float:
     """The relative error on drawn samples of all styles by rounding ties to the other side."""
     drawn = [sample_inputs(asked, seed, style) for seed in range(TIE_SAMPLES) for style in styles]
-    return tie_spread(path, saved, drawn)
+    return tie_spread(path, saved, drawn, bound)
 
 
 def _has_nan(tensor: TensorProto) -> bool:

@@ -12,6 +12,7 @@ from sartor.codegen.ir.graph import LayerGraph
 from sartor.codegen.ir.layer import ValueRef
 from sartor.reference.random_inputs import USUAL, Style
 from sartor.reference.sample_styles import NO_DOUBTS, Doubts
+from sartor.runtime.driver.bound_input import BoundInput
 from sartor.runtime.driver.signature import Array
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 
@@ -37,6 +38,7 @@ class ImportedModel:
         doubts: about outputs that are constant or not finite on such samples.
         nan_weights: names of weights that contain NaN.
         is_rounding: whether the model computes with integers that represent real numbers.
+        bound: inputs with a fixed value, which the prepared model does not have.
         tie_spread: relative error on drawn samples by rounding ties to the other side; 0 if nothing is rounded.
         external: the files that hold weights outside the model's file.
     """
@@ -57,5 +59,6 @@ class ImportedModel:
     doubts: Doubts = NO_DOUBTS
     nan_weights: tuple[str, ...] = ()
     is_rounding: bool = False
+    bound: tuple[BoundInput, ...] = ()
     tie_spread: float = 0.0
     external: tuple[Path, ...] = ()

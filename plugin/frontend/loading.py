@@ -52,7 +52,7 @@ def import_network(
     """Import a model in a worker, as the file is not trusted; large data is written to ``directory``, if given."""
     progress("importing", 0, 1)
     job = {"path": model, "shapes": dict(policy.shapes), "dump": policy.dump_directory, "directory": directory}
-    job["target"] = policy.target
+    job |= {"target": policy.target, "bindings": dict(policy.bindings)}
     imported = call(pool, run_import, job, f"importing '{model}'")
     for name in imported.nan_weights:
         _LOG.warning("the weight '%s' holds NaN; export the model again if that is not meant", name)

@@ -101,7 +101,8 @@ def _to_torch_onnx(model: onnx.ModelProto) -> str:
         importer.import_all()
         module.verify()
     except (onnx_importer.OnnxImportError, ir.MLIRError) as error:
-        raise UnsupportedModelError(f"the model cannot be imported: {error}") from None
+        # The importer quotes nodes in several lines.
+        raise UnsupportedModelError(f"the model cannot be imported: {' '.join(str(error).split())}") from None
     text: str = module.get_asm(enable_debug_info=True)
     return text
 

@@ -78,6 +78,7 @@ class Recipe:
             iree_version=version("iree-base-compiler"),
             plan=self.plan.to_json(),
             parameters=external,
+            bound=imported.bound,
             features=tuple(sorted({need for each in self.variants.values() for need in each.implementation.needs})),
         ).to_json()
 
@@ -221,4 +222,5 @@ def empty_plan(imported: ImportedModel, policy: PlanPolicy) -> Plan:
         first=None,
         peak=None,
         versions=versions(),
+        bound={each.spec.name: each.values for each in imported.bound},
     )

@@ -14,18 +14,32 @@ from sartor.errors import UsageError
 from sartor.frontend.imported_model import ImportedModel
 from sartor.planning.recipe import Recipe, versions
 from sartor.policies import Precision
+from sartor.runtime.driver.bound_input import Bindings, values_text
 from sartor.tuning.records.plan import Plan
 
 
-def check_plan(plan: Plan, target: Target) -> None:
-    """Make sure that a plan can be built for a target, whatever its model is.
+def check_plan(plan: Plan, target: Target, bindings: Bindings) -> None:
+    """Make sure that a plan can be built for a target and with these bound inputs, whatever its model is.
 
     Raises:
-        UsageError: if it was made for another target or version.
+        UsageError: if it was made for another target or version, or with other values of bound inputs.
     """
     if plan.target != str(target):
         raise UsageError(f"the plan is for another target: {plan.target}, not {target}; pass {_target_options(plan)}")
     _check_same("version", plan.versions, versions())
+    _check_bound(plan.bound, bindings)
+
+
+def _check_bound(planned: Bindings, given: Bindings) -> None:
+    for name, values in planned.items():
+        if given.get(name) != values:
+            found = f"not to {values_text(given[name])}" if name in given else "which this compilation does not bind"
+            raise UsageError(
+                f"the plan was made with input '{name}' bound to {values_text(values)}, {found}; "
+                f"pass --bind {name}={values_text(values)}, or tune again"
+            )
+    if others := sorted(given.keys() - planned.keys()):
+        raise UsageError(f"the plan was made without a bound input '{others[0]}'; leave its value out, or tune again")
 
 
 def _check_same(what: str, found: object, wanted: object) -> None:
@@ -41,7 +55,7 @@ def recipe_of_plan(
     Raises:
         UsageError: if the plan was made for another model, target or version.
     """
-    check_plan(plan, target)
+    check_plan(plan, target, {each.spec.name: each.values for each in imported.bound})
     _check_same("model", plan.model_sha256, imported.sha256)
     unmeasured = plan.unmeasured()
     if plan.unsplit:

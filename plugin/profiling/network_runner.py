@@ -115,8 +115,8 @@ class NetRunner:
         models = (self._imported.path.absolute(), self._imported.prepared)
         values = (self._imported.graph.inputs, self._imported.graph.outputs)
         device, threads = self._target.device, self._target.threads
-        source = self._samples.source
-        check = Check(build.files, values, models, source, count, self._measure, self._narrow, device, threads)
+        source, bound = self._samples.source, self._imported.bound
+        check = Check(build.files, values, models, source, count, self._measure, self._narrow, device, threads, bound)
         pool, progress = self._builder.pool, self._builder.progress
         found = call_until_done(
             pool, verify, {"check": check}, Verified(), count, step, progress=progress, seconds=_VERIFY_SECONDS
@@ -224,7 +224,8 @@ class NetRunner:
         """The sample with ONNX Runtime's outputs on the user's original file, computed once for all builds."""
         feeds, models = self._samples.first, (self._imported.path, self._imported.prepared)
         self._builder.progress("running ONNX Runtime", 0, 1)
-        found = run_reference(self._builder.pool, models, models[-1], feeds, self._target.threads, narrow=self._narrow)
+        pool, threads, bound = self._builder.pool, self._target.threads, self._imported.bound
+        found = run_reference(pool, models, models[-1], feeds, threads, narrow=self._narrow, bound=bound)
         self._tell(found.refused)
         return Example(feeds, found.arrays, found.scales)
 

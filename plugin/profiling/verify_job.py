@@ -9,6 +9,7 @@ from pathlib import Path
 from sartor.codegen.ir.layer import NetworkValue
 from sartor.errors import SartorError
 from sartor.reference.expected_outputs import Expectation
+from sartor.runtime.driver.bound_input import BoundInput
 from sartor.runtime.driver.device import open_device
 from sartor.runtime.session import Session
 from sartor.samples.given_samples import SampleSource
@@ -32,6 +33,7 @@ class Check:
         narrow: whether the network computes in narrower types than the model.
         device: as for ``open_device``.
         threads: as for ``open_device``.
+        bound: inputs with a fixed value, which only the user's file takes.
     """
 
     files: NetFiles
@@ -43,6 +45,7 @@ class Check:
     narrow: bool
     device: str
     threads: int
+    bound: tuple[BoundInput, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -78,7 +81,9 @@ def verify(check: Check, before: Verified, seconds: float) -> Verified | WorkerE
 
 
 def _verify(check: Check, start: int, deadline: float) -> Verified:
-    expectation = Expectation(check.models, check.models[-1], threads=check.threads, narrow=check.narrow)
+    expectation = Expectation(
+        check.models, check.models[-1], threads=check.threads, narrow=check.narrow, bound=check.bound
+    )
     device = open_device(check.device, check.threads if check.device == "cpu" else None)
     files, signature = check.files, net_signature(check.values)
     found = Verified(refused=tuple(expectation.refused))

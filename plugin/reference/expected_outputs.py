@@ -14,6 +14,7 @@ from sartor.errors import UnsupportedModelError, UsageError
 from sartor.onnx_model.graphs.prepared import prepared_model
 from sartor.reference.disturbed_model import disturb, disturbed_feeds, is_half, is_quantising
 from sartor.reference.sigmoid_outputs import refined, sigmoid_outputs
+from sartor.runtime.driver.bound_input import BoundInput, bound_feeds
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.output_error import FULL, HALF, NARROW, QUANTISED, Lenience, Noise, scales_of
 from sartor.runtime.reference import OnnxRuntimeReference
@@ -88,6 +89,7 @@ class Expectation:
         threads: as for ``OnnxRuntimeReference``.
         narrow: whether the compared module computes in narrower types than the model.
         optimises: as for ``OnnxRuntimeReference``.
+        bound: inputs with a fixed value, which the user's file takes and the prepared model does not.
 
     Attributes:
         refused: the reasons why earlier models were not loaded, one sentence each.
@@ -104,9 +106,12 @@ class Expectation:
         threads: int | None = None,
         narrow: bool,
         optimises: bool = True,
+        bound: Sequence[BoundInput] = (),
     ) -> None:
         self.refused: list[str] = []
         self._reference = _first_loaded(models, threads, self.refused, optimises=optimises)
+        taken = self._reference.input_names
+        self._bound = {name: value for name, value in bound_feeds(bound).items() if name in taken}
         self._disturbed = Disturbed(prepared, threads=threads, narrow=narrow)
         self._sigmoids = sigmoid_outputs(prepared if isinstance(prepared, ModelProto) else prepared_model(prepared))
 
@@ -116,7 +121,7 @@ class Expectation:
         Raises:
             UsageError: if the feeds do not fit the model, or running it fails.
         """
-        outputs, runs = self._reference(feeds), self._disturbed(feeds)
+        outputs, runs = self._reference({**feeds, **self._bound}), self._disturbed(feeds)
         if runs:
             pairs = zip(outputs, runs[0], self._sigmoids, strict=True)
             outputs = [refined(right, exact) if sigmoid else right for right, exact, sigmoid in pairs]

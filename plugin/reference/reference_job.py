@@ -9,6 +9,7 @@ from typing import Any
 
 from sartor.errors import SartorError
 from sartor.reference.expected_outputs import Expectation
+from sartor.runtime.driver.bound_input import BoundInput
 from sartor.runtime.driver.signature import Array
 from sartor.tuning.workers.calls import WorkerError, call
 from sartor.tuning.workers.pool import WorkerPool
@@ -39,10 +40,11 @@ def run_reference(
     threads: int | None,
     *,
     narrow: bool,
+    bound: Sequence[BoundInput] = (),
 ) -> ReferenceOutputs:
     """Run ONNX Runtime on the first of ``models`` that it can load, in a separate process.
 
-    ``prepared`` and ``narrow`` are as for ``Expectation``.
+    ``prepared``, ``narrow`` and ``bound`` are as for ``Expectation``.
 
     Raises:
         UnsupportedModelError: if it can load none of them.
@@ -51,7 +53,7 @@ def run_reference(
     """
     # Absolute paths, as workers may have another working directory.
     job: dict[str, Any] = {"models": [_absolute(each) for each in models], "prepared": _absolute(prepared)}
-    job |= {"feeds": feeds, "threads": threads, "narrow": narrow}
+    job |= {"feeds": feeds, "threads": threads, "narrow": narrow, "bound": bound}
     with pool.beside() as single:
         return call(single, reference_outputs, job, _STEP)
 
@@ -67,10 +69,11 @@ def reference_outputs(
     threads: int | None,
     *,
     narrow: bool,
+    bound: Sequence[BoundInput] = (),
 ) -> ReferenceOutputs | WorkerError:
     """Worker side of ``run_reference``."""
     try:
-        expectation = Expectation(models, prepared, threads=threads, narrow=narrow)
+        expectation = Expectation(models, prepared, threads=threads, narrow=narrow, bound=bound)
         expected = expectation(feeds)
     except SartorError as error:
         return WorkerError(error)

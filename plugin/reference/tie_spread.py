@@ -19,6 +19,7 @@ from sartor.onnx_model.graphs.graph import Array, GraphEditor
 from sartor.onnx_model.graphs.prepared import prepared_model
 from sartor.onnx_model.graphs.walk import nodes
 from sartor.reference.expected_outputs import Disturbed
+from sartor.runtime.driver.bound_input import BoundInput, bound_feeds
 from sartor.runtime.output_error import output_error
 from sartor.runtime.reference import OnnxRuntimeReference
 
@@ -39,26 +40,32 @@ def rounds(model: ModelProto) -> bool:
     return any(node.op_type in _INTEGER_OPS or node.op_type.startswith(_INTEGER_PREFIX) for node in nodes(model))
 
 
-def tie_spread(path: Path, prepared: Path | bytes, samples: Sequence[Mapping[str, Array]]) -> float:
+def tie_spread(
+    path: Path, prepared: Path | bytes, samples: Sequence[Mapping[str, Array]], bound: Sequence[BoundInput] = ()
+) -> float:
     """The largest relative error of float outputs that is caused by rounding ties to the other side.
 
     Args:
         path: the user's file.
         prepared: the same model as it is imported, with quantised pairs replaced.
         samples: those on which modules will be compared, or similar ones, as the effect depends on the inputs.
+        bound: inputs with a fixed value, which the user's file takes and the prepared model does not.
     """
     model = prepared_model(prepared)
     disturbed = Disturbed(model, narrow=False)
-    return max([*_by_optimising(path, samples, disturbed), *_by_noise(model, samples, disturbed)], default=0.0)
+    found = [*_by_optimising(path, samples, bound_feeds(bound), disturbed), *_by_noise(model, samples, disturbed)]
+    return max(found, default=0.0)
 
 
-def _by_optimising(path: Path, samples: Sequence[Mapping[str, Array]], disturbed: Disturbed) -> Iterator[float]:
+def _by_optimising(
+    path: Path, samples: Sequence[Mapping[str, Array]], bound: Mapping[str, Array], disturbed: Disturbed
+) -> Iterator[float]:
     """Errors by ONNX Runtime's optimisations."""
     try:
         plain, optimised = (OnnxRuntimeReference(path, optimises=each) for each in (False, True))
         for feeds in samples:
-            right = plain(feeds)
-            yield _float_error(optimised(feeds), right, disturbed.scales(right, disturbed(feeds)))
+            right = plain({**feeds, **bound})
+            yield _float_error(optimised({**feeds, **bound}), right, disturbed.scales(right, disturbed(feeds)))
     except SartorError:
         # ONNX Runtime cannot run the user's file, so modules will not be compared with it.
         return

@@ -40,7 +40,8 @@ def checked_samples(imported: ImportedModel, given: Path | None, pool: WorkerPoo
         job = {"prepared": imported.prepared, "source": samples.source}
         samples = replace(samples, doubts=call(pool, doubts_on, job, _STEP))
         if imported.is_rounding:
-            samples = replace(samples, tie_spread=call(pool, tie_spread_on, {"path": imported.path, **job}, _STEP))
+            original = {"path": imported.path, "bound": imported.bound}
+            samples = replace(samples, tie_spread=call(pool, tie_spread_on, {**original, **job}, _STEP))
     if samples.tie_spread > _MUCH_BY_TIES:
         _LOG.warning(
             "the model rounds to integers so often that a number next to a tie moves an output by up to %.0f%%: "

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.lib.format import MAGIC_PREFIX
 
 from sartor.errors import UsageError
+from sartor.runtime.driver.bound_input import BoundInput
 from sartor.runtime.driver.signature import Array, TensorSpec, check_array, check_names
 from sartor.samples.array_stream import StoredArray, array_names, stored_array
 
@@ -21,14 +22,20 @@ _SEED = 0
 _INTEGERS_BELOW = 2
 
 
-def make_feeds(specs: Sequence[TensorSpec], sources: Mapping[str, str]) -> dict[str, Array]:
+def make_feeds(
+    specs: Sequence[TensorSpec], sources: Mapping[str, str], bound: Sequence[BoundInput] = ()
+) -> dict[str, Array]:
     """Make a value for every input: from the .npy file that ``sources`` names, zeros, or by default random.
 
     Floats are drawn from the standard normal distribution, integers from {0, 1}, with a fixed seed.
+    ``bound`` are the model's inputs whose values were fixed at compile time, which have no sources.
 
     Raises:
         UsageError: if a source is for an unknown input, a file cannot be read, or a shape is not known.
     """
+    for each in bound:
+        if each.spec.name in sources:
+            raise UsageError(f"input '{each.spec.name}' was bound to {each.text} at compile time; leave its value out")
     if unknown := sorted(set(sources) - {spec.name for spec in specs}):
         names = ", ".join(spec.name for spec in specs)
         raise UsageError(f"the model has no input '{unknown[0]}'; its inputs are {names}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 
 from onnx import ModelProto
@@ -11,6 +12,7 @@ from onnx import ModelProto
 from sartor.errors import SartorError
 from sartor.reference.sample_styles import Doubts, dependent_outputs, doubts_of
 from sartor.reference.tie_spread import TIE_SAMPLES, tie_spread
+from sartor.runtime.driver.bound_input import BoundInput
 from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.samples.given_samples import SampleSource
 from sartor.tuning.errors.error_measures import ErrorMeasure
@@ -50,10 +52,10 @@ def measured_on_itself(
         return WorkerError(error)
 
 
-def tie_spread_on(path: Path, prepared: Path | bytes, source: SampleSource) -> float:
+def tie_spread_on(path: Path, prepared: Path | bytes, source: SampleSource, bound: Sequence[BoundInput] = ()) -> float:
     """The result of ``tie_spread`` on the user's first samples; 0 if the model fails on them."""
     try:
-        return tie_spread(path, prepared, list(itertools.islice(source.since(0), TIE_SAMPLES)))
+        return tie_spread(path, prepared, list(itertools.islice(source.since(0), TIE_SAMPLES)), bound)
     except SartorError as error:
         _LOG.warning("what rounding does to the outputs on the samples is not known: %s", error)
         return 0.0

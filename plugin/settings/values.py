@@ -116,6 +116,47 @@ def several(name: str, value: object, expected: str) -> tuple[object, ...]:
     return tuple(value)
 
 
+def input_values(name: str, value: object) -> dict[str, tuple[bool | int | float, ...]]:
+    """Input name to the values of its elements: a number, several, or a text such as ``16000`` or ``1,2``.
+
+    Raises:
+        UsageError: if a value is not a finite number; the message names the field and the input.
+    """
+    if not isinstance(value, Mapping) or not all(isinstance(each, str) for each in value):
+        raise refusal(name, value, "a mapping of input names to values, for example {'sr': 16000}")
+    return {each: _elements(f"{name}[{each!r}]", given) for each, given in value.items()}
+
+
+def _elements(name: str, value: object) -> tuple[bool | int | float, ...]:
+    expected = "finite numbers, or true and false"
+    if isinstance(value, str):
+        return tuple(_read_element(name, each.strip(), expected) for each in value.split(","))
+    single = isinstance(value, (bool, numbers.Real, SupportsIndex)) and not isinstance(value, Iterable)
+    found = tuple(_element(name, each, expected) for each in ((value,) if single else several(name, value, expected)))
+    if not found:
+        raise refusal(name, value, "one value or more")
+    return found
+
+
+def _read_element(name: str, text: str, expected: str) -> bool | int | float:
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    for read in (int, float):
+        try:
+            return _element(name, read(text), expected)
+        except ValueError:
+            continue
+    raise refusal(name, text, expected)
+
+
+def _element(name: str, value: object, expected: str) -> bool | int | float:
+    """A number as Python's own; numpy's booleans and numbers have ``item``."""
+    own = value.item() if hasattr(value, "item") and not getattr(value, "shape", ()) else value
+    if not isinstance(own, (bool, int, float)) or (isinstance(own, float) and not math.isfinite(own)):
+        raise refusal(name, value, expected)
+    return own
+
+
 def input_shapes(name: str, value: object) -> dict[str, tuple[int, ...]]:
     """Input name to shape.
 

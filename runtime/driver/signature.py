@@ -42,6 +42,9 @@ _ONNX_RUNTIME_TYPES = {
     "int2": "int2",
     "uint2": "uint2",
 }
+SESSION_TYPES = frozenset(_ONNX_RUNTIME_TYPES)
+"""Numpy's names of the element types that a session can pass."""
+
 _MLIR_TYPES = {
     "i1": "bool",
     "f16": "float16",

@@ -147,7 +147,7 @@ def _planned(corpus: Path) -> tuple[ImportedModel, Candidates]:
 def _plan(path: Path, corpus: Path) -> None:
     plan = Plan.load(path)
     imported, candidates = _planned(corpus)
-    check_plan(plan, CompileConfig().target)
+    check_plan(plan, CompileConfig().target, CompileConfig().bindings)
     config = replace(CompileConfig(), threads=plan.threads, precision=precision_of(plan))
     ranged = quantised_by(plan.ranges, imported)
     recipe = recipe_of_plan(plan, ranged, candidates.variants, config.target)

@@ -35,6 +35,7 @@ WRONG: Mapping[str, tuple[object, ...]] = {
     "selector": ("fastest", None, 1),
     "plans": (0, 1.5, None),
     "shapes": ([("x", (1,))], {"x": 8}, {"x": (1, -8)}, {"x": (1.5,)}, {"x": "1,8"}, {1: (1, 8)}, None),
+    "bindings": ([("sr", 1)], {"sr": "fast"}, {"sr": "1,,2"}, {"sr": ()}, {"sr": NAN}, {"sr": 1j}, {1: 8}, None),
     "pins": ("conv1=*nhwc*", ("conv1",), (("conv1", "*"),), None),
     "database": ("", None, 1),
     "external_weights": ("", 1),
@@ -52,6 +53,10 @@ TEXTS: Mapping[str, tuple[object, object]] = {
     "objective": ("memory", Objective.MEMORY),
     "memory_limit": ("256MiB", 256 << 20),
     "pareto": ("latency,memory", (Quantity.LATENCY, Quantity.MEMORY)),
+    "bindings": (
+        {"sr": "16000", "on": "true", "s": "1, 0.5", "n": np.int32(3), "t": [1, 2]},
+        {"sr": (16000,), "on": (True,), "s": (1, 0.5), "n": (3,), "t": (1, 2)},
+    ),
     "pins": (["conv1=*nhwc*"], (Pin("conv1", "*nhwc*"),)),
     "database": ("tuning.db", Path("tuning.db")),
     "external_weights": ("net.irpa", Path("net.irpa")),
@@ -103,3 +108,8 @@ def test_the_usual_error_is_that_of_the_precision_whenever_it_is_set(precision: 
 def test_an_error_that_is_given_holds_for_every_precision(given: float) -> None:
     config = CompileConfig(threads=1, max_error=given)
     assert {replace(config, precision=each).allowed_error for each in Precision} == {given}
+
+
+def test_a_bound_input_has_no_shape_of_its_own() -> None:
+    with pytest.raises(UsageError, match="'x' is given both a shape and a value"):
+        _made(shapes={"x": (1,)}, bindings={"x": 3})

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from sartor.errors import UsageError
+from sartor.runtime.driver.bound_input import BoundInput
 from sartor.runtime.driver.signature import Signature, TensorSpec, parse_declaration
 from sartor.runtime.manifest import MANIFEST_FORMAT, Manifest, find_manifest, read_manifest, read_signature
 from sartor.runtime.module import open_module
@@ -43,6 +44,16 @@ def test_reading_opens_no_device(model: Path) -> None:
     assert done.stdout.strip() == "0"
 
 
+def test_bound_inputs_come_back_with_their_types(make_manifest: Make) -> None:
+    bound = tuple(
+        BoundInput(TensorSpec(kind, kind, (len(values),)), values)
+        for kind, values in {"bool": (True, False), "int64": (16000,), "float32": (1, 0.5)}.items()
+    )
+    read = Manifest.from_json(make_manifest(bound=bound).to_json()).bound
+    assert read == bound
+    assert [each.text for each in read] == ["true,false", "16000", "1,0.5"]
+
+
 def test_a_read_only_file_can_be_read(model: Path, tmp_path: Path) -> None:
     copy = tmp_path / "read_only.vmfb"
     copy.write_bytes(model.read_bytes())
@@ -72,6 +83,12 @@ def test_a_plan_json_cannot_hold_is_refused(make_manifest: Make) -> None:
         ("parameters", {"model": "../model.irpa"}, "not a plain file name"),
         ("parameters", {"model": "/etc/passwd"}, "not a plain file name"),
         ("plan", [], "plan"),
+        (
+            "bound",
+            [{"spec": {"name": "s", "dtype": "int8", "shape": []}, "values": [300]}],
+            r"bound\.0: .*300 is not a value",
+        ),
+        ("bound", [{"spec": {"name": "s", "dtype": "int8", "shape": [2]}, "values": [1]}], "not a value of int8"),
         ("surprise", 1, "surprise"),
     ],
 )

@@ -13,6 +13,7 @@ from pydantic.dataclasses import dataclass as validated
 
 from sartor.errors import UsageError
 from sartor.publishing import written
+from sartor.runtime.driver.bound_input import Number
 
 FORMAT = 5
 _RANGE_NAME = re.compile(r".*:[0-9]{1,9}", re.DOTALL)
@@ -116,6 +117,7 @@ class Plan:
         peak: the machine's most f32 operations per second with as many threads; None if not measured.
         versions: of Sartor and IREE.
         ranges: scale and zero point of quantised values, by ``layer:result``; a network input has no layer.
+        bound: values of the model's inputs that were fixed, by name, as the user gave them.
         format: version of this record.
     """
 
@@ -137,6 +139,7 @@ class Plan:
     peak: float | None
     versions: dict[str, str]
     ranges: Annotated[dict[str, tuple[float, int]], AfterValidator(_known_ranges)] = field(default_factory=dict)
+    bound: dict[str, tuple[Number, ...]] = field(default_factory=dict)
     format: int = FORMAT
 
     def unmeasured(self) -> Plan:

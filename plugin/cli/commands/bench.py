@@ -77,11 +77,13 @@ def bench(
     kind = device or (manifest.devices[0] if manifest else "cpu")
     workers = read_threads(threads) if kind == "cpu" else None
     known = module_signature(module, signature)
-    feeds = make_feeds(known.inputs, read_sources(input))
+    bound = manifest.bound if manifest else ()
+    feeds = make_feeds(known.inputs, read_sources(input), bound)
     count = _DEFAULT_ROUNDS if rounds is None else rounds
+    fixed = rounds is not None
     samples = time_in_worker(
         BenchRuns(
-            module, known, kind, workers, vs, names, read_threads(threads), feeds, count, exactly=rounds is not None
+            module, known, kind, workers, vs, names, read_threads(threads), feeds, count, exactly=fixed, bound=bound
         )
     )
     statistics = _statistics(module, known, feeds, kind, workers) if dispatches else None

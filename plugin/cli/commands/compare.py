@@ -30,7 +30,7 @@ from sartor.comparison.model_comparison import layered_manifest, open_comparison
 from sartor.errors import SartorError
 from sartor.policies import DEFAULT_MAX_ERROR
 from sartor.runtime.driver.signature import Array
-from sartor.runtime.module_facts import module_signature
+from sartor.runtime.module_facts import bound_inputs, module_signature
 from sartor.runtime.output_error import count_not_finite, output_error
 from sartor.runtime.session import Session
 from sartor.samples.feeds import make_feeds, read_archive
@@ -104,7 +104,8 @@ def compare(
         outputs = session.run(None, feeds)
     named = dict(zip((spec.name for spec in known.outputs), outputs, strict=True))
     with open_pool(1) as (pool, _):
-        right = ask(pool, Question(file, known, feeds, usual, bound, narrow=usual > DEFAULT_MAX_ERROR))
+        question = Question(file, known, feeds, usual, bound, usual > DEFAULT_MAX_ERROR, bound_inputs(module))
+        right = ask(pool, question)
     _warn(right.unchecked)
     _warn_of_what_is_not_finite(feeds, right)
     errors, inside = _output_errors(named, right), _Inside()

@@ -11,6 +11,7 @@ import typer
 from sartor.artifact import Artifact
 from sartor.cli.options.common import (
     ArchOption,
+    BindOption,
     CpuOption,
     JsonOption,
     ShapeOption,
@@ -18,6 +19,7 @@ from sartor.cli.options.common import (
     ThreadsOption,
     VersionOption,
     existing_file,
+    read_bindings,
     read_shapes,
     read_target,
     read_threads,
@@ -76,6 +78,7 @@ def compile_to_vmfb(
     search: SearchOption = None,
     time_budget: TimeBudgetOption = None,
     shape: ShapeOption = None,
+    bind: BindOption = None,
     pin: Annotated[
         list[str] | None,
         typer.Option(metavar="LAYER-GLOB=ROUTINE-GLOB", help="Restrict layers to routines; repeatable."),
@@ -118,6 +121,7 @@ def compile_to_vmfb(
         pareto=read_pareto(pareto),
         selector=selector or auto.NAME,
         shapes=read_shapes(shape),
+        bindings=read_bindings(bind),
         pins=read_pins(pin),
         database=tuning_db or default_database(),
         external_weights=external_weights,

@@ -54,6 +54,7 @@ def _facts(manifest: Manifest, plan: Plan) -> list[tuple[str, str]]:
         ("model", manifest.model),
         ("prepared model's SHA-256", manifest.model_sha256),
         ("inputs", "\n".join(map(_spec, manifest.inputs))),
+        ("bound inputs", "\n".join(f"{_spec(each.spec)} = {each.text}" for each in manifest.bound)),
         ("outputs", "\n".join(map(_spec, manifest.outputs))),
         ("entry", manifest.entry),
         ("target", plan.target),

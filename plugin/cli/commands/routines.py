@@ -10,11 +10,13 @@ import typer
 
 from sartor.cli.options.common import (
     ArchOption,
+    BindOption,
     CpuOption,
     JsonOption,
     ShapeOption,
     TargetOption,
     existing_file,
+    read_bindings,
     read_shapes,
     read_target,
 )
@@ -35,13 +37,15 @@ def routines(
     cpu: CpuOption = None,
     arch: ArchOption = None,
     shape: ShapeOption = None,
+    bind: BindOption = None,
     json: JsonOption = False,
 ) -> None:
     """List the routines and what they need of the CPU.
 
     For a model: candidates of every layer, fusion and child, and why others do not apply.
     """
-    config = CompileConfig(target=read_target(target, cpu, arch), shapes=read_shapes(shape), jobs=1)
+    shapes, bindings = read_shapes(shape), read_bindings(bind)
+    config = CompileConfig(target=read_target(target, cpu, arch), shapes=shapes, bindings=bindings, jobs=1)
     if model is None:
         _show_routines(json)
     else:

@@ -24,7 +24,7 @@ from sartor.cli.output.terminal import show_json, show_table
 from sartor.errors import UsageError
 from sartor.publishing import check_apart, written
 from sartor.runtime.driver.signature import Array
-from sartor.runtime.module_facts import module_manifest, module_signature, module_weights
+from sartor.runtime.module_facts import bound_inputs, module_manifest, module_signature, module_weights
 from sartor.runtime.output_error import count_not_finite
 from sartor.runtime.session import Session
 from sartor.samples.feeds import make_feeds
@@ -44,7 +44,7 @@ def run(
     """Run a module once and show what its outputs look like."""
     known = module_signature(module, signature)
     sources = read_sources(input)
-    feeds = make_feeds(known.inputs, sources)
+    feeds = make_feeds(known.inputs, sources, bound_inputs(module))
     names = [spec.name for spec in known.outputs]
     files = {} if output_dir is None else _named_files(names, output_dir)
     _check_files(files, module, sources)

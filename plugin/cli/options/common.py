@@ -11,8 +11,10 @@ import typer
 
 from sartor.codegen.ir.target import Target
 from sartor.errors import UsageError
+from sartor.runtime.driver.bound_input import Bindings
 from sartor.runtime.driver.device import device_settings
 from sartor.runtime.driver.signature import SIGNATURE_EXAMPLE
+from sartor.settings.values import input_values
 
 Value = TypeVar("Value")
 
@@ -35,6 +37,12 @@ ArchOption = Annotated[
 ShapeOption = Annotated[
     list[str] | None,
     typer.Option("--shape", metavar="NAME=1,3,224,224", help="Bind an input's dynamic dimensions; repeatable."),
+]
+BindOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--bind", metavar="NAME=VALUE[,VALUE...]", help="Fix the value of an input at compile time; repeatable."
+    ),
 ]
 ThreadsOption = Annotated[
     int | None, typer.Option("--threads", min=1, help="CPU threads. (default: one per physical core)")
@@ -117,6 +125,15 @@ def _shape(text: str) -> tuple[int, ...]:
     if not all(size.strip().isdecimal() for size in sizes):
         raise UsageError(f"--shape '{text}' is no shape, expected numbers such as 1,3,224,224")
     return tuple(int(size) for size in sizes)
+
+
+def read_bindings(texts: Sequence[str] | None) -> Bindings:
+    """Input name to value, from texts such as ``sr=16000`` or ``sizes=1,2``.
+
+    Raises:
+        UsageError: if a text has another form, or a value is not a number.
+    """
+    return input_values("--bind", read_pairs("--bind", "NAME=16000 or NAME=1,2,3", texts, str))
 
 
 def read_sources(texts: Sequence[str] | None) -> dict[str, str]:

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto
 
+from sartor.runtime.driver.bound_input import BoundInput
+
 
 @dataclass(frozen=True)
 class TensorInfo:
@@ -37,6 +39,7 @@ class PreparedModel:
     Attributes:
         model: nodes are sorted and have unique names.
         inputs, outputs: in the order of the original model.
+        bound: the original model's inputs that have a fixed value, which are not in ``inputs``.
         changes: of the rewrites that changed something, in the order they ran.
     """
 
@@ -44,6 +47,7 @@ class PreparedModel:
     inputs: tuple[TensorInfo, ...]
     outputs: tuple[TensorInfo, ...]
     changes: tuple[Change, ...]
+    bound: tuple[BoundInput, ...] = ()
 
 
 def prepared_model(prepared: Path | bytes) -> ModelProto:

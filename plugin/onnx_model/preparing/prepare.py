@@ -13,9 +13,11 @@ from sartor.onnx_model.graphs.graph import MALFORMED, static_shape
 from sartor.onnx_model.graphs.infer import check_shapes, infer_shapes
 from sartor.onnx_model.graphs.names import name_nodes
 from sartor.onnx_model.graphs.prepared import Change, PreparedModel, TensorInfo
+from sartor.onnx_model.preparing.bindings import bind_values, bound_inputs, record_bound
 from sartor.onnx_model.preparing.check_prepared import check_prepared
 from sartor.onnx_model.preparing.shapes import Shapes, bind_shapes
 from sartor.onnx_model.preparing.simplify import simplify
+from sartor.onnx_model.preparing.undecided import with_advice
 from sartor.onnx_model.rewrites.arithmetic.determinants import expand_determinants
 from sartor.onnx_model.rewrites.arithmetic.fourier import multiply_fourier
 from sartor.onnx_model.rewrites.arithmetic.gather_lowerings import gather_reversed
@@ -53,6 +55,7 @@ from sartor.onnx_model.rewrites.windowed.scattered_windows import gather_windows
 from sartor.onnx_model.rewrites.windowed.split_groups import split_groups
 from sartor.onnx_model.rewrites.windowed.transposed_conv import stretched_conv
 from sartor.onnx_model.rewrites.windowed.windows import explicit_padding, round_down, trim_windows
+from sartor.runtime.driver.bound_input import Bindings
 
 Rewrite = Callable[[ModelProto], tuple[str, ...]]
 
@@ -65,7 +68,7 @@ NORMALISE: tuple[Rewrite, ...] = (
     initializers_only,
     sort_nodes,
 )
-# Upgrading old operators requires known ranks, so shapes are bound before.
+# Upgrading old operators requires known ranks, so values and shapes of inputs are bound before.
 MODERNISE: tuple[Rewrite, ...] = (
     fold_constants,
     expand_preview,
@@ -119,29 +122,42 @@ LOWER: tuple[Rewrite, ...] = (
 )
 
 
-def prepare(model: ModelProto, shapes: Shapes | None = None, simplifier: Rewrite = simplify) -> PreparedModel:
+def prepare(
+    model: ModelProto,
+    shapes: Shapes | None = None,
+    simplifier: Rewrite = simplify,
+    bindings: Bindings | None = None,
+) -> PreparedModel:
     """Make a loaded model ready for import; ``model`` itself is not changed.
 
     Args:
         model: as ``load_model`` returns it.
         shapes: input name to static shape, for each input that has free dimensions.
         simplifier: used instead of ``simplify``.
+        bindings: input name to fixed value; the prepared model does not have these inputs.
 
     Raises:
-        UsageError: ``shapes`` does not fit the model.
+        UsageError: ``shapes`` or ``bindings`` do not fit the model.
         UnsupportedModelError: a node is not supported; the message names it.
     """
     work = ModelProto()
     work.CopyFrom(model)
     del work.training_info[:]
-    steps = (*NORMALISE, partial(bind_shapes, shapes=dict(shapes or {})), *MODERNISE, *SIMPLIFY, *LOWER)
+    bound = bound_inputs(model, bindings) if bindings else ()
+    binding = (partial(bind_values, bound=bound), partial(bind_shapes, shapes=dict(shapes or {})))
+    steps = (*NORMALISE, *binding, *MODERNISE, *SIMPLIFY, *LOWER)
     steps = tuple(simplifier if step is simplify else step for step in steps)
     declared = {value.name: value.type.tensor_type.elem_type for value in (*model.graph.input, *model.graph.output)}
-    changes = tuple(change for change in map(partial(_apply, work), steps) if change.names)
-    infer_shapes(work)
-    check_shapes(work)
-    check_prepared(work)
-    return PreparedModel(work, _infos(work.graph.input, declared), _infos(work.graph.output, declared), changes)
+    try:
+        changes = tuple(change for change in map(partial(_apply, work), steps) if change.names)
+        infer_shapes(work)
+        check_shapes(work)
+        check_prepared(work)
+    except UnsupportedModelError as error:
+        raise with_advice(error, work) from error.__cause__
+    record_bound(work, bound)
+    inputs, outputs = (_infos(values, declared) for values in (work.graph.input, work.graph.output))
+    return PreparedModel(work, inputs, outputs, changes, bound)
 
 
 def _apply(model: ModelProto, rewrite: Rewrite) -> Change:

@@ -27,7 +27,7 @@ def bind_shapes(model: ModelProto, shapes: Shapes) -> tuple[str, ...]:
             dimension unbound.
         UnsupportedModelError: an input is not a tensor.
     """
-    inputs = _inputs(model.graph)
+    inputs = model_inputs(model.graph)
     _check_names(inputs, shapes)
     symbols: dict[str, tuple[int, str]] = {}
     for name, shape in shapes.items():
@@ -37,11 +37,16 @@ def bind_shapes(model: ModelProto, shapes: Shapes) -> tuple[str, ...]:
         if name not in shapes:
             _check_bound(value)
     if shapes:
-        _forget_shapes(model)
+        forget_shapes(model)
     return tuple(shapes)
 
 
-def _inputs(graph: GraphProto) -> dict[str, ValueInfoProto]:
+def model_inputs(graph: GraphProto) -> dict[str, ValueInfoProto]:
+    """The inputs that are not initialisers with a default value, by name.
+
+    Raises:
+        UnsupportedModelError: an input is not a tensor.
+    """
     constants = {tensor.name for tensor in graph.initializer}
     inputs = {value.name: value for value in graph.input if value.name not in constants}
     for name, value in inputs.items():
@@ -143,7 +148,8 @@ def _suggested(value: ValueInfoProto) -> str:
     return ",".join(str(dim.dim_value if dim.dim_value > 0 else free[index]) for index, dim in enumerate(dims))
 
 
-def _forget_shapes(model: ModelProto) -> None:
+def forget_shapes(model: ModelProto) -> None:
+    """Remove the declared shapes of computed values and outputs, in place."""
     for graph in graphs(model):
         del graph.value_info[:]
     for value in model.graph.output:

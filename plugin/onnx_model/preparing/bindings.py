@@ -1,0 +1,120 @@
+"""Fixes the values of inputs: they become constants, so that what depends on them alone is computed at compile time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from onnx import ModelProto, TensorProto, ValueInfoProto, helper, numpy_helper
+
+from sartor.errors import UsageError
+from sartor.onnx_model.preparing.shapes import forget_shapes, model_inputs
+from sartor.runtime.driver.bound_input import Bindings, BoundInput, Number, typed, values_text
+from sartor.runtime.driver.signature import SESSION_TYPES, TensorSpec
+
+_NUMBERS = frozenset(TensorProto.DataType.values()) - {TensorProto.UNDEFINED, TensorProto.STRING}
+_RECORD = "sartor.bound."
+
+
+def bound_inputs(model: ModelProto, bindings: Bindings) -> tuple[BoundInput, ...]:
+    """The bound inputs with the types and shapes that the model declares, in the model's order.
+
+    One open dimension takes the size that the number of values determines. An input without a declared shape is a
+    scalar for one value, and has one dimension for several.
+
+    Raises:
+        UsageError: an input is unknown, its values are not of its type, or their number does not fit its shape.
+    """
+    inputs = model_inputs(model.graph)
+    for name in bindings:
+        if name not in inputs:
+            known = ", ".join(f"'{known}'" for known in inputs) or "none"
+            raise UsageError(f"--bind names the input '{name}', which the model does not have; its inputs are {known}")
+    return tuple(_bound(value, bindings[name]) for name, value in inputs.items() if name in bindings)
+
+
+def bind_values(model: ModelProto, bound: Sequence[BoundInput]) -> tuple[str, ...]:
+    """Replace inputs by constants, in place; returns their names.
+
+    A symbolic dimension (``batch``) of a bound input is bound in all inputs. Shapes of computed values are removed,
+    so that inference derives them anew.
+
+    Raises:
+        UsageError: two bound inputs give a symbolic dimension different sizes.
+    """
+    if not bound:
+        return ()
+    arrays = {each.spec.name: each.array for each in bound}
+    copies = [ValueInfoProto.FromString(value.SerializeToString()) for value in model.graph.input]
+    symbols = _symbols([value for value in copies if value.name in arrays], bound)
+    del model.graph.input[:]
+    for value in copies:
+        if value.name in arrays:
+            model.graph.initializer.append(numpy_helper.from_array(arrays[value.name], value.name))
+            continue
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.dim_param in symbols:
+                dim.dim_value = symbols[dim.dim_param]
+        model.graph.input.append(value)
+    forget_shapes(model)
+    return tuple(arrays)
+
+
+def record_bound(model: ModelProto, bound: Sequence[BoundInput]) -> None:
+    """Write the values to the model's metadata, so that its hash depends on them even where nothing reads them."""
+    for each in bound:
+        model.metadata_props.add(key=_RECORD + each.spec.name, value=each.text)
+
+
+def _bound(value: ValueInfoProto, values: tuple[Number, ...]) -> BoundInput:
+    kind = value.type.tensor_type.elem_type
+    dtype = helper.tensor_dtype_to_np_dtype(kind) if kind in _NUMBERS else np.dtype(object)
+    if dtype.name not in SESSION_TYPES:
+        raise UsageError(
+            f"--bind cannot fix input '{value.name}': it takes neither booleans nor numbers of 8 bits or more"
+        )
+    if typed(values, dtype) is None:
+        raise UsageError(
+            f"--bind {value.name}={values_text(values)} does not fit the input's element type {dtype.name}; "
+            f"give {_EXPECTED.get(dtype.kind, 'numbers within its range')}"
+        )
+    return BoundInput(TensorSpec(value.name, dtype.name, _shape(value, values)), values)
+
+
+_EXPECTED = {
+    "b": "true or false",
+    "i": "whole numbers within its range",
+    "u": "whole numbers of 0 or more, within its range",
+}
+
+
+def _shape(value: ValueInfoProto, values: tuple[Number, ...]) -> tuple[int, ...]:
+    """The input's shape, which must have as many elements as there are values; a size of 0 counts as open."""
+    tensor, count = value.type.tensor_type, len(values)
+    if not tensor.HasField("shape"):
+        return () if count == 1 else (count,)
+    sizes = [max(0, dim.dim_value) for dim in tensor.shape.dim]
+    known = math.prod(size for size in sizes if size)
+    if sizes.count(0) > 1 or count % known or (0 not in sizes and count != known):
+        shown = ", ".join(str(max(0, dim.dim_value) or dim.dim_param or "?") for dim in tensor.shape.dim)
+        raise UsageError(
+            f"--bind gives {count} {'value' if count == 1 else 'values'} for input '{value.name}' of shape [{shown}]; "
+            "give one value per element, and bind no input with several open dimensions"
+        )
+    return tuple(size or count // known for size in sizes)
+
+
+def _symbols(inputs: Sequence[ValueInfoProto], bound: Sequence[BoundInput]) -> dict[str, int]:
+    """Sizes of symbolic dimensions of bound inputs."""
+    shapes = {each.spec.name: each.spec.shape for each in bound}
+    found: dict[str, int] = {}
+    for value in inputs:
+        # Shapes differ in length for an input without a declared shape, which has no symbols.
+        for dim, size in zip(value.type.tensor_type.shape.dim, shapes[value.name], strict=False):
+            if dim.dim_param and found.setdefault(dim.dim_param, size or 0) != size:
+                raise UsageError(
+                    f"--bind gives the dimension '{dim.dim_param}' the sizes {found[dim.dim_param]} and {size}; "
+                    "give it one size"
+                )
+    return found

@@ -1,0 +1,80 @@
+"""Inputs of a model whose values were fixed when it was compiled, so that its module does not take them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from pydantic import ConfigDict
+from pydantic.dataclasses import dataclass
+
+from sartor.runtime.driver.signature import Array, TensorSpec
+
+Number = bool | int | float
+Bindings = Mapping[str, tuple[Number, ...]]
+"""Input name to the values of its elements, as the user gave them."""
+
+
+@dataclass(frozen=True, config=ConfigDict(extra="forbid", allow_inf_nan=False))
+class BoundInput:
+    """An input of the model with a fixed value.
+
+    Attributes:
+        spec: name, element type and static shape.
+        values: of its elements in row-major order, as the user gave them.
+    """
+
+    spec: TensorSpec
+    values: tuple[Number, ...]
+
+    def __post_init__(self) -> None:
+        """Check the values, as manifests come from files.
+
+        Raises:
+            ValueError: if they do not fit the type and shape.
+        """
+        sizes = [size or 0 for size in self.spec.shape]
+        if math.prod(sizes) != len(self.values) or typed(self.values, self.spec.numpy_dtype) is None:
+            raise ValueError(f"{self.text} is not a value of {self.spec}")
+
+    @property
+    def array(self) -> Array:
+        """The value, for runtimes that run the original model."""
+        array = typed(self.values, self.spec.numpy_dtype)
+        assert array is not None
+        return array.reshape([size or 0 for size in self.spec.shape])
+
+    @property
+    def text(self) -> str:
+        """The values, in the syntax of ``--bind``."""
+        return values_text(self.values)
+
+
+def typed(values: Sequence[Number], dtype: np.dtype[Any]) -> Array | None:
+    """The values in an element type, which may round reals; None if a value is not of that type or not in its range."""
+    if dtype.kind == "b":
+        return np.array(values, dtype) if all(each in (0, 1) for each in values) else None
+    if any(isinstance(each, bool) for each in values):
+        return None
+    if dtype.kind in "iu":
+        limits = np.iinfo(dtype)
+        inside = all(isinstance(each, int) and limits.min <= each <= limits.max for each in values)
+        return np.array(values, dtype) if inside else None
+    try:
+        with np.errstate(over="ignore"):
+            array = np.array([float(each) for each in values]).astype(dtype)
+    except OverflowError:
+        return None
+    return array if np.isfinite(array).all() else None
+
+
+def values_text(values: Sequence[Number]) -> str:
+    """Values in the syntax of ``--bind``."""
+    return ",".join(str(each).lower() for each in values)
+
+
+def bound_feeds(bound: Sequence[BoundInput]) -> dict[str, Array]:
+    """The values by name, to be fed to the original model."""
+    return {each.spec.name: each.array for each in bound}
