@@ -11,7 +11,7 @@ from pathlib import Path
 from onnx.backend.test.runner import Runner
 
 from benchmarks.conformance.batch_job import Case, run_batch
-from benchmarks.conformance.suite import Outcome, Status, Test, judged, run_test
+from benchmarks.conformance.suite import OnnxTest, Outcome, Status, judged, run_test
 from sartor.backend import SartorBackend, SartorRep
 from sartor.codegen.ir.target import Target
 from sartor.errors import SartorError
@@ -23,7 +23,7 @@ _SIZE = 24
 _TIMEOUT = 300.0
 
 
-def run(tests: Iterable[Test]) -> Iterator[Outcome]:
+def run(tests: Iterable[OnnxTest]) -> Iterator[Outcome]:
     """Run tests; each is judged by what it gave together with others if that was right, and else by itself."""
     with open_pool(1) as (pool, _):
         for batch in _batched(tests):
@@ -37,13 +37,13 @@ def run(tests: Iterable[Test]) -> Iterator[Outcome]:
                     yield run_test(test)
 
 
-def _batched(tests: Iterable[Test]) -> Iterator[tuple[Test, ...]]:
+def _batched(tests: Iterable[OnnxTest]) -> Iterator[tuple[OnnxTest, ...]]:
     rest = iter(tests)
     while batch := tuple(itertools.islice(rest, _SIZE)):
         yield batch
 
 
-def _together(tests: list[Test], pool: WorkerPool) -> dict[str, tuple[Status, str]]:
+def _together(tests: list[OnnxTest], pool: WorkerPool) -> dict[str, tuple[Status, str]]:
     """How tests ended, by name, as far as that needs no test to be run by itself."""
     with tempfile.TemporaryDirectory() as folder:
         cases = {test.name: case for test in tests if (case := _case(test, Path(folder))) is not None}
@@ -60,7 +60,7 @@ def _together(tests: list[Test], pool: WorkerPool) -> dict[str, tuple[Status, st
     return ends | {test.name: (Status.PASSED, "") for test in tests if _is_right(test, outputs.get(test.name))}
 
 
-def _case(test: Test, folder: Path) -> Case | None:
+def _case(test: OnnxTest, folder: Path) -> Case | None:
     if test.data is None:
         return None
     try:
@@ -73,7 +73,7 @@ def _case(test: Test, folder: Path) -> Case | None:
     return Case(path, bound.shapes, bound.feeds)
 
 
-def _is_right(test: Test, outputs: list[Array] | WorkerError | None) -> bool:
+def _is_right(test: OnnxTest, outputs: list[Array] | WorkerError | None) -> bool:
     if not isinstance(outputs, list) or test.data is None:
         return False
     data = test.data

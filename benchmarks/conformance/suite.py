@@ -73,7 +73,7 @@ class Data:
 
 
 @dataclass(frozen=True)
-class Test:
+class OnnxTest:
     """One test.
 
     Attributes:
@@ -103,7 +103,7 @@ class _Collector(unittest.TestResult):
         self.error = unittest.SkipTest(reason)
 
 
-def collect() -> dict[str, Test]:
+def collect() -> dict[str, OnnxTest]:
     """All tests for the CPU, by name, category by category."""
     _MODELS.mkdir(parents=True, exist_ok=True)
     os.environ["ONNX_MODELS"] = str(_MODELS.resolve())
@@ -121,7 +121,7 @@ def collect() -> dict[str, Test]:
         for name in unittest.defaultTestLoader.getTestCaseNames(cases[kind])
         if name.endswith(f"_{DEVICE}")
     ]
-    return {name: Test(name, _KINDS[kind], case, data.get(name)) for name, kind, case in found}
+    return {name: OnnxTest(name, _KINDS[kind], case, data.get(name)) for name, kind, case in found}
 
 
 def _data(case: Any) -> Data | None:
@@ -135,7 +135,7 @@ def _array(value: Any) -> Any:
     return numpy_helper.to_array(value) if isinstance(value, TensorProto) else value
 
 
-def run_test(test: Test) -> Outcome:
+def run_test(test: OnnxTest) -> Outcome:
     """Run one test by itself."""
     collector, begin = _Collector(), time.monotonic()
     with warnings.catch_warnings():

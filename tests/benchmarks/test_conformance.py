@@ -9,18 +9,18 @@ import pytest
 
 from benchmarks.conformance import batches, expected, report, suite
 from benchmarks.conformance.expected import Failures
-from benchmarks.conformance.suite import Outcome, Status, Test
+from benchmarks.conformance.suite import OnnxTest, Outcome, Status
 
 # One test in so many; those that are refused are in the sample too.
 _STRIDE = 20
 
 
 @pytest.fixture(scope="module")
-def tests() -> dict[str, Test]:
+def tests() -> dict[str, OnnxTest]:
     return suite.collect()
 
 
-def test_a_sample_ends_as_it_is_listed(tests: dict[str, Test]) -> None:
+def test_a_sample_ends_as_it_is_listed(tests: dict[str, OnnxTest]) -> None:
     sample = [test for test in tests.values() if test.category == "node"][::_STRIDE]
     outcomes = list(batches.run(sample))
     assert len(outcomes) == len(sample)
@@ -28,11 +28,11 @@ def test_a_sample_ends_as_it_is_listed(tests: dict[str, Test]) -> None:
     assert expected.surprises(outcomes, expected.load()) == []
 
 
-def test_every_listed_test_is_one_of_the_suite(tests: dict[str, Test]) -> None:
+def test_every_listed_test_is_one_of_the_suite(tests: dict[str, OnnxTest]) -> None:
     assert expected.unknown(tests, expected.load()) == []
 
 
-def test_documentation_counts_what_is_listed(tests: dict[str, Test]) -> None:
+def test_documentation_counts_what_is_listed(tests: dict[str, OnnxTest]) -> None:
     listed = {name for each in expected.load() for name in each.tests}
     text = report.DOCUMENT.read_text(encoding="utf-8")
     for category in suite.CATEGORIES:
