@@ -1,0 +1,21 @@
+"""What an installed package holds."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+# The folder ``plugin`` is the package itself; the others are its sub-packages.
+TOP = {"plugin": "sartor"} | {name: f"sartor.{name}" for name in ("codegen", "dialect_passes", "runtime", "tuning")}
+
+
+def test_every_folder_of_code_is_installed() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    listed = settings["tool"]["setuptools"]["packages"]
+    found = {
+        ".".join((package, *path.parent.relative_to(ROOT / folder).parts))
+        for folder, package in TOP.items()
+        for path in (ROOT / folder).rglob("__init__.py")
+    }
+    assert sorted(found) == sorted(listed)
