@@ -1,7 +1,7 @@
-"""``python -m benchmarks.conformance``: run ONNX's backend tests, and hold them against the list of failures.
+"""``python -m benchmarks.conformance``: run ONNX's backend tests, and compare them with the list of failures.
 
-The whole suite takes about an hour on two cores. What is done is kept, so that a run that was interrupted goes on where
-it stopped; ``--again`` begins anew. Run from the repository's root.
+The whole suite takes about an hour on two cores. Outcomes are stored, so an interrupted run continues; ``--again``
+starts from the beginning. Run it in the repository's root.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ RESULTS = Path("build/conformance/results.jsonl")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run tests; 0 if all are as they are listed."""
+    """Run tests and return the exit code: 0 if all outcomes agree with the list, 1 otherwise."""
     options = _options(arguments)
     RESULTS.parent.mkdir(parents=True, exist_ok=True)
     if options.again:
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def stored(path: Path) -> dict[str, Outcome]:
-    """The last outcome of each test by name, as far as they are known."""
+    """Return the last stored outcome of each test by name."""
     rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
     return {row["name"]: Outcome(**{**row, "status": Status(row["status"])}) for row in rows}
 

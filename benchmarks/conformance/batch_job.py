@@ -1,4 +1,4 @@
-"""Worker side: many small models compiled as one module, which takes little longer than one of them."""
+"""Worker side: compile many small models as one module, which takes little longer than one model."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class Case:
     """A model to run once.
 
     Attributes:
-        model: ONNX file.
-        shapes: shape of each input that has free dimensions.
-        feeds: its inputs.
+        model: the ONNX file.
+        shapes: shapes of inputs with dynamic dimensions, by name.
+        feeds: the model's inputs by name.
     """
 
     model: Path
@@ -47,7 +47,7 @@ class _Imported:
 
 
 def run_batch(cases: Sequence[Case], target: Target, module: Path) -> list[list[Array] | WorkerError | None]:
-    """The outputs of each model, or why it cannot be imported; None where it does not compile or run with others."""
+    """Return for each model its outputs, the error of its import, or None if it does not compile or run."""
     tried = [_imported(number, case) for number, case in enumerate(cases)]
     found: list[list[Array] | WorkerError | None] = [each if isinstance(each, WorkerError) else None for each in tried]
     for imported, outputs in _run([each for each in tried if isinstance(each, _Imported)], target, module):
@@ -64,7 +64,7 @@ def _imported(number: int, case: Case) -> _Imported | WorkerError:
 
 
 def _run(cases: Sequence[_Imported], target: Target, module: Path) -> list[tuple[_Imported, list[Array]]]:
-    """Compile and run models together; by halves if that fails."""
+    """Compile models as one module, or in halves if that fails; return those that ran, with their outputs."""
     if not cases:
         return []
     try:
@@ -92,7 +92,7 @@ def _outputs(case: _Imported, module: Path) -> list[Array] | None:
 
 
 def _joined(cases: Sequence[_Imported]) -> ImportedModule:
-    """One module with all functions and weights, which are called after their model's number."""
+    """Return one module with all functions and weights; the model's number prefixes their names."""
     context = ir.Context()
     weights: dict[str, np.ndarray] = {}
     with context, ir.Location.unknown(context):

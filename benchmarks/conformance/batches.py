@@ -1,4 +1,4 @@
-"""Tests of small models, many at a time; what does not pass together is run again alone."""
+"""Tests of small models run in batches; a test that does not pass in a batch is run again alone."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TIMEOUT = 300.0
 
 
 def run(tests: Iterable[OnnxTest]) -> Iterator[Outcome]:
-    """Run tests; each is judged by what it gave together with others if that was right, and else by itself."""
+    """Run tests in batches, and those without a result again alone; yield outcomes in the tests' order."""
     with open_pool(1) as (pool, _):
         for batch in _batched(tests):
             begin = time.monotonic()
@@ -44,7 +44,7 @@ def _batched(tests: Iterable[OnnxTest]) -> Iterator[tuple[OnnxTest, ...]]:
 
 
 def _together(tests: list[OnnxTest], pool: WorkerPool) -> dict[str, tuple[Status, str]]:
-    """How tests ended, by name, as far as that needs no test to be run by itself."""
+    """Run tests in one module; return status and message by name, without the tests that must be run alone."""
     with tempfile.TemporaryDirectory() as folder:
         cases = {test.name: case for test in tests if (case := _case(test, Path(folder))) is not None}
         arguments = {"cases": list(cases.values()), "target": Target.create("cpu"), "module": Path(folder, "all.vmfb")}

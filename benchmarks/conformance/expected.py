@@ -1,4 +1,4 @@
-"""Tests that are known to fail, each with the reason; everything else has to pass."""
+"""Tests that are known to fail, each with the reason; all other tests must pass."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class Failures:
     """Tests that fail for one reason.
 
     Attributes:
-        reason: why, as a sentence.
-        error: regular expression that is found in the error of each.
-        tests: their names.
-        rounding: difference up to which values are another rounding of what the test wants, and not wrong.
+        reason: the reason as a sentence.
+        error: regular expression that matches a part of each test's error.
+        tests: names of the tests.
+        rounding: largest absolute difference that rounding explains.
     """
 
     reason: str
@@ -31,7 +31,7 @@ class Failures:
     rounding: float = 0.0
 
     def covers(self, outcome: Outcome) -> bool:
-        """Whether a test failed for this reason."""
+        """Whether this reason explains a failed test's outcome."""
         if outcome.status is Status.WRONG:
             found = _DIFFERENCE.search(outcome.message)
             return found is not None and float(found[1]) <= self.rounding
@@ -39,7 +39,7 @@ class Failures:
 
 
 def load(path: Path = FILE) -> tuple[Failures, ...]:
-    """The list of expected failures.
+    """Return the expected failures of a file.
 
     Raises:
         ValueError: if a test is listed twice.
@@ -55,7 +55,7 @@ def load(path: Path = FILE) -> tuple[Failures, ...]:
 
 
 def surprises(outcomes: Iterable[Outcome], expected: Sequence[Failures]) -> list[str]:
-    """What is not as it is listed, a line each: failures, other errors, and passes."""
+    """Return one line for each outcome that differs from the list: a failure, another error or a pass."""
     listed = {name: each for each in expected for name in each.tests}
     lines = []
     for outcome in outcomes:
@@ -69,6 +69,6 @@ def surprises(outcomes: Iterable[Outcome], expected: Sequence[Failures]) -> list
 
 
 def unknown(names: Iterable[str], expected: Sequence[Failures]) -> list[str]:
-    """Listed tests that the suite does not have."""
+    """Return the listed tests that the suite does not have."""
     present = set(names)
     return [name for each in expected for name in each.tests if name not in present]

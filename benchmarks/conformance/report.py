@@ -1,4 +1,4 @@
-"""The results as documentation: counts and reasons in ``docs/conformance.md``, one line in the README."""
+"""Documentation of the results: counts and reasons in ``docs/conformance.md``, a sentence in the README."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ END = "<!-- end of conformance -->"
 
 
 def write(outcomes: Sequence[Outcome], expected: Sequence[Failures]) -> None:
-    """Write both, from the outcomes of the whole suite."""
+    """Write both from the outcomes of the whole suite."""
     replace_section(DOCUMENT, "\n".join([*counts(outcomes), "", *reasons(expected)]))
     replace_section(README, sentence(outcomes))
 
 
 def sentence(outcomes: Sequence[Outcome]) -> str:
-    """The README's line."""
+    """Return the README's sentence."""
     done = {each: _passed(outcomes, each) for each in CATEGORIES}
     (passed, total), (light, lights) = done["node"], done["light"]
     return (
@@ -34,7 +34,7 @@ def sentence(outcomes: Sequence[Outcome]) -> str:
 
 
 def counts(outcomes: Sequence[Outcome]) -> list[str]:
-    """The table of what passed, a row for each part of the suite."""
+    """Return the lines of a table of passed tests, with a row for each part of the suite."""
     rows = ["| part of the suite | tests | passed | not passed |", "|---|---|---|---|"]
     for each in CATEGORIES:
         passed, total = _passed(outcomes, each)
@@ -43,17 +43,17 @@ def counts(outcomes: Sequence[Outcome]) -> list[str]:
 
 
 def reasons(expected: Sequence[Failures]) -> list[str]:
-    """The table of why tests are refused."""
+    """Return the lines of a table of reasons for failures, the most frequent first."""
     rows = ["| tests | why they do not pass |", "|---|---|"]
     ordered = sorted(expected, key=lambda each: -len(each.tests))
     return rows + [f"| {len(each.tests)} | {each.reason} |" for each in ordered]
 
 
 def replace_section(path: Path, text: str) -> None:
-    """Replace what lies between the marks.
+    """Replace the text between the marks in a file.
 
     Raises:
-        ValueError: if the file has no marks.
+        ValueError: if the file does not have both marks.
     """
     before, begin, rest = path.read_text(encoding="utf-8").partition(BEGIN)
     _, end, after = rest.partition(END)

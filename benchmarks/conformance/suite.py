@@ -1,4 +1,4 @@
-"""ONNX's backend test suite, run test by test through Sartor's backend."""
+"""ONNX's backend test suite, with functions that run its tests through Sartor's backend."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sartor.backend import SartorBackend
 from sartor.errors import SartorError
 
 DEVICE = "cpu"
-# The suite keeps the networks that it makes inputs for here, and by default in the user's home.
+# Folder in which the suite stores its networks; the suite's default is in the user's home.
 _MODELS = Path("build/conformance/models")
 _KINDS = {
     "OnnxBackendNodeModelTest": "node",
@@ -31,27 +31,27 @@ CATEGORIES = tuple(_KINDS.values())
 
 
 class Status(StrEnum):
-    """How a test ended."""
+    """Status of a finished test."""
 
     PASSED = "passed"
     REFUSED = "refused"
     """The model does not compile or run, and the error says why."""
     WRONG = "wrong"
-    """An output has another value, type or shape than the test wants."""
+    """An output differs from the expected one in value, type or shape."""
     BROKEN = "broken"
-    """An error that is no answer to a user."""
+    """The test ended with an error other than Sartor's own."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """One test's end.
+    """The result of one test.
 
     Attributes:
-        name: the test's, without its device.
+        name: name of the test, without its device.
         category: ``node``, ``simple``, ``pytorch-operator``, ``pytorch-converted`` or ``light``.
-        status: how it ended.
-        message: what was wrong, on one line; empty if it passed.
-        seconds: how long it took.
+        status: status of the test.
+        message: the error on one line; empty if the test passed.
+        seconds: duration in seconds.
     """
 
     name: str
@@ -63,7 +63,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Data:
-    """What a test runs and wants, where the suite holds it in memory."""
+    """A test's model, inputs and expected outputs, if the suite holds them in memory."""
 
     model: ModelProto
     inputs: list[Any]
@@ -77,10 +77,10 @@ class OnnxTest:
     """One test.
 
     Attributes:
-        name: without its device.
-        category: which part of the suite it is of.
-        case: runs it.
-        data: what it runs and wants, if there is one set of it.
+        name: name without the device.
+        category: part of the suite.
+        case: the test case that runs it.
+        data: its model and data; None unless there is exactly one data set in memory.
     """
 
     name: str
@@ -104,11 +104,11 @@ class _Collector(unittest.TestResult):
 
 
 def collect() -> dict[str, OnnxTest]:
-    """All tests for the CPU, by name, category by category."""
+    """Return all tests for the CPU by name, ordered by category."""
     _MODELS.mkdir(parents=True, exist_ok=True)
     os.environ["ONNX_MODELS"] = str(_MODELS.resolve())
     with warnings.catch_warnings():
-        # The suite computes what it expects, overflows and not-a-number included.
+        # The suite computes expected outputs while it is loaded, some with overflows or NaN.
         warnings.simplefilter("ignore")
         from onnx.backend.test import BackendTest
         from onnx.backend.test.loader import load_model_tests
@@ -136,7 +136,7 @@ def _array(value: Any) -> Any:
 
 
 def run_test(test: OnnxTest) -> Outcome:
-    """Run one test by itself."""
+    """Run one test alone."""
     collector, begin = _Collector(), time.monotonic()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -146,7 +146,7 @@ def run_test(test: OnnxTest) -> Outcome:
 
 
 def judged(error: BaseException | None) -> tuple[Status, str]:
-    """What an error, or none, says of a test, and the error on one line."""
+    """Return the status of a test that ended with an error or None, and the error on one line."""
     if error is None:
         return Status.PASSED, ""
     text = f"{type(error).__name__}: {' '.join(str(error).split())}"
@@ -158,7 +158,7 @@ def judged(error: BaseException | None) -> tuple[Status, str]:
 
 
 def _innermost(traceback: TracebackType | None) -> str:
-    """File and line where an error was raised."""
+    """Return the file and line that raised an error."""
     while traceback is not None and traceback.tb_next is not None:
         traceback = traceback.tb_next
     return f"{traceback.tb_frame.f_code.co_filename}:{traceback.tb_lineno}" if traceback else "nowhere"

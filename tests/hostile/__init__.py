@@ -1,1 +1,1 @@
-"""Damaged files of every kind that Sartor reads, given to what reads them."""
+"""Robustness tests: damaged files of every kind that Sartor reads."""

@@ -1,6 +1,6 @@
-"""``python -m tests.hostile``: damaged files at length, on all processors; ends with 1 if something was found.
+"""``python -m tests.hostile``: read many damaged files on all processors; the exit code is 1 if there are findings.
 
-With ``--number`` it writes one input to a file and reads it here, to see what is wrong with it.
+``--number`` writes one input to a file and reads it in this process, for debugging.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SHOWN = 12
 
 
 def main() -> int:
-    """Run as many inputs as asked for; returns the exit code."""
+    """Read the requested inputs and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=20_000, help="inputs")
     parser.add_argument("--seed", type=int, default=0)

@@ -1,4 +1,4 @@
-"""Ways to damage files that hold others: tuning databases, and arrays with their archives."""
+"""Mutations of container files: tuning databases, arrays and archives of arrays."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _TYPES = ("<f4", ">f4", "|O", "<f8", "<U5", "|V2000000000", "<M8[ns]", "|b1", "f
 
 
 def damage_database(data: bytes, random: Random) -> bytes:
-    """Damage pages, rows or the schema of an SQLite file."""
+    """Return an SQLite file with damaged bytes, header, rows or schema."""
     if random.random() < 0.4:
         return damage_bytes(data, random)
     if random.random() < 0.3:
@@ -89,7 +89,7 @@ def _change_database(connection: sqlite3.Connection, random: Random) -> None:
 
 
 def damage_array(data: bytes, random: Random) -> bytes:
-    """Damage the header of a .npy file, or its bytes."""
+    """Return a .npy file with a damaged header or damaged bytes."""
     if random.random() < 0.3:
         return damage_bytes(data, random)
     header = f"{{'descr': '{random.choice(_TYPES)}', 'fortran_order': {random.choice(('False', 'True', '1', 'x'))}, "
@@ -108,7 +108,7 @@ def _with_header(header: bytes, random: Random) -> bytes:
 
 
 def damage_archive(data: bytes, random: Random) -> bytes:
-    """Damage a .npz file: its bytes, its directory, or the arrays in it."""
+    """Return a .npz file with damaged bytes, directory or arrays."""
     if random.random() < 0.4:
         return damage_bytes(data, random)
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
@@ -123,14 +123,14 @@ def damage_archive(data: bytes, random: Random) -> bytes:
         for index in range(random.choice((0, 0, 0, 1, 3000))):
             _add(archive, f"more{index}.npy", b"", zipfile.ZIP_STORED)
         if random.random() < 0.1:
-            # A bomb: a few kilobytes that say that they are many samples, and are.
+            # A compression bomb: 16 MiB of zeros in a few kilobytes.
             _add(archive, "bomb.npy", bytes(1 << 24), zipfile.ZIP_DEFLATED)
     content = written.getvalue()
     return damage_bytes(content, random) if random.random() < 0.2 else content
 
 
 def _add(archive: zipfile.ZipFile, name: str, content: bytes, method: int) -> None:
-    """Add a member without the time of day, so that the same numbers give the same file."""
+    """Add a member without a timestamp, so that the file is reproducible."""
     member = zipfile.ZipInfo(name)
     member.compress_type = method
     archive.writestr(member, content)

@@ -1,4 +1,4 @@
-"""Sound files of every kind that Sartor reads from outside, to be damaged."""
+"""Valid files of every kind that Sartor reads, as a base for mutations."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from tests.plugin.onnx_model.quantized_cases import DYNAMIC, QUANTISED
 from tests.tiny_models import MODELS
 
 PLANNED = "residual"
-"""The model that plans are for."""
+"""Name of the model that plans are made for."""
 
 _MEASUREMENTS = 40
 
 
 def write_corpus(folder: Path) -> None:
-    """Write all files, one folder for each kind; it takes seconds."""
+    """Write all files, in one folder for each kind; takes a few seconds."""
     folder.mkdir(parents=True, exist_ok=True)
     made = {"model": models(), **_compiled(folder)}
     made |= {"arrays": _arrays(), "database": _database(folder), "export": _export()}
@@ -45,7 +45,7 @@ def write_corpus(folder: Path) -> None:
 
 
 def models() -> dict[str, bytes]:
-    """Small models that take all rewrites between them."""
+    """Return small serialised models by file name; together they use all rewrites."""
     made: dict[str, ModelProto] = {name: make() for name, make in {**CASES, **QUANTISED, **DYNAMIC, **MODELS}.items()}
     return {f"{_plain(name)}.onnx": model.SerializeToString() for name, model in made.items()}
 
@@ -55,14 +55,14 @@ def _plain(name: str) -> str:
 
 
 def imported_model(path: Path) -> ImportedModel:
-    """A model as layers."""
+    """Return an imported model."""
     imported = run_import(path, {}, None)
     assert not isinstance(imported, WorkerError), imported
     return imported
 
 
 def _compiled(folder: Path) -> dict[str, Mapping[str, bytes]]:
-    """A plan, and a module with its manifest."""
+    """Compile a model, and return plans, manifests, a module and weights by kind and file name."""
     model = folder / "planned.onnx"
     onnx.save(MODELS[PLANNED](), model)
     config = CompileConfig(threads=1)

@@ -1,4 +1,4 @@
-"""Ways to damage an ONNX model as a message: fields, names, types, shapes, nesting, circles and foreign files."""
+"""Mutations of ONNX models: of fields, names, types, shapes, nesting, cycles and external data."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LOCATIONS = (
     "",
     "inside.bin\0x",
 )
-"""Where external data may claim to be; the runner makes those that are relative."""
+"""Locations of external data; the runner creates files and links at most of the relative ones."""
 
 _INTEGERS = (
     *(FieldDescriptor.TYPE_INT32, FieldDescriptor.TYPE_INT64),
@@ -46,7 +46,7 @@ _WIRE_LIMITS = {FieldDescriptor.TYPE_INT32: 31, FieldDescriptor.TYPE_ENUM: 31}
 
 
 def damage_model(data: bytes, random: Random) -> bytes:
-    """Damage a model's messages, or its bytes."""
+    """Return a serialised model with damaged messages or bytes."""
     if random.random() < 0.3:
         return damage_bytes(data, random)
     model = ModelProto.FromString(data)
@@ -62,7 +62,7 @@ def damage_model(data: bytes, random: Random) -> bytes:
 
 
 def _some(model: ModelProto, kind: type[Message], random: Random) -> Any:
-    """A message of a kind, from wherever it is; a new one at the graph's end if there is none."""
+    """Return a random message of a type, or None if the model has none."""
     found = [message for message, _ in messages(model) if isinstance(message, kind)]
     return random.choice(found) if found else None
 
@@ -85,7 +85,7 @@ def _field(model: ModelProto, random: Random) -> None:
 
 
 def _damage_messages(message: Message, field: FieldDescriptor, random: Random) -> None:
-    """Drop, repeat or add messages."""
+    """Remove, repeat or add messages in a field."""
     value = getattr(message, field.name)
     if not field.is_repeated:
         value.SetInParent() if random.random() < 0.5 else message.ClearField(field.name)
@@ -121,7 +121,7 @@ def _name(model: ModelProto, random: Random) -> str:
 
 
 def _shape(model: ModelProto, random: Random) -> None:
-    """Huge, negative, missing or symbolic dimensions."""
+    """Set random dimensions of a value, or add some."""
     value: ValueInfoProto | None = _some(model, ValueInfoProto, random)
     if value is None:
         return
@@ -137,7 +137,7 @@ def _shape(model: ModelProto, random: Random) -> None:
 
 
 def _tensor(model: ModelProto, random: Random) -> None:
-    """Huge weights, wrong types, data that is too short or elsewhere."""
+    """Change a tensor's dimensions, type or data, or make its data external."""
     tensor: TensorProto | None = _some(model, TensorProto, random)
     if tensor is None:
         tensor = model.graph.initializer.add(name="w", data_type=1)
@@ -171,7 +171,7 @@ def _make_external(tensor: TensorProto, random: Random) -> None:
 
 
 def _node(model: ModelProto, random: Random) -> None:
-    """Another operator, other operands, circles, attributes of another type."""
+    """Change a node's operator, operands, results, domain or attributes."""
     node: NodeProto | None = _some(model, NodeProto, random)
     if node is None:
         return
@@ -227,7 +227,7 @@ def _circle(model: ModelProto, random: Random) -> None:
 
 
 def _nested(model: ModelProto, random: Random) -> bytes:
-    """A model with the graph as a body within itself, level by level, which protobuf itself would not write."""
+    """Return a serialised model whose graph is nested in bodies, sometimes deeper than protobuf allows."""
     graph = model.graph.SerializeToString()
     for _ in range(random.choice((1, 2, _NESTED, 2 * _NESTED))):
         node = NodeProto(op_type=random.choice(("If", "Loop", "Scan")), name="nest", input=["c"])
@@ -246,7 +246,7 @@ def _nested(model: ModelProto, random: Random) -> bytes:
 
 
 def _field_bytes(kind: type[Message], name: str, content: bytes) -> bytes:
-    """A message as a field of another, as it is encoded."""
+    """Return the encoding of a message as a field of another message."""
     number, length = kind.DESCRIPTOR.fields_by_name[name].number << 3 | 2, len(content)
     return _varint(number) + _varint(length) + content
 
@@ -260,7 +260,7 @@ def _varint(value: int) -> bytes:
 
 
 def _growth(model: ModelProto, random: Random) -> None:
-    """Values that double again and again, of a model that stays small."""
+    """Append a chain of nodes that may double their operand's size each time."""
     source = model.graph.input[0].name if model.graph.input else "x"
     kind = random.choice(("Concat", "Add", "Tile", "Expand", "ConstantOfShape", "Range", "Pad"))
     for index in range(random.choice((10, 40, 400))):

@@ -1,4 +1,4 @@
-"""Ways to damage a file: its bytes, its JSON, the numbers in it. The same random numbers give the same damage."""
+"""Mutations of bytes and JSON. The same random numbers give the same mutation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NUMBERS = (
     *(0, -1, 1, 2, 7, 127, 128, 255, 256, 32767, 65535, 65536),
     *(2**31 - 1, 2**31, 2**32, 2**40, 2**62, 2**63 - 1, -(2**31), -(2**63)),
 )
-"""Integers at which something may overflow, all within 64 bits."""
+"""64-bit integers at or next to common limits."""
 
 REALS = (0.0, -0.0, 1e-300, 1e300, 3.5, -1.0, float("inf"), float("-inf"), float("nan"))
 TEXTS = (
@@ -40,7 +40,7 @@ _MOST_EDITS = 4
 
 
 def damage_bytes(data: bytes, random: Random) -> bytes:
-    """Flip, cut, insert, repeat or overwrite a few places."""
+    """Return the bytes after a few random edits: flips, overwrites, cuts, deletions, insertions and repetitions."""
     content = bytearray(data)
     for _ in range(random.randint(1, _MOST_EDITS)):
         if not content:
@@ -83,13 +83,13 @@ _EDITS = (_flip, _flip, _overwrite, _overwrite, _cut, _delete, _insert, _repeat)
 
 
 def damage_json(data: bytes, random: Random) -> bytes:
-    """Put wrong values, keys and nesting into a JSON text, or damage its bytes."""
+    """Return a JSON text with wrong values, keys or nesting, or with damaged bytes."""
     if random.random() < 0.2:
         return damage_bytes(data, random)
     content = json.loads(data)
     for _ in range(random.randint(1, 3)):
         content = _edited(content, random)
-    # What JSON has no word for is written as Python does, and as programs that read it may take it.
+    # Values that JSON lacks, such as NaN, are written in Python's notation, which some readers accept.
     text = json.dumps(content, ensure_ascii=random.random() < 0.5)
     if random.random() < 0.05:
         deep = random.choice(('{"a":', "[")) * _DEEP
@@ -99,7 +99,7 @@ def damage_json(data: bytes, random: Random) -> bytes:
 
 
 def json_value(random: Random) -> Any:
-    """Something that is hardly what is expected."""
+    """Return a value that readers are unlikely to expect."""
     return random.choice(
         (
             lambda: random.choice(NUMBERS),
@@ -112,7 +112,7 @@ def json_value(random: Random) -> Any:
 
 
 def _edited(content: Any, random: Random) -> Any:
-    """A tree with one place in it changed."""
+    """Return a tree with one random change."""
     if not isinstance(content, (dict, list)) or not content or random.random() < 0.05:
         return json_value(random)
     keys = list(content) if isinstance(content, dict) else list(range(len(content)))

@@ -1,7 +1,7 @@
-"""Gives damaged files to their readers, in processes with limits, and collects what must not happen.
+"""Runs readers on damaged files, in processes with limits, and collects findings.
 
-A finding is another error than the product's own, a death or hang of the process, want of memory, a file that is opened
-outside the input's folder, and anything that is left there.
+A finding is an error other than SartorError, a crash or hang of the process, excessive use of memory, access to a file
+outside the input's folder, or a file left behind.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from tests.hostile.subjects import SUBJECTS, Subject
 
 SECRET = b"a secret of 28 bytes, not read"
 MEMORY = 2 << 30
-"""Bytes that reading one file may take."""
+"""Limit of memory for reading one file, in bytes."""
 
 SECONDS = 30.0
-"""That reading one file may take."""
+"""Limit of time for reading one file, in seconds."""
 
 _START_SECONDS = 300.0
 _TAIL = 3000
@@ -40,14 +40,14 @@ _FORBIDDEN = ("secret.bin", "passwd", "zero", "mem")
 
 @dataclass(frozen=True)
 class Outcome:
-    """How one input ended.
+    """The result of reading one input.
 
     Attributes:
-        number: of the input; with the seed it tells everything about it.
+        number: number of the input, which with the seed determines its content.
         subject: index in ``SUBJECTS``.
-        finding: what must not happen, empty otherwise.
-        refused: name of the error, empty if the file was taken.
-        seconds: that it took.
+        finding: description of the finding; empty if there is none.
+        refused: name of the reader's error; empty if it accepted the file.
+        seconds: duration of reading in seconds.
     """
 
     number: int
@@ -59,7 +59,7 @@ class Outcome:
 
 @dataclass
 class Report:
-    """All outcomes."""
+    """Counts of all outcomes, and the findings."""
 
     findings: list[Outcome] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
@@ -67,7 +67,7 @@ class Report:
     memory: int = 0
 
     def add(self, outcome: Outcome) -> None:
-        """Count an outcome."""
+        """Add an outcome."""
         self.slowest = max(self.slowest, outcome.seconds)
         ended = "FOUND" if outcome.finding else outcome.refused or "taken"
         self.counts[f"{label(SUBJECTS[outcome.subject])}: {ended}"] += 1
@@ -76,12 +76,12 @@ class Report:
 
 
 def label(subject: Subject) -> str:
-    """A subject in words."""
+    """Return a subject's name for reports."""
     return f"{subject.kind} by {subject.read.__name__.removeprefix('_')}"
 
 
 def damaged(seed: int, number: int, corpus: Path) -> tuple[int, bytes]:
-    """The subject and content of an input."""
+    """Return the index of an input's subject, and the input's content."""
     random = Random(f"{seed}/{number}")
     index = random.choices(range(len(SUBJECTS)), [each.share for each in SUBJECTS])[0]
     subject = SUBJECTS[index]
@@ -90,7 +90,7 @@ def damaged(seed: int, number: int, corpus: Path) -> tuple[int, bytes]:
 
 
 def run(seed: int, numbers: Sequence[int], corpus: Path, folder: Path) -> Iterator[Outcome]:
-    """Give the inputs of these numbers to their readers, in one process after the other."""
+    """Read the inputs of the given numbers in a child process, restart it if it ends or hangs, and yield outcomes."""
     context = multiprocessing.get_context("spawn")
     pending = list(numbers)
     while pending:
@@ -119,7 +119,7 @@ def run(seed: int, numbers: Sequence[int], corpus: Path, folder: Path) -> Iterat
 
 
 def _killed(process: BaseProcess, folder: Path) -> str:
-    """End a process by a signal on which it says where it is."""
+    """End a process by SIGABRT, and return the stack that it prints."""
     if process.pid is not None:
         os.kill(process.pid, signal.SIGABRT)
         process.join(SECONDS)
@@ -131,7 +131,7 @@ def _printed(folder: Path) -> str:
 
 
 def _serve(connection: Connection, seed: int, numbers: Sequence[int], corpus: Path, folder: Path) -> None:
-    """Child: read one input after the other."""
+    """Child process: read the inputs in order and send their outcomes."""
     faulthandler.enable()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     os.environ["XDG_CACHE_HOME"] = str(folder / "cache")
@@ -148,7 +148,7 @@ def _serve(connection: Connection, seed: int, numbers: Sequence[int], corpus: Pa
         with watch:
             outcome = _one(seed, number, corpus, folder, watch)
         if not limited:
-            # What the readers load for the first time is not the input's.
+            # Set the limit after the first input, because readers load their libraries then.
             limit = _data_bytes() + MEMORY
             resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
             limited = True
@@ -163,7 +163,7 @@ def _data_bytes() -> int:
 
 
 class _Watch:
-    """Sees every file that Python opens, while it is entered; a hook cannot be taken off again."""
+    """Context that records which forbidden files Python opens. Its audit hook stays, as hooks are not removable."""
 
     def __init__(self) -> None:
         self.escapes: list[str] = []
@@ -197,7 +197,7 @@ def _one(seed: int, number: int, corpus: Path, folder: Path, watch: _Watch) -> O
     except SartorError as error:
         refused = type(error).__name__
         str(error).encode("utf-8", "backslashreplace")
-    except Exception:  # noqa: BLE001 every other error is what is looked for
+    except Exception:  # noqa: BLE001 every other error is a finding
         finding = traceback.format_exc()
     seconds = time.monotonic() - begin
     if watch.escapes:
@@ -209,9 +209,9 @@ def _one(seed: int, number: int, corpus: Path, folder: Path, watch: _Watch) -> O
 
 
 def _laid_out(place: Path, subject: Subject, content: bytes) -> Path:
-    """The input in a folder of its own, with traps around it."""
+    """Write an input to a new folder with files and links that it must not reach, and return its path."""
     inside = place / "inside"
-    # A process that died here has left it.
+    # A process that crashed leaves its folder.
     shutil.rmtree(place, ignore_errors=True)
     (inside / "sub").mkdir(parents=True)
     secret = place / "secret.bin"

@@ -1,4 +1,4 @@
-"""What reads damaged files: for each kind of file the code, or the command, that a user would give it to."""
+"""Readers of damaged files: the function or command that reads each kind of file."""
 
 from __future__ import annotations
 
@@ -42,22 +42,22 @@ from tests.hostile.mutations import Mutate, damage_bytes, damage_json
 
 _EXIT_CODES = (0, 1, 2, 3, 4, 5, 6)
 _SAMPLES_READ = 50
-# Its own process has some more.
+# Shorter than the limit of the separate process that this replaces.
 _SIMPLIFY_SECONDS = 15.0
-# A model may ask for inputs that do not fit the memory of a test.
+# Inputs of a damaged model may be larger than the test's memory; larger ones are not sampled.
 _SAMPLED_ELEMENTS = 1 << 26
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A reader of one kind of file.
+    """A reader of one kind of file, and the mutation of its inputs.
 
     Attributes:
         kind: folder of the corpus.
-        suffix: of the damaged file.
-        damage: how its bytes are changed.
-        read: is given the file and the corpus; raises SartorError to refuse it.
-        share: of all inputs.
+        suffix: suffix of the damaged file.
+        damage: the mutation of the file's bytes.
+        read: reader that takes the file and the corpus; raises SartorError if it refuses the file.
+        share: fraction of all inputs.
     """
 
     kind: str
@@ -68,15 +68,15 @@ class Subject:
 
 
 class CommandError(Exception):
-    """A command ended in a way that no command may end in."""
+    """A command ended in a way that is not allowed."""
 
 
 def _command(*arguments: object) -> None:
     """Run ``sartor`` in this process.
 
     Raises:
-        UsageError: it refused.
-        CommandError: it ended with another code than errors have, or said something else than a sentence.
+        UsageError: if the command failed with an error message.
+        CommandError: if the exit code is unknown, the command printed a traceback, or it failed without a message.
     """
     out, err = io.StringIO(), io.StringIO()
     with mock.patch("sys.argv", ["sartor", *map(str, arguments)]), redirect_stdout(out), redirect_stderr(err):
@@ -106,7 +106,7 @@ def _not_simplified(model: ModelProto) -> tuple[str, ...]:
 
 
 class _InProcess:
-    """onnxslim without a process of its own, which takes a second to start."""
+    """onnxslim in this process, because a separate process takes a second to start."""
 
     def __enter__(self) -> _InProcess:
         return self
@@ -119,7 +119,7 @@ class _InProcess:
         signal.setitimer(signal.ITIMER_REAL, _SIMPLIFY_SECONDS)
         try:
             return ModelProto.FromString(simplify_bytes(model.SerializeToString()))
-        except Exception:  # noqa: BLE001 its own process ends with any of them
+        except Exception:  # noqa: BLE001 any error would end the separate process
             return None
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0.0)
@@ -211,7 +211,7 @@ def _archive_feeds(path: Path, corpus: Path) -> None:
 
 
 def _damage_module(data: bytes, random: Random) -> bytes:
-    """Half of the time in the manifest, which is a small part of the file."""
+    """Return a module with damage in its manifest, a small part of the file, or anywhere."""
     start, end = data.find(b'{"devices"'), data.rfind(b'"}')
     if start < 0 or random.random() < 0.5:
         return damage_bytes(data, random)

@@ -1,4 +1,4 @@
-"""A part of what ``python -m tests.hostile`` does, always the same one; and that it would notice."""
+"""A fixed part of the inputs of ``python -m tests.hostile``, and tests that the runner detects findings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _COUNT = 150
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Sound files."""
+    """Folder of valid files."""
     folder = tmp_path_factory.mktemp("corpus")
     write_corpus(folder)
     return folder

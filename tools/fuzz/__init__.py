@@ -1,1 +1,1 @@
-"""Differential fuzzing: random models, computed by random plans, beside ONNX Runtime."""
+"""Differential fuzzing: compare random models under random plans with ONNX Runtime."""

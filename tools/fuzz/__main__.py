@@ -1,4 +1,4 @@
-"""``python -m tools.fuzz --models 5000 -o DIR``: a campaign at length, which goes on where it ended."""
+"""``python -m tools.fuzz --models 5000 -o DIR``: run a long campaign, or continue an interrupted one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tools.fuzz.schedule import MODELS, batch
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a campaign; the exit code is 1 if it found anything."""
+    """Run a campaign and return the exit code: 1 if it found unexplained failures, 0 otherwise."""
     parser = argparse.ArgumentParser(prog="python -m tools.fuzz", description=__doc__)
     parser.add_argument("--models", type=int, default=5000, help="how many are compared (default: 5000)")
     parser.add_argument("--first", type=int, default=0, help="number of the first batch; others find others")

@@ -1,4 +1,4 @@
-"""A campaign: batches in workers; what fails in them is tried alone, made smaller, and kept in a folder of its own."""
+"""A campaign: runs batches in workers, isolates and shrinks their failures, and writes each to a folder."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tools.fuzz.shrinking import shrunk
 from tools.fuzz.trial import Wrong
 
 ROUND = 4
-"""Batches that are run before it is looked at what failed."""
+"""Batches to run before their failures are examined."""
 
 _BATCH_SECONDS, _SINGLE_SECONDS = 600.0, 180.0
 _PROGRESS = "progress.jsonl"
@@ -30,13 +30,13 @@ _PROGRESS = "progress.jsonl"
 
 @dataclass
 class Tally:
-    """What a campaign has done.
+    """Counts of a campaign.
 
     Attributes:
-        models: so many were compared.
-        plans: so many were forced onto a model and compared.
-        failures: of which no reason is known, by their signatures.
-        known: failures that are known, by name.
+        models: number of models compared.
+        plans: number of pairs of a model and a forced plan compared.
+        failures: number of unexplained failures by signature.
+        known: number of known defects by name.
     """
 
     models: int = 0
@@ -49,7 +49,7 @@ class Tally:
         return f"{done}, {self.failures.total()} failures, {self.known.total()} known ones"
 
     def add(self, other: Tally) -> None:
-        """Count what another has done as well."""
+        """Add the counts of another tally."""
         self.models += other.models
         self.plans += other.plans
         self.failures.update(other.failures)
@@ -57,12 +57,12 @@ class Tally:
 
 
 class Campaign:
-    """Runs batches, and keeps what it finds.
+    """Runs batches and keeps their failures.
 
     Args:
-        pool: workers.
-        folder: where failures and progress are kept; None keeps nothing, and makes nothing smaller.
-        progress: told how many batches are done.
+        pool: the workers.
+        folder: folder for failures and progress; with None nothing is written or shrunk.
+        progress: is called with the number of finished batches.
     """
 
     def __init__(self, pool: WorkerPool, folder: Path | None = None, progress: Progress = silent) -> None:
@@ -72,11 +72,11 @@ class Campaign:
         self._done: set[str] = set()
         self.tally = Tally()
         self.found: dict[str, Failure] = {}
-        """The first failure of each signature."""
+        """First failure of each signature."""
         self._resume()
 
     def run(self, batches: Iterable[Batch]) -> Tally:
-        """Run batches, without those that were done before."""
+        """Run the batches that are not done yet, and return the counts of the whole campaign."""
         pending = [each for each in batches if batch_key(each) not in self._done]
         total = len(pending)
         while pending:
@@ -87,7 +87,7 @@ class Campaign:
         return self.tally
 
     def _round(self, batches: Sequence[Batch]) -> None:
-        # All first: the pool does one thing at a time.
+        # Consume all results first: the pool handles one map at a time.
         for batch, result in list(self._results(batches, _BATCH_SECONDS)):
             tally = Tally(len(batch.models), len(batch.models) * sum(each.seed is not None for each in batch.plans))
             for each in self._failures(batch, result):
@@ -102,7 +102,7 @@ class Campaign:
             yield named[result.job_id], result
 
     def _failures(self, batch: Batch, result: JobResult) -> Iterator[Failure]:
-        """What failed in a batch; of a result that says nothing of single models and plans, what fails in its parts."""
+        """Yield the failures of a batch; if the whole job failed, run its parts to find them."""
         if result.status is JobStatus.OK:
             yield from (self._wrong(batch, each) for each in result.value)
             return
@@ -123,12 +123,12 @@ class Campaign:
         try:
             forced = self._call(draw_plan, model=model, plan=plan)
         except CompileError:
-            # It fails before there is a plan.
+            # The failure occurs before a plan exists.
             forced = {}
         return Failure(result.status.value, result.message, model, forced, plan.setting)
 
     def _keep(self, failure: Failure, tally: Tally) -> None:
-        """Count a failure; the first of its signature is made smaller and written."""
+        """Count a failure; shrink and write the first failure of a signature."""
         is_new = failure.kind == WRONG or failure.signature not in self.found
         if known(failure) is None and is_new and self._folder is not None:
             failure = shrunk(failure, self._again)
@@ -144,12 +144,12 @@ class Campaign:
         failure.write(folder)
         if failure.forced is not None:
             job = {"model": failure.model, "forced": failure.forced, "setting": failure.setting}
-            # What fails before there is a plan has none.
+            # A failure that occurs before a plan exists has none.
             with suppress(CompileError):
                 self._call(write_plan, **job, path=(folder / "plan.json").resolve())
 
     def _again(self, failure: Failure) -> Failure | None:
-        """The failure as it shows now; None if it is gone, or another one."""
+        """Run a failure again; return the new failure, or None if there is none or a different one."""
         job = {"model": failure.model, "forced": failure.forced, "setting": failure.setting}
         (result,) = self._pool.map_unordered(entry_point(attempt), [("attempt", job)], _SINGLE_SECONDS)
         if result.status is JobStatus.OK:
@@ -173,7 +173,7 @@ class Campaign:
             file.write(json.dumps(line) + "\n")
 
     def _resume(self) -> None:
-        """Go on after the batches that the folder tells of."""
+        """Load the batches and counts that the folder records."""
         if self._folder is None:
             return
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -186,12 +186,12 @@ class Campaign:
 
 
 def batch_key(batch: Batch) -> str:
-    """What tells a batch from others, and the same from run to run."""
+    """Return an identifier of a batch that is the same in every run."""
     return digest(repr(batch))
 
 
 def _parts(batch: Batch, message: str) -> Iterator[Batch]:
-    """Parts of a batch that failed: the models that the message names and the others, or halves; then single plans."""
+    """Split a failed batch into the models that the message names and the others, or in halves, or by plan."""
     models, plans = batch.models, batch.plans
     named = tuple(each for each in models if f"m{each}_" in message)
     if len(models) > 1:
@@ -203,7 +203,7 @@ def _parts(batch: Batch, message: str) -> Iterator[Batch]:
 
 
 def _shown(failure: Failure, wrong: Sequence[Wrong]) -> Failure | None:
-    """A failure as it shows in the outputs of a smaller model, whose plan has no more layers than that."""
+    """Return a failure with the message and layers of its smaller model's first wrong output; None if all are right."""
     if not wrong:
         return None
     left = failure.forced

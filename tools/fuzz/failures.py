@@ -1,4 +1,4 @@
-"""What a campaign finds: failures, how they are told apart, and the folder that each is written to."""
+"""Failures found by a campaign: their signatures and the files written for them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tools.fuzz.forced_plans import Forced
 from tools.fuzz.trial import Setting
 
 WRONG = "wrong"
-"""The kind of a failure that is no more than a wrong output."""
+"""Kind of a failure with a wrong output."""
 
 _VARYING = re.compile(r"m?\d[\d.e+x-]*\w*|'[^']*'|\"[^\"]*\"|%\w+|@\w+")
 _SIGNATURE_LENGTH = 160
@@ -22,14 +22,14 @@ _SIGNATURE_LENGTH = 160
 
 @dataclass(frozen=True)
 class Failure:
-    """A model that fails by a plan.
+    """A model that fails with a plan.
 
     Attributes:
-        kind: ``wrong``, or how a worker's job ended.
-        message: what is wrong.
-        model: serialised.
+        kind: ``wrong``, or the status of the worker's job.
+        message: the error message.
+        model: the serialised model.
         forced: the plan; None for the unsplit model.
-        setting: what the plan is for.
+        setting: the setting that the plan is made for.
     """
 
     kind: str
@@ -40,12 +40,16 @@ class Failure:
 
     @property
     def operators(self) -> list[str]:
-        """Of the model's nodes, in order."""
+        """Operators of the model's nodes, in order."""
         return [node.op_type for node in ModelProto.FromString(self.model).graph.node]
 
     @property
     def signature(self) -> str:
-        """Equal for failures that look alike: how they fail, without names and numbers; what is wrong, also by what."""
+        """Key that is equal for similar failures.
+
+        For a wrong output it consists of operators and routines, for other failures of the message without names and
+        numbers.
+        """
         said = _VARYING.sub("_", self.message)[:_SIGNATURE_LENGTH]
         how = "unsplit" if self.forced is None else "plan"
         if self.kind != WRONG:
@@ -54,7 +58,7 @@ class Failure:
         return f"{self.kind} {how}: {' '.join([*self.operators, *routines])}"
 
     def write(self, folder: Path) -> None:
-        """Write the model, and what a person needs to know of it."""
+        """Write the model and a JSON description of the failure to a folder."""
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "model.onnx").write_bytes(self.model)
         said = {

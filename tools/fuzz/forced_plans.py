@@ -1,4 +1,4 @@
-"""Plans that nobody would choose: each layer computed by any variant that it may have, measured or not."""
+"""Plans with arbitrary variants: each layer may have any eligible variant, measured or not."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from sartor.planning.recipe import Recipe
 from sartor.precision.eligibility import IsEligible, eligibility, eligible_routines
 
 Forced = Mapping[str, str]
-"""Descriptors of variants by layer. Layers that a plan names and a model does not have are passed over, and those that
-it does not name are computed by candidate 0, so that a part of a model or a plan is one, too."""
+"""Descriptors of variants by layer name. Names that the model does not have are ignored, and layers without an entry
+get candidate 0, so a part of a plan or a model is valid too."""
 
 _FUSED, _SPLIT = 0.5, 0.7
 
 
 class PlanForcer:
-    """Makes recipes of one model from random choices, or from given ones.
+    """Makes recipes of one model with random or given variants.
 
     Args:
-        imported: the model, with the ranges of values that may be quantised.
-        config: settings; the precision says which variants layers may have.
+        imported: the model, with ranges of the values that may be quantised.
+        config: settings; the precision limits the variants.
     """
 
     def __init__(self, imported: ImportedModel, config: CompileConfig) -> None:
@@ -40,13 +40,13 @@ class PlanForcer:
         self._is_eligible: IsEligible = eligibility(imported, config.precision)
 
     def random(self, seed: int) -> Recipe:
-        """A recipe of random variants. A layer gets the same one by the same seed, whatever other layers there are."""
+        """Return a recipe of random variants. A layer's variant depends on the seed and the layer's name only."""
         chosen = frozenset(self._names(self._imported.graph, seed))
         graph = apply_choices(self._imported.graph, chosen)
         return self._recipe(graph, {layer.name: self._drawn(layer, seed) for layer in graph.layers})
 
     def given(self, forced: Forced) -> Recipe:
-        """The recipe that is asked for, as far as the model has its layers and variants."""
+        """Return a recipe with the given variants, as far as the model has them."""
         graph = apply_choices(self._imported.graph, forced.keys())
         return self._recipe(graph, {layer.name: self._named(layer, forced.get(layer.name)) for layer in graph.layers})
 
@@ -54,7 +54,7 @@ class PlanForcer:
         return unmeasured_recipe(self._imported, graph, variants, self._config.planning)
 
     def _names(self, graph: LayerGraph, seed: int) -> Iterator[str]:
-        """Names of fused layers, none of which share a member, and of the layers of childnets."""
+        """Yield names of disjoint fused layers, and names of the layers of chosen childnets."""
         taken: set[str] = set()
         for fusion in graph.fusions:
             if taken.isdisjoint(fusion.members) and _random(seed, fusion.layer.name).random() < _FUSED:
@@ -68,7 +68,7 @@ class PlanForcer:
                 yield from self._names(inner, seed)
 
     def _drawn(self, layer: Layer, seed: int) -> Variant:
-        """A variant of a layer: of all routines that fit each is as likely, and of their parameters each."""
+        """Return a random variant of a layer, uniform over routines and then over their parameters."""
         random = _random(seed, layer.name)
         routines = self._routines_of(layer)
         for index in random.permutation(len(routines)):
@@ -97,7 +97,7 @@ class PlanForcer:
         return self._stock(layer)
 
     def _stock(self, layer: Layer) -> Variant:
-        """Candidate 0, which every layer has."""
+        """Return candidate 0, which every layer has."""
         found = variant_of(self._routines[0], layer.task, {}, self._config.target)
         if isinstance(found, Rejected):
             raise AssertionError(f"'{layer.name}' has no candidate 0: {found.reason}")
@@ -112,5 +112,5 @@ def _random(seed: int, name: str) -> np.random.Generator:
 
 
 def forced_by(recipe: Recipe) -> Forced:
-    """What a recipe forces onto its layers."""
+    """Return the descriptor of each layer's variant in a recipe."""
     return {name: variant.descriptor for name, variant in sorted(recipe.variants.items())}

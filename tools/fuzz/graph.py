@@ -1,4 +1,4 @@
-"""A random model while it grows: every node that is added is valid, since ONNX's own inference accepts its operands."""
+"""Builder of random models: a node is added only if ONNX's shape inference accepts its operands."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Array = NDArray[Any]
 _Item = TypeVar("_Item")
 
 MOST_ELEMENTS = 1 << 13
-"""Of a value: what is small is compiled and run fast, and goes wrong in the same ways."""
+"""Largest number of elements of a value. Small values compile and run fast and reveal the same defects."""
 
 MICROSOFT = "com.microsoft"
 SIZES = (1, 1, 2, 3, 4, 5, 6, 7, 8, 11, 13, 16, 17, 24, 31, 32, 33)
-"""Of dimensions: ones, primes, multiples of vectors' lengths, and one more or less."""
+"""Sizes of dimensions: ones, primes, multiples of vector lengths, and such multiples plus or minus one."""
 
 _SHARED, _FRESH_INPUT, _UNREAD = 0.2, 0.1, 0.7
 _LATEST = 4
@@ -32,7 +32,7 @@ _DTYPES = {
 
 
 class UnfitError(Exception):
-    """An operator does not fit the values that were drawn for it."""
+    """An operator does not fit the values drawn for it."""
 
 
 @dataclass(frozen=True)
@@ -40,13 +40,13 @@ class Value:
     """A tensor of the model.
 
     Attributes:
-        name: in the model.
-        shape: static.
+        name: name in the model.
+        shape: static shape.
         dtype: numpy's name of the element type.
-        exact: whether it is computed without rounding, so that it may be compared, rounded or sorted by: what
-            jumps at a tie says nothing where both sides round otherwise.
-        array: its values, if it is an initialiser.
-        constant: whether it depends on no input.
+        exact: whether it is computed without rounding. Discontinuous operators take exact operands only, because a
+            rounding difference in an operand could change their result.
+        array: the elements of an initialiser, None for other values.
+        constant: whether it is independent of all inputs.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Value:
 
     @property
     def rank(self) -> int:
-        """How many dimensions."""
+        """Number of dimensions."""
         return len(self.shape)
 
     @property
@@ -68,12 +68,12 @@ class Value:
 
     @property
     def elements(self) -> int:
-        """How many."""
+        """Number of elements."""
         return math.prod(self.shape)
 
     @property
     def type(self) -> TypeProto:
-        """ONNX's type."""
+        """The type as an ONNX message."""
         return helper.make_tensor_type_proto(_DTYPES[self.dtype], self.shape)
 
 
@@ -81,10 +81,10 @@ class Graph:
     """Nodes, weights and inputs of a random model.
 
     Args:
-        random: decides everything.
+        random: source of all random choices.
         opset: version of ONNX's operators.
         real: numpy's name of the floating-point type.
-        prefix: that all names begin with.
+        prefix: prefix of all names.
     """
 
     def __init__(self, random: np.random.Generator, opset: int, real: str = "float32", prefix: str = "") -> None:
@@ -92,7 +92,7 @@ class Graph:
         self.opset = opset
         self.real = real
         self.smooth = True
-        """Whether no value jumps where its operands move by a rounding."""
+        """Whether the model has no discontinuous operators."""
         self._prefix = prefix
         self._values: list[Value] = []
         self._inputs: list[Value] = []
@@ -102,55 +102,55 @@ class Graph:
         self._domains: set[str] = set()
 
     def chance(self, probability: float) -> bool:
-        """True as often as that."""
+        """Return True with the given probability."""
         return bool(self.random.random() < probability)
 
     def one_of(self, items: Sequence[_Item]) -> _Item:
-        """One of some items.
+        """Return a random item.
 
         Raises:
-            UnfitError: if there is none.
+            UnfitError: if there are no items.
         """
         if not items:
             raise UnfitError
         return items[int(self.random.integers(len(items)))]
 
     def integer(self, low: int, high: int) -> int:
-        """From ``low`` to ``high``, both included.
+        """Return a random integer from ``low`` to ``high``, both included.
 
         Raises:
-            UnfitError: if there is none.
+            UnfitError: if ``low`` exceeds ``high``.
         """
         if low > high:
             raise UnfitError
         return int(self.random.integers(low, high, endpoint=True))
 
     def size(self) -> int:
-        """Of a dimension."""
+        """Return a random size of a dimension."""
         return self.one_of(SIZES)
 
     def axis(self, value: Value, *, first: int = 0) -> int:
-        """A dimension's number, counted from the front or from the back."""
+        """Return a random axis of a value, non-negative or negative."""
         axis = self.integer(first, value.rank - 1)
         return axis - value.rank if self.chance(0.4) else axis
 
     def input(self, shape: Sequence[int], dtype: str = "") -> Value:
-        """A new input of the model."""
+        """Add an input to the model and return it."""
         value = Value(f"{self._prefix}x{len(self._inputs)}", tuple(shape), dtype or self.real, exact=True)
         self._inputs.append(value)
         self._values.append(value)
         return value
 
     def pick(self, *ranks: int, dtypes: Sequence[str] = (), exact: bool = False) -> Value:
-        """A value that the model has, rather one that nobody reads, of a rank and an element type among these.
+        """Return a random value of the model; unread values and recent values are preferred.
 
         Args:
-            ranks: any if there are none.
-            dtypes: by default the floating-point type.
-            exact: whether it has to be.
+            ranks: allowed ranks; any if empty.
+            dtypes: allowed element types; by default the floating-point type.
+            exact: whether the value must be exact.
 
         Raises:
-            UnfitError: if there is none.
+            UnfitError: if no value fits.
         """
         wanted = dtypes or (self.real,)
         fit = [
@@ -164,7 +164,7 @@ class Graph:
         return self.one_of(fit[-_LATEST:] if self.chance(_UNREAD) else fit)
 
     def image(self, *ranks: int) -> Value:
-        """A floating-point value of a rank among these, or a new input.
+        """Return a floating-point value of one of the given ranks, or a new input.
 
         Raises:
             UnfitError: as ``pick``.
@@ -174,11 +174,7 @@ class Graph:
         return self.pick(*ranks)
 
     def shape(self, rank: int) -> tuple[int, ...]:
-        """A random one; images are small, and have few entries in a batch.
-
-        Raises:
-            UnfitError: if the dimensions drawn are too large together.
-        """
+        """Return a random shape of at most ``MOST_ELEMENTS`` elements; images have small batches."""
         found = [self.size() for _ in range(rank)]
         if rank >= 3:
             found[0] = self.one_of((1, 1, 1, 2, 3, 5, 8))
@@ -187,21 +183,26 @@ class Graph:
         return tuple(found)
 
     def constant(self, array: Array) -> Value:
-        """A new initialiser."""
+        """Add an initialiser and return it."""
         name = f"{self._prefix}w{len(self._constants)}"
         value = Value(name, array.shape, array.dtype.name, exact=True, array=array, constant=True)
         self._constants[name] = value
         return value
 
     def integers(self, *numbers: int) -> Value:
-        """A vector of 64-bit integers, as shapes and axes are."""
+        """Add a vector of 64-bit integers, such as a shape or axes, and return it."""
         return self.constant(np.array(numbers, np.int64))
 
     def weight(self, *shape: int, scale: float = 1.0, low: float | None = None) -> Value:
-        """Normal numbers, or from ``low`` to ``low + scale``; sometimes an initialiser that is there already.
+        """Return a weight: a new one, or sometimes an existing one of the same shape.
+
+        Args:
+            shape: shape of the weight.
+            scale: standard deviation of normal numbers, or width of the uniform range.
+            low: lower end of the uniform range; None draws normal numbers.
 
         Raises:
-            UnfitError: if it is too large.
+            UnfitError: if the weight is too large.
         """
         if math.prod(shape) > 4 * MOST_ELEMENTS:
             raise UnfitError
@@ -212,13 +213,13 @@ class Graph:
         return self.constant(np.asarray(drawn).astype(self.real))
 
     def op(self, kind: str, *operands: Value | None, **attributes: Any) -> Value:
-        """Add a node with one result, and return that.
+        """Add a node with one result, and return the result.
 
         Args:
             kind: operator.
-            operands: None for one that is left out.
-            attributes: by name; ``exact`` says that the operator does not round, ``like`` names the operand whose
-                shape and type the result has where ONNX does not infer it, ``domain`` is the operator's.
+            operands: operands; None for an omitted one.
+            attributes: attributes by name, and the keyword arguments of ``ops``: ``exact`` says that the operator does
+                not round, ``like`` gives the result's type if ONNX does not infer it, ``domain`` is the operator's.
 
         Raises:
             UnfitError: if ONNX does not accept the operands, or the result is empty or too large.
@@ -235,19 +236,19 @@ class Graph:
         domain: str = "",
         **attributes: Any,
     ) -> list[Value]:
-        """As ``op``, with several results."""
+        """Add a node with ``count`` results, and return them; otherwise as ``op``."""
         number = len(self._nodes)
         names = [f"{self._prefix}v{number}" + (f"_{index}" if count > 1 else "") for index in range(count)]
         read = [each.name if each else "" for each in operands]
         node = helper.make_node(kind, read, names, name=f"{self._prefix}n{number}", domain=domain, **attributes)
         known = [each for each in operands if each is not None]
         types = [like.type] * count if like is not None else self._inferred(node, known)
-        # Integers are never rounded, unless they are made of real numbers.
+        # Integer operators never round; an operator that reads floats may, unless ``exact`` says otherwise.
         is_exact = all(each.exact for each in known) and (exact or not any(each.is_real for each in known))
         constant = all(each.constant for each in known)
         made = [_value(name, each, exact=is_exact, constant=constant) for name, each in zip(names, types, strict=True)]
         self._nodes.append(node)
-        # What follows from constants alone is no output: a constant one may be refused.
+        # Constant results never become outputs, because constant outputs may be refused.
         self._values += [each for each in made if not constant]
         self._reads.update(each.name for each in known)
         self._domains.add(domain)
@@ -268,18 +269,18 @@ class Graph:
 
     @property
     def node_count(self) -> int:
-        """How many nodes there are."""
+        """Number of nodes."""
         return len(self._nodes)
 
     def model(self) -> ModelProto:
-        """The model: what nobody reads is an output, and now and then something that is read.
+        """Return the model; its outputs are all unread values and a few of the others.
 
         Raises:
-            UnfitError: if nothing was computed.
+            UnfitError: if the model has no outputs.
         """
         computed = {name for node in self._nodes for name in node.output}
         made = [each for each in self._values if each.name in computed]
-        # Of integers that were rounded to, one next to a tie may be off by one on either side.
+        # Integers rounded from floats are no outputs: next to a tie they may differ by one without a defect.
         told = [each for each in made if each.is_real or each.exact]
         outputs = [each for each in told if not self._reads[each.name] or self.chance(0.1)]
         if not outputs:
@@ -302,10 +303,10 @@ class Graph:
 
 
 def _value(name: str, type_: TypeProto, *, exact: bool, constant: bool) -> Value:
-    """The value of an inferred type.
+    """Return a value of an inferred type.
 
     Raises:
-        UnfitError: if its shape is not known, or it is empty or too large.
+        UnfitError: if the shape is unknown, or the value is empty, too large or of an unsupported type.
     """
     tensor = type_.tensor_type
     if not tensor.HasField("shape") or not all(dim.HasField("dim_value") for dim in tensor.shape.dim):

@@ -1,4 +1,4 @@
-"""What workers do for a campaign: many models in one module, or one model and one plan again."""
+"""Jobs of a campaign's workers: compare a batch of models, or one model with one plan."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tools.fuzz.trial import PlanSeed, Setting, Subject, Wrong
 
 @dataclass(frozen=True)
 class Batch:
-    """Models that share a module, and the plans that they are compiled by.
+    """Models that are compiled into one module, and the plans for it.
 
     Attributes:
-        models: seeds.
-        family: of the models.
-        opset: of the models.
-        plans: what to try.
+        models: seeds of the models.
+        family: family of all models.
+        opset: opset of all models.
+        plans: plans to compile the module with.
     """
 
     models: tuple[int, ...]
@@ -31,18 +31,18 @@ class Batch:
 
     @property
     def drawn(self) -> list[Generated]:
-        """The models."""
+        """The models, drawn by their seeds."""
         return [generate(seed, self.family, self.opset) for seed in self.models]
 
 
 @dataclass(frozen=True)
 class WrongModel:
-    """A model of a batch with an output that is wrong.
+    """A model of a batch with a wrong output.
 
     Attributes:
-        model: its seed.
-        plan: by which it was compiled.
-        wrong: what is wrong, with the part of the plan that concerns the model.
+        model: seed of the model.
+        plan: the plan that the batch was compiled with.
+        wrong: the wrong output, with the part of the plan for this model.
     """
 
     model: int
@@ -51,7 +51,7 @@ class WrongModel:
 
 
 def run_batch(batch: Batch) -> list[WrongModel]:
-    """Compare all models of a batch by all of its plans."""
+    """Compile a batch with each of its plans, and return the models with wrong outputs."""
     found = []
     with workspace() as directory:
         model = joined([each.model for each in batch.drawn])
@@ -73,12 +73,12 @@ def _of_model(batch: Batch, plan: PlanSeed, wrong: Wrong) -> WrongModel:
 
 
 def draw_model(seed: int, family: Family, opset: int) -> bytes:
-    """A model by its seed."""
+    """Return the serialised model of a seed."""
     return generate(seed, family, opset).model.SerializeToString()
 
 
 def draw_plan(model: bytes, plan: PlanSeed) -> Forced | None:
-    """What a plan forces onto a model; None for the unsplit model."""
+    """Return the variants that a plan's seed forces for a model; None for the unsplit model."""
     if plan.seed is None:
         return None
     with workspace() as directory:
@@ -87,14 +87,14 @@ def draw_plan(model: bytes, plan: PlanSeed) -> Forced | None:
 
 
 def attempt(model: bytes, forced: Forced | None, setting: Setting) -> list[Wrong]:
-    """Try a model by a plan again; what is wrong."""
+    """Compile and run a model with a plan, and return its wrong outputs."""
     with workspace() as directory:
         subject = Subject(ModelProto.FromString(model), setting.architecture, directory)
         return list(subject.wrong_outputs(subject.recipe(forced, setting), setting))
 
 
 def write_plan(model: bytes, forced: Forced | None, setting: Setting, path: Path) -> None:
-    """Write a plan as ``--plan`` reads it."""
+    """Write a plan to a file that ``--plan`` reads."""
     with workspace() as directory:
         subject = Subject(ModelProto.FromString(model), setting.architecture, directory)
         subject.recipe(forced, setting).plan.save(path)

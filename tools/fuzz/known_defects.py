@@ -1,4 +1,4 @@
-"""Failures that are known and no fault of ours, each with its reason and a minimal model (docs/iree-notes.md)."""
+"""Known failures caused by defects of IREE or ONNX Runtime; docs/iree-notes.md has a minimal model of each."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ class Known:
     """A defect of IREE or ONNX Runtime.
 
     Attributes:
-        name: short.
-        reason: what goes wrong there.
-        kind: as in ``Failure``.
-        message: pattern that is found in the failure's message.
-        holds: whether the model and the plan are of the kind that it befalls.
+        name: short name.
+        reason: the cause of the failure.
+        kind: the kind of the failure, as in ``Failure``.
+        message: regular expression that matches a part of the failure's message.
+        holds: whether the defect can affect the failure's model and plan.
     """
 
     name: str
@@ -31,14 +31,14 @@ class Known:
 KNOWN: tuple[Known, ...] = (
     Known(
         "unsplit model does not compile",
-        "IREE's own lowering of whole models fails on some; a compilation that meets one ships a plan of layers",
+        "IREE's lowering of unsplit models fails for some models; Sartor then ships a plan of layers",
         "failed",
         "IREE rejected the module",
         lambda failure: failure.forced is None,
     ),
     Known(
         "ONNX Runtime crashes while it optimises",
-        "it dies of MatMul in f16 of a part of a Split whose operand is transposed, before anything is compared",
+        "it crashes on an f16 MatMul of a part of a Split with a transposed operand, before outputs are compared",
         "crashed",
         "in _create_inference_session",
         lambda failure: {"MatMul", "Split", "Transpose"} <= set(failure.operators),
@@ -47,7 +47,7 @@ KNOWN: tuple[Known, ...] = (
 
 
 def known(failure: Failure) -> Known | None:
-    """The known defect that a failure is; None if it is a finding."""
+    """Return the known defect that explains a failure, or None."""
     for each in KNOWN:
         if each.kind == failure.kind and re.search(each.message, failure.message) and each.holds(failure):
             return each

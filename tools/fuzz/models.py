@@ -1,6 +1,6 @@
-"""Random models by their seeds: operators are inserted one by one, each where it fits (NNSmith, Liu et al. 2023).
+"""Random models from seeds, built by inserting operators one by one where they fit (NNSmith, Liu et al. 2023).
 
-Every model passes ONNX's checker with full shape inference, and ONNX Runtime runs it to finite numbers.
+Every model passes ONNX's checker with full shape inference, and its outputs in ONNX Runtime are finite.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MOST_STEPS, _TRIES_PER_STEP = 6, 6
 
 
 class Family(StrEnum):
-    """Models that are imported and judged alike, so that several may share a module."""
+    """Kinds of models; models of one family may share a module."""
 
     FLOAT = "float"
     HALF = "half"
@@ -40,9 +40,9 @@ class Generated:
     """A random model.
 
     Attributes:
-        seed: it was drawn by.
-        model: as ONNX's checker accepts it.
-        smooth: whether no value jumps where its operands are rounded otherwise.
+        seed: seed of the model.
+        model: the valid ONNX model.
+        smooth: whether the model has no discontinuous operators.
     """
 
     seed: int
@@ -139,7 +139,7 @@ _JUMPING_TOO = 0.25
 
 
 def generate(seed: int, family: Family, opset: int) -> Generated:
-    """The model of a seed, the same each time."""
+    """Return the model of a seed; the same arguments give the same model."""
     for attempt in itertools.count():
         random = np.random.default_rng([seed, attempt])
         graph = Graph(random, opset, "float16" if family is Family.HALF else "float32", f"m{seed}_")
@@ -153,11 +153,11 @@ def generate(seed: int, family: Family, opset: int) -> Generated:
 
 
 def _drawn(graph: Graph, family: Family) -> ModelProto:
-    """A model of a few steps."""
+    """Return a model of a few random steps."""
     groups = list(_STEPS[family])
     if family is Family.FLOAT and graph.chance(_JUMPING_TOO):
         groups += [_JUMPING, _ORDERS]
-    # Some models are of few kinds of operators: what belongs together in real ones meets more often then.
+    # Leave out some kinds of operators, so that operators of one kind meet more often, as in real models.
     groups = [each for each in groups if graph.chance(0.75)] or groups
     steps = [step for group in groups for step, weight in group.items() for _ in range(weight)]
     for _ in range(graph.integer(1, 2)):
@@ -177,7 +177,7 @@ def _insert(graph: Graph, steps: Sequence[Step]) -> None:
 
 
 def _is_usable(model: ModelProto) -> bool:
-    """Whether ONNX and ONNX Runtime take a model, and its results are numbers."""
+    """Whether ONNX's checker and ONNX Runtime accept a model, and its outputs are finite."""
     try:
         onnx.checker.check_model(model, full_check=True)
         outputs = OnnxRuntimeReference(model.SerializeToString(), threads=1, optimises=False)(sample_inputs(model, 0))
@@ -187,7 +187,7 @@ def _is_usable(model: ModelProto) -> bool:
 
 
 def joined(models: Sequence[ModelProto]) -> ModelProto:
-    """Models of one opset and different names as one, which costs little more to compile than each of them."""
+    """Return one model that contains the given ones, which have one opset and distinct names."""
     first = models[0]
     whole = ModelProto(ir_version=first.ir_version)
     whole.graph.name = first.graph.name

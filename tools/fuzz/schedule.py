@@ -1,4 +1,4 @@
-"""The batches of a campaign: each follows from its number alone, so that a campaign goes on where it ended."""
+"""The batches of a campaign. A batch depends on its number only, so an interrupted campaign can continue."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from tools.fuzz.models import OPSETS, Family
 from tools.fuzz.trial import PlanSeed, Setting
 
 MODELS = 12
-"""In a batch: most of what it takes to compile a module does not depend on what is in it."""
+"""Models in a batch. Most of a module's compile time does not depend on its size."""
 
 PLANS = 2
-"""Forced onto each batch."""
+"""Random plans for each batch."""
 
 _FAMILIES = (Family.FLOAT,) * 5 + (Family.QUANTISED,) * 2 + (Family.HALF, Family.INTEGER)
-# The levels are those of x86-64 that all its processors have which can run what we ship, and this machine's own.
+# The host, and two x86-64 levels that all supported processors implement.
 _ARCHITECTURES = ("host", "host", "host", "x86-64-v3", "x86-64-v3", "x86-64-v2")
 _NARROWER = (Precision.BF16, Precision.F16, Precision.INT8, Precision.INT8, Precision.MIXED)
 _UNSPLIT = 0.1
 
 
 def batch(number: int, models: int = MODELS) -> Batch:
-    """The batch of a number."""
+    """Return the batch of a number."""
     random = np.random.default_rng([number, 18])
     family = _FAMILIES[int(random.integers(len(_FAMILIES)))]
     architecture = _ARCHITECTURES[int(random.integers(len(_ARCHITECTURES)))]

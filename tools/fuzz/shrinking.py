@@ -1,4 +1,4 @@
-"""Smaller models and plans that fail alike: outputs, nodes and choices are left out while the failure stays."""
+"""Shrinking of failures: remove outputs, nodes and forced variants as long as the failure stays the same."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from sartor.onnx_model.rewrites.structure.drop_unused import drop_unused
 from tools.fuzz.failures import Failure
 
 Fails = Callable[[Failure], Failure | None]
-"""Tries a model by a plan; the failure as it shows then, None if it is gone or another one."""
+"""Runs a failure's model and plan again; returns the new failure, or None if there is none or a different one."""
 
 
 def shrunk(failure: Failure, fails: Fails, attempts: int = 60) -> Failure:
-    """The smallest failure that is found in so many attempts."""
+    """Return the smallest failure found within a number of attempts."""
     left = attempts
     improved = True
     while improved and left:
@@ -33,7 +33,7 @@ def shrunk(failure: Failure, fails: Fails, attempts: int = 60) -> Failure:
 
 
 def _smaller(failure: Failure) -> Iterator[Failure]:
-    """What may fail likewise, what is much smaller first."""
+    """Yield smaller candidates, the largest reductions first."""
     model = ModelProto.FromString(failure.model)
     for each in (*_fewer_outputs(model), *_earlier_outputs(model), *_later_inputs(model)):
         yield replace(failure, model=each.SerializeToString())
@@ -49,7 +49,7 @@ def _copy(model: ModelProto) -> ModelProto:
 
 
 def _pruned(model: ModelProto) -> ModelProto:
-    """Without nodes, weights and inputs that no output follows from."""
+    """Remove nodes, weights and inputs that no output depends on, and return the model."""
     drop_unused(model)
     read = {name for node in model.graph.node for name in node.input}
     kept = [each for each in model.graph.input if each.name in read]
@@ -66,7 +66,7 @@ def _with_outputs(model: ModelProto, outputs: list[ValueInfoProto]) -> ModelProt
 
 
 def _fewer_outputs(model: ModelProto) -> Iterator[ModelProto]:
-    """One output alone."""
+    """Yield the model with each of its outputs alone."""
     if len(model.graph.output) > 1:
         for each in model.graph.output:
             yield _with_outputs(model, [each])
@@ -78,13 +78,13 @@ def _types(model: ModelProto) -> dict[str, ValueInfoProto]:
 
 
 def _earlier_outputs(model: ModelProto) -> Iterator[ModelProto]:
-    """What the last nodes read, in place of what they compute."""
+    """Yield the model with an operand of its last node as the output."""
     if len(model.graph.output) != 1:
         return
     types, last = _types(model), model.graph.output[0]
     producer = next((node for node in model.graph.node if last.name in node.output), None)
     for name in producer.input if producer is not None else ():
-        # Integers that reals are rounded to may differ by one where the reals are right.
+        # Integers rounded from floats may differ by one although the floats are right.
         if name in types and _is_real(types[name]) >= _is_real(last):
             yield _with_outputs(model, [types[name]])
 
@@ -94,7 +94,7 @@ def _is_real(value: ValueInfoProto) -> bool:
 
 
 def _later_inputs(model: ModelProto) -> Iterator[ModelProto]:
-    """What a node computes as an input, the last nodes first; not what an output is."""
+    """Yield the model with a node's results as inputs, last nodes first; nodes with model outputs are skipped."""
     types, outputs = _types(model), {each.name for each in model.graph.output}
     for index, node in reversed(list(enumerate(model.graph.node))):
         if outputs & set(node.output) or not all(name in types for name in node.output if name):

@@ -1,4 +1,4 @@
-"""Worker side: one model imported, compiled by plans, and its outputs compared with ONNX Runtime's."""
+"""Worker side: import a model, compile it with plans, and compare its outputs with ONNX Runtime's."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ from sartor.tuning.workers.calls import WorkerError
 from tools.fuzz.forced_plans import Forced, PlanForcer, forced_by
 
 SAMPLES = 2
-"""A module runs on the first again at last: what a run leaves in memory must not change the next."""
+"""Samples that a module runs on. It runs on the first sample again at the end, to detect state left in memory."""
 
-# A random plan may round everything, and is not chosen to err by little. Its outputs are compared as vectors, which
-# tells rounding from what is wrong: that leaves nothing of the angle.
+# Bounds of the cosine distance by precision. A random plan may round every layer, so its relative error is large. The
+# cosine distance still separates rounding from wrong results.
 _ROUNDED = {Precision.BF16: 0.02, Precision.F16: 0.02, Precision.INT8: 0.15, Precision.MIXED: 0.15}
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What a plan is made for.
+    """The machine and precision that a plan is made for.
 
     Attributes:
-        architecture: of the CPU, as ``--cpu`` names it.
-        threads: of the device, and that code is generated for.
-        precision: that variants may have.
+        architecture: the CPU's architecture, as in ``--cpu``.
+        threads: number of threads that code is generated for and runs with.
+        precision: the precision that limits variants.
     """
 
     architecture: str = "host"
@@ -58,14 +58,14 @@ class Setting:
 
     @property
     def config(self) -> CompileConfig:
-        """The same for a compilation."""
+        """The setting as a configuration of the compiler."""
         target = Target.create("cpu", self.architecture)
         return CompileConfig(target=target, threads=self.threads, precision=self.precision)
 
 
 @dataclass(frozen=True)
 class PlanSeed:
-    """A random plan; that of no seed is the unsplit model."""
+    """The seed of a random plan for a setting; a seed of None is the unsplit model."""
 
     setting: Setting
     seed: int | None = None
@@ -73,11 +73,11 @@ class PlanSeed:
 
 @dataclass(frozen=True)
 class Wrong:
-    """An output that is not ONNX Runtime's.
+    """An output that differs from ONNX Runtime's.
 
     Attributes:
-        output: its name.
-        message: by how much it is off.
+        output: name of the output.
+        message: the error and its bound.
         forced: the plan; None for the unsplit model.
     """
 
@@ -87,15 +87,15 @@ class Wrong:
 
 
 class Subject:
-    """A model that plans are tried on.
+    """An imported model that is compiled with different plans.
 
     Args:
-        model: what to import.
+        model: the model to import.
         architecture: as in ``Setting``.
-        directory: for files.
+        directory: folder for files.
 
     Raises:
-        SartorError: if the model is not imported.
+        SartorError: if the model cannot be imported.
     """
 
     def __init__(self, model: ModelProto, architecture: str, directory: Path) -> None:
@@ -112,18 +112,18 @@ class Subject:
 
     @property
     def output_names(self) -> list[str]:
-        """Of the model, in order."""
+        """Names of the model's outputs, in order."""
         return [each.name for each in self.imported.graph.outputs]
 
     def forcer(self, setting: Setting) -> PlanForcer:
-        """What makes plans for a setting."""
+        """Return the maker of plans for a setting."""
         return PlanForcer(self._ranged(setting), setting.config)
 
     def wrong_outputs(self, recipe: Recipe, setting: Setting) -> Iterator[Wrong]:
-        """Compile and run a recipe; what is wrong of its outputs.
+        """Compile and run a recipe, and yield its wrong outputs.
 
         Raises:
-            SartorError: if it does not compile or run.
+            SartorError: if the recipe does not compile or run.
         """
         forced = None if recipe.plan.unsplit else forced_by(recipe)
         feeds = [*self._samples.since(0)]
@@ -133,7 +133,7 @@ class Subject:
             yield Wrong(name, message, forced)
 
     def recipe(self, forced: Forced | None, setting: Setting) -> Recipe:
-        """What is asked for; None is the model by IREE's stock lowering, unsplit."""
+        """Return the recipe of a plan; None is the unsplit model, compiled by IREE."""
         return (
             unsplit_recipe(self.imported, setting.config.planning)
             if forced is None
@@ -147,7 +147,7 @@ class Subject:
         return Bound(allowed, _ROUNDED.get(setting.precision))
 
     def _ranged(self, setting: Setting) -> ImportedModel:
-        """The model with ranges of all values, if any may be stored in 8 bits."""
+        """Return the model, with ranges of all values if the precision allows 8-bit integers."""
         imported = self.imported
         if "i8" not in setting.precision.types or imported.is_quantised:
             return imported
@@ -194,13 +194,13 @@ class Subject:
 
 @dataclass(frozen=True)
 class Bound:
-    """How far outputs may be off: by the relative error, or where layers are rounded, by the cosine distance."""
+    """Largest allowed error of outputs: the cosine distance if it is given, otherwise the relative error."""
 
     relative: float
     cosine: float | None
 
     def excess(self, output: Array, expected: Array, scale: Array) -> str:
-        """What is too much; empty if nothing is."""
+        """Return a message if the output's error exceeds the bound, otherwise an empty string."""
         if self.cosine is None:
             error, allowed, kind = output_error(output, expected, scale=scale), self.relative, "relative"
         else:
@@ -211,7 +211,7 @@ class Bound:
 def _differences(
     names: Sequence[str], outputs: Sequence[Sequence[Array]], expected: Sequence[Expected], bound: Bound
 ) -> Iterator[tuple[str, str]]:
-    """Names of outputs that are wrong in a run, each once, with what is wrong in the first such run."""
+    """Yield the name of each output that is wrong in any run, with the message of the first such run."""
     for index, name in enumerate(names):
         for run, (found, right) in enumerate(zip(outputs, expected, strict=True)):
             excess = bound.excess(found[index], right.outputs[index], right.scales[index])

@@ -1,4 +1,4 @@
-"""A campaign compares random models by random plans with ONNX Runtime, keeps what fails, and goes on where it ended."""
+"""A campaign compares random models under random plans with ONNX Runtime, keeps failures, and can be continued."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sartor.tuning.workers.pool import WorkerPool
 from tools.fuzz import schedule
 from tools.fuzz.campaign import Campaign, batch_key
 
-# Of a minute on two processors.
+# Batches that take about a minute on two processors.
 BATCHES = 2
 
 

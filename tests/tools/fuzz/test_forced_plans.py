@@ -1,4 +1,4 @@
-"""Random plans: any variant that a layer may have, the same for the same seed."""
+"""Random plans contain any eligible variant of a layer, and the same seed gives the same plan."""
 
 from __future__ import annotations
 

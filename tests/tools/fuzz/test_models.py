@@ -1,4 +1,4 @@
-"""Random models are valid, the same for the same seed, and of many kinds."""
+"""Random models are valid, reproducible by their seeds, and contain many operators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Failures are made as small as they stay failures."""
+"""Shrinking removes parts of a failure's model and plan as long as the failure stays."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Operators that random models are made of: each function adds one, or a few that belong together, to a graph."""
+"""Operators of random models: each function adds one operator, or a few that belong together, to a graph."""

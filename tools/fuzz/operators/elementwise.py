@@ -1,4 +1,4 @@
-"""Functions of single elements, alone and of several values that are broadcast to each other."""
+"""Elementwise operators, of one value and of several values that are broadcast to each other."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ _ROUNDING = (
     *("Sigmoid", "Tanh", "Erf", "LeakyRelu", "Elu", "Selu", "Celu", "HardSigmoid", "HardSwish", "Softplus", "Softsign"),
     *("Mish", "Sin", "Cos", "Atan"),
 )
-# Versions of ONNX's operators in which these came.
-_GELU, _HALF_ELU = 20, "float16"
+# The opset that introduced Gelu.
+_GELU = 20
 _JUMPING = ("Floor", "Ceil", "Round", "Sign")
 _COMPARISONS = ("Greater", "Less", "GreaterOrEqual", "LessOrEqual")
 
 
 def activation(graph: Graph) -> None:
-    """A function that is defined everywhere."""
+    """Add a function that is defined for all numbers."""
     kinds = [*_EXACT, *_ROUNDING, *(("Gelu",) if graph.opset >= _GELU else ())]
     kind, value = graph.one_of(kinds), graph.pick()
     attributes = {"approximate": graph.one_of(("none", "tanh"))} if kind == "Gelu" else {}
@@ -24,7 +24,7 @@ def activation(graph: Graph) -> None:
 
 
 def guarded(graph: Graph) -> None:
-    """A function that is not defined everywhere, of a value that is first taken to where it is."""
+    """Add a function with a limited domain; the operand is first mapped into that domain."""
     value = graph.pick()
     kind = graph.one_of(("Sqrt", "Log", "Reciprocal", "Exp", "Pow"))
     if kind == "Exp":
@@ -40,21 +40,21 @@ def guarded(graph: Graph) -> None:
 
 
 def clip(graph: Graph) -> None:
-    """Values between two numbers, either of which may be left out."""
+    """Add a Clip with a lower bound, an upper bound or both."""
     low = graph.weight(low=-0.75, scale=0.0) if graph.chance(0.7) else None
     high = graph.weight(low=0.5, scale=1.0) if low is None or graph.chance(0.7) else None
     graph.op("Clip", graph.pick(), *([low, high] if high else [low]), exact=True)
 
 
 def parametric(graph: Graph) -> None:
-    """A slope for each channel."""
+    """Add a PRelu with one slope for each channel."""
     value = graph.pick(2, 3, 4)
     shape = (value.shape[1], *[1] * (value.rank - 2))
     graph.op("PRelu", value, graph.weight(*(shape if value.rank > 2 else shape[:1])))
 
 
 def broadcast(graph: Graph, value: Value) -> tuple[int, ...]:
-    """A shape that is broadcast to that of a value, or that this is broadcast to."""
+    """Return a random shape that broadcasts with the value's shape, in either direction."""
     shape = [1 if graph.chance(0.3) else each for each in value.shape]
     while shape and graph.chance(0.25):
         shape = shape[1:]
@@ -64,7 +64,7 @@ def broadcast(graph: Graph, value: Value) -> tuple[int, ...]:
 
 
 def _partner(graph: Graph, value: Value) -> Value:
-    """A constant, an input, or another value that is broadcast to this one."""
+    """Return a weight, a new input or another value that broadcasts with this value."""
     if graph.chance(0.35):
         return graph.weight(*broadcast(graph, value))
     if graph.chance(0.15):
@@ -82,7 +82,7 @@ def _broadcast_to_each_other(one: Value, other: Value) -> bool:
 
 
 def binary(graph: Graph) -> None:
-    """A function of two values."""
+    """Add a function of two values."""
     value = graph.pick()
     other = _partner(graph, value)
     kind = graph.one_of(("Add", "Add", "Add", "Sub", "Mul", "Mul", "Div", "Max", "Min", "Pow"))
@@ -95,7 +95,7 @@ def binary(graph: Graph) -> None:
 
 
 def variadic(graph: Graph) -> None:
-    """A function of any number of values."""
+    """Add a function of one to four values."""
     value = graph.pick()
     others = [_partner(graph, value) for _ in range(graph.integer(0, 3))]
     kind = graph.one_of(("Sum", "Mean", "Max", "Min"))
@@ -103,13 +103,13 @@ def variadic(graph: Graph) -> None:
 
 
 def jumping(graph: Graph) -> None:
-    """A function that jumps, of what is known exactly."""
+    """Add a discontinuous function of an exact value."""
     graph.smooth = False
     graph.op(graph.one_of(_JUMPING), graph.pick(exact=True), exact=True)
 
 
 def comparison(graph: Graph) -> None:
-    """Two values compared, and what follows from it chosen."""
+    """Add a comparison of two values and, in most cases, a Where that it selects by."""
     graph.smooth = False
     value = graph.pick(exact=True)
     other = graph.weight(*broadcast(graph, value))
@@ -121,7 +121,7 @@ def comparison(graph: Graph) -> None:
 
 
 def masked(graph: Graph) -> None:
-    """A value where a mask is set, and a number elsewhere."""
+    """Add a Where that selects between a value and a constant by a mask from an input."""
     value = graph.pick()
     mask = graph.input(broadcast(graph, value), "bool")
     if graph.chance(0.3):
@@ -133,7 +133,7 @@ def masked(graph: Graph) -> None:
 
 
 def cast(graph: Graph) -> None:
-    """A value in another type, and back."""
+    """Add a Cast of a value to another type and, in most cases, a Cast back."""
     value = graph.pick(exact=True)
     kinds = {"float32": 1, "float16": 10, "int32": 6, "int64": 7, "bool": 9}
     kind = graph.one_of([each for each in kinds if each != value.dtype])

@@ -1,4 +1,4 @@
-"""Operators over integers and booleans, which must be right to the last bit."""
+"""Operators on integers and booleans; their results must be equal to the last bit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _CODES = {"int32": 6, "int64": 7, "float32": 1, "float16": 10}
 
 
 def wide(graph: Graph) -> Value:
-    """Integers of a wide type: those that there are, or 8-bit ones of an input, widened."""
+    """Return a value of a wide integer type: an existing one, or a new 8-bit input that is cast."""
     if graph.chance(0.5):
         return graph.pick(dtypes=_WIDE)
     narrow = graph.input(graph.shape(graph.integer(1, 4)), graph.one_of(("int8", "uint8")))
@@ -20,7 +20,7 @@ def wide(graph: Graph) -> Value:
 
 
 def arithmetic(graph: Graph) -> None:
-    """Of two values; divisors are positive."""
+    """Add an operation on two values; divisors are positive."""
     value = wide(graph)
     kind = graph.one_of(("Add", "Sub", "Mul", "Div", "Mod", "Max", "Min"))
     drawn = graph.random.integers(1 if kind in ("Div", "Mod") else -9, 10, broadcast(graph, value))
@@ -29,12 +29,12 @@ def arithmetic(graph: Graph) -> None:
 
 
 def unary(graph: Graph) -> None:
-    """Of one value."""
+    """Add an operation on one value."""
     graph.op(graph.one_of(("Neg", "Abs", "Sign", "Identity")), wide(graph))
 
 
 def reduced(graph: Graph) -> None:
-    """Sums and extremes."""
+    """Add a sum, a running sum, an extreme or the position of the maximum along an axis."""
     value = wide(graph)
     axis = graph.axis(value)
     kind = graph.one_of(("ReduceSum", "ReduceMax", "ReduceMin", "ArgMax", "CumSum"))
@@ -49,7 +49,7 @@ def reduced(graph: Graph) -> None:
 
 
 def compared(graph: Graph) -> None:
-    """With a constant; what is true may be counted or chosen by."""
+    """Add a comparison with a constant, and sometimes a Where or a Cast that uses its result."""
     value = wide(graph)
     other = graph.constant(graph.random.integers(-5, 6, broadcast(graph, value)).astype(value.dtype))
     condition = graph.op(graph.one_of(("Equal", "Greater", "Less", "GreaterOrEqual")), value, other)
@@ -60,7 +60,7 @@ def compared(graph: Graph) -> None:
 
 
 def one_hot(graph: Graph) -> None:
-    """A one at the place that an input names."""
+    """Add a OneHot of an input."""
     numbers = graph.input(graph.shape(graph.integer(1, 2)), "int64")
     depth = graph.constant(np.array(graph.integer(2, 9), np.int64))
     values = graph.constant(np.array([0, 1], graph.one_of((np.float32, np.int64))))
@@ -68,14 +68,14 @@ def one_hot(graph: Graph) -> None:
 
 
 def to_real(graph: Graph) -> None:
-    """Integers as floating-point numbers, in a small range."""
+    """Add a Cast of integers to floating-point numbers, scaled by 0.01."""
     value = wide(graph)
     real = graph.op("Cast", value, to=_CODES[graph.real])
     graph.op("Mul", real, graph.weight(low=0.01, scale=0.0))
 
 
 def product(graph: Graph) -> None:
-    """A product of 8-bit integers, with zero points or without."""
+    """Add a product of 8-bit matrices, with or without zero points."""
     kind, other = graph.one_of(("int8", "uint8")), graph.one_of(("int8", "uint8"))
     rows, inner, width = graph.size(), graph.size(), graph.size()
     batch = (graph.one_of((2, 3)),) if graph.chance(0.2) else ()
@@ -86,7 +86,7 @@ def product(graph: Graph) -> None:
 
 
 def convolution(graph: Graph) -> None:
-    """A convolution of 8-bit integers."""
+    """Add a convolution of 8-bit integers, with or without zero points."""
     channels, filters, extent = graph.one_of((1, 2, 3, 8, 16, 17)), graph.one_of((1, 3, 8, 16)), graph.one_of((1, 2, 3))
     size = (graph.integer(extent, 9), graph.integer(extent, 9))
     image = graph.input((graph.one_of((1, 1, 2)), channels, *size), "uint8")

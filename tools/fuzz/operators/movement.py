@@ -1,4 +1,4 @@
-"""Operators that only move elements: shapes, slices, parts put together and taken apart."""
+"""Operators that move elements without arithmetic: reshapes, slices, concatenations and splits."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _REALS_AND_INTEGERS = ("float32", "float16", "int32", "int64")
 
 
 def _any(graph: Graph, *ranks: int) -> Value:
-    """A value that may be of integers as well."""
+    """Return a value of any element type."""
     return graph.pick(*ranks, dtypes=(graph.real, graph.real, "int32", "int64", "int8", "uint8", "bool"))
 
 
 def transpose(graph: Graph) -> None:
-    """Dimensions in another order."""
+    """Add a Transpose."""
     value = _any(graph, 2, 3, 4, 5)
     order = [int(each) for each in graph.random.permutation(value.rank)]
     attributes = {} if graph.chance(0.1) else {"perm": order}
@@ -25,7 +25,7 @@ def transpose(graph: Graph) -> None:
 
 
 def reshape(graph: Graph) -> None:
-    """Elements in other dimensions; one may be left for ONNX to find, and others copied."""
+    """Add a Reshape; one dimension of the target shape may be -1, which ONNX infers."""
     value = _any(graph)
     left, shape = value.elements, []
     for _ in range(graph.integer(0, 3)):
@@ -39,13 +39,13 @@ def reshape(graph: Graph) -> None:
 
 
 def flatten(graph: Graph) -> None:
-    """A matrix of the elements."""
+    """Add a Flatten."""
     value = graph.pick(2, 3, 4)
     graph.op("Flatten", value, axis=graph.integer(0, value.rank), exact=True)
 
 
 def squeeze(graph: Graph) -> None:
-    """Without dimensions of 1, or with more of them."""
+    """Add a Squeeze, or an Unsqueeze."""
     value = _any(graph)
     ones = [axis for axis, size in enumerate(value.shape) if size == 1]
     if ones and graph.chance(0.5):
@@ -55,7 +55,7 @@ def squeeze(graph: Graph) -> None:
 
 
 def concat(graph: Graph) -> None:
-    """Values put together along a dimension: others that fit, the same again, weights and new inputs."""
+    """Add a Concat of a value with other values of a fitting shape, itself, weights and new inputs."""
     value = _any(graph, 1, 2, 3, 4)
     axis = graph.axis(value)
     parts = [value]
@@ -75,7 +75,7 @@ def concat(graph: Graph) -> None:
 
 
 def _fitting(graph: Graph, value: Value, axis: int) -> Value:
-    """Another value that differs along an axis at most."""
+    """Return a value whose shape differs from the given value's along one axis at most, or the given value."""
 
     def others(each: Value) -> list[int]:
         return [size for index, size in enumerate(each.shape) if index != axis % value.rank]
@@ -88,7 +88,7 @@ def _fitting(graph: Graph, value: Value, axis: int) -> Value:
 
 
 def split(graph: Graph) -> None:
-    """A value cut into parts, in equal ones or as told."""
+    """Add a Split into equal parts or parts of given sizes."""
     value = _any(graph, 1, 2, 3, 4)
     axis = graph.axis(value)
     size = value.shape[axis]
@@ -104,7 +104,7 @@ def split(graph: Graph) -> None:
 
 
 def slices(graph: Graph) -> None:
-    """A part of a value, forwards or backwards, in steps."""
+    """Add a Slice, forwards or backwards, with steps."""
     value = _any(graph, 1, 2, 3, 4)
     axes = sorted({graph.integer(0, value.rank - 1) for _ in range(graph.integer(1, 2))})
     starts, ends, steps = [], [], []
@@ -126,7 +126,7 @@ def slices(graph: Graph) -> None:
 
 
 def gather(graph: Graph) -> None:
-    """Entries by constant numbers, from the front or the back."""
+    """Add a Gather by constant indices, which may be negative."""
     value = _any(graph, 1, 2, 3, 4)
     axis = graph.axis(value)
     size = value.shape[axis]
@@ -137,7 +137,7 @@ def gather(graph: Graph) -> None:
 
 
 def gather_elements(graph: Graph) -> None:
-    """Elements by constant numbers along one dimension."""
+    """Add a GatherElements by constant indices along one axis."""
     value = graph.pick(1, 2, 3, dtypes=_REALS_AND_INTEGERS)
     axis = graph.axis(value)
     shape = [graph.integer(1, each) for each in value.shape]
@@ -146,7 +146,7 @@ def gather_elements(graph: Graph) -> None:
 
 
 def embedding(graph: Graph) -> None:
-    """Rows of a table, by an input."""
+    """Add a Gather of the rows of a table by an input."""
     rows, width = graph.integer(2, 40), graph.size()
     shape = tuple(graph.one_of((1, 2, 5, 7)) for _ in range(graph.integer(1, 2)))
     numbers = graph.input(shape, graph.one_of(("int64", "int32")))
@@ -154,7 +154,7 @@ def embedding(graph: Graph) -> None:
 
 
 def pad(graph: Graph) -> None:
-    """A border of a number, of the edge or of what is reflected there; also nothing, or less than nothing."""
+    """Add a Pad by a constant, the edge or a reflection; the widths may be zero or negative."""
     value = graph.pick(1, 2, 3, 4)
     mode = graph.one_of(("constant", "constant", "constant", "reflect", "edge"))
     most = [min(each - 1, 3) if mode == "reflect" else 3 for each in value.shape]
@@ -169,7 +169,7 @@ def pad(graph: Graph) -> None:
 
 
 def expand(graph: Graph) -> None:
-    """Dimensions of 1 in another size, or more dimensions."""
+    """Add an Expand of dimensions of 1, or to a higher rank."""
     value = _any(graph)
     shape = [graph.one_of((1, 2, 5)) if each == 1 else each for each in value.shape]
     if value.rank < 4 and graph.chance(0.4):
@@ -178,20 +178,20 @@ def expand(graph: Graph) -> None:
 
 
 def tile(graph: Graph) -> None:
-    """A value again and again."""
+    """Add a Tile."""
     value = graph.pick(1, 2, 3, 4, dtypes=_REALS_AND_INTEGERS)
     graph.op("Tile", value, graph.integers(*(graph.one_of((1, 1, 2, 3)) for _ in value.shape)), exact=True)
 
 
 def triangle(graph: Graph) -> None:
-    """The upper or lower triangle of matrices."""
+    """Add a Trilu, upper or lower."""
     value = graph.pick(2, 3)
     diagonal = graph.constant(np.array(graph.integer(-2, 2), np.int64))
     graph.op("Trilu", value, diagonal, upper=graph.integer(0, 1), exact=True)
 
 
 def strided_parts(graph: Graph) -> None:
-    """Each other pixel from each corner, put together along the channels, as Focus does."""
+    """Add the Focus block: four slices of every second pixel, concatenated along the channels."""
     value = graph.pick(4)
     sizes = [each - each % 2 for each in value.shape[2:]]
     if math.prod(sizes) == 0:

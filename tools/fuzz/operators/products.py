@@ -1,4 +1,4 @@
-"""Products of matrices, and what is made of them."""
+"""Matrix products and blocks built of them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tools.fuzz.graph import Graph, Value
 
 
 def matmul(graph: Graph) -> None:
-    """A value times a weight, which may have a batch of its own, be a vector or stand on the left."""
+    """Add a product of a value and a weight; the weight may be batched, a vector or the left operand."""
     value = graph.image(1, 2, 2, 3, 3, 4)
     inner = value.shape[-1]
     width = graph.size()
@@ -32,7 +32,7 @@ def matmul(graph: Graph) -> None:
 
 
 def product_of_values(graph: Graph) -> None:
-    """Two values, the second of which is transposed so that it fits, or is a new input."""
+    """Add a product of two values; the second is transposed to fit, or is a new input."""
     left = graph.image(2, 3, 4)
     inner = left.shape[-1]
     fit = [graph.one_of((1, each)) if graph.chance(0.2) else each for each in left.shape[:-2]]
@@ -43,12 +43,12 @@ def product_of_values(graph: Graph) -> None:
 
 
 def _scaled(graph: Graph, value: Value, terms: int) -> Value:
-    """A sum of so many products in a usual scale."""
+    """Return a sum of ``terms`` products divided by the square root of ``terms``."""
     return graph.op("Mul", value, graph.weight(low=1 / math.sqrt(terms), scale=0.0))
 
 
 def gemm(graph: Graph) -> None:
-    """A product with all that Gemm can add to it."""
+    """Add a Gemm with any of its attributes and an optional addend."""
     value = graph.image(2)
     turned, stored = graph.integer(0, 1), graph.integer(0, 1)
     inner, rows = (value.shape[0], value.shape[1]) if turned else (value.shape[1], value.shape[0])
@@ -63,7 +63,7 @@ def gemm(graph: Graph) -> None:
 
 
 def einsum(graph: Graph) -> None:
-    """The same as a product, by names of dimensions."""
+    """Add a matrix product as an Einsum."""
     value = graph.image(2, 3)
     inner, width = value.shape[-1], graph.size()
     left = "abcd"[: value.rank]
@@ -73,7 +73,7 @@ def einsum(graph: Graph) -> None:
 
 
 def attention(graph: Graph) -> None:
-    """Attention with one head or several, masked or not, as exporters write it out."""
+    """Add attention with one or more heads, with or without a mask, in the operators that exporters write."""
     length, heads, depth = graph.size(), graph.one_of((1, 2, 3)), graph.one_of((2, 4, 5, 8, 16))
     batch, width = graph.one_of((1, 1, 2, 3)), heads * depth
     value = graph.input((batch, length, width))
@@ -92,7 +92,7 @@ def attention(graph: Graph) -> None:
 
 
 def _heads(graph: Graph, value: Value, heads: int, depth: int, turned: bool) -> Value:
-    """A projection cut into heads; ``turned`` has what is multiplied last."""
+    """Return a projection split into heads; ``turned`` moves the depth before the length."""
     batch, length, width = value.shape
     projected = graph.op("MatMul", value, graph.weight(width, width, scale=1 / math.sqrt(width)))
     if graph.chance(0.5):
@@ -102,7 +102,7 @@ def _heads(graph: Graph, value: Value, heads: int, depth: int, turned: bool) -> 
 
 
 def perceptron(graph: Graph) -> None:
-    """Two products with Gelu written out between them, and their operand added."""
+    """Add two products with Gelu in single operators between them, and a residual addition."""
     value = graph.image(2, 3)
     width, inner = value.shape[-1], graph.size()
     first = graph.op("MatMul", value, graph.weight(width, inner, scale=1 / math.sqrt(width)))

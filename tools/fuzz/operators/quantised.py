@@ -1,6 +1,6 @@
-"""Layers of quantised models: between pairs of QuantizeLinear and DequantizeLinear, or as operators over 8 bits.
+"""Layers of quantised models: QuantizeLinear and DequantizeLinear pairs, or operators on 8-bit integers.
 
-Results are dequantised again: where a result lies next to a tie, both sides may be right by a step.
+Results are dequantised: next to a tie, both sides may be right and differ by one step.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _SPAN = 4.0
 
 
 def _numbers(graph: Graph, kind: str, span: float = _SPAN) -> list[Value]:
-    """A scale and a zero point by which 8 bits reach about as far as usual values do."""
+    """Return a scale and a zero point whose 8-bit range covers the usual values."""
     zero = 0 if kind == "int8" else 128
     if graph.chance(0.4):
         zero += graph.integer(-100, 100)
@@ -27,20 +27,20 @@ def _numbers(graph: Graph, kind: str, span: float = _SPAN) -> list[Value]:
 
 
 def _pair(graph: Graph, value: Value, kind: str) -> Value:
-    """A value after it was stored in 8 bits."""
+    """Return a value after a QuantizeLinear and DequantizeLinear pair."""
     numbers = _numbers(graph, kind)
     return graph.op("DequantizeLinear", graph.op("QuantizeLinear", value, *numbers), *numbers)
 
 
 def _source(graph: Graph, *ranks: int) -> tuple[Value, str]:
-    """A value that comes out of a pair, and the type that it was stored in."""
+    """Return a value after such a pair, and its 8-bit type."""
     kind = graph.one_of(_KINDS)
     value = graph.image(*ranks)
     return _pair(graph, value, kind), kind
 
 
 def _stored(graph: Graph, shape: tuple[int, ...], scale: float, axis: int, kind: str = "int8") -> list[Value]:
-    """A weight in 8 bits with its scale and zero point, one for all or one for each index of an axis."""
+    """Return an 8-bit weight, its scale and its zero point; the latter two per tensor or per index of an axis."""
     limits = np.iinfo(kind)
     zero = 0 if kind == "int8" else graph.integer(100, 150)
     numbers = graph.random.integers(limits.min, limits.max, shape, endpoint=True).astype(kind)
@@ -56,7 +56,7 @@ def _weight(graph: Graph, shape: tuple[int, ...], scale: float, axis: int) -> Va
 
 
 def _geometry(graph: Graph, image: Value) -> tuple[dict[str, Any], tuple[int, ...], float]:
-    """Attributes of a convolution, the shape of its filters, and their scale."""
+    """Return the attributes of a convolution, the shape of its filters, and their scale."""
     channels = image.shape[1]
     groups = groups_of(graph, channels)
     attributes = window(graph, image.shape[2:])
@@ -69,7 +69,7 @@ def _geometry(graph: Graph, image: Value) -> tuple[dict[str, Any], tuple[int, ..
 
 
 def convolution(graph: Graph) -> None:
-    """A convolution between pairs."""
+    """Add a convolution between such pairs."""
     image, kind = _source(graph, 4)
     attributes, shape, scale = _geometry(graph, image)
     bias = [graph.weight(shape[0])] if graph.chance(0.6) else []
@@ -80,7 +80,7 @@ def convolution(graph: Graph) -> None:
 
 
 def product(graph: Graph) -> None:
-    """A product of matrices between pairs."""
+    """Add a matrix product between such pairs."""
     value, kind = _source(graph, 2, 3)
     inner, width = value.shape[-1], graph.size()
     result = graph.op("MatMul", value, _weight(graph, (inner, width), 1 / math.sqrt(inner), 1))
@@ -90,7 +90,7 @@ def product(graph: Graph) -> None:
 
 
 def addition(graph: Graph) -> None:
-    """Two values of one shape added between pairs."""
+    """Add a sum or product of two values of one shape between such pairs."""
     value, kind = _source(graph, 2, 3, 4)
     other = graph.input(value.shape) if graph.chance(0.5) else graph.op("Neg", value)
     result = graph.op(graph.one_of(("Add", "Add", "Mul")), value, _pair(graph, other, kind))
@@ -98,7 +98,7 @@ def addition(graph: Graph) -> None:
 
 
 def moved(graph: Graph) -> None:
-    """Pooling, joining or a function between pairs."""
+    """Add a pooling, a Concat, an activation or a Transpose between such pairs."""
     image, kind = _source(graph, 4)
     choice = graph.integer(0, 4)
     if choice == 0:
@@ -116,7 +116,7 @@ def moved(graph: Graph) -> None:
 
 
 def integer_convolution(graph: Graph) -> None:
-    """QLinearConv."""
+    """Add a QLinearConv."""
     image, kind = graph.image(4), graph.one_of(_KINDS)
     attributes, shape, scale = _geometry(graph, image)
     numbers = _numbers(graph, kind)
@@ -133,7 +133,7 @@ def integer_convolution(graph: Graph) -> None:
 
 
 def integer_product(graph: Graph) -> None:
-    """QLinearMatMul."""
+    """Add a QLinearMatMul."""
     value, kind = graph.image(2, 3), graph.one_of(_KINDS)
     inner, width = value.shape[-1], graph.size()
     numbers, after = _numbers(graph, kind), _numbers(graph, kind)
@@ -145,7 +145,7 @@ def integer_product(graph: Graph) -> None:
 
 
 def dynamic_product(graph: Graph) -> None:
-    """A product by ranges that are found while the model runs."""
+    """Add a product with quantisation ranges that are computed at run time."""
     value = graph.image(2, 3)
     inner, width = value.shape[-1], graph.size()
     stored, scale, zero = graph.ops("DynamicQuantizeLinear", 3, value)

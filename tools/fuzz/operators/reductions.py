@@ -1,4 +1,4 @@
-"""Sums, extremes, normalisations and orders along dimensions."""
+"""Reductions, normalisations and sorts along dimensions."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tools.fuzz.graph import Graph, Value
 
 _EXACT = ("ReduceMax", "ReduceMin")
 _ROUNDING = ("ReduceSum", "ReduceMean", "ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSumExp")
-# The version of ONNX's operators from which on all reductions take their axes as an operand.
+# First version of ONNX's operators in which all reductions take their axes as an operand.
 _AXES_AS_OPERAND = 18
 
 
 def reduction(graph: Graph) -> None:
-    """Over some dimensions, or all."""
+    """Add a reduction over some or all dimensions."""
     value = graph.pick(1, 2, 3, 4)
     kind = graph.one_of((*_EXACT, *_ROUNDING, "ReduceSum", "ReduceMean"))
     axes = sorted({graph.axis(value) % value.rank for _ in range(graph.integer(1, value.rank))})
@@ -31,13 +31,13 @@ def reduction(graph: Graph) -> None:
 
 
 def softmax(graph: Graph) -> None:
-    """Along any dimension."""
+    """Add a Softmax or LogSoftmax along any dimension."""
     value = graph.pick(1, 2, 3, 4)
     graph.op(graph.one_of(("Softmax", "Softmax", "LogSoftmax")), value, axis=graph.axis(value))
 
 
 def layer_norm(graph: Graph) -> None:
-    """Over the last dimensions."""
+    """Add a LayerNormalization over the last dimensions."""
     value = graph.pick(2, 3, 4)
     axis = graph.axis(value, first=1)
     shape = value.shape[axis:]
@@ -47,7 +47,7 @@ def layer_norm(graph: Graph) -> None:
 
 
 def written_layer_norm(graph: Graph) -> None:
-    """The same in single operators."""
+    """Add a layer normalisation in single operators."""
     value = graph.pick(2, 3)
     width = value.shape[-1]
     mean = _mean(graph, value)
@@ -65,7 +65,7 @@ def _mean(graph: Graph, value: Value) -> Value:
 
 
 def batch_norm(graph: Graph) -> None:
-    """By constant means and deviations of channels."""
+    """Add a BatchNormalization by constant means and variances."""
     value = graph.pick(2, 3, 4, 4)
     channels = value.shape[1]
     numbers = (
@@ -78,26 +78,26 @@ def batch_norm(graph: Graph) -> None:
 
 
 def instance_norm(graph: Graph) -> None:
-    """Over the pixels of each channel."""
+    """Add an InstanceNormalization."""
     value = graph.pick(3, 4)
     channels = value.shape[1]
     graph.op("InstanceNormalization", value, graph.weight(channels), graph.weight(channels), epsilon=1e-2)
 
 
 def local_response(graph: Graph) -> None:
-    """By the squares of neighbouring channels."""
+    """Add an LRN, which normalises by the squares of neighbouring channels."""
     graph.op("LRN", graph.pick(4), size=graph.one_of((1, 3, 5)), alpha=0.1, beta=0.75, bias=1.0)
 
 
 def running_sum(graph: Graph) -> None:
-    """Along one dimension, forwards or backwards."""
+    """Add a CumSum along one dimension, forwards or backwards."""
     value = graph.pick(1, 2, 3)
     axis = graph.constant(np.array(graph.axis(value), np.int64))
     graph.op("CumSum", value, axis, exclusive=graph.integer(0, 1), reverse=graph.integer(0, 1))
 
 
 def position_of_extreme(graph: Graph) -> None:
-    """Where the largest or smallest value is, of what is known exactly."""
+    """Add an ArgMax or ArgMin of an exact value."""
     graph.smooth = False
     value = graph.pick(1, 2, 3, 4, exact=True)
     attributes: dict[str, Any] = {"axis": graph.axis(value), "keepdims": graph.integer(0, 1)}
@@ -107,7 +107,7 @@ def position_of_extreme(graph: Graph) -> None:
 
 
 def largest(graph: Graph) -> None:
-    """The largest values in their order, and where they are, of what is known exactly."""
+    """Add a TopK of an exact value."""
     graph.smooth = False
     value = graph.pick(1, 2, 3, exact=True)
     axis = graph.axis(value)

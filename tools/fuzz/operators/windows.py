@@ -1,4 +1,4 @@
-"""Convolutions and poolings, of one and two dimensions, with every kind of padding."""
+"""Convolutions, poolings and resizes of one- and two-dimensional images, with all kinds of padding."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _CHANNELS = (1, 2, 3, 5, 8, 12, 16, 17, 24, 32, 33)
 
 
 def window(graph: Graph, sizes: tuple[int, ...], *, dilates: bool = True, narrow: bool = False) -> dict[str, Any]:
-    """Attributes of a window that fits at least once into an image of these sizes, with its padding.
+    """Return attributes of a window that fits into an image at least once, padding included.
 
     Args:
-        graph: draws.
-        sizes: of the image.
-        dilates: whether elements may lie apart.
-        narrow: whether padding must be smaller than the window, as poolings want it.
+        graph: source of random numbers.
+        sizes: image sizes in pixels.
+        dilates: whether dilations above 1 are allowed.
+        narrow: whether padding must be smaller than the window, as for poolings.
     """
     kernel, strides, dilations, begins, ends = [], [], [], [], []
     for size in sizes:
@@ -46,7 +46,7 @@ def window(graph: Graph, sizes: tuple[int, ...], *, dilates: bool = True, narrow
 
 
 def groups_of(graph: Graph, channels: int) -> int:
-    """In how many groups so many channels are convolved: mostly one, or each by itself."""
+    """Return a random number of groups for a convolution; 1 and one group per channel are most likely."""
     if graph.chance(0.55):
         return 1
     if graph.chance(0.5):
@@ -55,7 +55,7 @@ def groups_of(graph: Graph, channels: int) -> int:
 
 
 def convolution(graph: Graph) -> None:
-    """A convolution, often with a bias and a function of it."""
+    """Add a convolution, with an optional bias and activation."""
     image = graph.image(3, 4, 4, 4)
     channels = image.shape[1]
     groups = groups_of(graph, channels)
@@ -71,7 +71,7 @@ def convolution(graph: Graph) -> None:
 
 
 def transposed_convolution(graph: Graph) -> None:
-    """A transposed one."""
+    """Add a transposed convolution."""
     image = graph.image(3, 4, 4)
     channels = image.shape[1]
     groups = groups_of(graph, channels)
@@ -91,7 +91,7 @@ def transposed_convolution(graph: Graph) -> None:
 
 
 def pooling(graph: Graph) -> None:
-    """Largest values, or means, of windows."""
+    """Add a pooling by maximum or by average."""
     image = graph.image(3, 4, 4)
     largest = graph.chance(0.5)
     attributes = window(graph, image.shape[2:], dilates=largest, narrow=True)
@@ -104,13 +104,13 @@ def pooling(graph: Graph) -> None:
 
 
 def global_pooling(graph: Graph) -> None:
-    """Over the whole image."""
+    """Add a pooling over the whole image."""
     kind = graph.one_of(("GlobalAveragePool", "GlobalMaxPool"))
     graph.op(kind, graph.image(3, 4), exact=kind == "GlobalMaxPool")
 
 
 def residual_block(graph: Graph) -> None:
-    """Two convolutions that keep the image's size, added to it."""
+    """Add two convolutions that keep the image's size, and a residual addition."""
     image = graph.image(4)
     channels = image.shape[1]
     scale = 1 / math.sqrt(9 * channels)
@@ -122,7 +122,7 @@ def residual_block(graph: Graph) -> None:
 
 
 def separable_block(graph: Graph) -> None:
-    """A depthwise convolution and one of single pixels, as mobile networks have them."""
+    """Add a depthwise and a pointwise convolution, as in mobile networks."""
     image = graph.image(4)
     channels = image.shape[1]
     attributes = window(graph, image.shape[2:], dilates=False)
@@ -136,7 +136,7 @@ def separable_block(graph: Graph) -> None:
 
 
 def wide_groups(graph: Graph) -> None:
-    """A convolution in groups that is large enough to be computed in parts."""
+    """Add a grouped convolution that is large enough to be computed in parts."""
     groups = graph.one_of((2, 3, 4))
     channels = groups * graph.one_of((8, 16, 17))
     image = graph.input((1, channels, graph.integer(6, 10), graph.integer(6, 10)))
@@ -147,7 +147,7 @@ def wide_groups(graph: Graph) -> None:
 
 
 def excitation(graph: Graph) -> None:
-    """Channels weighted by what two small convolutions make of their means."""
+    """Add a squeeze-and-excitation block."""
     image = graph.image(4)
     channels, inner = image.shape[1], graph.one_of((1, 3, 8))
     mean = graph.op("GlobalAveragePool", image)
@@ -159,7 +159,7 @@ def excitation(graph: Graph) -> None:
 
 
 def shuffled_channels(graph: Graph) -> None:
-    """Channels in groups, transposed, as ShuffleNet does."""
+    """Add ShuffleNet's channel shuffle."""
     image = graph.image(4)
     count, channels, height, width = image.shape
     groups = graph.one_of([each for each in range(2, channels + 1) if channels % each == 0])
@@ -169,7 +169,7 @@ def shuffled_channels(graph: Graph) -> None:
 
 
 def resized(graph: Graph) -> None:
-    """An image in another size."""
+    """Add a Resize."""
     image = graph.image(4)
     mode = graph.one_of(("nearest", "linear", "linear", "cubic"))
     attributes: dict[str, Any] = {
@@ -192,7 +192,7 @@ def resized(graph: Graph) -> None:
 
 
 def blocks_of_space(graph: Graph) -> None:
-    """Pixels moved to channels, or back."""
+    """Add a SpaceToDepth or a DepthToSpace."""
     image, block = graph.image(4), graph.one_of((2, 2, 3))
     if graph.chance(0.5):
         _fits(image.shape[1] % (block * block) == 0)
