@@ -170,7 +170,7 @@ class _Work:
         """
         found = [self.by_panels(shape, 1)] if threads == 1 else []
         groups = max(threads, _LEAST_GROUPS)
-        runs, panels = -(-self.tiles // shape.columns), -(-self.vectors // shape.vectors)
+        runs, panels = self._units(shape)
         by_tiles = runs >= groups
         if by_tiles and not (found and self.streams):
             found.append(self.by_tiles(shape, groups))
@@ -180,13 +180,17 @@ class _Work:
 
     def by_tiles(self, shape: Shape, groups: int) -> WinogradTiling:
         """A tiling whose workgroups partition tiles."""
-        runs, panels = -(-self.tiles // shape.columns), -(-self.vectors // shape.vectors)
+        runs, panels = self._units(shape)
         return self._tiling(shape, self._block(shape, -(-runs // groups)), groups, panels)
 
     def by_panels(self, shape: Shape, groups: int) -> WinogradTiling:
         """A tiling whose workgroups partition panels."""
-        runs, panels = -(-self.tiles // shape.columns), -(-self.vectors // shape.vectors)
+        runs, panels = self._units(shape)
         return self._tiling(shape, self._block(shape, runs), 1, -(-panels // min(groups, panels)))
+
+    def _units(self, shape: Shape) -> tuple[int, int]:
+        """Numbers of register tiles along the tiles of the result, and of panels."""
+        return -(-self.tiles // shape.columns), -(-self.vectors // shape.vectors)
 
     def _tiling(self, shape: Shape, block: int, groups: int, panels: int) -> WinogradTiling:
         height, width = self.tile.height, self.tile.width
