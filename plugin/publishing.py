@@ -159,7 +159,7 @@ def _writing(target: Path) -> Iterator[None]:
 
 
 def _open_to_others(path: Path) -> None:
-    """As files are that programs write directly."""
+    """Give a file the default permissions of a new file, 0o666 without the bits of the umask."""
     os.chmod(path, 0o666 & ~_umask())
 
 

@@ -58,7 +58,7 @@ Bounds = tuple[int, int]
 
 
 def _selected(condition: Span, first: Span, second: Span) -> Span:
-    """If the condition is known, only the selected operand counts."""
+    """Return the selected operand's span if the condition is known, otherwise the union of both spans."""
     if condition.within(1, 1):
         return first
     if condition.within(0, 0):
@@ -77,7 +77,10 @@ def _corners(function: Callable[[int, int], int]) -> Callable[..., Bounds | None
 
 
 def _divided(_: ir.Operation, lhs: Bounds, rhs: Bounds) -> Bounds | None:
-    """Only for dividends from 0 and divisors from 1, for which all ways of rounding agree."""
+    """Return bounds of a quotient; None unless the dividend is at least 0 and the divisor at least 1.
+
+    All rounding modes of division agree within these limits.
+    """
     return (lhs[0] // rhs[1], lhs[1] // rhs[0]) if lhs[0] >= 0 and rhs[0] > 0 else None
 
 

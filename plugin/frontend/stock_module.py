@@ -84,7 +84,7 @@ def run_once(module: Path, feeds: Mapping[str, Array]) -> list[Array] | WorkerEr
 
 
 def _unsimplified(model: ModelProto) -> tuple[str, ...]:
-    """In the place of ``simplify``, which takes longer than the rest and only saves time at run time."""
+    """Replace ``simplify`` by no operation, because it takes longer than the rest and only speeds up the module."""
     return ()
 
 

@@ -141,7 +141,7 @@ class PlanSelector:
             _LOG.warning("there is no front: %s", error)
             return None
         if not found:
-            _LOG.warning("there is no front: no plan was found that errs by no more than is allowed")
+            _LOG.warning("there is no front: no plan keeps to the error bound")
             return None
         points = tuple(ParetoPoint(each.plan, each.needed, error) for each, error in found)
         return ParetoFront(*quantities, points, complete)

@@ -1,4 +1,4 @@
-"""What is said of a network's accuracy."""
+"""Accuracy reports of networks."""
 
 from __future__ import annotations
 

@@ -47,20 +47,23 @@ def _lengths(extent: int, workgroups: int) -> list[int]:
 
 
 def many_workgroups(extent: int, threads: int) -> int:
-    """How many shares of ``range(extent)`` keep ``threads`` threads busy to the end."""
+    """Return the number of shares of ``range(extent)`` that keep ``threads`` threads busy to the end."""
     return min(extent, (_SINGLY_TAKEN - 1) * max(threads, _LEAST_THREADS))
 
 
 def many_workgroups_of_two(first: int, second: int, threads: int) -> tuple[int, int]:
-    """How many shares of each of two extents do so; the second is partitioned only if the first is too small."""
+    """Return the numbers of shares of two extents that keep ``threads`` threads busy to the end.
+
+    The second extent is partitioned only if the first is too small.
+    """
     workgroups = many_workgroups(first, threads)
     wanted = many_workgroups(first * second, threads)
     return workgroups, min(second, wanted // workgroups)
 
 
 def long_workgroups(extent: int, threads: int) -> int:
-    """How many shares do so if each share has an initial cost: two for each thread.
+    """Return the number of shares for work with an initial cost per share: two shares for each thread.
 
-    Lengths shrink linearly, so the first and the last together are as long as the second and the last but one.
+    Lengths shrink linearly, so the first and the last share together are as long as the second and the last but one.
     """
     return min(extent, 2 * max(threads, _LEAST_THREADS))

@@ -168,7 +168,7 @@ def _show_tables(
 
 
 def _speedup(ratio: Ratio | None) -> str:
-    """In words: below 1 it takes more time, and people read factors above 1 better."""
+    """Return a speedup with its interval in words; a ratio below 1 is written as a slowdown above 1."""
     if ratio is None:
         return ""
     if ratio.value >= 1:

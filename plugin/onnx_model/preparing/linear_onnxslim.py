@@ -52,7 +52,7 @@ def _constant_key(constant: Any) -> Hashable:
 
 
 def _node_key(node: Any) -> Hashable:
-    """What nodes have in common of which one may replace the other; inputs that are left out do not count."""
+    """Return a key that is equal for nodes that may replace each other; omitted inputs are ignored."""
     read = tuple(
         _constant_key(each) if hasattr(each, "_values") else each.name for each in node.inputs if not each.is_empty()
     )

@@ -102,7 +102,7 @@ def test_more_points_than_there_are_for_what_is_rounded() -> None:
 
 @pytest.mark.parametrize("kernel", [1, 2, 3])
 def test_tiles_of_whole_numbers_are_sums_of_two_pixels_a_side(kernel: int) -> None:
-    """So that 16 bits hold them."""
+    """Sums of at most four 8-bit pixels fit 16 bits."""
     for size in range(kernel, MOST_INTEGER + 1):
         for row in transforms(size - kernel + 1, kernel).image:
             assert set(row) <= {-1, 0, 1}

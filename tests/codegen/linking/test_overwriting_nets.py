@@ -86,7 +86,7 @@ def _variants(imported: ImportedModel, element: TileElement, sizes: Sizes) -> di
 
 
 def _ranges(imported: ImportedModel) -> dict[ValueRef, QuantisedRange]:
-    """Another one for each value, so that a residual is not taken for what is written over it."""
+    """Return a different range for each value, so that tests detect a residual that is read after it is overwritten."""
     values = [ValueRef(None, 0), *(ValueRef(layer.name, 0) for layer in imported.graph.layers)]
     return {ref: QuantisedRange.of(-1.0 - index, 7.0 + index) for index, ref in enumerate(values)}
 

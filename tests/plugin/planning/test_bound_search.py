@@ -54,7 +54,7 @@ class Solver:
 
 
 def budget(simulate: Callable[[float], float], measure: ErrorMeasure = RELATIVE) -> PlanSelector:
-    """A selector by what plans err by, that is given its solver when it selects."""
+    """Return a selector whose plans have the errors that ``simulate`` returns; ``select`` sets its solver."""
     allowed = ErrorBudget(measure, ALLOWED)
     errors = PlanErrors(allowed, lambda recipe, tables: simulate(recipe.needed[Quantity.ERROR]))
     return PlanSelector(cast(PlanSolver, Solver()), allowed, errors)

@@ -27,7 +27,7 @@ TRADED = (Quantity.LATENCY, Quantity.MEMORY)
 
 @dataclass
 class Tracer:
-    """Plans of so many seconds, bytes and sums of sensitivities; a front has those within the limit."""
+    """Solver with given plans of (seconds, bytes, error sum); a front has the undominated ones within the limit."""
 
     plans: list[tuple[float, float, float]]
     bounds: list[float | None] = field(default_factory=list)
@@ -61,7 +61,7 @@ def _selector(tracer: Tracer, simulate: Callable[[Recipe], float], *, is_free: b
 
 
 def _budget(factor: float, tracer: Tracer, *, is_free: bool = False) -> PlanSelector:
-    """Plans err by so many times what the model of errors says."""
+    """Return a selector whose plans have ``factor`` times the error that the error model predicts."""
     return _selector(tracer, lambda recipe: factor * recipe.needed[Quantity.ERROR] ** 0.5, is_free=is_free)
 
 

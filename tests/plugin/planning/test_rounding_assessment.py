@@ -32,7 +32,7 @@ from tests.plugin.planning.selecting_fakes import measurement
 
 @dataclass(frozen=True)
 class FakeSensitivities:
-    """Says that rounding, of any layers, makes the outputs err by the same."""
+    """Reports the same output error for every assignment that rounds layers."""
 
     imported: ImportedModel
     error: float
@@ -50,7 +50,7 @@ def _is_winograd(variant: Variant) -> bool:
 
 @pytest.fixture(scope="module")
 def convolution(tmp_path_factory: pytest.TempPathFactory) -> tuple[ImportedModel, Tables]:
-    """A network that is one layer, which errs ten times as much if Winograd's method rounds to bf16 on the way."""
+    """A network of one convolution, whose error is ten times as large with Winograd's method in bf16."""
     path, cases = tmp_path_factory.mktemp("budget") / "convolution.onnx", Cases()
     cases.convolution("alone", (1, 64, 28, 28), 64)
     onnx.save(cases.model(), path)
@@ -108,7 +108,10 @@ def _learned(
     is_winograd: bool = True,
     measure: str = "relative",
 ) -> float:
-    """What share reaches the outputs by a plan of a layer that errs by 0.004 times 1 to 10, or once if it is exact."""
+    """Return the propagated fraction after a plan of one bf16 layer ran with a measured error.
+
+    The layer's sensitivity is 0.004, and Winograd's method multiplies its error by ten.
+    """
     imported, tables = convolution
     kind = ErrorMeasure.parse(measure)
     config = CompileConfig(precision=Precision.BF16, max_error=allowed, error_measure=kind)

@@ -36,15 +36,15 @@ UNIT = 1e-4
 
 @dataclass
 class FakeProfiler:
-    """Runs nothing: a network takes the sum of its layers, and something for using several types.
+    """Profiler with computed times: the sum over the layers, plus a cost for each additional type.
 
     Attributes:
-        seconds: by task and descriptor, in place.
-        mixing: what a network of several types takes besides.
-        ran: all that were run, in that order.
-        timed: all whose layers were timed in place.
-        error: of every network.
-        allowed: networks that err by more are wrong.
+        seconds: function of task and descriptor that returns a layer's time in the network, in seconds.
+        mixing: seconds added for each type after the first.
+        ran: all recipes that were run, in order.
+        timed: all recipes whose layers were timed in the network.
+        error: function that returns a recipe's error; None if runs have no error.
+        allowed: largest error of a correct run.
     """
 
     seconds: Callable[[str, str], float]
@@ -114,7 +114,7 @@ def test_a_plan_that_takes_what_was_predicted_is_shipped(imported_of: ImportedOf
 
 
 def slow_in_network(imported_of: ImportedOf) -> tuple[Callable[[str, str], float], Callable[[str, str], float]]:
-    """Times alone and in place where bf16 is fast in one routine of each layer only, and not in the first in place."""
+    """Return times alone and in the network: one bf16 routine per layer is fast, but slow in the network's layer 0."""
     imported, slow = imported_of("residual"), first_task(imported_of)
     variants = tables_of(imported, by_type(f32=1.0, bf16=1.0), "bf16").variants
     fast = {key: min(each.descriptor for each in found if each.dtype == "bf16") for key, found in variants.items()}
@@ -143,7 +143,7 @@ def test_plans_in_one_type_are_selected_by_times_in_place_too(imported_of: Impor
 
 
 def test_what_was_run_and_lost_informs_the_next_selection(imported_of: ImportedOf) -> None:
-    """Of two plans of which each has one slow layer the mixture of their fast ones is found."""
+    """Two plans each have slow layers; the refiner combines their fast ones."""
     slow = first_task(imported_of)
 
     def in_network(key: str, descriptor: str) -> float:
@@ -161,11 +161,11 @@ def test_what_was_run_and_lost_informs_the_next_selection(imported_of: ImportedO
 
 @dataclass
 class LearningSelector(PlanSelector):
-    """Lets nothing narrow run if all of an error is expected to reach the outputs.
+    """Selects only f32 while errors are expected to propagate fully to the outputs.
 
     Attributes:
-        shown: what share does, as the first plan shows.
-        told: errors of plans that ran.
+        shown: propagated fraction after the first measured error.
+        told: measured errors, in order.
     """
 
     shown: float = 0.5
@@ -215,7 +215,7 @@ def test_with_no_time_left_nothing_is_learned(imported_of: ImportedOf) -> None:
 
 @pytest.mark.parametrize("shown", [1.0, 0.5])
 def test_a_plan_that_errs_more_than_hoped_makes_way_for_a_more_exact_one(imported_of: ImportedOf, shown: float) -> None:
-    """As is known of what reaches the outputs then, or under tighter limits if that does not explain it."""
+    """The next plan follows from the propagated fraction, or from tighter limits if that does not explain the error."""
     alone = by_type(f32=2 * UNIT, bf16=UNIT)
     select = learning(imported_of, shown)
     tables = tables_of(select.imported, alone, "bf16")

@@ -1,4 +1,4 @@
-"""What a job is not to blame for is told from its own failures, and tried again."""
+"""Failures with external causes are distinguished from a job's own failures, and the job runs again."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_workers_that_are_always_disturbed_while_they_start_are_given_up(
 
 
 def disturbed_at_start(how: str, times: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> WorkerPool:
-    """A pool whose workers are disturbed the first so many times that one starts."""
+    """Return a pool whose first ``times`` starts of a worker are disturbed."""
     monkeypatch.setattr("sartor.tuning.workers.pool._HEARTBEAT", 0.1)
     monkeypatch.setattr("sartor.tuning.workers.process._STOPPED_SECONDS", 0.2)
     env = {"STARTS": str(folder / "starts"), "TIMES": str(times), "HOW": how}

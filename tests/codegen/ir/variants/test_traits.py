@@ -1,4 +1,4 @@
-"""What routines say of themselves, and what is found out by a descriptor alone."""
+"""Traits of routines, and the properties that a descriptor determines."""
 
 from __future__ import annotations
 
