@@ -41,11 +41,15 @@ class Turns:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._depth = 0
-        self._is_told = False
+        self._told: set[str] = set()
+        self._is_hopeless = False
 
     @contextmanager
     def turn(self, *, alone: bool, deadline: float) -> Iterator[None]:
-        """A turn, waited for until ``deadline``, by ``time.monotonic()``, or for some minutes."""
+        """A turn, waited for until ``deadline``, by ``time.monotonic()``, or for some minutes.
+
+        Once these minutes were in vain, later turns are not waited for: the holder was probably stopped.
+        """
         lock = None if self._depth else self._file()
         try:
             if lock is not None:
@@ -71,7 +75,7 @@ class Turns:
         return None
 
     def _wait(self, lock: int, kind: int, deadline: float) -> None:
-        end = min(deadline, time.monotonic() + _PATIENCE)
+        end = time.monotonic() + (0.0 if self._is_hopeless else _PATIENCE)
         while True:
             try:
                 fcntl.flock(lock, kind | fcntl.LOCK_NB)
@@ -81,14 +85,16 @@ class Turns:
             except OSError:
                 # A file system without locks.
                 return
-            if time.monotonic() >= end:
-                _LOG.warning("another compilation does not end its turn: what is measured now may be too slow")
+            now = time.monotonic()
+            if now >= min(deadline, end):
+                self._is_hopeless = now >= end
+                self._tell("another compilation does not end its turn: what is measured now may be too slow")
                 return
             time.sleep(_POLL_SECONDS)
 
     def _tell(self, message: str) -> None:
-        if not self._is_told:
-            self._is_told = True
+        if message not in self._told:
+            self._told.add(message)
             _LOG.warning(message)
 
 

@@ -77,6 +77,23 @@ def test_the_turn_comes_when_the_other_ends(path: Path, caplog: pytest.LogCaptur
     assert not any("may be too slow" in each.getMessage() for each in caplog.records)
 
 
+def test_one_wait_in_vain_is_enough(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(sharing, "_PATIENCE", 0.5)
+    turns = Turns(path)
+    with other(path, "alone"):
+        waits = [seconds(turns, alone=alone, deadline=30.0) for alone in (True, True, False)]
+    assert [wait >= 0.5 for wait in waits] == [True, False, False]
+    assert ["may be too slow" in each.getMessage() for each in caplog.records] == [False, True]
+
+
+def test_a_deadline_in_vain_does_not_end_the_patience(path: Path) -> None:
+    turns = Turns(path)
+    with other(path, "alone"):
+        assert all(seconds(turns, alone=True, deadline=0.2) >= 0.2 for _ in range(2))
+
+
 def test_turns_within_a_turn_are_part_of_it(path: Path) -> None:
     turns = Turns(path)
     with turns.turn(alone=True, deadline=math.inf), turns.turn(alone=False, deadline=math.inf):
