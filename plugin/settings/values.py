@@ -33,7 +33,7 @@ def whole_number(name: str, value: object, least: int, most: int | None = None) 
     Raises:
         UsageError: if it is not; the message names the field and its valid values.
     """
-    expected = f"a whole number of {least} or more" if most is None else f"a whole number from {least} to {most}"
+    expected = f"an integer of {least} or more" if most is None else f"an integer from {least} to {most}"
     if isinstance(value, bool) or not isinstance(value, SupportsIndex):
         raise refusal(name, value, expected)
     found = operator.index(value)
@@ -48,9 +48,15 @@ def number(name: str, value: object, expected: str, accepts: Callable[[float], b
     Raises:
         UsageError: if it is not; the message names the field and its valid values.
     """
-    if isinstance(value, bool) or not isinstance(value, numbers.Real) or math.isnan(value) or not accepts(float(value)):
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise refusal(name, value, expected)
-    return float(value)
+    try:
+        found = float(value)
+    except OverflowError:
+        raise refusal(name, value, expected) from None
+    if math.isnan(found) or not accepts(found):
+        raise refusal(name, value, expected)
+    return found
 
 
 def choice(name: str, value: object, choices: type[_Choice]) -> _Choice:

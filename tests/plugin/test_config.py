@@ -24,7 +24,7 @@ NAN = float("nan")
 WRONG: Mapping[str, tuple[object, ...]] = {
     "target": ("tpu", "", "cpu:", None, 1, Target("tpu", "host")),
     "threads": (0, -1, 257, 1.5, "2", True, None, NAN),
-    "max_error": (-1e-3, NAN, "1e-3", True, [1e-3]),
+    "max_error": (-1e-3, NAN, "1e-3", True, [1e-3], 10**400),
     "precision": ("int9", 8, None, "INT8", Search.FULL),
     "calibration": ("", 1, b"samples"),
     "calibration_method": ("mean", None, 0),
@@ -42,7 +42,7 @@ WRONG: Mapping[str, tuple[object, ...]] = {
     "dump_directory": ("", 1),
     "jobs": (0, 1.5, None),
     "search": ("half", None),
-    "time_budget": (0, -1, NAN, float("inf"), "20", True),
+    "time_budget": (0, -1, NAN, float("inf"), "20", True, 10**400),
 }
 TEXTS: Mapping[str, tuple[object, object]] = {
     "target": ("vulkan:ampere", Target.create("vulkan", "ampere")),

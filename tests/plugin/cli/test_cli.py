@@ -226,7 +226,7 @@ def test_a_plan_for_threads_that_no_machine_starts_is_refused(compiled: Compiled
     plan = json.loads(compiled.plan.read_text()) | {"threads": threads}
     (tmp_path / "plan.json").write_text(json.dumps(plan))
     result = call("compile-to-vmfb", compiled.model, "-o", tmp_path / "out.vmfb", "--plan", tmp_path / "plan.json")
-    assert_refused(result, 2, f"threads is {threads}, expected a whole number from 1 to 256")
+    assert_refused(result, 2, f"threads is {threads}, expected an integer from 1 to 256")
 
 
 def test_an_infeasible_pin_has_its_own_exit_code(compiled: Compiled, tmp_path: Path) -> None:
