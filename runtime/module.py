@@ -6,7 +6,6 @@ import functools
 import io
 import mmap
 import os
-import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -73,9 +72,6 @@ def open_module(source: Path | bytes, *, huge_pages: bool = False) -> Module:
         return Module(parse_module(source, _CONTENT), _CONTENT)
     label = f"'{source}'"
     content, is_read = _content(source, label, huge_pages=huge_pages)
-    # IREE's files end with a zip directory. A file without it is truncated, even if its beginning can be parsed.
-    if is_archive(content) and not zipfile.is_zipfile(source):
-        raise UsageError(f"{label} is truncated; compile it again")
     _check(content, label, whole=is_read or (huge_pages and len(content) <= _REACH_BYTES))
     return Module(parse_module(content, label), label)
 

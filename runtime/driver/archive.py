@@ -30,7 +30,8 @@ def damage(content: bytes | mmap.mmap, *, whole: bool = True) -> str | None:
         with zipfile.ZipFile(io.BytesIO(content) if isinstance(content, bytes) else content) as archive:  # type: ignore[arg-type]
             parts = archive.infolist()[: None if whole else 1]
     except (zipfile.BadZipFile, ValueError, struct.error, NotImplementedError):
-        return "its directory cannot be read"
+        # It is at the end, so that a file without it is truncated, even if its beginning can be parsed.
+        return "it is truncated, or the directory at its end cannot be read"
     if not parts:
         return "it has no parts"
     with memoryview(content) as view:

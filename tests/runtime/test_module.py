@@ -91,6 +91,8 @@ def test_a_truncated_file_is_refused_however_it_is_read(model: Path, tmp_path: P
     cut.write_bytes(model.read_bytes()[:-100])
     with pytest.raises(UsageError, match="truncated"):
         open_module(cut, huge_pages=True)
+    with pytest.raises(UsageError, match="the given content is damaged, it is truncated"):
+        open_module(cut.read_bytes())
     cut.write_bytes(b"")
     with pytest.raises(UsageError, match="empty"):
         open_module(cut, huge_pages=True)
