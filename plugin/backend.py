@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import atexit
 import itertools
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -88,7 +89,10 @@ class SartorRep(BackendRep):
         """
         bound = self.bind(inputs)
         if bound.key not in self._sessions:
-            self._sessions[bound.key] = self._compiled(bound)
+            with _compiling:
+                # Another thread may have compiled it meanwhile.
+                if bound.key not in self._sessions:
+                    self._sessions[bound.key] = self._compiled(bound)
         return tuple(self._sessions[bound.key].run(None, bound.feeds))
 
     def bind(self, inputs: Any) -> BoundModel:
@@ -191,6 +195,10 @@ prepare = SartorBackend.prepare
 run_model = SartorBackend.run_model
 run_node = SartorBackend.run_node
 supports_device = SartorBackend.supports_device
+
+
+# All models share one pool, and a pool does one thing at a time.
+_compiling = threading.Lock()
 
 
 @cache

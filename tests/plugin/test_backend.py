@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +13,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 from onnx.backend.base import Backend
 
 import sartor.backend
-from sartor.backend import SartorBackend
+from sartor.backend import SartorBackend, SartorRep
 from sartor.errors import UnsupportedModelError, UsageError
 
 
@@ -34,6 +37,28 @@ def test_a_node_gives_what_it_computes() -> None:
     left, right = np.arange(6, dtype=np.float32).reshape(2, 3), np.ones(3, np.float32)
     (result,) = sartor.backend.run_node(helper.make_node("Add", ["a", "b"], ["y"]), [left, right])
     np.testing.assert_array_equal(result, left + right)
+
+
+def test_threads_compile_one_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Compiled:
+        def run(self, _: object, feeds: dict[str, Any]) -> list[Any]:
+            return [feeds["x"]]
+
+    spans: list[tuple[float, float]] = []
+
+    def compiled(*_: object) -> Compiled:
+        begin = time.monotonic()
+        time.sleep(0.1)
+        spans.append((begin, time.monotonic()))
+        return Compiled()
+
+    monkeypatch.setattr(SartorRep, "_compiled", compiled)
+    first, second = (sartor.backend.prepare(_model("Abs", [("x", TensorProto.FLOAT, [2])])) for _ in range(2))
+    with ThreadPoolExecutor(3) as threads:
+        results = list(threads.map(lambda each: each.run(np.ones(2, np.float32)), (first, second, first)))
+    assert len(results) == 3
+    assert len(spans) == 2, "what one thread has compiled, another does not compile again"
+    assert spans[0][1] <= spans[1][0]
 
 
 def test_a_shape_that_is_an_input_is_bound_anew_for_each_value() -> None:
