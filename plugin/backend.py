@@ -168,15 +168,18 @@ class SartorBackend(Backend):
 
         Args:
             node: the operator.
-            inputs: an array per input that the node names.
+            inputs: an array per input that the node names; of an input that it names twice, one will do.
             device: the device.
             outputs_info: element type and shape of each output; by default they are inferred.
             kwargs: ``opset_version``, by default the newest, and those of ``prepare``.
+
+        Raises:
+            UsageError: if the number of arrays is another.
+            SartorError: as ``SartorRep.run``.
         """
         super().run_node(node, inputs, device, outputs_info, **kwargs)
         version = kwargs.pop("opset_version", defs.onnx_opset_version())
-        names = list(dict.fromkeys(name for name in node.input if name))
-        arrays = {name: np.asarray(value) for name, value in zip(names, inputs, strict=True)}
+        arrays = _arrays(node, list(inputs))
         given = [
             helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(each.dtype), each.shape)
             for name, each in arrays.items()
@@ -259,6 +262,16 @@ def _is_open(value: Any, passed: Mapping[str, Array]) -> bool:
     if value.name not in passed or not value.type.HasField("tensor_type"):
         return False
     return not tensor.HasField("shape") or any(dim.dim_value <= 0 for dim in tensor.shape.dim)
+
+
+def _arrays(node: NodeProto, inputs: Sequence[Any]) -> dict[str, Array]:
+    """The array of each input that a node names."""
+    names = [name for name in node.input if name]
+    distinct = list(dict.fromkeys(names))
+    if len(inputs) not in (len(names), len(distinct)):
+        raise UsageError(f"{len(inputs)} inputs are given, but the node '{node.name}' ({node.op_type}) has {names}")
+    fed = names if len(inputs) == len(names) else distinct
+    return {name: np.asarray(inputs[fed.index(name)]) for name in distinct}
 
 
 def _results(node: NodeProto, outputs_info: Any) -> list[Any]:

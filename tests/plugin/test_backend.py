@@ -39,6 +39,17 @@ def test_a_node_gives_what_it_computes() -> None:
     np.testing.assert_array_equal(result, left + right)
 
 
+def test_an_input_that_a_node_names_twice_is_fed_once_or_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    fed: list[dict[str, Any]] = []
+    monkeypatch.setattr(SartorRep, "run", lambda _, inputs: fed.append(inputs))
+    node, x, low = helper.make_node("Clip", ["x", "m", "m"], ["y"], name="clip"), np.ones(3), np.zeros(())
+    for inputs in ([x, low, low], [x, low]):
+        sartor.backend.run_node(node, inputs)
+    assert [{name: each.shape for name, each in feeds.items()} for feeds in fed] == [{"x": (3,), "m": ()}] * 2
+    with pytest.raises(UsageError, match=r"1 inputs are given, but the node 'clip' \(Clip\) has \['x', 'm', 'm'\]"):
+        sartor.backend.run_node(node, [x])
+
+
 def test_threads_compile_one_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
     class Compiled:
         def run(self, _: object, feeds: dict[str, Any]) -> list[Any]:
