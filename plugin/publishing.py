@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -112,6 +112,41 @@ class StagedFile:
         """
         with _writing(self.target):
             os.replace(self.path, _replaced(self.target))
+
+
+def publish_together(copies: Sequence[StagedFile]) -> None:
+    """Give files their names in this order, all of them or none.
+
+    Raises:
+        UsageError: if that is not possible; what was there before is still there.
+    """
+    *earlier, last = copies
+    with ExitStack() as stack:
+        for each in earlier:
+            stack.enter_context(_published(each))
+        last.publish()
+
+
+@contextmanager
+def _published(copy: StagedFile) -> Iterator[None]:
+    """A published file; if the block fails, what was there before is put back, by a second name for it."""
+    with _writing(copy.target):
+        target = _replaced(copy.target)
+        with _beside(target) as old:
+            old.unlink()
+            is_new = not target.exists()
+            # Without hard links it cannot be kept.
+            with suppress(OSError):
+                os.link(target, old)
+            copy.publish()
+            try:
+                yield
+            except BaseException:
+                if is_new:
+                    target.unlink(missing_ok=True)
+                elif old.exists():
+                    os.replace(old, target)
+                raise
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from sartor.planning.recipe import Recipe
 from sartor.profiling.builder import Builder
 from sartor.profiling.network_runner import NetRunner
 from sartor.profiling.verdicts import judged
-from sartor.publishing import StagedFile, staged
+from sartor.publishing import StagedFile, publish_together, staged
 from sartor.tuning.networks.build_job import NetFiles
 from sartor.tuning.networks.profile_job import NetRun
 from sartor.tuning.records.measurement import Status
@@ -54,7 +54,7 @@ class Publisher:
         with _staged(build.files, self.output, self.builder.header.external_weights) as (files, copies):
             run = judged(self.runner.verify(replace(build, files=files)), self.runner.budget)
             if run.status is Status.OK:
-                _publish(copies)
+                publish_together(copies)
         return run
 
 
@@ -67,7 +67,7 @@ def publish_unchecked(recipe: Recipe, builder: Builder, output: Path) -> None:
     """
     (build,) = builder.build([recipe])
     with _staged(build.files, output, builder.header.external_weights) as (_, copies):
-        _publish(copies)
+        publish_together(copies)
 
 
 @contextmanager
@@ -79,8 +79,3 @@ def _staged(files: NetFiles, output: Path, external: Path | None) -> Iterator[tu
             return
         with staged(files.weights, external) as weights:
             yield replace(files, module=module.path, weights=weights.path), (weights, module)
-
-
-def _publish(copies: tuple[StagedFile, ...]) -> None:
-    for each in copies:
-        each.publish()

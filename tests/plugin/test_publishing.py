@@ -7,12 +7,13 @@ import os
 import socket
 import stat
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from sartor.errors import UsageError
-from sartor.publishing import check_apart, check_writable, publish, staged, written
+from sartor.publishing import check_apart, check_writable, publish, publish_together, staged, written
 
 
 def test_a_published_file_replaces_the_old_one(tmp_path: Path) -> None:
@@ -131,3 +132,22 @@ def test_no_two_files_of_a_command_coincide(tmp_path: Path) -> None:
         check_apart({"-o": tmp_path / "out.vmfb", "--save-plan": link}, [("the model", model)])
     check_apart({"-o": tmp_path / "out.vmfb", "--save-plan": tmp_path / "plan.json"}, [("the model", model)])
     assert model.read_bytes() == b"model"
+
+
+@pytest.mark.parametrize("old", [b"old", None], ids=["replaced", "new"])
+@pytest.mark.parametrize("fails", [True, False], ids=["fails", "succeeds"])
+def test_files_are_published_together_or_not_at_all(tmp_path: Path, old: bytes | None, fails: bool) -> None:
+    source, folder = _source(tmp_path), tmp_path / "out"
+    folder.mkdir()
+    weights, module = folder / "net.irpa", folder / "net.vmfb"
+    if old is not None:
+        weights.write_bytes(old)
+    with ExitStack() as stack:
+        copies = [stack.enter_context(staged(source, each)) for each in (weights, module)]
+        if fails:
+            module.mkdir()
+            stack.enter_context(pytest.raises(UsageError, match=r"net.vmfb' is a directory"))
+        publish_together(copies)
+    left = {each.name: each.read_bytes() for each in folder.iterdir() if each.is_file()}
+    before = {} if old is None else {"net.irpa": old}
+    assert left == (before if fails else {"net.irpa": b"new", "net.vmfb": b"new"})
