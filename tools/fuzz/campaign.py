@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -102,7 +103,10 @@ class Campaign:
             yield named[result.job_id], result
 
     def _failures(self, batch: Batch, result: JobResult) -> Iterator[Failure]:
-        """Yield the failures of a batch; if the whole job failed, run its parts to find them."""
+        """Yield the failures of a batch; if the whole job failed, run its parts to find them.
+
+        If all parts pass, the batch as a whole is the failure, unless its job was disturbed.
+        """
         if result.status is JobStatus.OK:
             yield from (self._wrong(batch, each) for each in result.value)
             return
@@ -110,16 +114,28 @@ class Campaign:
         parts = list(_parts(batch, result.message))
         if not parts:
             yield self._broken(batch, result)
-        for part, again in list(self._results(parts, _SINGLE_SECONDS)):
-            yield from self._failures(part, again)
+            return
+        tried = list(self._results(parts, _SINGLE_SECONDS))
+        found = [each for part, again in tried for each in self._failures(part, again)]
+        yield from found
+        if not found and not result.status.is_transient:
+            yield from self._together(batch, result)
+
+    def _together(self, batch: Batch, result: JobResult) -> Iterator[Failure]:
+        """Yield the whole batch as a failure, by each plan that fails alone, or else by its last plan."""
+        alone = [replace(batch, plans=(each,)) for each in batch.plans]
+        tried = list(self._results(alone, _BATCH_SECONDS))
+        failing = [(part, again) for part, again in tried if again.status is not JobStatus.OK]
+        for part, again in failing or [(alone[-1], result)]:
+            yield self._broken(part, again)
 
     def _wrong(self, batch: Batch, found: WrongModel) -> Failure:
-        model = self._call(draw_model, seed=found.model, family=batch.family, opset=batch.opset)
+        model = self._call(draw_model, batch=replace(batch, models=(found.model,)))
         return Failure(WRONG, found.wrong.message, model, found.wrong.forced, found.plan.setting)
 
     def _broken(self, batch: Batch, result: JobResult) -> Failure:
-        (seed,), (plan,) = batch.models, batch.plans
-        model = self._call(draw_model, seed=seed, family=batch.family, opset=batch.opset)
+        (plan,) = batch.plans
+        model = self._call(draw_model, batch=batch)
         try:
             forced = self._call(draw_plan, model=model, plan=plan)
         except CompileError:
@@ -177,12 +193,20 @@ class Campaign:
         if self._folder is None:
             return
         self._folder.mkdir(parents=True, exist_ok=True)
-        path = self._folder / _PROGRESS
-        for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+        for line in _whole_lines(self._folder / _PROGRESS):
             said = json.loads(line)
             self._done.add(said["batch"])
             counted = {name: Counter(said[name]) for name in ("failures", "known")}
             self.tally.add(Tally(said["models"], said["plans"], **counted))
+
+
+def _whole_lines(path: Path) -> list[str]:
+    """Return the lines of a file; cut off a last line that a killed process left unfinished."""
+    content = path.read_bytes() if path.exists() else b""
+    whole = content[: content.rfind(b"\n") + 1]
+    if whole != content:
+        os.truncate(path, len(whole))
+    return whole.decode("utf-8").splitlines()
 
 
 def batch_key(batch: Batch) -> str:

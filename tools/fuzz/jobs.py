@@ -72,9 +72,9 @@ def _of_model(batch: Batch, plan: PlanSeed, wrong: Wrong) -> WrongModel:
     return WrongModel(seed, plan, Wrong(wrong.output, wrong.message, forced))
 
 
-def draw_model(seed: int, family: Family, opset: int) -> bytes:
-    """Return the serialised model of a seed."""
-    return generate(seed, family, opset).model.SerializeToString()
+def draw_model(batch: Batch) -> bytes:
+    """Return the models of a batch as one serialised model."""
+    return joined([each.model for each in batch.drawn]).SerializeToString()
 
 
 def draw_plan(model: bytes, plan: PlanSeed) -> Forced | None:

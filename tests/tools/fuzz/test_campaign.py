@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sartor.tuning.workers.calls import open_pool
-from sartor.tuning.workers.pool import WorkerPool
+from sartor.tuning.workers.pool import JobResult, JobStatus, WorkerPool
 from tools.fuzz import schedule
 from tools.fuzz.campaign import Campaign, batch_key
+from tools.fuzz.jobs import Batch
 
 # Batches that take about a minute on two processors.
 BATCHES = 2
@@ -40,3 +42,54 @@ def test_a_campaign_goes_on_where_it_ended(pool: WorkerPool, tmp_path: Path) -> 
         file.write(json.dumps({"batch": batch_key(batches[0]), **line}) + "\n")
     tally = Campaign(pool, tmp_path).run(batches)
     assert (tally.models, tally.plans, tally.failures) == (8, 16, {"wrong": 1})
+
+
+def test_a_line_that_was_not_finished_is_dropped(tmp_path: Path) -> None:
+    line = json.dumps({"batch": "b", "models": 8, "plans": 16, "failures": {}, "known": {}}) + "\n"
+    path = tmp_path / "progress.jsonl"
+    path.write_text(line + line[:20], encoding="utf-8")
+    assert Campaign(WorkerPool(1), tmp_path).tally.models == 8
+    assert path.read_text(encoding="utf-8") == line, "what is written next stands on its own"
+
+
+class FakePool(WorkerPool):
+    """Batches fail as ``status`` says for them; nothing is computed."""
+
+    def __init__(self, status: Callable[[Batch], JobStatus]) -> None:
+        super().__init__(1)
+        self._status = status
+
+    def map_unordered(
+        self, function: str, jobs: Iterable[tuple[str, Mapping[str, Any]]], timeout: float, **_: Any
+    ) -> Iterator[JobResult]:
+        for key, arguments in jobs:
+            is_run = function.endswith("run_batch")
+            status = self._status(arguments["batch"]) if is_run else JobStatus.OK
+            yield JobResult(key, status, _drawn(function, arguments), f"{status} for no reason", 0.0)
+
+
+def _drawn(function: str, arguments: Mapping[str, Any]) -> Any:
+    if function.endswith("draw_model"):
+        return repr(arguments["batch"].models).encode()
+    return {"layer": str(arguments["plan"].seed)} if function.endswith("draw_plan") else []
+
+
+@pytest.mark.parametrize(
+    ("status", "found"),
+    [(JobStatus.CRASHED, [{"layer": "0"}]), (JobStatus.STARVED, [])],
+    ids=["a failure", "a disturbance"],
+)
+def test_what_fails_only_as_a_whole_is_a_failure(
+    status: JobStatus, found: list[dict[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch = schedule.batch(0, models=4)
+    monkeypatch.setattr("tools.fuzz.campaign.known", lambda _: None)
+
+    def ended(part: Batch) -> JobStatus:
+        return status if part.models == batch.models and batch.plans[0] in part.plans else JobStatus.OK
+
+    campaign = Campaign(FakePool(ended))
+    tally = campaign.run([batch])
+    assert [each.forced for each in campaign.found.values()] == found
+    assert tally.failures.total() == len(found)
+    assert {each.model for each in campaign.found.values()} <= {repr(batch.models).encode()}
