@@ -128,11 +128,11 @@ class SartorRep(BackendRep):
 
     def _compiled(self, bound: BoundModel) -> Session:
         """Compile the model, and run it once where a crash ends only a worker."""
-        with _files(("model.onnx", "model.vmfb")) as (source, module):
+        with _worker() as worker, _files(("model.onnx", "model.vmfb")) as (source, module):
             source.write_bytes(bound.model.SerializeToString())
             arguments = {"model": source, "shapes": bound.shapes, "target": self._target, "module": module}
-            call(_pool(), compile_stock, arguments, "compiling the model", _TIMEOUT)
-            call(_pool(), run_once, {"module": module, "feeds": bound.feeds}, "running the module", _TIMEOUT)
+            call(worker, compile_stock, arguments, "compiling the model", _TIMEOUT)
+            call(worker, run_once, {"module": module, "feeds": bound.feeds}, "running the module", _TIMEOUT)
             return Session(module, device=self._target.device, threads=self._threads)
 
 
@@ -212,8 +212,18 @@ def _workers() -> tuple[WorkerPool, Path]:
     return stack.enter_context(open_pool(1))
 
 
-def _pool() -> WorkerPool:
-    return _workers()[0]
+@contextmanager
+def _worker() -> Iterator[WorkerPool]:
+    """The worker of all models; after use by another thread than the main one it is ended.
+
+    The kernel kills a worker when the thread that started it ends, which may be while another thread uses it.
+    """
+    pool, _ = _workers()
+    try:
+        yield pool
+    finally:
+        if threading.current_thread() is not threading.main_thread():
+            pool.close()
 
 
 _numbers = itertools.count()
