@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from onnx import ModelProto, NodeProto, TensorProto
+from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.emit import Emitter
@@ -16,6 +17,9 @@ from sartor.onnx_model.graphs.walk import describe_node
 _NEAREST_NATIVE = (("half_pixel", "round_prefer_floor"), ("half_pixel", "floor"), ("asymmetric", "floor"))
 _CUBIC_NATIVE = -0.75
 _CROP = "tf_crop_and_resize"
+_FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
+# ONNX Runtime interpolates these integers in f32 and drops the fraction; of others it does not tell the rounding.
+_TRUNCATED = (TensorProto.UINT8, TensorProto.INT8, TensorProto.INT32)
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,7 @@ def gather_resize(model: ModelProto) -> tuple[str, ...]:
     """Lower ``Resize`` with options that IREE 3.13 does not lower; returns the names of the replaced nodes.
 
     These are rare coordinate and rounding modes, ``exclude_outside``, other cubic coefficients, subsets of axes,
-    scales that do not divide evenly, and interpolation of other types than f32, whose weights stay f32 there.
+    scales that do not divide evenly, and interpolation of other types than f32. Integers are interpolated in f32.
 
     Each axis is resized by a sum over taps of gathered rows times weights (ONNX operator page of Resize, version 19).
     """
@@ -62,15 +66,47 @@ def _lowered(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
             f"{describe_node(node)} resizes a dimension to more than the {_MOST_ROWS} elements that are supported"
         )
     emit = Emitter(editor, node)
-    value = node.input[0]
+    is_whole = _is_whole(node, editor.element_type(node.input[0]), found)
+    value = emit("Cast", node.input[0], part="float", to=TensorProto.FLOAT) if is_whole else node.input[0]
     outside = _outside(axes, target) if found.get("coordinate_transformation_mode") == _CROP else None
     for axis in axes:
-        last = axis is axes[-1] and outside is None
+        last = axis is axes[-1] and outside is None and not is_whole
         value = _resize_axis(emit, value, axis, found, node.output[0] if last else "")
+    if is_whole:
+        value = _truncated(emit, value, node.output[0] if outside is None else "")
     if outside is not None:
         filler = emit.like(found.get("extrapolation_value", 0.0), node.input[0], "filler")
         emit("Where", emit.constant(outside, "outside"), filler, value, part="fill", output=node.output[0])
     return emit.nodes
+
+
+def _is_whole(node: NodeProto, element: int, found: dict[str, object]) -> bool:
+    """Whether integers are interpolated, which takes fractions.
+
+    Raises:
+        UnsupportedModelError: ONNX Runtime does not do that, or rounds it in ways that differ by type.
+    """
+    mode = found.get("mode", "nearest")
+    if mode == "nearest" or not element or element in _FLOATS:
+        return False
+    if element in _TRUNCATED and mode == "linear" and not found.get("antialias"):
+        return True
+    name = TensorProto.DataType.Name(element).lower()
+    how = f"mode '{mode}'" + (" with antialias" if found.get("antialias") else "")
+    raise UnsupportedModelError(
+        f"{describe_node(node)} resizes {name} in {how}, whose rounding is not defined; cast to float32 around it"
+    )
+
+
+def _truncated(emit: Emitter, value: str, output: str) -> str:
+    """The input's type of f32 values, towards zero."""
+    element = emit.editor.element_type(emit.node.input[0])
+    limits = np.iinfo(helper.tensor_dtype_to_np_dtype(element))
+    # 2**31 - 1 is no f32, and is rounded up to what no int32 holds.
+    high = np.float32(limits.max) if element != TensorProto.INT32 else np.nextafter(np.float32(2**31), np.float32(0))
+    bounds = [emit.constant(np.asarray(bound, np.float32), "bound") for bound in (limits.min, high)]
+    held = emit("Clip", value, *bounds, part="clamp")
+    return emit("Cast", held, part="" if output else "whole", output=output, to=element)
 
 
 def _outside(axes: list[_Axis], target: tuple[int, ...]) -> Array:
@@ -124,18 +160,20 @@ def _is_native(found: dict[str, object], axes: list[_Axis], element: int) -> boo
 
 
 def _resize_axis(emit: Emitter, value: str, axis: _Axis, found: dict[str, object], output: str) -> str:
-    rows, weights = _taps(axis, found)
+    element = emit.editor.element_type(emit.node.input[0])
+    rows, weights = _taps(axis, found, is_whole=element in _TRUNCATED)
     if weights is None:
         part = "" if output else f"axis{axis.index}"
         return emit("Gather", value, emit.constant(rows[0], "rows"), part=part, output=output, axis=axis.index)
     rank = len(emit.editor.shape(emit.node.input[0]) or ())
     column = [-1 if index == axis.index else 1 for index in range(rank)]
+    dtype = emit.dtype(emit.node.input[0]) if element in _FLOATS else np.dtype(np.float32)
     total = ""
     for tap, (positions, factors) in enumerate(zip(rows, weights, strict=True)):
         taken = emit(
             "Gather", value, emit.constant(positions, "rows"), part=f"axis{axis.index}_tap{tap}", axis=axis.index
         )
-        factor = emit.constant(factors.reshape(column).astype(emit.dtype(emit.node.input[0])), "weights")
+        factor = emit.constant(factors.reshape(column).astype(dtype), "weights")
         last = tap == len(rows) - 1
         scaled = emit("Mul", taken, factor, part=f"axis{axis.index}_weight{tap}")
         if total:
@@ -145,13 +183,19 @@ def _resize_axis(emit: Emitter, value: str, axis: _Axis, found: dict[str, object
     return total
 
 
-def _taps(axis: _Axis, found: dict[str, object]) -> tuple[Array, Array | None]:
-    """The rows to gather and their weights, [taps, target]; weights are None for nearest, which has one tap."""
+def _taps(axis: _Axis, found: dict[str, object], *, is_whole: bool) -> tuple[Array, Array | None]:
+    """The rows to gather and their weights, [taps, target]; weights are None for nearest, which has one tap.
+
+    With ``is_whole`` a fraction just below one is dropped, so positions are rounded as ONNX Runtime rounds them.
+    """
     where = _coordinates(axis, str(found.get("coordinate_transformation_mode", "half_pixel")))
     mode = found.get("mode", "nearest")
     if mode == "nearest":
         rows = _nearest(where, str(found.get("nearest_mode", "round_prefer_floor")))
         return np.clip(rows, 0, axis.size - 1)[None].astype(np.int64), None
+    if is_whole:
+        coarse = _coordinates(axis, str(found.get("coordinate_transformation_mode", "half_pixel")), np.float32)
+        where = np.clip(coarse, 0, axis.size - 1)
     base = np.floor(where)
     fraction = where - base
     if found.get("antialias") and axis.scale < 1:
@@ -181,9 +225,9 @@ def _stretched(fraction: Array, scale: float, found: dict[str, object]) -> tuple
     return offsets, weights / weights.sum(axis=0)
 
 
-def _coordinates(axis: _Axis, transform: str) -> Array:
+def _coordinates(axis: _Axis, transform: str, dtype: type[np.floating[Any]] = np.float64) -> Array:
     """The input position of every output position."""
-    out = np.arange(axis.target, dtype=np.float64)
+    out = np.arange(axis.target, dtype=dtype)
     scaled = axis.scale * axis.size
     if transform == "align_corners":
         return out * (axis.size - 1) / (scaled - 1) if scaled > 1 else np.zeros_like(out)
