@@ -23,13 +23,26 @@ def _written(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     if node.op_type not in _OF_ONE:
         return None
     before, after = editor.shape(node.input[0]), editor.shape(node.output[0])
-    axes = attributes(node).get("axes")
-    if name := optional_input(node, 1):
-        given = editor.constant(name)
-        axes = None if given is None else given.tolist()
-    if before is None or after is None or not axes or any(before[axis] != 1 for axis in axes):
+    if before is None or after is None:
+        return None
+    axes = _axes(node, editor, len(before))
+    if axes is None or any(before[axis] != 1 for axis in axes):
         return None
     emit = Emitter(editor, node)
     value = emit(_OF_ONE[node.op_type], node.input[0])
     emit("Reshape", value, emit.constant(list(after), "shape"), part="shape", output=node.output[0])
     return emit.nodes
+
+
+def _axes(node: NodeProto, editor: GraphEditor, rank: int) -> list[int] | None:
+    """The reduced axes: all of them if none are given; None if they are computed, or if nothing is reduced then."""
+    found = attributes(node)
+    axes: list[int] = found.get("axes", [])
+    if name := optional_input(node, 1):
+        given = editor.constant(name)
+        if given is None:
+            return None
+        axes = given.tolist()
+    if not axes and found.get("noop_with_empty_axes"):
+        return None
+    return axes or list(range(rank))
