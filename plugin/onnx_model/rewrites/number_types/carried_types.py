@@ -46,8 +46,18 @@ CARRIERS: Mapping[int, Carrier] = {
     TensorProto.UINT2: Carrier(TensorProto.UINT8, TensorProto.UINT8),
     **{element: Carrier(TensorProto.UINT8, TensorProto.UINT8) for element in SMALL_FLOATS},
 }
-_BITS: Mapping[int, int] = {TensorProto.INT4: 4, TensorProto.UINT4: 4, TensorProto.INT2: 2, TensorProto.UINT2: 2}
+# How many of a byte's bits count.
+_BITS: Mapping[int, int] = {
+    TensorProto.INT4: 4,
+    TensorProto.UINT4: 4,
+    TensorProto.INT2: 2,
+    TensorProto.UINT2: 2,
+    TensorProto.FLOAT4E2M1: 4,
+}
 _SIGNED = (TensorProto.INT4, TensorProto.INT2)
+_FRACTIONS = frozenset(
+    {TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE, *SMALL_FLOATS},
+)
 
 # What only moves elements does so with codes as with values.
 _MOVING = frozenset(
@@ -124,7 +134,9 @@ def _cast(emit: Emitter, types: Mapping[str, int]) -> None:
         codes = encode(emit, _plain(emit, value, source), target, saturate=bool(found.get("saturate", 1)))
         emit("Identity", codes, output=node.output[0])
     elif target in _BITS:
-        emit("Cast", _cut(emit, _plain(emit, value, source), target), output=node.output[0], to=CARRIERS[target].stored)
+        # Of large integers float32 loses the lowest bits, which are what is kept here.
+        number = _plain(emit, value, source) if source in _FRACTIONS else value
+        emit("Cast", _cut(emit, number, target), output=node.output[0], to=CARRIERS[target].stored)
     elif target in CARRIERS:
         _to_word(emit, value, source, target)
     elif source in SMALL_FLOATS:
@@ -201,8 +213,13 @@ def _tensor(name: str, array: Array, element: int) -> TensorProto:
 def _convert_outputs(model: ModelProto, types: Mapping[str, int]) -> None:
     renamed: dict[str, str] = {}
     editor = GraphEditor(model.graph)
+    inputs = {value.name for value in model.graph.input}
     for value in model.graph.output:
-        if types.get(value.name) in CARRIERS:
+        if types.get(value.name) not in CARRIERS:
+            continue
+        value.type.tensor_type.elem_type = CARRIERS[types[value.name]].stored
+        # An input is returned as it was passed in.
+        if value.name not in inputs:
             renamed[value.name] = editor.fresh(f"{value.name}/computed")
     if not renamed:
         return
@@ -212,13 +229,9 @@ def _convert_outputs(model: ModelProto, types: Mapping[str, int]) -> None:
         node.output[:] = [renamed.get(name, name) for name in node.output]
     for tensor in model.graph.initializer:
         tensor.name = renamed.get(tensor.name, tensor.name)
-    inputs = {value.name for value in model.graph.input}
-    for value in model.graph.output:
-        if value.name in renamed and value.name not in inputs:
-            stored = CARRIERS[types[value.name]].stored
-            value.type.tensor_type.elem_type = stored
-            name = editor.fresh_node(f"{value.name}/store")
-            nodes.append(helper.make_node("Cast", [renamed[value.name]], [value.name], name=name, to=stored))
+    for output, computed in renamed.items():
+        name = editor.fresh_node(f"{output}/store")
+        nodes.append(helper.make_node("Cast", [computed], [output], name=name, to=CARRIERS[types[output]].stored))
     editor.set_nodes(nodes)
 
 
