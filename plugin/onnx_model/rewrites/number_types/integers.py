@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import ml_dtypes
+import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from sartor.onnx_model.graphs.emit import Emitter
@@ -71,7 +72,8 @@ def _plain(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     scale = _aligned(emit, node.input[1], shape, axis, block, "scale")
     zero = ""
     if point := optional_input(node, 2):
-        zero = _aligned(emit, emit("Cast", point, part="zero", to=_float(editor, node)), shape, axis, block, "zero")
+        kind = _float(editor, node) if node.op_type == "DequantizeLinear" else TensorProto.FLOAT
+        zero = _aligned(emit, emit("Cast", point, part="zero", to=kind), shape, axis, block, "zero")
     if node.op_type == "DequantizeLinear":
         _dequantize(emit, scale, zero)
     else:
@@ -106,7 +108,13 @@ def _dequantize(emit: Emitter, scale: str, zero: str) -> None:
 
 
 def _quantize(emit: Emitter, scale: str, zero: str, element: int) -> None:
-    source = emit.node.input[0]
+    """In f32, as ONNX Runtime: f16 is infinite at the bounds of 16 bits, and bfloat16 rounds them."""
+    source, size = emit.node.input[:2]
+    kind = emit.editor.element_type
+    if kind(source) not in (TensorProto.FLOAT, TensorProto.UNDEFINED):
+        source = emit("Cast", source, part="float", to=TensorProto.FLOAT)
+    if kind(size) not in (TensorProto.FLOAT, TensorProto.UNDEFINED):
+        scale = emit("Cast", scale, part="scale_float", to=TensorProto.FLOAT)
     value = emit("Div", source, scale)
     if element not in SMALL_FLOATS:
         value = emit("Round", value, part="round")
@@ -117,7 +125,7 @@ def _quantize(emit: Emitter, scale: str, zero: str, element: int) -> None:
         emit("Cast", value, part="cast", output=emit.node.output[0], to=element, saturate=saturate)
         return
     limits: Any = ml_dtypes.iinfo(helper.tensor_dtype_to_np_dtype(element))  # type: ignore[no-untyped-call]
-    bounds = [emit.like(float(bound), source, "bound") for bound in (limits.min, limits.max)]
+    bounds = [emit.constant(float(bound), "bound", np.float32) for bound in (limits.min, limits.max)]
     value = emit("Clip", value, *bounds, part="saturate")
     if element == TensorProto.UINT16 and _only_dequantized(emit):
         element = TensorProto.INT32
