@@ -11,8 +11,10 @@ from typing import Any
 
 from onnx import ModelProto, NodeProto, TensorProto
 
+from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import GraphEditor, attributes, editors
+from sartor.onnx_model.graphs.walk import describe_node
 
 TRAINING_DOMAIN = "ai.onnx.preview.training"
 
@@ -46,6 +48,8 @@ def _batch_statistics(node: NodeProto, editor: GraphEditor) -> list[NodeProto] |
     shape, found = editor.shape(source), attributes(node)
     if shape is None:
         return None
+    if 0 in shape:
+        raise UnsupportedModelError(f"{describe_node(node)} takes the mean of a batch without elements")
     emit, rank = Emitter(editor, node), len(shape)
     axes = emit.constant([axis for axis in range(rank) if axis != 1], "axes")
     part = emit.like(shape[1] / math.prod(shape), source, "part")
@@ -74,9 +78,13 @@ class _Step:
     def __init__(
         self, emit: Emitter, rate: str, count: str, value: str, gradient: str, state: list[str], outputs: list[str]
     ) -> None:
-        self.emit, self.rate, self.value, self.state, self.outputs = emit, rate, value, state, outputs
+        self.emit, self.value, self.state, self.outputs = emit, value, state, outputs
         self.options = attributes(emit.node)
-        self.count = self("Cast", count, to=TensorProto.FLOAT)
+        # The rate, the count and the tensors have types of their own.
+        element = emit.editor.element_type(value) or TensorProto.FLOAT
+        is_same = emit.editor.element_type(rate) in (element, TensorProto.UNDEFINED)
+        self.rate = rate if is_same else self("Cast", rate, to=element)
+        self.count = self("Cast", count, to=element)
         regular = self("Mul", value, self.number("norm_coefficient", 0.0))
         self.gradient = self("Add", regular, gradient)
 
@@ -92,7 +100,7 @@ class _Step:
 
     def started(self) -> str:
         """Whether this is not the first step."""
-        return self("Greater", self.count, self.emit.like(0.0, self.count, "zero"))
+        return self("Greater", self.count, self.constant(0.0))
 
     def mixed(self, name: str, default: float, old: str, new: str, output: str) -> str:
         """``a old + (1 - a) new``."""
