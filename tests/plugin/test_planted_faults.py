@@ -75,8 +75,8 @@ FAULTS = (
     Fault("codegen/kernels/windows/window.py", "vector.fma(pixel, tap, total)", "vector.fma(pixel, pixel, total)"),
     Fault(
         "codegen/kernels/isa/microkernel.py",
-        "asm.add(lhs.start, asm.mul(index, factors.group), step * factors.group)",
-        "asm.add(lhs.start, step * factors.group)",
+        "asm.add(lhs.start, asm.mul(index, multiplier.group), step * multiplier.group)",
+        "asm.add(lhs.start, step * multiplier.group)",
     ),
     Fault(
         "codegen/kernels/winograd/transforms.py",

@@ -74,8 +74,9 @@ class Episodes:
         """The cost of an option with its adapts from the options picked before it."""
         total = self._costs[layer][option]
         for adapts in self._adapts[layer]:
-            if not adapts.sharing or not adapts.paid(option, picks):
-                total += adapts.costs[self._outputs[adapts.producer][picks[adapts.producer]]][option]
+            own = adapts.costs[self._outputs[adapts.producer][picks[adapts.producer]]][option]
+            if not adapts.sharing or math.isinf(own) or not adapts.paid(option, picks):
+                total += own
         return total
 
     def record(self, picks: Sequence[int], value: float) -> None:

@@ -114,8 +114,9 @@ class IndexedProblem:
         total = sum(float(layer.values[pick]) for layer, pick in zip(self.layers, picks, strict=True))
         for link in self.links:
             needed, pick = link.needed[picks[link.consumer]], picks[link.consumer]
-            if all(each.needed[picks[each.consumer]] != needed for each in self.sharing(link)):
-                total += float(link.costs[self.layers[link.producer].output_of[picks[link.producer]], pick])
+            own = float(link.costs[self.layers[link.producer].output_of[picks[link.producer]], pick])
+            if math.isinf(own) or all(each.needed[picks[each.consumer]] != needed for each in self.sharing(link)):
+                total += own
         return total
 
     @cached_property
