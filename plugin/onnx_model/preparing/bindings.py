@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from onnx import ModelProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
 from sartor.errors import UsageError
+from sartor.onnx_model.graphs.graph import Array
 from sartor.onnx_model.preparing.shapes import forget_shapes, model_inputs
 from sartor.runtime.driver.bound_input import Bindings, BoundInput, Number, typed, values_text
 from sartor.runtime.driver.signature import SESSION_TYPES, TensorSpec
@@ -46,19 +47,27 @@ def bind_values(model: ModelProto, bound: Sequence[BoundInput]) -> tuple[str, ..
     if not bound:
         return ()
     arrays = {each.spec.name: each.array for each in bound}
-    copies = [ValueInfoProto.FromString(value.SerializeToString()) for value in model.graph.input]
-    symbols = _symbols([value for value in copies if value.name in arrays], bound)
-    del model.graph.input[:]
-    for value in copies:
-        if value.name in arrays:
-            model.graph.initializer.append(numpy_helper.from_array(arrays[value.name], value.name))
-            continue
+    symbols = _symbols([value for value in model.graph.input if value.name in arrays], bound)
+    make_constant(model, arrays)
+    for value in model.graph.input:
         for dim in value.type.tensor_type.shape.dim:
             if dim.dim_param in symbols:
                 dim.dim_value = symbols[dim.dim_param]
-        model.graph.input.append(value)
     forget_shapes(model)
     return tuple(arrays)
+
+
+def make_constant(model: ModelProto, values: Mapping[str, Array]) -> None:
+    """Replace inputs by initialisers, in place; an input's default value stays."""
+    kept = [value for value in model.graph.input if value.name not in values]
+    defaults = {tensor.name for tensor in model.graph.initializer}
+    # Copies: what is kept belongs to the list that is emptied.
+    copies = [ValueInfoProto.FromString(value.SerializeToString()) for value in kept]
+    del model.graph.input[:]
+    model.graph.input.extend(copies)
+    model.graph.initializer.extend(
+        numpy_helper.from_array(array, name) for name, array in values.items() if name not in defaults
+    )
 
 
 def record_bound(model: ModelProto, bound: Sequence[BoundInput]) -> None:
@@ -84,8 +93,8 @@ def _bound(value: ValueInfoProto, values: tuple[Number, ...]) -> BoundInput:
 
 _EXPECTED = {
     "b": "true or false",
-    "i": "whole numbers within its range",
-    "u": "whole numbers of 0 or more, within its range",
+    "i": "integers within its range",
+    "u": "integers of 0 or more, within its range",
 }
 
 

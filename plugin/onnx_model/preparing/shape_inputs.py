@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto, numpy_helper
+from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto
 
 from sartor.onnx_model.graphs.graph import Array
 from sartor.onnx_model.graphs.walk import names_read, subgraphs
+from sartor.onnx_model.preparing.bindings import make_constant
 
 # Larger tensors are data, whatever is computed from them.
 _MAX_ELEMENTS = 64
@@ -76,13 +77,7 @@ def with_values(model: ModelProto, values: Mapping[str, Array]) -> ModelProto:
     """A copy of a model in which inputs have become constants."""
     copy = ModelProto()
     copy.CopyFrom(model)
-    kept = [value for value in model.graph.input if value.name not in values]
-    del copy.graph.input[:]
-    copy.graph.input.extend(kept)
-    known = {tensor.name for tensor in copy.graph.initializer}
-    copy.graph.initializer.extend(
-        numpy_helper.from_array(array, name) for name, array in values.items() if name not in known
-    )
+    make_constant(copy, values)
     return copy
 
 

@@ -178,7 +178,7 @@ def test_a_network_in_8_bits_is_within_a_step(
         any(f".{routine}{{" in each for each in _descriptors(candidates, layer)) for layer in _multiplying(imported)
     ]
     if not all(offered):
-        pytest.skip(f"this CPU multiplies no whole numbers by {routine}")
+        pytest.skip(f"this CPU multiplies no integers by {routine}")
     recipe = guessed_recipe(imported, candidates.variants, host.planning)
     with WorkerPool(1) as pool:
         (built,) = Builder(imported, pool, tmp_path, host.header, silent).build([recipe])

@@ -85,7 +85,7 @@ def test_other_values_of_an_input_that_nothing_reads_make_another_model(prepare_
     ("name", "kind", "shape", "values", "said"),
     [
         ("t", INT64, (), (1,), "'t', which the model does not have; its inputs are 'x', 's'"),
-        ("s", INT64, (), (1.0,), "whole numbers"),
+        ("s", INT64, (), (1.0,), "integers within"),
         ("s", INT64, (), (True,), "s=true does not fit"),
         ("s", TensorProto.INT8, (), (300,), "s=300 does not fit the input's element type int8"),
         ("s", TensorProto.BOOL, (), (2,), "give true or false"),

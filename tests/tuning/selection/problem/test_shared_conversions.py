@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from random import Random
@@ -100,7 +101,8 @@ def test_relaxing_makes_no_plan_dearer_and_spreading_tells_the_truth(random_prob
     cheapest = min(relaxed.model.value(pick) for pick in _all_picks(relaxed))
     assert cheapest <= plans[0].cost == best.cost
     spread = relaxed.spread_also(relaxed.shared)
-    assert not spread.loose(spread.picks([0] * len(spread.model.layers)))
+    assume(math.prod(len(layer.options) for layer in spread.model.layers) <= 20_000)
+    assert min(spread.model.value(pick) for pick in _all_picks(spread)) == plans[0].cost
 
 
 def _best(childnet: Problem) -> list[Selection]:
