@@ -3,6 +3,7 @@
 open_workspace          check that the compiler knows the target, start workers
 import_network          load, prepare, import, fold weights, form layers      (in a worker)
 calibrate               read the samples, find ranges if 8 bits are allowed
+check_measure           try a measure of the user's own on outputs that are as expected
 find_candidates         ask every routine about every task
 tune                    compile and measure what is not stored
 measure_resource_costs  measure scratch memory and first reads, if they count
