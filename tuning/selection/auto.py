@@ -5,7 +5,7 @@
 3. PBQP reductions: fast for every graph.
 4. DPRS with some schemas fixed to those of a good plan.
 
-A solver runs only if those before it did not prove their plan optimal. The result is the best plan found with the
+A solver runs only if those before it did not prove their plans the cheapest. The result is the best plan found with the
 highest lower bound. Each fallback is logged with its reason. If the best plan without limits exceeds the limits, only
 the integer program remains, because the other solvers do not support limits.
 """
@@ -39,6 +39,7 @@ _ENTRIES_PER_SECOND = 3e7
 _LOG = logging.getLogger(__name__)
 
 _Attempt = Callable[[Problem, int, float], tuple[Sequence[Selection], str]]
+"""Plans for a problem and a number of plans in a time, and why they may not be the cheapest; empty if they are."""
 
 
 def select(problem: Problem) -> Selection:
@@ -73,7 +74,7 @@ def k_best(problem: Problem, k: int, limits: Limits = UNLIMITED, seconds: float 
     for name, attempt in _LADDER:
         found, doubt = attempt(problem, k, deadline - perf_counter())
         plans = _merged([*plans, *found], k, perf_counter() - started)
-        if plans and plans[0].optimal:
+        if not doubt or (k == 1 and plans and plans[0].optimal):
             break
         _LOG.warning("%s: %s gave no proof: %s", NAME, name, doubt)
     return plans
@@ -81,10 +82,9 @@ def k_best(problem: Problem, k: int, limits: Limits = UNLIMITED, seconds: float 
 
 def _within(problem: Problem, k: int, limits: Limits, deadline: float) -> list[Selection]:
     """Solve without limits, which is exact if the plans are within them, and otherwise by the integer program."""
-    found, _ = _by_dprs(problem, k, deadline - perf_counter())
-    kept = [plan for plan in found if within(measures(problem, plan.assignment), limits.bounds)]
-    if kept and kept[0].optimal and len(kept) == len(found):
-        return kept
+    found, doubt = _by_dprs(problem, k, deadline - perf_counter())
+    if not doubt and all(within(measures(problem, plan.assignment), limits.bounds) for plan in found):
+        return list(found)
     left = deadline - perf_counter()
     return ilp.k_best(problem, k, limits, None if left == math.inf else max(left, 0.0))
 
@@ -95,7 +95,9 @@ def _by_dprs(problem: Problem, k: int, left: float) -> tuple[Sequence[Selection]
         return [], "none of its orders fits into memory"
     if entries / _ENTRIES_PER_SECOND > left:
         return [], f"its tables of {entries} entries would take about {entries / _ENTRIES_PER_SECOND:.1f} s"
-    return dprs.k_best(problem, k), "the plan of a childnet is not proven"
+    found = dprs.search(problem, k)
+    proven = found.complete or (k == 1 and found.plans[0].optimal)
+    return found.plans, "" if proven else "tables of a childnet or of shared conversions do not fit into memory"
 
 
 def _table_entries(problem: Problem, k: int) -> int | None:
@@ -115,11 +117,13 @@ def _table_entries(problem: Problem, k: int) -> int | None:
 
 
 def _by_ilp(problem: Problem, k: int, left: float) -> tuple[Sequence[Selection], str]:
-    return ilp.k_best(problem, k, seconds=None if left == math.inf else left), "time is up"
+    found = ilp.k_best(problem, k, seconds=None if left == math.inf else left)
+    return found, "" if found[0].optimal else "time is up"
 
 
 def _by_pbqp(problem: Problem, k: int, left: float) -> tuple[Sequence[Selection], str]:
-    return [pbqp.select(problem)], "it had to guess"
+    found = pbqp.select(problem)
+    return [found], "" if k == 1 and found.optimal else "it had to guess"
 
 
 def _by_conditioning(problem: Problem, k: int, left: float) -> tuple[Sequence[Selection], str]:

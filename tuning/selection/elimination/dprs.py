@@ -72,10 +72,36 @@ def k_best(problem: Problem, k: int) -> list[Selection]:
         InfeasibleError: if no plan exists.
         ValueError: if ``k`` is less than 1.
     """
+    return search(problem, k).plans
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """The plans that a search found.
+
+    Attributes:
+        plans: the plans, cheapest first.
+        complete: whether certainly no other plan is cheaper than one of these: an order did fit into memory for the
+            problem and for all childnets.
+    """
+
+    plans: list[Selection]
+    complete: bool
+
+
+def search(problem: Problem, k: int) -> Ranking:
+    """As ``k_best``, and whether the plans are certainly the cheapest ones."""
     if k < 1:
         raise ValueError("at least one plan must be asked for")
     started = perf_counter()
-    rounds = list(_rounds(problem, k))
+    nested: list[bool] = []
+
+    def solve(childnet: Problem) -> list[Selection]:
+        found = search(childnet, k)
+        nested.append(found.complete)
+        return found.plans
+
+    rounds = list(_rounds(index_problem(problem, solve, keep=k), k))
     seconds = perf_counter() - started
     last = rounds[-1]
     _report(last.model, last.order, seconds)
@@ -84,12 +110,11 @@ def k_best(problem: Problem, k: int) -> list[Selection]:
     plans = last.plans if bound is None else _cheapest(problem, [plan for each in rounds for plan in each.plans], k)
     first = conclude(problem, plans[0], bound=bound, solver=NAME, seconds=seconds)
     others = [conclude(problem, plan, bound=first.lower_bound, solver=NAME, seconds=seconds) for plan in plans[1:]]
-    return [first, *others]
+    return Ranking([first, *others], last.complete and all(nested))
 
 
-def _rounds(problem: Problem, k: int) -> Iterator[_Round]:
+def _rounds(origin: IndexedProblem, k: int) -> Iterator[_Round]:
     """Solutions of the problem without shared conversions, until its best plans are tight or no order fits."""
-    origin = index_problem(problem, partial(k_best, k=k), keep=k)
     unshared, order = _start(origin, k)
     while True:
         found = _solve(unshared, order, k)
@@ -98,7 +123,9 @@ def _rounds(problem: Problem, k: int) -> Iterator[_Round]:
         picks = [unshared.picks(pick) for pick in found.picks]
         plans = [origin.assignment(pick) for pick in picks]
         tight = all(map(unshared.is_tight, picks))
-        yield _Round(unshared.model, found.order, plans, bound if tight else least, least)
+        # Of plans that differ only in what they convert, the search may stop before it finds k that differ otherwise.
+        complete = tight and not order.fixed and (len(plans) == k or not unshared.spread)
+        yield _Round(unshared.model, found.order, plans, bound if tight else least, least, complete)
         loose = frozenset[int]().union(*map(unshared.loose, picks))
         if not loose or found.order.fixed:
             return
@@ -130,6 +157,7 @@ class _Round:
         plans: the plans of the original problem.
         bound: a lower bound of the original problem; None if the first plan is proven optimal.
         least: the same, never None.
+        complete: whether no other plan is cheaper than one of these.
     """
 
     model: IndexedProblem
@@ -137,6 +165,7 @@ class _Round:
     plans: list[Assignment]
     bound: float | None
     least: float
+    complete: bool
 
 
 def _cheapest(problem: Problem, plans: Sequence[Assignment], k: int) -> list[Assignment]:
