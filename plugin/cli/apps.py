@@ -8,6 +8,7 @@ from sartor.cli.commands.bench import bench
 from sartor.cli.commands.compare import BisectsByDefault, compare
 from sartor.cli.commands.compile import compile_to_vmfb
 from sartor.cli.commands.db import db_app
+from sartor.cli.commands.doctor import doctor
 from sartor.cli.commands.inspect import inspect
 from sartor.cli.commands.routines import routines
 from sartor.cli.commands.run import run
@@ -23,6 +24,7 @@ app.command()(bench)
 app.command(cls=BisectsByDefault)(compare)
 app.command()(inspect)
 app.command()(routines)
+app.command()(doctor)
 app.add_typer(db_app, name="db")
 
 

@@ -1,0 +1,88 @@
+"""The processor: its instruction set, caches, and what the operating system lets programs use of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from sartor.doctor.finding import Finding, State
+from sartor.runtime.driver.amx import MATRIX_FEATURES, tiles_granted
+from sartor.runtime.driver.device import physical_cores
+from sartor.runtime.module import has_huge_pages
+from sartor.tuning.records.hardware import Hardware, host
+
+_TOPIC = "processor"
+_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+# Levels of x86-64 (System V ABI, AMD64 supplement, section 3.1.1), by Linux's names of what each adds.
+_LEVELS = {
+    "x86-64-v2": {"cx16", "popcnt", "sse4_1", "sse4_2", "ssse3"},
+    "x86-64-v3": {"avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe"},
+    "x86-64-v4": {"avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl"},
+}
+# Extensions for which kernels differ, by Linux's names.
+_KERNELS_DIFFER = (
+    *("avx2", "fma", "avx512f", "avx512_bf16", "avx512_fp16", "avx512_vnni", "avx_vnni"),
+    *("amx_tile", "amx_bf16", "amx_int8", "asimd", "asimddp", "i8mm", "bf16", "sve"),
+)
+
+
+def examine_processor(hardware: Hardware | None = None, caches: Path = _CACHES) -> Iterator[Finding]:
+    """What the processor and the system's use of it mean for kernels."""
+    machine = hardware or host()
+    yield Finding(_TOPIC, "model", machine.description)
+    yield Finding(_TOPIC, "cores", f"{physical_cores()} that this process may use, {machine.cores} logical ones in all")
+    yield _instruction_set(machine)
+    yield Finding(_TOPIC, "caches", ", ".join(_caches(caches)) or "the system does not tell")
+    if machine.architecture == "x86_64":
+        yield _matrix_unit(machine)
+    yield _huge_pages()
+
+
+def level_of(features: Iterable[str]) -> str:
+    """The highest level of x86-64 whose extensions are all there; Linux calls ``bmi1`` and ``movbe`` so too."""
+    present, level = set(features), "x86-64"
+    for name, added in _LEVELS.items():
+        # What every machine of a level has is not in the key of measurements, so it may be absent here.
+        if not {each for each in added if each not in {"cx16", "movbe"}} <= present:
+            break
+        level = name
+    return level
+
+
+def _instruction_set(machine: Hardware) -> Finding:
+    known = [each for each in _KERNELS_DIFFER if each in machine.features]
+    level = level_of(machine.features) if machine.architecture == "x86_64" else machine.architecture
+    found = f"{level} with {', '.join(known)}" if known else level
+    if machine.architecture == "x86_64" and "avx2" not in machine.features:
+        advice = "kernels are written for AVX2 and newer; layers will mostly run IREE's own code"
+        return Finding(_TOPIC, "instruction set", found, State.LIMITED, advice)
+    return Finding(_TOPIC, "instruction set", found)
+
+
+def _matrix_unit(machine: Hardware) -> Finding:
+    has_unit = any(each.replace("-", "_") in machine.features for each in MATRIX_FEATURES)
+    if not has_unit:
+        return Finding(_TOPIC, "AMX", "the processor has none")
+    if tiles_granted():
+        return Finding(_TOPIC, "AMX", "granted to this process")
+    advice = "the system or container refuses it: use Linux 5.16 or newer, and a sandbox that allows arch_prctl"
+    return Finding(_TOPIC, "AMX", "refused", State.LIMITED, advice)
+
+
+def _huge_pages() -> Finding:
+    if has_huge_pages():
+        return Finding(_TOPIC, "huge pages", "on request")
+    advice = "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled, as root; large weights are then read faster"
+    return Finding(_TOPIC, "huge pages", "none", State.LIMITED, advice)
+
+
+def _caches(folder: Path) -> Iterator[str]:
+    for index in sorted(folder.glob("index*")):
+        try:
+            level, kind, size = (
+                (index / name).read_text(encoding="ascii").strip() for name in ("level", "type", "size")
+            )
+        except OSError:
+            continue
+        letter = {"Data": "d", "Instruction": "i"}.get(kind, "")
+        yield f"L{level}{letter} {size}iB"

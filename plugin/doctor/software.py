@@ -1,0 +1,74 @@
+"""Installed packages, those that are optional included, and folders that Sartor writes to."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import tempfile
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+
+from platformdirs import user_cache_path
+
+from sartor.doctor.finding import Finding, State
+
+_TOPIC = "software"
+_NEEDED = ("sartor", "iree-base-compiler", "iree-base-runtime", "onnx", "onnxruntime", "onnxslim", "numpy")
+_OPTIONAL = {
+    "openvino": "only comparisons with OpenVINO need it: pip install 'sartor[peers]'",
+    "nncf": "only comparisons with OpenVINO's int8 need it: pip install 'sartor[peers]'",
+    "matplotlib": "only figures of benchmarks need it: pip install 'sartor[plots]'",
+}
+# A compilation of a large network writes this much to the temporary folder.
+_ROOM = 4 << 30
+
+
+def examine_software() -> Iterator[Finding]:
+    """Versions of packages, and the folders that a compilation needs."""
+    yield Finding(_TOPIC, "Python", platform.python_version())
+    for name in _NEEDED:
+        found = _version(name)
+        advice = "" if found else f"pip install {name}"
+        yield Finding(_TOPIC, name, found, State.OK if found else State.BROKEN, advice)
+    yield _iree_versions()
+    for name, advice in _OPTIONAL.items():
+        found = _version(name)
+        yield Finding(_TOPIC, name, found, State.OK if found else State.MISSING, "" if found else advice)
+    yield _folder("temporary folder", _temporary_folder(), "set TMPDIR to a folder that has room and can be written")
+    yield _folder("cache folder", user_cache_path("sartor"), "set XDG_CACHE_HOME or give each command --tuning-db")
+
+
+def _version(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def _iree_versions() -> Finding:
+    """The compiler's and the runtime's versions must agree, or modules may not load."""
+    compiler, runtime = _version("iree-base-compiler"), _version("iree-base-runtime")
+    if compiler == runtime:
+        return Finding(_TOPIC, "IREE's two halves", "of one version")
+    advice = f"pip install iree-base-runtime=={compiler}" if compiler else ""
+    return Finding(_TOPIC, "IREE's two halves", f"compiler {compiler}, runtime {runtime}", State.LIMITED, advice)
+
+
+def _temporary_folder() -> Path | None:
+    try:
+        return Path(tempfile.gettempdir())
+    except OSError:
+        return None
+
+
+def _folder(name: str, path: Path | None, advice: str) -> Finding:
+    if path is None:
+        return Finding(_TOPIC, name, "none can be written", State.BROKEN, advice)
+    there = next(each for each in (path, *path.parents) if each.exists())
+    if not os.access(there, os.W_OK):
+        return Finding(_TOPIC, name, f"{path}, which cannot be written", State.BROKEN, advice)
+    room = shutil.disk_usage(there).free
+    found = f"{path}, {room / (1 << 30):.1f} GiB free"
+    return Finding(_TOPIC, name, found, State.OK if room >= _ROOM else State.LIMITED, "" if room >= _ROOM else advice)
