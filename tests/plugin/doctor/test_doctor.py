@@ -70,7 +70,7 @@ def test_halves_of_different_versions_are_said(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_cache_folder_that_cannot_be_made_is_broken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(software, "user_cache_path", lambda _: tmp_path / "absent" / "sartor")
-    monkeypatch.setattr(software.os, "access", lambda path, _: path != tmp_path)
+    monkeypatch.setattr("os.access", lambda path, _: path != tmp_path)
     found = _named(list(software.examine_software()), "cache folder")
     assert found.state is State.BROKEN
     assert "cannot be written" in found.found
@@ -89,7 +89,7 @@ def test_a_machine_is_quiet_without_other_programs_and_without_noise(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, busy: float, times: list[float], state: State
 ) -> None:
     loads = iter([Load(0.0, 0.0, 0.0, 2), Load(1.0, 1.0 + busy, 1.0, 2)])
-    monkeypatch.setattr(quietness.Load, "now", lambda _: next(loads))
+    monkeypatch.setattr(Load, "now", lambda _: next(loads))
     monkeypatch.setattr(quietness, "_times", lambda _: times)
     assert _named(list(quietness.examine_quietness(tmp_path)), "verdict").state is state
 
