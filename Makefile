@@ -1,6 +1,7 @@
 # make demo   compile ResNet-50, check it against ONNX Runtime, compare it with stock IREE
 # make test   the test suite
-# make check  lint, types and tests, as CI runs them
+# make check  lint, types, documentation and tests, as CI runs them
+# make docs   the documentation as pages, in build/site
 # make conformance  ONNX's backend tests, whose counts are written into the documentation
 # make rooms  draw the rooms of the package into docs/design.md
 PYTHON ?= python3
@@ -8,7 +9,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 PACKAGES := codegen dialect_passes runtime tuning
 
-.PHONY: demo test conformance lint types rooms links check
+.PHONY: demo test conformance docs lint types rooms links check
 .DELETE_ON_ERROR:
 
 $(VENV)/.installed: pyproject.toml
@@ -34,6 +35,14 @@ links:
 	rm -rf build/types && mkdir -p build/types/sartor
 	ln -s $(CURDIR)/plugin/* $(addprefix $(CURDIR)/,$(PACKAGES)) build/types/sartor/
 
+$(VENV)/.documented: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --editable '.[docs]'
+	touch $@
+
+# The builder's own announcements are no warnings about the pages.
+docs: $(VENV)/.documented links
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+
 lint: $(VENV)/.installed links
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -47,4 +56,4 @@ types: $(VENV)/.installed links
 rooms: $(VENV)/.installed links
 	PYTHONPATH=build/types $(BIN)/python -m tools.rooms
 
-check: lint types test
+check: lint types docs test

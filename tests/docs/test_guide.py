@@ -1,0 +1,57 @@
+"""Every command and program of the guide is run, in the order in which a reader meets them."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks import zoo
+from tools import command_reference
+
+DOCS = Path(__file__).parents[2] / "docs"
+GUIDES = ("quick-start", "embedding", "troubleshooting")
+_BLOCK = re.compile(r"^```(?P<language>sh|python)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)
+
+
+def _run(language: str, text: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    command = ["bash", "-euo", "pipefail", "-c", text] if language == "sh" else [sys.executable, "-c", text]
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    env = {**os.environ, "PATH": path, "XDG_CACHE_HOME": str(folder / "cache")}
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=300, check=False)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with what the guide takes for granted: a model, and an input of it."""
+    found = tmp_path_factory.mktemp("guide")
+    zoo.write("lenet5", found).rename(found / "model.onnx")
+    np.save(found / "input.npy", np.ones((1, 1, 32, 32), np.float32))
+    return found
+
+
+@pytest.mark.parametrize("guide", GUIDES)
+def test_every_command_of_the_guide_runs(guide: str, folder: Path) -> None:
+    for block in _BLOCK.finditer((DOCS / "guide" / f"{guide}.md").read_text(encoding="utf-8")):
+        done = _run(block["language"], block["text"], folder)
+        assert done.returncode == 0, f"{block['text']}\n{done.stdout}\n{done.stderr}"
+
+
+def test_the_guide_is_all_that_is_tested() -> None:
+    assert {path.stem for path in (DOCS / "guide").glob("*.md")} == set(GUIDES)
+
+
+def test_the_reference_has_every_command() -> None:
+    text = command_reference.on_page_markdown(command_reference.MARK)
+    for name in ("compile", "run", "bench", "compare", "inspect", "routines", "doctor", "db export"):
+        assert f"## `sartor {name}`" in text
+    assert "--memory-limit" in text
+
+
+def test_pages_without_the_mark_stay_as_they_are() -> None:
+    assert command_reference.on_page_markdown("# Title", page=None) == "# Title"
