@@ -36,6 +36,7 @@ from sartor.onnx_model.rewrites.number_types.widen_reductions import widen_reduc
 from sartor.onnx_model.rewrites.number_types.widen_unsigned import widen_unsigned
 from sartor.onnx_model.rewrites.operator_sets.expand_operators import expand_operators
 from sartor.onnx_model.rewrites.operator_sets.expand_standard import expand_preview, expand_standard
+from sartor.onnx_model.rewrites.operator_sets.experimental import expand_experimental
 from sartor.onnx_model.rewrites.operator_sets.normal_domains import normal_domains
 from sartor.onnx_model.rewrites.operator_sets.training import expand_training
 from sartor.onnx_model.rewrites.operator_sets.upgrade_opset import upgrade_opset
@@ -71,6 +72,7 @@ NORMALISE: tuple[Rewrite, ...] = (
 # Upgrading old operators requires known ranks, so values and shapes of inputs are bound before.
 MODERNISE: tuple[Rewrite, ...] = (
     fold_constants,
+    expand_experimental,
     expand_preview,
     upgrade_opset,
     expand_training,

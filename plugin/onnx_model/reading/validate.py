@@ -14,6 +14,7 @@ from sartor.onnx_model.graphs.tensor_data import check_stored_data, stored_bytes
 from sartor.onnx_model.graphs.walk import describe_node, messages, nodes, tensors
 from sartor.onnx_model.rewrites.operator_sets.expand_operators import CONTRIB_DOMAIN, CONTRIB_OPERATORS
 from sartor.onnx_model.rewrites.operator_sets.expand_standard import PREVIEW, PREVIEW_DOMAIN
+from sartor.onnx_model.rewrites.operator_sets.experimental import EXPERIMENTAL, LAST_OPSET, REFUSED
 from sartor.onnx_model.rewrites.operator_sets.training import OPTIMISERS, TRAINING_DOMAIN
 
 _STANDARD_DOMAINS = ("", "ai.onnx")
@@ -168,6 +169,12 @@ def _check_operator(node: NodeProto, opsets: Mapping[str, int]) -> None:
         raise UnsupportedModelError(
             f"the model declares no version of the ONNX operators that {describe_node(node)} uses; "
             "export it with an opset_import"
+        )
+    if node.op_type in EXPERIMENTAL and opsets[""] <= LAST_OPSET:
+        return
+    if node.op_type in REFUSED:
+        raise UnsupportedModelError(
+            f"{describe_node(node)} {REFUSED[node.op_type]}; export the model with opset 17, or without this operator"
         )
     try:
         defs.get_schema(node.op_type, opsets[""], "")

@@ -91,15 +91,23 @@ def _drop(*names: str) -> Upgrade:
 def _batch_normalization(node: NodeProto, editor: GraphEditor, version: int) -> list[NodeProto] | None:
     found = attributes(node)
     if version < 9 and not found.get("spatial", 1):
-        raise UnsupportedModelError(
-            f"{describe_node(node)} normalises every position by itself (spatial=0), which no later ONNX can express; "
-            "export the model with opset 17"
-        )
+        return _normalise_positions(node, editor, found.get("epsilon", 1e-5))
     if not {"spatial", "is_test", "consumed_inputs"} & found.keys() and (len(node.output) == 1 or version >= 14):
         return None
     emit = Emitter(editor, node)
     kept = {key: found[key] for key in ("epsilon", "momentum") if key in found}
     emit(node.op_type, *node.input, output=node.output[0], **kept)
+    return emit.nodes
+
+
+def _normalise_positions(node: NodeProto, editor: GraphEditor, epsilon: float) -> list[NodeProto]:
+    """Normalise every position by itself (``spatial=0``), by parameters that are as large as an image."""
+    emit = Emitter(editor, node)
+    source, scale, bias, mean, variance = node.input
+    widened = emit("Add", variance, emit.like(epsilon, source, "epsilon"), part="epsilon")
+    factor = emit("Div", scale, emit("Sqrt", widened, part="deviation"), part="factor")
+    product = emit("Mul", emit("Sub", source, mean, part="centre"), factor)
+    emit("Add", product, bias, part="shift", output=node.output[0])
     return emit.nodes
 
 
@@ -142,6 +150,35 @@ def _pad(node: NodeProto, editor: GraphEditor, version: int) -> list[NodeProto] 
     if found.get("value"):
         inputs.append(emit.like(found["value"], node.input[0], "value"))
     return _reissue(node, editor, inputs, dict.fromkeys(("pads", "paddings", "value")))
+
+
+def _p_relu(node: NodeProto, editor: GraphEditor, version: int) -> list[NodeProto] | None:
+    """Before opset 7 a vector of slopes was one per channel, since then it is aligned at the last dimension."""
+    size, rank = math.prod(editor.shape(node.input[1]) or ()), editor.rank(node.input[0])
+    if version >= 7 or editor.rank(node.input[1]) != 1 or size == 1 or rank == 2:
+        return _drop("consumed_inputs")(node, editor, version)
+    emit = Emitter(editor, node)
+    axes = emit.constant(list(range(1, _rank(editor, node, node.input[0]) - 1)), "axes")
+    emit("PRelu", node.input[0], emit("Unsqueeze", node.input[1], axes, part="align"), output=node.output[0])
+    return emit.nodes
+
+
+def _lp_pool(node: NodeProto, editor: GraphEditor, version: int) -> list[NodeProto] | None:
+    """In opset 1 the order was a float, and 2 if absent, as later."""
+    order = attributes(node).get("p")
+    if not isinstance(order, float):
+        return None
+    if not order.is_integer():
+        raise UnsupportedModelError(f"{describe_node(node)} has the order {order}; ONNX allows integers since opset 2")
+    return _reissue(node, editor, list(node.input), {"p": int(order)})
+
+
+def _scan(node: NodeProto, editor: GraphEditor, version: int) -> list[NodeProto] | None:
+    if version >= 9:
+        return None
+    raise UnsupportedModelError(
+        f"{describe_node(node)} of opset 8 scans each sequence of a batch by itself; export the model with opset 17"
+    )
 
 
 def _reshape(node: NodeProto, editor: GraphEditor, version: int) -> list[NodeProto] | None:
@@ -262,7 +299,7 @@ _FIRST_OPSET_INPLACE = (
         "Max",
         "Mean",
     ),
-    *("Min", "Neg", "PRelu", "Reciprocal", "Relu", "Selu", "Sigmoid", "Sqrt", "Sum", "Tanh"),
+    *("Min", "Neg", "Reciprocal", "Relu", "Selu", "Sigmoid", "Sqrt", "Sum", "Tanh"),
 )
 _BROADCASTING = ("Add", "And", "Div", "Equal", "Greater", "Less", "Mul", "Or", "Pow", "Sub", "Xor")
 
@@ -278,10 +315,13 @@ UPGRADES: Mapping[str, Upgrade] = {
     "Concat": _concat,
     "Dropout": _dropout,
     "Gemm": _drop("broadcast"),
+    **dict.fromkeys(("GlobalLpPool", "LpPool"), _lp_pool),
+    "PRelu": _p_relu,
     "Pad": _pad,
     "Reshape": _reshape,
     "Resize": _resize,
     "RoiAlign": _roi_align,
+    "Scan": _scan,
     "Scatter": _scatter,
     "Slice": _slice,
     "Split": _split,
