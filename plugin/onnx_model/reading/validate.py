@@ -12,6 +12,7 @@ from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.limits import MAX_DIMENSION, MAX_FUNCTION_DEPTH, MAX_MODEL_BYTES, MAX_NODES
 from sartor.onnx_model.graphs.tensor_data import check_stored_data, stored_bytes
 from sartor.onnx_model.graphs.walk import describe_node, messages, nodes, tensors
+from sartor.onnx_model.rewrites.operator_sets.contrib.refused import CONTRIB_REASONS, DOMAIN_REASONS
 from sartor.onnx_model.rewrites.operator_sets.expand_operators import CONTRIB_DOMAIN, CONTRIB_OPERATORS
 from sartor.onnx_model.rewrites.operator_sets.expand_standard import PREVIEW, PREVIEW_DOMAIN
 from sartor.onnx_model.rewrites.operator_sets.experimental import EXPERIMENTAL, LAST_OPSET, REFUSED
@@ -151,6 +152,8 @@ def _check_operators(body: GraphProto | FunctionProto, opsets: Mapping[str, int]
 
 def _check_operator(node: NodeProto, opsets: Mapping[str, int]) -> None:
     domain = _standard(node.domain)
+    if reason := DOMAIN_REASONS.get(domain) or (domain == CONTRIB_DOMAIN and CONTRIB_REASONS.get(node.op_type)):
+        raise UnsupportedModelError(f"{describe_node(node)} {reason}")
     if domain and domain not in _KNOWN_OPERATORS:
         raise UnsupportedModelError(
             f"{describe_node(node)} is from the operator set {domain!r}, which is not known; "

@@ -32,7 +32,7 @@ def _scalar(emit: Emitter, name: str) -> str:
     return emit.constant(value.reshape(()), "scalar")
 
 
-def _dequantize(emit: Emitter, operand: tuple[str, str, str], part: str, axis: int | None = None) -> str:
+def dequantize(emit: Emitter, operand: tuple[str, str, str], part: str, axis: int | None = None) -> str:
     """Emit a DequantizeLinear of ``(values, scale, zero point)``; ``axis`` is used if the scale is a vector."""
     values, scale, zero_point = operand[0], _scalar(emit, operand[1]), _scalar(emit, operand[2])
     scales = emit.editor.constant(scale)
@@ -83,8 +83,8 @@ def _bias(emit: Emitter, bias: str, x_scale: str, w_scale: str) -> str:
 def _conv(node: NodeProto, editor: GraphEditor) -> list[NodeProto]:
     emit = Emitter(editor, node)
     inputs = [
-        _dequantize(emit, _operand(node, 0), "input"),
-        _dequantize(emit, _operand(node, 3), "weight", axis=0),
+        dequantize(emit, _operand(node, 0), "input"),
+        dequantize(emit, _operand(node, 3), "weight", axis=0),
     ]
     if bias := optional_input(node, 8):
         inputs.append(_bias(emit, bias, node.input[1], node.input[4]))
@@ -97,16 +97,16 @@ def _matmul(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     if ranks[0] is None or ranks[1] is None:
         return None
     emit = Emitter(editor, node)
-    left = _dequantize(emit, _operand(node, 0), "left", axis=ranks[0] - 2)
-    right = _dequantize(emit, _operand(node, 3), "right", axis=ranks[1] - 1)
+    left = dequantize(emit, _operand(node, 0), "left", axis=ranks[0] - 2)
+    right = dequantize(emit, _operand(node, 3), "right", axis=ranks[1] - 1)
     _quantize(emit, emit("MatMul", left, right), node.input[6], node.input[7], node.input[0])
     return emit.nodes
 
 
 def _gemm(node: NodeProto, editor: GraphEditor) -> list[NodeProto]:
     emit, found = Emitter(editor, node), attributes(node)
-    left = _dequantize(emit, _operand(node, 0), "left", axis=1 if found.get("transA") else 0)
-    right = _dequantize(emit, _operand(node, 3), "right", axis=0 if found.get("transB") else 1)
+    left = dequantize(emit, _operand(node, 0), "left", axis=1 if found.get("transA") else 0)
+    right = dequantize(emit, _operand(node, 3), "right", axis=0 if found.get("transB") else 1)
     inputs = [left, right]
     if bias := optional_input(node, 6):
         inputs.append(_bias(emit, bias, node.input[1], node.input[4]))
@@ -126,8 +126,8 @@ def _binary(operator: str) -> Lowering:
             return None
         emit = Emitter(editor, node)
         left, right = (
-            _dequantize(emit, _operand(node, 0), "left"),
-            _dequantize(emit, _operand(node, 3), "right"),
+            dequantize(emit, _operand(node, 0), "left"),
+            dequantize(emit, _operand(node, 3), "right"),
         )
         _quantize(emit, emit(operator, left, right), node.input[6], optional_input(node, 7), node.input[0])
         return emit.nodes
@@ -142,7 +142,7 @@ def _unary(operator: str) -> Lowering:
         if not _typed(editor, node.input[0]):
             return None
         emit = Emitter(editor, node)
-        value = _dequantize(emit, _operand(node, 0), "input")
+        value = dequantize(emit, _operand(node, 0), "input")
         result = emit(operator, value, **_attributes_without(node, "channels_last"))
         _quantize(emit, result, node.input[3], optional_input(node, 4), node.input[0])
         return emit.nodes
@@ -160,7 +160,7 @@ def _pool(operator: str) -> Lowering:
         if rank is None or not _typed(editor, node.input[0]):
             return None
         emit = Emitter(editor, node)
-        value = _dequantize(emit, _operand(node, 0), "input")
+        value = dequantize(emit, _operand(node, 0), "input")
         value = emit("Transpose", value, part="to_nchw", perm=[0, rank - 1, *range(1, rank - 1)])
         value = emit(operator, value, **_attributes_without(node, "channels_last"))
         value = emit("Transpose", value, part="to_nhwc", perm=[0, *range(2, rank), 1])
@@ -180,7 +180,7 @@ def _softmax(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
             f"{describe_node(node)} normalises several dimensions together; export the model with opset 13 or newer"
         )
     emit = Emitter(editor, node)
-    result = emit("Softmax", _dequantize(emit, _operand(node, 0), "input"), axis=axis)
+    result = emit("Softmax", dequantize(emit, _operand(node, 0), "input"), axis=axis)
     _quantize(emit, result, node.input[3], optional_input(node, 4), node.input[0])
     return emit.nodes
 
@@ -189,7 +189,7 @@ def _reduce_mean(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None
     if not _typed(editor, node.input[0]):
         return None
     emit, found = Emitter(editor, node), attributes(node)
-    value = _dequantize(emit, _operand(node, 0), "input")
+    value = dequantize(emit, _operand(node, 0), "input")
     axes = list(found.get("axes", []))
     total = [value, emit.constant(axes, "axes")] if axes else [value]
     keep = found.get("keepdims", 1)
@@ -207,7 +207,7 @@ def _reduce_mean(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None
 def _concat(node: NodeProto, editor: GraphEditor) -> list[NodeProto]:
     emit = Emitter(editor, node)
     starts = range(2, len(node.input), 3)
-    parts = [_dequantize(emit, _operand(node, start), f"input{(start - 2) // 3}") for start in starts]
+    parts = [dequantize(emit, _operand(node, start), f"input{(start - 2) // 3}") for start in starts]
     result = emit("Concat", *parts, axis=attributes(node)["axis"])
     _quantize(emit, result, node.input[0], node.input[1], node.input[2])
     return emit.nodes
@@ -215,7 +215,7 @@ def _concat(node: NodeProto, editor: GraphEditor) -> list[NodeProto]:
 
 def _where(node: NodeProto, editor: GraphEditor) -> list[NodeProto]:
     emit = Emitter(editor, node)
-    left, right = _dequantize(emit, _operand(node, 1), "left"), _dequantize(emit, _operand(node, 4), "right")
+    left, right = dequantize(emit, _operand(node, 1), "left"), dequantize(emit, _operand(node, 4), "right")
     _quantize(emit, emit("Where", node.input[0], left, right), node.input[7], node.input[8], node.input[1])
     return emit.nodes
 
@@ -227,8 +227,8 @@ def _dynamic_matmul(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | N
         return None
     emit = Emitter(editor, node)
     parts = emit.many("DynamicQuantizeLinear", node.input[0], part="quantize", outputs=("", "", ""))
-    left = _dequantize(emit, (parts[0], parts[1], parts[2]), "left")
-    right = _dequantize(emit, (node.input[1], node.input[2], optional_input(node, 3)), "right", axis=rank - 1)
+    left = dequantize(emit, (parts[0], parts[1], parts[2]), "left")
+    right = dequantize(emit, (node.input[1], node.input[2], optional_input(node, 3)), "right", axis=rank - 1)
     _add_bias(emit, left, right, optional_input(node, 4))
     return emit.nodes
 
@@ -239,8 +239,8 @@ def _integer_matmul(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | N
     if rank is None:
         return None
     emit = Emitter(editor, node)
-    left = _dequantize(emit, (node.input[0], node.input[2], optional_input(node, 4)), "left")
-    right = _dequantize(emit, (node.input[1], node.input[3], optional_input(node, 5)), "right", axis=rank - 1)
+    left = dequantize(emit, (node.input[0], node.input[2], optional_input(node, 4)), "left")
+    right = dequantize(emit, (node.input[1], node.input[3], optional_input(node, 5)), "right", axis=rank - 1)
     _add_bias(emit, left, right, optional_input(node, 6))
     return emit.nodes
 

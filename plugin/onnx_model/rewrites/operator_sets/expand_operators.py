@@ -12,7 +12,13 @@ from sartor.onnx_model.graphs.infer import infer_shapes
 from sartor.onnx_model.graphs.walk import describe_node, graphs, nodes
 from sartor.onnx_model.rewrites.number_types import quantized
 from sartor.onnx_model.rewrites.number_types.quantized import Lowering
-from sartor.onnx_model.rewrites.operator_sets import contrib_float
+from sartor.onnx_model.rewrites.operator_sets.contrib.attention import ATTENTION
+from sartor.onnx_model.rewrites.operator_sets.contrib.block_quantised import BLOCK_QUANTISED
+from sartor.onnx_model.rewrites.operator_sets.contrib.counterparts import COUNTERPARTS
+from sartor.onnx_model.rewrites.operator_sets.contrib.fused_floats import FUSED_FLOATS
+from sartor.onnx_model.rewrites.operator_sets.contrib.group_norm import GROUP_NORM
+from sartor.onnx_model.rewrites.operator_sets.contrib.quantised_attention import QUANTISED_ATTENTION
+from sartor.onnx_model.rewrites.operator_sets.contrib.rotary import ROTARY
 
 CONTRIB_DOMAIN = "com.microsoft"
 # ONNX Runtime's optimiser writes these without a domain, though the standard has them in later opsets or never.
@@ -20,7 +26,16 @@ UNDECLARED_CONTRIB = frozenset({"LayerNormalization", "SimplifiedLayerNormalizat
 
 _LOWERINGS: Mapping[str, Mapping[str, Lowering]] = {
     "": quantized.STANDARD,
-    CONTRIB_DOMAIN: {**quantized.CONTRIB, **contrib_float.CONTRIB},
+    CONTRIB_DOMAIN: {
+        **quantized.CONTRIB,
+        **ATTENTION,
+        **BLOCK_QUANTISED,
+        **COUNTERPARTS,
+        **FUSED_FLOATS,
+        **GROUP_NORM,
+        **QUANTISED_ATTENTION,
+        **ROTARY,
+    },
 }
 CONTRIB_OPERATORS = frozenset(_LOWERINGS[CONTRIB_DOMAIN])
 

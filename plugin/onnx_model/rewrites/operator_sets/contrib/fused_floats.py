@@ -17,7 +17,6 @@ from sartor.onnx_model.graphs.graph import GraphEditor, attributes, optional_inp
 from sartor.onnx_model.graphs.walk import describe_node
 from sartor.onnx_model.rewrites.arithmetic.gelu import emit_tanh_gelu
 from sartor.onnx_model.rewrites.number_types.quantized import Lowering
-from sartor.onnx_model.rewrites.operator_sets.contrib_attention import ATTENTION
 
 
 def _activate(emit: Emitter, value: str, found: dict[str, object], output: str) -> None:
@@ -230,8 +229,7 @@ def _embed_layer_normalization(node: NodeProto, editor: GraphEditor) -> list[Nod
     return emit.nodes
 
 
-CONTRIB: Mapping[str, Lowering] = {
-    **ATTENTION,
+FUSED_FLOATS: Mapping[str, Lowering] = {
     "BiasAdd": _bias_add,
     "BiasGelu": _bias_gelu,
     "EmbedLayerNormalization": _embed_layer_normalization,

@@ -1,0 +1,79 @@
+"""Lowers ONNX Runtime's rotary embedding (Su et al. 2021, section 3.4) to products and sums."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from onnx import NodeProto
+
+from sartor.errors import UnsupportedModelError
+from sartor.onnx_model.graphs.emit import Emitter
+from sartor.onnx_model.graphs.graph import GraphEditor, attributes
+from sartor.onnx_model.graphs.walk import describe_node
+from sartor.onnx_model.rewrites.number_types.quantized import Lowering
+
+
+def _rotary(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    """``RotaryEmbedding(x, positions, cosines, sines)``; x is [batch, length, width], or four sizes.
+
+    Those are [batch, heads, length, head]. Elements beyond twice the tables' width are not turned.
+    """
+    shape, table, found = editor.shape(node.input[0]), editor.shape(node.input[2]), attributes(node)
+    places = editor.shape(node.input[1])
+    if shape is None or table is None or places is None:
+        return None
+    if found.get("is_packed_batching"):
+        raise UnsupportedModelError(f"{describe_node(node)} has packed batches; one batch per row was expected")
+    emit, per_head = Emitter(editor, node), len(shape) == 4
+    length, turned = shape[2 if per_head else 1], 2 * table[1]
+    head = shape[3] if per_head else (shape[2] // found["num_heads"] if found.get("num_heads") else turned)
+    heads = shape[1] if per_head else shape[2] // head
+    value = node.input[0]
+    if per_head:
+        value = emit("Transpose", value, part="length_first", perm=[0, 2, 1, 3])
+    value = emit("Reshape", value, emit.constant([shape[0], length, heads, head], "heads"), part="heads")
+    rest = ""
+    if turned < head:
+        sizes = emit.constant([turned, head - turned], "sizes")
+        value, rest = emit.many("Split", value, sizes, part="split", outputs=("", ""), axis=-1)
+    value = _turned(emit, value, _angles(emit, places, length), [shape[0], length, heads, turned])
+    if rest:
+        value = emit("Concat", value, rest, part="join", axis=-1)
+    if per_head:
+        emit("Transpose", value, output=node.output[0], perm=[0, 2, 1, 3])
+    else:
+        emit("Reshape", value, emit.constant(list(shape), "shape"), output=node.output[0])
+    return emit.nodes
+
+
+def _angles(emit: Emitter, places: tuple[int, ...], length: int) -> tuple[str, str]:
+    """Cosines and sines per position, [batch, length, 1, half]; one position is that of the first element."""
+    position = emit.node.input[1]
+    if len(places) == 1:
+        steps = emit.constant(np.arange(length)[None], "steps", emit.dtype(position))
+        position = emit("Add", position, steps, part="positions")
+    axes = emit.constant([2], "angle_axes")
+    found = [emit("Gather", name, position, part="angles", axis=0) for name in emit.node.input[2:4]]
+    cosine, sine = (emit("Unsqueeze", name, axes, part="per_head") for name in found)
+    return cosine, sine
+
+
+def _turned(emit: Emitter, value: str, angles: tuple[str, str], shape: list[int]) -> str:
+    """Pairs of elements turned by their angles; pairs are neighbours, or lie half the width apart."""
+    interleaved = bool(attributes(emit.node).get("interleaved"))
+    paired = [*shape[:3], shape[3] // 2, 2] if interleaved else [*shape[:3], 2, shape[3] // 2]
+    axis = 4 if interleaved else 3
+    pairs = emit("Reshape", value, emit.constant(paired, "pairs"), part="pairs")
+    axes, (cosine, sine) = emit.constant([axis], "pair_axis"), angles
+    ones = emit.constant([1, 1], "ones")
+    halves = emit.many("Split", pairs, ones, part="halves", outputs=("", ""), axis=axis)
+    real, imaginary = (emit("Squeeze", half, axes, part="half") for half in halves)
+    left = emit("Sub", emit("Mul", real, cosine, part="rc"), emit("Mul", imaginary, sine, part="is"), part="real")
+    right = emit("Add", emit("Mul", real, sine, part="rs"), emit("Mul", imaginary, cosine, part="ic"), part="imaginary")
+    both = [emit("Unsqueeze", each, axes, part="whole") for each in (left, right)]
+    joined = emit("Concat", *both, part="turned", axis=axis)
+    return emit("Reshape", joined, emit.constant(shape, "turned_shape"), part="width")
+
+
+ROTARY: Mapping[str, Lowering] = {"RotaryEmbedding": _rotary}
