@@ -34,6 +34,7 @@ from sartor.onnx_model.rewrites.number_types.dequantise_early import dequantise_
 from sartor.onnx_model.rewrites.number_types.integers import pad_integer_conv, plain_quantization
 from sartor.onnx_model.rewrites.number_types.widen_reductions import widen_reductions
 from sartor.onnx_model.rewrites.number_types.widen_unsigned import widen_unsigned
+from sartor.onnx_model.rewrites.operator_sets.contrib.descriptions import describe_results
 from sartor.onnx_model.rewrites.operator_sets.expand_operators import expand_operators
 from sartor.onnx_model.rewrites.operator_sets.expand_standard import expand_preview, expand_standard
 from sartor.onnx_model.rewrites.operator_sets.experimental import expand_experimental
@@ -74,6 +75,7 @@ MODERNISE: tuple[Rewrite, ...] = (
     fold_constants,
     expand_experimental,
     expand_preview,
+    describe_results,
     upgrade_opset,
     expand_training,
 )
