@@ -10,7 +10,7 @@ from onnx import ModelProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
 from sartor.errors import UsageError
 from sartor.onnx_model.graphs.graph import Array
-from sartor.onnx_model.preparing.shapes import forget_shapes, model_inputs
+from sartor.onnx_model.preparing.shapes import Shapes, forget_shapes, model_inputs
 from sartor.runtime.driver.bound_input import Bindings, BoundInput, Number, typed, values_text
 from sartor.runtime.driver.signature import SESSION_TYPES, TensorSpec
 
@@ -33,6 +33,20 @@ def bound_inputs(model: ModelProto, bindings: Bindings) -> tuple[BoundInput, ...
             known = ", ".join(f"'{known}'" for known in inputs) or "none"
             raise UsageError(f"--bind names the input '{name}', which the model does not have; its inputs are {known}")
     return tuple(_bound(value, bindings[name]) for name, value in inputs.items() if name in bindings)
+
+
+def free_shapes(shapes: Shapes, bound: Sequence[BoundInput]) -> Shapes:
+    """``shapes`` without those of bound inputs.
+
+    Raises:
+        UsageError: a bound input has another shape.
+    """
+    given = {each.spec.name: each.spec.shape for each in bound}
+    for name in shapes:
+        if shapes[name] != given.get(name, shapes[name]):
+            text = ",".join(map(str, shapes[name]))
+            raise UsageError(f"--shape {name}={text} does not fit the values that --bind gives that input")
+    return {name: shape for name, shape in shapes.items() if name not in given}
 
 
 def bind_values(model: ModelProto, bound: Sequence[BoundInput]) -> tuple[str, ...]:

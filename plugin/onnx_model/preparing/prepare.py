@@ -13,11 +13,11 @@ from sartor.onnx_model.graphs.graph import MALFORMED, static_shape
 from sartor.onnx_model.graphs.infer import check_shapes, infer_shapes
 from sartor.onnx_model.graphs.names import name_nodes
 from sartor.onnx_model.graphs.prepared import Change, PreparedModel, TensorInfo
-from sartor.onnx_model.preparing.bindings import bind_values, bound_inputs, record_bound
+from sartor.onnx_model.preparing.bindings import bind_values, bound_inputs, free_shapes, record_bound
 from sartor.onnx_model.preparing.check_prepared import check_prepared
 from sartor.onnx_model.preparing.shapes import Shapes, bind_shapes
 from sartor.onnx_model.preparing.simplify import simplify
-from sartor.onnx_model.preparing.undecided import with_advice
+from sartor.onnx_model.preparing.undecided import with_advice, with_other_shapes
 from sartor.onnx_model.rewrites.arithmetic.determinants import expand_determinants
 from sartor.onnx_model.rewrites.arithmetic.fourier import multiply_fourier
 from sartor.onnx_model.rewrites.arithmetic.gather_lowerings import gather_reversed
@@ -148,7 +148,7 @@ def prepare(
     work.CopyFrom(model)
     del work.training_info[:]
     bound = bound_inputs(model, bindings) if bindings else ()
-    binding = (partial(bind_values, bound=bound), partial(bind_shapes, shapes=dict(shapes or {})))
+    binding = (partial(bind_values, bound=bound), partial(bind_shapes, shapes=free_shapes(shapes or {}, bound)))
     steps = (*NORMALISE, *binding, *MODERNISE, *SIMPLIFY, *LOWER)
     steps = tuple(simplifier if step is simplify else step for step in steps)
     declared = {value.name: value.type.tensor_type.elem_type for value in (*model.graph.input, *model.graph.output)}
@@ -158,7 +158,8 @@ def prepare(
         check_shapes(work)
         check_prepared(work)
     except UnsupportedModelError as error:
-        raise with_advice(error, work) from error.__cause__
+        advised = with_advice(error, work)
+        raise (with_other_shapes(advised, model) if shapes else advised) from error.__cause__
     record_bound(work, bound)
     inputs, outputs = (_infos(values, declared) for values in (work.graph.input, work.graph.output))
     return PreparedModel(work, inputs, outputs, changes, bound)

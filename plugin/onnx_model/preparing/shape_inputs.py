@@ -69,8 +69,13 @@ def shape_inputs(model: ModelProto) -> tuple[str, ...]:
 
     Only vectors and single values count, of 64 elements at most.
     """
+    return tuple(deciding_operands(model))
+
+
+def deciding_operands(model: ModelProto) -> dict[str, tuple[NodeProto, int]]:
+    """The inputs of ``shape_inputs``, each with a node that it decides and the index of the operand."""
     wanted = _deciding_names(model.graph)
-    return tuple(value.name for value in model.graph.input if value.name in wanted and _is_small(value))
+    return {value.name: wanted[value.name] for value in model.graph.input if value.name in wanted and _is_small(value)}
 
 
 def with_values(model: ModelProto, values: Mapping[str, Array]) -> ModelProto:
@@ -81,20 +86,20 @@ def with_values(model: ModelProto, values: Mapping[str, Array]) -> ModelProto:
     return copy
 
 
-def _deciding_names(graph: GraphProto) -> set[str]:
-    """Every value from which an operand that decides a shape is computed."""
+def _deciding_names(graph: GraphProto) -> dict[str, tuple[NodeProto, int]]:
+    """Every value from which an operand that decides a shape is computed, with one such operand."""
     nodes = list(_all_nodes(graph))
     producers = {name: node for node in nodes for name in node.output if name}
-    pending = [name for node in nodes for name in _operands(node)]
-    found: set[str] = set()
+    pending = [(name, (node, index)) for node in nodes for index, name in _operands(node)]
+    found: dict[str, tuple[NodeProto, int]] = {}
     while pending:
-        name = pending.pop()
+        name, operand = pending.pop()
         if name in found:
             continue
-        found.add(name)
+        found[name] = operand
         node = producers.get(name)
         if node is not None and node.op_type not in _OF_SHAPES:
-            pending.extend(names_read(node))
+            pending.extend((each, operand) for each in names_read(node))
     return found
 
 
@@ -105,9 +110,9 @@ def _all_nodes(graph: GraphProto) -> Iterator[NodeProto]:
             yield from _all_nodes(body)
 
 
-def _operands(node: NodeProto) -> list[str]:
+def _operands(node: NodeProto) -> list[tuple[int, str]]:
     indices = _DECIDING.get(node.op_type, ()) if node.domain in ("", "ai.onnx") else ()
-    return [node.input[index] for index in indices if index < len(node.input) and node.input[index]]
+    return [(index, node.input[index]) for index in indices if index < len(node.input) and node.input[index]]
 
 
 def _is_small(value: ValueInfoProto) -> bool:

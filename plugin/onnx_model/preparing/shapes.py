@@ -9,11 +9,9 @@ from onnx import GraphProto, ModelProto, TensorShapeProto, ValueInfoProto
 from sartor.errors import UnsupportedModelError, UsageError
 from sartor.onnx_model.graphs.limits import MAX_DIMENSION
 from sartor.onnx_model.graphs.walk import graphs
+from sartor.onnx_model.preparing.suggested_shapes import shape_options, suggested_shapes
 
 Shapes = Mapping[str, tuple[int, ...]]
-
-_USUAL_IMAGE = (1, 3, 224, 224)
-_USUAL_LENGTH = 128
 
 
 def bind_shapes(model: ModelProto, shapes: Shapes) -> tuple[str, ...]:
@@ -32,10 +30,11 @@ def bind_shapes(model: ModelProto, shapes: Shapes) -> tuple[str, ...]:
     symbols: dict[str, tuple[int, str]] = {}
     for name, shape in shapes.items():
         _bind(inputs[name], shape, symbols)
-    for name, value in inputs.items():
+    for value in inputs.values():
         _bind_symbols(value, symbols)
+    for name, value in inputs.items():
         if name not in shapes:
-            _check_bound(value)
+            _check_bound(value, model)
     if shapes:
         forget_shapes(model)
     return tuple(shapes)
@@ -109,27 +108,26 @@ def _bind_symbols(value: ValueInfoProto, symbols: Mapping[str, tuple[int, str]])
             dim.dim_value = symbols[dim.dim_param][0]
 
 
-def _check_bound(value: ValueInfoProto) -> None:
+def _check_bound(value: ValueInfoProto, model: ModelProto) -> None:
     """Refuse an input with an unbound dimension, or with size 0 unless the user gave it: some exporters write 0 for an
     unknown size.
     """
     tensor = value.type.tensor_type
     if not tensor.HasField("shape"):
         raise UsageError(
-            f"input '{value.name}' declares no shape; bind it with --shape {value.name}=1,3,224,224, "
-            "or with other sizes"
+            f"input '{value.name}' declares no shape; bind it with {_suggested(model)}, or with other sizes"
         )
     for index, dim in enumerate(tensor.shape.dim):
         if dim.HasField("dim_value") and dim.dim_value == 0:
             raise UsageError(
-                f"dimension {index} of input '{value.name}' has the size 0; bind the input with --shape "
-                f"{value.name}={_suggested(value)}, or other sizes, with 0 there if the input really has no elements"
+                f"dimension {index} of input '{value.name}' has the size 0; bind the input with {_suggested(model)}, "
+                "or other sizes, with 0 there if the input really has no elements"
             )
         if not (dim.HasField("dim_value") and dim.dim_value > 0):
             symbol = f" ('{dim.dim_param}')" if dim.dim_param else ""
             raise UsageError(
                 f"dimension {index}{symbol} of input '{value.name}' is not fixed; "
-                f"bind it with --shape {value.name}={_suggested(value)}, or with other sizes"
+                f"bind it with {_suggested(model)}, or with other sizes"
             )
 
 
@@ -141,11 +139,8 @@ def _written(value: ValueInfoProto) -> str:
     )
 
 
-def _suggested(value: ValueInfoProto) -> str:
-    """A shape that ``--shape`` takes: one sample, and usual sizes of images and texts where dimensions are free."""
-    dims = value.type.tensor_type.shape.dim
-    free = _USUAL_IMAGE if len(dims) == len(_USUAL_IMAGE) else (1, *[_USUAL_LENGTH] * len(dims))
-    return ",".join(str(dim.dim_value if dim.dim_value > 0 else free[index]) for index, dim in enumerate(dims))
+def _suggested(model: ModelProto) -> str:
+    return shape_options(suggested_shapes(model))
 
 
 def forget_shapes(model: ModelProto) -> None:

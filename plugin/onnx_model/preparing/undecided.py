@@ -3,35 +3,126 @@
 from __future__ import annotations
 
 import math
+import shlex
+from collections.abc import Mapping, Sequence
 
-from onnx import ModelProto, ValueInfoProto
+from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
 
 from sartor.errors import UnsupportedModelError
-from sartor.onnx_model.graphs.graph import GraphEditor, static_shape
+from sartor.onnx_model.graphs.graph import MALFORMED, GraphEditor, attributes, static_shape
 from sartor.onnx_model.graphs.walk import describe_node, names_read
+from sartor.onnx_model.preparing.shape_inputs import deciding_operands
+from sartor.onnx_model.preparing.suggested_shapes import shape_options, suggested_shapes
 
 # Inputs with more elements are data, not settings, and their values are not known at compile time.
 _MOST_ELEMENTS = 16
+_AGAIN = "; export the model again"
 
 
 def with_advice(error: UnsupportedModelError, model: ModelProto) -> UnsupportedModelError:
-    """The refusal of a model, with the advice to bind a small input if a conditional depends on it."""
+    """The refusal of a model, with the advice to bind small inputs if a conditional or a shape depends on them.
+
+    Args:
+        error: the refusal.
+        model: as far as it was prepared.
+    """
+    try:
+        return _advised(error, model)
+    except MALFORMED:
+        # A damaged node was refused: no advice would help.
+        return error
+
+
+def _advised(error: UnsupportedModelError, model: ModelProto) -> UnsupportedModelError:
     editor = GraphEditor(model.graph)
-    settings = {value.name for value in model.graph.input if _is_small(value) and not editor.is_constant(value.name)}
+    settings = {value.name: value for value in model.graph.input if _is_setting(value, editor)}
     for node in editor.nodes:
-        found = sorted(_sources(node.input[0], editor) & settings) if node.op_type == "If" and node.input else []
+        found = sorted(_sources(node.input[0], editor) & set(settings)) if node.op_type == "If" and node.input else []
         if found:
-            advice = " ".join(f"--bind {name}=VALUE" for name in found)
             names = ", ".join(f"'{name}'" for name in found)
+            options = _options({name: (1,) * _count(settings[name]) for name in found}, settings)
             return UnsupportedModelError(
-                f"{error}; {describe_node(node)} selects its branch by input {names}: fix that with {advice}"
+                f"{error}; {describe_node(node)} selects its branch by input {names}: fix that with {options}, "
+                "or with other values"
             )
-    return error
+    return _with_shape_values(error, model, settings)
 
 
-def _is_small(value: ValueInfoProto) -> bool:
+def with_other_shapes(error: UnsupportedModelError, model: ModelProto) -> UnsupportedModelError:
+    """The refusal of a model whose shapes the user chose, with shapes that fit if these contradict each other.
+
+    Args:
+        error: the refusal.
+        model: as it was loaded, with its free dimensions.
+    """
+    if "contradict" not in str(error):
+        return error
+    try:
+        options = shape_options(suggested_shapes(model))
+    except MALFORMED:
+        return error
+    text = str(error).removesuffix(_AGAIN)
+    return UnsupportedModelError(f"{text}; choose other shapes, such as {options}" if options else str(error))
+
+
+def _with_shape_values(
+    error: UnsupportedModelError, model: ModelProto, settings: Mapping[str, ValueInfoProto]
+) -> UnsupportedModelError:
+    """The refusal with the advice to bind all inputs that decide shapes, if shapes are not known."""
+    editor = GraphEditor(model.graph)
+    unknown = [name for node in editor.nodes for name in node.output if name and editor.shape(name) is None]
+    operands = {name: each for name, each in deciding_operands(model).items() if name in settings}
+    if not unknown or not operands:
+        return error
+    values = {name: _example(*each, _count(settings[name]), editor) for name, each in operands.items()}
+    names = ", ".join(f"'{name}'" for name in operands)
+    return UnsupportedModelError(
+        f"{error}; shapes depend on the values of input {names}: fix them with {_options(values, settings)}, "
+        "or with other values"
+    )
+
+
+def _options(values: Mapping[str, Sequence[int]], settings: Mapping[str, ValueInfoProto]) -> str:
+    """The command line's options that bind inputs to values, quoted for a shell."""
+    texts = []
+    for name, numbers in values.items():
+        is_bool = settings[name].type.tensor_type.elem_type == TensorProto.BOOL
+        written = ("true" if number else "false" for number in numbers) if is_bool else map(str, numbers)
+        texts.append(f"--bind {shlex.quote(name + '=' + ','.join(written))}")
+    return " ".join(texts)
+
+
+def _example(node: NodeProto, operand: int, count: int, editor: GraphEditor) -> list[int]:
+    """Values with which most nodes of this kind have a shape with elements."""
+    data = editor.shape(node.input[0]) or ()
+    if (node.op_type, operand) == ("Reshape", 1):
+        return [-1, *[1] * (count - 1)][:count]
+    if (node.op_type, operand) == ("Resize", 3):
+        return list(data[:count]) if len(data) >= count else [1] * count
+    if (node.op_type, operand) == ("Split", 1) and data:
+        return [data[attributes(node).get("axis", 0)] // count] * count
+    if (node.op_type, operand) in _AXES:
+        return list(range(count))
+    return [0 if (node.op_type, operand) in _ZEROS else 1] * count
+
+
+_AXES = frozenset(
+    {
+        *(("Slice", 3), ("Pad", 3), ("Squeeze", 1), ("Unsqueeze", 1), ("CumSum", 1)),
+        *((f"Reduce{kind}", 1) for kind in ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum")),
+        ("ReduceSumSquare", 1),
+    }
+)
+_ZEROS = frozenset({("Slice", 1), ("Pad", 1), ("Range", 0)})
+
+
+def _is_setting(value: ValueInfoProto, editor: GraphEditor) -> bool:
     shape = static_shape(value.type)
-    return shape is not None and math.prod(shape) <= _MOST_ELEMENTS
+    return shape is not None and math.prod(shape) <= _MOST_ELEMENTS and not editor.is_constant(value.name)
+
+
+def _count(value: ValueInfoProto) -> int:
+    return math.prod(static_shape(value.type) or ())
 
 
 def _sources(name: str, editor: GraphEditor) -> set[str]:

@@ -111,7 +111,7 @@ def test_a_symbol_has_one_size() -> None:
 
 
 def test_a_choice_by_an_unbound_input_is_refused_with_advice(prepare_quickly: Prepare) -> None:
-    with pytest.raises(UnsupportedModelError, match=r"'choice'.* by input 'sr': fix that with --bind sr=VALUE"):
+    with pytest.raises(UnsupportedModelError, match=r"'choice'.* by input 'sr': fix that with --bind sr=1, or with"):
         prepare(rate_model())
 
 
@@ -132,5 +132,5 @@ def test_a_choice_that_the_importer_refuses_has_the_advice_too(tmp_path: Path) -
     refused = run_import(tmp_path / "net.onnx", {}, None)
     assert isinstance(refused, WorkerError)
     assert isinstance(refused.error, UnsupportedModelError)
-    assert str(refused.error).endswith("fix that with --bind sr=VALUE")
+    assert str(refused.error).endswith("fix that with --bind sr=1, or with other values")
     assert "\n" not in str(refused.error)

@@ -1,0 +1,286 @@
+"""Shapes to recommend for inputs with free dimensions: such that the model, as far as inference sees, accepts them."""
+
+from __future__ import annotations
+
+import ast
+import math
+import shlex
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from onnx import ModelProto, NodeProto, TensorShapeProto, ValueInfoProto
+
+from sartor.errors import UnsupportedModelError
+from sartor.onnx_model.graphs.graph import MALFORMED, GraphEditor, attributes, static_shape
+from sartor.onnx_model.graphs.infer import check_shapes, infer_shapes, without_weights
+
+Shapes = dict[str, tuple[int, ...]]
+
+_IMAGE_RANK, _IMAGE_CHANNELS = 4, 3
+_USUAL = (224, 128)
+# Sizes of images and lengths that models are made for, tried if neither the usual ones nor those of weights fit.
+_OTHERS = (32, 28, 64, 128, 256, 299, 320, 384, 416, 512, 640, 224, 96, 48, 16, 8, 1)
+_BATCHES = (2, 4, 8, 16)
+_MOST_SIZE = 1024
+# Inference of a model of a thousand nodes takes some hundredths of a second.
+_MOST_TRIES, _MOST_NODES_INFERRED = 32, 40_000
+_KEEPING = frozenset({"Add", "Cast", "Clip", "Div", "Identity", "Mul", "Relu", "Sigmoid", "Sub", "Tanh"})
+
+
+def suggested_shapes(model: ModelProto) -> Shapes:
+    """Shapes of the inputs that have free dimensions, in the model's order; without those that follow from others.
+
+    Sizes are usual ones (one sample, images of 224 by 224, lengths of 128) and those that the weights ask for. If
+    inference finds that these contradict the model, sizes of weights and further usual ones are tried.
+
+    Args:
+        model: whose bound dimensions are numbers; it is not changed.
+    """
+    inputs = _free_inputs(model)
+    first: Shapes = {}
+    tries = max(2, min(_MOST_TRIES, _MOST_NODES_INFERRED // max(1, len(model.graph.node))))
+    for sizes, _ in zip(_choices(model), range(tries), strict=False):
+        found = _assigned(inputs, sizes)
+        first = first or found
+        if _fits(model, found):
+            return _needed(inputs, found)
+    return _needed(inputs, first)
+
+
+def shape_options(shapes: Mapping[str, tuple[int, ...]]) -> str:
+    """The command line's options that bind inputs to shapes, quoted for a shell."""
+    return " ".join(f"--shape {shlex.quote(name + '=' + ','.join(map(str, shape)))}" for name, shape in shapes.items())
+
+
+@dataclass(frozen=True)
+class _Sizes:
+    """Sizes to try: of images, of other dimensions, and of the first dimension."""
+
+    image: int
+    length: int
+    batch: int = 1
+
+
+@dataclass
+class _Free:
+    """An input with free dimensions.
+
+    Attributes:
+        name: the input's.
+        dims: a number if the dimension is bound, otherwise its symbol, which is made up for nameless dimensions.
+        asked: sizes by axis that a reader's weights ask for.
+    """
+
+    name: str
+    dims: list[int | str]
+    asked: dict[int, int] = field(default_factory=dict)
+
+
+def _free_inputs(model: ModelProto) -> list[_Free]:
+    editor = GraphEditor(model.graph)
+    found = []
+    for value in model.graph.input:
+        if editor.is_constant(value.name) or not _is_free(value):
+            continue
+        rank, asked = _asked(value.name, editor)
+        dims = value.type.tensor_type.shape.dim
+        if value.type.tensor_type.HasField("shape"):
+            rank = len(dims)
+        names = [_symbol(value.name, axis, dims) for axis in range(_IMAGE_RANK if rank is None else rank)]
+        positive = {axis % len(names): size for axis, size in asked.items() if -len(names) <= axis < len(names)}
+        found.append(_Free(value.name, names, positive))
+    return found
+
+
+def _is_free(value: ValueInfoProto) -> bool:
+    shape = static_shape(value.type)
+    return shape is None or min(shape, default=1) <= 0
+
+
+def _symbol(name: str, axis: int, dims: Sequence[TensorShapeProto.Dimension]) -> int | str:
+    if axis >= len(dims):
+        return f"{name}/{axis}"
+    return dims[axis].dim_value if dims[axis].dim_value > 0 else dims[axis].dim_param or f"{name}/{axis}"
+
+
+def _asked(name: str, editor: GraphEditor) -> tuple[int | None, dict[int, int]]:
+    """The rank, if known, and sizes by axis that the readers of a value ask for."""
+    rank: int | None = None
+    sizes: dict[int, int] = {}
+    pending, seen = [name], {name}
+    while pending:
+        current = pending.pop()
+        for node in editor.consumers(current):
+            reader = _READERS.get(node.op_type)
+            found = reader(node, current, editor) if reader and not node.domain else None
+            if found is not None:
+                rank = rank or found[0]
+                sizes = {**found[1], **sizes}
+            elif node.op_type in _KEEPING and node.output[0] not in seen:
+                seen.add(node.output[0])
+                pending.append(node.output[0])
+    return rank, sizes
+
+
+_Asked = tuple[int | None, dict[int, int]] | None
+
+
+def _conv(node: NodeProto, name: str, editor: GraphEditor) -> _Asked:
+    shape = editor.shape(node.input[1])
+    if not shape or node.input[0] != name:
+        return None
+    channels = shape[0] if node.op_type == "ConvTranspose" else shape[1] * attributes(node).get("group", 1)
+    return len(shape), {1: channels}
+
+
+def _product(node: NodeProto, name: str, editor: GraphEditor) -> _Asked:
+    left = node.input[0] == name
+    shape = editor.shape(node.input[1 if left else 0])
+    if not shape or len(shape) < 2:
+        return None
+    found = attributes(node)
+    if node.op_type == "Gemm" and left:
+        return 2, {0 if found.get("transA") else 1: shape[1 if found.get("transB") else 0]}
+    return 2, {-1: shape[-2]} if left else {-2: shape[-1]}
+
+
+def _recurrent(node: NodeProto, name: str, editor: GraphEditor) -> _Asked:
+    shape = editor.shape(node.input[1])
+    return (3, {2: shape[2]}) if shape and node.input[0] == name else None
+
+
+def _norm(node: NodeProto, name: str, editor: GraphEditor) -> _Asked:
+    shape = editor.shape(node.input[1])
+    return (None, {1: shape[0]}) if shape and node.input[0] == name else None
+
+
+def _repeats(node: NodeProto, name: str, editor: GraphEditor) -> _Asked:
+    rank = editor.rank(node.input[0])
+    return (1, {0: rank}) if rank and node.input[1] == name else None
+
+
+def _gather(node: NodeProto, name: str, editor: GraphEditor) -> _Asked:
+    return (2, {}) if node.input[1] == name else None
+
+
+_READERS: Mapping[str, Callable[[NodeProto, str, GraphEditor], _Asked]] = {
+    **dict.fromkeys(("Conv", "ConvTranspose"), _conv),
+    **dict.fromkeys(("Gemm", "MatMul"), _product),
+    **dict.fromkeys(("GRU", "LSTM", "RNN"), _recurrent),
+    **dict.fromkeys(("BatchNormalization", "InstanceNormalization"), _norm),
+    "Gather": _gather,
+    "Tile": _repeats,
+}
+
+
+def _choices(model: ModelProto) -> Iterator[_Sizes]:
+    """Sizes to try, the usual ones first, then the frequent ones among the dimensions of weights."""
+    yield _Sizes(*_USUAL)
+    counts = Counter(size for tensor in model.graph.initializer for size in set(tensor.dims) if size <= _MOST_SIZE)
+    for size in dict.fromkeys((*_OTHERS[:4], *sorted(counts, key=lambda each: (-counts[each], -each)), *_OTHERS)):
+        yield _Sizes(size, size)
+    for batch in _BATCHES:
+        yield _Sizes(*_USUAL, batch)
+
+
+def _assigned(inputs: list[_Free], sizes: _Sizes) -> Shapes:
+    """A shape per input: equal symbols are equal, and a symbol such as ``past + 1`` has the value of that sum."""
+    known: dict[str, int] = {}
+    for each in inputs:
+        for axis, dim in enumerate(each.dims):
+            if isinstance(dim, str) and not _is_sum(dim):
+                usual = _usual(each, axis, sizes)
+                known.setdefault(dim, each.asked.get(axis, usual))
+    return {
+        each.name: tuple(dim if isinstance(dim, int) else known.get(dim) or _evaluated(dim, known) for dim in each.dims)
+        for each in inputs
+    }
+
+
+def _usual(each: _Free, axis: int, sizes: _Sizes) -> int:
+    if axis == 0:
+        return sizes.batch
+    if len(each.dims) == _IMAGE_RANK:
+        return _IMAGE_CHANNELS if axis == 1 else sizes.image
+    return sizes.length
+
+
+def _is_sum(symbol: str) -> bool:
+    return any(operator in symbol for operator in "+-*") and _terms(symbol) is not None
+
+
+def _terms(symbol: str) -> ast.expr | None:
+    """The expression of names, integers, sums, differences and products that a symbol is; None if it is no such."""
+    try:
+        tree = ast.parse(symbol.strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    allowed = (ast.BinOp, ast.Name, ast.Constant, ast.Load, ast.Add, ast.Sub, ast.Mult)
+    parts = list(ast.walk(tree))
+    integers = all(isinstance(part.value, int) for part in parts if isinstance(part, ast.Constant))
+    return tree if integers and all(isinstance(part, allowed) for part in parts) else None
+
+
+def _evaluated(symbol: str, known: Mapping[str, int]) -> int:
+    def value(part: ast.expr) -> int:
+        if isinstance(part, ast.BinOp):
+            left, right = value(part.left), value(part.right)
+            return left * right if isinstance(part.op, ast.Mult) else left + (right if _adds(part) else -right)
+        if isinstance(part, ast.Constant):
+            return int(str(part.value))
+        return known.get(part.id, 1) if isinstance(part, ast.Name) else 1
+
+    tree = _terms(symbol)
+    return max(1, value(tree)) if tree is not None else 1
+
+
+def _adds(part: ast.BinOp) -> bool:
+    return isinstance(part.op, ast.Add)
+
+
+def _fits(model: ModelProto, shapes: Shapes) -> bool:
+    """Whether inference finds no contradiction, nor a Reshape or a convolution of another number of elements."""
+    copy = without_weights(model)
+    for value in copy.graph.input:
+        if value.name in shapes:
+            del value.type.tensor_type.shape.dim[:]
+            value.type.tensor_type.shape.dim.extend(
+                TensorShapeProto.Dimension(dim_value=size) for size in shapes[value.name]
+            )
+    del copy.graph.value_info[:]
+    for value in copy.graph.output:
+        value.type.tensor_type.ClearField("shape")
+    try:
+        infer_shapes(copy)
+        check_shapes(copy)
+        editor = GraphEditor(copy.graph)
+        return all(_agrees(node, editor) for node in editor.nodes)
+    except (UnsupportedModelError, *MALFORMED):
+        return False
+
+
+def _agrees(node: NodeProto, editor: GraphEditor) -> bool:
+    """Whether shapes agree that ONNX's inference does not compare."""
+    shape = editor.shape(node.input[0]) if node.input else None
+    if node.domain or shape is None:
+        return True
+    result = editor.shape(node.output[0])
+    if result is not None and min(result, default=1) <= 0 < min(shape, default=1):
+        return False
+    if node.op_type == "Reshape" and result is not None:
+        return math.prod(shape) == math.prod(result)
+    asked = _conv(node, node.input[0], editor) if node.op_type in ("Conv", "ConvTranspose") else None
+    return asked is None or len(shape) < 2 or shape[1] == asked[1][1]
+
+
+def _needed(inputs: list[_Free], shapes: Shapes) -> Shapes:
+    """Without the inputs whose free dimensions are all symbols of earlier inputs."""
+    bound: set[str] = set()
+    needed = {}
+    for each in inputs:
+        symbols = {dim for dim in each.dims if isinstance(dim, str)}
+        if not symbols <= bound:
+            needed[each.name] = shapes[each.name]
+        bound |= {symbol for symbol in symbols if not symbol.startswith(f"{each.name}/")}
+    return needed
