@@ -10,7 +10,10 @@ from pathlib import Path
 from onnx import ModelProto
 
 from sartor.codegen.ir.target import Target
+from sartor.codegen.ir.variants.descriptor import without_parameters
+from sartor.codegen.mlir.dispatches import lower
 from sartor.config import CompileConfig
+from sartor.errors import CompileError
 from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.layer_tensors import layer_tensors
@@ -183,13 +186,30 @@ class Subject:
         imported, config = self._ranged(setting), setting.config
         whole = UnsplitNetwork(imported.unsplit)
         net = whole if recipe.plan.unsplit else SplitNetwork(recipe.graph, recipe.variants, imported.ranges)
-        build_net(net, imported.weights, config.target, recipe.manifest(imported, config.header), files)
+        try:
+            build_net(net, imported.weights, config.target, recipe.manifest(imported, config.header), files)
+        except CompileError:
+            _check_each(recipe, config.target)
+            raise
         signature = net_signature((imported.graph.inputs, imported.graph.outputs))
         device = open_device("cpu", setting.threads)
         with Session(files.module, device=device, signature=signature, huge_pages=False) as session:
             found = [[each.copy() for each in session.run(None, dict(each))] for each in feeds]
         files.module.unlink()
         return found
+
+
+def _check_each(recipe: Recipe, target: Target) -> None:
+    """Lower each variant alone, because a message of the compiler does not name the layer.
+
+    Raises:
+        CompileError: for the first layer that does not lower, with its name and variant.
+    """
+    for layer, variant in sorted(recipe.variants.items()):
+        try:
+            lower({"alone": variant.implementation}, target)
+        except CompileError as error:
+            raise CompileError(f"'{layer}' by {without_parameters(variant.descriptor)}: {error}") from None
 
 
 @dataclass(frozen=True)
