@@ -12,16 +12,19 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 from pydantic.dataclasses import dataclass
 
 from sartor.errors import UsageError
 from sartor.runtime.driver.bound_input import BoundInput
 from sartor.runtime.driver.signature import HOW_TO_GIVE, Signature, TensorSpec, parse_declaration
 from sartor.runtime.module import Module, open_module
+from sartor.runtime.segments.record import Segment, check_order
 
 MANIFEST_KEY = "sartor.manifest"
-MANIFEST_FORMAT = 1
+MANIFEST_FORMAT = 2
+"""The newest format, of manifests with segments: versions that do not know these refuse it."""
+ONE_DEVICE_FORMAT = 1
 DECLARATION_KEY = "iree.abi.declaration"
 ASYNC_SUFFIX = "$async"
 INITIALIZER = "__init"
@@ -53,7 +56,9 @@ class Manifest:
     levels of the code; ``features`` are CPU extensions that the code needs and an operating system may withhold;
     ``parameters`` maps a scope to the name of its weight file beside the .vmfb; ``plan`` is the plan as JSON data,
     which is not checked here;
-    ``bound`` are the model's inputs with a fixed value, which the module does not take.
+    ``bound`` are the model's inputs with a fixed value, which the module does not take;
+    ``segments`` are the parts that run one after another on several devices, in which case no function is called
+    ``entry``. Callers' arrays are on the first of ``devices``. ``format`` is then ``MANIFEST_FORMAT``.
     """
 
     model: str
@@ -69,7 +74,14 @@ class Manifest:
     parameters: dict[str, Annotated[str, AfterValidator(_plain_file_name)]] = Field(default_factory=dict)
     features: tuple[str, ...] = ()
     bound: tuple[BoundInput, ...] = ()
-    format: int = MANIFEST_FORMAT
+    segments: tuple[Segment, ...] = ()
+    format: int = ONE_DEVICE_FORMAT
+
+    @model_validator(mode="after")
+    def _values_in_order(self) -> Manifest:
+        if self.segments:
+            check_order(self.segments, *((spec.name for spec in specs) for specs in (self.inputs, self.outputs)))
+        return self
 
     @property
     def signature(self) -> Signature:
@@ -82,7 +94,11 @@ class Manifest:
         Raises:
             ValueError: if the plan has a number that JSON cannot represent.
         """
-        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"), allow_nan=False)
+        content = asdict(self)
+        if not self.segments:
+            # Older versions, which know no segments, read the modules of one device.
+            del content["segments"]
+        return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
     @staticmethod
     def from_json(text: str) -> Manifest:

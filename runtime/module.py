@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from sartor.errors import UsageError
-from sartor.runtime.driver.archive import damage, is_archive
+from sartor.runtime.driver.archive import damage, is_archive, part_of
 from sartor.runtime.driver.iree_runtime import NATIVE_ERRORS, parse_module, reason
 
 _CONTENT = "the given content"
@@ -24,10 +24,11 @@ _REACH_BYTES = 8 << 20
 
 @dataclass(frozen=True)
 class Module:
-    """An opened .vmfb; ``label`` names it in errors."""
+    """An opened .vmfb; ``label`` names it in errors, ``content`` is what it was parsed from."""
 
     native: Any
     label: str
+    content: bytes | mmap.mmap
 
     @property
     def functions(self) -> list[str]:
@@ -47,6 +48,19 @@ class Module:
         """
         with self._reading():
             return dict(self.native.lookup_function(function).reflection)
+
+    def part(self, name: str) -> Module:
+        """The module that is a part of the file, as ``runtime/segments/packing.py`` packs it.
+
+        Raises:
+            UsageError: if there is none, or it is damaged.
+        """
+        label = f"'{name}' in {self.label}"
+        found = part_of(self.content, name) if is_archive(self.content) else None
+        if found is None:
+            raise UsageError(f"{self.label} has no part '{name}', which its manifest names; compile it again")
+        content = bytes(found) if isinstance(self.content, bytes) else found
+        return Module(parse_module(content, label), label, self.content)
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
@@ -69,11 +83,11 @@ def open_module(source: Path | bytes, *, huge_pages: bool = False) -> Module:
     """
     if isinstance(source, bytes):
         _check(source, _CONTENT)
-        return Module(parse_module(source, _CONTENT), _CONTENT)
+        return Module(parse_module(source, _CONTENT), _CONTENT, source)
     label = f"'{source}'"
     content, is_read = _content(source, label, huge_pages=huge_pages)
     _check(content, label, whole=is_read or (huge_pages and len(content) <= _REACH_BYTES))
-    return Module(parse_module(content, label), label)
+    return Module(parse_module(content, label), label, content)
 
 
 def check_module(path: Path) -> None:

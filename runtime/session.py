@@ -22,6 +22,7 @@ from sartor.runtime.driver.signature import Array, Signature, TensorSpec, check_
 from sartor.runtime.manifest import ASYNC_SUFFIX, Manifest, find_manifest, read_signature
 from sartor.runtime.module import Module, beside, open_module
 from sartor.runtime.pending import PendingRun
+from sartor.runtime.segments.program import SegmentedProgram
 
 Feeds = Mapping[str, Array | DeviceArray]
 
@@ -57,7 +58,8 @@ class Session:
 
         Args:
             model: path or content of a .vmfb.
-            device: name as for ``open_device``, or an open device; by default the manifest's first, or else cpu.
+            device: name as for ``open_device``, or an open device; by default the manifest's first, or else cpu. A
+                model with segments opens its further devices itself, the first of each kind.
             threads: number of CPU workers, by default one per physical core.
             spin_us: microseconds an idle worker spins before it sleeps.
             huge_pages: whether a large file is read into huge pages, from which weights are read faster. Otherwise, or
@@ -81,11 +83,12 @@ class Session:
         self._manifest = find_manifest(module)
         self._signature = _find_signature(module, self._manifest, signature, entry)
         self._async_entry = self._signature.entry + ASYNC_SUFFIX
-        self._has_async_entry = self._async_entry in module.functions
+        is_segmented = self._manifest is not None and bool(self._manifest.segments)
+        self._has_async_entry = not is_segmented and self._async_entry in module.functions
         self._device = _choose_device(device, self._manifest, threads, spin_us)
         _check_features(module.label, self._manifest, self._device)
         weights = _find_parameters(source, self._manifest, parameters or {})
-        self._program: Program | None = Program(module.native, module.label, self._device, weights)
+        self._program: Program | SegmentedProgram | None = _load(module, self._manifest, self._device, weights)
         self._process = os.getpid()
         self._lock = threading.Lock()
         self._in_flight: list[tuple[Fences, object]] = []
@@ -208,7 +211,7 @@ class Session:
         if os.getpid() != self._process:
             self._process, self._lock, self._executor = os.getpid(), threading.Lock(), None
 
-    def _open_program(self) -> Program:
+    def _open_program(self) -> Program | SegmentedProgram:
         if self._program is None:
             raise UsageError("the session is closed")
         return self._program
@@ -267,9 +270,26 @@ def _find_signature(module: Module, manifest: Manifest | None, given: Signature 
     found = given
     if found is None:
         found = manifest.signature if manifest else read_signature(module, entry)
-    if found.entry not in module.functions:
+    if found.entry not in module.functions and not (manifest and manifest.segments):
         raise UsageError(f"{module.label} exports no function '{found.entry}'")
     return found
+
+
+def _load(
+    module: Module, manifest: Manifest | None, device: NativeDevice, weights: Mapping[str, Path]
+) -> Program | SegmentedProgram:
+    """Load a module on its device, or the modules of its segments on theirs."""
+    if manifest is None or not manifest.segments:
+        return Program(module.native, module.label, device, weights)
+    programs: dict[tuple[str, str], Program] = {}
+    for segment in manifest.segments:
+        part = module.part(segment.part) if segment.part else module
+        if segment.entry not in part.functions:
+            raise UsageError(f"{part.label} exports no function '{segment.entry}'")
+        if (segment.part, segment.device) not in programs:
+            where = device if segment.device == manifest.devices[0] else open_device(segment.device)
+            programs[segment.part, segment.device] = Program(part.native, part.label, where, weights)
+    return SegmentedProgram(manifest.segments, programs, device, manifest.signature)
 
 
 def _choose_device(

@@ -7,6 +7,7 @@ import mmap
 import struct
 import zipfile
 import zlib
+from typing import IO, cast
 
 _START = b"PK\x03\x04"
 _HEADER = struct.Struct("<26xHH")
@@ -26,8 +27,7 @@ def damage(content: bytes | mmap.mmap, *, whole: bool = True) -> str | None:
         whole: whether all parts are read, or only the first, which is the program without weights and kernels.
     """
     try:
-        # What can be mapped can be read and sought in as a file, too.
-        with zipfile.ZipFile(io.BytesIO(content) if isinstance(content, bytes) else content) as archive:  # type: ignore[arg-type]
+        with zipfile.ZipFile(_as_file(content)) as archive:
             parts = archive.infolist()[: None if whole else 1]
     except (zipfile.BadZipFile, ValueError, struct.error, NotImplementedError):
         # It is at the end, so that a file without it is truncated, even if its beginning can be parsed.
@@ -41,9 +41,27 @@ def damage(content: bytes | mmap.mmap, *, whole: bool = True) -> str | None:
         )
 
 
+def part_of(content: bytes | mmap.mmap, name: str) -> memoryview | None:
+    """The bytes of a part of an archive that is not damaged; None if it has no such part."""
+    with zipfile.ZipFile(_as_file(content)) as archive:
+        found = next((each for each in archive.infolist() if each.filename == name), None)
+    return None if found is None else _content(memoryview(content), found)
+
+
+def _as_file(content: bytes | mmap.mmap) -> IO[bytes]:
+    """What can be mapped can be read and sought in as a file, too."""
+    return io.BytesIO(content) if isinstance(content, bytes) else cast("IO[bytes]", content)
+
+
 def _is_sound(view: memoryview, part: zipfile.ZipInfo) -> bool:
+    content = _content(view, part)
+    return content is not None and zlib.crc32(content) == part.CRC
+
+
+def _content(view: memoryview, part: zipfile.ZipInfo) -> memoryview | None:
+    """The bytes of a part; None if its header is cut off, or it is compressed."""
     header = view[part.header_offset :][: _HEADER.size]
     if len(header) < _HEADER.size or part.compress_type != zipfile.ZIP_STORED:
-        return False
+        return None
     begin = part.header_offset + _HEADER.size + sum(_HEADER.unpack(header))
-    return zlib.crc32(view[begin : begin + part.file_size]) == part.CRC
+    return view[begin : begin + part.file_size]

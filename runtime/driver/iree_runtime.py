@@ -282,7 +282,7 @@ class Fences:
             return True
 
 
-def parse_module(content: bytes | mmap.mmap, label: str) -> Any:
+def parse_module(content: bytes | mmap.mmap | memoryview, label: str) -> Any:
     """Parse a .vmfb's content to a VM module: bytes are copied to aligned memory, mapped memory is used in place.
 
     Raises:

@@ -1,0 +1,60 @@
+"""The record of a network's segments in its manifest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Annotated
+
+from pydantic import AfterValidator, ConfigDict
+from pydantic.dataclasses import dataclass
+
+from sartor.runtime.driver.signature import TensorSpec
+
+
+def _plain_part(name: str) -> str:
+    if any(separator in name for separator in "/\\\0"):
+        raise ValueError(f"'{name}' is not the name of a part")
+    return name
+
+
+@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+class Segment:
+    """A part of a network that one device computes, as one exported function.
+
+    Attributes:
+        entry: the function.
+        device: kind of the device.
+        inputs: the values that it takes, by name: inputs of the network, or outputs of earlier segments.
+        outputs: the values that it gives. Those with a name of the network's outputs are these outputs.
+        part: name of the module in the file, which is itself a .vmfb; empty for the file's first module, which stock
+            tools run as it is.
+    """
+
+    entry: str
+    device: str
+    inputs: tuple[str, ...]
+    outputs: tuple[TensorSpec, ...]
+    part: Annotated[str, AfterValidator(_plain_part)] = ""
+
+
+def check_order(segments: Sequence[Segment], inputs: Iterable[str], outputs: Iterable[str]) -> None:
+    """Make sure that each value is there when a segment reads it.
+
+    Args:
+        segments: in the order in which they run.
+        inputs: names of the network's inputs.
+        outputs: names of the network's outputs.
+
+    Raises:
+        ValueError: if a value is read before it is computed, or computed twice, or never; the message names it.
+    """
+    known = set(inputs)
+    for segment in segments:
+        if missing := [name for name in segment.inputs if name not in known]:
+            raise ValueError(f"segment '{segment.entry}' reads '{missing[0]}', which no earlier segment computes")
+        for spec in segment.outputs:
+            if spec.name in known:
+                raise ValueError(f"segment '{segment.entry}' computes '{spec.name}', which is there already")
+            known.add(spec.name)
+    if missing := [name for name in outputs if name not in known]:
+        raise ValueError(f"no segment computes the output '{missing[0]}'")
