@@ -19,7 +19,7 @@ from onnx import helper
 from sartor.codegen.mlir.iree_compiler import ParamData, WeightImporter, ir, onnx_importer, translate_bytecode
 from sartor.codegen.mlir.operations import names_in
 from sartor.errors import CompileError, UnsupportedModelError
-from sartor.onnx_model.graphs.graph import GraphEditor
+from sartor.onnx_model.graphs.graph import GraphEditor, rename_reads
 from sartor.onnx_model.graphs.infer import without_weights
 from sartor.onnx_model.graphs.tensor_data import to_array
 from sartor.onnx_model.graphs.walk import describe_node
@@ -64,10 +64,7 @@ def _with_safe_names(model: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str,
     for tensor, original in zip(copy.graph.initializer, model.graph.initializer, strict=True):
         tensor.name = renamed[tensor.name]
         weights[tensor.name] = to_array(original)
-    for node in copy.graph.node:
-        for index, name in enumerate(node.input):
-            if name in renamed:
-                node.input[index] = renamed[name]
+    rename_reads(copy.graph, renamed)
     for output in copy.graph.output:
         if output.name in renamed:
             # The importer requires that an output is a node's result.

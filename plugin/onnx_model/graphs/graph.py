@@ -225,7 +225,7 @@ class GraphEditor:
         """Rename inputs of nodes, in bodies too: old value name to new. Chains of renamed values are followed."""
         resolved = {name: follow(name, renamed) for name in renamed}
         if resolved:
-            _redirect(self.graph, resolved)
+            rename_reads(self.graph, resolved)
             self.refresh()
 
 
@@ -284,12 +284,13 @@ def follow(name: str, renamed: Mapping[str, str]) -> str:
     return name
 
 
-def _redirect(graph: GraphProto, renamed: dict[str, str]) -> None:
+def rename_reads(graph: GraphProto, renamed: Mapping[str, str]) -> None:
+    """Rename what nodes of a graph read, in place: old value name to new. Names that bodies read are renamed too."""
     for node in graph.node:
         for index, name in enumerate(node.input):
             if name in renamed:
                 node.input[index] = renamed[name]
         for body in subgraphs(node):
-            _redirect(body, renamed)
+            rename_reads(body, renamed)
             for value in body.output:
                 value.name = renamed.get(value.name, value.name)

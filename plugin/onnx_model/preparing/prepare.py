@@ -28,6 +28,7 @@ from sartor.onnx_model.rewrites.arithmetic.matmul_vectors import matmul_vectors
 from sartor.onnx_model.rewrites.arithmetic.resize import gather_resize
 from sartor.onnx_model.rewrites.arithmetic.unit_reductions import written_unit_reductions
 from sartor.onnx_model.rewrites.arithmetic.variadic import paired_operands
+from sartor.onnx_model.rewrites.control_flow.lift_initializers import lift_initializers
 from sartor.onnx_model.rewrites.number_types.bfloat16_constants import cast_bfloat16_constants
 from sartor.onnx_model.rewrites.number_types.carried_types import carry_types
 from sartor.onnx_model.rewrites.number_types.dequantise_early import dequantise_early
@@ -121,6 +122,7 @@ LOWER: tuple[Rewrite, ...] = (
     fold_constants,
     eliminate_identity,
     drop_unused,
+    lift_initializers,
     cast_bfloat16_constants,
     name_nodes,
 )

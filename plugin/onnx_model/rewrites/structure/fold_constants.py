@@ -14,8 +14,8 @@ from sartor.onnx_model.graphs.infer import infer_node, infer_shapes
 from sartor.onnx_model.graphs.limits import MAX_FOLDED_BYTES
 from sartor.onnx_model.graphs.tensor_data import element_bits
 from sartor.onnx_model.graphs.walk import describe_node, subgraphs
-from sartor.onnx_model.rewrites.structure.inline_if import inline_if
-from sartor.onnx_model.rewrites.structure.unroll_loops import unroll_loops
+from sartor.onnx_model.rewrites.control_flow.inline_if import inline_if
+from sartor.onnx_model.rewrites.control_flow.unroll_loops import unroll_loops
 
 _log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import GraphEditor, attributes, optional_input
 from sartor.onnx_model.graphs.tensor_data import to_array
 from sartor.onnx_model.graphs.walk import nodes
-from sartor.onnx_model.rewrites.structure.inline_if import renamed_node
+from sartor.onnx_model.rewrites.control_flow.inline_if import renamed_node
 
 # Nodes that a loop may become; more would make compilation slow.
 _MAX_NODES = 4096

@@ -1,0 +1,1 @@
+"""Conditionals and loops: taken branches inlined, short loops written out, constants of bodies lifted."""
