@@ -28,6 +28,7 @@ from sartor.errors import UnsupportedModelError, UsageError
 from sartor.frontend.stock_module import compile_stock, run_once
 from sartor.frontend.target_check import runs_here
 from sartor.onnx_model.preparing.shape_inputs import shape_inputs, with_values
+from sartor.onnx_model.rewrites.operator_sets.fractional_corners import fractional_corners
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.session import Session
 from sartor.tuning.workers.calls import call, open_pool
@@ -129,6 +130,7 @@ class SartorRep(BackendRep):
     def _compiled(self, bound: BoundModel) -> Session:
         """Compile the model, and run it once where a crash ends only a worker."""
         with _worker() as worker, _files(("model.onnx", "model.vmfb")) as (source, module):
+            fractional_corners(bound.model)
             source.write_bytes(bound.model.SerializeToString())
             arguments = {"model": source, "shapes": bound.shapes, "target": self._target, "module": module}
             call(worker, compile_stock, arguments, "compiling the model", _TIMEOUT)

@@ -17,6 +17,8 @@ from sartor.onnx_model.graphs.walk import describe_node
 _NEAREST_NATIVE = (("half_pixel", "round_prefer_floor"), ("half_pixel", "floor"), ("asymmetric", "floor"))
 _CUBIC_NATIVE = -0.75
 _CROP = "tf_crop_and_resize"
+# Of opsets 11 and 12.
+_WHOLE_PIXEL = "tf_half_pixel_for_nn"
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
 # ONNX Runtime interpolates these integers in f32 and drops the fraction; of others it does not tell the rounding.
 _TRUNCATED = (TensorProto.UINT8, TensorProto.INT8, TensorProto.INT32)
@@ -36,6 +38,7 @@ class _Axis:
     crop: tuple[float, float] = (0.0, 1.0)
 
 
+_TIE = 1e-6
 # Tables of that many rows are computed here.
 _MOST_ROWS = 2**20
 
@@ -150,7 +153,7 @@ def _is_native(found: dict[str, object], axes: list[_Axis], element: int) -> boo
     even = all(axis.size * axis.scale == axis.target or axis.scale == axis.target / axis.size for axis in axes)
     if found.get("exclude_outside") or "axes" in found or not even or axes[0].index < 2:
         return False
-    if found.get("antialias") or transform == _CROP:
+    if found.get("antialias") or transform in (_CROP, _WHOLE_PIXEL):
         return False
     if mode == "nearest":
         return (transform, found.get("nearest_mode", "round_prefer_floor")) in _NEAREST_NATIVE
@@ -186,16 +189,15 @@ def _resize_axis(emit: Emitter, value: str, axis: _Axis, found: dict[str, object
 def _taps(axis: _Axis, found: dict[str, object], *, is_whole: bool) -> tuple[Array, Array | None]:
     """The rows to gather and their weights, [taps, target]; weights are None for nearest, which has one tap.
 
-    With ``is_whole`` a fraction just below one is dropped, so positions are rounded as ONNX Runtime rounds them.
+    Positions are rounded as ONNX Runtime rounds them where that decides: for the nearest row, and with ``is_whole``,
+    which drops a fraction just below one.
     """
-    where = _coordinates(axis, str(found.get("coordinate_transformation_mode", "half_pixel")))
-    mode = found.get("mode", "nearest")
+    mode, transform = found.get("mode", "nearest"), str(found.get("coordinate_transformation_mode", "half_pixel"))
+    coarse = _coordinates(axis, transform, np.float32)
     if mode == "nearest":
-        rows = _nearest(where, str(found.get("nearest_mode", "round_prefer_floor")))
+        rows = _nearest(coarse.astype(np.float64), str(found.get("nearest_mode", "round_prefer_floor")))
         return np.clip(rows, 0, axis.size - 1)[None].astype(np.int64), None
-    if is_whole:
-        coarse = _coordinates(axis, str(found.get("coordinate_transformation_mode", "half_pixel")), np.float32)
-        where = np.clip(coarse, 0, axis.size - 1)
+    where = np.clip(coarse, 0, axis.size - 1) if is_whole else _coordinates(axis, transform)
     base = np.floor(where)
     fraction = where - base
     if found.get("antialias") and axis.scale < 1:
@@ -226,11 +228,14 @@ def _stretched(fraction: Array, scale: float, found: dict[str, object]) -> tuple
 
 
 def _coordinates(axis: _Axis, transform: str, dtype: type[np.floating[Any]] = np.float64) -> Array:
-    """The input position of every output position."""
+    """The input position of every output position.
+
+    Where the scale times the size is no integer, "align_corners" depends on what the size of the result is: here it is
+    the number of its elements, as in ONNX Runtime; ONNX's reference takes the fraction (``fractional_corners``).
+    """
     out = np.arange(axis.target, dtype=dtype)
-    scaled = axis.scale * axis.size
     if transform == "align_corners":
-        return out * (axis.size - 1) / (scaled - 1) if scaled > 1 else np.zeros_like(out)
+        return out * (axis.size - 1) / (axis.target - 1) if axis.target > 1 else np.zeros_like(out)
     if transform == _CROP:
         begin, end = axis.crop
         if axis.target == 1:
@@ -238,20 +243,23 @@ def _coordinates(axis: _Axis, transform: str, dtype: type[np.floating[Any]] = np
         return begin * (axis.size - 1) + out * (end - begin) * (axis.size - 1) / (axis.target - 1)
     if transform == "asymmetric":
         return out / axis.scale
-    if transform == "pytorch_half_pixel" and scaled <= 1:
+    if transform == "pytorch_half_pixel" and axis.target == 1:
         return np.zeros_like(out)
-    half = (out + 0.5) / axis.scale - 0.5
+    if transform == _WHOLE_PIXEL:
+        return (out + 0.5) / axis.scale
     if transform == "half_pixel_symmetric":
-        center = axis.size / 2
-        return center * (1 - axis.target / scaled) + half
-    return half
+        kept = dtype(axis.target) / (dtype(axis.scale) * dtype(axis.size))
+        offset = dtype(axis.size / 2) * (1 - kept)
+        return (float(offset) + (out.astype(np.float64) + 0.5) / axis.scale - 0.5).astype(dtype)
+    return (out + 0.5) / axis.scale - 0.5
 
 
 def _nearest(where: Array, rounding: str) -> Array:
+    """The rows nearest to positions; ONNX Runtime takes positions as near as that to the middle for the middle."""
     if rounding == "round_prefer_floor":
-        return np.ceil(where - 0.5)
+        return np.ceil(where - 0.5 - _TIE)
     if rounding == "round_prefer_ceil":
-        return np.floor(where + 0.5)
+        return np.floor(where + 0.5 + _TIE)
     return np.floor(where) if rounding == "floor" else np.ceil(where)
 
 

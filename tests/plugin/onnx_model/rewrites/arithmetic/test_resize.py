@@ -9,6 +9,7 @@ import pytest
 from onnx import ModelProto, TensorProto, helper
 
 from sartor.errors import UnsupportedModelError
+from sartor.onnx_model.rewrites.operator_sets.fractional_corners import fractional_corners
 from tests.plugin.onnx_model.builders import model, node, run
 from tests.plugin.onnx_model.conftest import Prepare
 
@@ -24,6 +25,18 @@ def _resize(element: int, scale: float, **attributes: Any) -> ModelProto:
     )
 
 
+def _row(size: int, scale: float, opset: int = 19, **attributes: Any) -> ModelProto:
+    """A Resize of the last dimension; the region is empty."""
+    constants = {"s": np.array([1, 1, 1, scale], np.float32), "roi": np.zeros(0, np.float32)}
+    return model(
+        [node("Resize", ["x", "roi", "s"], ["y"], **attributes)],
+        [("x", (1, 1, 1, size), TensorProto.FLOAT)],
+        ["y"],
+        constants,
+        opset=opset,
+    )
+
+
 @pytest.mark.parametrize("scale", [2.0, 0.6])
 @pytest.mark.parametrize("element", [TensorProto.UINT8, TensorProto.INT8, TensorProto.INT32])
 def test_linear_resize_of_integers(element: int, scale: float, prepare_quickly: Prepare) -> None:
@@ -32,6 +45,35 @@ def test_linear_resize_of_integers(element: int, scale: float, prepare_quickly: 
     x = np.random.default_rng(0).integers(limits.min, limits.max, (1, 2, 5, 6), endpoint=True).astype(dtype)
     built = _resize(element, scale, mode="linear")
     np.testing.assert_array_equal(run(prepare_quickly(built).model, {"x": x})["y"], run(built, {"x": x})["y"])
+
+
+@pytest.mark.parametrize(("size", "scale"), [(5, 0.3), (7, 0.55), (6, 0.8), (9, 1.3), (7, 2.35), (3, 0.4)])
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+@pytest.mark.parametrize("transform", ["half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric"])
+def test_scales_that_give_no_integer(
+    transform: str, mode: str, size: int, scale: float, prepare_quickly: Prepare
+) -> None:
+    built = _row(size, scale, coordinate_transformation_mode=transform, mode=mode)
+    x = np.random.default_rng(0).random((1, 1, 1, size), np.float32)
+    np.testing.assert_allclose(run(prepare_quickly(built).model, {"x": x})["y"], run(built, {"x": x})["y"], rtol=3e-5)
+
+
+@pytest.mark.parametrize("rounding", ["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"])
+@pytest.mark.parametrize("scale", [0.55, 1.3, 2.0])
+def test_whole_pixels_of_old_opsets(rounding: str, scale: float, prepare_quickly: Prepare) -> None:
+    attributes = {"coordinate_transformation_mode": "tf_half_pixel_for_nn", "nearest_mode": rounding}
+    built = _row(7, scale, opset=11, **attributes)
+    x = np.arange(7, dtype=np.float32).reshape(1, 1, 1, 7)
+    np.testing.assert_array_equal(run(prepare_quickly(built).model, {"x": x})["y"], run(built, {"x": x})["y"])
+
+
+def test_corners_as_onnx_aligns_them(prepare_quickly: Prepare) -> None:
+    """The example of ONNX's test "resize_downsample_scales_linear_align_corners"; ONNX Runtime gives 1 and 4."""
+    built = _row(4, 0.6, coordinate_transformation_mode="align_corners", mode="linear")
+    x = np.arange(1, 5, dtype=np.float32).reshape(1, 1, 1, 4)
+    np.testing.assert_allclose(run(prepare_quickly(built).model, {"x": x})["y"].ravel(), [1, 4])
+    assert fractional_corners(built) == ("resize",)
+    np.testing.assert_allclose(run(prepare_quickly(built).model, {"x": x})["y"].ravel(), [1, 3.142857], rtol=1e-6)
 
 
 def test_the_largest_int32_does_not_overflow(prepare_quickly: Prepare) -> None:
