@@ -153,6 +153,10 @@ def _plain(emit: Emitter, value: str, source: int) -> str:
         return decode(emit, value, source)
     if source == TensorProto.DOUBLE:
         raise _refusal(emit.node, {source})
+    if source == TensorProto.UINT64:
+        plain = emit.editor.fresh(f"{emit.node.output[0]}/plain")
+        unsigned_words.from_long(emit, value, TensorProto.FLOAT, plain)
+        return plain
     return value if source == TensorProto.FLOAT else emit("Cast", value, part="plain", to=TensorProto.FLOAT)
 
 

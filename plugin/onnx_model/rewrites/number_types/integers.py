@@ -30,7 +30,8 @@ def pad_integer_conv(model: ModelProto) -> tuple[str, ...]:
 def plain_quantization(model: ModelProto) -> tuple[str, ...]:
     """Write (de)quantisation that is blocked, or of types in ``_LACKING``, as arithmetic.
 
-    That is ``(q - z) s`` and ``saturate(round(x / s) + z)``; casting to small floats rounds and saturates by itself.
+    So is dequantisation of 16 bits and more to other floats than f32. That is ``(q - z) s`` and
+    ``saturate(round(x / s) + z)``; casting to small floats rounds and saturates by itself.
     """
     return rewrite_nodes(model, _plain)
 
@@ -63,7 +64,9 @@ def _plain(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     block = attributes(node).get("block_size", 0)
     element = editor.element_type(quantised)
     shape, scales = editor.shape(node.input[0]), editor.shape(node.input[1])
-    if shape is None or scales is None or not (block or element in _LACKING):
+    scale_kind = editor.element_type(node.input[1]) or TensorProto.FLOAT
+    overflows = node.op_type == "DequantizeLinear" and _float(editor, node) != scale_kind
+    if shape is None or scales is None or not (block or element in _LACKING or overflows):
         return None
     emit = Emitter(editor, node)
     axis = attributes(node).get("axis", 1) % max(len(shape), 1)
@@ -82,6 +85,9 @@ def _plain(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
 
 
 def _float(editor: GraphEditor, node: NodeProto) -> int:
+    """The float in which a DequantizeLinear is computed: f16 is infinite at the bounds of 16 bits, bf16 rounds them."""
+    if editor.element_type(node.input[0]) in (TensorProto.UINT16, TensorProto.INT16, TensorProto.INT32):
+        return TensorProto.FLOAT
     return editor.element_type(node.input[1]) or TensorProto.FLOAT
 
 
@@ -101,10 +107,16 @@ def _aligned(emit: Emitter, name: str, shape: tuple[int, ...], axis: int, block:
 
 
 def _dequantize(emit: Emitter, scale: str, zero: str) -> None:
-    value = emit("Cast", emit.node.input[0], part="cast", to=_float(emit.editor, emit.node))
+    kind, output = _float(emit.editor, emit.node), emit.node.output[0]
+    result = emit.editor.element_type(emit.node.input[1]) or kind
+    value = emit("Cast", emit.node.input[0], part="cast", to=kind)
     if zero:
         value = emit("Sub", value, zero, part="shift")
-    emit("Mul", value, scale, output=emit.node.output[0])
+    if result == kind:
+        emit("Mul", value, scale, output=output)
+        return
+    product = emit("Mul", value, emit("Cast", scale, part="scale_float", to=kind))
+    emit("Cast", product, part="narrow", output=output, to=result)
 
 
 def _quantize(emit: Emitter, scale: str, zero: str, element: int) -> None:

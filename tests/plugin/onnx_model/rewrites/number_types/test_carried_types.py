@@ -26,6 +26,15 @@ def test_large_integers_keep_their_lowest_bits(
     assert tuple(run(prepare_quickly(built).model, {"x": x})["y"]) == lowest
 
 
+@pytest.mark.parametrize("target", [TensorProto.FLOAT8E4M3FN, TensorProto.FLOAT8E5M2])
+def test_the_largest_uint64_are_not_negative_as_small_floats(target: int, prepare_quickly: Prepare) -> None:
+    nodes = [node("Cast", ["x"], ["f"], to=target), node("Cast", ["f"], ["y"], name="back", to=TensorProto.FLOAT)]
+    built = model(nodes, [("x", (4,), TensorProto.UINT64)], [("y", (4,), TensorProto.FLOAT)], opset=21)
+    x = np.array([2**63 + 5, 2**64 - 1, 2**40, 3], np.uint64)
+    found = run(prepare_quickly(built).model, {"x": x.view(np.int64)})["y"]
+    np.testing.assert_array_equal(found, run(built, {"x": x})["y"])
+
+
 def test_input_that_is_also_an_output(prepare_quickly: Prepare) -> None:
     kind = TensorProto.UINT16
     built = model([node("Add", ["x", "x"], ["y"])], [("x", (2,), kind)], [("x", (2,), kind), ("y", (2,), kind)])

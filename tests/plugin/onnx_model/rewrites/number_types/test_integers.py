@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
-from tests.plugin.onnx_model.builders import FLOAT16, Array, model, node, run
+from tests.plugin.onnx_model.builders import FLOAT, FLOAT16, Array, model, node, run
 from tests.plugin.onnx_model.conftest import Prepare
 
 
@@ -20,3 +20,18 @@ def test_f16_to_uint16_saturates(scale: float | list[float], prepare_quickly: Pr
     found = run(prepare_quickly(built).model, feeds)["y"].view(np.uint16)
     np.testing.assert_array_equal(found, run(built, feeds)["y"])
     assert helper.np_dtype_to_tensor_dtype(found.dtype) == kind
+
+
+@pytest.mark.parametrize("kind", [TensorProto.UINT16, TensorProto.INT16])
+def test_16_bits_are_dequantised_to_f16_by_way_of_f32(kind: int, prepare_quickly: Prepare) -> None:
+    """65535 is infinite in f16, but 65535 / 4 is not. ONNX Runtime would hide that: it computes f16 in f32."""
+    dtype = helper.tensor_dtype_to_np_dtype(kind)
+    constants: dict[str, Array] = {"s": np.array(0.25, np.float16), "z": np.array(3, dtype)}
+    nodes = [node("DequantizeLinear", ["x", "s", "z"], ["y"])]
+    built = model(nodes, [("x", (2,), kind)], [("y", (2,), FLOAT16)], constants, opset=21)
+    prepared = prepare_quickly(built).model
+    casts = [item.attribute[0].i for item in prepared.graph.node if item.op_type == "Cast"]
+    assert [to for to in casts if to in (FLOAT, FLOAT16)] == [FLOAT, FLOAT16]
+    feeds = {"x": np.array([np.iinfo(dtype).max, 7], dtype)}
+    found = run(prepared, {"x": feeds["x"].view(np.int16)})["y"]
+    np.testing.assert_array_equal(found, run(built, feeds)["y"])
