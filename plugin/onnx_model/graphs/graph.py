@@ -16,8 +16,12 @@ from sartor.onnx_model.graphs.tensor_data import to_array
 from sartor.onnx_model.graphs.walk import describe_node, drop_named, names_read, subgraphs
 
 Array = np.ndarray[Any, Any]
-# The exceptions that reading the attributes and shapes of a damaged node may raise.
-MALFORMED = (ArithmeticError, AttributeError, IndexError, KeyError, MemoryError, TypeError, ValueError)
+# The exceptions that reading the attributes and shapes of a damaged node may raise. ONNX does not implement tensors of
+# text that contain numbers.
+MALFORMED = (
+    *(ArithmeticError, AttributeError, IndexError, KeyError, MemoryError),
+    *(NotImplementedError, TypeError, ValueError),
+)
 Replacement = Sequence[NodeProto] | None
 
 

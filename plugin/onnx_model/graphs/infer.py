@@ -26,6 +26,9 @@ from sartor.onnx_model.graphs.walk import describe_node
 # Inference reads the values of shape operands (targets of Reshape, axes, pads …). A tensor with more elements than this
 # is a weight.
 _VALUES_KEPT = 1024
+# Propagation of data makes a message for each element of every vector that it meets, 160 bytes of memory: for shapes
+# that is nothing, for a vector of 33 million elements it is 5 GiB.
+_LONG_VECTOR = 1 << 20
 _INFERENCE = re.compile(r"\(op_type:\w+, node name: (?P<node>.*?)\): (?:\[\w+\] )?(?P<reason>.*)")
 _MADE_UP = "unk__"
 
@@ -41,7 +44,15 @@ def infer_shapes(model: ModelProto) -> None:
     Raises:
         UnsupportedModelError: inference fails on the model as a whole.
     """
-    _take_types(model.graph, _inferred(model, data_prop=True).graph)
+    _take_types(model.graph, _inferred(model, data_prop=not _has_long_vector(model.graph)).graph)
+
+
+def _has_long_vector(graph: GraphProto) -> bool:
+    """Whether a value that is known to be a vector has more elements than any shape."""
+    if any(len(tensor.dims) == 1 and tensor.dims[0] > _LONG_VECTOR for tensor in graph.initializer):
+        return True
+    shapes = (value.type.tensor_type.shape.dim for value in (*graph.input, *graph.value_info, *graph.output))
+    return any(len(dims) == 1 and dims[0].dim_value > _LONG_VECTOR for dims in shapes)
 
 
 def check_shapes(model: ModelProto) -> None:

@@ -6,7 +6,7 @@ import logging
 
 import numpy as np
 import pytest
-from onnx import ModelProto, helper, numpy_helper
+from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.names import name_nodes, producer_names, restore_names
@@ -262,3 +262,10 @@ def test_pads_add_and_slices_remove(prepare_quickly: Prepare) -> None:
     pads = [numpy_helper.to_array(item) for item in prepared.graph.initializer if item.name.endswith("pads")]
     assert sorted(_operators(prepared)) == ["Pad", "Slice"]
     assert all((each >= 0).all() for each in pads)
+
+
+def test_texts_where_numbers_belong_are_refused(prepare_quickly: Prepare) -> None:
+    nodes = [node("RNN", ["x", "w", "r"], ["y", "last"], hidden_size=4)]
+    constants = {"w": weights(1, 4, 3), "r": weights(1, 4, 4)}
+    with pytest.raises(UnsupportedModelError, match=r"node 'rnn' \(RNN\) is malformed"):
+        prepare_quickly(model(nodes, [("x", (5, 2, 3), TensorProto.STRING)], ["y", "last"], constants))
