@@ -17,7 +17,7 @@ _Name = Annotated[str, Field(min_length=1, max_length=1000)]
 _Sample = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 _Samples = Annotated[tuple[_Sample, ...], Field(max_length=100_000)]
 _Bytes = Annotated[int, Field(ge=0, lt=2**63)]
-_Facts = Annotated[str, Field(max_length=1000, pattern=r"\A([a-z]+( [a-z]+=[0-9]{1,18})*)?\z")]
+_Facts = Annotated[str, Field(max_length=1000, pattern=r"\A([a-z]+( [a-z_]+=[0-9]{1,18})*)?\z")]
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sartor.codegen.analysis.task_facts import task_facts
 from sartor.errors import UsageError
+from sartor.frontend.imported_model import ImportedModel
 from sartor.tuning.records.measurement import Measurement, MeasurementKey, Status
 from sartor.tuning.store import export
 from sartor.tuning.store.export import is_export, read_export, write_export
@@ -33,7 +36,7 @@ MEASUREMENTS = st.builds(
     message=st.text(),
     created=st.floats(0, NOW),
     packed_bytes=st.integers(0, 2**63 - 1),
-    facts=st.sampled_from(["", "convolution", "pooling batch=1 rows=56"]),
+    facts=st.sampled_from(["", "convolution", "pooling batch=1 kernel_height=3"]),
 )
 
 
@@ -65,6 +68,13 @@ def test_every_measurement_comes_back_bit_by_bit(measurement: Measurement) -> No
     header, line = text_of(measurement).splitlines()
     assert json.loads(header) == {"format": "sartor measurements", "version": 2}
     assert read_line(line.encode(), "line 2", NOW) == measurement
+
+
+@pytest.mark.parametrize("model", ["residual", "lenet"])
+def test_facts_about_tasks_come_back(imported_of: Callable[[str], ImportedModel], model: str) -> None:
+    measurements = [replace(MEASUREMENT, facts=task_facts(each.task)) for each in imported_of(model).graph.layers]
+    _, *lines = text_of(*measurements).splitlines()
+    assert [read_line(line.encode(), "a line", NOW) for line in lines] == measurements
 
 
 @pytest.mark.parametrize("error", [None, 0.0, 1e-7, math.inf])
