@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from sartor.errors import UsageError
 
@@ -31,12 +32,14 @@ class Target:
             instruction set than this machine's, that comes first: ``aarch64:neoverse-n1``.
         threads: worker threads that kernels partition their work for; the code runs with any number.
         withheld: CPU features, by LLVM's names, that the operating system does not let programs use.
+        others: further devices for parts of a network; its inputs and outputs are on this one.
     """
 
     device: str
     architecture: str
     threads: int = 1
     withheld: tuple[str, ...] = ()
+    others: tuple[Target, ...] = ()
 
     @staticmethod
     def create(device: str, architecture: str | None = None) -> Target:
@@ -53,13 +56,41 @@ class Target:
             )
         return Target(device, architecture or _DEFAULT_ARCHITECTURE[device])
 
+    @staticmethod
+    def joined(targets: Sequence[Target]) -> Target:
+        """One target of one device, or of the CPU and a GPU.
+
+        Raises:
+            UsageError: for other devices.
+        """
+        first, *others = sorted(targets, key=lambda each: DEVICES.index(each.device))
+        if others and (len(others) > 1 or first.device != "cpu" or others[0].device == "cpu"):
+            names = ",".join(each.device for each in targets)
+            raise UsageError(f"'{names}' is not a target; several devices are cpu,vulkan or cpu,cuda")
+        return replace(first, others=tuple(others))
+
     def __str__(self) -> str:
-        return f"{self.device}:{self.architecture}"
+        return ",".join(f"{each.device}:{each.architecture}" for each in (self, *self.others))
+
+    @property
+    def each(self) -> tuple[Target, ...]:
+        """A target of one device for each of the devices, this one first."""
+        return (replace(self, others=()), *self.others)
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """The names of the devices."""
+        return tuple(target.device for target in self.each)
+
+    def of(self, device: str) -> Target:
+        """The target of one of the devices alone."""
+        return next(target for target in self.each if target.device == device)
 
     @property
     def key(self) -> str:
         """The target with a hash of its flags, because measurements under other flags are not comparable."""
-        return f"{self}/{hashlib.sha256(' '.join(self.flags).encode()).hexdigest()[:8]}"
+        flags = [flag for target in self.each for flag in target.flags]
+        return f"{self}/{hashlib.sha256(' '.join(flags).encode()).hexdigest()[:8]}"
 
     @property
     def is_this_cpu(self) -> bool:
@@ -89,7 +120,7 @@ class Target:
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """Flags of every compilation for this target."""
+        """Flags of every compilation for this target's first device."""
         extra = _CPU_FLAGS if self.device == "cpu" else ()
         return (*self.device_flags, *_OPTIMISATION, *extra)
 

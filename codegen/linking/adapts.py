@@ -59,8 +59,20 @@ class AdaptKind:
         """Whether both schemas have the same bytes, so that the conversion costs nothing."""
         return same_bytes(self.logical, self.source, self.target)
 
+    @property
+    def crosses(self) -> bool:
+        """Whether the tensor goes to another device: as it is, to be converted there."""
+        return self.source.device != self.target.device
+
+    @property
+    def local(self) -> AdaptKind | None:
+        """The part of the conversion that a device computes, all of it unless it crosses; None if nothing is left."""
+        if not self.crosses:
+            return self
+        return AdaptKind.between(self.logical, replace(self.source, device=self.target.device), self.target)
+
     def implementation(self) -> Implementation:
-        """The code of the conversion.
+        """The code of the conversion, which does not cross.
 
         Raises:
             ValueError: as ``adapt``.

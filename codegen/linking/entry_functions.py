@@ -4,30 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sartor.codegen.ir.graph import ENTRY
-from sartor.codegen.ir.layer import NetworkValue
+from sartor.codegen.linking.entries import Entry
 
 MANIFEST_KEY = "sartor.manifest"
 _FENCES = ("%wait: !hal.fence", "%signal: !hal.fence")
 
 
-def entry_functions(
-    inputs: Sequence[NetworkValue],
-    outputs: Sequence[NetworkValue],
-    lines: Sequence[str],
-    returned: Sequence[str],
-    manifest: str,
-) -> str:
+def entry_functions(entry: Entry, lines: Sequence[str], returned: Sequence[str], manifest: str) -> str:
     """The entry with coarse fences, and its synchronous wrapper; both carry the manifest.
 
     Args:
-        inputs: of the network; ``lines`` know the first as ``%t0``, and so on.
-        outputs: of the network.
+        entry: what it takes and gives; ``lines`` know the first input as ``%t0``, and so on.
         lines: what is computed.
         returned: values of the outputs.
-        manifest: JSON text that both carry as reflection data.
+        manifest: JSON text that both carry as reflection data; empty for none.
     """
-    reflection = f"iree.reflection = {{{quoted(MANIFEST_KEY)} = {quoted(manifest)}}}"
+    inputs, outputs = entry.inputs, entry.outputs
+    reflection = f", iree.reflection = {{{quoted(MANIFEST_KEY)} = {quoted(manifest)}}}" if manifest else ""
     arguments = [f"%in{index}: !hal.buffer_view" for index in range(len(inputs))]
     views = ", ".join(["!hal.buffer_view"] * len(outputs))
     imports = [
@@ -44,33 +37,33 @@ def entry_functions(
     exported = ", ".join(f"%o{index}" for index in range(len(returned)))
     return "\n".join(
         [
-            f"util.func public @{ENTRY}$async({', '.join([*arguments, *_FENCES])}) -> "
+            f"util.func public @{entry.name}$async({', '.join([*arguments, *_FENCES])}) -> "
             f'({views}) attributes {{inlining_policy = #util.inline.never, iree.abi.model = "coarse-fences", '
-            f"iree.abi.stub, {reflection}}} {{",
+            f"iree.abi.stub{reflection}}} {{",
             *imports,
             *lines,
             f"%b{many} = hal.tensor.barrier join({', '.join(returned)} : {types}) => %signal : !hal.fence",
             *exports,
             f"util.return {exported} : {views}",
             "}",
-            _synchronous(len(inputs), len(returned), views, reflection),
+            _synchronous(entry.name, len(inputs), len(returned), views, reflection),
         ]
     )
 
 
-def _synchronous(inputs: int, outputs: int, views: str, reflection: str) -> str:
+def _synchronous(name: str, inputs: int, outputs: int, views: str, reflection: str) -> str:
     arguments = ", ".join(f"%in{index}: !hal.buffer_view" for index in range(inputs))
     operands = ", ".join([*(f"%in{index}" for index in range(inputs)), "%null", "%fence"])
     types = ", ".join([*(["!hal.buffer_view"] * inputs), "!hal.fence", "!hal.fence"])
     many = f":{outputs}" if outputs > 1 else ""
     results = ", ".join(f"%r#{index}" if many else "%r" for index in range(outputs))
-    return f"""util.func public @{ENTRY}({arguments}) -> ({views}) attributes {{iree.abi.stub, {reflection}}} {{
+    return f"""util.func public @{name}({arguments}) -> ({views}) attributes {{iree.abi.stub{reflection}}} {{
   %null = util.null : !hal.fence
   %forever = arith.constant -1 : i32
   %first = arith.constant 0 : index
   %device = hal.devices.get %first : !hal.device
   %fence = hal.fence.create device(%device : !hal.device) flags("None") : !hal.fence
-  %r{many} = util.call @{ENTRY}$async({operands}) : ({types}) -> ({views})
+  %r{many} = util.call @{name}$async({operands}) : ({types}) -> ({views})
   %status = hal.fence.await until([%fence]) timeout_millis(%forever) flags("None") : i32
   util.return {results} : {views}
 }}"""

@@ -1,4 +1,4 @@
-"""Put the chosen code of all layers together: one module, adapts on the edges, packed weights inside.
+"""Put the chosen code of layers together: one module per device, adapts on the edges, packed weights inside.
 
 Layers are already dispatches, so IREE only schedules, plans memory and generates machine code. The same choices in the
 same order give the same bytes.
@@ -12,12 +12,13 @@ from pathlib import Path
 
 import numpy as np
 
-from sartor.codegen.ir.layer import Layer, NetworkValue, TensorType, ValueRef
+from sartor.codegen.ir.layer import Layer, TensorType, ValueRef
 from sartor.codegen.ir.packing import Packing
 from sartor.codegen.ir.schema import RANGE, Schema, physical_types
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation
 from sartor.codegen.linking.adapts import AdaptKind
+from sartor.codegen.linking.entries import Entry, Port
 from sartor.codegen.linking.entry_functions import MANIFEST_KEY, entry_functions
 from sartor.codegen.mlir.dispatches import DispatchCode, module_header
 from sartor.codegen.mlir.iree_compiler import ir, run_passes, write_module
@@ -42,18 +43,14 @@ class Stitching:
     """The parts of one module.
 
     Attributes:
-        layers: in execution order.
-        inputs: network inputs.
-        outputs: network outputs.
+        entries: the functions, all for the module's device.
         pieces: the chosen piece of each layer, by name.
         adapts: the piece of each conversion.
         weights: parameter name to array, in ONNX layout.
         ranges: for each quantised value the ``RANGE`` that code takes as an argument.
     """
 
-    layers: tuple[Layer, ...]
-    inputs: tuple[NetworkValue, ...]
-    outputs: tuple[NetworkValue, ...]
+    entries: tuple[Entry, ...]
     pieces: Mapping[str, Piece]
     adapts: Mapping[AdaptKind, Piece]
     weights: Mapping[str, np.ndarray]
@@ -75,15 +72,15 @@ class Stitched:
 
 @dataclass
 class _Body:
-    """Lines of the entry function while it is written."""
+    """Lines of an entry function while it is written."""
 
+    entry: Entry
     lines: list[str] = field(default_factory=list)
     values: dict[tuple[ValueRef, Schema], str] = field(default_factory=dict)
-    used: dict[str, DispatchCode] = field(default_factory=dict)
+    loaded: set[str] = field(default_factory=set)
 
     def call(self, piece: Piece, arguments: list[tuple[str, TensorType]], results: list[TensorType]) -> list[str]:
         """Call a piece; returns the names of its results."""
-        self.used.setdefault(piece.symbol, piece.code)
         name = f"%v{len(self.lines)}"
         operands = ", ".join(value for value, _ in arguments)
         types = ", ".join(str(tensor) for _, tensor in arguments)
@@ -92,38 +89,55 @@ class _Body:
         self.lines.append(f"{name}{count} = util.call @{piece.symbol}({operands}) : ({types}) -> ({produced})")
         return [name] if len(results) == 1 else [f"{name}#{index}" for index in range(len(results))]
 
+    def load(self, parameter: str, tensor: TensorType) -> str:
+        """Load a parameter once."""
+        if parameter not in self.loaded:
+            self.loaded.add(parameter)
+            self.lines.append(f"%{parameter} = util.global.load immutable @{parameter} : {tensor}")
+        return f"%{parameter}"
+
 
 class _Writer:
-    """Writes the entry function layer by layer."""
+    """Writes the entry functions layer by layer."""
 
-    def __init__(self, stitching: Stitching, target: Target) -> None:
+    def __init__(self, stitching: Stitching, target: Target, prefix: str) -> None:
         self._stitching = stitching
         self._target = target
-        self._layers = {layer.name: layer for layer in stitching.layers}
-        self._body = _Body()
+        self._prefix = prefix
+        self._used: dict[str, DispatchCode] = {}
         self._parameters: dict[tuple[str, Packing], str] = {}
         self.parameters: dict[str, np.ndarray] = {}
         self._declarations: list[str] = []
 
     def write(self, manifest: str) -> str:
-        for layer in self._stitching.layers:
-            self._layer(layer)
-        returned = [self._returned(each) for each in self._stitching.outputs]
+        # One function carries the manifest for all.
+        carried = [manifest, *[""] * (len(self._stitching.entries) - 1)]
+        functions = [self._entry(each, text) for each, text in zip(self._stitching.entries, carried, strict=True)]
         attributes, devices = module_header(self._target)
-        pieces = [code.text for _, code in sorted(self._body.used.items())]
-        functions = entry_functions(
-            self._stitching.inputs, self._stitching.outputs, self._body.lines, returned, manifest
-        )
+        pieces = [code.text for _, code in sorted(self._used.items())]
         return "\n".join(
-            [f"module attributes {{{attributes}}} {{", devices, *self._declarations, *pieces, functions, "}"]
+            [f"module attributes {{{attributes}}} {{", devices, *self._declarations, *pieces, *functions, "}"]
         )
 
-    def _returned(self, output: NetworkValue) -> str:
+    def _entry(self, entry: Entry, manifest: str) -> str:
+        self._body = _Body(entry)
+        self._ports = {each.ref: (index, each) for index, each in enumerate(entry.inputs)}
+        self._layers = {layer.name: layer for layer in entry.layers}
+        for layer in entry.layers:
+            self._layer(layer)
+        returned = [self._returned(each) for each in entry.outputs]
+        return entry_functions(entry, self._body.lines, returned, manifest)
+
+    def _returned(self, output: Port) -> str:
         if output.constant is not None:
-            return self._weight(output.constant, Packing(), output.type)[0]
-        if output.source is None:
+            return self._weight(output.constant, Packing(), output.logical)[0]
+        if output.ref is None:
             raise ValueError(f"output '{output.name}' has no source")
-        return self._value(output.source, Schema.plain(output.type, self._target.device))
+        return self._value(output.ref, output.schema)
+
+    def _call(self, piece: Piece, arguments: list[tuple[str, TensorType]], results: list[TensorType]) -> list[str]:
+        self._used.setdefault(piece.symbol, piece.code)
+        return self._body.call(piece, arguments, results)
 
     def _layer(self, layer: Layer) -> None:
         piece = self._stitching.pieces[layer.name]
@@ -140,7 +154,7 @@ class _Writer:
         arguments += [self._range(own if each is None else layer.inputs[each]) for each in implementation.ranges]
         outputs = implementation.outputs
         results = physical_types(layer.task.results, outputs)
-        names = self._body.call(piece, arguments, results)
+        names = self._call(piece, arguments, results)
         for index, (name, schema) in enumerate(zip(names, outputs, strict=True)):
             self._body.values[ValueRef(layer.name, index), schema] = name
 
@@ -152,20 +166,22 @@ class _Writer:
         logical, produced = self._origin(ref)
         kind = AdaptKind.between(logical, produced, schema)
         if kind is None:
-            return f"%t{ref.index}"
+            return f"%t{self._ports[ref][0]}"
         start = self._value(ref, produced)
         piece = self._stitching.adapts[kind]
         types = produced.physical(logical), schema.physical(logical)
         numbers = [self._range(ref) for _ in piece.implementation.ranges]
-        (name,) = self._body.call(piece, [(start, types[0]), *numbers], [types[1]])
+        (name,) = self._call(piece, [(start, types[0]), *numbers], [types[1]])
         self._body.values[ref, schema] = name
         return name
 
     def _origin(self, ref: ValueRef) -> tuple[TensorType, Schema]:
-        """ONNX type of a value, and the schema it is produced in."""
+        """ONNX type of a value, and the schema it is produced or passed in."""
+        if ref in self._ports:
+            _, port = self._ports[ref]
+            return port.logical, port.schema
         if ref.source is None:
-            logical = self._stitching.inputs[ref.index].type
-            return logical, Schema.plain(logical, self._target.device)
+            raise ValueError(f"network input {ref.index} is not passed to '{self._body.entry.name}'")
         logical = self._layers[ref.source].task.results[ref.index]
         return logical, self._stitching.pieces[ref.source].implementation.outputs[ref.index]
 
@@ -175,17 +191,16 @@ class _Writer:
         parameter = self._parameters.get((name, Packing()))
         if parameter is None:
             parameter = self._declare(name, Packing(), RANGE, self._stitching.ranges[ref])
-        return f"%{parameter}", RANGE
+        return self._body.load(parameter, RANGE), RANGE
 
     def _declare(self, name: str, packing: Packing, tensor: TensorType, array: np.ndarray) -> str:
-        """Add a packed array to the module, and a load of it at the beginning of the entry function."""
-        parameter = self._parameters[name, packing] = f"p{len(self._parameters)}"
+        """Add a packed array to the module."""
+        parameter = self._parameters[name, packing] = f"{self._prefix}p{len(self._parameters)}"
         self.parameters[parameter] = array
         self._declarations.append(
             f"util.global private @{parameter} <{_LOADED_ONCE}> = "
             f'#flow.parameter.named<"{PARAMETER_SCOPE}"::"{parameter}"> : {tensor}'
         )
-        self._body.lines.append(f"%{parameter} = util.global.load immutable @{parameter} : {tensor}")
         return parameter
 
     def _weight(self, name: str, packing: Packing, logical: TensorType) -> tuple[str, TensorType]:
@@ -193,18 +208,19 @@ class _Writer:
         parameter = self._parameters.get((name, packing))
         if parameter is None:
             parameter = self._declare(name, packing, tensor, packing.apply(self._stitching.weights[name]))
-        return f"%{parameter}", tensor
+        return self._body.load(parameter, tensor), tensor
 
 
-def stitch(stitching: Stitching, target: Target, manifest: str) -> Stitched:
+def stitch(stitching: Stitching, target: Target, manifest: str, prefix: str = "") -> Stitched:
     """Write the module that runs the chosen pieces.
 
     Args:
         stitching: what to put together.
         target: what it is compiled for.
-        manifest: JSON text that the module carries as reflection data of its entry function.
+        manifest: JSON text that the module carries as reflection data of its first entry function; empty for none.
+        prefix: of the names of its parameters, which differ between the modules of one network.
     """
-    writer = _Writer(stitching, target)
+    writer = _Writer(stitching, target, prefix)
     text = writer.write(manifest)
     return Stitched(text, writer.parameters)
 

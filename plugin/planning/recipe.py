@@ -12,13 +12,14 @@ from sartor.codegen.analysis.operation_count import operation_count
 from sartor.codegen.digest import digest
 from sartor.codegen.ir.graph import ENTRY, LayerGraph
 from sartor.codegen.ir.layer import Layer, ValueRef
-from sartor.codegen.ir.variants.routine import Variant, dtype_of
+from sartor.codegen.ir.variants.routine import Variant, dtype_of, implementations_of
 from sartor.codegen.linking.adapts import AdaptKind
+from sartor.codegen.linking.entries import devices_of, entries_of
 from sartor.codegen.linking.stitching import PARAMETER_SCOPE
 from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.value_ranges import Values, named_ranges
 from sartor.policies import ModuleHeader, PlanPolicy
-from sartor.runtime.manifest import Manifest
+from sartor.runtime.manifest import MANIFEST_FORMAT, ONE_DEVICE_FORMAT, Manifest
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 from sartor.tuning.cost_tables.conversions import adapts_between
 from sartor.tuning.cost_tables.fused_choices import chosen_layers
@@ -26,7 +27,7 @@ from sartor.tuning.cost_tables.in_network import InNetworkTimes
 from sartor.tuning.cost_tables.tables import Tables, adapt_seconds
 from sartor.tuning.measuring.benchmark_case import symbol_of
 from sartor.tuning.records.plan import AdaptChoice, LayerChoice, Plan
-from sartor.tuning.records.signature import value_spec
+from sartor.tuning.records.signature import segments_of, value_spec
 from sartor.tuning.selection.problem.limits import Amounts
 from sartor.tuning.selection.problem.problem import Edge
 from sartor.tuning.selection.problem.selection import Selection
@@ -50,6 +51,16 @@ class Recipe:
     variants: Mapping[str, Variant]
     needed: Amounts = field(default_factory=dict)
 
+    @property
+    def home(self) -> str:
+        """The device of the network's inputs and outputs."""
+        return self.plan.target.partition(":")[0]
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """The devices of the layers, the one of inputs and outputs first if it is among them."""
+        return devices_of(implementations_of(self.variants), self.home)
+
     @cached_property
     def digest(self) -> str:
         """Hash of the plan, which the module contains, and of the code that the plan names."""
@@ -66,20 +77,25 @@ class Recipe:
     def manifest(self, imported: ImportedModel, header: ModuleHeader) -> str:
         """The manifest of the module, as JSON."""
         external = {} if header.external_weights is None else {PARAMETER_SCOPE: header.external_weights.name}
+        code = implementations_of(self.variants)
+        devices, entries = self.devices, entries_of(self.graph, code, self.home)
+        segments = segments_of(entries, devices[0], self.graph.outputs) if len(devices) > 1 else ()
         return Manifest(
             model=imported.path.name,
             model_sha256=imported.sha256,
             entry=ENTRY,
             inputs=tuple(map(value_spec, imported.graph.inputs)),
             outputs=tuple(map(value_spec, imported.graph.outputs)),
-            devices=(header.target.device,),
-            levels=(header.target.architecture,),
+            devices=devices,
+            levels=tuple(header.target.of(device).architecture for device in devices),
             sartor_version=version("sartor"),
             iree_version=version("iree-base-compiler"),
             plan=self.plan.to_json(),
             parameters=external,
             bound=imported.bound,
-            features=tuple(sorted({need for each in self.variants.values() for need in each.implementation.needs})),
+            features=tuple(sorted({need for each in code.values() for need in each.needs})),
+            segments=segments,
+            format=MANIFEST_FORMAT if segments else ONE_DEVICE_FORMAT,
         ).to_json()
 
 
@@ -138,8 +154,7 @@ def timed_plan(recipe: Recipe, tables: Tables) -> Plan:
         )
         for layer, variant in chosen
     )
-    device = recipe.plan.target.partition(":")[0]
-    kinds = adapts_between(recipe.graph, recipe.variants, device)
+    kinds = adapts_between(recipe.graph, recipe.variants, recipe.home)
     once = {(edge.value or edge, kind): edge for edge, kind in reversed(kinds)}
     adapts = tuple(
         adapt_choice(edge, kind, adapt_seconds(kind, tables) if once[edge.value or edge, kind] == edge else 0.0)

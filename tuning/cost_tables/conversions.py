@@ -57,5 +57,5 @@ def adapts_between(graph: LayerGraph, chosen: Mapping[str, Variant], device: str
 
 
 def distinct_adapts(kinds: Iterable[AdaptKind]) -> list[AdaptKind]:
-    """Each conversion that moves bytes, once, in a fixed order."""
-    return sorted({kind for kind in kinds if not kind.is_free})
+    """Each conversion that moves bytes on one device, once, in a fixed order."""
+    return sorted({local for kind in kinds if (local := kind.local) and not local.is_free})

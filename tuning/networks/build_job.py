@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,7 +11,9 @@ import numpy as np
 from sartor.codegen.ir.graph import LayerGraph
 from sartor.codegen.ir.layer import ValueRef
 from sartor.codegen.ir.target import Target
-from sartor.codegen.ir.variants.routine import Implementation, Variant
+from sartor.codegen.ir.variants.routine import Implementation, Variant, implementations_of
+from sartor.codegen.linking.adapts import AdaptKind
+from sartor.codegen.linking.entries import Entry, devices_of, entries_of
 from sartor.codegen.linking.overwriting import overwriting_layers, overwriting_symbol
 from sartor.codegen.linking.stitching import (
     PARAMETER_SCOPE,
@@ -23,9 +25,11 @@ from sartor.codegen.linking.stitching import (
 )
 from sartor.codegen.mlir.dispatches import lower
 from sartor.runtime.driver.iree_runtime import write_parameters
+from sartor.runtime.segments.packing import pack
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 from sartor.tuning.cost_tables.conversions import adapts_between
 from sartor.tuning.measuring.benchmark_case import symbol_of
+from sartor.tuning.records.signature import part_name
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,8 @@ def build_net(
 ) -> int:
     """Worker side: compile a network into ``files``; returns the bytes of its weights.
 
+    The unsplit model runs on the target's first device.
+
     Raises:
         CompileError: with IREE's diagnostic.
     """
@@ -78,35 +84,78 @@ def build_net(
         parameters: Mapping[str, np.ndarray] = weights
         compile_unsplit(net.bytecode, weights, target, manifest, files.module, embed=embed)
     else:
-        stitched = stitch(_stitching(net, weights, target), target, manifest)
-        parameters = stitched.parameters
-        compile_stitched(stitched, target, files.module, embed=embed)
+        parameters = _build_split(net, weights, target, manifest, files)
     if files.weights is not None:
         write_parameters(files.weights, parameters)
     return sum(array.nbytes for array in parameters.values())
 
 
-def _stitching(net: SplitNetwork, weights: Mapping[str, np.ndarray], target: Target) -> Stitching:
-    """The chosen variants and the adapts between them, lowered."""
+def _build_split(
+    net: SplitNetwork, weights: Mapping[str, np.ndarray], target: Target, manifest: str, files: NetFiles
+) -> dict[str, np.ndarray]:
+    """Compile a module for each device that the network uses, into one file; returns the parameters of all."""
+    parameters: dict[str, np.ndarray] = {}
+    parts: dict[str, Path] = {}
+    found = stitchings(net, weights, target)
+    first = next(iter(found))
+    for device, stitching in found.items():
+        part = part_name(device, first)
+        path = files.module.with_suffix(f".{part}") if part else files.module
+        stitched = stitch(stitching, target.of(device), "" if part else manifest, f"{device}_" if part else "")
+        compile_stitched(stitched, target.of(device), path, embed=files.weights is None)
+        parameters |= stitched.parameters
+        if part:
+            parts[part] = path
+    if parts:
+        pack(files.module, parts)
+    return parameters
+
+
+def stitchings(net: SplitNetwork, weights: Mapping[str, np.ndarray], target: Target) -> dict[str, Stitching]:
+    """The chosen variants and the adapts between them, lowered: by device, the one of the first module first."""
+    code = implementations_of(net.variants)
+    devices, entries = devices_of(code, target.device), entries_of(net.graph, code, target.device)
+    home = target.device if len(devices) > 1 else devices[0]
+    local = {kind.local for _, kind in adapts_between(net.graph, net.variants, home)}
+    kinds = sorted(kind for kind in local if kind is not None)
     chosen = _chosen(net)
+    return {
+        device: _stitching(
+            [entry for entry in entries if entry.device == device],
+            {name: each for name, each in chosen.items() if code[name].output.device == device},
+            [kind for kind in kinds if kind.target.device == device],
+            weights,
+            {ref: each.numbers for ref, each in net.ranges.items()},
+            target.of(device),
+        )
+        for device in devices
+    }
+
+
+def _stitching(
+    entries: Sequence[Entry],
+    chosen: Mapping[str, tuple[str, Implementation]],
+    kinds: Sequence[AdaptKind],
+    weights: Mapping[str, np.ndarray],
+    ranges: Mapping[ValueRef, np.ndarray],
+    target: Target,
+) -> Stitching:
+    """Layers and adapts of one device, lowered."""
     implementations = dict(chosen.values())
-    kinds = sorted({kind for _, kind in adapts_between(net.graph, net.variants, target.device)})
     adapts = {kind: kind.implementation() for kind in kinds}
     code = lower(implementations | {kind.symbol: each for kind, each in adapts.items()}, target)
     return Stitching(
-        layers=net.graph.layers,
-        inputs=net.graph.inputs,
-        outputs=net.graph.outputs,
+        entries=tuple(entries),
         pieces={name: Piece(each, implementations[each], code[each]) for name, (each, _) in chosen.items()},
         adapts={kind: Piece(kind.symbol, each, code[kind.symbol]) for kind, each in adapts.items()},
         weights=weights,
-        ranges={ref: each.numbers for ref, each in net.ranges.items()},
+        ranges=ranges,
     )
 
 
 def _chosen(net: SplitNetwork) -> dict[str, tuple[str, Implementation]]:
     """Symbol and code of each layer, by name; code overwrites an activation where that is read for the last time."""
-    implementations = {name: variant.implementation for name, variant in net.variants.items()}
+    implementations = implementations_of(net.variants)
     over = overwriting_layers(net.graph.layers, implementations, net.graph.outputs)
     layers = {layer.name: layer for layer in net.graph.layers}
     found: dict[str, tuple[str, Implementation]] = {}

@@ -132,6 +132,11 @@ class Variant:
         return DescribedVariant(self.descriptor, self.routine, self.dtype, self.traits, numbers)
 
 
+def implementations_of(variants: Mapping[str, Variant]) -> dict[str, Implementation]:
+    """The code of variants."""
+    return {name: variant.implementation for name, variant in variants.items()}
+
+
 @runtime_checkable
 class Storing(Protocol):
     """A routine that may store activations and results in another element type than ONNX's."""

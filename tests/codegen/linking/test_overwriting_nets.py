@@ -26,7 +26,7 @@ from sartor.runtime.driver.amx import MATRIX_FEATURES, unusable
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.session import Session
 from sartor.tuning.calibration.quantised_range import QuantisedRange
-from sartor.tuning.networks.build_job import NetFiles, SplitNetwork, _stitching, build_net
+from sartor.tuning.networks.build_job import NetFiles, SplitNetwork, build_net, stitchings
 from sartor.tuning.workers.calls import WorkerError
 from tests.codegen.linking.test_stitching import manifest_of
 from tests.tiny_models import Builder
@@ -104,7 +104,7 @@ def _nets(imported: ImportedModel, element: TileElement, sizes: Sizes = EXACT) -
 
 def _scheduled(imported: ImportedModel, net: SplitNetwork) -> str:
     """The module once all memory is laid out."""
-    stitched = stitch(_stitching(net, imported.weights, TARGET), TARGET, manifest_of(imported).to_json())
+    stitched = stitch(stitchings(net, imported.weights, TARGET)["cpu"], TARGET, manifest_of(imported).to_json())
     return translate(inlined(stitched.text), TARGET.flags, start="flow", to="stream")
 
 
@@ -117,8 +117,8 @@ def _transient(text: str) -> int:
 @pytest.mark.parametrize("element", [BFLOAT, INTEGER])
 def test_residuals_are_overwritten_without_a_copy(imported: ImportedModel, element: TileElement) -> None:
     over, apart = _nets(imported, element)
-    pieces = _stitching(over, imported.weights, TARGET).pieces
-    plain = _stitching(apart, imported.weights, TARGET).pieces
+    pieces = stitchings(over, imported.weights, TARGET)["cpu"].pieces
+    plain = stitchings(apart, imported.weights, TARGET)["cpu"].pieces
     assert {name for name in pieces if pieces[name].symbol != plain[name].symbol} == OVERWRITING
     assert all(pieces[name].symbol == overwriting_symbol(plain[name].symbol) for name in OVERWRITING)
     texts = [_scheduled(imported, net) for net in (over, apart)]

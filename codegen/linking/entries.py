@@ -1,0 +1,203 @@
+"""Entries: the functions of a network's modules. A network on one device has one, on several devices one per segment.
+
+A segment is what one device computes without interruption. Segments are a topological cut of the layers: each runs
+after those whose values it reads. A value that crosses is a result of one entry and an argument of others; it crosses
+in the schema in which it is produced and is converted where it is read, so it goes to a device once, whatever reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from sartor.codegen.ir.graph import ENTRY, LayerGraph
+from sartor.codegen.ir.layer import Layer, NetworkValue, TensorType, ValueRef
+from sartor.codegen.ir.schema import Schema
+from sartor.codegen.ir.variants.routine import Implementation
+
+Implementations = Mapping[str, Implementation]
+
+
+@dataclass(frozen=True)
+class Port:
+    """A tensor that an entry takes or gives.
+
+    Attributes:
+        name: unique in the network, that of the network's input or output if it is one.
+        ref: the value; None for a constant.
+        logical: its ONNX type.
+        schema: how it is passed.
+        constant: name of the weight that it is, if ``ref`` is None.
+    """
+
+    name: str
+    ref: ValueRef | None
+    logical: TensorType
+    schema: Schema
+    constant: str | None = None
+
+    @property
+    def type(self) -> TensorType:
+        """Type in memory."""
+        return self.schema.physical(self.logical)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A function over layers of one device.
+
+    Attributes:
+        name: of the function.
+        device: that computes it.
+        layers: in execution order.
+        inputs: its arguments.
+        outputs: its results.
+    """
+
+    name: str
+    device: str
+    layers: tuple[Layer, ...]
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+
+
+def entries_of(graph: LayerGraph, implementations: Implementations, home: str) -> tuple[Entry, ...]:
+    """The entries of a network: one if all layers are on one device, or else segments in an order that they can run in.
+
+    Args:
+        graph: the network.
+        implementations: the chosen one of each layer, by name.
+        home: the device of the network's inputs and outputs, if layers are on several.
+    """
+    first, *others = devices_of(implementations, home)
+    if others:
+        return _Cut(graph, implementations, home).entries()
+    inputs = [
+        Port(each.name, ValueRef(None, index), each.type, Schema.plain(each.type, first))
+        for index, each in enumerate(graph.inputs)
+    ]
+    outputs = [_output(each, first) for each in graph.outputs]
+    return (Entry(ENTRY, first, graph.layers, tuple(inputs), tuple(outputs)),)
+
+
+def devices_of(implementations: Implementations, home: str) -> tuple[str, ...]:
+    """The devices of the layers, the one of the network's inputs and outputs first if it is among them."""
+    found = {each.output.device for each in implementations.values()}
+    return tuple(sorted(found, key=lambda device: (device != home, device))) or (home,)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A segment before its arguments and results are known."""
+
+    device: str
+    layers: tuple[Layer, ...]
+
+    @property
+    def read(self) -> list[ValueRef]:
+        return [ref for layer in self.layers for ref in layer.inputs]
+
+    @cached_property
+    def _names(self) -> frozenset[str]:
+        return frozenset(layer.name for layer in self.layers)
+
+    def computes(self, ref: ValueRef) -> bool:
+        return ref.source in self._names
+
+
+class _Cut:
+    def __init__(self, graph: LayerGraph, implementations: Implementations, home: str) -> None:
+        self._graph = graph
+        self._implementations = implementations
+        self._home = home
+        self._taken = {each.name for each in (*graph.inputs, *graph.outputs)}
+        self._names: dict[ValueRef, str] = {ValueRef(None, index): each.name for index, each in enumerate(graph.inputs)}
+
+    def entries(self) -> tuple[Entry, ...]:
+        parts = [*self._parts()]
+        if self._late and parts[-1].device != self._home:
+            parts.append(_Part(self._home, ()))
+        given = [self._given(parts, index) for index in range(len(parts))]
+        return tuple(
+            Entry(f"{ENTRY}${index}", part.device, part.layers, self._taken_by(part, outputs), tuple(outputs))
+            for index, (part, outputs) in enumerate(zip(parts, given, strict=True))
+        )
+
+    def _parts(self) -> Iterator[_Part]:
+        """As many layers of one device as can be computed, then those of another; the first begins."""
+        waiting, done, device = list(self._graph.layers), set[str](), ""
+        while waiting:
+            ready: list[Layer] = []
+            for layer in waiting:
+                if self._device(layer) == (device or self._device(layer)) and self._is_ready(layer, done):
+                    device = self._device(layer)
+                    ready.append(layer)
+                    done.add(layer.name)
+            if ready:
+                yield _Part(device, tuple(ready))
+            waiting = [layer for layer in waiting if layer.name not in done]
+            device = next((self._device(each) for each in waiting if self._is_ready(each, done)), "")
+
+    def _device(self, layer: Layer) -> str:
+        return self._implementations[layer.name].output.device
+
+    @staticmethod
+    def _is_ready(layer: Layer, done: set[str]) -> bool:
+        return all(ref.source is None or ref.source in done for ref in layer.inputs)
+
+    @cached_property
+    def _late(self) -> list[NetworkValue]:
+        """Outputs that the last segment gives, on the home device: constants, copies of inputs under another name, and
+        those that are converted after they crossed."""
+        return [each for each in self._graph.outputs if not self._is_direct(each) and not self._is_input(each)]
+
+    def _is_direct(self, output: NetworkValue) -> bool:
+        """Whether the segment that computes an output gives it as callers get it."""
+        if output.source is None or output.source.source is None:
+            return False
+        produced, wanted = self._produced(output.source), Schema.plain(output.type, self._home)
+        return produced.device == self._home or replace(produced, device=self._home) == wanted
+
+    def _is_input(self, output: NetworkValue) -> bool:
+        """Whether an output is an input of the same name, which no segment gives."""
+        return output.source is not None and self._names.get(output.source) == output.name
+
+    def _produced(self, ref: ValueRef) -> Schema:
+        if ref.source is None:
+            return Schema.plain(self._graph.inputs[ref.index].type, self._home)
+        return self._implementations[ref.source].outputs[ref.index]
+
+    def _given(self, parts: Sequence[_Part], index: int) -> list[Port]:
+        """The results of a segment: values that later ones read, then outputs of the network."""
+        part, late = parts[index], self._late
+        is_last = index == len(parts) - 1
+        read = [ref for other in parts[index + 1 :] for ref in other.read if part.computes(ref)]
+        read += [each.source for each in late if each.source and part.computes(each.source)]
+        crossing = [self._port(ref, part.device) for ref in dict.fromkeys(read)]
+        direct = [each for each in self._graph.outputs if self._is_direct(each) and part.computes(_source(each))]
+        outputs = [_output(each, part.device) for each in direct]
+        return [*crossing, *outputs, *(_output(each, self._home) for each in late if is_last)]
+
+    def _taken_by(self, part: _Part, outputs: Sequence[Port]) -> tuple[Port, ...]:
+        refs = [*part.read, *(each.ref for each in outputs if each.ref is not None)]
+        return tuple(self._port(ref, part.device) for ref in dict.fromkeys(refs) if not part.computes(ref))
+
+    def _port(self, ref: ValueRef, device: str) -> Port:
+        """A value as it crosses: in the schema in which it is produced, on the device of the segment."""
+        if ref not in self._names:
+            name = f"{ref.source}:{ref.index}"
+            while name in self._taken:
+                name += "'"
+            self._names[ref] = name
+            self._taken.add(name)
+        return Port(self._names[ref], ref, self._graph.type_of(ref), replace(self._produced(ref), device=device))
+
+
+def _source(output: NetworkValue) -> ValueRef:
+    return output.source or ValueRef(None, -1)
+
+
+def _output(value: NetworkValue, device: str) -> Port:
+    """An output as callers get it."""
+    return Port(value.name, value.source, value.type, Schema.plain(value.type, device), value.constant)
