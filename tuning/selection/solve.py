@@ -12,6 +12,8 @@ from sartor.tuning.selection.problem.selection import Selection
 from sartor.tuning.selection.programming import ilp, least_memory
 from sartor.tuning.selection.registry import SELECTORS
 
+EXACT = (auto.NAME, dprs.NAME, ilp.NAME)
+"""Solvers that prove their plans the best."""
 _WITHIN_LIMITS = (auto.NAME, ilp.NAME)
 
 

@@ -135,7 +135,11 @@ class BoundedSearch:
     def exclude(self, plan: Assignment) -> int:
         """Exclude ``plan`` from later searches; returns the row that excludes it."""
         terms = [(column, 1.0) for column in self.program.net.active(plan)]
-        return self._solver.add_row(Row(terms, -math.inf, len(terms) - 1))
+        return self.add_row(Row(terms, -math.inf, len(terms) - 1))
+
+    def add_row(self, row: Row) -> int:
+        """Add a constraint on all later searches; returns the row's number."""
+        return self._solver.add_row(row)
 
     def _tighten(self, needed: Amounts, bounds: Amounts, times: int) -> None:
         """Lower the rows' bounds by a margin for the solver's tolerance, which grows with ``times``."""

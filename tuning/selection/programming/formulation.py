@@ -79,11 +79,16 @@ class Net:
 
     def active(self, plan: Assignment) -> Iterator[int]:
         """The columns x that are 1 in ``plan``. In every other plan one of them is 0."""
+        return (column for column, _ in self.chosen(plan))
+
+    def chosen(self, plan: Assignment) -> Iterator[tuple[int, Choice]]:
+        """The columns x that are 1 in ``plan``, each with its choice."""
         for node, offered, columns in zip(self.problem.nodes, self.choices, self.columns, strict=True):
-            column = columns[offered.index(plan.choices[node.name])]
-            yield column
+            choice = plan.choices[node.name]
+            column = columns[offered.index(choice)]
+            yield column, choice
             if column in self.inside:
-                yield from self.inside[column].active(plan.childnets[node.name])
+                yield from self.inside[column].chosen(plan.childnets[node.name])
 
 
 class Program:
