@@ -31,7 +31,7 @@ _Piece = TypeVar("_Piece")
 _SCALED_SECONDS = 1e-5
 # Time of a piece without its own dispatch; no dispatch is that short.
 UNKNOWN = 1e-9
-_LEAST_RATIO, _MOST_RATIO = 0.5, 3.0
+LEAST_RATIO, MOST_RATIO = 0.5, 3.0
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def scaled(alone: float, chosen_alone: float, chosen_in_network: float) -> float
     """Estimate a variant's time in the network, by another variant of the task that was timed there and alone."""
     if chosen_alone < _SCALED_SECONDS:
         return max(alone + chosen_in_network - chosen_alone, alone)
-    return alone * min(max(chosen_in_network / chosen_alone, _LEAST_RATIO), _MOST_RATIO)
+    return alone * min(max(chosen_in_network / chosen_alone, LEAST_RATIO), MOST_RATIO)
 
 
 def corrected(tables: Tables, found: InNetworkTimes) -> Tables:
@@ -147,7 +147,7 @@ def corrected(tables: Tables, found: InNetworkTimes) -> Tables:
                 for name, each in tables.measured[key].items()
             }
     ratios = [found.adapts[kind] / alone for kind, alone in tables.adapts.items() if alone and kind in found.adapts]
-    ratio = float(np.clip(np.median(ratios), _LEAST_RATIO, _MOST_RATIO)) if ratios else 1.0
+    ratio = float(np.clip(np.median(ratios), LEAST_RATIO, MOST_RATIO)) if ratios else 1.0
     adapts = {kind: found.adapts.get(kind, alone * ratio) for kind, alone in tables.adapts.items()}
     return replace(tables, measured=measured, adapts=adapts)
 

@@ -34,6 +34,7 @@ def selection_problem(
     pins: Sequence[Pin] = (),
     quantities: Collection[Quantity] = (),
     may_run: Callable[[Layer, Variant], bool] | None = None,
+    keep: int = 1,
 ) -> Problem:
     """The graph with every usable variant of each layer as a choice.
 
@@ -45,12 +46,13 @@ def selection_problem(
         pins: restrictions of layers.
         quantities: what else will be minimised or bounded; a choice that is no better in any of them is left out.
         may_run: which variants are open to which layers, all if None; pins allow no others.
+        keep: number of choices with equal schemas that must be as good before one is left out.
 
     Raises:
         InfeasibleError: if a layer has none, or none that its pins allow.
     """
     wanted = (Quantity(objective.value), *(each for each in quantities if each.value != objective.value))
-    return _Builder(graph, tables, device, objective, pins, wanted, may_run).build()
+    return _Builder(graph, tables, device, objective, pins, wanted, may_run, keep).build()
 
 
 def _nothing_usable(layer: Layer, tables: Tables, pinned: bool) -> str:
@@ -71,9 +73,11 @@ class _Builder:
         pins: Sequence[Pin],
         quantities: Sequence[Quantity],
         may_run: Callable[[Layer, Variant], bool] | None,
+        keep: int,
     ) -> None:
         self._pins = pins
         self._may_run = may_run
+        self._keep = keep
         self._quantities = quantities
         self._graph = graph
         self._tables = tables
@@ -118,7 +122,7 @@ class _Builder:
         if not allowed and not fused:
             raise InfeasibleError(_nothing_usable(layer, self._tables, bool(usable)))
         choices = [self._choice(layer, variant, measurement) for variant, measurement in allowed]
-        kept = worth_keeping(choices, self._quantities)
+        kept = worth_keeping(choices, self._quantities, self._keep)
         return (*(each for each in choices if each is choices[0] or each in kept), *fused)
 
     def _allowed(self, layer: Layer, name: str, variant: Variant) -> bool:
@@ -141,7 +145,8 @@ class _Builder:
     def _inside(self, net: Childnet) -> _Builder:
         """A builder for the problem of a childnet."""
         return _Builder(
-            net.graph, self._tables, self._device, self._objective, self._pins, self._quantities, self._may_run
+            *(net.graph, self._tables, self._device, self._objective),
+            *(self._pins, self._quantities, self._may_run, self._keep),
         )
 
     def _usable(self, layer: Layer) -> list[tuple[Variant, Measurement]]:
@@ -160,7 +165,7 @@ class _Builder:
                 if variant.implementation.kernel is not None
                 and all(self._allowed(fusion.layer, name, variant) for name in names)
             ]
-            for choice in worth_keeping(kernels, self._quantities):
+            for choice in worth_keeping(kernels, self._quantities, self._keep):
                 for member, own in member_choices(fusion, choice).items():
                     found[member].append(own)
         return found

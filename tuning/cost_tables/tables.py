@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sartor.codegen.analysis.integer_ranges import integer_ranges
 from sartor.codegen.analysis.rounded_result import steps_of
@@ -51,6 +51,10 @@ class Tables:
     loading: float | None = None
     rounding: Mapping[tuple[str, str], float] = field(default_factory=dict)
     propagated_fraction: float = 1.0
+
+    def with_adapts(self, other: Tables) -> Tables:
+        """These tables with the conversions that only the other ones contain."""
+        return replace(self, adapts={**other.adapts, **self.adapts})
 
     def usable(self, key: str) -> list[tuple[Variant, Measurement]]:
         """Variants of a task that compiled, ran and were right."""
