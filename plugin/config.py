@@ -12,7 +12,15 @@ from platformdirs import user_cache_path
 
 from sartor.codegen.ir.target import DEVICES, Target
 from sartor.errors import UsageError
-from sartor.policies import CalibrationPolicy, ImportPolicy, ModuleHeader, PlanPolicy, Precision, Search
+from sartor.policies import (
+    DEFAULT_PLANS,
+    CalibrationPolicy,
+    ImportPolicy,
+    ModuleHeader,
+    PlanPolicy,
+    Precision,
+    Search,
+)
 from sartor.runtime.driver.amx import MATRIX_FEATURES, unusable
 from sartor.runtime.driver.bound_input import Bindings
 from sartor.runtime.driver.device import MAX_THREADS, device_settings, physical_cores
@@ -65,7 +73,8 @@ class CompileConfig:
         memory_limit: limit of weights, activations, inputs and outputs together in bytes; None for no limit.
         pareto: two quantities whose Pareto front is computed in addition; None for no front.
         selector: name of the solver.
-        plans: number of the best plans that are compiled and measured whole, before layers are timed in the network.
+        plans: number of plans, the best one included, that are compiled and measured whole after layers were timed in
+            the network, if their predicted times differ by less than the tables err.
         shapes: input name to the shape that binds its dynamic dimensions.
         bindings: input name to its fixed value: a number or several, in row-major order. The module does not take it.
         pins: restrictions of layers to routines.
@@ -88,7 +97,7 @@ class CompileConfig:
     memory_limit: int | None = None
     pareto: tuple[Quantity, Quantity] | None = None
     selector: str = auto.NAME
-    plans: int = 1
+    plans: int = field(default_factory=lambda: DEFAULT_PLANS)
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     bindings: Bindings = field(default_factory=dict)
     pins: tuple[Pin, ...] = ()

@@ -34,13 +34,13 @@ from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.loading import import_network, open_workspace
 from sartor.frontend.target_check import runs_here
 from sartor.frontend.value_ranges import with_children
+from sartor.planning.contenders.single_type_plans import single_precision_plans
 from sartor.planning.guessed_recipe import guessed_recipe
 from sartor.planning.plan_selector import PlanSelector
 from sartor.planning.plan_solver import PlanSolver
 from sartor.planning.recipe import Recipe, unsplit_recipe
 from sartor.planning.recorded_recipe import check_plan, precision_of
 from sartor.planning.rounding_assessment import assess
-from sartor.planning.single_type_plans import single_precision_plans
 from sartor.precision.calibration import calibrate
 from sartor.precision.sensitivity import Sensitivities
 from sartor.precision.sensitivity_cache import SensitivityCache

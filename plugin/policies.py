@@ -14,6 +14,9 @@ from sartor.tuning.selection.problem.cost import Objective
 from sartor.tuning.selection.problem.limits import Limits, Quantity
 from sartor.tuning.selection.problem.pin import Pin
 
+DEFAULT_PLANS = 2
+"""Number of plans that are compared whole: a plan costs one build and some runs."""
+
 DEFAULT_MAX_ERROR = 1e-3
 LOW_PRECISION_MAX_ERROR = 1e-2
 
@@ -104,7 +107,7 @@ class PlanPolicy:
         quantities: those that are minimised or limited.
         pins: restrictions of layers to routines.
         selector: name of the solver.
-        plans: number of the best plans that are compiled whole.
+        plans: number of plans that are compiled and measured whole if the tables cannot tell which is the fastest.
     """
 
     target: Target

@@ -67,14 +67,15 @@ class TimeBudget:
         """Whether there is time left to run the network under IREE's statistics, which is useful but not needed."""
         return self._allows(_IN_NETWORK * _finishing_seconds(imported))
 
-    def allows_build(self, imported: ImportedModel, taken: float | None) -> bool:
-        """Whether there is time left for another network.
+    def allows_build(self, imported: ImportedModel, taken: float | None, count: int = 1) -> bool:
+        """Whether there is time left for other networks.
 
         Args:
             imported: the model.
             taken: seconds that building one took before, None if none was built.
+            count: number of networks.
         """
-        return self._allows(_finishing_seconds(imported) if taken is None else _BUILD_AND_RUN * taken)
+        return self._allows(count * (_finishing_seconds(imported) if taken is None else _BUILD_AND_RUN * taken))
 
     def _allows(self, seconds: float) -> bool:
         return time.monotonic() + seconds < self.end

@@ -29,8 +29,8 @@ _LOG = logging.getLogger(__name__)
 # Largest number of selections of a plan, and of a front, with other bounds on the sum.
 _PLAN_ROUNDS = 8
 _FRONT_ROUNDS = 4
-# A plan must be predicted to be faster by this ratio to be compiled and run.
-_WORTHWHILE = 0.99
+WORTHWHILE = 0.99
+"""A plan must be predicted to be faster by this ratio to be compiled and run."""
 
 Simulated = list[tuple[Recipe, float | None]]
 """Plans with their simulated errors."""
@@ -72,7 +72,7 @@ class PlanSelector:
 
     def is_faster(self, recipe: Recipe, other: Recipe, tables: Tables) -> bool:
         """Whether a plan is predicted, by the same tables, to be faster than another by enough to be built."""
-        return self._promise(recipe, tables) < _WORTHWHILE * self._promise(other, tables)
+        return self._promise(recipe, tables) < WORTHWHILE * self._promise(other, tables)
 
     def _promise(self, recipe: Recipe, tables: Tables) -> float:
         """Predicted seconds of an inference, or of the first one if the objective is cold."""
@@ -99,6 +99,21 @@ class PlanSelector:
             return self.solver.within(tables, limits)
         best, tables = self._using_budget(self.errors, tables, limits)
         return (best, tables) if best else self.solver.most_exact(tables)
+
+    def different(self, tables: Tables, limits: Limits, count: int, apart: float, excess: float) -> Selected:
+        """The best plans that differ in what costs, as ``PlanSolver.different``, within the last bound on errors."""
+        bound = min((each for each in (limits.error, self._bound) if each is not None), default=None)
+        return self.solver.different(tables, replace(limits, error=bound), count, apart, excess)
+
+    def keeps_budget(self, recipe: Recipe, tables: Tables) -> bool:
+        """Whether the simulated error of a plan is allowed.
+
+        Raises:
+            UsageError, CompileError: as ``Sensitivities.together``.
+        """
+        if self.errors is None or self.errors.is_free:
+            return True
+        return self.budget.allows(self.errors.simulate(recipe, tables))
 
     def _using_budget(self, errors: PlanErrors, tables: Tables, limits: Limits) -> Selected:
         """The fastest plans whose simulated error keeps to the budget; empty if there are none."""

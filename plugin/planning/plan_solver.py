@@ -6,6 +6,7 @@ import logging
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from time import perf_counter
 
 from sartor.codegen.linking.adapts import AdaptKind
 from sartor.frontend.imported_model import ImportedModel
@@ -24,11 +25,14 @@ from sartor.tuning.selection.problem.limits import Limits, Quantity, measures
 from sartor.tuning.selection.problem.problem import Problem
 from sartor.tuning.selection.problem.selection import Selection, conclude
 from sartor.tuning.selection.programming import ilp, least_error, least_memory
+from sartor.tuning.selection.programming.alternatives import alternatives
 from sartor.tuning.selection.programming.pareto import Point, pareto_front
 from sartor.tuning.selection.solve import solve
 
 # Largest number of rounds in which missing conversions are measured and the plan is solved again.
 _CONVERSION_ROUNDS = 12
+# Time limit of finding plans that differ, which is a gain and no need.
+_DIFFERENT_SECONDS = 10.0
 _LOG = logging.getLogger(__name__)
 
 
@@ -69,9 +73,19 @@ class PlanSolver:
         """
 
         def find(problem: Problem) -> Sequence[Selection]:
-            return solve(problem, self.policy.selector, self.policy.plans, limits)
+            return solve(problem, self.policy.selector, limits=limits)
 
         return self._settled(tables, find, tuple(limits.bounds))
+
+    def different(self, tables: Tables, limits: Limits, count: int, apart: float, excess: float) -> Selected:
+        """The best plans within limits that differ in what costs, as ``alternatives``; few if that takes long."""
+        deadline = perf_counter() + _DIFFERENT_SECONDS
+
+        def find(problem: Problem) -> Sequence[Selection]:
+            left = max(deadline - perf_counter(), 0.0)
+            return alternatives(problem, count, apart, limits, excess=excess, seconds=left)
+
+        return self._settled(tables, find, tuple(limits.bounds), keep=count)
 
     def smallest(self, tables: Tables) -> Selected:
         """The plan that needs the least memory: it may keep to a limit when it runs, even if none does by the tables.
@@ -113,16 +127,27 @@ class PlanSolver:
         return recipes, complete
 
     def _settled(
-        self, tables: Tables, find: Callable[[Problem], Sequence[Selection]], bounded: tuple[Quantity, ...]
+        self,
+        tables: Tables,
+        find: Callable[[Problem], Sequence[Selection]],
+        bounded: tuple[Quantity, ...],
+        keep: int = 1,
     ) -> Selected:
-        """Plans whose conversions are all measured, or the last ones after too many rounds."""
+        """Plans whose conversions are all measured, or the last ones after too many rounds.
+
+        Args:
+            tables: costs.
+            find: solver.
+            bounded: quantities that are limited.
+            keep: largest number of plans that may differ in choices of equal schemas.
+        """
         device, graph = self.policy.target.device, self.imported.graph
         quantities = (*self.policy.quantities, *bounded)
         may_run = eligibility(self.imported, self.policy.precision)
         for done in range(_CONVERSION_ROUNDS):
             self.progress("selecting", done, _CONVERSION_ROUNDS)
             problem = selection_problem(
-                graph, tables, device, self.policy.objective, self.policy.pins, quantities, may_run
+                graph, tables, device, self.policy.objective, self.policy.pins, quantities, may_run, keep
             )
             recipes = [self._recipe(problem, each, tables) for each in find(problem)]
             kinds = [kind for each in recipes for _, kind in adapts_between(each.graph, each.variants, device)]

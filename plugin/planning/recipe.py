@@ -71,6 +71,11 @@ class Recipe:
         """Whether both have the same choices for all layers."""
         return self.plan.unsplit == other.plan.unsplit and self._names() == other._names()
 
+    def changes_from(self, other: Recipe) -> dict[str, str]:
+        """The variants of layers that ``other`` computes by another variant, or does not have."""
+        theirs = other._names()
+        return {layer: name for layer, name in self._names().items() if theirs.get(layer) != name}
+
     def _names(self) -> dict[str, str]:
         return {layer: variant.descriptor for layer, variant in self.variants.items()}
 

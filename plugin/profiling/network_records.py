@@ -25,7 +25,7 @@ from sartor.tuning.records.measurement import Measurement, MeasurementKey, Statu
 from sartor.tuning.store.store import Store
 
 _UNSPLIT = "unsplit"
-_VERIFIED, _FIRST = "verified", "first"
+_VERIFIED, _FIRST, _RATIO = "verified", "first", "ratio"
 # Modules whose source determines the time and the error of a network: its stitching, its inputs, its runs and the
 # comparison of its outputs.
 _JOBS = (
@@ -120,6 +120,14 @@ class NetworkRecords:
         for recipe in recipes:
             if taken := samples.get(recipe.digest):
                 self.store.put(Measurement(self.key(recipe, _FIRST), Status.OK, taken))
+
+    def first_ratio(self, recipe: Recipe, ratio: float) -> float:
+        """The stored ratio of a network's time to the sum of its layers' times; ``ratio``, now stored, if none was."""
+        key = self.key(recipe, _RATIO)
+        known = self.store.get(key)
+        if known is None:
+            self.store.put(Measurement(key, Status.OK, (ratio,)))
+        return ratio if known is None else known.time
 
     def in_network_keys(self, recipes: Collection[Recipe]) -> dict[str, MeasurementKey]:
         """The keys under which times of networks that are timed in turn are stored, by digest of the recipe."""

@@ -13,21 +13,24 @@ from dataclasses import dataclass, field, replace
 
 from sartor.costing.time_budget import TimeBudget
 from sartor.errors import DeviceError, InfeasibleError
+from sartor.planning.contenders.rival_plans import Incumbent, rival_plans
+from sartor.planning.contenders.single_type_plans import single_precision_plans
 from sartor.planning.plan_selector import PlanSelector
 from sartor.planning.recipe import Recipe, plan_with_network_times, timed_plan
-from sartor.planning.single_type_plans import single_precision_plans
 from sartor.planning.tightened_limits import LimitKeeper, Reselected
 from sartor.profiling.profiler import Profiled, Profiler
 from sartor.tuning.cost_tables.in_network import InNetworkTimes, corrected
 from sartor.tuning.cost_tables.tables import Tables
 from sartor.tuning.records.measurement import Status
-from sartor.tuning.records.plan import Plan
+from sartor.tuning.records.plan import ComparedPlan, Plan
 from sartor.tuning.selection.problem.cost import Objective
 from sartor.tuning.selection.problem.limits import Limits
 
 _LOG = logging.getLogger(__name__)
 _LIMIT_ROUNDS = 4
 _TIMED_ROUNDS = 5
+# Times of rivals' layers in the network may lead to a plan that has the best of all.
+_RIVAL_ROUNDS = 2
 # Plans slower than the best by this ratio are not timed in the network, as their layers are hardly useful.
 _NEAR = 1.3
 # A prediction with a larger relative error is replaced by the sum of the times measured in the network.
@@ -116,7 +119,10 @@ class Refiner:
         state = _State(tuple(recipes), (recipes[0],), tables, self.selector.policy.limits)
         # The network does not change a variant's memory.
         timed = 0 if self.selector.policy.objective is Objective.MEMORY else _TIMED_ROUNDS
-        for select_again in (*[self._within_limits] * _LIMIT_ROUNDS, *[self._by_network_times] * timed):
+        rounds = [self._within_limits] * _LIMIT_ROUNDS + [self._by_network_times] * timed
+        if timed and self.selector.policy.plans > 1:
+            rounds += [self._beside_rivals, *[self._by_network_times] * _RIVAL_ROUNDS]
+        for select_again in rounds:
             state = select_again(state)
         profiled = state.profiled or self.profiler.profile(state.tried)
         return self._told(profiled, state.tables, state.found, state.tried)
@@ -173,6 +179,22 @@ class Refiner:
         tried = (*state.tried, *selected)
         return replace(state, tried=tried, latest=tuple(selected), tables=tables, profiled=self.profiler.profile(tried))
 
+    def _beside_rivals(self, state: _State) -> _State:
+        """The state after running plans that the tables cannot tell from the best one."""
+        settled, best = replace(state, is_settled=True), state.profiled
+        if best is None or best.recipe.plan.unsplit or not state.found.layers:
+            return settled
+        predicted = timed_plan(best.recipe, corrected(state.tables, state.found)).predicted or best.seconds
+        ratio = self.profiler.first_ratio(best.recipe, best.seconds / predicted)
+        incumbent = Incumbent(best.recipe, ratio, state.tried, state.found, state.limits)
+        rivals, tables = rival_plans(self.selector, state.tables, incumbent)
+        rivals = [each for count, each in enumerate(rivals, 1) if self._has_time(count)]
+        if not rivals:
+            return replace(settled, tables=tables)
+        tried, latest = (*state.tried, *rivals), (*rivals, *state.latest)
+        profiled = self.profiler.profile(tried)
+        return replace(state, tried=tried, latest=latest, tables=tables, profiled=profiled, is_settled=False)
+
     def _selected(self, tables: Tables, found: InNetworkTimes, limits: Limits) -> tuple[list[Recipe], Tables]:
         """The best plan by times in the network, and if there is time, the plans in single types of similar time.
 
@@ -187,7 +209,7 @@ class Refiner:
             _LOG.info("the time budget leaves plans in one type as they were selected first")
         else:
             single, placed = single_precision_plans(self.selector, placed, [best], limits)
-        return [best, *single], replace(tables, adapts={**placed.adapts, **tables.adapts})
+        return [best, *single], tables.with_adapts(placed)
 
     def _ran(self, recipe: Recipe) -> bool:
         run = self.profiler.run_of(recipe)
@@ -210,9 +232,9 @@ class Refiner:
             _LOG.warning("layers were not timed in place: %s", error)
             return InNetworkTimes()
 
-    def _has_time(self) -> bool:
-        """Whether the budget allows another build."""
-        return self.budget.allows_build(self.selector.imported, self.profiler.build_seconds)
+    def _has_time(self, builds: int = 1) -> bool:
+        """Whether the budget allows further builds."""
+        return self.budget.allows_build(self.selector.imported, self.profiler.build_seconds, builds)
 
     def _is_worthwhile(self, recipe: Recipe, tried: Sequence[Recipe], profiled: Profiled, tables: Tables) -> bool:
         """Whether a plan is new, and is predicted to be faster than the best so far by the same tables."""
@@ -234,8 +256,22 @@ class Refiner:
             baseline=profiled.baseline,
             memory=profiled.memory,
             first=profiled.first,
+            compared=self._compared(recipe, tried, corrected(tables, found)),
         )
         return Refined(recipe, profiled, plan_with_network_times(plan, found), tables, found, tried)
+
+    def _compared(self, shipped: Recipe, tried: Sequence[Recipe], tables: Tables) -> tuple[ComparedPlan, ...]:
+        """The other split networks that ran, with their times."""
+        others = [each for each in tried if not each.plan.unsplit and not each.is_same_as(shipped)]
+        runs = [(each, self.profiler.run_of(each)) for each in others]
+        return tuple(
+            ComparedPlan(
+                predicted=timed_plan(each, tables).predicted,
+                measured=run.time if run is not None and run.status is Status.OK else None,
+                changes=each.changes_from(shipped),
+            )
+            for each, run in runs
+        )
 
 
 def _pieces(recipe: Recipe) -> list[tuple[str, str]]:

@@ -85,6 +85,21 @@ class AdaptChoice:
     in_place: float | None
 
 
+@validated(frozen=True, config=_STRICT)
+class ComparedPlan:
+    """A plan that ran as a whole network beside the one that was shipped.
+
+    Attributes:
+        predicted: seconds of one inference by the cost tables, with times in networks; None if it was not predicted.
+        measured: seconds of one inference; None if it did not run, or its outputs were wrong.
+        changes: the variant of each layer that is another than in the shipped plan.
+    """
+
+    predicted: float | None
+    measured: float | None
+    changes: dict[str, str]
+
+
 def _known_ranges(ranges: dict[str, tuple[float, int]]) -> dict[str, tuple[float, int]]:
     for name, (scale, zero) in ranges.items():
         if not _RANGE_NAME.fullmatch(name):
@@ -118,6 +133,7 @@ class Plan:
         versions: of Sartor and IREE.
         ranges: scale and zero point of quantised values, by ``layer:result``; a network input has no layer.
         bound: values of the model's inputs that were fixed, by name, as the user gave them.
+        compared: the other plans with layers that ran, in the order of their selection.
         format: version of this record.
     """
 
@@ -140,13 +156,15 @@ class Plan:
     versions: dict[str, str]
     ranges: Annotated[dict[str, tuple[float, int]], AfterValidator(_known_ranges)] = field(default_factory=dict)
     bound: dict[str, tuple[Number, ...]] = field(default_factory=dict)
+    compared: tuple[ComparedPlan, ...] = ()
     format: int = FORMAT
 
     def unmeasured(self) -> Plan:
         """The plan without what is measured by running its module."""
         layers = tuple(replace(each, in_place=None) for each in self.layers)
         adapts = tuple(replace(each, in_place=None) for each in self.adapts)
-        return replace(self, layers=layers, adapts=adapts, measured=None, baseline=None, memory=None, first=None)
+        unknown = replace(self, measured=None, baseline=None, memory=None, first=None, compared=())
+        return replace(unknown, layers=layers, adapts=adapts)
 
     def to_json(self) -> dict[str, Any]:
         """The plan as JSON data, with keys in a fixed order."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -32,6 +33,7 @@ from sartor.cli.options.constraints import (
     MemoryLimitOption,
     ObjectiveOption,
     ParetoOption,
+    PlansOption,
     PrecisionOption,
     SearchOption,
     SelectorOption,
@@ -76,6 +78,7 @@ def compile_to_vmfb(
         Path | None, typer.Option(help="Tuning database. (default: in the user's cache directory)")
     ] = None,
     search: SearchOption = None,
+    plans: PlansOption = None,
     time_budget: TimeBudgetOption = None,
     shape: ShapeOption = None,
     bind: BindOption = None,
@@ -105,6 +108,7 @@ def compile_to_vmfb(
         "--search": search,
         "--precision": precision,
         "--calibration-method": calibration_method,
+        "--plans": plans,
         "--time-budget": time_budget,
     }
     loaded = None if plan is None else _load_plan(plan, threads, tuning)
@@ -129,6 +133,7 @@ def compile_to_vmfb(
         search=Search(search or Search.MODEL),
         time_budget=time_budget,
     )
+    config = config if plans is None else replace(config, plans=plans)
     _check_files(existing_file(model), output, plan, save_plan, config)
     artifact = _run(model, output, loaded, config)
     if save_plan is not None:

@@ -1,4 +1,4 @@
-"""``sartor inspect``: show a module's manifest and plan."""
+"""``sartor inspect``: show a module's manifest and plan, or a saved plan."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import typer
 
 from sartor.cli.options.common import JsonOption, ModuleArgument, existing_file
 from sartor.cli.output.terminal import gflops, milliseconds, optional, show_facts, show_json, show_table
+from sartor.cli.tables.compared_plans import show_compared
 from sartor.cli.tables.compile_summary import UNSPLIT_MODEL, proof
+from sartor.errors import UsageError
 from sartor.runtime.driver.signature import TensorSpec
 from sartor.runtime.manifest import Manifest, read_manifest
 from sartor.runtime.module import check_module
@@ -26,7 +28,12 @@ def inspect(
     ] = False,
     json: JsonOption = False,
 ) -> None:
-    """Show a module's manifest and, layer by layer, the plan it was built from."""
+    """Show a module's manifest and, layer by layer, the plan it was built from; of a .json file the saved plan."""
+    if module.suffix == ".json":
+        if verify:
+            raise UsageError(f"'{module}' is a saved plan; only a module has checksums")
+        _inspect_plan(Plan.load(module), str(module), json)
+        return
     if verify:
         check_module(module)
     manifest = read_manifest(module)
@@ -37,6 +44,26 @@ def inspect(
         return
     plan = Plan.from_json(manifest.plan, f"the plan in '{module}'")
     show_facts(str(module), [*_facts(manifest, plan), *([("checksums", "as they were written")] if verify else [])])
+    _show_choices(plan)
+
+
+def _inspect_plan(plan: Plan, name: str, json: bool) -> None:
+    """Show a plan as it was saved, with the times of the other plans that ran beside it."""
+    if json:
+        show_json(plan.to_json())
+        return
+    facts = [
+        ("prepared model's SHA-256", plan.model_sha256),
+        *_plan_facts(plan),
+        ("measured ms", milliseconds(plan.measured)),
+        ("stock IREE ms", milliseconds(plan.baseline)),
+    ]
+    show_facts(name, [fact for fact in facts if fact[1]])
+    _show_choices(plan)
+    show_compared(plan)
+
+
+def _show_choices(plan: Plan) -> None:
     if not plan.unsplit:
         _show_layers(plan)
     if plan.adapts:
@@ -57,18 +84,24 @@ def _facts(manifest: Manifest, plan: Plan) -> list[tuple[str, str]]:
         ("bound inputs", "\n".join(f"{_spec(each.spec)} = {each.text}" for each in manifest.bound)),
         ("outputs", "\n".join(map(_spec, manifest.outputs))),
         ("entry", manifest.entry),
-        ("target", plan.target),
         ("needs of the CPU", ", ".join(manifest.features)),
-        ("tuned for threads", str(plan.threads)),
         ("versions", f"sartor {manifest.sartor_version}, IREE {manifest.iree_version}"),
         ("weights", "\n".join(str(Path(name)) for name in manifest.parameters.values())),
+        *_plan_facts(plan),
+    ]
+    return [fact for fact in facts if fact[1]]
+
+
+def _plan_facts(plan: Plan) -> list[tuple[str, str]]:
+    return [
+        ("target", plan.target),
+        ("tuned for threads", str(plan.threads)),
         ("plan", UNSPLIT_MODEL if plan.unsplit else f"{len(plan.layers)} layers, {len(plan.adapts)} adapts"),
         ("objective", plan.objective),
         ("solver", proof(plan)),
         ("predicted ms", milliseconds(plan.predicted)),
         ("peak GFLOP/s", gflops(plan.peak)),
     ]
-    return [fact for fact in facts if fact[1]]
 
 
 def _spec(spec: TensorSpec) -> str:

@@ -12,7 +12,7 @@ import typer
 from sartor.cli.options.common import check_error_bound
 from sartor.codegen.routine_registry import may_name
 from sartor.errors import UsageError
-from sartor.policies import DEFAULT_MAX_ERROR, LOW_PRECISION_MAX_ERROR, Precision
+from sartor.policies import DEFAULT_MAX_ERROR, DEFAULT_PLANS, LOW_PRECISION_MAX_ERROR, Precision
 from sartor.precision.fake_quantisation import I8
 from sartor.settings.quantities import read_size
 from sartor.tuning.calibration.methods import CalibrationMethod
@@ -78,6 +78,14 @@ SelectorOption = Annotated[str | None, typer.Option(help=f"Solver: {', '.join(SE
 SearchOption = Annotated[
     Literal["model", "full"] | None,
     typer.Option(help="Measure the variants that a cost model expects to be fast, or all of them. (default: model)"),
+]
+PlansOption = Annotated[
+    int | None,
+    typer.Option(
+        metavar="K",
+        help="Compile and measure whole up to K plans whose predicted times differ by less than predictions err. "
+        f"(default: {DEFAULT_PLANS})",
+    ),
 ]
 TimeBudgetOption = Annotated[
     float | None,

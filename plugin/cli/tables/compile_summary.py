@@ -8,6 +8,7 @@ from typing import Any
 
 from sartor.artifact import Artifact
 from sartor.cli.output.terminal import milliseconds, optional, show_facts, show_json
+from sartor.cli.tables.compared_plans import compared_json, show_compared
 from sartor.cli.tables.pareto_table import front_json, show_front
 from sartor.cli.tables.routine_counts import routine_counts
 from sartor.planning.recipe import UNSPLIT_SOLVER
@@ -26,6 +27,7 @@ def show_artifact(artifact: Artifact, as_json: bool) -> None:
         show_json(summary(artifact))
     else:
         show_facts(str(artifact.path), _facts(artifact))
+        show_compared(artifact.plan)
         if artifact.pareto is not None:
             show_front(artifact.pareto)
 
@@ -50,6 +52,7 @@ def summary(artifact: Artifact) -> dict[str, Any]:
         "predicted_ms": _in_ms(plan.predicted),
         "measured_ms": _in_ms(plan.measured),
         "stock_ms": _in_ms(plan.baseline),
+        "compared": compared_json(plan),
         "speedup": _speedup(plan),
         "first_ms": _in_ms(plan.first),
         "memory_bytes": plan.memory,

@@ -45,9 +45,8 @@ def lenet(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def compiled(lenet: Path) -> Compiled:
     module, plan, database = (lenet.parent / name for name in ("lenet.vmfb", "plan.json", "tuning.db"))
-    result = call(
-        "compile-to-vmfb", lenet, "-o", module, "--save-plan", plan, "--tuning-db", database, "--threads", 1, "--json"
-    )
+    options = ["--save-plan", plan, "--tuning-db", database, "--threads", 1, "--plans", 3, "--json"]
+    result = call("compile-to-vmfb", lenet, "-o", module, *options)
     return Compiled(lenet, module, plan, database, parsed(result), result.stderr)
 
 
@@ -101,6 +100,7 @@ def test_a_bad_model_is_refused_and_nothing_is_written(
         (["--shape", "input=0,1,32,32"], "fixes it to 1"),
         (["--shape", "input=1", "--shape", "input=2"], "twice"),
         (["--pin", "conv"], "'conv' is no pin"),
+        (["--plans", "0"], "plans"),
         (["--selector", "magic"], "'magic' is no selector, choose among auto"),
         (["--target", "tpu"], "'tpu' is not a target"),
         (["--target", "vulkan", "--cpu", "host"], "--arch"),
@@ -293,6 +293,24 @@ def test_compare_says_whether_results_agree(compiled: Compiled, tmp_path: Path) 
     too_strict = call("sartor", "compare", compiled.module, *options, "--max-error", "1e-15")
     assert too_strict.returncode == 1
     assert "error: output 'logits' has the relative error" in too_strict.stderr
+
+
+def test_plans_that_ran_beside_the_shipped_one_are_reported_and_not_run_again(
+    compiled: Compiled, tmp_path: Path
+) -> None:
+    options = ["-o", tmp_path / "again.vmfb", "--tuning-db", compiled.database, "--threads", 1, "--plans", 3, "--json"]
+    again = parsed(call("compile-to-vmfb", compiled.model, *options))
+    known = compiled.summary["compared"]
+    assert known, "the tables of so small a network err by more than its plans differ"
+    assert all(each["predicted_ms"] and each["measured_ms"] and each["changes"] for each in known)
+    assert min(each["measured_ms"] for each in known) >= compiled.summary["measured_ms"]
+    assert again["compared"] == known
+    saved = parsed(call("sartor", "inspect", compiled.plan, "--json"))["compared"]
+    assert [each["measured"] for each in saved] == pytest.approx([each["measured_ms"] / 1e3 for each in known])
+    shown = call("sartor", "inspect", compiled.plan).stdout
+    assert f"{known[0]['measured_ms']:.3g}"[:4] in shown
+    assert "other plans that ran" in shown
+    assert call("sartor", "inspect", compiled.plan, "--verify").returncode == 2
 
 
 def test_inspect_shows_every_layer(compiled: Compiled) -> None:

@@ -6,8 +6,8 @@ import math
 
 import pytest
 
+from sartor.planning.contenders.single_type_plans import single_precision_plans
 from sartor.planning.recipe import Recipe
-from sartor.planning.single_type_plans import single_precision_plans
 from sartor.policies import Precision
 from sartor.tuning.selection.problem.limits import UNLIMITED, Limits, Quantity
 from tests.plugin.planning.selecting_fakes import FakeTuner, ImportedOf, by_type, selector, tables_of, types

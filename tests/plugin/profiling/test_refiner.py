@@ -45,6 +45,8 @@ class FakeProfiler:
         timed: all recipes whose layers were timed in the network.
         error: function that returns a recipe's error; None if runs have no error.
         allowed: largest error of a correct run.
+        build_seconds: of a network.
+        ratios: of a network's time to that of its layers, which were asked for.
     """
 
     seconds: Callable[[str, str], float]
@@ -54,6 +56,7 @@ class FakeProfiler:
     error: Callable[[Recipe], float] | None = None
     allowed: float = math.inf
     build_seconds: float | None = None
+    ratios: dict[str, float] = field(default_factory=dict)
 
     def run(self, recipes: Sequence[Recipe]) -> None:
         self.ran.extend(each for each in recipes if not any(each.is_same_as(other) for other in self.ran))
@@ -81,6 +84,9 @@ class FakeProfiler:
     def in_network(self, recipes: Sequence[Recipe]) -> InNetworkTimes:
         self.timed.extend(recipes)
         return InNetworkTimes.mean([self._in_network(each) for each in recipes])
+
+    def first_ratio(self, recipe: Recipe, ratio: float) -> float:
+        return self.ratios.setdefault(recipe.digest, ratio)
 
     def _in_network(self, recipe: Recipe) -> InNetworkTimes:
         chosen = [(each.task.key, recipe.variants[each.name].descriptor) for each in recipe.graph.layers]
