@@ -53,7 +53,9 @@ from sartor.onnx_model.rewrites.structure.initializers import initializers_only
 from sartor.onnx_model.rewrites.structure.inline_functions import inline_functions
 from sartor.onnx_model.rewrites.structure.sort_nodes import sort_nodes
 from sartor.onnx_model.rewrites.windowed.cropped_pads import crop_pads
+from sartor.onnx_model.rewrites.windowed.depth_to_space import transposed_blocks
 from sartor.onnx_model.rewrites.windowed.pool_indices import gather_pool_indices
+from sartor.onnx_model.rewrites.windowed.rounded_up import pad_rounded_up
 from sartor.onnx_model.rewrites.windowed.scattered_windows import gather_windows
 from sartor.onnx_model.rewrites.windowed.split_groups import split_groups
 from sartor.onnx_model.rewrites.windowed.transposed_conv import stretched_conv
@@ -100,6 +102,8 @@ LOWER: tuple[Rewrite, ...] = (
     crop_pads,
     explicit_padding,
     round_down,
+    pad_rounded_up,
+    transposed_blocks,
     stretched_conv,
     split_groups,
     unroll_recurrent,

@@ -89,6 +89,29 @@ for size, kernel_size, stride_size, padding in ((2, 3, 2, 1), (5, 3, 3, 0), (4, 
         one,
         ["y"],
     )
+IMAGE_CASES.add(
+    "depth_to_space_crd",
+    [node("DepthToSpace", ["x"], ["y"], blocksize=3, mode="CRD")],
+    [("x", (2, 18, 2, 5), FLOAT)],
+    ["y"],
+)
+for operator, name, options in (
+    ("AveragePool", "uncounted", {"kernel_shape": [3, 2], "strides": [2, 3], "pads": [1, 1, 0, 0]}),
+    (
+        "AveragePool",
+        "counted",
+        {"kernel_shape": [3, 2], "strides": [2, 3], "pads": [1, 1, 0, 0], "count_include_pad": 1},
+    ),
+    ("AveragePool", "dilated", {"kernel_shape": [2, 1], "strides": [3, 1], "dilations": [3, 1]}),
+    ("MaxPool", "flat", {"kernel_shape": [2, 1], "strides": [3, 1], "dilations": [3, 1]}),
+):
+    IMAGE_CASES.add(
+        f"{operator}_rounded_up_{name}",
+        [node(operator, ["x"], ["y"], ceil_mode=1, **options)],
+        [("x", (1, 2, 11, 9), FLOAT)],
+        ["y"],
+        opset=19,
+    )
 for name, shape, options in (
     ("padded", (2, 3, 7, 9), {"kernel_shape": [3, 2], "strides": [2, 2], "pads": [1, 0, 1, 1]}),
     ("dilated", (2, 3, 7, 9), {"kernel_shape": [2, 3], "dilations": [2, 3]}),

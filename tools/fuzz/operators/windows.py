@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,8 @@ import numpy as np
 from tools.fuzz.graph import Graph, UnfitError, Value
 
 _CHANNELS = (1, 2, 3, 5, 8, 12, 16, 17, 24, 32, 33)
+_DILATED_AVERAGES = 19
+"""First opset whose AveragePool takes dilations."""
 
 
 def window(graph: Graph, sizes: tuple[int, ...], *, dilates: bool = True, narrow: bool = False) -> dict[str, Any]:
@@ -94,13 +97,24 @@ def pooling(graph: Graph) -> None:
     """Add a pooling by maximum or by average."""
     image = graph.image(3, 4, 4)
     largest = graph.chance(0.5)
-    attributes = window(graph, image.shape[2:], dilates=largest, narrow=True)
-    if "pads" in attributes and graph.chance(0.25):
+    attributes = window(graph, image.shape[2:], dilates=largest or graph.opset >= _DILATED_AVERAGES, narrow=True)
+    if "pads" in attributes and graph.chance(0.25) and _begin_inside(image.shape[2:], attributes):
         attributes["ceil_mode"] = 1
     if largest:
         graph.op("MaxPool", image, exact=True, **attributes)
     else:
         graph.op("AveragePool", image, count_include_pad=graph.integer(0, 1), **attributes)
+
+
+def _begin_inside(sizes: Sequence[int], attributes: Mapping[str, Any]) -> bool:
+    """Whether no window begins after the input if their number is rounded up: ONNX's shape inference counts those."""
+    for axis, (size, kernel) in enumerate(zip(sizes, attributes["kernel_shape"], strict=True)):
+        begin, end = attributes["pads"][axis], attributes["pads"][axis + len(sizes)]
+        stride = attributes.get("strides", [1] * len(sizes))[axis]
+        extent = (kernel - 1) * attributes.get("dilations", [1] * len(sizes))[axis] + 1
+        if -(-(begin + size + end - extent) // stride) * stride >= begin + size:
+            return False
+    return True
 
 
 def global_pooling(graph: Graph) -> None:

@@ -1,1 +1,1 @@
-"""Rewrites of convolutions and poolings: padding, groups, and transposed convolutions."""
+"""Rewrites of convolutions and poolings: padding, groups, transposed convolutions, and pixels from channels."""

@@ -1,0 +1,100 @@
+"""Poolings whose number of windows is rounded up: makes the padding of the last windows explicit.
+
+IREE 3.13 pads by a whole stride where ``ceil_mode`` is set. It then divides averages by numbers that include that
+padding, and shifts the windows of some. After a maximum it refuses dimensions that have windows of one element and a
+stride of one: "inferred input/output operand #2 has shape's dimension #2 to be 9, but found 8".
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from onnx import ModelProto, NodeProto, helper
+
+from sartor.onnx_model.graphs.emit import Emitter
+from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, rewrite_nodes
+from sartor.onnx_model.rewrites.windowed.windows import Window, window_of
+
+_REPLACED = ("ceil_mode", "pads", "auto_pad", "count_include_pad")
+_REALS = ("float16", "float32")
+
+_Pads = Sequence[tuple[int, int]]
+
+
+def pad_rounded_up(model: ModelProto) -> tuple[str, ...]:
+    """Replace ``ceil_mode`` by padding, which no average counts, where IREE 3.13 compiles it to something else."""
+    return rewrite_nodes(model, _padded)
+
+
+def _padded(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    found, emit = attributes(node), Emitter(editor, node)
+    if node.op_type not in ("AveragePool", "MaxPool") or not found.get("ceil_mode"):
+        return None
+    window, output = window_of(node, editor), editor.shape(node.output[0])
+    if window is None or output is None or emit.dtype(node.input[0]).name not in _REALS:
+        return None
+    rests = [_rest(window, axis, windows) for axis, windows in enumerate(output[2:])]
+    if node.op_type == "MaxPool":
+        return _maximum(emit, window, rests) if _is_refused(window) else None
+    counts = _counts(window, output[2:], is_padding_counted=bool(found.get("count_include_pad")))
+    return None if 0 in counts else _average(emit, window, rests, counts)
+
+
+def _is_refused(window: Window) -> bool:
+    return (1, 1) in zip(window.kernel, window.strides, strict=True)
+
+
+def _rest(window: Window, axis: int, windows: int) -> int:
+    """Number of positions that the last window reads after the padded input."""
+    begin, end = window.pads[axis]
+    last = (windows - 1) * window.strides[axis] + window.extent(axis)
+    return max(last - (begin + window.sizes[axis] + end), 0)
+
+
+def _maximum(emit: Emitter, window: Window, rests: Sequence[int]) -> list[NodeProto]:
+    lowest = emit.like(-math.inf, emit.node.input[0], "lowest")
+    _pooled(emit, _pad(emit, _enlarged(window.pads, rests), lowest), emit.node.output[0])
+    return emit.nodes
+
+
+def _average(emit: Emitter, window: Window, rests: Sequence[int], counts: Array) -> list[NodeProto]:
+    """Average with all padding, and correct the divisors."""
+    source, output = _pad(emit, _enlarged(window.pads, rests)), emit.node.output[0]
+    ratios = (math.prod(window.kernel) / counts).astype(emit.dtype(emit.node.input[0]))
+    if (ratios == 1).all():
+        _pooled(emit, source, output)
+    else:
+        emit("Mul", _pooled(emit, source), emit.constant(ratios, "ratios"), part="divisors", output=output)
+    return emit.nodes
+
+
+def _counts(window: Window, windows: Sequence[int], *, is_padding_counted: bool) -> Array:
+    """By how many elements each window's sum is divided, in the shape of the output's spatial dimensions."""
+    counts = np.ones([1] * len(windows), np.int64)
+    for axis, number in enumerate(windows):
+        begin, end = window.pads[axis] if is_padding_counted else (0, 0)
+        first = np.arange(number) * window.strides[axis] - window.pads[axis][0]
+        taps = first[:, None] + np.arange(window.kernel[axis]) * window.dilations[axis]
+        inside = ((taps >= -begin) & (taps < window.sizes[axis] + end)).sum(axis=1)
+        counts = counts * inside.reshape([-1 if each == axis else 1 for each in range(len(windows))])
+    return counts
+
+
+def _enlarged(pads: _Pads, rests: Sequence[int]) -> _Pads:
+    return [(begin, end + rest) for (begin, end), rest in zip(pads, rests, strict=True)]
+
+
+def _pad(emit: Emitter, pads: _Pads, *value: str) -> str:
+    source = emit.node.input[0]
+    if not any(map(any, pads)):
+        return source
+    begins, ends = zip(*pads, strict=True)
+    return emit("Pad", source, emit.constant([0, 0, *begins, 0, 0, *ends], "pads"), *value, part="padded")
+
+
+def _pooled(emit: Emitter, source: str, output: str = "") -> str:
+    """Emit the pooling itself on padded input."""
+    kept = {item.name: helper.get_attribute_value(item) for item in emit.node.attribute if item.name not in _REPLACED}
+    return emit(emit.node.op_type, source, output=output, **kept)
