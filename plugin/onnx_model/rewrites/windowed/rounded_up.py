@@ -33,11 +33,12 @@ def _padded(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     if node.op_type not in ("AveragePool", "MaxPool") or not found.get("ceil_mode"):
         return None
     window, output = window_of(node, editor), editor.shape(node.output[0])
-    if window is None or output is None or emit.dtype(node.input[0]).name not in _REALS:
+    if window is None or output is None:
         return None
     rests = [_rest(window, axis, windows) for axis, windows in enumerate(output[2:])]
     if node.op_type == "MaxPool":
-        return _maximum(emit, window, rests) if _is_refused(window) else None
+        is_real = emit.dtype(node.input[0]).name in _REALS
+        return _maximum(emit, window, rests) if is_real and _is_refused(window) else None
     counts = _counts(window, output[2:], is_padding_counted=bool(found.get("count_include_pad")))
     return None if 0 in counts else _average(emit, window, rests, counts)
 
