@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import ModelProto, TensorProto, helper
+from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from sartor.errors import UnsupportedModelError, UsageError
 from sartor.frontend.import_job import run_import
@@ -15,7 +15,7 @@ from sartor.onnx_model.graphs.walk import nodes
 from sartor.onnx_model.preparing.prepare import prepare
 from sartor.runtime.driver.bound_input import Number, bound_feeds
 from sartor.tuning.workers.calls import WorkerError
-from tests.plugin.onnx_model.builders import FLOAT, INT64, Value, model, node, relative_error, run, weights
+from tests.plugin.onnx_model.builders import FLOAT, INT64, Value, ints, model, node, relative_error, run, weights
 from tests.plugin.onnx_model.conftest import Prepare
 from tests.plugin.rate_models import rate_model
 
@@ -128,7 +128,18 @@ def test_no_advice_where_data_decide(prepare_quickly: Prepare) -> None:
 
 
 def test_a_choice_that_the_importer_refuses_has_the_advice_too(tmp_path: Path) -> None:
-    onnx.save(rate_model(slow=(2, 3)), tmp_path / "net.onnx")
+    built = rate_model(slow=(2, 3))
+    built.graph.node.extend(
+        [
+            node("Reshape", ["y", "image"], ["pixels"], name="pixels"),
+            node("MaxRoiPool", ["pixels", "regions"], ["pooled"], pooled_shape=[1, 1]),
+        ]
+    )
+    built.graph.initializer.extend(
+        [numpy_helper.from_array(ints(1, 1, 2, 3), "image"), numpy_helper.from_array(weights(1, 5), "regions")]
+    )
+    built.graph.output[0].CopyFrom(helper.make_tensor_value_info("pooled", FLOAT, (1, 1, 1, 1)))
+    onnx.save(built, tmp_path / "net.onnx")
     refused = run_import(tmp_path / "net.onnx", {}, None)
     assert isinstance(refused, WorkerError)
     assert isinstance(refused.error, UnsupportedModelError)
