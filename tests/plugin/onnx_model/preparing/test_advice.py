@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from onnx import ModelProto, TensorProto
+from onnx import ModelProto, TensorProto, helper
 
 from sartor.cli.options.common import read_bindings, read_shapes
 from sartor.errors import SartorError, UnsupportedModelError, UsageError
@@ -174,3 +174,12 @@ def test_a_shape_of_a_bound_input_must_fit_its_values(prepare_quickly: Prepare) 
     assert prepare(built, {"s": (2,)}, bindings={"s": (3, 1)}).outputs[0].shape == (3, 8)
     with pytest.raises(UsageError, match="--shape s=3 does not fit the values that --bind gives"):
         prepare(built, {"s": (3,)}, bindings={"s": (3, 1)})
+
+
+def test_a_set_of_a_dynamic_result_is_refused_by_node(prepare_quickly: Prepare) -> None:
+    """IREE 3.13 crashes while it imports a Unique of a value whose sizes are not known."""
+    nodes = [node("NonZero", ["x"], ["n"]), node("Unique", ["n"], ["u"]), node("ReduceSum", ["u"], ["y"], keepdims=0)]
+    built = model(nodes, [_X], [("y", (), INT64)])
+    built.graph.value_info.append(helper.make_tensor_value_info("n", INT64, (2, "k")))
+    with pytest.raises(UnsupportedModelError, match=r"node '(nonzero|unique)' \((NonZero|Unique)\)"):
+        prepare(built)
