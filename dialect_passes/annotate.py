@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from sartor.codegen.ir.graph import LayerGraph
 from sartor.codegen.ir.layer import Layer, Task, TensorType, ValueRef
 from sartor.codegen.ir.target import Target
-from sartor.codegen.ir.variants.routine import Rejected, Routine, Variant, variants_of
+from sartor.codegen.ir.variants.routine import Parameters, Rejected, Routine, Variant, variant_of, variants_of
 from sartor.dialect_passes.form_layers import LAYER_SYMBOL
 
 
@@ -44,12 +44,22 @@ def never(_: Task, __: Sequence[Variant], ___: Routine) -> bool:
     return False
 
 
+Further = Callable[[Task, Sequence[Variant], Target], Sequence[Parameters]]
+"""Parameters that a routine did not name, given its variants of a task."""
+
+
+def nothing_further(_: Task, __: Sequence[Variant], ___: Target) -> Sequence[Parameters]:
+    """No parameters."""
+    return ()
+
+
 def annotate(
     graph: LayerGraph,
     routines: Sequence[Routine],
     target: Target,
     fused: Sequence[Routine] = (),
     skip: Skip = never,
+    further: Further = nothing_further,
 ) -> Candidates:
     """Variants of every task of the graph.
 
@@ -59,6 +69,7 @@ def annotate(
         target: what code is for.
         fused: asked about fused tasks instead.
         skip: decides which routines are skipped.
+        further: adds variants with other parameters to those that a routine names.
     """
     variants: dict[str, tuple[Variant, ...]] = {}
     rejections: list[Rejection] = []
@@ -70,11 +81,14 @@ def annotate(
             if routine is not routines[0] and _is_empty(task):
                 rejections.append(Rejection(key, routine.name, "a tensor of it has no elements"))
                 continue
+            own: list[Variant] = []
             for answer in variants_of(routine, task, target):
                 if isinstance(answer, Rejected):
                     rejections.append(Rejection(key, routine.name, answer.reason))
                 else:
-                    found.append(answer)
+                    own.append(answer)
+            others = [variant_of(routine, task, each, target) for each in further(task, own, target)]
+            found += [*own, *(each for each in others if isinstance(each, Variant))]
         variants[key] = _distinct(found)
     return Candidates(variants, tuple(rejections))
 

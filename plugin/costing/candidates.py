@@ -11,6 +11,7 @@ from sartor.frontend.imported_model import ImportedModel
 from sartor.policies import PlanPolicy
 from sartor.precision.eligibility import eligible_candidates, eligible_routines
 from sartor.tuning.search.shortlist import is_superfluous
+from sartor.tuning.search.workgroups import fewer_workgroups
 
 
 def find_candidates(
@@ -26,7 +27,7 @@ def find_candidates(
     """
     skip = never if everything or policy.pins else is_superfluous
     routines = routines_for(LOW_PRECISION) if everything else eligible_routines(imported, policy.precision)
-    candidates = annotate(imported.graph, routines, policy.target, FUSED_ROUTINES, skip)
+    candidates = annotate(imported.graph, routines, policy.target, FUSED_ROUTINES, skip, fewer_workgroups)
     if not everything:
         candidates = eligible_candidates(candidates, imported, policy.precision)
     if dump is not None:

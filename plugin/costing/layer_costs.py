@@ -19,6 +19,7 @@ from sartor.tuning.measuring.checking import Arbiter
 from sartor.tuning.measuring.measure_job import MeasureSettings
 from sartor.tuning.measuring.roofline import peak_operations
 from sartor.tuning.measuring.tuner import Tuner, TuneSettings
+from sartor.tuning.search.search import SearchSettings
 from sartor.tuning.search.search_run import Measured, SearchRun
 from sartor.tuning.search.shortlist import shortlist
 from sartor.tuning.selection.problem.limits import Quantity
@@ -68,13 +69,18 @@ def tune(
     rooflines = tuner.measure([peak.case] if peak else [])
     searches = search is Search.MODEL and target.device == "cpu" and policy.quantities == (Quantity.LATENCY,)
     pins = policy.pins if searches else None
-    measured = _measured(imported, tuned_cases(imported.graph, variants), tuner, pins)
+    settings = SearchSettings(threads=target.threads)
+    measured = _measured(imported, tuned_cases(imported.graph, variants), tuner, pins, settings)
     per_second = peak.per_second(rooflines) if peak else None
     return Tables(variants, {**rooflines, **measured}, peak=per_second)
 
 
 def _measured(
-    imported: ImportedModel, cases: list[BenchmarkCase], tuner: Tuner, pins: Sequence[Pin] | None
+    imported: ImportedModel,
+    cases: list[BenchmarkCase],
+    tuner: Tuner,
+    pins: Sequence[Pin] | None,
+    settings: SearchSettings,
 ) -> Measured:
     """Measure all variants, or those that the search selects; tasks that were not reached get predictions.
 
@@ -82,7 +88,7 @@ def _measured(
     the search minimises latency alone.
     """
     layers = tuple(imported.graph.all_layers())
-    search = SearchRun(tuner, cases, Counter(layer.task.key for layer in layers))
+    search = SearchRun(tuner, cases, Counter(layer.task.key for layer in layers), settings)
     if pins is None:
         measured = tuner.measure(cases)
     else:

@@ -17,6 +17,7 @@ from sartor.codegen.analysis.task_bounds import weight_bytes
 from sartor.codegen.ir.variants.traits import DescribedVariant, FormatClass
 from sartor.tuning.search.cost_model import CostModel, Sample
 from sartor.tuning.search.features import analytic_cycles
+from sartor.tuning.search.workgroups import WORKGROUP_PARAMETERS
 
 Picks = Mapping[str, tuple[str, ...]]
 """Descriptors of the variants to measure, by task key."""
@@ -55,6 +56,7 @@ class SearchSettings:
         layout_weight: weight of being faster only than variants with the same layout and element type, which
             neighbouring layers may need.
         first: number of variants of a task and format class in the first round, if there are samples of other networks.
+        threads: number of threads; with several, the first round has other numbers of workgroups, too.
     """
 
     rounds: int = 2
@@ -64,6 +66,7 @@ class SearchSettings:
     gain: float = 0.001
     layout_weight: float = 0.3
     first: int = 2
+    threads: int = 1
 
 
 # Bytes of weights that are packed and copied to the device, for a variant and those timed beside it, in the time
@@ -132,12 +135,18 @@ class VariantSearch:
     def _guesses(self, task: Searched, model: CostModel | None) -> Iterator[DescribedVariant]:
         for listed in _groups(task.variants[1:], lambda each: each.format_class):
             if model is None:
-                yield from _leaders(task.facts, listed)
-                continue
-            yield from model.ranked(task.facts, listed)[: self.settings.first]
-            # Trees cannot extrapolate to sizes that no measured layer had, and few networks are measured in narrower
-            # types. So the analytic model's choice is added.
-            yield from _leaders(task.facts, [each for each in listed if each.traits.instruction is not None])
+                picks = [*_leaders(task.facts, listed)]
+            else:
+                # Trees cannot extrapolate to sizes that no measured layer had, and few networks are measured in
+                # narrower types. So the analytic model's choice is added.
+                by_instructions = [each for each in listed if each.traits.instruction is not None]
+                picks = [
+                    *model.ranked(task.facts, listed)[: self.settings.first],
+                    *_leaders(task.facts, by_instructions),
+                ]
+            yield from picks
+            if self.settings.threads > 1 and picks:
+                yield from _in_other_workgroups(picks[0], listed)
 
     def _offers(self, task: Searched, known: Times, model: CostModel) -> Iterator[_Offer]:
         rest = [each for each in task.variants if each.descriptor not in known.get(task.key, {})]
@@ -182,6 +191,20 @@ def _leaders(facts: str, variants: Sequence[DescribedVariant]) -> Iterator[Descr
     exact = [cycles[each.descriptor] for each in leaders if not each.traits.rounds_between]
     least = min(filter(None, exact), default=math.inf)
     return (each for each in leaders if cycles[each.descriptor] <= _FAR_SLOWER * least)
+
+
+def _in_other_workgroups(picked: DescribedVariant, variants: Sequence[DescribedVariant]) -> Iterator[DescribedVariant]:
+    """Variants that differ from the first of the picked routine only in the number of workgroups.
+
+    Neither model knows what the number costs: the analytic one ignores it, and a learned one has seen few.
+    """
+    of_routine = [each for each in variants if each.routine == picked.routine]
+    return (each for each in of_routine[1:] if _tiles(each) == _tiles(of_routine[0]))
+
+
+def _tiles(variant: DescribedVariant) -> dict[str, int]:
+    """The parameters of a variant without numbers of workgroups."""
+    return {name: value for name, value in variant.parameters.items() if name not in WORKGROUP_PARAMETERS}
 
 
 def _cost(variant: DescribedVariant, facts: str) -> float:
