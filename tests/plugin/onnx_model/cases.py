@@ -397,3 +397,7 @@ CASES.add(
     _BYTES,
     [("y", None, TensorProto.UINT8)],
 )
+
+# ONNX checks its types by a function body, which reads the axes.
+for mvn_name, mvn_options in (("", {}), ("_axes", {"axes": [2, 3]})):
+    CASES.add(f"mean_variance{mvn_name}", [node("MeanVarianceNormalization", ["x"], ["y"], **mvn_options)], X, ["y"])

@@ -9,7 +9,7 @@ import onnx.inliner
 from onnx import ModelProto, NodeProto, TypeProto, defs, helper
 
 from sartor.errors import UnsupportedModelError
-from sartor.onnx_model.graphs.graph import GraphEditor
+from sartor.onnx_model.graphs.graph import GraphEditor, opset
 from sartor.onnx_model.graphs.infer import infer_shapes
 from sartor.onnx_model.graphs.names import producer_names, restore_names
 from sartor.onnx_model.graphs.walk import describe_node, graphs, nodes
@@ -26,11 +26,16 @@ PREVIEW_DOMAIN = "ai.onnx.preview"
 PREVIEW = ("FlexAttention",)
 """Operators of the domain that are known."""
 
+# Kept, but ONNX checks their types by their bodies, which read attributes that must not be left out.
+_CHECKED_BY_BODY = ("MeanVarianceNormalization",)
 _LOCAL_DOMAIN = "expanded"
 
 
 def expand_standard(model: ModelProto) -> tuple[str, ...]:
     """Replace the operators in ``EXPANDED`` by the function bodies in the ONNX standard; needs inferred shapes."""
+    for node in nodes(model.graph):
+        if node.op_type in _CHECKED_BY_BODY and not node.domain:
+            _write_defaults(node, opset(model))
     return _expand(model, "", EXPANDED)
 
 
