@@ -134,7 +134,8 @@ class SartorRep(BackendRep):
             source.write_bytes(bound.model.SerializeToString())
             arguments = {"model": source, "shapes": bound.shapes, "target": self._target, "module": module}
             call(worker, compile_stock, arguments, "compiling the model", _TIMEOUT)
-            call(worker, run_once, {"module": module, "feeds": bound.feeds}, "running the module", _TIMEOUT)
+            running = {"module": module, "feeds": bound.feeds, "device": self._target.device}
+            call(worker, run_once, running, "running the module", _TIMEOUT)
             return Session(module, device=self._target.device, threads=self._threads)
 
 

@@ -74,10 +74,10 @@ def _has_doubles(model: ModelProto) -> bool:
     return any(editor.element_type(name) == TensorProto.DOUBLE for name in names if name)
 
 
-def run_once(module: Path, feeds: Mapping[str, Array]) -> list[Array] | WorkerError:
+def run_once(module: Path, feeds: Mapping[str, Array], device: str) -> list[Array] | WorkerError:
     """Run a module on arrays, in a process that may crash over it."""
     try:
-        with Session(module, threads=1) as session:
+        with Session(module, device=device, threads=1 if device == "cpu" else None) as session:
             return [output.copy() for output in session.run(None, feeds)]
     except SartorError as error:
         return WorkerError(error)

@@ -82,6 +82,14 @@ def test_a_shape_that_is_an_input_is_bound_anew_for_each_value() -> None:
         np.testing.assert_array_equal(result, x.reshape(shape))
 
 
+def test_a_node_runs_on_vulkan() -> None:
+    if not sartor.backend.supports_device("VULKAN"):
+        pytest.skip("no Vulkan device")
+    x = np.linspace(-1, 1, 6, dtype=np.float32)
+    (result,) = sartor.backend.run_node(helper.make_node("Relu", ["x"], ["y"]), [x], "VULKAN")
+    np.testing.assert_array_equal(result, np.maximum(x, 0))
+
+
 def test_words_without_sign_wrap_around() -> None:
     inputs = [("a", TensorProto.UINT16, [3]), ("b", TensorProto.UINT16, [3])]
     left, right = np.array([65535, 40000, 7], np.uint16), np.array([1, 40000, 9], np.uint16)
