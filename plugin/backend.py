@@ -27,7 +27,14 @@ from sartor.codegen.ir.target import Target
 from sartor.errors import UnsupportedModelError, UsageError
 from sartor.frontend.stock_module import compile_stock, run_once
 from sartor.frontend.target_check import runs_here
+from sartor.onnx_model.preparing.prepare import resolve_interface
 from sartor.onnx_model.preparing.shape_inputs import shape_inputs, with_values
+from sartor.onnx_model.rewrites.control_flow.tensor_interface import (
+    PackedOutput,
+    Value,
+    has_tensors_only,
+    tensor_inputs,
+)
 from sartor.onnx_model.rewrites.operator_sets.fractional_corners import fractional_corners
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.session import Session
@@ -47,14 +54,29 @@ class BoundModel:
     Attributes:
         model: inputs whose values decide shapes have become constants.
         shapes: shape of each input that has free dimensions.
-        feeds: the other inputs.
+        feeds: the other inputs, those of sequences one by one.
         key: differs if another module is needed.
+        outputs: how the outputs are made of the module's; None if they are the same.
     """
 
     model: ModelProto
     shapes: Mapping[str, tuple[int, ...]]
     feeds: dict[str, Array]
     key: object
+    outputs: tuple[PackedOutput, ...] | None
+
+    def write(self, path: Path) -> None:
+        """Write the model as it is compiled: what ONNX Runtime computes otherwise, as ONNX does."""
+        fractional_corners(self.model)
+        path.write_bytes(self.model.SerializeToString())
+
+    def packed(self, results: Sequence[Array]) -> tuple[Value, ...]:
+        """The model's outputs, of those of the module."""
+        if self.outputs is None:
+            return tuple(results)
+        names = [name for each in self.outputs for name in each.names]
+        tensors = dict(zip(names, results, strict=True))
+        return tuple(each.packed(tensors) for each in self.outputs)
 
 
 class SartorRep(BackendRep):
@@ -69,6 +91,7 @@ class SartorRep(BackendRep):
     def __init__(self, model: ModelProto, target: Target, threads: int | None = None) -> None:
         constants = {tensor.name for tensor in model.graph.initializer}
         self._model = model
+        self._has_tensors_only = has_tensors_only(model)
         self._target = target
         self._threads = threads
         self._inputs = [value for value in model.graph.input if value.name not in constants]
@@ -79,22 +102,26 @@ class SartorRep(BackendRep):
         """Run the model.
 
         Args:
-            inputs: an array per input in the model's order, arrays by name, or the array of the only input.
+            inputs: an array per input in the model's order, arrays by name, or the array of the only input. Of an input
+                that is a sequence, a list of arrays; of an optional, its content or None.
             kwargs: none are known.
 
         Returns:
-            An array per output, in the model's order.
+            An array per output, in the model's order; a list for a sequence, None for an empty optional.
 
         Raises:
             SartorError: of the kind that says what went wrong.
         """
         bound = self.bind(inputs)
+        if not bound.model.graph.output:
+            # All outputs are empty sequences or optionals.
+            return bound.packed([])
         if bound.key not in self._sessions:
             with _compiling:
                 # Another thread may have compiled it meanwhile.
                 if bound.key not in self._sessions:
                     self._sessions[bound.key] = self._compiled(bound)
-        return tuple(self._sessions[bound.key].run(None, bound.feeds))
+        return bound.packed(self._sessions[bound.key].run(None, bound.feeds))
 
     def bind(self, inputs: Any) -> BoundModel:
         """The model for the shapes of inputs, and the values that decide shapes.
@@ -104,15 +131,25 @@ class SartorRep(BackendRep):
 
         Raises:
             UsageError: if an input is missing or not known.
-            UnsupportedModelError: if one is not a tensor.
+            UnsupportedModelError: if one is not a tensor, or elements of an output are known only when it runs.
         """
-        given = self._feeds(inputs)
+        model, given = self._with_tensors(self._given(inputs))
         values = {name: array for name, array in given.items() if name in self._deciding}
         feeds = {name: array for name, array in given.items() if name not in self._deciding}
-        shapes = {each.name: feeds[each.name].shape for each in self._inputs if _is_open(each, feeds)}
-        return BoundModel(with_values(self._model, values), shapes, feeds, _key(feeds, values))
+        shapes = {each.name: feeds[each.name].shape for each in model.graph.input if _is_open(each, feeds)}
+        bound = with_values(model, values)
+        outputs = None if self._has_tensors_only else resolve_interface(bound, shapes)
+        return BoundModel(bound, shapes, feeds, _key(feeds, values), outputs)
 
-    def _feeds(self, inputs: Any) -> dict[str, Array]:
+    def _with_tensors(self, given: Mapping[str, Any]) -> tuple[ModelProto, dict[str, Array]]:
+        """The model with tensors in place of inputs that are sequences or optionals, and their arrays."""
+        if self._has_tensors_only:
+            return self._model, {name: _tensor(name, value) for name, value in given.items()}
+        model = ModelProto()
+        model.CopyFrom(self._model)
+        return model, tensor_inputs(model, given)
+
+    def _given(self, inputs: Any) -> dict[str, Any]:
         names = [value.name for value in self._inputs]
         if isinstance(inputs, Mapping):
             given = dict(inputs)
@@ -125,13 +162,12 @@ class SartorRep(BackendRep):
             raise UsageError(f"the model has no input '{unknown[0]}'; its inputs are {names}")
         if missing := [name for name in names if name not in given]:
             raise UsageError(f"no value is given for the input '{missing[0]}'")
-        return {name: _tensor(name, given[name]) for name in names}
+        return {name: given[name] for name in names}
 
     def _compiled(self, bound: BoundModel) -> Session:
         """Compile the model, and run it once where a crash ends only a worker."""
         with _worker() as worker, _files(("model.onnx", "model.vmfb")) as (source, module):
-            fractional_corners(bound.model)
-            source.write_bytes(bound.model.SerializeToString())
+            bound.write(source)
             arguments = {"model": source, "shapes": bound.shapes, "target": self._target, "module": module}
             call(worker, compile_stock, arguments, "compiling the model", _TIMEOUT)
             running = {"module": module, "feeds": bound.feeds, "device": self._target.device}

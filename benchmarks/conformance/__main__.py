@@ -1,6 +1,6 @@
 """``python -m benchmarks.conformance``: run ONNX's backend tests, and compare them with the list of failures.
 
-The whole suite takes about an hour on two cores. Outcomes are stored, so an interrupted run continues; ``--again``
+Outcomes are stored, so an interrupted run continues; ``--again``
 starts from the beginning. Run it in the repository's root.
 """
 
@@ -10,47 +10,61 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 from benchmarks.conformance import batches, expected, report, suite
-from benchmarks.conformance.suite import Outcome, Status
+from benchmarks.conformance.suite import OnnxTest, Outcome, Status
+from sartor.backend import SartorBackend
 
-RESULTS = Path("build/conformance/results.jsonl")
+FOLDER = Path("build/conformance")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run tests and return the exit code: 0 if all outcomes agree with the list, 1 otherwise."""
     options = _options(arguments)
-    RESULTS.parent.mkdir(parents=True, exist_ok=True)
+    if not SartorBackend.supports_device(options.device.upper()):
+        print(f"nothing is run, because this machine has no {options.device} device")
+        return 0
+    results = FOLDER / f"results-{options.device}.jsonl"
+    results.parent.mkdir(parents=True, exist_ok=True)
     if options.again:
-        RESULTS.unlink(missing_ok=True)
-    known = expected.load()
-    tests = suite.collect()
-    chosen = [name for name in tests if re.search(options.only, name)]
-    done = stored(RESULTS)
-    with RESULTS.open("a", encoding="utf-8") as file:
-        wanted = [
-            name for name in chosen if name not in done or (options.failed and done[name].status is not Status.PASSED)
-        ]
-        for number, outcome in enumerate(batches.run(tests[name] for name in wanted), 1):
+        results.unlink(missing_ok=True)
+    known = expected.load(options.device)
+    every = suite.collect()
+    tests = suite.chosen(every, options.device)
+    wanted = {name: test for name, test in tests.items() if re.search(options.only, name)}
+    done = _finished(wanted, results, options)
+    lines = [
+        *expected.surprises([done[name] for name in wanted], known),
+        *(f"{name}: no such test" for name in expected.unknown(every, known)),
+    ]
+    print("\n".join([*lines, f"{len(wanted)} tests, {len(lines)} not as listed"]))
+    if len(wanted) == len(every) and not lines:
+        report.write([done[name] for name in wanted], known)
+    return 1 if lines else 0
+
+
+def _finished(tests: Mapping[str, OnnxTest], results: Path, options: argparse.Namespace) -> dict[str, Outcome]:
+    """Run the tests that have no stored outcome, and store theirs; return all stored outcomes by name."""
+    done = stored(results)
+    missing = [
+        test
+        for name, test in tests.items()
+        if name not in done or (options.failed and done[name].status is not Status.PASSED)
+    ]
+    with results.open("a", encoding="utf-8") as file:
+        for number, outcome in enumerate(batches.run(missing, options.device), 1):
             done[outcome.name] = outcome
             file.write(json.dumps(asdict(outcome)) + "\n")
             file.flush()
             if outcome.status is not Status.PASSED or number % 100 == 0:
                 print(
-                    f"{number}/{len(wanted)} {outcome.name}: {outcome.status.value} {outcome.message[:200]}", flush=True
+                    f"{number}/{len(missing)} {outcome.name}: {outcome.status.value} {outcome.message[:200]}",
+                    flush=True,
                 )
-    outcomes = [done[name] for name in chosen]
-    lines = [
-        *expected.surprises(outcomes, known),
-        *(f"{name}: no such test" for name in expected.unknown(tests, known)),
-    ]
-    print("\n".join([*lines, f"{len(chosen)} tests, {len(lines)} not as listed"]))
-    if len(chosen) == len(tests) and not lines:
-        report.write(outcomes, known)
-    return 1 if lines else 0
+    return done
 
 
 def stored(path: Path) -> dict[str, Outcome]:
@@ -64,6 +78,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--only", default="", metavar="PATTERN", help="run tests whose name has this regular expression"
     )
+    parser.add_argument("--device", default=suite.CPU, choices=suite.DEVICES, help="run tests on this device")
     parser.add_argument("--again", action="store_true", help="forget what was run before")
     parser.add_argument("--failed", action="store_true", help="run tests again that did not pass")
     return parser.parse_args(arguments)

@@ -17,9 +17,12 @@ from sartor.codegen.mlir.operations import symbol
 from sartor.dialect_passes.dump import bytecode
 from sartor.errors import SartorError
 from sartor.frontend.onnx_import import WIDE_FLAGS, ImportedModule
-from sartor.frontend.stock_module import import_stock
-from sartor.runtime.driver.signature import Array, Signature
-from sartor.runtime.session import Session
+from sartor.frontend.stock_module import compile_stock, import_stock, run_once
+from sartor.runtime.driver.device import open_device
+from sartor.runtime.driver.device_array import from_view, upload
+from sartor.runtime.driver.iree_runtime import NativeDevice, Program
+from sartor.runtime.driver.signature import Array, Signature, check_array
+from sartor.runtime.module import open_module
 from sartor.tuning.workers.calls import WorkerError
 
 
@@ -50,9 +53,16 @@ def run_batch(cases: Sequence[Case], target: Target, module: Path) -> list[list[
     """Return for each model its outputs, the error of its import, or None if it does not compile or run."""
     tried = [_imported(number, case) for number, case in enumerate(cases)]
     found: list[list[Array] | WorkerError | None] = [each if isinstance(each, WorkerError) else None for each in tried]
-    for imported, outputs in _run([each for each in tried if isinstance(each, _Imported)], target, module):
+    device = open_device(target.device, threads=1 if target.device == "cpu" else None)
+    for imported, outputs in _run([each for each in tried if isinstance(each, _Imported)], target, module, device):
         found[imported.number] = outputs
     return found
+
+
+def run_alone(case: Case, target: Target, module: Path) -> list[Array] | WorkerError:
+    """Return a model's outputs, or the error of its import, compilation or run."""
+    failed = compile_stock(case.model, case.shapes, target, module)
+    return failed or run_once(module, case.feeds, target.device)
 
 
 def _imported(number: int, case: Case) -> _Imported | WorkerError:
@@ -63,30 +73,39 @@ def _imported(number: int, case: Case) -> _Imported | WorkerError:
     return _Imported(number, imported, Signature(f"t{number}_{ENTRY}", inputs, outputs), case.feeds)
 
 
-def _run(cases: Sequence[_Imported], target: Target, module: Path) -> list[tuple[_Imported, list[Array]]]:
+def _run(
+    cases: Sequence[_Imported], target: Target, module: Path, device: NativeDevice
+) -> list[tuple[_Imported, list[Array]]]:
     """Compile models as one module, or in halves if that fails; return those that ran, with their outputs."""
     if not cases:
         return []
     try:
         joined = _joined(cases)
         compile_unsplit(joined.bytecode, joined.weights, target, "", module, flags=WIDE_FLAGS)
+        # Loaded once for all models: a driver for GPUs compiles the whole module when it is loaded.
+        program = _loaded(module, device)
     except SartorError:
         if len(cases) == 1:
             return []
         half = len(cases) // 2
-        return [*_run(cases[:half], target, module), *_run(cases[half:], target, module)]
-    done = []
-    for each in cases:
-        outputs = _outputs(each, module)
-        if outputs is not None:
-            done.append((each, outputs))
-    return done
+        return [*_run(cases[:half], target, module, device), *_run(cases[half:], target, module, device)]
+    tried = [(each, _outputs(each, program)) for each in cases]
+    return [(each, outputs) for each, outputs in tried if outputs is not None]
 
 
-def _outputs(case: _Imported, module: Path) -> list[Array] | None:
+def _loaded(module: Path, device: NativeDevice) -> Program:
+    found = open_module(module)
+    return Program(found.native, found.label, device, {})
+
+
+def _outputs(case: _Imported, program: Program) -> list[Array] | None:
     try:
-        with Session(module, device="cpu", threads=1, signature=case.signature) as session:
-            return [output.copy() for output in session.run(None, case.feeds)]
+        for spec in case.signature.inputs:
+            check_array(spec, case.feeds[spec.name].dtype, case.feeds[spec.name].shape)
+        views = [upload(case.feeds[spec.name], program.device).view for spec in case.signature.inputs]
+        results = program.invoke(case.signature.entry, views)
+        specs = zip(results, case.signature.outputs, strict=True)
+        return [from_view(view, program.device, spec).to_host().copy() for view, spec in specs]
     except SartorError:
         return None
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from benchmarks.conformance.suite import Outcome, Status
+from benchmarks.conformance.suite import CPU, Outcome, Status
 
 _DIFFERENCE = re.compile(r"Max absolute difference among violations: ([\d.e+-]+)")
-FILE = Path(__file__).with_name("expected_failures.toml")
+_FOLDER = Path(__file__).parent
+FILES = {CPU: _FOLDER / "expected_failures.toml", "vulkan": _FOLDER / "expected_failures_vulkan.toml"}
+"""The lists of each device. What fails on the CPU fails on other devices too, unless their list says otherwise."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,26 @@ class Failures:
         return outcome.status is Status.REFUSED and re.search(self.error, outcome.message) is not None
 
 
-def load(path: Path = FILE) -> tuple[Failures, ...]:
+def load(device: str = CPU) -> tuple[Failures, ...]:
+    """Return the expected failures on a device: its own, and those of the CPU that its list does not name.
+
+    Raises:
+        ValueError: if a list has a test twice.
+    """
+    own = read(FILES[device])
+    if device == CPU:
+        return own
+    named = {name for each in own for name in each.tests} | passing(FILES[device])
+    common = [replace(each, tests=tuple(name for name in each.tests if name not in named)) for each in read(FILES[CPU])]
+    return (*own, *(each for each in common if each.tests))
+
+
+def passing(path: Path) -> frozenset[str]:
+    """Return the tests of which a file says that they pass, though they fail on the CPU."""
+    return frozenset(tomllib.loads(path.read_text(encoding="utf-8")).get("passes", ()))
+
+
+def read(path: Path) -> tuple[Failures, ...]:
     """Return the expected failures of a file.
 
     Raises:

@@ -6,6 +6,7 @@ import os
 import time
 import unittest
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -17,7 +18,7 @@ from onnx import ModelProto, TensorProto, numpy_helper
 from sartor.backend import SartorBackend
 from sartor.errors import SartorError
 
-DEVICE = "cpu"
+CPU, VULKAN = DEVICES = ("cpu", "vulkan")
 # Folder in which the suite stores its networks; the suite's default is in the user's home.
 _MODELS = Path("build/conformance/models")
 _KINDS = {
@@ -28,6 +29,7 @@ _KINDS = {
     "OnnxBackendRealModelTest": "light",
 }
 CATEGORIES = tuple(_KINDS.values())
+_ON_EVERY_DEVICE = "node"
 
 
 class Status(StrEnum):
@@ -116,12 +118,17 @@ def collect() -> dict[str, OnnxTest]:
         cases = BackendTest(SartorBackend, __name__).test_cases
         data = {each.name: _data(each) for each in load_model_tests(kind="node")}
     found = [
-        (name.removesuffix(f"_{DEVICE}"), kind, cases[kind](name))
+        (name.removesuffix(f"_{CPU}"), kind, cases[kind](name))
         for kind in _KINDS
         for name in unittest.defaultTestLoader.getTestCaseNames(cases[kind])
-        if name.endswith(f"_{DEVICE}")
+        if name.endswith(f"_{CPU}")
     ]
     return {name: OnnxTest(name, _KINDS[kind], case, data.get(name)) for name, kind, case in found}
+
+
+def chosen(tests: Mapping[str, OnnxTest], device: str) -> dict[str, OnnxTest]:
+    """Return the tests that are run on a device: all on the CPU, operator tests on others, as the suite has no more."""
+    return {name: test for name, test in tests.items() if device == CPU or test.category == _ON_EVERY_DEVICE}
 
 
 def _data(case: Any) -> Data | None:
@@ -136,7 +143,7 @@ def _array(value: Any) -> Any:
 
 
 def run_test(test: OnnxTest) -> Outcome:
-    """Run one test alone."""
+    """Run one test alone on the CPU."""
     collector, begin = _Collector(), time.monotonic()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.conformance import batches, expected, report, suite
+from benchmarks.conformance.__main__ import main
 from benchmarks.conformance.expected import Failures
 from benchmarks.conformance.suite import OnnxTest, Outcome, Status
 
@@ -28,8 +29,9 @@ def test_a_sample_ends_as_it_is_listed(tests: dict[str, OnnxTest]) -> None:
     assert expected.surprises(outcomes, expected.load()) == []
 
 
-def test_every_listed_test_is_one_of_the_suite(tests: dict[str, OnnxTest]) -> None:
-    assert expected.unknown(tests, expected.load()) == []
+@pytest.mark.parametrize("device", suite.DEVICES)
+def test_every_listed_test_is_one_of_the_suite(tests: dict[str, OnnxTest], device: str) -> None:
+    assert expected.unknown(tests, expected.load(device)) == []
 
 
 def test_documentation_counts_what_is_listed(tests: dict[str, OnnxTest]) -> None:
@@ -41,6 +43,17 @@ def test_documentation_counts_what_is_listed(tests: dict[str, OnnxTest]) -> None
         assert re.search(
             rf"^\| {category} \| {len(names)} \| {len(names) - refused} \(.*\) \| {refused} \|$", text, re.M
         )
+
+
+def test_what_fails_on_the_cpu_fails_elsewhere_unless_its_list_says_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cpu, vulkan = tmp_path / "cpu.toml", tmp_path / "vulkan.toml"
+    cpu.write_text('[[failures]]\nreason = "r"\nerror = "e"\ntests = ["test_a", "test_b", "test_c"]\n')
+    vulkan.write_text('passes = ["test_a"]\n[[failures]]\nreason = "s"\nerror = "f"\ntests = ["test_b", "test_d"]\n')
+    monkeypatch.setattr(expected, "FILES", {suite.CPU: cpu, suite.VULKAN: vulkan})
+    assert [each.tests for each in expected.load(suite.VULKAN)] == [("test_b", "test_d"), ("test_c",)]
+    assert [each.tests for each in expected.load()] == [("test_a", "test_b", "test_c")]
 
 
 def _outcome(name: str, status: Status, message: str = "") -> Outcome:
@@ -65,10 +78,10 @@ def test_a_test_is_listed_once(tmp_path: Path) -> None:
     entry = '[[failures]]\nreason = "r"\nerror = "e"\ntests = ["test_a"]\n'
     path = tmp_path / "list.toml"
     path.write_text(entry)
-    assert expected.load(path)[0].tests == ("test_a",)
+    assert expected.read(path)[0].tests == ("test_a",)
     path.write_text(entry * 2)
     with pytest.raises(ValueError, match="test_a"):
-        expected.load(path)
+        expected.read(path)
 
 
 def test_only_the_section_between_the_marks_is_replaced(tmp_path: Path) -> None:
@@ -76,3 +89,11 @@ def test_only_the_section_between_the_marks_is_replaced(tmp_path: Path) -> None:
     path.write_text(f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n")
     report.replace_section(path, "new")
     assert path.read_text() == f"before\n{report.BEGIN}\n\nnew\n\n{report.END}\nafter\n"
+
+
+def test_a_machine_without_the_device_runs_nothing_and_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("benchmarks.conformance.__main__.SartorBackend.supports_device", lambda _: False)
+    assert main(["--device", "vulkan"]) == 0
+    assert "nothing is run, because this machine has no vulkan device" in capsys.readouterr().out

@@ -98,6 +98,18 @@ def test_words_without_sign_wrap_around() -> None:
     np.testing.assert_array_equal(result, left + right)
 
 
+def test_a_sequence_is_a_list_of_arrays() -> None:
+    sequence = helper.make_sequence_type_proto(helper.make_tensor_type_proto(TensorProto.FLOAT, None))
+    values = [helper.make_value_info("s", sequence), helper.make_tensor_value_info("at", TensorProto.INT64, [])]
+    node = helper.make_node("SequenceErase", ["s", "at"], ["y"], name="erase")
+    graph = helper.make_graph([node], "graph", values, [helper.make_value_info("y", sequence)])
+    prepared = sartor.backend.prepare(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]))
+    given = [np.full(size, size, np.float32) for size in (1, 2, 3)]
+    (found,) = prepared.run([given, np.int64(1)])
+    assert [each.tolist() for each in found] == [[1], [3, 3, 3]]
+    assert prepared.run([given[:1], np.int64(0)]) == ([],)
+
+
 def test_inputs_that_do_not_fit_are_refused_by_name() -> None:
     prepared = sartor.backend.prepare(_model("Add", [("a", TensorProto.FLOAT, [2]), ("b", TensorProto.FLOAT, [2])]))
     x = np.zeros(2, np.float32)

@@ -9,6 +9,8 @@ from onnx import NodeProto, helper
 
 from sartor.onnx_model.graphs.graph import Array, GraphEditor
 
+_AXES_ARE_INPUTS = 13
+
 
 class Emitter:
     """Collects the nodes that replace ``node``: call it with an operator and its inputs to get an output name.
@@ -60,6 +62,12 @@ class Emitter:
         copy.output[:] = [output or self.editor.fresh(f"{self.node.output[0]}/{self.node.op_type}")]
         self.nodes.append(copy)
         return str(copy.output[0])
+
+    def raised(self, value: str, axis: int, version: int) -> str:
+        """Insert a dimension of one element; before opset 13 its place is an attribute."""
+        if version < _AXES_ARE_INPUTS:
+            return self("Unsqueeze", value, part="raise", axes=[axis])
+        return self("Unsqueeze", value, self.constant([axis], "axis"), part="raise")
 
     def constant(self, values: Array | float | list[int], hint: str, dtype: Any = None) -> str:
         """Add an initialiser named after the node; returns its name. Lists become int64, numbers need ``dtype``."""

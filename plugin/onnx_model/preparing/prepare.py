@@ -29,6 +29,7 @@ from sartor.onnx_model.rewrites.arithmetic.resize import gather_resize
 from sartor.onnx_model.rewrites.arithmetic.unit_reductions import written_unit_reductions
 from sartor.onnx_model.rewrites.arithmetic.variadic import paired_operands
 from sartor.onnx_model.rewrites.control_flow.lift_initializers import lift_initializers
+from sartor.onnx_model.rewrites.control_flow.tensor_interface import PackedOutput, tensor_outputs
 from sartor.onnx_model.rewrites.number_types.bfloat16_constants import cast_bfloat16_constants
 from sartor.onnx_model.rewrites.number_types.carried_types import carry_types
 from sartor.onnx_model.rewrites.number_types.dequantise_early import dequantise_early
@@ -169,6 +170,28 @@ def prepare(
     record_bound(work, bound)
     inputs, outputs = (_infos(values, declared) for values in (work.graph.input, work.graph.output))
     return PreparedModel(work, inputs, outputs, changes, bound)
+
+
+def resolve_interface(model: ModelProto, shapes: Shapes) -> tuple[PackedOutput, ...]:
+    """Make outputs that are sequences or optionals tensors, in place, as far as their elements can be known.
+
+    Args:
+        model: all of its inputs are tensors.
+        shapes: static shape of each input that has free dimensions.
+
+    Returns:
+        How each output is made of tensors.
+
+    Raises:
+        UsageError: ``shapes`` do not fit the model.
+        UnsupportedModelError: the elements of an output are not known.
+    """
+    steps: tuple[Rewrite, ...] = (*NORMALISE, partial(bind_shapes, shapes=shapes), fold_constants)
+    for step in steps:
+        _apply(model, step)
+    packed = tensor_outputs(model)
+    drop_unused(model)
+    return packed
 
 
 def _apply(model: ModelProto, rewrite: Rewrite) -> Change:

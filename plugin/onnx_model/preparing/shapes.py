@@ -148,4 +148,6 @@ def forget_shapes(model: ModelProto) -> None:
     for graph in graphs(model):
         del graph.value_info[:]
     for value in model.graph.output:
-        value.type.tensor_type.ClearField("shape")
+        # Writing to the type of a sequence would make it a tensor.
+        if value.type.HasField("tensor_type"):
+            value.type.tensor_type.ClearField("shape")

@@ -10,8 +10,9 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 from tests.plugin.onnx_model.builders import FLOAT, FLOAT16, MS, Cases, Value, X, ints, model, node, weights
 from tests.plugin.onnx_model.contrib_cases import CONTRIB_CASES
 from tests.plugin.onnx_model.image_cases import IMAGE_CASES
+from tests.plugin.onnx_model.sequence_cases import SEQUENCE_CASES
 
-CASES = Cases({**IMAGE_CASES, **CONTRIB_CASES})
+CASES = Cases({**IMAGE_CASES, **CONTRIB_CASES, **SEQUENCE_CASES})
 
 # Matrix products with vectors.
 for left, right in (((5,), (2, 5, 3)), ((2, 3, 4, 5), (5,)), ((4, 5), (5,)), ((5,), (5, 3))):

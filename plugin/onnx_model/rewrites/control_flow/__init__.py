@@ -1,1 +1,1 @@
-"""Conditionals and loops: taken branches inlined, short loops written out, constants of bodies lifted."""
+"""Branches, loops, sequences and optionals: taken, written out and resolved; constants of bodies lifted."""

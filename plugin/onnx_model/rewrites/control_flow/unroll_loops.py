@@ -8,7 +8,7 @@ import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto
 
 from sartor.onnx_model.graphs.emit import Emitter
-from sartor.onnx_model.graphs.graph import GraphEditor, attributes, optional_input
+from sartor.onnx_model.graphs.graph import GraphEditor, attributes, opset, optional_input
 from sartor.onnx_model.graphs.tensor_data import to_array
 from sartor.onnx_model.graphs.walk import nodes
 from sartor.onnx_model.rewrites.control_flow.inline_if import renamed_node
@@ -22,22 +22,22 @@ def unroll_loops(model: ModelProto) -> tuple[str, ...]:
 
     The nodes of the body keep their names; its values are renamed to ``<loop>/<value>``.
     """
-    editor = GraphEditor(model.graph)
-    return editor.rewrite(lambda node: _unrolled(node, editor))
+    editor, version = GraphEditor(model.graph), opset(model)
+    return editor.rewrite(lambda node: _unrolled(node, editor, version))
 
 
-def _unrolled(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+def _unrolled(node: NodeProto, editor: GraphEditor, version: int) -> list[NodeProto] | None:
     if node.domain:
         return None
     if node.op_type == "Loop":
-        return _loop(node, editor)
+        return _loop(node, editor, version)
     if node.op_type == "Scan":
-        return _scan(node, editor)
+        return _scan(node, editor, version)
     return None
 
 
 @dataclass(frozen=True)
-class _Body:
+class Body:
     """A loop's body, and where its copies go."""
 
     graph: GraphProto
@@ -59,9 +59,9 @@ class _Body:
         return [names.get(value.name, value.name) for value in self.graph.output]
 
 
-def _loop(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+def _loop(node: NodeProto, editor: GraphEditor, version: int) -> list[NodeProto] | None:
     emit = Emitter(editor, node)
-    body = _Body(attributes(node)["body"], emit)
+    body = Body(attributes(node)["body"], emit)
     trip, condition = optional_input(node, 0), optional_input(node, 1)
     count, begins = editor.constant(trip), editor.constant(condition)
     if count is None or (condition and begins is None) or not _goes_on(body.graph):
@@ -77,7 +77,7 @@ def _loop(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
         carried, added = results[1 : 1 + len(carried)], results[1 + len(carried) :]
         for values, value in zip(collected, added, strict=True):
             values.append(value)
-    _write(emit, carried, [(values, 0) for values in collected])
+    _write(emit, carried, [(values, 0) for values in collected], version)
     return emit.nodes
 
 
@@ -91,9 +91,9 @@ def _goes_on(body: GraphProto) -> bool:
     return name == body.input[1].name or (name in constants and bool(to_array(constants[name]).all()))
 
 
-def _scan(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+def _scan(node: NodeProto, editor: GraphEditor, version: int) -> list[NodeProto] | None:
     emit, found = Emitter(editor, node), attributes(node)
-    body, count = _Body(found["body"], emit), found["num_scan_inputs"]
+    body, count = Body(found["body"], emit), found["num_scan_inputs"]
     states = len(node.input) - count
     carried, sources = list(node.input[:states]), list(node.input[states:])
     shapes = [editor.shape(name) for name in sources]
@@ -118,7 +118,7 @@ def _scan(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
         for values, value in zip(collected, results[states:], strict=True):
             values.append(value)
     ordered = [values[::-1] if back else values for values, back in zip(collected, directions[1], strict=True)]
-    _write(emit, carried, list(zip(ordered, found.get("scan_output_axes", [0] * outputs), strict=True)))
+    _write(emit, carried, list(zip(ordered, found.get("scan_output_axes", [0] * outputs), strict=True)), version)
     return emit.nodes
 
 
@@ -126,7 +126,7 @@ def _slice(emit: Emitter, name: str, axis: int, step: int) -> str:
     return emit("Gather", name, emit.constant(np.asarray(step, np.int64), "step"), part="slice", axis=axis)
 
 
-def _write(emit: Emitter, carried: list[str], collected: list[tuple[list[str], int]]) -> None:
+def _write(emit: Emitter, carried: list[str], collected: list[tuple[list[str], int]], version: int) -> None:
     """Name the last states and the joined results of all steps as the loop's outputs."""
     node = emit.node
     for value, output in zip(carried, node.output, strict=False):
@@ -134,5 +134,5 @@ def _write(emit: Emitter, carried: list[str], collected: list[tuple[list[str], i
             emit("Identity", value, part="last", output=output)
     for (values, axis), output in zip(collected, node.output[len(carried) :], strict=True):
         if output:
-            raised = [emit("Unsqueeze", value, emit.constant([axis], "axis"), part="raise") for value in values]
+            raised = [emit.raised(value, axis, version) for value in values]
             emit("Concat", *raised, part="stack", output=output, axis=axis)

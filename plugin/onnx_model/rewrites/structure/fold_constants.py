@@ -15,6 +15,7 @@ from sartor.onnx_model.graphs.limits import MAX_FOLDED_BYTES
 from sartor.onnx_model.graphs.tensor_data import element_bits
 from sartor.onnx_model.graphs.walk import describe_node, subgraphs
 from sartor.onnx_model.rewrites.control_flow.inline_if import inline_if
+from sartor.onnx_model.rewrites.control_flow.resolve_sequences import resolve_sequences
 from sartor.onnx_model.rewrites.control_flow.unroll_loops import unroll_loops
 
 _log = logging.getLogger(__name__)
@@ -41,7 +42,7 @@ _EVALUATION_ERRORS = (
 
 
 def fold_constants(model: ModelProto) -> tuple[str, ...]:
-    """Replace nodes by their values, conditionals by the taken branch, small loops by their steps; until none changes.
+    """Replace nodes by their values, branches, steps of loops and elements of sequences, until none changes.
 
     A node whose result exceeds 64 KiB is folded only if the result is no larger than the constants it depends on.
     Returns the names of the folded nodes.
@@ -51,6 +52,7 @@ def fold_constants(model: ModelProto) -> tuple[str, ...]:
         infer_shapes(model)
         version = helper.make_opsetid("", opset(model))
         folded = [name for editor in editors(model.graph) for name in _fold(editor, version)]
+        folded.extend(resolve_sequences(model))
         folded.extend(inline_if(model))
         folded.extend(unroll_loops(model))
         if not folded:

@@ -1,0 +1,253 @@
+"""Resolves sequences and optionals of known elements, so that only tensors remain of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from onnx import ModelProto, NodeProto, TensorProto, TypeProto, helper
+
+from sartor.onnx_model.graphs.emit import Emitter
+from sartor.onnx_model.graphs.graph import GraphEditor, attributes, opset, optional_input
+from sartor.onnx_model.rewrites.control_flow.unroll_loops import Body
+
+# Elements that a sequence may have; each becomes a node or more.
+_MAX_ELEMENTS = 1024
+
+
+@dataclass(frozen=True)
+class Elements:
+    """The tensors of a sequence, by name, and their element type, which an empty one has too."""
+
+    names: tuple[str, ...]
+    kind: int = TensorProto.FLOAT
+
+
+@dataclass(frozen=True)
+class Maybe:
+    """An optional: the value that it holds, by name, or an empty name and the type that it may hold."""
+
+    content: str
+    kind: TypeProto | None = None
+
+
+def resolve_sequences(model: ModelProto) -> tuple[str, ...]:
+    """Replace operators on sequences and optionals whose elements are known; returns the names of the nodes.
+
+    What is left of a sequence is one ``SequenceConstruct`` or ``SequenceEmpty``, which is dropped unless it is read.
+    The nodes of the main graph must be sorted. Positions and sizes that are computed have to be folded before.
+    """
+    editor = GraphEditor(model.graph)
+    return editor.rewrite(_Resolver(editor, opset(model)))
+
+
+def known_value(name: str, editor: GraphEditor) -> Elements | Maybe | None:
+    """The elements of a sequence, or the content of an optional, where ``resolve_sequences`` has found them."""
+    node = editor.producer(name)
+    return _stated(node, editor) if node is not None and _RULES.get(node.op_type) is _state else None
+
+
+def _stated(node: NodeProto, editor: GraphEditor) -> Elements | Maybe:
+    if node.op_type == "Optional":
+        return Maybe(optional_input(node, 0), attributes(node).get("type"))
+    kind = editor.element_type(node.input[0]) if node.input else 0
+    return Elements(tuple(node.input), kind or attributes(node).get("dtype", TensorProto.FLOAT))
+
+
+class _Resolver:
+    """A rule for nodes in their order, which keeps what each sequence and optional has been found to hold."""
+
+    def __init__(self, editor: GraphEditor, version: int) -> None:
+        self.editor = editor
+        self.version = version
+        self.known: dict[str, Elements | Maybe] = {}
+
+    def __call__(self, node: NodeProto) -> list[NodeProto] | None:
+        rule = _RULES.get(node.op_type) if node.domain in ("", "ai.onnx") else None
+        return rule(self, node) if rule else None
+
+    def elements(self, name: str) -> Elements | None:
+        found = self.known.get(name)
+        return found if isinstance(found, Elements) else None
+
+    def position(self, node: NodeProto, index: int, count: int, last: int) -> int | None:
+        """A position operand, counted from the beginning, by default the last one; None if it is computed."""
+        name = optional_input(node, index)
+        given = self.editor.constant(name) if name else np.asarray(last)
+        if given is None:
+            return None
+        position = int(given.item())
+        if not -count <= position <= last:
+            raise IndexError(position)
+        return position + count if position < 0 else position
+
+    def sequence(self, node: NodeProto, output: str, elements: Elements) -> NodeProto:
+        """The node that states a sequence."""
+        self.known[output] = elements
+        if elements.names:
+            return helper.make_node("SequenceConstruct", elements.names, [output], name=node.name)
+        return helper.make_node("SequenceEmpty", [], [output], name=node.name, dtype=elements.kind)
+
+    def same(self, node: NodeProto, source: str) -> list[NodeProto] | None:
+        """The node's output as a second name of a value."""
+        found = self.known.get(source)
+        if isinstance(found, Elements):
+            return [self.sequence(node, node.output[0], found)]
+        if isinstance(found, Maybe):
+            self.known[node.output[0]] = found
+            content = [found.content] if found.content else []
+            return [helper.make_node("Optional", content, list(node.output), name=node.name, type=found.kind)]
+        if found is None and node.op_type != "Identity":
+            return [helper.make_node("Identity", [source], list(node.output), name=node.name)]
+        return None
+
+
+def _state(resolver: _Resolver, node: NodeProto) -> None:
+    resolver.known[node.output[0]] = _stated(node, resolver.editor)
+
+
+def _insert(resolver: _Resolver, node: NodeProto) -> list[NodeProto] | None:
+    found = resolver.elements(node.input[0])
+    if found is None:
+        return None
+    count = len(found.names)
+    position = resolver.position(node, 2, count, count)
+    if position is None:
+        return None
+    names = (*found.names[:position], node.input[1], *found.names[position:])
+    return [resolver.sequence(node, node.output[0], Elements(names, found.kind))]
+
+
+def _erase(resolver: _Resolver, node: NodeProto) -> list[NodeProto] | None:
+    found = resolver.elements(node.input[0])
+    if found is None:
+        return None
+    count = len(found.names)
+    position = resolver.position(node, 1, count, count - 1)
+    if position is None:
+        return None
+    names = (*found.names[:position], *found.names[position + 1 :])
+    return [resolver.sequence(node, node.output[0], Elements(names, found.kind))]
+
+
+def _at(resolver: _Resolver, node: NodeProto) -> list[NodeProto] | None:
+    found = resolver.elements(node.input[0])
+    if found is None:
+        return None
+    count = len(found.names)
+    position = resolver.position(node, 1, count, count - 1)
+    return None if position is None else resolver.same(node, found.names[position])
+
+
+def _length(resolver: _Resolver, node: NodeProto) -> list[NodeProto] | None:
+    found = resolver.elements(node.input[0])
+    if found is None:
+        return None
+    resolver.editor.set_constant(node.output[0], np.asarray(len(found.names), np.int64))
+    return []
+
+
+def _concat(resolver: _Resolver, node: NodeProto) -> list[NodeProto] | None:
+    found = resolver.elements(node.input[0])
+    if found is None or not found.names:
+        return None
+    emit, options = Emitter(resolver.editor, node), attributes(node)
+    names = list(found.names)
+    if options.get("new_axis"):
+        names = [emit.raised(name, options["axis"], resolver.version) for name in names]
+    emit("Concat", *names, output=node.output[0], axis=options["axis"])
+    return emit.nodes
+
+
+def _split(resolver: _Resolver, node: NodeProto) -> list[NodeProto] | None:
+    shape, options = resolver.editor.shape(node.input[0]), attributes(node)
+    given = resolver.editor.constant(node.input[1]) if optional_input(node, 1) else None
+    if shape is None or (given is None and optional_input(node, 1)):
+        return None
+    axis = options.get("axis", 0) % len(shape)
+    chunk = 1 if given is None else int(given.item()) if not given.ndim else 0
+    # The last of equal parts may be smaller.
+    bounds = np.arange(0, shape[axis], chunk) if chunk else np.cumsum([0, *(given if given is not None else ())])[:-1]
+    if len(bounds) > _MAX_ELEMENTS:
+        return None
+    emit, names = Emitter(resolver.editor, node), []
+    for begin, end in zip(bounds, [*bounds[1:], shape[axis]], strict=True):
+        if given is None and not options.get("keepdims", 1):
+            index = emit.constant(np.asarray(begin, np.int64), "index")
+            names.append(emit("Gather", node.input[0], index, part="element", axis=axis))
+        else:
+            cut = [emit.constant([int(each)], hint) for each, hint in ((begin, "begin"), (end, "end"), (axis, "axis"))]
+            names.append(emit("Slice", node.input[0], *cut, part="element"))
+    kind = resolver.editor.element_type(node.input[0])
+    return [*emit.nodes, resolver.sequence(node, node.output[0], Elements(tuple(names), kind))]
+
+
+def _identity(resolver: _Resolver, node: NodeProto) -> list[NodeProto] | None:
+    return resolver.same(node, node.input[0])
+
+
+def _get(resolver: _Resolver, node: NodeProto) -> list[NodeProto] | None:
+    found = resolver.known.get(node.input[0])
+    if isinstance(found, Maybe):
+        return resolver.same(node, found.content) if found.content else None
+    is_tensor = _kind(resolver, node.input[0]) == "tensor_type"
+    return resolver.same(node, node.input[0]) if found is not None or is_tensor else None
+
+
+def _has(resolver: _Resolver, node: NodeProto) -> list[NodeProto] | None:
+    name = optional_input(node, 0)
+    found = resolver.known.get(name)
+    if name and found is None and _kind(resolver, name) not in ("tensor_type", "sequence_type"):
+        return None
+    has = bool(found.content) if isinstance(found, Maybe) else bool(name)
+    resolver.editor.set_constant(node.output[0], np.asarray(has))
+    return []
+
+
+def _kind(resolver: _Resolver, name: str) -> str | None:
+    found = resolver.editor.type(name)
+    kind: str | None = found.WhichOneof("value") if found is not None else None
+    return kind
+
+
+def _map(resolver: _Resolver, node: NodeProto) -> list[NodeProto] | None:
+    """Write out the body once per element; other operands than sequences are the same for all."""
+    mapped = [resolver.elements(name) for name in node.input]
+    count = len(mapped[0].names) if mapped[0] is not None else 0
+    emit, editor = Emitter(resolver.editor, node), resolver.editor
+    body = Body(attributes(node)["body"], emit)
+    unknown = any(
+        found is None and _kind(resolver, name) != "tensor_type" for name, found in zip(node.input, mapped, strict=True)
+    )
+    if mapped[0] is None or unknown or not body.is_small(count):
+        return None
+    steps = []
+    for step in range(count):
+        operands = [found.names[step] if found else name for name, found in zip(node.input, mapped, strict=True)]
+        steps.append(body.step(operands))
+    kinds = [value.type.tensor_type.elem_type for value in body.graph.output]
+    stated = [
+        resolver.sequence(node, output, Elements(tuple(results[index] for results in steps), kinds[index]))
+        for index, output in enumerate(node.output)
+    ]
+    for each in stated[1:]:
+        each.name = editor.fresh_node(node.name)
+    return [*emit.nodes, *stated]
+
+
+_RULES: Mapping[str, Callable[[_Resolver, NodeProto], list[NodeProto] | None]] = {
+    "ConcatFromSequence": _concat,
+    "Identity": _identity,
+    "Optional": _state,
+    "OptionalGetElement": _get,
+    "OptionalHasElement": _has,
+    "SequenceAt": _at,
+    "SequenceConstruct": _state,
+    "SequenceEmpty": _state,
+    "SequenceErase": _erase,
+    "SequenceInsert": _insert,
+    "SequenceLength": _length,
+    "SequenceMap": _map,
+    "SplitToSequence": _split,
+}
