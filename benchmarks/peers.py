@@ -79,7 +79,7 @@ def sartor_peer(module: Path, threads: int) -> Run:
 
 def other_peers(model: Path, threads: int) -> dict[str, Run]:
     """ONNX Runtime, and OpenVINO in f32 if it is installed, as callables by name."""
-    peers: dict[str, Run] = {"onnxruntime": OnnxRuntimeReference(model, threads=threads)}
+    peers: dict[str, Run] = {"onnxruntime": OnnxRuntimeReference(model, threads=threads, is_timed=True)}
     try:
         peers["openvino"] = OpenVinoReference(model, threads=threads)
     except UsageError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from sartor.errors import SartorError
@@ -18,7 +19,7 @@ from sartor.tuning.workers.sharing import machine_turns
 
 SELF = "sartor"
 PEERS: dict[str, Callable[..., Callable[[Mapping[str, Array]], list[Array]]]] = {
-    "onnxruntime": OnnxRuntimeReference,
+    "onnxruntime": partial(OnnxRuntimeReference, is_timed=True),
     "openvino": OpenVinoReference,
 }
 """Constructors of the other runtimes, by the names that users give."""

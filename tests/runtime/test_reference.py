@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -53,6 +54,29 @@ def test_onnx_runtime_failures_are_sentences(onnx_file: Path, tmp_path: Path) ->
     for feeds in ({}, {"x": X.astype(np.float64)}, {"x": X[:1]}, {"y": X}):
         with pytest.raises(UsageError, match="ONNX Runtime cannot run"):
             OnnxRuntimeReference(onnx_file)(feeds)
+
+
+def test_f16_model_whose_optimisation_crashes_is_loaded(tmp_path: Path) -> None:
+    weight = helper.make_tensor("weight", TensorProto.FLOAT16, [7, 1], np.ones((7, 1), np.float16).tobytes(), raw=True)
+    graph = helper.make_graph(
+        [
+            helper.make_node("Transpose", ["x"], ["t"], perm=[1, 2, 0]),
+            helper.make_node("Split", ["t", "sizes"], ["first", "second"], axis=1),
+            helper.make_node("MatMul", ["weight", "first"], ["y"]),
+            helper.make_node("Transpose", ["second"], ["z"], perm=[1, 2, 0]),
+        ],
+        "graph",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT16, [2, 1, 13])],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT16, None) for name in "yz"],
+        [weight, helper.make_tensor("sizes", TensorProto.INT64, [2], [1, 12])],
+    )
+    file = tmp_path / "model.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8), file)
+    # It would end this process as well.
+    code = (
+        "import sys; from sartor.runtime.reference import OnnxRuntimeReference as R; R(open(sys.argv[1], 'rb').read())"
+    )
+    assert subprocess.run([sys.executable, "-c", code, file], check=False).returncode == 0
 
 
 def test_openvino_gives_the_same(onnx_file: Path, tmp_path: Path) -> None:

@@ -36,13 +36,6 @@ KNOWN: tuple[Known, ...] = (
         "IREE rejected the module",
         lambda failure: failure.forced is None,
     ),
-    Known(
-        "ONNX Runtime crashes while it optimises",
-        "it crashes on an f16 MatMul of a part of a Split with a transposed operand, before outputs are compared",
-        "crashed",
-        "in _create_inference_session",
-        lambda failure: {"MatMul", "Split", "Transpose"} <= set(failure.operators),
-    ),
 )
 
 
