@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from onnx import helper
+from onnx import TensorProto, helper, numpy_helper
 
 from sartor.codegen.mlir.iree_compiler import ParamData, WeightImporter, ir, onnx_importer, translate_bytecode
 from sartor.codegen.mlir.operations import names_in
@@ -33,6 +33,7 @@ PARAMETER_SCOPE = "model"
 # Shape operands and other small tensors stay in the graph, because importing many ops needs their values.
 _INLINE_ELEMENTS = 16
 
+_HALVES = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 _IMPORT_FLAGS = ("--iree-input-type=onnx",)
 _NO_LOWERING = "failed to legalize operation 'torch.operator'"
 WIDE_FLAGS = ("--iree-input-demote-f64-to-f32=false",)
@@ -64,6 +65,9 @@ def _with_safe_names(model: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str,
     for tensor, original in zip(copy.graph.initializer, model.graph.initializer, strict=True):
         tensor.name = renamed[tensor.name]
         weights[tensor.name] = to_array(original)
+        if tensor.data_type in _HALVES and tensor.int32_data:
+            # The importer reads these types from bytes only, ONNX stores them as integers too.
+            tensor.CopyFrom(numpy_helper.from_array(weights[tensor.name], tensor.name))
     rename_reads(copy.graph, renamed)
     for output in copy.graph.output:
         if output.name in renamed:

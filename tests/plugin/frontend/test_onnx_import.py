@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from onnx import TensorProto, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 from sartor.errors import UnsupportedModelError
 from sartor.frontend.onnx_import import import_model
@@ -25,6 +25,17 @@ def test_values_may_be_called_as_weights_are() -> None:
     b.op("Relu", "y", b.conv("conv", first, (16, 8)))
     imported = import_model(b.model([("w2", (1, 3, 4, 4))], [("y", (1, 8, 4, 4))]))
     assert [each.shape for each in imported.weights.values()] == [(16, 3, 3, 3), (16,), (8, 16, 3, 3), (8,)]
+
+
+@pytest.mark.parametrize("kind", [TensorProto.FLOAT16, TensorProto.BFLOAT16])
+def test_half_floats_stored_as_integers_are_imported(kind: int) -> None:
+    weight = helper.make_tensor("w", kind, [3], [1.0, 2.0, 3.0])
+    assert weight.int32_data
+    x, y = (helper.make_tensor_value_info(name, kind, [2, 3]) for name in "xy")
+    graph = helper.make_graph([helper.make_node("Add", ["x", "w"], ["y"], name="add")], "graph", [x], [y], [weight])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    (found,) = import_model(model).weights.values()
+    assert found.astype(np.float32).tolist() == [1, 2, 3]
 
 
 def test_the_model_is_not_changed() -> None:
