@@ -88,6 +88,12 @@ class Manifest:
         """The entry function with its inputs and outputs."""
         return Signature(self.entry, self.inputs, self.outputs)
 
+    @property
+    def workers(self) -> int | None:
+        """Number of CPU threads with which the module runs fastest; None if nothing, or no such number, is known."""
+        found = self.plan.get("workers")
+        return found if isinstance(found, int) and not isinstance(found, bool) and found >= 1 else None
+
     def to_json(self) -> str:
         """The manifest as JSON in ASCII with sorted keys: equal manifests give equal bytes.
 

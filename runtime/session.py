@@ -60,7 +60,8 @@ class Session:
             model: path or content of a .vmfb.
             device: name as for ``open_device``, or an open device; by default the manifest's first, or else cpu. A
                 model with segments opens its further devices itself, the first of each kind.
-            threads: number of CPU workers, by default one per physical core.
+            threads: number of CPU workers, by default the one with which the module was found to run fastest, else one
+                per physical core.
             spin_us: microseconds an idle worker spins before it sleeps.
             huge_pages: whether a large file is read into huge pages, from which weights are read faster. Otherwise, or
                 if the system has none, it is mapped, which opens faster and shares memory between processes.
@@ -301,6 +302,8 @@ def _choose_device(
         return device
     if device is None:
         device = manifest.devices[0] if manifest and manifest.devices else "cpu"
+    if threads is None and device == "cpu" and manifest is not None:
+        threads = manifest.workers
     return open_device(device, threads, spin_us)
 
 

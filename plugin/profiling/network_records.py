@@ -26,6 +26,7 @@ from sartor.tuning.store.store import Store
 
 _UNSPLIT = "unsplit"
 _VERIFIED, _FIRST, _RATIO = "verified", "first", "ratio"
+_THREADS = "threads:"
 # Modules whose source determines the time and the error of a network: its stitching, its inputs, its runs and the
 # comparison of its outputs.
 _JOBS = (
@@ -128,6 +129,17 @@ class NetworkRecords:
         if known is None:
             self.store.put(Measurement(key, Status.OK, (ratio,)))
         return ratio if known is None else known.time
+
+    def thread_times(self, recipe: Recipe, counts: Sequence[int]) -> dict[int, float]:
+        """Stored seconds of one inference by number of threads; unknown ones are missing."""
+        keys = {count: self.key(recipe, f"{_THREADS}{count}") for count in counts}
+        known = self.store.get_many(keys.values())
+        return {count: known[key].time for count, key in keys.items() if key in known}
+
+    def put_thread_times(self, recipe: Recipe, samples: Mapping[int, tuple[float, ...]]) -> None:
+        """Store samples of the time of one inference, by number of threads."""
+        for count, taken in samples.items():
+            self.store.put(Measurement(self.key(recipe, f"{_THREADS}{count}"), Status.OK, taken))
 
     def in_network_keys(self, recipes: Collection[Recipe]) -> dict[str, MeasurementKey]:
         """The keys under which times of networks that are timed in turn are stored, by digest of the recipe."""

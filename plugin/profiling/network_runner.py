@@ -22,7 +22,15 @@ from sartor.samples.sample_sets import MOST_VERIFIED, SampleSet
 from sartor.tuning.errors.error_budget import ErrorBudget
 from sartor.tuning.errors.error_measures import MeasureKind
 from sartor.tuning.measuring.measure_job import MeasureSettings
-from sartor.tuning.networks.profile_job import Example, NetRun, NetTrial, profile_nets, time_first, time_nets
+from sartor.tuning.networks.profile_job import (
+    Example,
+    NetRun,
+    NetTrial,
+    profile_nets,
+    time_first,
+    time_nets,
+    time_with_threads,
+)
 from sartor.tuning.records.measurement import Status
 from sartor.tuning.workers.calls import call, call_until_done
 
@@ -166,6 +174,16 @@ class NetRunner:
         """
         return dict(self._run(time_first, "timing first inferences", builds))
 
+    def with_threads(self, build: Build, counts: Sequence[int]) -> dict[int, tuple[float, ...]]:
+        """Time a build with several numbers of threads in turn; returns samples of seconds by the number.
+
+        Raises:
+            CompileError: if the worker dies.
+            DeviceError: if the build does not run.
+        """
+        arguments = {"trial": self._trial([build]), "counts": counts}
+        return call(self._builder.pool, time_with_threads, arguments, "timing numbers of threads", quiet=True)
+
     @property
     def passes(self) -> int:
         """Number of processes in which networks to compare are timed."""
@@ -214,10 +232,12 @@ class NetRunner:
 
     def _run(self, function: Callable[..., list[_Run]], step: str, builds: Sequence[Build]) -> dict[str, _Run]:
         self._builder.progress(step, 0, len(builds))
-        values = (self._imported.graph.inputs, self._imported.graph.outputs)
-        trial = NetTrial([each.files for each in builds], values, self._example, self._settings())
-        runs = call(self._builder.pool, function, {"trial": trial}, step, quiet=True)
+        runs = call(self._builder.pool, function, {"trial": self._trial(builds)}, step, quiet=True)
         return {built.digest: run for built, run in zip(builds, runs, strict=True)}
+
+    def _trial(self, builds: Sequence[Build]) -> NetTrial:
+        values = (self._imported.graph.inputs, self._imported.graph.outputs)
+        return NetTrial([each.files for each in builds], values, self._example, self._settings())
 
     @functools.cached_property
     def _example(self) -> Example:

@@ -6,10 +6,13 @@ Networks that exceed the user's memory limit when they run are excluded, whateve
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count, takewhile
 
+from sartor.errors import CompileError, DeviceError
 from sartor.planning.recipe import Recipe
 from sartor.policies import PlanPolicy
 from sartor.profiling.builder import Builder
@@ -24,8 +27,13 @@ from sartor.tuning.selection.problem.limits import Quantity
 from sartor.tuning.selection.programming.infeasible import LimitError, amount
 from sartor.tuning.store.store import Store
 
+_LOG = logging.getLogger(__name__)
 # This ratio of times is more than the variation between runs of a network.
 _FAR_BEHIND = 1.4
+# Times of two networks that were not timed in turn must differ by more than this ratio.
+_FASTER = 0.95
+# Longer inferences are faster with all threads.
+_SHORT = 5e-3
 
 
 @dataclass(frozen=True)
@@ -39,6 +47,7 @@ class Profiled:
         baseline: the unsplit model's time in the same run; None if it was not among the recipes, or wrong.
         memory: bytes of weights, activations, inputs and outputs; None if not known.
         first: seconds until the end of the first inference, None if they do not matter.
+        by_threads: seconds of one inference by number of threads; empty if they do not matter.
     """
 
     recipe: Recipe
@@ -47,6 +56,7 @@ class Profiled:
     baseline: float | None
     memory: int | None = None
     first: float | None = None
+    by_threads: Mapping[int, float] = field(default_factory=dict)
 
 
 class Profiler:
@@ -162,6 +172,42 @@ class Profiler:
             [symbols[each].in_network(known[key].samples) for each, key in keys.items() if key in known]
         )
 
+    def with_best_threads(self, best: Profiled, recipes: Sequence[Recipe]) -> Profiled:
+        """The best network with its times by number of threads, or one that is faster with fewer threads.
+
+        A short inference may be faster with fewer threads than it was tuned for, as handing work to another thread may
+        take longer than the work, and then another network may be the best.
+        """
+        runs = [(each, self.run_of(each)) for each in recipes if self._is_right(each)]
+        right = [each for each, run in runs if run is not None and self._keeps_limits(each, run)]
+        times = {each.digest: self._thread_times(each) for each in right}
+        known = times.get(best.recipe.digest)
+        if not known:
+            return best
+        best = replace(best, by_threads=known)
+        faster = [each for each in right if _least(times[each.digest]) < _FASTER * min(known.values())]
+        for each in sorted(faster, key=lambda recipe: _least(times[recipe.digest])):
+            if self.verify(each) and (run := self.run_of(each)) is not None:
+                memory = run.packed_bytes or None
+                return Profiled(each, run.time, run.error, best.baseline, memory, None, times[each.digest])
+        return best
+
+    def _thread_times(self, recipe: Recipe) -> dict[int, float]:
+        """Seconds of one inference with 1, 2, 4 … threads and with all, timed in turn; empty if they do not matter."""
+        threads, is_warm = self._policy.target.threads, self._policy.objective is Objective.LATENCY
+        if self._policy.target.device != "cpu" or threads == 1 or not is_warm or self._seconds(recipe) > _SHORT:
+            return {}
+        counts = [*takewhile(lambda each: each < threads, (2**power for power in count())), threads]
+        known = self._records.thread_times(recipe, counts)
+        if len(known) < len(counts):
+            try:
+                (build,) = self._builder.build([recipe])
+                self._records.put_thread_times(recipe, self._runner.with_threads(build, counts))
+            except (CompileError, DeviceError) as error:
+                _LOG.warning("the best number of threads of a plan is not known: %s", error)
+            known = self._records.thread_times(recipe, counts)
+        return known
+
     def first_ratio(self, recipe: Recipe, ratio: float) -> float:
         """The ratio of a network's time to the sum of its layers' times that was found first; it is stored.
 
@@ -234,3 +280,7 @@ class Profiler:
             message = f"the memory limit of {amount(Quantity.MEMORY, float(limit))} cannot be met by any plan"
             return LimitError(f"{message}, and what the unsplit model takes is not known on this device", {})
         return unmet_by_runs(Quantity.MEMORY, limit, least)
+
+
+def _least(by_threads: Mapping[int, float]) -> float:
+    return min(by_threads.values(), default=math.inf)

@@ -8,14 +8,14 @@ these before the next plan is selected.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from sartor.costing.time_budget import TimeBudget
 from sartor.errors import DeviceError, InfeasibleError
 from sartor.planning.contenders.rival_plans import Incumbent, rival_plans
 from sartor.planning.contenders.single_type_plans import single_precision_plans
-from sartor.planning.plan_selector import PlanSelector
+from sartor.planning.plan_selector import WORTHWHILE, PlanSelector
 from sartor.planning.recipe import Recipe, plan_with_network_times, timed_plan
 from sartor.planning.tightened_limits import LimitKeeper, Reselected
 from sartor.profiling.profiler import Profiled, Profiler
@@ -243,6 +243,9 @@ class Refiner:
         return self.selector.is_faster(recipe, profiled.recipe, tables)
 
     def _told(self, profiled: Profiled, tables: Tables, found: InNetworkTimes, tried: tuple[Recipe, ...]) -> Refined:
+        if self._has_time():
+            # A module that runs best with fewer threads is built again, as its manifest says so.
+            profiled = self.profiler.with_best_threads(profiled, tried)
         recipe = profiled.recipe
         if not recipe.plan.unsplit:
             if not all(each in found.layers for each in _pieces(recipe)):
@@ -250,8 +253,10 @@ class Refiner:
             if abs((recipe.plan.predicted or 0.0) / profiled.seconds - 1) > _CLOSE and self._has_time():
                 # The module contains the prediction, which should be accurate, so it is built again.
                 recipe = replace(recipe, plan=timed_plan(recipe, corrected(tables, found)))
+        recipe = replace(recipe, plan=replace(recipe.plan, workers=_fastest(profiled.by_threads)))
         plan = replace(
             recipe.plan,
+            by_threads=tuple(profiled.by_threads.items()),
             measured=profiled.seconds,
             baseline=profiled.baseline,
             memory=profiled.memory,
@@ -272,6 +277,14 @@ class Refiner:
             )
             for each, run in runs
         )
+
+
+def _fastest(by_threads: Mapping[int, float]) -> int | None:
+    """The number of threads if it is faster than the largest by enough to matter, else None."""
+    if not by_threads:
+        return None
+    usual, best = max(by_threads), min(by_threads, key=lambda each: by_threads[each])
+    return best if by_threads[best] < WORTHWHILE * by_threads[usual] else None
 
 
 def _pieces(recipe: Recipe) -> list[tuple[str, str]]:

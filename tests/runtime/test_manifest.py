@@ -185,3 +185,13 @@ def test_a_damaged_header_is_refused(model: Path, tmp_path: Path) -> None:
     damaged.write_bytes(content)
     with pytest.raises(UsageError, match="is not an IREE module"):
         read_manifest(damaged)
+
+
+@pytest.mark.parametrize(
+    ("found", "workers"), [(1, 1), (4, 4), (None, None), (0, None), (-1, None), (1.5, None), ("2", None), (True, None)]
+)
+def test_the_fastest_number_of_threads_is_read_from_the_plan(
+    make_manifest: Make, found: object, workers: int | None
+) -> None:
+    assert make_manifest(plan={"workers": found}).workers == workers
+    assert make_manifest(plan={}).workers is None

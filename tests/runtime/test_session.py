@@ -17,7 +17,7 @@ from sartor.errors import DeviceError, UsageError
 from sartor.runtime.driver.device import open_device
 from sartor.runtime.driver.signature import Array, Signature, TensorSpec
 from sartor.runtime.manifest import Manifest
-from sartor.runtime.session import NodeArg, Session
+from sartor.runtime.session import NodeArg, Session, _choose_device
 
 Feeds = dict[str, Array]
 
@@ -451,3 +451,12 @@ def test_a_forked_process_runs_or_says_why_not(model: Path, threads: str, said: 
     assert said in child
     assert child.startswith("child ")
     assert parent == "parent ran 2"
+
+
+def test_by_default_a_session_has_the_threads_with_which_its_module_is_fastest(
+    make_manifest: Callable[..., Manifest],
+) -> None:
+    fastest_alone, unknown = make_manifest(plan={"workers": 1}), make_manifest(plan={})
+    assert _choose_device(None, fastest_alone, None, 0) is open_device("cpu", 1)
+    assert _choose_device("cpu", fastest_alone, 3, 0) is open_device("cpu", 3)
+    assert _choose_device(None, unknown, None, 0) is open_device("cpu")

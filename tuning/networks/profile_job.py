@@ -20,6 +20,7 @@ from sartor.tuning.measuring.measure_job import MeasureSettings
 from sartor.tuning.networks.build_job import NetFiles
 from sartor.tuning.records.measurement import Status, typical_time
 from sartor.tuning.records.signature import net_signature
+from sartor.tuning.workers.calls import WorkerError
 
 _FIRST_ROUNDS = 5
 _TRIALS = 2
@@ -109,6 +110,20 @@ def time_nets(trial: NetTrial) -> list[NetRun]:
     sessions = {index: session for index, (session, _) in enumerate(checked) if session is not None}
     samples = _time_in_turn(sessions, trial.example.feeds, trial.settings)
     return [replace(run, samples=samples.get(index, ())) for index, (_, run) in enumerate(checked)]
+
+
+def time_with_threads(trial: NetTrial, counts: Sequence[int]) -> dict[int, tuple[float, ...]] | WorkerError:
+    """Worker side: time one network with several numbers of CPU threads in turn; returns samples by the number."""
+    (net,), signature = trial.nets, net_signature(trial.values)
+    try:
+        devices = {count: open_device(trial.settings.device, count) for count in counts}
+        sessions = {
+            count: Session(net.module, device=device, signature=signature, parameters=net.parameters)
+            for count, device in devices.items()
+        }
+        return _time_in_turn(sessions, trial.example.feeds, trial.settings)
+    except DeviceError as failure:
+        return WorkerError(failure)
 
 
 def _memory(net: NetFiles, signature: Signature, example: Example) -> int | None:

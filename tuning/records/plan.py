@@ -8,7 +8,7 @@ from dataclasses import field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, ConfigDict, TypeAdapter, ValidationError
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as validated
 
 from sartor.errors import UsageError
@@ -133,6 +133,8 @@ class Plan:
         versions: of Sartor and IREE.
         ranges: scale and zero point of quantised values, by ``layer:result``; a network input has no layer.
         bound: values of the model's inputs that were fixed, by name, as the user gave them.
+        workers: number of threads with which the module runs fastest, if that is not the one it was tuned for.
+        by_threads: number of threads and seconds of one inference of the whole module, if that was measured.
         compared: the other plans with layers that ran, in the order of their selection.
         format: version of this record.
     """
@@ -156,6 +158,8 @@ class Plan:
     versions: dict[str, str]
     ranges: Annotated[dict[str, tuple[float, int]], AfterValidator(_known_ranges)] = field(default_factory=dict)
     bound: dict[str, tuple[Number, ...]] = field(default_factory=dict)
+    workers: Annotated[int, Field(ge=1)] | None = None
+    by_threads: tuple[tuple[int, float], ...] = ()
     compared: tuple[ComparedPlan, ...] = ()
     format: int = FORMAT
 
@@ -163,7 +167,7 @@ class Plan:
         """The plan without what is measured by running its module."""
         layers = tuple(replace(each, in_place=None) for each in self.layers)
         adapts = tuple(replace(each, in_place=None) for each in self.adapts)
-        unknown = replace(self, measured=None, baseline=None, memory=None, first=None, compared=())
+        unknown = replace(self, measured=None, baseline=None, memory=None, first=None, by_threads=(), compared=())
         return replace(unknown, layers=layers, adapts=adapts)
 
     def to_json(self) -> dict[str, Any]:

@@ -75,7 +75,8 @@ def bench(
     names = _peer_names(vs, peers)
     manifest = module_manifest(module)
     kind = device or (manifest.devices[0] if manifest else "cpu")
-    workers = read_threads(threads) if kind == "cpu" else None
+    best = threads or (manifest.workers if manifest else None)
+    workers = read_threads(best) if kind == "cpu" else None
     known = module_signature(module, signature)
     bound = manifest.bound if manifest else ()
     feeds = make_feeds(known.inputs, read_sources(input), bound)

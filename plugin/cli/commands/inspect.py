@@ -96,6 +96,7 @@ def _plan_facts(plan: Plan) -> list[tuple[str, str]]:
     return [
         ("target", plan.target),
         ("tuned for threads", str(plan.threads)),
+        ("fastest with threads", "" if plan.workers is None else str(plan.workers)),
         ("plan", UNSPLIT_MODEL if plan.unsplit else f"{len(plan.layers)} layers, {len(plan.adapts)} adapts"),
         ("objective", plan.objective),
         ("solver", proof(plan)),

@@ -45,7 +45,12 @@ BindOption = Annotated[
     ),
 ]
 ThreadsOption = Annotated[
-    int | None, typer.Option("--threads", min=1, help="CPU threads. (default: one per physical core)")
+    int | None,
+    typer.Option(
+        "--threads",
+        min=1,
+        help="CPU threads. (default: one per physical core, or those with which a module is fastest)",
+    ),
 ]
 DeviceOption = Annotated[
     str | None, typer.Option("--device", help="cpu, vulkan, cuda or vulkan:1. (default: what it was compiled for)")

@@ -19,6 +19,7 @@ from sartor.tuning.records.plan import Plan
 
 UNSPLIT_MODEL = "whole model by stock IREE"
 _TOOL_DEVICES = {"cpu": "local-task"}
+_ONE_THREAD = "local-sync"
 
 
 def show_artifact(artifact: Artifact, as_json: bool) -> None:
@@ -52,6 +53,8 @@ def summary(artifact: Artifact) -> dict[str, Any]:
         "predicted_ms": _in_ms(plan.predicted),
         "measured_ms": _in_ms(plan.measured),
         "stock_ms": _in_ms(plan.baseline),
+        "workers": plan.workers,
+        "by_threads_ms": {str(count): seconds * 1e3 for count, seconds in plan.by_threads},
         "compared": compared_json(plan),
         "speedup": _speedup(plan),
         "first_ms": _in_ms(plan.first),
@@ -96,6 +99,7 @@ def _facts(artifact: Artifact) -> list[tuple[str, str]]:
         ("predicted ms", milliseconds(plan.predicted)),
         ("measured ms", milliseconds(plan.measured)),
         ("stock IREE ms", milliseconds(plan.baseline)),
+        ("ms by threads", "\n".join(f"{count}: {milliseconds(seconds)}" for count, seconds in plan.by_threads)),
         ("speed-up over stock", optional(_speedup(plan), "{:.2f}".format)),
         ("first inference ms", milliseconds(plan.first)),
         ("memory", "" if plan.memory is None else show_size(plan.memory)),
@@ -115,6 +119,8 @@ def run_command(artifact: Artifact) -> list[str]:
     manifest = read_manifest(artifact.path)
     weights = {} if artifact.weights is None else dict.fromkeys(manifest.parameters, artifact.weights)
     device = _TOOL_DEVICES.get(manifest.devices[0], manifest.devices[0])
+    if device == _TOOL_DEVICES["cpu"] and manifest.workers == 1:
+        device = _ONE_THREAD
     return [
         "iree-run-module",
         f"--device={device}",

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import cast
 
 import pytest
 
-from sartor.errors import CompileError, DisturbedError
+from sartor.errors import CompileError, DeviceError, DisturbedError
 from sartor.planning.recipe import Recipe
 from sartor.policies import Precision
 from sartor.profiling.builder import Build, Builder
 from sartor.profiling.network_runner import NetRunner
-from sartor.profiling.profiler import Profiler
+from sartor.profiling.profiler import Profiled, Profiler
 from sartor.runtime.dispatch_statistics import Dispatch
 from sartor.tuning.cost_tables.in_network import Symbols
 from sartor.tuning.errors.error_budget import ErrorBudget
@@ -39,6 +39,14 @@ class FakeRunner:
     criterion: str = ""
     verifies: bool = False
     asked: list[int] = field(default_factory=list)
+    by_threads: dict[str, dict[int, float]] = field(default_factory=dict)
+    threaded: list[tuple[int, ...]] = field(default_factory=list)
+
+    def with_threads(self, build: Build, counts: Sequence[int]) -> dict[int, tuple[float, ...]]:
+        self.threaded.append(tuple(counts))
+        if build in self.fails:
+            raise DeviceError("no device")
+        return {each: (self.by_threads[build.digest][each],) for each in counts}
 
     def dispatches(self, builds: Sequence[tuple[Build, float]]) -> dict[str, list[list[Dispatch]]]:
         self.asked.append(len(builds))
@@ -156,3 +164,49 @@ def test_a_disturbed_check_is_no_verdict(setting: Setting) -> None:
     found = setting.profiler.run_of(recipe)
     assert found is not None
     assert found.status is Status.OK
+
+
+def threaded(setting: Setting, threads: int, *by_threads: dict[int, float], seconds: float = SECONDS) -> Profiler:
+    """A profiler for several threads, with times of the two plans by the number of threads."""
+    old = setting.profiler
+    policy = replace(old._policy, target=replace(old._policy.target, threads=threads))
+    profiler = Profiler(old._store, old._builder, old._runner, policy)
+    for each, known in zip(setting.recipes, by_threads, strict=True):
+        old._store.put(Measurement(profiler._records.key(each), Status.OK, (seconds,)))
+        setting.runner.by_threads[each.digest] = known
+    return profiler
+
+
+def test_another_plan_may_be_faster_with_fewer_threads(setting: Setting) -> None:
+    profiler = threaded(setting, 2, {1: 9e-4, 2: 1e-3}, {1: 5e-4, 2: 1e-3})
+    best = profiler.with_best_threads(Profiled(setting.recipes[0], SECONDS, None, 2.0), setting.recipes)
+    assert best.recipe.is_same_as(setting.recipes[1])
+    assert (best.by_threads, best.baseline) == ({1: 5e-4, 2: 1e-3}, 2.0)
+    assert setting.runner.threaded == [(1, 2)] * 2
+    again = profiler.with_best_threads(Profiled(setting.recipes[0], SECONDS, None, 2.0), setting.recipes)
+    assert again == best
+    assert len(setting.runner.threaded) == 2, "times are stored"
+
+
+def test_a_plan_keeps_its_place_beside_one_that_is_hardly_faster_with_fewer_threads(setting: Setting) -> None:
+    profiler = threaded(setting, 6, {1: 9e-4, 2: 8e-4, 4: 7e-4, 6: 1e-3}, {1: 6.8e-4, 2: 1e-3, 4: 1e-3, 6: 1e-3})
+    best = profiler.with_best_threads(Profiled(setting.recipes[0], SECONDS, None, None), setting.recipes)
+    assert best.recipe is setting.recipes[0]
+    assert best.by_threads == {1: 9e-4, 2: 8e-4, 4: 7e-4, 6: 1e-3}
+
+
+@pytest.mark.parametrize(("threads", "seconds"), [(1, SECONDS), (2, 1.0)])
+def test_threads_do_not_matter_for_one_thread_and_for_long_inferences(
+    setting: Setting, threads: int, seconds: float
+) -> None:
+    profiler = threaded(setting, threads, {}, {}, seconds=seconds)
+    given = Profiled(setting.recipes[0], seconds, None, None)
+    assert profiler.with_best_threads(given, setting.recipes) == given
+    assert setting.runner.threaded == []
+
+
+def test_a_plan_that_does_not_run_with_other_threads_stays_as_it_is(setting: Setting) -> None:
+    setting.runner.fails = setting.builds
+    profiler = threaded(setting, 2, {}, {})
+    given = Profiled(setting.recipes[0], SECONDS, None, None)
+    assert profiler.with_best_threads(given, setting.recipes) == given

@@ -47,6 +47,7 @@ class FakeProfiler:
         allowed: largest error of a correct run.
         build_seconds: of a network.
         ratios: of a network's time to that of its layers, which were asked for.
+        by_threads: seconds of every network by number of threads.
     """
 
     seconds: Callable[[str, str], float]
@@ -57,6 +58,7 @@ class FakeProfiler:
     allowed: float = math.inf
     build_seconds: float | None = None
     ratios: dict[str, float] = field(default_factory=dict)
+    by_threads: dict[int, float] = field(default_factory=dict)
 
     def run(self, recipes: Sequence[Recipe]) -> None:
         self.ran.extend(each for each in recipes if not any(each.is_same_as(other) for other in self.ran))
@@ -84,6 +86,9 @@ class FakeProfiler:
     def in_network(self, recipes: Sequence[Recipe]) -> InNetworkTimes:
         self.timed.extend(recipes)
         return InNetworkTimes.mean([self._in_network(each) for each in recipes])
+
+    def with_best_threads(self, best: Profiled, recipes: Sequence[Recipe]) -> Profiled:
+        return replace(best, by_threads=self.by_threads)
 
     def first_ratio(self, recipe: Recipe, ratio: float) -> float:
         return self.ratios.setdefault(recipe.digest, ratio)
@@ -248,3 +253,26 @@ def test_a_faster_plan_that_errs_too_much_leaves_the_first_to_be_refined(importe
     assert [types(each) for each in profiler.ran[:2]] == [{"f32"}, {"bf16"}]
     assert types(found.recipe) == {"f32"}
     assert any(each.is_same_as(recipes[0]) for each in profiler.timed)
+
+
+@pytest.mark.parametrize(
+    ("by_threads", "workers"),
+    [
+        ({}, None),
+        ({1: 2e-5, 2: 3e-5}, 1),
+        ({1: 3e-5, 2: 2e-5}, None),
+        ({1: 1.995e-5, 2: 2e-5}, None),
+        ({1: 5.0, 2: 3.0, 4: 4.0}, 2),
+    ],
+)
+def test_a_plan_says_with_which_threads_it_is_fastest(
+    imported_of: ImportedOf, by_threads: dict[int, float], workers: int | None
+) -> None:
+    alone = by_type(f32=UNIT)
+    select = selector(imported_of("residual"), FakeTuner())
+    recipes, tables = select.select(tables_of(select.imported, alone), UNLIMITED)
+    profiler = FakeProfiler(alone, by_threads=by_threads)
+    found = Refiner(cast(Profiler, profiler), select).refine(tables, recipes)
+    assert found.recipe.plan.workers == found.plan.workers == workers
+    assert dict(found.plan.by_threads) == by_threads
+    assert (found.recipe.plan.by_threads, found.plan.unmeasured().workers) == ((), workers)
