@@ -11,6 +11,7 @@ import onnxruntime
 from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 
 from sartor.errors import UnsupportedModelError, UsageError
+from sartor.runtime.driver.counts import cut_outputs, find_cuts
 from sartor.runtime.driver.signature import Array
 
 # ONNX Runtime's exceptions have no common base class.
@@ -33,7 +34,13 @@ class OnnxRuntimeReference:
     """ONNX Runtime's CPU provider as a callable from feeds to outputs."""
 
     def __init__(
-        self, model: Path | bytes, *, threads: int | None = None, optimises: bool = True, is_timed: bool = False
+        self,
+        model: Path | bytes,
+        *,
+        threads: int | None = None,
+        optimises: bool = True,
+        is_timed: bool = False,
+        cuts: bool = True,
     ) -> None:
         """Load a model.
 
@@ -43,6 +50,7 @@ class OnnxRuntimeReference:
             optimises: whether all graph optimisations are on, or all off.
             is_timed: whether the weights of f16 models are widened once, and not in each run. ONNX Runtime 1.32
                 crashes while it does so for some models.
+            cuts: whether outputs of a prepared model are cut to the counts beside them, as ``Session`` does.
 
         Raises:
             UsageError: if ``threads`` is below 1.
@@ -60,7 +68,10 @@ class OnnxRuntimeReference:
         except _ORT_ERRORS as error:
             raise UnsupportedModelError(f"ONNX Runtime cannot load the model: {_first_line(error)}") from None
         self.input_names = [value.name for value in self._session.get_inputs()]
-        self.output_names = [value.name for value in self._session.get_outputs()]
+        self._names = [value.name for value in self._session.get_outputs()]
+        self._cuts = cuts
+        hidden = {cut.count for cut in find_cuts(self._names).values()} if cuts else set()
+        self.output_names = [name for index, name in enumerate(self._names) if index not in hidden]
 
     def __call__(self, feeds: Mapping[str, Array]) -> list[Array]:
         """Run the model; returns all outputs in the model's order.
@@ -69,9 +80,10 @@ class OnnxRuntimeReference:
             UsageError: if the feeds do not fit the model, or running it fails.
         """
         try:
-            return list(self._session.run(None, dict(feeds)))
+            outputs = list(self._session.run(None, dict(feeds)))
         except (*_ORT_ERRORS, ValueError) as error:
             raise UsageError(f"ONNX Runtime cannot run the model: {_first_line(error)}") from None
+        return cut_outputs(self._names, outputs) if self._cuts else outputs
 
 
 def _session_options(threads: int | None, *, optimises: bool = True) -> Any:

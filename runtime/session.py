@@ -7,6 +7,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from types import NoneType, TracebackType
@@ -15,6 +16,7 @@ import numpy as np
 
 from sartor.errors import DeviceError, UsageError
 from sartor.runtime.driver.amx import unusable
+from sartor.runtime.driver.counts import cut_output, find_cuts, shown_outputs
 from sartor.runtime.driver.device import open_device
 from sartor.runtime.driver.device_array import DeviceArray, from_view, upload
 from sartor.runtime.driver.iree_runtime import Fences, NativeDevice, Program
@@ -83,6 +85,7 @@ class Session:
         module = open_module(source, huge_pages=huge_pages)
         self._manifest = find_manifest(module)
         self._signature = _find_signature(module, self._manifest, signature, entry)
+        self._cuts = find_cuts([spec.name for spec in self._signature.outputs])
         self._async_entry = self._signature.entry + ASYNC_SUFFIX
         is_segmented = self._manifest is not None and bool(self._manifest.segments)
         self._has_async_entry = not is_segmented and self._async_entry in module.functions
@@ -111,32 +114,47 @@ class Session:
 
     def get_outputs(self) -> list[NodeArg]:
         """The model's outputs in order."""
-        return _node_args(self._signature.outputs)
+        return _node_args(shown_outputs(self._signature.outputs))
 
     def run(self, output_names: Sequence[str] | None, feeds: Feeds) -> list[Array]:
         """Run the model. Each input that is a numpy array is copied to the device once.
 
-        Returns outputs in the order of ``output_names`` (None: all outputs). On a CPU device they are not copied.
+        Returns outputs in the order of ``output_names`` (None: all outputs). On a CPU device they are not copied. Those
+        whose size depends on data have that size.
 
         Raises:
             UsageError: if a name, an element type or a shape does not fit the model, or the process was forked from the
                 one that opened the device, unless that has one thread only.
             DeviceError: if the device fails.
         """
-        return _independent([output.to_host() for output in self.run_device(output_names, feeds)])
+        selected = self._select(output_names)
+        return _independent(self._to_host(self._run(feeds), selected))
 
     def run_device(self, output_names: Sequence[str] | None, feeds: Feeds) -> list[DeviceArray]:
         """As ``run``, but outputs stay on the device. Inputs that are device arrays are not copied.
 
-        If the model returns an input unchanged, the output may be the same memory.
+        If the model returns an input unchanged, the output may be the same memory. An output whose size depends on data
+        is as large as it can be; the output that ``count_name`` names says how much of it is valid.
         """
-        self._check_process()
         selected = self._select(output_names)
+        outputs = self._run(feeds)
+        return [outputs[index] for index in selected]
+
+    def _run(self, feeds: Feeds) -> list[DeviceArray]:
+        """All outputs, with counts."""
+        self._check_process()
         arguments = self._arguments(feeds)
         with self._lock:
             views = self._open_program().invoke(self._signature.entry, [item.view for item in arguments])
-        outputs = self._outputs(views)
-        return [outputs[index] for index in selected]
+        return self._outputs(views)
+
+    def _to_host(self, outputs: Sequence[DeviceArray], selected: Sequence[int]) -> list[Array]:
+        """The selected ones of all outputs, cut to size."""
+        found = []
+        for index in selected:
+            array, cut = outputs[index].to_host(), self._cuts.get(index)
+            found.append(array if cut is None else cut_output(array, cut.axis, outputs[cut.count].to_host()))
+        return found
 
     def run_async(self, output_names: Sequence[str] | None, feeds: Feeds) -> PendingRun:
         """As ``run_device``, but returns before the run has finished.
@@ -146,18 +164,19 @@ class Session:
         """
         self._check_process()
         arguments = self._arguments(feeds)
+        selected = self._select(output_names)
+        to_host = partial(self._to_host, selected=selected)
         if self._device.blocking or not self._has_async_entry:
             names = [spec.name for spec in self._signature.inputs]
-            future = self._thread().submit(self.run_device, output_names, dict(zip(names, arguments, strict=True)))
-            return PendingRun(future.result)
-        selected = self._select(output_names)
+            future = self._thread().submit(self._run, dict(zip(names, arguments, strict=True)))
+            return PendingRun(future.result, selected, to_host)
         fences = Fences(self._device)
         with self._lock:
             views = [item.view for item in arguments]
             outputs = self._outputs(self._open_program().invoke(self._async_entry, views, fences))
             self._in_flight = [entry for entry in self._in_flight if not entry[0].settled(0.0)]
             self._in_flight.append((fences, (arguments, outputs)))
-        return PendingRun(lambda timeout: _when_finished(fences, [outputs[i] for i in selected], timeout))
+        return PendingRun(lambda timeout: _when_finished(fences, outputs, timeout), selected, to_host)
 
     def to_device(self, array: Array) -> DeviceArray:
         """Copy an array to the session's device; the result can be an input of any number of runs."""
@@ -227,7 +246,8 @@ class Session:
     def _select(self, output_names: Sequence[str] | None) -> list[int]:
         positions = {spec.name: index for index, spec in enumerate(self._signature.outputs)}
         if output_names is None:
-            return list(positions.values())
+            counts = {cut.count for cut in self._cuts.values()}
+            return [index for index in positions.values() if index not in counts]
         if unknown := [name for name in output_names if name not in positions]:
             raise UsageError(f"the model has no output '{unknown[0]}'; its outputs are {list(positions)}")
         return [positions[name] for name in output_names]

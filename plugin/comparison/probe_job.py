@@ -91,7 +91,7 @@ def reference_tensors(
     del model.graph.output[:]
     model.graph.output.extend(outputs)
     drop_unused(model)
-    values = OnnxRuntimeReference(model.SerializeToString(), threads=threads)(feeds)
+    values = OnnxRuntimeReference(model.SerializeToString(), threads=threads, cuts=False)(feeds)
     return found | dict(zip(wanted, values, strict=True))
 
 

@@ -70,7 +70,7 @@ class LayerArbiter:
         try:
             model = prepared_model(self.model)
             cut_out(model, self.inputs, self.outputs)
-            reference = OnnxRuntimeReference(model.SerializeToString(), threads=1)
+            reference = OnnxRuntimeReference(model.SerializeToString(), threads=1, cuts=False)
             values = reference(_feeds(model.graph, inputs))
         except _NO_RESULTS:
             return None

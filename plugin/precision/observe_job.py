@@ -74,7 +74,7 @@ def _observe(prepared: Path, samples: SampleSource, before: Observed, threads: i
 def _reference(prepared: Path, tensors: tuple[str, ...], threads: int | None) -> OnnxRuntimeReference:
     model = ModelProto.FromString(prepared.read_bytes())
     show_only(model, tensors)
-    return OnnxRuntimeReference(model.SerializeToString(), threads=threads)
+    return OnnxRuntimeReference(model.SerializeToString(), threads=threads, cuts=False)
 
 
 def show_only(model: ModelProto, tensors: Sequence[str]) -> None:

@@ -6,6 +6,7 @@ import numpy as np
 from onnx import ModelProto, TensorProto
 
 from sartor.onnx_model.graphs.graph import Array, GraphEditor
+from sartor.runtime.driver.counts import counted_axis
 
 # ONNX Runtime's float32 Sigmoid has an absolute error of up to 1.7e-7 for all values (docs/accuracy.md).
 SIGMOID_ERROR = 2.0**-22
@@ -16,7 +17,7 @@ _MOVES = frozenset({"Concat", "Flatten", "Identity", "Reshape", "Slice", "Split"
 
 
 def sigmoid_outputs(model: ModelProto) -> tuple[bool, ...]:
-    """For each output whether a Sigmoid computed some of its elements, after which operators only moved them.
+    """For each output but counts: whether a Sigmoid computed some of its elements, then operators only moved them.
 
     Args:
         model: the original or the prepared one.
@@ -25,6 +26,7 @@ def sigmoid_outputs(model: ModelProto) -> tuple[bool, ...]:
     return tuple(
         output.type.tensor_type.elem_type == TensorProto.FLOAT and _has_sigmoid(output.name, editor)
         for output in model.graph.output
+        if counted_axis(output.name) is None
     )
 
 

@@ -29,6 +29,7 @@ from sartor.comparison.layer_errors import FirstBeyond, LayerComparison, LayerEr
 from sartor.comparison.model_comparison import layered_manifest, open_comparison, usual_error
 from sartor.errors import SartorError
 from sartor.policies import DEFAULT_MAX_ERROR
+from sartor.runtime.driver.counts import shown_outputs
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.module_facts import bound_inputs, module_signature
 from sartor.runtime.output_error import count_not_finite, output_error
@@ -102,7 +103,7 @@ def compare(
     feeds = make_feeds(known.inputs, {}) if inputs is None else read_archive(inputs, known.inputs)
     with Session(module, device=device, threads=threads, signature=known) as session:
         outputs = session.run(None, feeds)
-    named = dict(zip((spec.name for spec in known.outputs), outputs, strict=True))
+    named = dict(zip((spec.name for spec in shown_outputs(known.outputs)), outputs, strict=True))
     with open_pool(1) as (pool, _):
         question = Question(file, known, feeds, usual, bound, usual > DEFAULT_MAX_ERROR, bound_inputs(module))
         right = ask(pool, question)

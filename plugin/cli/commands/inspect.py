@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_format
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +14,7 @@ from sartor.cli.output.terminal import gflops, milliseconds, optional, show_fact
 from sartor.cli.tables.compared_plans import show_compared
 from sartor.cli.tables.compile_summary import UNSPLIT_MODEL, proof
 from sartor.errors import UsageError
+from sartor.runtime.driver.counts import find_cuts, shown_outputs
 from sartor.runtime.driver.signature import TensorSpec
 from sartor.runtime.manifest import Manifest, read_manifest
 from sartor.runtime.module import check_module
@@ -82,7 +84,7 @@ def _facts(manifest: Manifest, plan: Plan) -> list[tuple[str, str]]:
         ("prepared model's SHA-256", manifest.model_sha256),
         ("inputs", "\n".join(map(_spec, manifest.inputs))),
         ("bound inputs", "\n".join(f"{_spec(each.spec)} = {each.text}" for each in manifest.bound)),
-        ("outputs", "\n".join(map(_spec, manifest.outputs))),
+        ("outputs", "\n".join(_outputs(manifest.outputs))),
         ("entry", manifest.entry),
         ("needs of the CPU", ", ".join(manifest.features)),
         ("versions", f"sartor {manifest.sartor_version}, IREE {manifest.iree_version}"),
@@ -103,6 +105,18 @@ def _plan_facts(plan: Plan) -> list[tuple[str, str]]:
         ("predicted ms", milliseconds(plan.predicted)),
         ("peak GFLOP/s", gflops(plan.peak)),
     ]
+
+
+def _outputs(specs: Sequence[TensorSpec]) -> Iterator[str]:
+    """The outputs as sessions give them; of those whose size depends on data the largest size and the count."""
+    cuts = find_cuts([spec.name for spec in specs])
+    shown = {spec.name: spec for spec in shown_outputs(specs)}
+    for index, spec in enumerate(specs):
+        if index in cuts:
+            cut = cuts[index]
+            yield f"{_spec(shown[spec.name])}, at most {spec.shape[cut.axis]}, counted by {specs[cut.count].name}"
+        elif spec.name in shown:
+            yield _spec(spec)
 
 
 def _spec(spec: TensorSpec) -> str:

@@ -23,6 +23,7 @@ from sartor.cli.options.common import (
 from sartor.cli.output.terminal import show_json, show_table
 from sartor.errors import UsageError
 from sartor.publishing import check_apart, written
+from sartor.runtime.driver.counts import shown_outputs
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.module_facts import bound_inputs, module_manifest, module_signature, module_weights
 from sartor.runtime.output_error import count_not_finite
@@ -45,7 +46,7 @@ def run(
     known = module_signature(module, signature)
     sources = read_sources(input)
     feeds = make_feeds(known.inputs, sources, bound_inputs(module))
-    names = [spec.name for spec in known.outputs]
+    names = [spec.name for spec in shown_outputs(known.outputs)]
     files = {} if output_dir is None else _named_files(names, output_dir)
     _check_files(files, module, sources)
     with Session(module, device=device, threads=threads, signature=known) as session:

@@ -20,8 +20,8 @@ from onnx import (
 )
 
 from sartor.errors import UnsupportedModelError
-from sartor.onnx_model.graphs.graph import GraphEditor
-from sartor.onnx_model.graphs.walk import describe_node
+from sartor.onnx_model.graphs.graph import GraphEditor, static_shape
+from sartor.onnx_model.graphs.walk import describe_node, graphs, subgraphs
 
 # Inference reads the values of shape operands (targets of Reshape, axes, pads …). A tensor with more elements than this
 # is a weight.
@@ -44,6 +44,8 @@ def infer_shapes(model: ModelProto) -> None:
     Raises:
         UnsupportedModelError: inference fails on the model as a whole.
     """
+    for graph in graphs(model):
+        _type_loop_outputs(graph)
     _take_types(model.graph, _inferred(model, data_prop=not _has_long_vector(model.graph)).graph)
 
 
@@ -131,6 +133,20 @@ def _take_types(graph: GraphProto, inferred: GraphProto) -> None:
     del graph.value_info[:]
     graph.value_info.extend(known)
     _type_constant_outputs(graph)
+
+
+def _type_loop_outputs(graph: GraphProto) -> None:
+    """Set types of loops' results whose bodies declare that they keep their shape, which inference does not read."""
+    known = {value.name for value in (*graph.value_info, *graph.output)}
+    for node in graph.node:
+        if node.op_type != "Loop" or node.domain:
+            continue
+        body = next(subgraphs(node))
+        carried = zip(node.output, body.input[2:], body.output[1:], strict=False)
+        for name, before, after in carried:
+            kept = static_shape(before.type)
+            if name and name not in known and kept is not None and kept == static_shape(after.type):
+                graph.value_info.append(ValueInfoProto(name=name, type=before.type))
 
 
 def _is_made_up(value: ValueInfoProto) -> bool:

@@ -8,11 +8,13 @@ from collections.abc import Callable, Mapping
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, checker
 
 from sartor.errors import UnsupportedModelError
+from sartor.onnx_model.dynamic.suppression import BODY
 from sartor.onnx_model.graphs.graph import GraphEditor, attributes, optional_input, static_shape
 from sartor.onnx_model.graphs.limits import MAX_RANK, MAX_VALUE_BYTES
 from sartor.onnx_model.graphs.tensor_data import element_bits
-from sartor.onnx_model.graphs.walk import describe_node
+from sartor.onnx_model.graphs.walk import describe_node, subgraphs
 from sartor.onnx_model.preparing.simplify import weights_as_inputs
+from sartor.onnx_model.rewrites.control_flow.unroll_loops import goes_on
 
 _ELEMENT_TYPES = frozenset(TensorProto.DataType.values()) - {TensorProto.UNDEFINED, TensorProto.STRING}
 
@@ -44,7 +46,8 @@ def _check_signature(value: ValueInfoProto) -> None:
         raise UnsupportedModelError(f"'{value.name}' is not a tensor of numbers; only those are supported")
     if static_shape(value.type) is None:
         raise UnsupportedModelError(
-            f"the shape of '{value.name}' depends on the data, which is not supported; only static shapes are compiled"
+            f"the shape of '{value.name}' depends on the data, and has no upper bound that is known; "
+            "end the model before it"
         )
 
 
@@ -115,10 +118,17 @@ def _max_pool(node: NodeProto, editor: GraphEditor) -> str:
     return "MaxPool with Indices of such windows" if len(node.output) > 1 else ""
 
 
+def _loop(node: NodeProto, editor: GraphEditor) -> str:
+    # It runs on: unroll_loops writes out those that are short, and a loop of suppression may run on.
+    body = next(subgraphs(node))
+    return "" if goes_on(body) or body.name == BODY else "Loop whose body decides when it ends"
+
+
 # Found by running ONNX's operator tests.
 _WRONG: Mapping[str, Callable[[NodeProto, GraphEditor], str]] = {
     "AveragePool": _average_pool,
     "Det": _determinant,
     "GridSample": _grid_sample,
+    "Loop": _loop,
     "MaxPool": _max_pool,
 }

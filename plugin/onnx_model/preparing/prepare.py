@@ -9,6 +9,7 @@ import numpy as np
 from onnx import ModelProto, ValueInfoProto, helper
 
 from sartor.errors import UnsupportedModelError
+from sartor.onnx_model.dynamic.bound_sizes import bound_sizes
 from sartor.onnx_model.graphs.graph import MALFORMED, static_shape
 from sartor.onnx_model.graphs.infer import check_shapes, infer_shapes
 from sartor.onnx_model.graphs.names import name_nodes
@@ -83,10 +84,11 @@ MODERNISE: tuple[Rewrite, ...] = (
     upgrade_opset,
     expand_training,
 )
-# Fewer and simpler nodes.
+# Fewer and simpler nodes. Sizes that depend on data are bound before anything else reads the shapes behind them.
 SIMPLIFY: tuple[Rewrite, ...] = (
     expand_operators,
     fold_constants,
+    bound_sizes,
     eliminate_identity,
     drop_unused,
     simplify,

@@ -33,6 +33,7 @@ _DECIDING: Mapping[str, tuple[int, ...]] = {
     "Loop": (0, 1),
     "MaxUnpool": (2,),
     "MelWeightMatrix": (0, 1, 2, 3, 4),
+    "NonMaxSuppression": (2,),
     "OneHot": (1,),
     "Pad": (1, 3),
     "RNN": (4,),

@@ -64,7 +64,7 @@ def _loop(node: NodeProto, editor: GraphEditor, version: int) -> list[NodeProto]
     body = Body(attributes(node)["body"], emit)
     trip, condition = optional_input(node, 0), optional_input(node, 1)
     count, begins = editor.constant(trip), editor.constant(condition)
-    if count is None or (condition and begins is None) or not _goes_on(body.graph):
+    if count is None or (condition and begins is None) or not goes_on(body.graph):
         return None
     steps = max(0, int(count.item())) if begins is None or bool(begins.item()) else 0
     carried = list(node.input[2:])
@@ -81,7 +81,7 @@ def _loop(node: NodeProto, editor: GraphEditor, version: int) -> list[NodeProto]
     return emit.nodes
 
 
-def _goes_on(body: GraphProto) -> bool:
+def goes_on(body: GraphProto) -> bool:
     """Whether the condition that a body computes is always the one that it was given, or true."""
     name = body.output[0].name
     producers = {output: inner for inner in body.node for output in inner.output}

@@ -94,8 +94,10 @@ def test_zero_and_negative_dimensions_count_as_free(prepare_quickly: Prepare) ->
 
 
 def test_shape_that_depends_on_data(prepare_quickly: Prepare) -> None:
-    built = model([node("NonZero", ["x"], ["y"])], [("x", (4,), FLOAT)], [("y", None, INT64)])
-    with pytest.raises(UnsupportedModelError, match="shape of 'y' depends on the data"):
+    nodes = [node("Range", ["zero", "end", "one"], ["y"])]
+    constants = {"zero": np.array(0), "one": np.array(1)}
+    built = model(nodes, [("end", (), INT64)], [("y", None, INT64)], constants)
+    with pytest.raises(UnsupportedModelError, match="shape of 'y' depends on the data, and has no upper bound"):
         prepare(built)
 
 

@@ -1,0 +1,1 @@
+"""Values whose shape depends on data, as values of a static upper bound with a count beside them."""

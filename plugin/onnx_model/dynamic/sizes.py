@@ -1,0 +1,128 @@
+"""Sizes that are computed when the model runs: Shape of counted values, and arithmetic with its results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+from onnx import TensorProto
+
+from sartor.onnx_model.dynamic.steps import Count, Size, Steps
+from sartor.onnx_model.graphs.graph import attributes
+
+
+def shape_of(steps: Steps) -> None:
+    """The true shape of a counted value, as a vector of constants and its count."""
+    node, found = steps.node, attributes(steps.node)
+    counted = steps.tail.counted[node.input[0]]
+    sizes: list[Size] = list(steps.shape(node.input[0]))
+    sizes[counted.axis] = counted.count
+    sizes = sizes[found.get("start", 0) : found.get("end")]
+    steps.tail.sizes[node.output[0]] = tuple(sizes)
+    parts = [
+        steps.reshaped(each.name, 1) if isinstance(each, Count) else steps.constant([each], "size") for each in sizes
+    ]
+    steps("Concat", *parts, axis=0, output=node.output[0])
+
+
+def size_of(steps: Steps) -> None:
+    """The number of valid elements."""
+    node = steps.node
+    counted = steps.tail.counted[node.input[0]]
+    shape = steps.shape(node.input[0])
+    others = int(np.prod([size for axis, size in enumerate(shape) if axis != counted.axis], dtype=np.int64))
+    steps("Mul", counted.count.name, steps.scalar(others), output=node.output[0])
+    steps.tail.sizes[node.output[0]] = (Count(node.output[0], others * counted.count.bound),)
+
+
+def known_sizes(steps: Steps, name: str) -> tuple[Size, ...] | None:
+    """The elements of a value of integers, if each is a constant or a size; None for other values."""
+    constant = steps.editor.constant(name)
+    if constant is None:
+        return steps.tail.sizes.get(name)
+    is_small = constant.ndim <= 1 and constant.dtype.kind in "iu"
+    return tuple(int(each) for each in constant.reshape(-1)) if is_small else None
+
+
+def track(steps: Steps) -> None:
+    """Note the sizes in a result that is computed from sizes by the kept node."""
+    node = steps.node
+    rule = _RULES.get(node.op_type)
+    operands = [known_sizes(steps, name) if name else None for name in node.input]
+    is_used = any(name in steps.tail.sizes for name in node.input)
+    if rule is None or not is_used or operands[0] is None:
+        return
+    found = rule(steps, operands)
+    if found is not None:
+        steps.tail.sizes[node.output[0]] = found
+
+
+_Operands = list[tuple[Size, ...] | None]
+_Found = tuple[Size, ...] | None
+
+
+def _same(steps: Steps, operands: _Operands) -> _Found:
+    return operands[0]
+
+
+def _cast(steps: Steps, operands: _Operands) -> _Found:
+    integers = (TensorProto.INT64, TensorProto.INT32)
+    return operands[0] if attributes(steps.node)["to"] in integers else None
+
+
+def _gathered(steps: Steps, operands: _Operands) -> _Found:
+    indices = steps.editor.constant(steps.node.input[1])
+    whole = operands[0]
+    if indices is None or whole is None or indices.ndim > 1:
+        return None
+    return tuple(whole[int(index)] for index in indices.reshape(-1))
+
+
+def _joined(steps: Steps, operands: _Operands) -> _Found:
+    known = [each for each in operands if each is not None]
+    return tuple(size for each in known for size in each) if len(known) == len(operands) else None
+
+
+def _sliced(steps: Steps, operands: _Operands) -> _Found:
+    bounds = [steps.editor.constant(name) for name in steps.node.input[1:3]]
+    if operands[0] is None or len(steps.node.input) > 4 or any(each is None or each.size != 1 for each in bounds):
+        return None
+    first, end = (int(each.item()) for each in bounds if each is not None)
+    return operands[0][first:end]
+
+
+def _computed(number: Callable[[int, int], int]) -> Callable[[Steps, _Operands], _Found]:
+    """The bound of a result from the bounds of two numbers, of which it is a rising function."""
+
+    def rule(steps: Steps, operands: _Operands) -> _Found:
+        left, right = operands
+        if left is None or right is None or len(left) != 1 or len(right) != 1:
+            return None
+        bounds = [each.bound if isinstance(each, Count) else each for each in (left[0], right[0])]
+        if min(bounds) < 0:
+            return None
+        return (steps.count(steps.node.output[0], number(*bounds)),)
+
+    return rule
+
+
+def _minimum(steps: Steps, operands: _Operands) -> _Found:
+    known = [each[0] for each in operands if each is not None and len(each) == 1]
+    bounds = [each.bound if isinstance(each, Count) else each for each in known]
+    # Of several numbers the least is below each bound that is known.
+    return (steps.count(steps.node.output[0], max(0, min(bounds))),) if bounds else None
+
+
+_RULES: Mapping[str, Callable[[Steps, _Operands], _Found]] = {
+    "Add": _computed(lambda left, right: left + right),
+    "Cast": _cast,
+    "Concat": _joined,
+    "Gather": _gathered,
+    "Identity": _same,
+    "Min": _minimum,
+    "Mul": _computed(lambda left, right: left * right),
+    "Reshape": _same,
+    "Slice": _sliced,
+    "Squeeze": _same,
+    "Unsqueeze": _same,
+}

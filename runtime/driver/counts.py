@@ -1,0 +1,92 @@
+"""Outputs whose size depends on data: a module gives them in full length, and a count of what is valid beside them.
+
+The count is an output of its own, an int64 scalar, named after the output and the axis that it counts elements of. So
+the names of a module's outputs say all, whoever runs it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from sartor.runtime.driver.signature import Array, TensorSpec
+
+_PREFIX = "sartor.count"
+_NAME = re.compile(rf"{re.escape(_PREFIX)}:(?P<axis>\d+):(?P<output>.+)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class CountedAxis:
+    """An axis of an output of which only the first elements are valid."""
+
+    output: str
+    axis: int
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How an output is cut to size.
+
+    Attributes:
+        axis: the axis that is too long.
+        count: index of the output that says how many elements along it are valid.
+    """
+
+    axis: int
+    count: int
+
+
+def count_name(output: str, axis: int) -> str:
+    """The name of the output that counts the valid elements of another one along an axis."""
+    return f"{_PREFIX}:{axis}:{output}"
+
+
+def counted_axis(name: str) -> CountedAxis | None:
+    """What an output counts; None for other outputs."""
+    match = _NAME.fullmatch(name)
+    return CountedAxis(match["output"], int(match["axis"])) if match else None
+
+
+def find_cuts(names: Sequence[str]) -> dict[int, Cut]:
+    """How outputs are cut, by index; ``names`` are those of all outputs of a module."""
+    found = {}
+    for index, name in enumerate(names):
+        counted = counted_axis(name)
+        if counted is not None and counted.output in names:
+            found[names.index(counted.output)] = Cut(counted.axis, index)
+    return found
+
+
+def shown_outputs(specs: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
+    """The outputs without counts; sizes that are counted are None."""
+    names = [spec.name for spec in specs]
+    cuts = find_cuts(names)
+    hidden = {cut.count for cut in cuts.values()}
+    return tuple(
+        _opened(spec, cuts[index].axis) if index in cuts else spec
+        for index, spec in enumerate(specs)
+        if index not in hidden
+    )
+
+
+def cut_outputs(names: Sequence[str], arrays: Sequence[Array]) -> list[Array]:
+    """All outputs of a run without counts, cut to size."""
+    cuts = find_cuts(names)
+    hidden = {cut.count for cut in cuts.values()}
+    return [
+        cut_output(array, cuts[index].axis, arrays[cuts[index].count]) if index in cuts else array
+        for index, array in enumerate(arrays)
+        if index not in hidden
+    ]
+
+
+def cut_output(array: Array, axis: int, count: Array) -> Array:
+    """The valid elements of an output, in memory of their own order."""
+    kept = (slice(None),) * axis + (slice(0, int(count)),)
+    return array[kept]
+
+
+def _opened(spec: TensorSpec, axis: int) -> TensorSpec:
+    shape = tuple(None if index == axis else size for index, size in enumerate(spec.shape))
+    return replace(spec, shape=shape)

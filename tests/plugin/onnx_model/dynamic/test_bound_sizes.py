@@ -1,0 +1,113 @@
+"""Models whose outputs' shapes depend on data compute, once prepared, what ONNX Runtime computes on the original."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+from onnx import ModelProto, parser
+
+from sartor.errors import UnsupportedModelError
+from sartor.onnx_model.dynamic.steps import Steps
+from sartor.runtime.driver.counts import count_name, counted_axis
+from sartor.runtime.reference import OnnxRuntimeReference
+from tests.plugin.onnx_model.builders import FLOAT, INT64, Array, Value, ints, model, node, run
+from tests.plugin.onnx_model.conftest import Prepare
+from tests.plugin.onnx_model.dynamic.selection_cases import CASES
+
+
+def assert_same(prepared: ModelProto, original: ModelProto, feeds: Mapping[str, Array]) -> None:
+    reference = OnnxRuntimeReference(prepared.SerializeToString(), threads=1)
+    right = run(original, feeds)
+    assert reference.output_names == list(right)
+    for found, (name, expected) in zip(reference(feeds), right.items(), strict=True):
+        assert (found.dtype, found.shape) == (expected.dtype, expected.shape), name
+        np.testing.assert_allclose(found, expected, rtol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_it_computes_the_same(name: str, prepare_quickly: Prepare) -> None:
+    case = CASES[name]()
+    prepared = prepare_quickly(case.model)
+    assert all(None not in each.shape for each in prepared.outputs)
+    for feeds in case.feeds:
+        assert_same(prepared.model, case.model, feeds)
+
+
+def test_counts_follow_the_outputs(prepare_quickly: Prepare) -> None:
+    prepared = prepare_quickly(CASES["non_zero"]().model)
+    full, count = prepared.outputs
+    assert (full.name, full.shape) == ("y", (3, 24))
+    assert (count.name, count.shape, count.dtype.name) == (count_name("y", 1), (), "int64")
+
+
+def test_without_masks_results_are_wrong(prepare_quickly: Prepare, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A planted fault: sums and maxima take in what is not valid."""
+    case = CASES["parts"]()
+    monkeypatch.setattr(Steps, "masked", lambda self, value, fill: value)
+    prepared = prepare_quickly(case.model)
+    with pytest.raises(AssertionError, match="total"):
+        assert_same(prepared.model, case.model, case.feeds[0])
+
+
+def _selecting(*tail: object, outputs: list[str | Value], constants: dict[str, Array] | None = None) -> ModelProto:
+    nodes = [node("NonZero", ["x"], ["columns"]), node("Squeeze", ["columns", "zero"], ["chosen"]), *tail]
+    known = {"zero": ints(0), **(constants or {})}
+    return model(nodes, [("x", (6,), FLOAT)], outputs, known)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("operator", "inputs", "said"),
+    [
+        ("CumSum", ("chosen", "zero"), "the size of its operand 'chosen' depends on data"),
+        ("Add", ("chosen", "six"), "'six' has a fixed size where that of another operand depends on data"),
+        ("Reshape", ("chosen", "pair"), "not one dimension of the shape depends on data"),
+    ],
+)
+def test_what_mixes_valid_elements_with_others_is_refused(
+    prepare_quickly: Prepare, operator: str, inputs: tuple[str, ...], said: str
+) -> None:
+    tail = node(operator, inputs, ["y"], name="mixing")
+    built = _selecting(tail, outputs=[("y", None, INT64)], constants={"six": np.arange(6), "pair": ints(2, 3)})
+    with pytest.raises(UnsupportedModelError, match=rf"node 'mixing' \({operator}\) is not supported: {said}; end the"):
+        prepare_quickly(built)
+
+
+def test_operands_of_different_counts_are_refused(prepare_quickly: Prepare) -> None:
+    again = [
+        node("Not", ["x_is"], ["x_is_not"]),
+        node("Cast", ["x"], ["x_is"], to=9),
+        node("NonZero", ["x_is_not"], ["others"], name="others"),
+        node("Add", ["columns", "others"], ["y"], name="mixing"),
+    ]
+    built = _selecting(again[1], again[0], *again[2:], outputs=[("y", None, INT64)])
+    with pytest.raises(UnsupportedModelError, match=r"node 'mixing' .*the sizes of its operands depend on different"):
+        prepare_quickly(built)
+
+
+def test_the_names_of_counts_are_kept(prepare_quickly: Prepare) -> None:
+    name = count_name("y", 0)
+    built = model([node("Relu", ["x"], [name])], [("x", (6,), FLOAT)], [name])
+    with pytest.raises(UnsupportedModelError, match="is kept for counts"):
+        prepare_quickly(built)
+
+
+def test_other_models_are_not_changed(prepare_quickly: Prepare) -> None:
+    prepared = prepare_quickly(model([node("Relu", ["x"], ["y"])], [("x", (6,), FLOAT)], ["y"]))
+    assert "bound_sizes" not in {change.rewrite for change in prepared.changes}
+    assert not any(counted_axis(each.name) for each in prepared.outputs)
+
+
+def test_loops_that_end_by_what_they_compute_are_refused(prepare_quickly: Prepare) -> None:
+    """IREE's importer drops their condition, so that they would run on."""
+    text = """<ir_version: 8, opset_import: ["": 17]> g (float[3] x) => (float[3] y)
+        <int64 trips = {9}, bool begin = {1}, float[3] one = {1, 1, 1}, float limit = {10}> {
+            y = Loop (trips, begin, x) <body = body (int64 i, bool going, float[3] v) => (bool more, float[3] w) {
+                w = Add (v, one)
+                sum = ReduceSum <keepdims = 0> (w)
+                more = Less (sum, limit)
+            }>
+        }"""
+    with pytest.raises(UnsupportedModelError, match="Loop whose body decides when it ends"):
+        prepare_quickly(parser.parse_model(text))
