@@ -17,7 +17,7 @@ from sartor.progress import Progress, silent
 from sartor.tuning.workers.entry_points import entry_point
 from sartor.tuning.workers.pool import Job, JobResult, JobStatus, WorkerPool
 from tools.fuzz.failures import WRONG, Failure
-from tools.fuzz.jobs import Batch, WrongModel, attempt, draw_model, draw_plan, run_batch, write_plan
+from tools.fuzz.jobs import Batch, BrokenPlan, WrongModel, attempt, draw_model, draw_plan, run_batch, write_plan
 from tools.fuzz.known_defects import known
 from tools.fuzz.shrinking import shrunk
 from tools.fuzz.trial import Wrong
@@ -108,8 +108,16 @@ class Campaign:
         If all parts pass, the batch as a whole is the failure, unless its job was disturbed.
         """
         if result.status is JobStatus.OK:
-            yield from (self._wrong(batch, each) for each in result.value)
-            return
+            for each in result.value:
+                if isinstance(each, BrokenPlan):
+                    yield from self._isolated(replace(batch, plans=(each.plan,)), _failed(result, each))
+                else:
+                    yield self._wrong(batch, each)
+        else:
+            yield from self._isolated(batch, result)
+
+    def _isolated(self, batch: Batch, result: JobResult) -> Iterator[Failure]:
+        """Yield the failures of a batch that failed as a whole; run its parts to find them."""
         self._progress(f"a batch of {len(batch.models)} ended as {result.status.value}", 0, len(batch.models))
         parts = list(_parts(batch, result.message))
         if not parts:
@@ -124,7 +132,7 @@ class Campaign:
     def _together(self, batch: Batch, result: JobResult) -> Iterator[Failure]:
         """Yield the whole batch as a failure, by each plan that fails alone, or else by its last plan."""
         alone = [replace(batch, plans=(each,)) for each in batch.plans]
-        tried = list(self._results(alone, _BATCH_SECONDS))
+        tried = [(part, _whole(again)) for part, again in self._results(alone, _BATCH_SECONDS)]
         failing = [(part, again) for part, again in tried if again.status is not JobStatus.OK]
         for part, again in failing or [(alone[-1], result)]:
             yield self._broken(part, again)
@@ -207,6 +215,17 @@ def _whole_lines(path: Path) -> list[str]:
     if whole != content:
         os.truncate(path, len(whole))
     return whole.decode("utf-8").splitlines()
+
+
+def _failed(result: JobResult, broken: BrokenPlan) -> JobResult:
+    """Return the result of a job as if it had failed by one of its plans."""
+    return replace(result, status=JobStatus.FAILED, value=None, message=" ".join(broken.message.split()))
+
+
+def _whole(result: JobResult) -> JobResult:
+    """Return the result of a job with one plan; it failed if the plan did."""
+    broken = [each for each in result.value or () if isinstance(each, BrokenPlan)]
+    return _failed(result, broken[0]) if broken else result
 
 
 def batch_key(batch: Batch) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from onnx import ModelProto
 
+from sartor.errors import SartorError
 from sartor.workspace import workspace
 from tools.fuzz.forced_plans import Forced, forced_by
 from tools.fuzz.models import Family, Generated, generate, joined
@@ -50,18 +51,34 @@ class WrongModel:
     wrong: Wrong
 
 
-def run_batch(batch: Batch) -> list[WrongModel]:
-    """Compile a batch with each of its plans, and return the models with wrong outputs."""
-    found = []
+@dataclass(frozen=True)
+class BrokenPlan:
+    """A plan with which a batch does not compile or run, and the error."""
+
+    plan: PlanSeed
+    message: str
+
+
+def run_batch(batch: Batch) -> list[WrongModel | BrokenPlan]:
+    """Compile a batch with each of its plans, and return the models with wrong outputs and the plans that fail."""
+    found: list[WrongModel] = []
+    broken: list[BrokenPlan] = []
     with workspace() as directory:
         model = joined([each.model for each in batch.drawn])
         subject = Subject(model, batch.plans[0].setting.architecture, directory)
         for plan in batch.plans:
-            recipe = subject.recipe(None, plan.setting)
-            if plan.seed is not None:
-                recipe = subject.forcer(plan.setting).random(plan.seed)
-            found += [_of_model(batch, plan, each) for each in subject.wrong_outputs(recipe, plan.setting)]
-    return list({(each.model, each.plan): each for each in reversed(found)}.values())
+            try:
+                found += _wrong_models(batch, subject, plan)
+            except SartorError as error:
+                broken.append(BrokenPlan(plan, str(error)))
+    return [*{(each.model, each.plan): each for each in reversed(found)}.values(), *broken]
+
+
+def _wrong_models(batch: Batch, subject: Subject, plan: PlanSeed) -> list[WrongModel]:
+    recipe = subject.recipe(None, plan.setting)
+    if plan.seed is not None:
+        recipe = subject.forcer(plan.setting).random(plan.seed)
+    return [_of_model(batch, plan, each) for each in subject.wrong_outputs(recipe, plan.setting)]
 
 
 def _of_model(batch: Batch, plan: PlanSeed, wrong: Wrong) -> WrongModel:

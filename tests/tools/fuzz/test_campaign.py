@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ from sartor.tuning.workers.calls import open_pool
 from sartor.tuning.workers.pool import JobResult, JobStatus, WorkerPool
 from tools.fuzz import schedule
 from tools.fuzz.campaign import Campaign, batch_key
-from tools.fuzz.jobs import Batch
+from tools.fuzz.jobs import Batch, BrokenPlan
+from tools.fuzz.trial import PlanSeed, Setting
 
 # Batches that take about half a minute on two processors.
 BATCHES = 2
@@ -53,11 +55,12 @@ def test_a_line_that_was_not_finished_is_dropped(tmp_path: Path) -> None:
 
 
 class FakePool(WorkerPool):
-    """Batches fail as ``status`` says for them; nothing is computed."""
+    """Batches end as ``status`` says for them, failed ones by their first plan; nothing is computed."""
 
     def __init__(self, status: Callable[[Batch], JobStatus]) -> None:
         super().__init__(1)
         self._status = status
+        self.run: list[Batch] = []
 
     def map_unordered(
         self, function: str, jobs: Iterable[tuple[str, Mapping[str, Any]]], timeout: float, **_: Any
@@ -65,7 +68,12 @@ class FakePool(WorkerPool):
         for key, arguments in jobs:
             is_run = function.endswith("run_batch")
             status = self._status(arguments["batch"]) if is_run else JobStatus.OK
-            yield JobResult(key, status, _drawn(function, arguments), f"{status} for no reason", 0.0)
+            value = _drawn(function, arguments)
+            if is_run:
+                self.run.append(arguments["batch"])
+            if status is JobStatus.FAILED:
+                status, value = JobStatus.OK, [BrokenPlan(arguments["batch"].plans[0], "it fails")]
+            yield JobResult(key, status, value, f"{status} for no reason", 0.0)
 
 
 def _drawn(function: str, arguments: Mapping[str, Any]) -> Any:
@@ -76,8 +84,8 @@ def _drawn(function: str, arguments: Mapping[str, Any]) -> Any:
 
 @pytest.mark.parametrize(
     ("status", "found"),
-    [(JobStatus.CRASHED, [{"layer": "0"}]), (JobStatus.STARVED, [])],
-    ids=["a failure", "a disturbance"],
+    [(JobStatus.CRASHED, [{"layer": "0"}]), (JobStatus.FAILED, [{"layer": "0"}]), (JobStatus.STARVED, [])],
+    ids=["a crash", "a failure", "a disturbance"],
 )
 def test_what_fails_only_as_a_whole_is_a_failure(
     status: JobStatus, found: list[dict[str, str]], monkeypatch: pytest.MonkeyPatch
@@ -93,3 +101,15 @@ def test_what_fails_only_as_a_whole_is_a_failure(
     assert [each.forced for each in campaign.found.values()] == found
     assert tally.failures.total() == len(found)
     assert {each.model for each in campaign.found.values()} <= {repr(batch.models).encode()}
+
+
+def test_only_the_plan_that_fails_is_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    batch = schedule.batch(0, models=4)
+    monkeypatch.setattr("tools.fuzz.campaign.known", lambda _: None)
+    batch = replace(batch, plans=(batch.plans[0], PlanSeed(Setting())))
+    pool = FakePool(lambda part: JobStatus.FAILED if batch.models[1] in part.models else JobStatus.OK)
+    campaign = Campaign(pool)
+    assert campaign.run([batch]).failures.total() == 1
+    assert {each.plans for each in pool.run[1:]} == {batch.plans[:1]}
+    (found,) = campaign.found.values()
+    assert (found.message, found.model) == ("it fails", repr(batch.models[1:2]).encode())
