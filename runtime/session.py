@@ -16,7 +16,7 @@ import numpy as np
 
 from sartor.errors import DeviceError, UsageError
 from sartor.runtime.driver.amx import unusable
-from sartor.runtime.driver.counts import cut_output, find_cuts, shown_outputs
+from sartor.runtime.driver.counts import find_cuts, shown_outputs, to_host
 from sartor.runtime.driver.device import open_device
 from sartor.runtime.driver.device_array import DeviceArray, from_view, upload
 from sartor.runtime.driver.iree_runtime import Fences, NativeDevice, Program
@@ -128,7 +128,7 @@ class Session:
             DeviceError: if the device fails.
         """
         selected = self._select(output_names)
-        return _independent(self._to_host(self._run(feeds), selected))
+        return _independent(to_host(self._run(feeds), selected, self._cuts))
 
     def run_device(self, output_names: Sequence[str] | None, feeds: Feeds) -> list[DeviceArray]:
         """As ``run``, but outputs stay on the device. Inputs that are device arrays are not copied.
@@ -148,14 +148,6 @@ class Session:
             views = self._open_program().invoke(self._signature.entry, [item.view for item in arguments])
         return self._outputs(views)
 
-    def _to_host(self, outputs: Sequence[DeviceArray], selected: Sequence[int]) -> list[Array]:
-        """The selected ones of all outputs, cut to size."""
-        found = []
-        for index in selected:
-            array, cut = outputs[index].to_host(), self._cuts.get(index)
-            found.append(array if cut is None else cut_output(array, cut.axis, outputs[cut.count].to_host()))
-        return found
-
     def run_async(self, output_names: Sequence[str] | None, feeds: Feeds) -> PendingRun:
         """As ``run_device``, but returns before the run has finished.
 
@@ -165,18 +157,19 @@ class Session:
         self._check_process()
         arguments = self._arguments(feeds)
         selected = self._select(output_names)
-        to_host = partial(self._to_host, selected=selected)
+        # It must not refer to the session, which waits for its runs when it is forgotten.
+        finish = partial(to_host, selected=selected, cuts=self._cuts)
         if self._device.blocking or not self._has_async_entry:
             names = [spec.name for spec in self._signature.inputs]
             future = self._thread().submit(self._run, dict(zip(names, arguments, strict=True)))
-            return PendingRun(future.result, selected, to_host)
+            return PendingRun(future.result, selected, finish)
         fences = Fences(self._device)
         with self._lock:
             views = [item.view for item in arguments]
             outputs = self._outputs(self._open_program().invoke(self._async_entry, views, fences))
             self._in_flight = [entry for entry in self._in_flight if not entry[0].settled(0.0)]
             self._in_flight.append((fences, (arguments, outputs)))
-        return PendingRun(lambda timeout: _when_finished(fences, outputs, timeout), selected, to_host)
+        return PendingRun(lambda timeout: _when_finished(fences, outputs, timeout), selected, finish)
 
     def to_device(self, array: Array) -> DeviceArray:
         """Copy an array to the session's device; the result can be an input of any number of runs."""

@@ -7,9 +7,12 @@ the names of a module's outputs say all, whoever runs it.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
+from sartor.runtime.driver.device_array import DeviceArray
 from sartor.runtime.driver.signature import Array, TensorSpec
 
 _PREFIX = "sartor.count"
@@ -81,10 +84,19 @@ def cut_outputs(names: Sequence[str], arrays: Sequence[Array]) -> list[Array]:
     ]
 
 
+def to_host(outputs: Sequence[DeviceArray], selected: Sequence[int], cuts: Mapping[int, Cut]) -> list[Array]:
+    """The selected ones of all outputs, cut to size."""
+    found = []
+    for index in selected:
+        array, cut = outputs[index].to_host(), cuts.get(index)
+        found.append(array if cut is None else cut_output(array, cut.axis, outputs[cut.count].to_host()))
+    return found
+
+
 def cut_output(array: Array, axis: int, count: Array) -> Array:
-    """The valid elements of an output, in memory of their own order."""
+    """The valid elements of an output, in row-major order."""
     kept = (slice(None),) * axis + (slice(0, int(count)),)
-    return array[kept]
+    return np.ascontiguousarray(array[kept])
 
 
 def _opened(spec: TensorSpec, axis: int) -> TensorSpec:

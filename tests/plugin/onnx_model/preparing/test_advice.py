@@ -104,12 +104,8 @@ SYMBOLIC: dict[str, tuple[Build, dict[str, tuple[int, ...]]]] = {
 _X: Value = ("x", (2, 8), FLOAT)
 DECIDED: dict[str, Build] = {
     "Reshape": lambda: model([node("Reshape", ["x", "s"], ["y"])], [_X, ("s", (3,), INT64)], ["y"]),
-    "TopK": lambda: model([node("TopK", ["x", "k"], ["y", "i"])], [_X, ("k", (1,), INT64)], ["y"]),
     "Range": lambda: model(
         [node("Range", ["a", "n", "d"], ["y"])], [("n", (), INT64)], [("y", None, INT64)], {"a": 0, "d": 1}
-    ),
-    "Slice": lambda: model(
-        [node("Slice", ["x", "a", "b"], ["y"])], [_X, ("a", (1,), INT64), ("b", (1,), INT64)], ["y"]
     ),
     "Resize": lambda: model([node("Resize", ["x", "", "", "s"], ["y"])], [_X, ("s", (2,), INT64)], ["y"]),
     "Split": lambda: model([node("Split", ["x", "s"], ["y", "z"], axis=1)], [_X, ("s", (2,), INT64)], ["y", "z"]),
