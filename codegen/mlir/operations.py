@@ -23,22 +23,30 @@ def body_of(function: ir.Operation) -> ir.Block:
 
 
 def nested(op: ir.Operation) -> Iterator[ir.Operation]:
-    """``op`` and every op inside its regions."""
+    """``op`` and every op inside its regions, in order."""
     yield op
-    for region in op.regions:
-        for block in region.blocks:
-            for inner in block.operations:
-                yield from nested(inner.operation)
+    if len(op.regions):
+        for region in op.regions:
+            for block in region.blocks:
+                for inner in block.operations:
+                    yield from nested(inner.operation)
 
 
 def used_values(op: ir.Operation) -> list[ir.Value]:
     """Operands of ``op``, then values its regions capture from outside, each once."""
-    inner: set[ir.Value] = set()
-    for child in nested(op):
-        inner.update(argument for region in child.regions for block in region.blocks for argument in block.arguments)
-        if child != op:
-            inner.update(child.results)
-    return list(dict.fromkeys(value for child in nested(op) for value in child.operands if value not in inner))
+    found = dict.fromkeys(op.operands)
+    # Most ops have no regions, and each call into MLIR takes a microsecond.
+    if len(op.regions):
+        inner: set[ir.Value] = set()
+        for child in nested(op):
+            for region in child.regions:
+                for block in region.blocks:
+                    inner.update(block.arguments)
+            if child != op:
+                inner.update(child.results)
+                found.update(dict.fromkeys(child.operands))
+        return [value for value in found if value not in inner]
+    return list(found)
 
 
 def remap(op: ir.Operation, mapping: Mapping[ir.Value, ir.Value]) -> None:

@@ -37,7 +37,7 @@ from sartor.onnx_model.preparing.simplify import SimplifyProcess, simplify
 from sartor.onnx_model.preparing.undecided import with_advice
 from sartor.onnx_model.quantisation.quantised_values import take_out_quantisation
 from sartor.onnx_model.reading.load import read_model
-from sartor.reference.random_inputs import USUAL, Style, sample_inputs
+from sartor.reference.random_inputs import USUAL, InputSampler, Style
 from sartor.reference.sample_styles import choose_styles
 from sartor.reference.tie_spread import TIE_SAMPLES, rounds, tie_spread
 from sartor.runtime.driver.bound_input import Bindings, BoundInput
@@ -93,7 +93,8 @@ def _imported(
 ) -> ImportedModel:
     prepared, is_rounding, external = _prepared(path, *fixed)
     asked = without_weights(prepared.model)
-    samples = sample_inputs(asked, _SAMPLE_SEED)
+    sampler = InputSampler(asked)
+    samples = sampler(_SAMPLE_SEED)
     nan_weights = tuple(tensor.name for tensor in prepared.model.graph.initializer if _has_nan(tensor))
     named = take_out_quantisation(prepared.model)
     saving = saver.submit(_saved, serialised(prepared.model), directory)
@@ -102,7 +103,7 @@ def _imported(
     saved, sha256 = saving.result()
     chosen = choose_styles(asked, saved)
     if chosen.styles[0] != USUAL:
-        samples = sample_inputs(asked, _SAMPLE_SEED, chosen.styles[0])
+        samples = sampler(_SAMPLE_SEED, chosen.styles[0])
     return ImportedModel(
         path=path,
         graph=layered.graph,
@@ -175,7 +176,8 @@ def _drawn_tie_spread(
     path: Path, saved: bytes | Path, asked: ModelProto, styles: Sequence[Style], bound: Sequence[BoundInput]
 ) -> float:
     """The relative error on drawn samples of all styles by rounding ties to the other side."""
-    drawn = [sample_inputs(asked, seed, style) for seed in range(TIE_SAMPLES) for style in styles]
+    sampler = InputSampler(asked)
+    drawn = [sampler(seed, style) for seed in range(TIE_SAMPLES) for style in styles]
     return tie_spread(path, saved, drawn, bound)
 
 

@@ -77,19 +77,34 @@ def sample_inputs(model: ModelProto, seed: int, style: Style = USUAL) -> dict[st
     Raises:
         UsageError: if an input has an unbound dimension.
     """
-    editor = GraphEditor(model.graph)
-    samples = {}
-    for value in model.graph.input:
-        if editor.is_constant(value.name):
-            continue
-        shape = static_shape(value.type)
-        if shape is None:
-            raise UsageError(f"input '{value.name}' has a free dimension; bind it with --shape {value.name}=...")
-        dtype = helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
-        random = np.random.default_rng([seed, zlib.crc32(value.name.encode())])
-        # numpy returns a scalar, not an array, for arrays without dimensions.
-        samples[value.name] = np.asarray(_sample(random, editor, value.name, shape, dtype, style))
-    return samples
+    return InputSampler(model)(seed, style)
+
+
+class InputSampler:
+    """Draws samples of one model, as ``sample_inputs`` does, and finds the readers of its inputs once only."""
+
+    def __init__(self, model: ModelProto) -> None:
+        self._inputs = model.graph.input
+        self._editor = GraphEditor(model.graph)
+
+    def __call__(self, seed: int, style: Style = USUAL) -> dict[str, Array]:
+        """Random inputs by name, the same for the same seed.
+
+        Raises:
+            UsageError: if an input has an unbound dimension.
+        """
+        samples = {}
+        for value in self._inputs:
+            if self._editor.is_constant(value.name):
+                continue
+            shape = static_shape(value.type)
+            if shape is None:
+                raise UsageError(f"input '{value.name}' has a free dimension; bind it with --shape {value.name}=...")
+            dtype = helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
+            random = np.random.default_rng([seed, zlib.crc32(value.name.encode())])
+            # numpy returns a scalar, not an array, for arrays without dimensions.
+            samples[value.name] = np.asarray(_sample(random, self._editor, value.name, shape, dtype, style))
+        return samples
 
 
 def _sample(

@@ -18,7 +18,7 @@ from onnx import ModelProto
 from sartor.errors import SartorError, UsageError
 from sartor.onnx_model.graphs.graph import GraphEditor
 from sartor.onnx_model.graphs.walk import names_read
-from sartor.reference.random_inputs import OTHERS, USUAL, Style, sample_inputs
+from sartor.reference.random_inputs import OTHERS, USUAL, InputSampler, Style
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.output_error import count_not_finite
 from sartor.runtime.reference import OnnxRuntimeReference
@@ -73,11 +73,12 @@ def choose_styles(model: ModelProto, prepared: Path | bytes) -> Chosen:
         # The comparison reports this.
         return Chosen()
     wanted = [name for name in reference.output_names if name in names]
-    known = {USUAL: _doubts(model, reference, USUAL, wanted)}
+    sampler = InputSampler(model)
+    known = {USUAL: _doubts(sampler, reference, USUAL, wanted)}
     missing = set(known[USUAL].unchecked)
     styles = [USUAL]
     for style in OTHERS if missing else ():
-        known[style] = _doubts(model, reference, style, wanted)
+        known[style] = _doubts(sampler, reference, style, wanted)
         silent = set(known[style].unchecked)
         if not silent:
             return Chosen((style,), known[style])
@@ -153,10 +154,10 @@ def _reaches(name: str, inputs: Iterable[str], editor: GraphEditor) -> bool:
     return False
 
 
-def _doubts(model: ModelProto, reference: OnnxRuntimeReference, style: Style, wanted: Sequence[str]) -> Doubts:
+def _doubts(sampler: InputSampler, reference: OnnxRuntimeReference, style: Style, wanted: Sequence[str]) -> Doubts:
     """The doubts about outputs in a style; no output can be checked if the model fails on it."""
     try:
-        found = [reference(sample_inputs(model, seed, style)) for seed in range(_EACH)]
+        found = [reference(sampler(seed, style)) for seed in range(_EACH)]
     except UsageError as error:
         _LOG.debug("no samples in %s: %s", style, error)
         return Doubts(tuple(wanted))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sartor.frontend.imported_model import ImportedModel
 from sartor.onnx_model.graphs.prepared import prepared_model
-from sartor.reference.random_inputs import USUAL, Style, sample_inputs
+from sartor.reference.random_inputs import USUAL, InputSampler, Style
 from sartor.reference.sample_styles import NO_DOUBTS, Doubts
 from sartor.runtime.driver.signature import Array
 from sartor.samples.given_samples import HeldSamples, Samples, SampleSource
@@ -45,10 +45,10 @@ class DrawnSamples:
 
     def since(self, start: int) -> Iterator[Mapping[str, Array]]:
         """Yield the samples from index ``start`` on; the first is the one that the import used."""
-        model = prepared_model(self.skeleton)
+        sampler = InputSampler(prepared_model(self.skeleton))
         for number in range(start, self.count):
             seed, style = divmod(number, len(self.styles))
-            yield sample_inputs(model, seed, self.styles[style])
+            yield sampler(seed, self.styles[style])
 
 
 @dataclass(frozen=True)

@@ -88,12 +88,12 @@ class CostModel:
 
         Samples whose facts cannot be parsed are ignored. Equal samples in equal order give equal predictions.
         """
-        # Imported here because only tuning without stored measurements needs it.
-        from xgboost import DMatrix, train
-
         known = [each for each in samples if _is_readable(each)]
         if len(known) < FEWEST_SAMPLES:
             return None
+        # Imported here because it takes seconds, and only tuning without stored measurements needs it.
+        from xgboost import DMatrix, train
+
         rows = [features(each.facts, each.variant) for each in known]
         targets = [math.log(each.seconds / ideal_seconds(each.facts)) for each in known]
         return CostModel(train(_SETTINGS, DMatrix(np.array(rows), np.array(targets)), num_boost_round=_TREES))
