@@ -15,6 +15,7 @@ from typing import Any
 from sartor.errors import UsageError
 from sartor.runtime.driver.archive import damage, is_archive, part_of
 from sartor.runtime.driver.iree_runtime import NATIVE_ERRORS, parse_module, reason
+from sartor.runtime.driver.regular_files import check_regular
 
 _CONTENT = "the given content"
 _HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
@@ -113,6 +114,7 @@ def _check(content: bytes | mmap.mmap, label: str, *, whole: bool = True) -> Non
 def _content(path: Path, label: str, *, huge_pages: bool) -> tuple[mmap.mmap, bool]:
     """The content of a file, and whether it was read; else it is mapped."""
     try:
+        check_regular(path)
         with open(path, "rb") as file:
             size = os.fstat(file.fileno()).st_size
             if huge_pages and _gains_by_huge_pages(size):

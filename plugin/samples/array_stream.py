@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import IO, Any, Literal
 
 import numpy as np
+from numpy.lib.format import MAGIC_PREFIX
 
 from sartor.errors import UsageError
+from sartor.runtime.driver.regular_files import check_regular
 from sartor.runtime.driver.signature import Array
 
 ARRAY_SUFFIX = ".npy"
@@ -97,6 +99,26 @@ def array_names(path: Path) -> list[str]:
         return [member.removesuffix(ARRAY_SUFFIX) for member in archive.namelist()]
 
 
+def is_archive(path: Path) -> bool:
+    """Whether a file is an archive, as .npz files are.
+
+    Raises:
+        UsageError: if it cannot be read.
+    """
+    with _reading(path):
+        return zipfile.is_zipfile(path)
+
+
+def is_array(path: Path) -> bool:
+    """Whether a file begins like a .npy file.
+
+    Raises:
+        UsageError: if it cannot be read.
+    """
+    with _reading(path), path.open("rb") as file:
+        return file.read(len(MAGIC_PREFIX)) == MAGIC_PREFIX
+
+
 def stored_array(path: Path, name: str | None = None) -> StoredArray:
     """The header of a .npy file, or of the array of this name in a .npz file.
 
@@ -151,8 +173,9 @@ def _opened(path: Path, member: str | None) -> Iterator[tuple[IO[bytes], int]]:
 
 @contextmanager
 def _reading(path: Path) -> Iterator[None]:
-    """Turn exceptions about a file into a UsageError that names it."""
+    """Turn exceptions about a file into a UsageError that names it; it must be regular, as it is sought in."""
     try:
+        check_regular(path)
         yield
     except OSError as error:
         raise UsageError(f"'{path}' cannot be read: {error.strerror or error}") from None

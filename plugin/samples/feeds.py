@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
-from numpy.lib.format import MAGIC_PREFIX
 
 from sartor.errors import UsageError
 from sartor.runtime.driver.bound_input import BoundInput
 from sartor.runtime.driver.signature import Array, TensorSpec, check_array, check_names
-from sartor.samples.array_stream import StoredArray, array_names, stored_array
+from sartor.samples.array_stream import StoredArray, array_names, is_archive, is_array, stored_array
 
 RANDOM = "random"
 ZEROS = "zeros"
@@ -62,7 +59,7 @@ def read_array(path: Path, spec: TensorSpec) -> Array:
     Raises:
         UsageError: if it cannot be read, or holds no plain array that the input takes.
     """
-    if zipfile.is_zipfile(path):
+    if is_archive(path):
         raise UsageError(f"'{path}' is an archive of arrays, a .npy file of one was expected")
     return _fitting(stored_array(path), spec)
 
@@ -73,7 +70,7 @@ def read_archive(path: Path, specs: Sequence[TensorSpec]) -> dict[str, Array]:
     Raises:
         UsageError: if it cannot be read, is no such archive, or an array does not fit its input.
     """
-    if _is_array(path):
+    if is_array(path):
         raise UsageError(f"'{path}' is one array, a .npz file of one per input was expected")
     check_names(specs, array_names(path))
     return {spec.name: _fitting(stored_array(path, spec.name), spec) for spec in specs}
@@ -84,9 +81,3 @@ def _fitting(stored: StoredArray, spec: TensorSpec) -> Array:
     dtype = spec.numpy_dtype if stored.is_raw(spec.numpy_dtype) else stored.dtype
     check_array(spec, dtype, stored.shape)
     return stored.whole().view(dtype)
-
-
-def _is_array(path: Path) -> bool:
-    with suppress(OSError), path.open("rb") as file:
-        return file.read(len(MAGIC_PREFIX)) == MAGIC_PREFIX
-    return False

@@ -14,8 +14,11 @@ from pydantic.dataclasses import dataclass as validated
 from sartor.errors import UsageError
 from sartor.publishing import written
 from sartor.runtime.driver.bound_input import Number
+from sartor.runtime.driver.regular_files import read_text
 
 FORMAT = 5
+# Plans of the largest networks have some megabytes.
+_MOST_BYTES = 64 << 20
 _RANGE_NAME = re.compile(r".*:[0-9]{1,9}", re.DOTALL)
 # Normal numbers of float32, and integers of 8 bits.
 _LEAST_SCALE, _LARGEST_SCALE = 2.0**-126, 2.0**128
@@ -208,7 +211,7 @@ class Plan:
             UsageError: if the file cannot be read or is not a plan.
         """
         try:
-            data = json.loads(path.read_text(encoding="utf-8"))
+            data = json.loads(read_text(path, _MOST_BYTES))
         except OSError as error:
             raise UsageError(f"the plan '{path}' cannot be read: {error.strerror}") from None
         except (ValueError, RecursionError) as error:

@@ -58,12 +58,14 @@ class Store:
         Args:
             path: the file.
             busy_timeout: seconds to wait for other processes.
-            goes_on: whether what cannot be written later, for want of room on the disk as well, is only remembered
-                until the store is closed, and a warning is logged, as the work is worth more than its record.
+            goes_on: whether a database that cannot be created, and what cannot be written later, for want of room on
+                the disk as well, is only remembered until the store is closed, and a warning is logged, as the work is
+                worth more than its record.
 
         Raises:
             UsageError: the file is not Sartor's or is damaged. It is not changed.
-            StoreUnavailableError: the file does not exist and cannot be created, or cannot be read.
+            StoreUnavailableError: the file does not exist and cannot be created, or cannot be read, unless the work
+                goes on.
         """
         try:
             store = cls.open_to_write(path, busy_timeout=busy_timeout)
@@ -71,16 +73,28 @@ class Store:
             _LOG.warning("%s; it is ignored, and what is measured now is not kept", error)
             return cls.in_memory()
         except StoreUnavailableError as error:
-            if not os.path.isfile(path):
-                raise
-            store = cls._copy_of(path, busy_timeout)
-            _LOG.warning("%s; it is only read, and what is measured now is not kept", error)
+            store = cls._without_writing(path, busy_timeout, error, goes_on=goes_on)
         try:
             store._warn_if_of_elsewhere()
         except UsageError:
             store.close()
             raise
         store._goes_on = goes_on
+        return store
+
+    @classmethod
+    def _without_writing(cls, path: Path, busy_timeout: float, error: StoreUnavailableError, *, goes_on: bool) -> Store:
+        """A copy of a database that cannot be written, or an empty one if it cannot be read either."""
+        try:
+            if not os.path.isfile(path):
+                raise error
+            store = cls._copy_of(path, busy_timeout)
+            _LOG.warning("%s; it is only read, and what is measured now is not kept", error)
+        except StoreUnavailableError:
+            if not goes_on:
+                raise
+            store = cls.in_memory()
+            _LOG.warning("%s; what is measured now is not kept", error)
         return store
 
     @classmethod

@@ -102,6 +102,20 @@ def test_a_database_that_cannot_be_created_is_an_error(read_only: Path) -> None:
         Store.open(read_only.parent / "new.db")
 
 
+def test_work_goes_on_without_a_database_that_cannot_be_created(
+    read_only: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for path in (read_only.parent / "new.db", read_only.parent / "new" / "tuning.db"):
+        caplog.clear()
+        with Store.open(path, goes_on=True) as store:
+            store.put(MEASUREMENT)
+            assert store.get(KEY) == MEASUREMENT
+            assert not store.persistent
+        (record,) = caplog.records
+        assert record.getMessage().startswith(f"the tuning database {path} cannot be")
+        assert record.getMessage().endswith("; what is measured now is not kept")
+
+
 def test_a_disk_that_becomes_full_does_not_end_the_work(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with Store.open(path, goes_on=True) as store:
         store.put(MEASUREMENT)

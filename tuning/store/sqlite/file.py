@@ -8,6 +8,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from sartor.errors import UsageError
+from sartor.runtime.driver.regular_files import check_regular
 from sartor.tuning.store.sqlite import errors, schema
 from sartor.tuning.store.sqlite.errors import StoreUnavailableError, explained
 
@@ -40,9 +41,13 @@ def check_file(path: Path, busy_timeout: float = BUSY_TIMEOUT) -> None:
     """Refuse a file that is not a valid tuning database, before anything writes to it. It need not exist.
 
     Raises:
-        UsageError: it is a folder, or not Sartor's, or damaged.
+        UsageError: it is a folder or no regular file, or not Sartor's, or damaged.
         StoreUnavailableError: it cannot be read.
     """
+    try:
+        check_regular(path)
+    except OSError as error:
+        raise UsageError(f"the tuning database {path} cannot be read: {error.strerror}") from None
     try:
         with path.open("rb") as file:
             header = file.read(_HEADER_BYTES)
