@@ -68,4 +68,6 @@ def refusal(runs: Sequence[Measurement | NetRun], budget: ErrorBudget) -> Compil
         least = min(errors)
         return unmet_by_runs(Quantity.ERROR, budget.accepted, least)
     said = runs[0].message if runs else "none ran"
-    return CompileError(f"no plan is right: {said}; {_ALLOW_MORE}")
+    if runs and all(run.status is Status.COMPILE_FAILED for run in runs):
+        return CompileError(said)
+    return CompileError(f"no plan is right: {said}" + (f"; {_ALLOW_MORE}" if errors else ""))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 import signal
 import socket
 import subprocess
@@ -25,6 +26,8 @@ _TAIL_BYTES = 8000
 # A reply is two frames: the function's result, and a ``Reply``.
 _REPLY_FRAMES = 2
 _DEATH_SECONDS = 5.0
+# What Python adds on a signal that ends it: stacks of this package, which say nothing to the user.
+_DUMP = re.compile(r"^Fatal Python error: .*", re.MULTILINE | re.DOTALL)
 # A worker that is stopped for longer is killed.
 _STOPPED_SECONDS = 5.0
 _OWN_SIGNALS = {
@@ -245,7 +248,7 @@ class WorkerProcess:
         return JobStatus.CRASHED, f"the process {how}{printed}", seconds
 
     def _printed(self) -> str:
-        text = self._output.text().strip()
+        text = _DUMP.sub("", self._output.text()).strip()
         return f"; its last output:\n{text}" if text else ""
 
 

@@ -50,6 +50,14 @@ def test_a_network_as_exact_as_its_types_is_no_defect() -> None:
     assert refused.nearest == {Quantity.ERROR: 1e-3}
 
 
+def test_a_larger_error_is_advised_where_the_error_is_too_large_only() -> None:
+    failed = [NetRun(Status.COMPILE_FAILED, message="no plan compiles: the process was killed by SIGABRT")]
+    assert str(refusal(failed, USUAL)) == "no plan compiles: the process was killed by SIGABRT"
+    crashed = [NetRun(Status.CRASHED, message="the process was killed by SIGSEGV")]
+    assert str(refusal(crashed, USUAL)) == "no plan is right: the process was killed by SIGSEGV"
+    assert "--max-error allows more" in str(refusal([judged(run(0.7), USUAL)], USUAL))
+
+
 @pytest.mark.parametrize("budget", [USUAL, ErrorBudget(RELATIVE, 1e-3)])
 def test_a_network_that_rounding_does_not_explain_is_one(budget: ErrorBudget) -> None:
     assert isinstance(refusal([judged(run(0.7), budget)], budget), CompileError)
