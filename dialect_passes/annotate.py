@@ -34,6 +34,11 @@ class Candidates:
     variants: Mapping[str, tuple[Variant, ...]]
     rejections: tuple[Rejection, ...]
 
+    def __add__(self, other: Candidates) -> Candidates:
+        """The answers for the same tasks on two devices."""
+        joined = {key: (*found, *other.variants[key]) for key, found in self.variants.items()}
+        return Candidates(joined, (*self.rejections, *other.rejections))
+
 
 Skip = Callable[[Task, Sequence[Variant], Routine], bool]
 """Whether a routine need not be asked about a task, given the variants that were found for it."""

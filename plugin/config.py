@@ -122,6 +122,10 @@ class CompileConfig:
         withheld = unusable(MATRIX_FEATURES) if self.target.is_this_cpu else self.target.withheld
         object.__setattr__(self, "target", replace(self.target, threads=self.threads, withheld=withheld))
         check_solver(self.selector, self.objective, self.limits)
+        if self.target.others and Quantity.MEMORY in self.quantities:
+            raise UsageError(
+                "memory is counted on the CPU alone: it cannot be limited or minimised for several devices"
+            )
         if twice := sorted(self.shapes.keys() & self.bindings.keys()):
             raise UsageError(
                 f"input '{twice[0]}' is given both a shape and a value to be bound to; leave its shape out"
@@ -198,7 +202,7 @@ _OPTIONAL = frozenset(each.name for each in fields(CompileConfig) if each.defaul
 
 
 def _target(name: str, value: object) -> Target:
-    """A target, or a text such as ``cpu`` or ``vulkan:ampere``."""
+    """A target, or a text such as ``cpu``, ``vulkan:ampere`` or ``cpu,vulkan``."""
     found = parsed(name, value, Target, _parsed_target, "a Target, or a text such as cpu or vulkan:ampere")
     if found.device not in DEVICES:
         raise refusal(name, value, f"a target of one of the devices {', '.join(DEVICES)}")
@@ -206,8 +210,8 @@ def _target(name: str, value: object) -> Target:
 
 
 def _parsed_target(text: str) -> Target:
-    device, colon, architecture = text.partition(":")
-    return Target.create(device, architecture if colon else None)
+    parts = [each.partition(":") for each in text.split(",")]
+    return Target.joined([Target.create(device, level if colon else None) for device, colon, level in parts])
 
 
 def _error_measure(name: str, value: object) -> ErrorMeasure:

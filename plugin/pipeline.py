@@ -5,7 +5,7 @@ import_network          load, prepare, import, fold weights, form layers      (i
 calibrate               read the samples, find ranges if 8 bits are allowed
 check_measure           try a measure of the user's own on outputs that are as expected
 find_candidates         ask every routine about every task
-tune                    compile and measure what is not stored
+tune                    compile and measure what is not stored, on each device; time transfers between them
 measure_resource_costs  measure scratch memory and first reads, if they count
 assess                  measure the outputs' error when layers are rounded, if that is allowed
 choose                  solve for the best plans, of all types and of single ones, measuring the adapts they need
@@ -25,14 +25,14 @@ from sartor.artifact import Artifact
 from sartor.config import CompileConfig
 from sartor.costing.candidates import find_candidates
 from sartor.costing.layer_arbiters import LayerArbiters
-from sartor.costing.layer_costs import make_tuner, tune
+from sartor.costing.layer_costs import joined_tables, make_tuner, tune
 from sartor.costing.resource_costs import measure_resource_costs
 from sartor.costing.time_budget import TimeBudget
 from sartor.dialect_passes.annotate import Candidates
 from sartor.errors import InfeasibleError
 from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.loading import import_network, open_workspace
-from sartor.frontend.target_check import runs_here
+from sartor.frontend.target_check import check_measurable, runs_here
 from sartor.frontend.value_ranges import with_children
 from sartor.planning.contenders.single_type_plans import single_precision_plans
 from sartor.planning.guessed_recipe import guessed_recipe
@@ -59,6 +59,7 @@ from sartor.tuning.records.measurement import Status
 from sartor.tuning.records.plan import Plan
 from sartor.tuning.selection.programming.infeasible import LimitError
 from sartor.tuning.store.store import Store
+from sartor.tuning.transfers.measured import measured_transfers
 from sartor.tuning.workers.pool import WorkerPool
 
 _LOG = logging.getLogger(__name__)
@@ -92,11 +93,16 @@ def compile_model(model: Path, output: Path, config: CompileConfig, progress: Pr
         policy = config.planning
         candidates = find_candidates(imported, policy, config.dump_directory, everything=False)
         if not runs_here(config.target):
+            check_measurable(config.target)
             return _compile_only(imported, candidates, pool, directory, output, config, progress)
         budget = budget_of_model(config.error_budget, imported, calibration.samples)
         deadline, arbiters = time.tuning_deadline(imported), LayerArbiters(imported)
-        tuner = make_tuner(store, pool, config.target, progress, directory, deadline, arbiters, budget.allowed_relative)
-        tables = tune(imported, candidates, tuner, policy, config.search)
+        tuner, *others = [
+            make_tuner(store, pool, each, progress, directory, deadline, arbiters, budget.allowed_relative)
+            for each in config.target.each
+        ]
+        found = [tune(imported, candidates, each, policy, config.search) for each in (tuner, *others)]
+        tables = joined_tables(found, measured_transfers(store, pool, config.target))
         tables = measure_resource_costs(tables, store, pool, output.parent, config.target, policy.quantities)
         cache = SensitivityCache.beside(config.database)
         rounding = Sensitivities(imported, calibration, pool, budget.measure, config.threads, cache, progress)
@@ -104,7 +110,8 @@ def compile_model(model: Path, output: Path, config: CompileConfig, progress: Pr
         builder = Builder(imported, pool, directory, config.header, progress)
         runner = NetRunner(builder, calibration.samples, budget, is_hurried=time.is_bounded)
         profiler = Profiler(store, builder, runner, policy)
-        selector = PlanSelector(PlanSolver(imported, tuner, policy, progress), budget, plan_errors)
+        solver = PlanSolver(imported, tuner, policy, progress, tuple(others))
+        selector = PlanSelector(solver, budget, plan_errors)
         recipes, tables = choose(tables, selector, profiler)
         refiner = Refiner(profiler, selector, time)
         refined = refiner.refine(tables, recipes)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import add
 from pathlib import Path
 
 from sartor.codegen.routines import FUSED_ROUTINES, LOW_PRECISION, routines_for
@@ -17,7 +19,7 @@ from sartor.tuning.search.workgroups import fewer_workgroups
 def find_candidates(
     imported: ImportedModel, policy: PlanPolicy, dump: Path | None = None, *, everything: bool = True
 ) -> Candidates:
-    """Ask all routines for implementations of all tasks.
+    """Ask all routines for implementations of all tasks, on all devices of the target.
 
     Args:
         imported: the model.
@@ -27,7 +29,10 @@ def find_candidates(
     """
     skip = never if everything or policy.pins else is_superfluous
     routines = routines_for(LOW_PRECISION) if everything else eligible_routines(imported, policy.precision)
-    candidates = annotate(imported.graph, routines, policy.target, FUSED_ROUTINES, skip, fewer_workgroups)
+    found = [
+        annotate(imported.graph, routines, each, FUSED_ROUTINES, skip, fewer_workgroups) for each in policy.target.each
+    ]
+    candidates = reduce(add, found)
     if not everything:
         candidates = eligible_candidates(candidates, imported, policy.precision)
     if dump is not None:

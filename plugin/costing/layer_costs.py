@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from sartor.codegen.ir.target import Target
+from sartor.codegen.ir.variants.routine import Variant
 from sartor.dialect_passes.annotate import Candidates
 from sartor.frontend.imported_model import ImportedModel
 from sartor.policies import DEFAULT_MAX_ERROR, PlanPolicy, Search
@@ -19,12 +21,14 @@ from sartor.tuning.measuring.checking import Arbiter
 from sartor.tuning.measuring.measure_job import MeasureSettings
 from sartor.tuning.measuring.roofline import peak_operations
 from sartor.tuning.measuring.tuner import Tuner, TuneSettings
+from sartor.tuning.records.measurement import Measurement
 from sartor.tuning.search.search import SearchSettings
 from sartor.tuning.search.search_run import Measured, SearchRun
 from sartor.tuning.search.shortlist import shortlist
 from sartor.tuning.selection.problem.limits import Quantity
 from sartor.tuning.selection.problem.pin import Pin
 from sartor.tuning.store.store import Store
+from sartor.tuning.transfers.times import Transfers
 from sartor.tuning.workers.pool import WorkerPool
 
 _LOG = logging.getLogger(__name__)
@@ -59,12 +63,15 @@ def make_tuner(
 def tune(
     imported: ImportedModel, candidates: Candidates, tuner: Tuner, policy: PlanPolicy, search: Search = Search.MODEL
 ) -> Tables:
-    """Measure the candidates, or what a search selects of them; returns cost tables of all tasks.
+    """Measure the candidates of a tuner's device, or what a search selects of them; returns cost tables of all tasks.
 
     The machine's peak is in them for comparison.
     """
-    variants = shortlist(imported.graph, candidates.variants, policy.pins)
-    target = policy.target
+    target = tuner.target
+    own = {
+        key: tuple(each for each in found if each.device == target.device) for key, found in candidates.variants.items()
+    }
+    variants = shortlist(imported.graph, own, policy.pins)
     peak = peak_operations(target, target.threads) if target.device == "cpu" else None
     rooflines = tuner.measure([peak.case] if peak else [])
     searches = search is Search.MODEL and target.device == "cpu" and policy.quantities == (Quantity.LATENCY,)
@@ -73,6 +80,18 @@ def tune(
     measured = _measured(imported, tuned_cases(imported.graph, variants), tuner, pins, settings)
     per_second = peak.per_second(rooflines) if peak else None
     return Tables(variants, {**rooflines, **measured}, peak=per_second)
+
+
+def joined_tables(tables: Sequence[Tables], transfers: Transfers) -> Tables:
+    """The tables of several devices as one, with the times of transfers between them."""
+    variants: dict[str, tuple[Variant, ...]] = {}
+    measured: dict[str, Mapping[str, Measurement]] = {}
+    for each in tables:
+        for key, listed in each.variants.items():
+            variants[key] = (*variants.get(key, ()), *listed)
+        for key, found in each.measured.items():
+            measured[key] = {**measured.get(key, {}), **found}
+    return replace(tables[0], variants=variants, measured=measured, transfers=transfers)
 
 
 def _measured(

@@ -6,7 +6,7 @@ import platform
 
 from sartor.codegen.ir.target import Target
 from sartor.codegen.mlir.iree_compiler import compile_module
-from sartor.errors import UsageError
+from sartor.errors import DeviceError, UsageError
 from sartor.runtime.driver.device import is_available
 from sartor.tuning.workers.entry_points import entry_point
 from sartor.tuning.workers.pool import JobStatus, WorkerPool
@@ -39,6 +39,11 @@ def check_target(target: Target, pool: WorkerPool) -> None:
         CompileError: if the worker died or timed out.
         DisturbedError: if something outside the worker ended it.
     """
+    for each in target.each:
+        _check_device(each, pool)
+
+
+def _check_device(target: Target, pool: WorkerPool) -> None:
     if target == Target.create("cpu"):
         return
     (result,) = pool.map_unordered(entry_point(compile_probe), [("target", {"target": target})], _TIMEOUT)
@@ -57,6 +62,24 @@ def compile_probe(target: Target) -> None:
 
 
 def runs_here(target: Target) -> bool:
-    """Whether this machine has the device of a target, and if that is a CPU, one with its instruction set."""
+    """Whether this machine has the devices of a target, and if one is a CPU, one with its instruction set."""
+    return all(_is_here(each) for each in target.each)
+
+
+def check_measurable(target: Target) -> None:
+    """Make sure that layers need not be divided between devices without measuring.
+
+    Raises:
+        DeviceError: if there are several devices, of which this machine lacks one.
+    """
+    if target.others:
+        lacking = next(each for each in target.each if not _is_here(each))
+        raise DeviceError(
+            f"this machine does not run {lacking} code, so {' and '.join(target.devices)} cannot be compared; compile "
+            "for one device, or here from a plan"
+        )
+
+
+def _is_here(target: Target) -> bool:
     machine = platform.machine().lower()
     return is_available(target.device) and target.isa in (None, _ISAS.get(machine, machine))

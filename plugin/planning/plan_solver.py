@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
 
@@ -49,17 +49,19 @@ class PlanSolver:
         tuner: measures conversions.
         policy: objective and constraints.
         progress: told about every round.
+        others: measure conversions on further devices.
     """
 
     imported: ImportedModel
     tuner: Tuner
     policy: PlanPolicy
     progress: Progress
+    others: tuple[Tuner, ...] = ()
 
     @property
     def is_late(self) -> bool:
         """Whether there is no time to measure more."""
-        return self.tuner.is_late
+        return any(tuner.is_late for tuner in (self.tuner, *self.others))
 
     def in_precision(self, precision: Precision) -> PlanSolver:
         """A solver of plans within another precision."""
@@ -151,7 +153,7 @@ class PlanSolver:
             )
             recipes = [self._recipe(problem, each, tables) for each in find(problem)]
             kinds = [kind for each in recipes for _, kind in adapts_between(each.graph, each.variants, device)]
-            wanted = distinct_adapts(kind for kind in kinds if kind not in tables.adapts)
+            wanted = [kind for kind in distinct_adapts(kinds) if kind not in tables.adapts]
             if not wanted or self.is_late:
                 break
             tables = self._with_adapts(tables, wanted)
@@ -161,9 +163,15 @@ class PlanSolver:
         recipe = split_recipe(self.imported, tables, selection, self.policy)
         return replace(recipe, needed=measures(problem, selection.assignment))
 
+    def _tuner_of(self, device: str) -> Tuner:
+        return next((each for each in self.others if each.target.device == device), self.tuner)
+
     def _with_adapts(self, tables: Tables, wanted: Sequence[AdaptKind]) -> Tables:
         cases = {kind: adapt_case(kind) for kind in wanted}
-        measured = self.tuner.measure(cases.values())
+        measured: dict[str, Mapping[str, Measurement]] = {}
+        for device in sorted({kind.target.device for kind in cases}):
+            own = [case for kind, case in cases.items() if kind.target.device == device]
+            measured |= self._tuner_of(device).measure(own)
         adapts = dict(tables.adapts)
         for kind, case in cases.items():
             measurement = measured[case.key].get(case.variants[0].descriptor)

@@ -72,8 +72,9 @@ def precision_of(plan: Plan) -> Precision:
 
 def _target_options(plan: Plan) -> str:
     """The command line's options for a plan's target."""
-    device, _, architecture = plan.target.partition(":")
-    return f"--target {device} {'--cpu' if device == 'cpu' else '--arch'} {architecture}"
+    parts = [each.partition(":") for each in plan.target.split(",")]
+    levels = " ".join(f"{'--cpu' if device == 'cpu' else '--arch'} {level}" for device, _, level in parts)
+    return f"--target {','.join(device for device, _, _ in parts)} {levels}"
 
 
 def _variants_of(plan: Plan, graph: LayerGraph, candidates: Mapping[str, tuple[Variant, ...]]) -> dict[str, Variant]:

@@ -85,7 +85,7 @@ class Builder:
 
     def _compile(self, recipes: Sequence[Recipe]) -> None:
         builds = {f"plan{next(self._numbers)}": recipe for recipe in recipes}
-        files = {name: self._files(name) for name in builds}
+        files = {name: replace(self._files(name), devices=recipe.devices) for name, recipe in builds.items()}
         # The unsplit model takes longest to compile, so it starts first.
         jobs = [(name, self._job(builds[name], files[name])) for name in reversed(builds)]
         for done, result in enumerate(self.pool.map_unordered(_BUILD, jobs, _TIMEOUT), 1):

@@ -147,7 +147,8 @@ class Profiler:
         """Times of layers within split networks, from IREE's statistics of dispatches.
 
         Networks are timed in turn, and again when they are compared with others, as times of different runs cannot be
-        compared. Networks that fail are left out.
+        compared. Networks that fail are left out, and those with layers on other devices than the first, as IREE's
+        tool runs one function on one device.
 
         Args:
             recipes: of networks that ran.
@@ -157,6 +158,9 @@ class Profiler:
             DeviceError: if none runs.
         """
         device = self._policy.target.device
+        recipes = [each for each in recipes if each.devices == (device,)]
+        if not recipes:
+            return InNetworkTimes()
         symbols = {each.digest: Symbols.of(each.graph, each.variants, device) for each in recipes}
         keys = self._records.in_network_keys(recipes)
         known = dict(self._store.get_many(keys.values()))

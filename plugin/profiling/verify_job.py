@@ -10,7 +10,6 @@ from sartor.codegen.ir.layer import NetworkValue
 from sartor.errors import SartorError
 from sartor.reference.expected_outputs import Expectation
 from sartor.runtime.driver.bound_input import BoundInput
-from sartor.runtime.driver.device import open_device
 from sartor.runtime.session import Session
 from sartor.samples.given_samples import SampleSource
 from sartor.tuning.errors.error_measures import ErrorMeasure
@@ -84,8 +83,8 @@ def _verify(check: Check, start: int, deadline: float) -> Verified:
     expectation = Expectation(
         check.models, check.models[-1], threads=check.threads, narrow=check.narrow, bound=check.bound
     )
-    device = open_device(check.device, check.threads if check.device == "cpu" else None)
     files, signature = check.files, net_signature(check.values)
+    device = files.open_device(check.device, check.threads)
     found = Verified(refused=tuple(expectation.refused))
     session = Session(files.module, device=device, signature=signature, parameters=files.parameters, huge_pages=False)
     with session:

@@ -22,7 +22,7 @@ from sartor.tuning.selection.problem.pin import Pin
 
 NAN = float("nan")
 WRONG: Mapping[str, tuple[object, ...]] = {
-    "target": ("tpu", "", "cpu:", None, 1, Target("tpu", "host")),
+    "target": ("tpu", "", "cpu:", "cpu,", "cpu,cpu", "vulkan,cuda", None, 1, Target("tpu", "host")),
     "threads": (0, -1, 257, 1.5, "2", True, None, NAN),
     "max_error": (-1e-3, NAN, "1e-3", True, [1e-3], 10**400),
     "precision": ("int9", 8, None, "INT8", Search.FULL),
@@ -113,3 +113,14 @@ def test_an_error_that_is_given_holds_for_every_precision(given: float) -> None:
 def test_a_bound_input_has_no_shape_of_its_own() -> None:
     with pytest.raises(UsageError, match="'x' is given both a shape and a value"):
         _made(shapes={"x": (1,)}, bindings={"x": 3})
+
+
+def test_two_devices_are_a_target() -> None:
+    target = CompileConfig(target="cpu,vulkan:ampere", threads=2).target  # type: ignore[arg-type]
+    assert (str(target), target.threads) == ("cpu:host,vulkan:ampere", 2)
+
+
+@pytest.mark.parametrize("setting", [{"memory_limit": 1}, {"objective": "memory"}, {"pareto": "latency,memory"}])
+def test_memory_is_not_counted_on_two_devices(setting: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="memory is counted on the CPU alone"):
+        CompileConfig(target="cpu,vulkan", **setting)  # type: ignore[arg-type]

@@ -16,7 +16,7 @@ from typing import TypeVar
 import numpy as np
 
 from sartor.codegen.ir.graph import LayerGraph
-from sartor.codegen.ir.variants.descriptor import without_parameters
+from sartor.codegen.ir.variants.descriptor import device_in, without_parameters
 from sartor.codegen.ir.variants.routine import Variant
 from sartor.codegen.linking.adapts import AdaptKind
 from sartor.codegen.linking.overwriting import plain_name
@@ -146,9 +146,13 @@ def corrected(tables: Tables, found: InNetworkTimes) -> Tables:
                 name: _moved(each, found.layers.get((key, name)), tables.seconds(key, name), _alike(name, pairs))
                 for name, each in tables.measured[key].items()
             }
-    ratios = [found.adapts[kind] / alone for kind, alone in tables.adapts.items() if alone and kind in found.adapts]
-    ratio = float(np.clip(np.median(ratios), LEAST_RATIO, MOST_RATIO)) if ratios else 1.0
-    adapts = {kind: found.adapts.get(kind, alone * ratio) for kind, alone in tables.adapts.items()}
+    ratios = {kind.target.device: 1.0 for kind in tables.adapts}
+    for device in ratios:
+        own = {kind: alone for kind, alone in tables.adapts.items() if kind.target.device == device}
+        known = [found.adapts[kind] / alone for kind, alone in own.items() if alone and kind in found.adapts]
+        if known:
+            ratios[device] = float(np.clip(np.median(known), LEAST_RATIO, MOST_RATIO))
+    adapts = {kind: found.adapts.get(kind, alone * ratios[kind.target.device]) for kind, alone in tables.adapts.items()}
     return replace(tables, measured=measured, adapts=adapts)
 
 
@@ -159,16 +163,17 @@ def _pairs(tables: Tables, found: InNetworkTimes, key: str) -> dict[str, tuple[f
 
 
 def _alike(name: str, pairs: Mapping[str, tuple[float, float]]) -> list[tuple[float, float]]:
-    """The pairs of variants that differ from ``name`` only in parameters; all pairs if there are none."""
-    own = without_parameters(name)
-    return [pair for other, pair in pairs.items() if without_parameters(other) == own] or [*pairs.values()]
+    """The pairs of variants that differ from ``name`` only in parameters; all pairs of its device if there are none."""
+    own, device = without_parameters(name), device_in(name)
+    alike = [pair for other, pair in pairs.items() if without_parameters(other) == own]
+    return alike or [pair for other, pair in pairs.items() if device_in(other) == device]
 
 
 def _moved(
     measurement: Measurement, in_network: float | None, alone: float | None, pairs: Sequence[tuple[float, float]]
 ) -> Measurement:
-    """A measurement with its time in the network; failures are unchanged."""
-    if alone is None:
+    """A measurement with its time in the network; unchanged if it failed, or nothing of its device was timed there."""
+    if alone is None or (in_network is None and not pairs):
         return measurement
     seconds = in_network if in_network is not None else float(np.mean([scaled(alone, *pair) for pair in pairs]))
     return replace(measurement, samples=(seconds,), baseline_samples=())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -10,11 +11,13 @@ from sartor.codegen.analysis.rounded_result import steps_of
 from sartor.codegen.analysis.task_facts import task_facts
 from sartor.codegen.ir.graph import LayerGraph
 from sartor.codegen.ir.layer import Layer
+from sartor.codegen.ir.variants.descriptor import device_in
 from sartor.codegen.ir.variants.rounding import rounding_of
 from sartor.codegen.ir.variants.routine import Variant
 from sartor.codegen.linking.adapts import AdaptKind
 from sartor.tuning.measuring.benchmark_case import BenchmarkCase
 from sartor.tuning.records.measurement import Measurement, Status
+from sartor.tuning.transfers.times import Transfers
 
 # Bandwidth assumed for adapts that are not measured, reads and writes together, in bytes per second. It is above what
 # the device can do, so that no plan is missed because of an estimate that is too high.
@@ -41,6 +44,7 @@ class Tables:
             and what is rounded, as ``rounding_of`` says.
         propagated_fraction: fraction of the kernels' own error, beyond rounding their operands, that reaches the
             outputs.
+        transfers: times of transfers between devices; no tensor crosses between others.
     """
 
     variants: Mapping[str, tuple[Variant, ...]]
@@ -51,6 +55,7 @@ class Tables:
     loading: float | None = None
     rounding: Mapping[tuple[str, str], float] = field(default_factory=dict)
     propagated_fraction: float = 1.0
+    transfers: Transfers = field(default_factory=dict)
 
     def with_adapts(self, other: Tables) -> Tables:
         """These tables with the conversions that only the other ones contain."""
@@ -106,18 +111,33 @@ class Tables:
         measurement = found.get(descriptor)
         if measurement is None or measurement.status is not Status.OK:
             return None
-        baseline = found.get(self.variants[key][0].descriptor)
+        baseline = found.get(self._first(key, device_in(descriptor)).descriptor)
         if baseline is None or baseline.status is not Status.OK or baseline is measurement:
             return measurement.time
         return measurement.time_at(baseline.time)
 
+    def _first(self, key: str, device: str) -> Variant:
+        """Candidate 0 of a device, beside which its other variants were timed."""
+        variants = self.variants[key]
+        return next((each for each in variants if device_in(each.descriptor) == device), variants[0])
+
 
 def adapt_seconds(kind: AdaptKind, tables: Tables) -> float:
-    """Seconds of a conversion, measured or an optimistic estimate; 0 if it moves no bytes."""
-    if kind.is_free:
-        return 0.0
-    known = tables.adapts.get(kind)
-    return known if known is not None else 2 * kind.logical.bytes / _OPTIMISTIC_BANDWIDTH[kind.source.device]
+    """Seconds of a conversion, measured or an optimistic estimate; 0 if it moves no bytes.
+
+    If it crosses, the transfer of the tensor as it is, which is always measured, and the conversion where it arrives.
+    """
+    local = kind.local
+    moved = _transfer_seconds(kind, tables) if kind.crosses else 0.0
+    if local is None or local.is_free:
+        return moved
+    known = tables.adapts.get(local)
+    return moved + (2 * kind.logical.bytes / _OPTIMISTIC_BANDWIDTH[local.source.device] if known is None else known)
+
+
+def _transfer_seconds(kind: AdaptKind, tables: Tables) -> float:
+    times = tables.transfers.get((kind.source.device, kind.target.device))
+    return math.inf if times is None else times.seconds(kind.source.physical(kind.logical).bytes)
 
 
 def tuned_cases(graph: LayerGraph, variants: Mapping[str, tuple[Variant, ...]]) -> list[BenchmarkCase]:
@@ -131,5 +151,5 @@ def tuned_cases(graph: LayerGraph, variants: Mapping[str, tuple[Variant, ...]]) 
             step=sum(steps_of(task)),
         )
         for key, task in graph.tasks().items()
-        if not task.stages or len(variants[key]) > 1
+        if len(variants[key]) > (1 if task.stages else 0)
     ]

@@ -165,6 +165,11 @@ class Tuner:
             self._modules.clear()
 
     @property
+    def target(self) -> Target:
+        """What is compiled for and measured on."""
+        return self._settings.target
+
+    @property
     def store(self) -> Store:
         """The store of measurements."""
         return self._store

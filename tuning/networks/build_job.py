@@ -24,7 +24,8 @@ from sartor.codegen.linking.stitching import (
     stitch,
 )
 from sartor.codegen.mlir.dispatches import lower
-from sartor.runtime.driver.iree_runtime import write_parameters
+from sartor.runtime.driver.device import open_device
+from sartor.runtime.driver.iree_runtime import NativeDevice, write_parameters
 from sartor.runtime.segments.packing import pack
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 from sartor.tuning.cost_tables.conversions import adapts_between
@@ -36,12 +37,23 @@ from sartor.tuning.records.signature import part_name
 class NetFiles:
     """Files of a compiled network: the module, and the weights if they are not inside it.
 
-    ``weight_bytes`` is the size of the weights, inside the module or not.
+    ``weight_bytes`` is the size of the weights, inside the module or not. ``devices`` are those that run it, the one of
+    inputs and outputs first; empty for the device that is asked for.
     """
 
     module: Path
     weights: Path | None
     weight_bytes: int = 0
+    devices: tuple[str, ...] = ()
+
+    def open_device(self, device: str, threads: int) -> NativeDevice:
+        """The device of inputs and outputs, ``device`` by default.
+
+        Raises:
+            DeviceError: if it cannot be opened.
+        """
+        first = self.devices[0] if self.devices else device
+        return open_device(first, threads if first == "cpu" else None)
 
     @property
     def parameters(self) -> dict[str, Path]:

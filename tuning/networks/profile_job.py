@@ -9,7 +9,6 @@ from statistics import median
 
 from sartor.codegen.ir.layer import NetworkValue
 from sartor.errors import DeviceError
-from sartor.runtime.driver.device import open_device
 from sartor.runtime.driver.iree_runtime import NativeDevice
 from sartor.runtime.driver.signature import Array, Signature
 from sartor.runtime.memory import allocated_bytes
@@ -99,7 +98,9 @@ def profile_nets(trial: NetTrial) -> list[NetRun]:
         return runs
     signature = net_signature(trial.values)
     return [
-        replace(run, memory=_memory(net, signature, trial.example)) if run.status is Status.OK else run
+        replace(run, memory=_memory(net, signature, trial.example))
+        if run.status is Status.OK and net.devices in ((), ("cpu",))
+        else run
         for net, run in zip(trial.nets, runs, strict=True)
     ]
 
@@ -116,7 +117,7 @@ def time_with_threads(trial: NetTrial, counts: Sequence[int]) -> dict[int, tuple
     """Worker side: time one network with several numbers of CPU threads in turn; returns samples by the number."""
     (net,), signature = trial.nets, net_signature(trial.values)
     try:
-        devices = {count: open_device(trial.settings.device, count) for count in counts}
+        devices = {count: net.open_device(trial.settings.device, count) for count in counts}
         sessions = {
             count: Session(net.module, device=device, signature=signature, parameters=net.parameters)
             for count, device in devices.items()
@@ -143,14 +144,14 @@ def time_first(trial: NetTrial) -> list[tuple[float, ...]]:
     Raises:
         DeviceError: if a network does not run.
     """
-    device = _device(trial.settings)
+    devices = [net.open_device(trial.settings.device, trial.settings.threads) for net in trial.nets]
     samples: list[list[float]] = [[] for _ in trial.nets]
     for index in [*range(len(trial.nets))] * _FIRST_ROUNDS:
         net = trial.nets[index]
         if not all(drop_page_cache(path) for path in (net.module, net.weights) if path is not None):
             continue
         begin = time.perf_counter()
-        with _mapped(net, device, trial.values) as session:
+        with _mapped(net, devices[index], trial.values) as session:
             session.run(None, dict(trial.example.feeds))
             samples[index].append(time.perf_counter() - begin)
     return [tuple(taken) for taken in samples]
@@ -164,20 +165,18 @@ def _mapped(
     return Session(net.module, device=device, signature=signature, parameters=net.parameters, huge_pages=False)
 
 
-def _device(settings: MeasureSettings) -> NativeDevice:
-    return open_device(settings.device, settings.threads if settings.device == "cpu" else None)
-
-
 def _load_all(trial: NetTrial) -> list[tuple[Session | None, NetRun]]:
-    device, signature = _device(trial.settings), net_signature(trial.values)
-    return [_check(net, device, signature, trial.example, trial.settings.max_error) for net in trial.nets]
+    signature = net_signature(trial.values)
+    return [_check(net, signature, trial.example, trial.settings) for net in trial.nets]
 
 
 def _check(
-    net: NetFiles, device: NativeDevice, signature: Signature, example: Example, max_error: float
+    net: NetFiles, signature: Signature, example: Example, settings: MeasureSettings
 ) -> tuple[Session | None, NetRun]:
     """Load a network and check one inference; returns its run, and the session if its outputs are right."""
+    max_error = settings.max_error
     try:
+        device = net.open_device(settings.device, settings.threads)
         session = Session(net.module, device=device, signature=signature, parameters=net.parameters)
         outputs = session.run(None, dict(example.feeds))
     except DeviceError as failure:

@@ -87,6 +87,11 @@ class AdaptChoice:
     seconds: float | None
     in_place: float | None
 
+    @property
+    def is_transfer(self) -> bool:
+        """Whether the tensor goes to another device, where it may be converted."""
+        return self.source.partition(":")[0] != self.target.partition(":")[0]
+
 
 @validated(frozen=True, config=_STRICT)
 class ComparedPlan:

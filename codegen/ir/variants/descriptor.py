@@ -61,6 +61,12 @@ def dtype_in(descriptor: str) -> str:
     return without_parameters(descriptor).partition(":")[2].partition("/")[0]
 
 
+def device_in(descriptor: str) -> str:
+    """``cpu``: the device on which the variant runs; empty if it names none."""
+    device, colon, _ = without_parameters(descriptor).partition(":")
+    return device if colon else ""
+
+
 def algorithm_of(descriptor: str) -> str:
     """``conv2d.tiled``: operation and routine, whatever the parameters, the device and the type."""
     return without_parameters(descriptor).rpartition("/")[2]

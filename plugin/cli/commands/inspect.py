@@ -19,7 +19,7 @@ from sartor.runtime.driver.signature import TensorSpec
 from sartor.runtime.manifest import Manifest, read_manifest
 from sartor.runtime.module import check_module
 from sartor.runtime.module_facts import module_weights
-from sartor.tuning.records.plan import LayerChoice, Plan
+from sartor.tuning.records.plan import AdaptChoice, LayerChoice, Plan
 
 
 def inspect(
@@ -46,6 +46,8 @@ def inspect(
         return
     plan = Plan.from_json(manifest.plan, f"the plan in '{module}'")
     show_facts(str(module), [*_facts(manifest, plan), *([("checksums", "as they were written")] if verify else [])])
+    if manifest.segments:
+        _show_segments(manifest)
     _show_choices(plan)
 
 
@@ -68,8 +70,8 @@ def _inspect_plan(plan: Plan, name: str, json: bool) -> None:
 def _show_choices(plan: Plan) -> None:
     if not plan.unsplit:
         _show_layers(plan)
-    if plan.adapts:
-        _show_adapts(plan)
+    _show_adapts("transfers", [each for each in plan.adapts if each.is_transfer])
+    _show_adapts("adapts", [each for each in plan.adapts if not each.is_transfer])
 
 
 def _check_weights(module: Path, manifest: Manifest) -> None:
@@ -99,7 +101,7 @@ def _plan_facts(plan: Plan) -> list[tuple[str, str]]:
         ("target", plan.target),
         ("tuned for threads", str(plan.threads)),
         ("fastest with threads", "" if plan.workers is None else str(plan.workers)),
-        ("plan", UNSPLIT_MODEL if plan.unsplit else f"{len(plan.layers)} layers, {len(plan.adapts)} adapts"),
+        ("plan", UNSPLIT_MODEL if plan.unsplit else _counts(plan)),
         ("objective", plan.objective),
         ("solver", proof(plan)),
         ("predicted ms", milliseconds(plan.predicted)),
@@ -117,6 +119,12 @@ def _outputs(specs: Sequence[TensorSpec]) -> Iterator[str]:
             yield f"{_spec(shown[spec.name])}, at most {spec.shape[cut.axis]}, counted by {specs[cut.count].name}"
         elif spec.name in shown:
             yield _spec(spec)
+
+
+def _counts(plan: Plan) -> str:
+    transfers = sum(each.is_transfer for each in plan.adapts)
+    also = f", {transfers} transfers" if transfers else ""
+    return f"{len(plan.layers)} layers, {len(plan.adapts) - transfers} adapts{also}"
 
 
 def _spec(spec: TensorSpec) -> str:
@@ -151,9 +159,17 @@ def _share(rate: float | None, peak: float | None) -> float | None:
     return rate / peak if rate and peak else None
 
 
-def _show_adapts(plan: Plan) -> None:
+def _show_segments(manifest: Manifest) -> None:
     rows = [
-        [each.producer, each.consumer, f"{each.source} -> {each.target}", milliseconds(each.seconds)]
-        for each in plan.adapts
+        [each.entry, each.device, ", ".join(each.inputs), "\n".join(map(_spec, each.outputs))]
+        for each in manifest.segments
     ]
-    show_table("adapts", ("from", "to", "conversion", "predicted ms"), rows, right=(3,))
+    show_table("segments", ("function", "device", "takes", "gives"), rows)
+
+
+def _show_adapts(title: str, adapts: Sequence[AdaptChoice]) -> None:
+    rows = [
+        [each.producer, each.consumer, f"{each.source} -> {each.target}", milliseconds(each.seconds)] for each in adapts
+    ]
+    if rows:
+        show_table(title, ("from", "to", "conversion", "predicted ms"), rows, right=(3,))

@@ -26,7 +26,9 @@ def show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-TargetOption = Annotated[str, typer.Option("--target", help="Device to compile for: cpu, vulkan or cuda.")]
+TargetOption = Annotated[
+    str, typer.Option("--target", help="Device to compile for: cpu, vulkan or cuda, or two: cpu,vulkan.")
+]
 CpuOption = Annotated[
     str | None,
     typer.Option("--cpu", help="CPU level: host, x86-64-v3, x86-64-v4, aarch64:neoverse-n1, ... (default: host)"),
@@ -83,11 +85,12 @@ def read_target(device: str, cpu: str | None, arch: str | None) -> Target:
     Raises:
         UsageError: if the device is unknown, or the option for the level is that of another device.
     """
-    if cpu is not None and device != "cpu":
+    devices = device.split(",")
+    if cpu is not None and "cpu" not in devices:
         raise UsageError(f"--cpu is for the target cpu, not for '{device}'; name its architecture with --arch")
-    if arch is not None and device == "cpu":
+    if arch is not None and devices == ["cpu"]:
         raise UsageError("--arch is for the targets vulkan and cuda; name the CPU's level with --cpu")
-    return Target.create(device, cpu or arch)
+    return Target.joined([Target.create(each, cpu if each == "cpu" else arch) for each in devices])
 
 
 def read_threads(threads: int | None) -> int:

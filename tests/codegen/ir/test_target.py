@@ -22,6 +22,21 @@ def test_every_device_has_a_default_architecture(device: str) -> None:
     assert any(target.architecture in flag for flag in target.device_flags)
 
 
+def test_the_cpu_is_the_first_of_two_devices() -> None:
+    target = Target.joined([Target.create("vulkan"), Target.create("cpu")])
+    assert str(target) == "cpu:host,vulkan:llvmpipe"
+    assert target.devices == ("cpu", "vulkan")
+    assert target.of("cpu") == Target.create("cpu")
+    assert target.of("vulkan").flags != target.of("cpu").flags == target.flags
+    assert target.key != Target.create("cpu").key
+
+
+@pytest.mark.parametrize("devices", [("cpu", "cpu"), ("vulkan", "cuda"), ("cpu", "vulkan", "cuda")])
+def test_other_devices_do_not_work_together(devices: tuple[str, ...]) -> None:
+    with pytest.raises(UsageError, match="several devices are cpu,vulkan or cpu,cuda"):
+        Target.joined([Target.create(each) for each in devices])
+
+
 def test_an_unknown_device_is_refused() -> None:
     with pytest.raises(UsageError, match="'tpu' is not a target"):
         Target.create("tpu")

@@ -104,6 +104,8 @@ def test_a_bad_model_is_refused_and_nothing_is_written(
         (["--selector", "magic"], "'magic' is no selector, choose among auto"),
         (["--target", "tpu"], "'tpu' is not a target"),
         (["--target", "vulkan", "--cpu", "host"], "--arch"),
+        (["--target", "cpu,tpu"], "'tpu' is not a target"),
+        (["--target", "vulkan,cuda"], "several devices are cpu,vulkan or cpu,cuda"),
         (["--arch", "sm_80"], "--cpu"),
         (["--cpu", "nonsense"], "no architecture 'nonsense' of the target cpu; name host, generic"),
         (["--cpu", "aarch64:nonsense"], "for example aarch64:neoverse-n1"),

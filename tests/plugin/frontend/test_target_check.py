@@ -7,8 +7,9 @@ import platform
 import pytest
 
 from sartor.codegen.ir.target import Target
-from sartor.errors import CompileError, DisturbedError, UsageError
-from sartor.frontend.target_check import check_target, runs_here
+from sartor.errors import CompileError, DeviceError, DisturbedError, UsageError
+from sartor.frontend import target_check
+from sartor.frontend.target_check import check_measurable, check_target, runs_here
 from sartor.tuning.workers.pool import JobResult, JobStatus, WorkerPool
 
 
@@ -49,3 +50,12 @@ def test_a_disturbed_worker_says_nothing_of_a_target(
     with pytest.raises(expected) as raised:
         check_target(Target.create("cpu", "x86-64-v3"), WorkerPool(1))
     assert type(raised.value) is expected
+
+
+def test_devices_are_not_compared_where_one_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    target = Target.joined([Target.create("cpu"), Target.create("vulkan")])
+    monkeypatch.setattr(target_check, "is_available", lambda device: device == "cpu")
+    assert not runs_here(target)
+    with pytest.raises(DeviceError, match="does not run vulkan:llvmpipe code, so cpu and vulkan cannot be compared"):
+        check_measurable(target)
+    check_measurable(target.of("vulkan"))

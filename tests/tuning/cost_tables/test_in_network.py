@@ -90,6 +90,16 @@ def test_conversions_that_did_not_run_are_scaled_like_those_that_did() -> None:
     assert found.adapts == {ADAPT: pytest.approx(2e-5), OTHER: pytest.approx(6e-5)}
 
 
+def test_times_on_one_device_say_nothing_about_another() -> None:
+    names = ("cpu:f32/pool.stock", "cpu:f32/pool.nhwc", "vulkan:f32/pool.stock")
+    alone = {name: measured(name, 1e-4) for name in names}
+    there = AdaptKind(ADAPT.tensor, Schema.parse("vulkan:f32@nchw"), Schema.parse("vulkan:f32@nhwc"))
+    given = Tables({"a": tuple(map(Named, names))}, {"a": alone}, {ADAPT: 1e-5, there: 1e-5})  # type: ignore[arg-type]
+    found = corrected(given, InNetworkTimes({("a", names[0]): 2e-4}, {ADAPT: 2e-5}))
+    assert [found.seconds("a", name) for name in names] == pytest.approx([2e-4, 2e-4, 1e-4])
+    assert found.adapts == pytest.approx({ADAPT: 2e-5, there: 1e-5})
+
+
 def test_of_several_passes_the_median_counts() -> None:
     passes = [[Dispatch("sa_kernel", 2, seconds)] for seconds in (6e-4, 2e-4, 4e-4)]
     assert SYMBOLS.seconds(passes) == pytest.approx((2e-4, UNKNOWN, UNKNOWN))
