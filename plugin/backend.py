@@ -85,7 +85,7 @@ class SartorRep(BackendRep):
     Args:
         model: the model.
         target: what it is compiled for.
-        threads: CPU workers; None for one per physical core.
+        threads: CPU workers; None for one per physical core, or those with which the module is fastest.
     """
 
     def __init__(self, model: ModelProto, target: Target, threads: int | None = None) -> None:

@@ -44,7 +44,8 @@ class Profiled:
         recipe: the recipe to ship.
         seconds: typical time of one inference.
         error: of the outputs against ONNX Runtime.
-        baseline: the unsplit model's time in the same run; None if it was not among the recipes, or wrong.
+        baseline: the unsplit model's time in the same run, or with fewer threads if that is less; None if it was not
+            among the recipes, or wrong.
         memory: bytes of weights, activations, inputs and outputs; None if not known.
         first: seconds until the end of the first inference, None if they do not matter.
         by_threads: seconds of one inference by number of threads; empty if they do not matter.
@@ -188,7 +189,9 @@ class Profiler:
         known = times.get(best.recipe.digest)
         if not known:
             return best
-        best = replace(best, by_threads=known)
+        stock = min((_least(times[each.digest]) for each in right if each.plan.unsplit), default=math.inf)
+        baseline = None if best.baseline is None else min(best.baseline, stock)
+        best = replace(best, by_threads=known, baseline=baseline)
         faster = [each for each in right if _least(times[each.digest]) < _FASTER * min(known.values())]
         for each in sorted(faster, key=lambda recipe: _least(times[recipe.digest])):
             if self.verify(each) and (run := self.run_of(each)) is not None:

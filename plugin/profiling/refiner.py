@@ -253,11 +253,12 @@ class Refiner:
             if abs((recipe.plan.predicted or 0.0) / profiled.seconds - 1) > _CLOSE and self._has_time():
                 # The module contains the prediction, which should be accurate, so it is built again.
                 recipe = replace(recipe, plan=timed_plan(recipe, corrected(tables, found)))
-        recipe = replace(recipe, plan=replace(recipe.plan, workers=_fastest(profiled.by_threads)))
+        workers = _fastest(profiled.by_threads)
+        recipe = replace(recipe, plan=replace(recipe.plan, workers=workers))
         plan = replace(
             recipe.plan,
             by_threads=tuple(profiled.by_threads.items()),
-            measured=profiled.seconds,
+            measured=profiled.seconds if workers is None else profiled.by_threads[workers],
             baseline=profiled.baseline,
             memory=profiled.memory,
             first=profiled.first,

@@ -133,8 +133,8 @@ class Plan:
         optimal: whether no other plan within the limits is better by the cost tables that it was selected by.
         gap: upper bound of the relative distance from the optimum; 0 if optimal, None if unknown.
         predicted: seconds of one inference by the cost tables.
-        measured: seconds of one inference of the whole module.
-        baseline: seconds of the unsplit model, measured in the same run.
+        measured: seconds of one inference of the whole module, with ``workers`` threads if that is known.
+        baseline: seconds of the unsplit model, measured in the same run, or with fewer threads if that is less.
         memory: bytes of weights, activations, inputs and outputs of the whole module, None if not measured.
         first: seconds of loading the module from its file and the first inference, None if not measured.
         peak: the machine's most f32 operations per second with as many threads; None if not measured.

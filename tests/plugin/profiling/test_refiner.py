@@ -274,5 +274,6 @@ def test_a_plan_says_with_which_threads_it_is_fastest(
     profiler = FakeProfiler(alone, by_threads=by_threads)
     found = Refiner(cast(Profiler, profiler), select).refine(tables, recipes)
     assert found.recipe.plan.workers == found.plan.workers == workers
+    assert found.plan.measured == (by_threads[workers] if workers else found.profiled.seconds)
     assert dict(found.plan.by_threads) == by_threads
     assert (found.recipe.plan.by_threads, found.plan.unmeasured().workers) == ((), workers)
