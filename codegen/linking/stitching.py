@@ -6,8 +6,9 @@ same order give the same bytes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -70,6 +71,19 @@ class Stitched:
     parameters: dict[str, np.ndarray]
 
 
+@dataclass(frozen=True)
+class Outline:
+    """The module without its weights.
+
+    Attributes:
+        text: as in ``Stitched``.
+        weight_bytes: bytes of the packed weights.
+    """
+
+    text: str
+    weight_bytes: int
+
+
 @dataclass
 class _Body:
     """Lines of an entry function while it is written."""
@@ -106,7 +120,8 @@ class _Writer:
         self._prefix = prefix
         self._used: dict[str, DispatchCode] = {}
         self._parameters: dict[tuple[str, Packing], str] = {}
-        self.parameters: dict[str, np.ndarray] = {}
+        self.parameters: dict[str, Callable[[], np.ndarray]] = {}
+        self.weight_bytes = 0
         self._declarations: list[str] = []
 
     def write(self, manifest: str) -> str:
@@ -190,13 +205,14 @@ class _Writer:
         name = f"r.{ref.source or 'input'}.{ref.index}"
         parameter = self._parameters.get((name, Packing()))
         if parameter is None:
-            parameter = self._declare(name, Packing(), RANGE, self._stitching.ranges[ref])
+            parameter = self._declare(name, Packing(), RANGE, partial(self._stitching.ranges.__getitem__, ref))
         return self._body.load(parameter, RANGE), RANGE
 
-    def _declare(self, name: str, packing: Packing, tensor: TensorType, array: np.ndarray) -> str:
-        """Add a packed array to the module."""
+    def _declare(self, name: str, packing: Packing, tensor: TensorType, make: Callable[[], np.ndarray]) -> str:
+        """Add an array that ``make`` packs to the module."""
         parameter = self._parameters[name, packing] = f"{self._prefix}p{len(self._parameters)}"
-        self.parameters[parameter] = array
+        self.parameters[parameter] = make
+        self.weight_bytes += tensor.bytes
         self._declarations.append(
             f"util.global private @{parameter} <{_LOADED_ONCE}> = "
             f'#flow.parameter.named<"{PARAMETER_SCOPE}"::"{parameter}"> : {tensor}'
@@ -207,8 +223,11 @@ class _Writer:
         tensor = packing.type_of(logical)
         parameter = self._parameters.get((name, packing))
         if parameter is None:
-            parameter = self._declare(name, packing, tensor, packing.apply(self._stitching.weights[name]))
+            parameter = self._declare(name, packing, tensor, partial(self._packed, name, packing))
         return self._body.load(parameter, tensor), tensor
+
+    def _packed(self, name: str, packing: Packing) -> np.ndarray:
+        return packing.apply(self._stitching.weights[name])
 
 
 def stitch(stitching: Stitching, target: Target, manifest: str, prefix: str = "") -> Stitched:
@@ -222,7 +241,14 @@ def stitch(stitching: Stitching, target: Target, manifest: str, prefix: str = ""
     """
     writer = _Writer(stitching, target, prefix)
     text = writer.write(manifest)
-    return Stitched(text, writer.parameters)
+    return Stitched(text, {name: make() for name, make in writer.parameters.items()})
+
+
+def outline(stitching: Stitching, target: Target) -> Outline:
+    """Write the module that runs the chosen pieces, without packing weights."""
+    writer = _Writer(stitching, target, "")
+    text = writer.write("")
+    return Outline(text, writer.weight_bytes)
 
 
 def compile_stitched(stitched: Stitched, target: Target, path: Path, *, embed: bool = True) -> None:

@@ -158,7 +158,7 @@ class PlanSelector:
         if not found:
             _LOG.warning("there is no front: no plan keeps to the error bound")
             return None
-        points = tuple(ParetoPoint(each.plan, each.needed, error) for each, error in found)
+        points = tuple(ParetoPoint(each.plan, each.amounts, error) for each, error in found)
         return ParetoFront(*quantities, points, complete)
 
     def plans_on_front(
@@ -173,9 +173,9 @@ class PlanSelector:
         """
         if self.errors is None:
             recipes, complete = self.solver.front_within(tables, limits, quantities)
-            return [(each, None) for each in recipes], complete
+            return _undominated([(each, None) for each in recipes], quantities), complete
         kept, complete = self._fronts_within_budget(self.errors, tables, limits, quantities)
-        return [*_undominated(kept, quantities)], complete
+        return _undominated(kept, quantities), complete
 
     def _fronts_within_budget(
         self, errors: PlanErrors, tables: Tables, limits: Limits, quantities: tuple[Quantity, Quantity]
@@ -217,14 +217,12 @@ def _tried(errors: PlanErrors, recipe: Recipe, tables: Tables, bound: float | No
     return tried
 
 
-def _undominated(
-    simulated: Sequence[tuple[Recipe, float]], quantities: tuple[Quantity, Quantity]
-) -> list[tuple[Recipe, float]]:
+def _undominated(simulated: Sequence[tuple[Recipe, float | None]], quantities: tuple[Quantity, Quantity]) -> Simulated:
     """The plans that no other dominates in the two quantities, sorted by the first."""
     first, second = quantities
-    found: list[tuple[Recipe, float]] = []
-    for pair in sorted(simulated, key=lambda each: (each[0].needed[first], each[0].needed[second])):
-        if not found or pair[0].needed[second] < found[-1][0].needed[second]:
+    found: Simulated = []
+    for pair in sorted(simulated, key=lambda each: (each[0].amounts[first], each[0].amounts[second])):
+        if not found or pair[0].amounts[second] < found[-1][0].amounts[second]:
             found.append(pair)
     return found
 

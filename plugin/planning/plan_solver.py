@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from time import perf_counter
 
 from sartor.codegen.linking.adapts import AdaptKind
+from sartor.errors import CompileError, InfeasibleError
 from sartor.frontend.imported_model import ImportedModel
 from sartor.planning.recipe import Recipe, split_recipe, timed_plan
 from sartor.policies import PlanPolicy, Precision
@@ -19,6 +20,7 @@ from sartor.tuning.cost_tables.problem_builder import selection_problem
 from sartor.tuning.cost_tables.tables import Tables
 from sartor.tuning.measuring.benchmark_case import adapt_case
 from sartor.tuning.measuring.tuner import Tuner
+from sartor.tuning.networks.build_job import SplitNetwork, planned_memory
 from sartor.tuning.records.measurement import Measurement, Status
 from sartor.tuning.selection import auto
 from sartor.tuning.selection.problem.limits import Limits, Quantity, measures
@@ -28,11 +30,15 @@ from sartor.tuning.selection.programming import ilp, least_error, least_memory
 from sartor.tuning.selection.programming.alternatives import alternatives
 from sartor.tuning.selection.programming.pareto import Point, pareto_front
 from sartor.tuning.selection.solve import solve
+from sartor.tuning.workers.calls import call
+from sartor.tuning.workers.pool import WorkerPool
 
 # Largest number of rounds in which missing conversions are measured and the plan is solved again.
 _CONVERSION_ROUNDS = 12
 # Time limit of finding plans that differ, which is a gain and no need.
 _DIFFERENT_SECONDS = 10.0
+# Largest number of selections whose memory IREE plans, each with another limit by the tables.
+_MEMORY_ROUNDS = 6
 _LOG = logging.getLogger(__name__)
 
 
@@ -50,6 +56,7 @@ class PlanSolver:
         policy: objective and constraints.
         progress: told about every round.
         others: measure conversions on further devices.
+        pool: workers that find the memory that IREE plans for a plan; None if memory by the tables is to do.
     """
 
     imported: ImportedModel
@@ -57,6 +64,7 @@ class PlanSolver:
     policy: PlanPolicy
     progress: Progress
     others: tuple[Tuner, ...] = ()
+    pool: WorkerPool | None = None
 
     @property
     def is_late(self) -> bool:
@@ -68,7 +76,50 @@ class PlanSolver:
         return replace(self, policy=replace(self.policy, precision=precision))
 
     def within(self, tables: Tables, limits: Limits) -> Selected:
-        """The best plans within limits.
+        """The best plans within limits, of which the user's on memory holds for what IREE plans.
+
+        Raises:
+            InfeasibleError: if there is none.
+        """
+        allowed = self.policy.limits.memory
+        if self.pool is None or allowed is None or limits.memory is None:
+            return self._by_tables(tables, limits)
+        bound, empty, too_large = limits.memory, 0.0, math.inf
+        planned: list[Recipe] = []
+        for _ in range(_MEMORY_ROUNDS):
+            try:
+                found, tables = self._by_tables(tables, replace(limits, memory=bound))
+            except InfeasibleError:
+                if not planned:
+                    raise
+                empty = bound
+            else:
+                planned = [self._with_memory(each) for each in found]
+                fitting = [each for each in planned if each.amounts[Quantity.MEMORY] <= allowed]
+                if fitting:
+                    return fitting, tables
+                too_large = planned[0].needed[Quantity.MEMORY]
+            # A plan near the last one probably exceeds the limit by as much.
+            near = too_large - (planned[0].amounts[Quantity.MEMORY] - allowed)
+            bound = near if near > empty else (empty + too_large) / 2
+            _LOG.info("IREE plans more memory than the limit; the next plan is within %.0f bytes by the tables", bound)
+        return planned, tables
+
+    def _with_memory(self, recipe: Recipe) -> Recipe:
+        """The recipe with the memory that IREE plans for it, if it does."""
+        if self.pool is None:
+            return recipe
+        net = SplitNetwork(recipe.graph, recipe.variants, self.imported.ranges)
+        arguments = {"net": net, "target": self.policy.target}
+        try:
+            planned = call(self.pool, planned_memory, arguments, "planning the memory of a network")
+        except CompileError as error:
+            _LOG.warning("%s; its memory by the tables counts", error)
+            return recipe
+        return replace(recipe, memory=planned)
+
+    def _by_tables(self, tables: Tables, limits: Limits) -> Selected:
+        """The best plans within limits by the tables.
 
         Raises:
             InfeasibleError: if there is none.
@@ -126,6 +177,8 @@ class PlanSolver:
             return [_selection(problem, point) for point in found.points]
 
         recipes, _ = self._settled(tables, find, tuple(limits.bounds))
+        if Quantity.MEMORY in quantities:
+            recipes = [self._with_memory(each) for each in recipes]
         return recipes, complete
 
     def _settled(

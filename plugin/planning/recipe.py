@@ -28,7 +28,7 @@ from sartor.tuning.cost_tables.tables import Tables, adapt_seconds
 from sartor.tuning.measuring.benchmark_case import symbol_of
 from sartor.tuning.records.plan import AdaptChoice, LayerChoice, Plan
 from sartor.tuning.records.signature import segments_of, value_spec
-from sartor.tuning.selection.problem.limits import Amounts
+from sartor.tuning.selection.problem.limits import Amounts, Quantity
 from sartor.tuning.selection.problem.problem import Edge
 from sartor.tuning.selection.problem.selection import Selection
 
@@ -44,12 +44,19 @@ class Recipe:
         graph: the layers, with fused layers in place of their members.
         variants: by layer name; empty for the unsplit model.
         needed: amount of each quantity by the tables with which it was selected; empty if it was not selected.
+        memory: bytes that IREE plans for the module, weights included; None if it was not asked.
     """
 
     plan: Plan
     graph: LayerGraph
     variants: Mapping[str, Variant]
     needed: Amounts = field(default_factory=dict)
+    memory: int | None = None
+
+    @property
+    def amounts(self) -> Amounts:
+        """The amounts of all quantities, with the memory that IREE plans where that is known."""
+        return self.needed if self.memory is None else {**self.needed, Quantity.MEMORY: float(self.memory)}
 
     @property
     def home(self) -> str:

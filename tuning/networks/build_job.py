@@ -15,12 +15,14 @@ from sartor.codegen.ir.variants.routine import Implementation, Variant, implemen
 from sartor.codegen.linking.adapts import AdaptKind
 from sartor.codegen.linking.entries import Entry, devices_of, entries_of
 from sartor.codegen.linking.overwriting import overwriting_layers, overwriting_symbol
+from sartor.codegen.linking.planned_memory import planned_bytes, without_code
 from sartor.codegen.linking.stitching import (
     PARAMETER_SCOPE,
     Piece,
     Stitching,
     compile_stitched,
     compile_unsplit,
+    outline,
     stitch,
 )
 from sartor.codegen.mlir.dispatches import lower
@@ -123,14 +125,41 @@ def _build_split(
     return parameters
 
 
-def stitchings(net: SplitNetwork, weights: Mapping[str, np.ndarray], target: Target) -> dict[str, Stitching]:
-    """The chosen variants and the adapts between them, lowered: by device, the one of the first module first."""
+def planned_memory(net: SplitNetwork, target: Target) -> int | None:
+    """Worker side: the bytes of weights, activations, inputs and outputs that the module of a network will take.
+
+    Returns:
+        Bytes; None if IREE knows a size only when the module runs, or the network needs several devices.
+
+    Raises:
+        CompileError: with IREE's diagnostic.
+    """
+    found = stitchings(net, {}, target, with_code=False)
+    if len(found) > 1:
+        return None
+    ((device, stitching),) = found.items()
+    module = outline(stitching, target.of(device))
+    planned = planned_bytes(module.text, target.of(device))
+    if planned is None:
+        return None
+    return module.weight_bytes + sum(each.type.bytes for each in net.graph.inputs) + planned
+
+
+def stitchings(
+    net: SplitNetwork, weights: Mapping[str, np.ndarray], target: Target, *, with_code: bool = True
+) -> dict[str, Stitching]:
+    """The chosen variants and the adapts between them, lowered: by device, the one of the first module first.
+
+    Kernels are empty if not ``with_code``.
+    """
     code = implementations_of(net.variants)
     devices, entries = devices_of(code, target.device), entries_of(net.graph, code, target.device)
     home = target.device if len(devices) > 1 else devices[0]
     local = {kind.local for _, kind in adapts_between(net.graph, net.variants, home)}
     kinds = sorted(kind for kind in local if kind is not None)
-    chosen = _chosen(net)
+    chosen = {
+        name: (symbol, each if with_code else without_code(each)) for name, (symbol, each) in _chosen(net).items()
+    }
     return {
         device: _stitching(
             [entry for entry in entries if entry.device == device],

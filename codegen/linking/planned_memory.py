@@ -1,0 +1,106 @@
+"""The memory that IREE plans for a module, found by running IREE's pipeline until memory is planned.
+
+Which values lie in memory at once, and where, depends on more than their sizes: IREE runs independent dispatches side
+by side, writes parts of a concatenation where they are joined, and packs what is left into one buffer first come first
+served, with gaps. So IREE itself is asked. Up to that phase nothing looks into kernels: they are left out, and planning
+takes seconds where compiling takes minutes.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+from sartor.codegen.ir.graph import ENTRY
+from sartor.codegen.ir.target import Target
+from sartor.codegen.ir.variants.routine import Implementation
+from sartor.codegen.mlir.iree_compiler import inlined, translate
+
+_DISPATCH = re.compile(
+    r"flow\.dispatch @(?P<name>[\w$.]+)::@[\w$.]+::@[\w$.]+\((?P<arguments>[^)]*)\).* -> (?P<results>.*)"
+)
+_CONSTANT = re.compile(r"(%[\w$.]+) = arith\.constant (\d+) : index")
+_ALLOCATED = re.compile(
+    r"(%[\w$.]+), %[\w$.]+ = stream\.resource\.alloca .*!stream\.resource<\w+>\{(%[\w$.]+)\} => !stream\.timepoint"
+)
+_FREED = re.compile(r"stream\.resource\.dealloca .*=> (%[\w$.]+) : !stream\.resource")
+_ENTRY = f"util.func public @{ENTRY}$async("
+
+
+def without_code(implementation: Implementation) -> Implementation:
+    """The implementation with a kernel that does nothing in place of its own."""
+    if implementation.kernel is None:
+        return implementation
+    return replace(implementation, kernel=_Hollow(implementation.body))
+
+
+@dataclass(frozen=True)
+class _Hollow:
+    """A kernel with the interface of the one that a body dispatches, and no code."""
+
+    body: str
+
+    @property
+    def identity(self) -> str:
+        return f"hollow {self.body}"
+
+    def executables(self) -> tuple[str, ...]:
+        found = _DISPATCH.search(self.body)
+        if found is None:
+            raise ValueError("the body dispatches no kernel")
+        name = found["name"]
+        # A result that overwrites an argument shares its buffer, and is named like it.
+        results = [each for each in found["results"].strip("() ").split(", ") if not each.startswith("%")]
+        buffers = len(found["arguments"].split(", ")) + len(results)
+        layout = ", ".join(["#hal.pipeline.binding<storage_buffer>"] * buffers)
+        export = f"hal.executable.export public @{name} ordinal(0) layout(#hal.pipeline.layout<bindings = [{layout}]>)"
+        return (
+            f"""hal.executable private @{name} {{
+  hal.executable.variant public @{name} target(<"none", "none">) {{
+    {export} count(%d: !hal.device) -> (index, index, index) {{
+      %c1 = arith.constant 1 : index
+      hal.return %c1, %c1, %c1 : index, index, index
+    }}
+    builtin.module {{ func.func @{name}() {{ return }} }}
+  }}
+}}""",
+        )
+
+
+def planned_bytes(module: str, target: Target) -> int | None:
+    """The peak of what an inference allocates, with outputs and without inputs and weights.
+
+    Args:
+        module: stitched, at the flow level.
+        target: what it is compiled for.
+
+    Returns:
+        Bytes; None if a size is not known before the module runs.
+
+    Raises:
+        CompileError: if it does not compile.
+    """
+    return peak_of(translate(inlined(module), target.flags, to="stream", start="flow"))
+
+
+def peak_of(text: str) -> int | None:
+    """The peak of what the entry function of a module at the stream level allocates; None if a size is not known."""
+    lines = iter(text.splitlines())
+    constants: dict[str, int] = {}
+    live: dict[str, int] = {}
+    peak, is_entry = 0, False
+    for line in lines:
+        if line.lstrip().startswith("util.func "):
+            is_entry, constants, live = _ENTRY in line, {}, {}
+        if not is_entry:
+            continue
+        if found := _CONSTANT.search(line):
+            constants[found[1]] = int(found[2])
+        elif found := _ALLOCATED.search(line):
+            if found[2] not in constants:
+                return None
+            live[found[1]] = constants[found[2]]
+            peak = max(peak, sum(live.values()))
+        elif found := _FREED.search(line):
+            live.pop(found[1], None)
+    return peak
