@@ -15,9 +15,10 @@ from typing import Annotated, Any
 
 import typer
 
-from benchmarks.selection import growth, layout_run, layouts, learning, sampling, solvers
-from benchmarks.selection.extract import NotTunedError, extract
+from benchmarks.selection import growth, layout_run, layouts, learning, sampling, sharing, solvers
+from benchmarks.selection.extract import NotTunedError, estimate, extract
 from benchmarks.selection.network_tables import load_all, save
+from benchmarks.selection.qsdnn import comparison
 from benchmarks.selection.results import markdown, write_csv
 from benchmarks.zoo import NETWORKS, write
 from sartor.cli.output.terminal import tuning_progress
@@ -31,6 +32,7 @@ app = typer.Typer(add_completion=False, no_args_is_help=True, help=__doc__, pret
 _Tables = Annotated[Path, typer.Option("--tables", help="Folder with what `tables` wrote.")]
 _Output = Annotated[Path, typer.Option("--output", "-o", help="Folder for CSV files and plots.")]
 _TABLES = Path("build/selection/tables")
+_ESTIMATED = Path("build/selection/estimated")
 _OUTPUT = Path("build/selection")
 _DATABASE = Path("build/selection/tuning.db")
 
@@ -55,6 +57,19 @@ def tables(
             print(f"{save(found, output)}: {len(found.problem.nodes)} layers, {counts}", flush=True)
 
 
+@app.command("estimate")
+def estimate_tables(
+    networks: Annotated[list[str] | None, typer.Argument(help="Zoo networks; all of them by default.")] = None,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the tables.")] = _ESTIMATED,
+) -> None:
+    """Write tables by the routines' analytic models, which need no database."""
+    config = CompileConfig(threads=1, jobs=1)
+    with open_workers(config.target, config.jobs) as pool:
+        for network in networks or NETWORKS:
+            found = estimate(network, pool, config)
+            print(f"{save(found, output)}: {len(found.problem.nodes)} layers", flush=True)
+
+
 @app.command("solvers")
 def compare_solvers(tables: _Tables = _TABLES, output: _Output = _OUTPUT) -> None:
     """Greedy, dynamic programming and PBQP against the global optimum (SoftNeuro, NeoCPU)."""
@@ -70,6 +85,27 @@ def compare_learning(
     """Q-learning against random search (QS-DNN, figure 5)."""
     picked = [each for each in load_all(tables) if each.network in (networks or learning.NETWORKS)]
     _publish("learning", learning.run(picked), learning.plot, output)
+
+
+@app.command("sharing")
+def compare_sharing(tables: _Tables = _TABLES, output: _Output = _OUTPUT) -> None:
+    """Conversions charged once for all readers of a value against conversions charged on every edge."""
+    _publish("sharing", sharing.run(load_all(tables)), sharing.plot, output)
+
+
+@app.command("primitives")
+def compare_primitives(
+    tables: _Tables = _TABLES,
+    output: _Output = _OUTPUT,
+    networks: Annotated[list[str] | None, typer.Option("--network", help="Networks; all by default.")] = None,
+) -> None:
+    """Single primitives and libraries, searches, and the optimum, also beside a simulated GPU (QS-DNN, table II)."""
+    picked = [each for each in load_all(tables) if each.network in (networks or NETWORKS)]
+    alone = comparison.run_alone(picked)
+    print(
+        f"## primitives alone\n\n{markdown(alone)}\n\n{write_csv(alone, output / 'primitives-alone.csv')}", flush=True
+    )
+    _publish("primitives", comparison.run(picked), comparison.plot, output)
 
 
 @app.command("sampling")
@@ -114,6 +150,8 @@ def measure_growth(
 def run_all(tables: _Tables = _TABLES, output: _Output = _OUTPUT) -> None:
     """Every experiment."""
     compare_solvers(tables, output)
+    compare_sharing(tables, output)
+    compare_primitives(tables, output)
     compare_learning(tables, output)
     compare_sampling(tables, output)
     compare_layouts(tables, output)

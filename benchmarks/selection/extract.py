@@ -1,4 +1,4 @@
-"""Extracts tables of zoo networks from a tuning database, without measuring."""
+"""Tables of zoo networks without measuring: from a tuning database, or estimated."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
+from benchmarks.estimated_tables import estimated_tables
 from benchmarks.selection.network_tables import NetworkTables, TaskTimes, TimedVariant
 from benchmarks.zoo import write
 from sartor.codegen.ir.graph import LayerGraph
@@ -19,6 +20,7 @@ from sartor.config import CompileConfig
 from sartor.costing.candidates import find_candidates
 from sartor.costing.layer_costs import make_tuner
 from sartor.errors import UsageError
+from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.loading import import_network
 from sartor.progress import silent
 from sartor.tuning.cost_tables.problem_builder import selection_problem
@@ -28,9 +30,16 @@ from sartor.tuning.measuring.tuner import Tuner
 from sartor.tuning.records.hardware import host
 from sartor.tuning.records.measurement import Status, runtime_key
 from sartor.tuning.search.shortlist import shortlist
-from sartor.tuning.selection.problem.problem import Edge, Problem
+from sartor.tuning.selection import auto
+from sartor.tuning.selection.problem.problem import Choice, Edge, Node, Problem
 from sartor.tuning.store.store import Store
 from sartor.tuning.workers.pool import WorkerPool
+
+ESTIMATED = "estimated"
+"""The machine of tables that were not measured."""
+
+# Bytes of tensors that one thread converts in a second, as measured where tables were (docs/selection-benchmarks.md).
+_CONVERTED_PER_SECOND = 7e9
 
 
 class NotTunedError(UsageError):
@@ -47,8 +56,7 @@ def extract(network: str, store: Store, pool: WorkerPool, config: CompileConfig)
         NotTunedError: if a task of the network has no measured candidate 0.
         SartorError: if the network cannot be imported.
     """
-    with tempfile.TemporaryDirectory(prefix="sartor-") as directory:
-        imported = import_network(write(network, Path(directory)), config.importing, pool, silent)
+    imported = _imported(network, pool, config)
     tuner = make_tuner(store, pool, config.target, silent)
     variants = shortlist(imported.graph, find_candidates(imported, config.planning).variants, ())
     tables = Tables(variants, tuner.known(tuned_cases(imported.graph, variants)))
@@ -56,17 +64,52 @@ def extract(network: str, store: Store, pool: WorkerPool, config: CompileConfig)
     kinds = _kinds(imported.graph, tables, config)
     measured = _measured_adapts(kinds.values(), tuner, config.target)
     adapts = {**estimated_adapts(kinds.values(), measured), **measured}
-    tables = replace(tables, adapts=adapts)
+    return _tables(network, imported.graph, replace(tables, adapts=adapts), config, len(measured))
+
+
+def estimate(network: str, pool: WorkerPool, config: CompileConfig) -> NetworkTables:
+    """A network's tables by the routines' analytic models, for experiments that need no particular machine.
+
+    Raises:
+        SartorError: if the network cannot be imported.
+    """
+    imported = _imported(network, pool, config)
+    tables = estimated_tables(imported, config.planning)
+    kinds = set(_kinds(imported.graph, tables, config).values())
+    adapts = {kind: kind.logical.bytes / _CONVERTED_PER_SECOND for kind in kinds}
+    found = _tables(network, imported.graph, replace(tables, adapts=adapts), config, 0)
+    return replace(found, machine=ESTIMATED)
+
+
+def _imported(network: str, pool: WorkerPool, config: CompileConfig) -> ImportedModel:
+    with tempfile.TemporaryDirectory(prefix="sartor-") as directory:
+        return import_network(write(network, Path(directory)), config.importing, pool, silent)
+
+
+def _tables(network: str, graph: LayerGraph, tables: Tables, config: CompileConfig, measured: int) -> NetworkTables:
+    problem = selection_problem(graph, tables, config.target.device, config.objective)
     return NetworkTables(
         network=network,
         machine=host().key,
         runtime=runtime_key(),
         threads=config.threads,
-        problem=selection_problem(imported.graph, tables, config.target.device, config.objective),
-        tasks={layer.name: _task_times(layer.task.key, imported.graph, tables) for layer in imported.graph.layers},
-        measured_adapts=len(measured),
-        estimated_adapts=len(adapts) - len(measured),
+        problem=replace(problem, nodes=tuple(map(_flat, problem.nodes))),
+        tasks={layer.name: _task_times(layer.task.key, graph, tables) for layer in graph.layers},
+        measured_adapts=measured,
+        estimated_adapts=len(tables.adapts) - measured,
     )
+
+
+def _flat(node: Node) -> Node:
+    """The layer with each childnet as a choice that costs what the best plan of the childnet costs."""
+    return replace(node, choices=tuple(map(_solved, node.choices)))
+
+
+def _solved(choice: Choice) -> Choice:
+    if choice.childnet is None:
+        return choice
+    inside = auto.select(choice.childnet).costs
+    return replace(choice, cost=choice.cost + inside, childnet=None)
 
 
 def estimated_adapts(kinds: Iterable[AdaptKind], measured: Mapping[AdaptKind, float]) -> dict[AdaptKind, float]:

@@ -1,11 +1,14 @@
-"""Compares Q-learning with random search, as QS-DNN's figure 5 does, and with the true optimum."""
+"""Compares Q-learning with random search, as QS-DNN's figure 5 does, and with the true optimum.
+
+Each point is a complete search with that budget of episodes, whose exploration ends in time, repeated with other seeds.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, pstdev
 from time import process_time
 
 from benchmarks.selection.network_tables import NetworkTables
@@ -16,6 +19,7 @@ from sartor.tuning.selection.heuristics.episodes import EPISODES, Search
 from sartor.tuning.selection.problem.problem import Problem
 
 NETWORKS = ("mobilenet_v1", "squeezenet", "resnet50", "googlenet")
+BUDGETS = (25, 50, 100, 200, 350, 500, 700, EPISODES)
 _SEEDS = 5
 _SEARCHES: dict[str, Callable[[Problem, int, int], Search]] = {
     qlearning.NAME: qlearning.search,
@@ -25,30 +29,32 @@ _SEARCHES: dict[str, Callable[[Problem, int, int], Search]] = {
 
 @dataclass(frozen=True)
 class Progress:
-    """The state of a search after some episodes.
+    """Complete searches of one budget.
 
     Attributes:
         network: name.
         search: name of the search.
-        episodes: number of tried plans.
+        episodes: the budget, in tried plans.
         ratio: cost of the best plan divided by the optimum, the mean over seeds.
+        spread: standard deviation of the ratios.
         least: the lowest ratio of a seed.
         most: the highest ratio of a seed.
-        seconds: processor time of one whole search, the mean over seeds.
+        seconds: processor time of one search, the mean over seeds.
     """
 
     network: str
     search: str
     episodes: int
     ratio: float
+    spread: float
     least: float
     most: float
     seconds: float
 
 
-def run(tables: Sequence[NetworkTables], episodes: int = EPISODES, seeds: int = _SEEDS) -> list[Progress]:
-    """Run both searches on every network."""
-    return [row for each in tables for name in _SEARCHES for row in _follow(each, name, episodes, seeds)]
+def run(tables: Sequence[NetworkTables], budgets: Sequence[int] = BUDGETS, seeds: int = _SEEDS) -> list[Progress]:
+    """Run both searches on every network, with every budget."""
+    return [row for each in tables for name in _SEARCHES for row in _follow(each, name, budgets, seeds)]
 
 
 def plot(rows: Sequence[Progress], path: Path) -> Path:
@@ -67,19 +73,13 @@ def _line(rows: Sequence[Progress]) -> Line:
     return Line(rows[0].search, points, [(row.least, row.most) for row in rows])
 
 
-def _follow(tables: NetworkTables, name: str, episodes: int, seeds: int) -> list[Progress]:
+def _follow(tables: NetworkTables, name: str, budgets: Sequence[int], seeds: int) -> list[Progress]:
     best = auto.select(tables.problem).cost
-    started = process_time()
-    curves = [_SEARCHES[name](tables.problem, episodes, seed).curve for seed in range(seeds)]
-    seconds = (process_time() - started) / seeds
     rows = []
-    for count in _checkpoints(episodes):
-        ratios = [curve[count - 1] / best for curve in curves]
-        rows.append(Progress(tables.network, name, count, fmean(ratios), min(ratios), max(ratios), seconds))
+    for budget in budgets:
+        started = process_time()
+        ratios = [_SEARCHES[name](tables.problem, budget, seed).selection.cost / best for seed in range(seeds)]
+        seconds = (process_time() - started) / seeds
+        described = fmean(ratios), pstdev(ratios), min(ratios), max(ratios)
+        rows.append(Progress(tables.network, name, budget, *described, seconds))
     return rows
-
-
-def _checkpoints(episodes: int) -> list[int]:
-    """1, 3, 10, 30 and so on, and every twentieth of all episodes, where Q-learning's epsilon changes."""
-    steps = {round(10 ** (power / 2)) for power in range(20)} | {episodes * part // 20 for part in range(1, 21)}
-    return sorted(step for step in steps if 1 <= step <= episodes)

@@ -115,7 +115,7 @@ def _to_json(tables: NetworkTables) -> dict[str, Any]:
         "threads": tables.threads,
         "measured_adapts": tables.measured_adapts,
         "estimated_adapts": tables.estimated_adapts,
-        "schemas": list(map(str, schemas)),
+        "schemas": [[each.device, each.dtype, each.layout] for each in schemas],
         "nodes": [
             {
                 "name": node.name,
@@ -128,7 +128,11 @@ def _to_json(tables: NetworkTables) -> dict[str, Any]:
             for node in tables.problem.nodes
         ],
         "edges": [
-            [position[edge.producer], position[edge.consumer], edge.slot, costs] for edge, costs in adapts.items()
+            [
+                *(position[edge.producer], position[edge.consumer], edge.slot, costs),
+                *([] if edge.result is None else [edge.result]),
+            ]
+            for edge, costs in adapts.items()
         ],
         "tasks": {each.task.key: _task_to_json(each) for each in tables.tasks.values()},
     }
@@ -152,7 +156,7 @@ def _task_to_json(times: TaskTimes) -> dict[str, Any]:
 
 
 def _from_json(data: dict[str, Any]) -> NetworkTables:
-    schemas = list(map(Schema.parse, data["schemas"]))
+    schemas = [Schema(*parts) for parts in data["schemas"]]
     tasks = {key: _task_from_json(key, each) for key, each in data["tasks"].items()}
     nodes = tuple(Node(node["name"], tuple(_choices(node["choices"], schemas))) for node in data["nodes"])
     adapts: dict[tuple[Edge, Schema, Schema], Cost] = {}
