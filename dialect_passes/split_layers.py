@@ -1,23 +1,25 @@
-"""Give childnets to layers without kernels: graphs of layers that compute the same, and are tuned like others.
+"""Give childnets to layers: graphs of layers that compute the same, and are tuned like others.
 
-There are two kinds. A convolution in groups is split into parts of the image, a dense convolution of each part, and a
+There are three kinds. A convolution in groups is split into parts of the image, a dense convolution of each part, and a
 concatenation. If there are no kernels for the parts, or none for a large convolution without groups, it becomes a
-gather of patches and a matrix product. Children are layers: they may be fused, and have childnets in turn.
+gather of patches and a matrix product. Where that is asked for, a convolution of stride 1 is computed by Winograd's
+method in three layers. Children are layers: they may be fused, and have childnets in turn.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from sartor.codegen.analysis.operation_count import operation_count
+from sartor.codegen.analysis.winograd_tiles import applicable, promising_tiles
 from sartor.codegen.ir.graph import Childnet, LayerGraph
 from sartor.codegen.ir.layer import Layer, NetworkValue, Task, ValueRef
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.descriptor import CHILDNET, write_descriptor
-from sartor.codegen.ir.variants.routine import dtype_of
+from sartor.codegen.ir.variants.routine import Rejected, dtype_of
 from sartor.codegen.mlir.machine import Machine, kernel_machine
 from sartor.codegen.subgraphs.grouped import Sliding, sliding_of
 from sartor.codegen.subgraphs.im2col_children import patches_task, product_task
@@ -29,10 +31,21 @@ from sartor.codegen.subgraphs.part_children import (
     part_task,
     parts_task,
 )
+from sartor.codegen.subgraphs.winograd_children import (
+    TiledConvolution,
+    decode_task,
+    encode_task,
+    encoded_filters,
+    method_error,
+)
+from sartor.codegen.subgraphs.winograd_children import product_task as encoded_product_task
 from sartor.dialect_passes.fuse_layers import apply_fusions, find_fusions
 
 PartsOf = tuple[tuple[ValueRef, ValueRef], ...]
 """Pairs as in ``Childnet.parts_of``."""
+
+IsAsked = Callable[[str, Childnet], bool]
+"""Whether a childnet is wanted that a layer of this name has only on request."""
 
 # With fewer operations a layer in groups takes no longer than its children take to start.
 _FEWEST_OPERATIONS = 200_000
@@ -42,10 +55,15 @@ _MANY_OPERATIONS = 50_000_000
 _FEWEST_CHANNELS = 16
 # Parts are layers, and a network should not have thousands of them.
 _MOST_PARTS = 64
+_MOST_TILES = 2
+
+
+def _nothing(_: str, __: Childnet) -> bool:
+    return False
 
 
 def find_childnets(
-    graph: LayerGraph, weights: Mapping[str, np.ndarray], target: Target
+    graph: LayerGraph, weights: Mapping[str, np.ndarray], target: Target, is_asked: IsAsked = _nothing
 ) -> tuple[LayerGraph, dict[str, np.ndarray]]:
     """The graph with childnets for layers that may gain from them, and the new weights of these.
 
@@ -53,8 +71,10 @@ def find_childnets(
         graph: layers with their fusions.
         weights: arrays by name.
         target: what layers are compiled for; layers that have kernels there need no childnets.
+        is_asked: decides which childnets by Winograd's method there are. Kernels that keep encoded numbers in the cache
+            are nearly always faster, and encoded filters are several times as large, so nobody has them unasked.
     """
-    splitter = _Splitter(weights, target)
+    splitter = _Splitter(weights, target, is_asked)
     return splitter.split(graph), splitter.made
 
 
@@ -65,11 +85,13 @@ class _Splitter:
     Attributes:
         weights: weights of the network.
         target: what layers are compiled for.
+        is_asked: decides which childnets by Winograd's method there are.
         made: new weights, by name.
     """
 
     weights: Mapping[str, np.ndarray]
     target: Target
+    is_asked: IsAsked
     made: dict[str, np.ndarray] = field(default_factory=dict)
 
     def split(self, graph: LayerGraph) -> LayerGraph:
@@ -77,7 +99,7 @@ class _Splitter:
         names = {layer.name for layer in graph.all_layers()}
         found = []
         for layer in graph.layers:
-            for each in self._childnets(layer):
+            for each in (*self._childnets(layer), *self._by_winograd(layer)):
                 # A plan identifies layers by their names alone.
                 if not names & {child.name for child in each.graph.layers}:
                     inner = self.split(find_fusions(each.graph))
@@ -133,6 +155,38 @@ class _Splitter:
         if sliding.tail is None or narrow_tail(sliding, parts) is not None:
             parts_of += tuple((ValueRef(each.name, 0), ValueRef(layer.name, 0)) for each in convolved)
         return self._childnet(layer, f"parts{{parts={parts}}}", (split, *convolved, joined), parts_of)
+
+    def _by_winograd(self, layer: Layer) -> Iterator[Childnet]:
+        """The childnets by Winograd's method that are asked for, one for each promising size of tiles."""
+        convolution, sliding = applicable(layer.task), sliding_of(layer.task)
+        if isinstance(convolution, Rejected) or sliding is None:
+            return
+        tiles = promising_tiles(convolution)
+        for tile in () if isinstance(tiles, Rejected) else tiles[:_MOST_TILES]:
+            tiled = TiledConvolution(sliding, (tile.height, tile.width))
+            net = self._winograd(layer, tiled)
+            if self.is_asked(layer.name, net):
+                name, filters = net.graph.layers[1].weights[0], self.weights[layer.weights[sliding.weight]]
+                self.made[name] = encoded_filters(tiled, filters)
+                yield net
+
+    def _winograd(self, layer: Layer, tiled: TiledConvolution) -> Childnet:
+        """A childnet that encodes tiles, multiplies them by encoded filters, and decodes the products."""
+        sliding, (height, width) = tiled.sliding, tiled.tile
+        size = f"{height}x{width}"
+        encode = _child(layer, f"encode{size}", encode_task(tiled), (ValueRef(None, sliding.activation),))
+        filters, *bias = _convolved(layer, sliding)
+        product = _child(
+            *(layer, f"product{size}", encoded_product_task(tiled), (ValueRef(encode.name, 0),)),
+            weights=(f"{filters}/winograd{size}",),
+        )
+        others = tuple(ValueRef(None, index) for index in sliding.tail_inputs)
+        decode = _child(
+            *(layer, f"decode{size}", decode_task(tiled), (ValueRef(product.name, 0), *others)),
+            weights=(*bias, *_followed(layer, sliding)),
+        )
+        net = self._childnet(layer, f"winograd{{tile={height},{width}}}", (encode, product, decode), ())
+        return replace(net, error=method_error(tiled), may_round=False)
 
     def _weights_of_parts(self, layer: Layer, sliding: Sliding, parts: int) -> list[tuple[str, ...]]:
         """Names of the weights of each part; the weights are added to ``made``."""

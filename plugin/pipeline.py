@@ -166,8 +166,9 @@ def replay_plan(model: Path, plan: Plan, output: Path, config: CompileConfig, pr
     _check_files(model, output, config)
     check_plan(plan, config.target, config.bindings)
     config = replace(config, threads=plan.threads, precision=precision_of(plan))
+    importing = replace(config.importing, named=tuple(each.layer for each in plan.layers))
     with open_workspace(config.target, config.jobs) as (pool, directory):
-        imported = import_network(model, config.importing, pool, progress, directory)
+        imported = import_network(model, importing, pool, progress, directory)
         _check_files(model, output, config, imported.external)
         imported, recipe = replay(plan, imported, config.planning, config.dump_directory)
         budget = config.error_budget

@@ -67,6 +67,7 @@ class ImportPolicy:
         bindings: input name to its fixed value.
         pins: restrictions of layers; each must match a layer.
         dump_directory: folder for the module after every pass, or None.
+        named: names of the layers of a plan that will be replayed, which may be children.
     """
 
     target: Target
@@ -74,6 +75,7 @@ class ImportPolicy:
     bindings: Bindings
     pins: tuple[Pin, ...]
     dump_directory: Path | None
+    named: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -74,3 +74,18 @@ def dense() -> ModelProto:
     b = Builder()
     b.op("Relu", "y", b.conv("conv", "x", (64, 64)))
     return b.model([("x", (1, 64, 28, 28))], [("y", (1, 64, 28, 28))])
+
+
+def odd_square() -> ModelProto:
+    """A 3x3 convolution over an odd number of pixels and channels, with a slope for each channel and a residual."""
+    b = Builder()
+    sums = b.op("PRelu", "slope", b.conv("conv", "x", (17, 19)), b.weight(19, 1, 1))
+    b.op("Add", "y", sums, "z")
+    return b.model([("x", (2, 17, 21, 27)), ("z", (2, 19, 21, 27))], [("y", (2, 19, 21, 27))])
+
+
+def wide_filter() -> ModelProto:
+    """A 1x5 convolution without bias, of which zeros are on one side only."""
+    b = Builder()
+    b.op("Conv", "y", "x", b.weight(40, 48, 1, 5), pads=[0, 3, 0, 0])
+    return b.model([("x", (1, 48, 7, 21))], [("y", (1, 40, 7, 20))])

@@ -79,9 +79,14 @@ class Childnet:
         graph: the layers. Its inputs are the layer's activations, its one output is the layer's result.
         parts_of: pairs of a value in ``graph`` and the value outside that contains all its elements: an activation of
             the layer, as ``ValueRef(None, position)``, or the layer's result.
+        error: relative error of the method in the layer's own type, beyond that of its layers.
+        may_round: whether its layers may compute in narrower types than their own. If not, the method would multiply
+            the error.
     """
 
     layer: str
     descriptor: str
     graph: LayerGraph
     parts_of: tuple[tuple[ValueRef, ValueRef], ...] = ()
+    error: float = 0.0
+    may_round: bool = True

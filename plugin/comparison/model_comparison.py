@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from sartor.codegen.ir.target import Target
@@ -93,8 +94,9 @@ def open_comparison(
     kind, _, architecture = plan.target.partition(":")
     target, bindings = Target.create(kind, architecture), plan.bound
     config = CompileConfig(target=target, threads=plan.threads, shapes=shapes, bindings=bindings)
+    importing = replace(config.importing, named=tuple(each.layer for each in plan.layers))
     with open_workspace(config.target, config.jobs) as (pool, directory):
-        imported = import_network(model, config.importing, pool, progress, directory)
+        imported = import_network(model, importing, pool, progress, directory)
         _check_same(imported, plan, module)
         imported, recipe = replay(plan, imported, config.planning)
         shop = Workshop(pool, directory, config.header, device or kind, threads, progress)

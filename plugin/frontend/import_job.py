@@ -6,7 +6,7 @@ import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from sartor.dialect_passes.form_layers import form_layers
 from sartor.dialect_passes.fuse_layers import find_fusions
 from sartor.dialect_passes.split_layers import find_childnets
 from sartor.errors import SartorError, UnsupportedModelError
+from sartor.frontend.asked_children import AskedChildren
 from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.layer_tensors import value_names
 from sartor.frontend.onnx_import import import_model
@@ -63,6 +64,7 @@ def run_import(
     directory: Path | None = None,
     target: Target | None = None,
     bindings: Bindings | None = None,
+    asked: AskedChildren | None = None,
 ) -> ImportedModel | WorkerError:
     """Load, prepare, import and split a model.
 
@@ -73,21 +75,29 @@ def run_import(
         directory: for large data, so that other processes can map it; None keeps it in memory.
         target: decides which layers are split further; None for this machine's CPU.
         bindings: input name to its fixed value.
+        asked: childnets that layers have on request; None for none.
     """
+    splitting = _Splitting(target or Target.create("cpu"), asked or AskedChildren())
     try:
         with holding(), ThreadPoolExecutor(1) as saver:
-            return _imported(
-                path, (shapes, bindings or {}), Dumper(dump), target or Target.create("cpu"), directory, saver
-            )
+            return _imported(path, (shapes, bindings or {}), Dumper(dump), splitting, directory, saver)
     except SartorError as error:
         return WorkerError(error)
+
+
+@dataclass(frozen=True)
+class _Splitting:
+    """What decides how layers are split: the target, and requests."""
+
+    target: Target
+    asked: AskedChildren
 
 
 def _imported(
     path: Path,
     fixed: tuple[Shapes, Bindings],
     dumper: Dumper,
-    target: Target,
+    splitting: _Splitting,
     directory: Path | None,
     saver: Executor,
 ) -> ImportedModel:
@@ -98,7 +108,10 @@ def _imported(
     nan_weights = tuple(tensor.name for tensor in prepared.model.graph.initializer if _has_nan(tensor))
     named = take_out_quantisation(prepared.model)
     saving = saver.submit(_saved, serialised(prepared.model), directory)
-    layered = _layered(prepared, dumper, target, directory)
+    if named:
+        # Rounding to 8 bits does not commute with Winograd's method, whose childnets are the only ones on request.
+        splitting = replace(splitting, asked=AskedChildren())
+    layered = _layered(prepared, dumper, splitting, directory)
     names = dict(value_names(prepared.model, layered.graph))
     saved, sha256 = saving.result()
     chosen = choose_styles(asked, saved)
@@ -150,7 +163,7 @@ class _Layered:
     unsplit: bytes
 
 
-def _layered(prepared: PreparedModel, dumper: Dumper, target: Target, directory: Path | None) -> _Layered:
+def _layered(prepared: PreparedModel, dumper: Dumper, splitting: _Splitting, directory: Path | None) -> _Layered:
     """Import a prepared model, fold its weights, and split it into layers."""
     try:
         imported = import_model(prepared.model)
@@ -164,7 +177,7 @@ def _layered(prepared: PreparedModel, dumper: Dumper, target: Target, directory:
     dumper.write("fold-weights", module)
     unsplit = bytecode(module)
     layers = form_layers(module, list(map(_value, prepared.inputs)), list(map(_value, prepared.outputs)))
-    graph, parts = find_childnets(find_fusions(layers), imported.weights, target)
+    graph, parts = find_childnets(find_fusions(layers), imported.weights, splitting.target, splitting.asked)
     used = _used(graph, module)
     weights = {name: array for name, array in {**imported.weights, **parts}.items() if name in used}
     if directory is None:

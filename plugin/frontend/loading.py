@@ -10,6 +10,7 @@ from pathlib import Path
 
 from sartor.codegen.ir.target import Target
 from sartor.errors import UsageError
+from sartor.frontend.asked_children import AskedChildren
 from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.target_check import check_target
@@ -53,6 +54,7 @@ def import_network(
     progress("importing", 0, 1)
     job = {"path": model, "shapes": dict(policy.shapes), "dump": policy.dump_directory, "directory": directory}
     job |= {"target": policy.target, "bindings": dict(policy.bindings)}
+    job |= {"asked": AskedChildren(policy.pins, frozenset(policy.named))}
     imported = call(pool, run_import, job, f"importing '{model}'")
     for name in imported.nan_weights:
         _LOG.warning("the weight '%s' holds NaN; export the model again if that is not meant", name)

@@ -46,6 +46,9 @@ def eligibility(imported: ImportedModel, precision: Precision) -> IsEligible:
     exact: dict[tuple[str, Packing], bool] = {}
     values = Values(imported.graph)
     keeps_integers = _ExactIntegers(imported, values).keeps
+    unrounded = {
+        child.name for net in imported.graph.all_childnets() if not net.may_round for child in net.graph.all_layers()
+    }
 
     def is_exact(name: str, packing: Packing) -> bool:
         if (name, packing) not in exact:
@@ -54,7 +57,8 @@ def eligibility(imported: ImportedModel, precision: Precision) -> IsEligible:
 
     def is_eligible(layer: Layer, variant: Variant) -> bool:
         code = variant.implementation
-        if narrower_type(variant, layer) not in asked:
+        narrower = narrower_type(variant, layer)
+        if narrower not in asked or (narrower is not None and layer.name in unrounded):
             return False
         if not all(values.read(layer, each) in imported.ranges for each in code.ranges if each is not None):
             return False

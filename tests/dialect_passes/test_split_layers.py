@@ -17,8 +17,10 @@ from sartor.codegen.ir.target import Target
 from sartor.codegen.mlir.machine import machine_of
 from sartor.codegen.subgraphs.part_children import dense_filters
 from sartor.dialect_passes.split_layers import apply_choices, find_childnets
+from sartor.frontend.asked_children import AskedChildren
 from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
+from sartor.tuning.selection.problem.pin import Pin
 from tests import grouped_models as models
 
 CPU, VULKAN = Target.create("cpu"), Target.create("vulkan")
@@ -109,6 +111,39 @@ def test_kernels_need_no_childnets(tmp_path: Path) -> None:
     (net,) = _graph(models.dense, tmp_path, VULKAN).childnets
     assert net.descriptor == "vulkan:f32/childnet.patches"
     _check_types(_graph(models.dense, tmp_path, VULKAN))
+
+
+def test_winograds_method_is_three_layers_on_request(tmp_path: Path) -> None:
+    path = tmp_path / "net.onnx"
+    onnx.save(models.dense(), path)
+    imported = run_import(path, {}, None, asked=AskedChildren((Pin("conv", "*/childnet.winograd*"),)))
+    assert isinstance(imported, ImportedModel)
+    first, second = imported.graph.childnets
+    assert first.descriptor == "cpu:f32/childnet.winograd{tile=4,4}"
+    assert [each.name for each in first.graph.layers] == ["conv/encode4x4", "conv/product4x4", "conv/decode4x4"]
+    assert not first.may_round
+    # Larger tiles have larger numbers, which cost precision.
+    assert 1e-7 < first.error < second.error < 1e-5
+    _check_types(imported.graph)
+    for layer in imported.graph.all_layers():
+        assert [imported.weights[name].shape for name in layer.weights] == [each.shape for each in layer.task.weights]
+    replayed = run_import(path, {}, None, asked=AskedChildren(named=frozenset({"conv/product5x5"})))
+    assert isinstance(replayed, ImportedModel)
+    assert [each.descriptor for each in replayed.graph.childnets] == [second.descriptor]
+
+
+def test_pins_ask_for_childnets_only_if_they_name_them(tmp_path: Path) -> None:
+    net = _graph(models.odd_groups, tmp_path).childnets[0]
+    wanted = replace(net, descriptor="cpu:f32/childnet.winograd{tile=4,4}")
+
+    def asks(layers: str, routines: str) -> bool:
+        return AskedChildren((Pin(layers, routines),))("conv", wanted)
+
+    assert asks("conv", "*/childnet.*")
+    assert asks("conv/product", "*matmul.product*")
+    assert not asks("conv", "cpu:f32/*")
+    assert not asks("conv", "*/childnet.parts*")
+    assert not asks("other", "*/childnet.*")
 
 
 def test_what_children_would_read_twice_is_not_split(tmp_path: Path) -> None:

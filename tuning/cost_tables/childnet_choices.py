@@ -15,6 +15,7 @@ from fnmatch import fnmatchcase
 
 from sartor.codegen.ir.graph import Childnet
 from sartor.codegen.ir.schema import Schema
+from sartor.tuning.errors.error_sum import squared_error
 from sartor.tuning.selection.problem.cost import Cost
 from sartor.tuning.selection.problem.problem import Choice, Edge, Node, Problem
 
@@ -36,7 +37,7 @@ def childnet_choices(childnet: Childnet, problem: Problem, inputs: Sequence[str]
         name = f"{childnet.descriptor} {', '.join(map(str, before))} -> {after}"
         fixed = {each: _outside(schema, 0) for each, schema in zip(inputs, before, strict=True)}
         net = _between(problem, fixed | {output: _outside(after, 1)}, last.producer)
-        yield Choice(name, tuple(before), after, Cost(), net)
+        yield Choice(name, tuple(before), after, Cost(error=squared_error(childnet.error)), net)
 
 
 def asked_for(childnets: Sequence[Childnet], layer: str, globs: Sequence[str]) -> tuple[Sequence[Childnet], bool]:

@@ -9,6 +9,7 @@ import onnx
 import pytest
 from onnx import ModelProto
 
+from sartor.codegen.ir.graph import LayerGraph
 from sartor.codegen.ir.layer import Task
 from sartor.codegen.ir.layouts import PLAIN_IMAGE
 from sartor.codegen.ir.target import Target
@@ -17,9 +18,11 @@ from sartor.codegen.mlir.machine import machine_of
 from sartor.codegen.routines.iree.channels_last import ChannelsLast
 from sartor.codegen.routines.iree.stock import Stock
 from sartor.codegen.routines.iree_tiled.blocked import Blocked
+from sartor.codegen.routines.vector.product import Product
 from sartor.config import CompileConfig
 from sartor.dialect_passes.annotate import annotate
 from sartor.dialect_passes.split_layers import apply_choices
+from sartor.frontend.asked_children import AskedChildren
 from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
 from sartor.planning.recipe import unsplit_recipe
@@ -29,6 +32,7 @@ from sartor.tuning.measuring.measure_job import MeasureSettings
 from sartor.tuning.networks.build_job import NetFiles, SplitNetwork, build_net
 from sartor.tuning.networks.profile_job import Example, NetTrial, time_nets
 from sartor.tuning.records.measurement import Status
+from sartor.tuning.selection.problem.pin import Pin
 from tests import grouped_models as models
 
 Maker = Callable[[], ModelProto]
@@ -37,10 +41,12 @@ BLOCKED = f"nchw{max(8, machine_of(CPU, 'f32').lanes)}c"
 MAKERS = (models.strided, models.dilated_with_residual, models.slopes, models.odd_groups)
 
 
-def _imported(make: Maker, folder: Path, target: Target) -> tuple[ImportedModel, Path]:
+def _imported(
+    make: Maker, folder: Path, target: Target, asked: AskedChildren | None = None
+) -> tuple[ImportedModel, Path]:
     path = folder / "net.onnx"
     onnx.save(make(), path)
-    imported = run_import(path, {}, None, target=target)
+    imported = run_import(path, {}, None, target=target, asked=asked)
     assert isinstance(imported, ImportedModel)
     return imported, path
 
@@ -50,6 +56,14 @@ def _check(imported: ImportedModel, model: Path, names: set[str], layout: str, f
     graph = apply_choices(imported.graph, names)
     candidates = annotate(graph, (Stock(), ChannelsLast(), Blocked()), CPU).variants
     chosen = {each.name: _in_layout(candidates[each.task.key], each.task, layout) for each in graph.layers}
+    _check_variants(imported, model, graph, chosen, folder)
+    return {name: each.implementation.output.layout for name, each in chosen.items()}
+
+
+def _check_variants(
+    imported: ImportedModel, model: Path, graph: LayerGraph, chosen: Mapping[str, Variant], folder: Path
+) -> None:
+    """Build the network of these variants, and compare it with ONNX Runtime."""
     files = NetFiles(folder / "net.vmfb", None)
     build_net(SplitNetwork(graph, chosen), imported.weights, CPU, _manifest(imported), files)
     outputs = OnnxRuntimeReference(model, threads=1)(imported.samples)
@@ -57,7 +71,6 @@ def _check(imported: ImportedModel, model: Path, names: set[str], layout: str, f
     settings = MeasureSettings("cpu", 1, 1e-4, rounds=1)
     (run,) = time_nets(NetTrial([files], (graph.inputs, graph.outputs), example, settings))
     assert run.status is Status.OK, run.message
-    return {name: each.implementation.output.layout for name, each in chosen.items()}
 
 
 def _manifest(imported: ImportedModel) -> str:
@@ -102,3 +115,20 @@ def test_a_convolution_without_groups_may_be_one_product(tmp_path: Path) -> None
     (net,) = imported.graph.childnets
     assert net.descriptor.endswith("childnet.patches")
     _check(imported, model, {each.name for each in net.graph.layers}, PLAIN_IMAGE, tmp_path)
+
+
+@pytest.mark.parametrize("make", [models.odd_square, models.wide_filter], ids=lambda make: make.__name__)
+def test_any_product_may_multiply_between_the_transforms_of_winograd(make: Maker, tmp_path: Path) -> None:
+    """Of images that tiles do not fill, with bias, slopes and residual, or without."""
+    asked = AskedChildren((Pin("*", "*/childnet.winograd*"),))
+    imported, model = _imported(make, tmp_path, CPU, asked)
+    net = imported.graph.childnets[0]
+    encode, product, decode = net.graph.layers
+    assert net.descriptor.startswith("cpu:f32/childnet.winograd{tile=")
+    graph = apply_choices(imported.graph, {product.name})
+    assert [each.name for each in graph.layers] == [encode.name, product.name, decode.name]
+    found = annotate(graph, (Stock(), Product()), CPU).variants
+    chosen = {each.name: found[each.task.key][0] for each in (encode, decode)}
+    chosen[product.name] = found[product.task.key][-1]
+    assert chosen[product.name].implementation.kernel is not None or len(found[product.task.key]) == 1
+    _check_variants(imported, model, graph, chosen, tmp_path)

@@ -19,6 +19,7 @@ from sartor.codegen.routines.vector.fused_winograd import FusedWinograd
 from sartor.config import CompileConfig
 from sartor.costing.candidates import find_candidates
 from sartor.dialect_passes.annotate import Candidates
+from sartor.frontend.asked_children import AskedChildren
 from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
 from sartor.pipeline import compile_model, replay_plan
@@ -34,6 +35,7 @@ from sartor.tuning.calibration.quantised_range import QuantisedRange
 from sartor.tuning.selection.problem.pin import Pin
 from sartor.tuning.workers.calls import WorkerError
 from sartor.tuning.workers.pool import WorkerPool
+from tests import grouped_models
 from tests.plugin.quantised_models import dynamic_network, network, one_convolution
 
 ImportedOfModel = Callable[[ModelProto], ImportedModel]
@@ -78,6 +80,21 @@ def test_no_layer_of_a_float_model_may(imported_of: Callable[[str], ImportedMode
     candidates = find_candidates(imported, CONFIG.planning, everything=False)
     assert not imported.is_quantised
     assert not any("i8" in each.descriptor for found in candidates.variants.values() for each in found)
+
+
+def test_layers_between_the_transforms_of_winograd_are_not_rounded(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    onnx.save(grouped_models.dense(), path)
+    asked = AskedChildren((Pin("conv", "*/childnet.winograd*"),))
+    imported = run_import(path, {}, None, asked=asked, target=CONFIG.target)
+    assert not isinstance(imported, WorkerError)
+    candidates = find_candidates(imported, CONFIG.planning).variants
+    is_eligible = eligibility(imported, Precision.BF16)
+    (whole,) = imported.graph.layers
+    assert any(is_eligible(whole, each) for each in candidates[whole.task.key] if each.dtype == "bf16")
+    for net in imported.graph.childnets:
+        for layer in net.graph.layers:
+            assert {each.dtype for each in candidates[layer.task.key] if is_eligible(layer, each)} == {"f32"}
 
 
 def test_weights_beyond_8_bits_stay_floats_unless_8_bits_are_asked_for(imported_of_model: ImportedOfModel) -> None:

@@ -203,3 +203,12 @@ def test_tasks_of_children_are_measured(graph: LayerGraph) -> None:
     assert cases == list(dict.fromkeys(layer.task.key for layer in graph.all_layers()))
     alone = replace(graph, childnets=())
     assert len(cases) == len(alone.tasks()) + 5
+
+
+def test_a_method_that_rounds_counts_with_its_error(graph: LayerGraph) -> None:
+    inexact = replace(graph, childnets=tuple(replace(each, error=3e-6) for each in graph.childnets))
+    problem = _problem(inexact, _tables(graph, {}))
+    (node,) = (each for each in problem.nodes if each.name == "conv2")
+    errors = [choice.cost.error for choice in node.choices if choice.childnet is not None]
+    assert errors == pytest.approx([9e-12] * len(errors))
+    assert errors
