@@ -17,7 +17,7 @@ from sartor.frontend.value_ranges import named_ranges
 from sartor.planning.recipe import Recipe, adapt_choice, empty_plan, layer_choice, used_ranges
 from sartor.policies import PlanPolicy, Precision
 from sartor.precision.eligibility import eligibility
-from sartor.tuning.cost_tables.conversions import adapts_between
+from sartor.tuning.transfers.conversions import adapts_between
 
 
 def guessed_recipe(

@@ -15,7 +15,6 @@ from sartor.planning.recipe import Recipe, split_recipe, timed_plan
 from sartor.policies import PlanPolicy, Precision
 from sartor.precision.eligibility import eligibility
 from sartor.progress import Progress
-from sartor.tuning.cost_tables.conversions import adapts_between, distinct_adapts
 from sartor.tuning.cost_tables.problem_builder import selection_problem
 from sartor.tuning.cost_tables.tables import Tables
 from sartor.tuning.measuring.benchmark_case import adapt_case
@@ -30,6 +29,7 @@ from sartor.tuning.selection.programming import ilp, least_error, least_memory
 from sartor.tuning.selection.programming.alternatives import alternatives
 from sartor.tuning.selection.programming.pareto import Point, pareto_front
 from sartor.tuning.selection.solve import solve
+from sartor.tuning.transfers.conversions import adapts_between, distinct_adapts
 from sartor.tuning.workers.calls import call
 from sartor.tuning.workers.pool import WorkerPool
 

@@ -21,7 +21,6 @@ from sartor.frontend.value_ranges import Values, named_ranges
 from sartor.policies import ModuleHeader, PlanPolicy
 from sartor.runtime.manifest import MANIFEST_FORMAT, ONE_DEVICE_FORMAT, Manifest
 from sartor.tuning.calibration.quantised_range import QuantisedRange
-from sartor.tuning.cost_tables.conversions import adapts_between
 from sartor.tuning.cost_tables.fused_choices import chosen_layers
 from sartor.tuning.cost_tables.in_network import InNetworkTimes
 from sartor.tuning.cost_tables.tables import Tables, adapt_seconds
@@ -31,6 +30,7 @@ from sartor.tuning.records.signature import segments_of, value_spec
 from sartor.tuning.selection.problem.limits import Amounts, Quantity
 from sartor.tuning.selection.problem.problem import Edge
 from sartor.tuning.selection.problem.selection import Selection
+from sartor.tuning.transfers.conversions import adapts_between
 
 UNSPLIT_SOLVER = "none"
 

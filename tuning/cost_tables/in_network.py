@@ -21,10 +21,10 @@ from sartor.codegen.ir.variants.routine import Variant
 from sartor.codegen.linking.adapts import AdaptKind
 from sartor.codegen.linking.overwriting import plain_name
 from sartor.runtime.dispatch_statistics import Dispatch
-from sartor.tuning.cost_tables.conversions import adapts_between, distinct_adapts
 from sartor.tuning.cost_tables.tables import Tables
 from sartor.tuning.measuring.benchmark_case import symbol_of
 from sartor.tuning.records.measurement import Measurement
+from sartor.tuning.transfers.conversions import adapts_between, distinct_adapts
 
 _Piece = TypeVar("_Piece")
 # Shorter times are not scaled: the ratio of two times of a few microseconds is noise.

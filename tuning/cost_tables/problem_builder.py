@@ -14,7 +14,6 @@ from sartor.codegen.linking.adapts import AdaptKind
 from sartor.codegen.linking.scratch import aligned
 from sartor.errors import InfeasibleError
 from sartor.tuning.cost_tables.childnet_choices import asked_for, childnet_choices
-from sartor.tuning.cost_tables.conversions import INPUT_PREFIX, OUTPUT_PREFIX, Link, links_of
 from sartor.tuning.cost_tables.fused_choices import is_inside, member_choices
 from sartor.tuning.cost_tables.tables import Tables, adapt_seconds
 from sartor.tuning.errors.error_sum import squared_error
@@ -24,6 +23,7 @@ from sartor.tuning.selection.problem.limits import Quantity
 from sartor.tuning.selection.problem.pin import Pin
 from sartor.tuning.selection.problem.problem import Choice, Edge, Node, Problem
 from sartor.tuning.selection.problem.trade_offs import worth_keeping
+from sartor.tuning.transfers.conversions import INPUT_PREFIX, OUTPUT_PREFIX, Link, links_of
 
 
 def selection_problem(

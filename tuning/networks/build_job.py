@@ -30,9 +30,9 @@ from sartor.runtime.driver.device import open_device
 from sartor.runtime.driver.iree_runtime import NativeDevice, write_parameters
 from sartor.runtime.segments.packing import pack
 from sartor.tuning.calibration.quantised_range import QuantisedRange
-from sartor.tuning.cost_tables.conversions import adapts_between
 from sartor.tuning.measuring.benchmark_case import symbol_of
 from sartor.tuning.records.signature import part_name
+from sartor.tuning.transfers.conversions import adapts_between
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,1 @@
-"""Transfers: what it takes to move a tensor to another device and to begin a segment there."""
+"""Conversions between layers, and transfers: what it takes to move a tensor to another device and go on there."""

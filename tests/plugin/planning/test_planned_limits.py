@@ -59,7 +59,7 @@ def solve(
 
     monkeypatch.setattr(plan_solver, "call", call)
     policy = replace(CONFIG, memory_limit=allowed).planning
-    solver = PlanSolver(imported, cast(Tuner, FakeTuner()), policy, silent, cast(WorkerPool, object()))
+    solver = PlanSolver(imported, cast(Tuner, FakeTuner()), policy, silent, pool=cast(WorkerPool, object()))
     return solver.within(tables, policy.limits)[0]
 
 
@@ -102,5 +102,5 @@ def test_without_a_limit_iree_is_not_asked(
         raise AssertionError("nothing has to be planned")
 
     monkeypatch.setattr(plan_solver, "call", call)
-    solver = PlanSolver(imported, cast(Tuner, FakeTuner()), CONFIG.planning, silent, cast(WorkerPool, object()))
+    solver = PlanSolver(imported, cast(Tuner, FakeTuner()), CONFIG.planning, silent, pool=cast(WorkerPool, object()))
     assert solver.within(tables, Limits())[0][0].memory is None

@@ -19,7 +19,6 @@ from sartor.dialect_passes.split_layers import apply_choices
 from sartor.errors import InfeasibleError
 from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
-from sartor.tuning.cost_tables.conversions import adapts_between
 from sartor.tuning.cost_tables.fused_choices import chosen_layers
 from sartor.tuning.cost_tables.problem_builder import selection_problem
 from sartor.tuning.cost_tables.tables import Tables, adapt_seconds, tuned_cases
@@ -34,6 +33,7 @@ from sartor.tuning.selection.problem.problem import Problem
 from sartor.tuning.selection.problem.selection import evaluate
 from sartor.tuning.selection.programming import ilp
 from sartor.tuning.selection.registry import SELECTORS
+from sartor.tuning.transfers.conversions import adapts_between
 from tests import grouped_models as models
 
 VULKAN = Target.create("vulkan")

@@ -15,7 +15,6 @@ from sartor.dialect_passes.annotate import annotate
 from sartor.dialect_passes.fuse_layers import find_fusions
 from sartor.errors import InfeasibleError
 from sartor.frontend.imported_model import ImportedModel
-from sartor.tuning.cost_tables.conversions import adapts_between
 from sartor.tuning.cost_tables.fused_choices import chosen_layers, is_inside, member_choices
 from sartor.tuning.cost_tables.problem_builder import selection_problem
 from sartor.tuning.cost_tables.tables import Tables, tuned_cases
@@ -29,6 +28,7 @@ from sartor.tuning.selection.problem.problem import Choice, Problem
 from sartor.tuning.selection.problem.selection import Selection, evaluate
 from sartor.tuning.selection.programming import ilp
 from sartor.tuning.selection.registry import SELECTORS
+from sartor.tuning.transfers.conversions import adapts_between
 
 ImportedOf = Callable[[str], ImportedModel]
 Times = Mapping[str, float]

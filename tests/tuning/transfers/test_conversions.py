@@ -12,11 +12,11 @@ from sartor.codegen.ir.variants.routine import Variant
 from sartor.codegen.routines import routines_for
 from sartor.dialect_passes.annotate import annotate
 from sartor.frontend.imported_model import ImportedModel
-from sartor.tuning.cost_tables.conversions import adapts_between, links_of
 from sartor.tuning.cost_tables.problem_builder import selection_problem
 from sartor.tuning.cost_tables.tables import Tables, adapt_seconds
 from sartor.tuning.records.measurement import Measurement, MeasurementKey, Status
 from sartor.tuning.selection.problem.cost import Objective
+from sartor.tuning.transfers.conversions import adapts_between, links_of
 
 ImportedOf = Callable[[str], ImportedModel]
 TARGET = Target.create("cpu")
