@@ -18,12 +18,14 @@ from tests.hostile.runner import Report, damaged, label, run
 from tests.hostile.subjects import SUBJECTS
 
 _SHOWN = 12
+_SAID_EVERY = 1000
 
 
 def main() -> int:
     """Read the requested inputs and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=20_000, help="inputs")
+    parser.add_argument("--first", type=int, default=0, help="the number to begin with, to go on after a stop")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
     parser.add_argument("--number", type=int, help="only this input, in this process")
@@ -35,7 +37,8 @@ def main() -> int:
             write_corpus(corpus)
         if arguments.number is not None:
             return _read_one(arguments.seed, arguments.number, corpus)
-        return _read_many(arguments.seed, arguments.count, arguments.jobs, corpus, Path(temporary))
+        numbers = range(arguments.first, arguments.count)
+        return _read_many(arguments.seed, numbers, arguments.jobs, corpus, Path(temporary))
 
 
 def _read_one(seed: int, number: int, corpus: Path) -> int:
@@ -47,12 +50,14 @@ def _read_one(seed: int, number: int, corpus: Path) -> int:
     return 0
 
 
-def _read_many(seed: int, count: int, jobs: int, corpus: Path, folder: Path) -> int:
+def _read_many(seed: int, numbers: range, jobs: int, corpus: Path, folder: Path) -> int:
     report, begin = Report(), time.monotonic()
 
     def work(job: int) -> None:
-        for outcome in run(seed, range(job, count, jobs), corpus, folder / f"job{job}"):
+        for outcome in run(seed, numbers[job::jobs], corpus, folder / f"job{job}"):
             report.add(outcome)
+            if outcome.number % _SAID_EVERY == 0:
+                print(f"read #{outcome.number}", flush=True)
             if outcome.finding:
                 print(f"\n#{outcome.number} {label(SUBJECTS[outcome.subject])}\n{outcome.finding[-2500:]}", flush=True)
 
@@ -60,7 +65,7 @@ def _read_many(seed: int, count: int, jobs: int, corpus: Path, folder: Path) -> 
         list(threads.map(work, range(jobs)))
     for line, number in sorted(report.counts.items()):
         print(f"{number:7} {line}")
-    print(f"{count} inputs in {time.monotonic() - begin:.0f} s, the slowest {report.slowest:.1f} s")
+    print(f"{len(numbers)} inputs in {time.monotonic() - begin:.0f} s, the slowest {report.slowest:.1f} s")
     print(f"{len(report.findings)} findings, seed {seed}: {[each.number for each in report.findings[:_SHOWN]]}")
     return 1 if report.findings else 0
 

@@ -24,6 +24,7 @@ from pathlib import Path
 from random import Random
 
 from sartor.errors import SartorError
+from sartor.tuning.workers.disturbances import computed_seconds
 from tests.hostile.subjects import SUBJECTS, Subject
 
 SECRET = b"a secret of 28 bytes, not read"
@@ -31,9 +32,11 @@ MEMORY = 2 << 30
 """Limit of memory for reading one file, in bytes."""
 
 SECONDS = 30.0
-"""Limit of time for reading one file, in seconds."""
+"""Limit of the processor time for reading one file, in seconds."""
 
 _START_SECONDS = 300.0
+_LOOK_SECONDS = 1.0
+_WAITING = 10
 _TAIL = 3000
 _FORBIDDEN = ("secret.bin", "passwd", "zero", "mem")
 
@@ -100,7 +103,7 @@ def run(seed: int, numbers: Sequence[int], corpus: Path, folder: Path) -> Iterat
         remote.close()
         limit = _START_SECONDS
         try:
-            while pending and own.poll(limit):
+            while pending and _answers(own, process, limit):
                 outcome: Outcome | None = own.recv()
                 limit = SECONDS
                 if outcome is not None:
@@ -116,6 +119,19 @@ def run(seed: int, numbers: Sequence[int], corpus: Path, folder: Path) -> Iterat
             number = pending.pop(0)
             index, _ = damaged(seed, number, corpus)
             yield Outcome(number, index, ending)
+
+
+def _answers(connection: Connection, process: BaseProcess, seconds: float) -> bool:
+    """Whether a process says something before it has computed for so long, or waited for many times as long.
+
+    Other programs may take its processor meanwhile.
+    """
+    pid, begin = process.pid or 0, time.monotonic()
+    before = computed_seconds(pid)
+    while not connection.poll(_LOOK_SECONDS):
+        if computed_seconds(pid) - before > seconds or time.monotonic() - begin > _WAITING * seconds:
+            return False
+    return True
 
 
 def _killed(process: BaseProcess, folder: Path) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import multiprocessing
 from collections.abc import Callable
 from dataclasses import replace
+from multiprocessing.synchronize import Event
 from pathlib import Path
 
 import pytest
@@ -39,6 +41,30 @@ def test_damaged_files_are_refused_or_read(corpus: Path, tmp_path: Path) -> None
 def test_the_same_numbers_are_the_same_files(corpus: Path) -> None:
     assert [damaged(1, number, corpus) for number in range(40)] == [damaged(1, number, corpus) for number in range(40)]
     assert damaged(1, 3, corpus) != damaged(2, 3, corpus)
+
+
+def _for_ever(until: Event, computing: bool) -> None:
+    while not until.is_set():
+        if not computing:
+            until.wait(0.01)
+
+
+@pytest.mark.parametrize("computing", [True, False])
+def test_a_process_that_computes_or_waits_for_long_has_hung(monkeypatch: pytest.MonkeyPatch, computing: bool) -> None:
+    monkeypatch.setattr(runner, "_LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(runner, "_WAITING", 1000 if computing else 1)
+    context = multiprocessing.get_context("fork")
+    own, remote = context.Pipe()
+    until = context.Event()
+    process = context.Process(target=_for_ever, args=(until, computing))
+    process.start()
+    try:
+        assert not runner._answers(own, process, 0.2)
+        remote.send("something")
+        assert runner._answers(own, process, 0.2)
+    finally:
+        until.set()
+        process.join()
 
 
 def _escape(path: Path, _: Path) -> None:
