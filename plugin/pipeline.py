@@ -110,7 +110,7 @@ def compile_model(model: Path, output: Path, config: CompileConfig, progress: Pr
         builder = Builder(imported, pool, directory, config.header, progress)
         runner = NetRunner(builder, calibration.samples, budget, is_hurried=time.is_bounded)
         profiler = Profiler(store, builder, runner, policy)
-        solver = PlanSolver(imported, tuner, policy, progress, tuple(others), pool)
+        solver = PlanSolver(imported, tuner, policy, progress, tuple(others), builder.planned_memory)
         selector = PlanSelector(solver, budget, plan_errors)
         recipes, tables = choose(tables, selector, profiler)
         refiner = Refiner(profiler, selector, time)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from time import perf_counter
 
 from sartor.codegen.linking.adapts import AdaptKind
-from sartor.errors import CompileError, InfeasibleError
+from sartor.errors import InfeasibleError
 from sartor.frontend.imported_model import ImportedModel
 from sartor.planning.recipe import Recipe, split_recipe, timed_plan
 from sartor.policies import PlanPolicy, Precision
@@ -19,7 +19,6 @@ from sartor.tuning.cost_tables.problem_builder import selection_problem
 from sartor.tuning.cost_tables.tables import Tables
 from sartor.tuning.measuring.benchmark_case import adapt_case
 from sartor.tuning.measuring.tuner import Tuner
-from sartor.tuning.networks.build_job import SplitNetwork, planned_memory
 from sartor.tuning.records.measurement import Measurement, Status
 from sartor.tuning.selection import auto
 from sartor.tuning.selection.problem.limits import Limits, Quantity, measures
@@ -30,8 +29,6 @@ from sartor.tuning.selection.programming.alternatives import alternatives
 from sartor.tuning.selection.programming.pareto import Point, pareto_front
 from sartor.tuning.selection.solve import solve
 from sartor.tuning.transfers.conversions import adapts_between, distinct_adapts
-from sartor.tuning.workers.calls import call
-from sartor.tuning.workers.pool import WorkerPool
 
 # Largest number of rounds in which missing conversions are measured and the plan is solved again.
 _CONVERSION_ROUNDS = 12
@@ -56,7 +53,8 @@ class PlanSolver:
         policy: objective and constraints.
         progress: told about every round.
         others: measure conversions on further devices.
-        pool: workers that find the memory that IREE plans for a plan; None if memory by the tables is to do.
+        planned_memory: finds the bytes that IREE plans for a recipe, None if it does not say; without it, and for what
+            it does not say, memory by the tables counts.
     """
 
     imported: ImportedModel
@@ -64,7 +62,7 @@ class PlanSolver:
     policy: PlanPolicy
     progress: Progress
     others: tuple[Tuner, ...] = ()
-    pool: WorkerPool | None = None
+    planned_memory: Callable[[Recipe], int | None] | None = None
 
     @property
     def is_late(self) -> bool:
@@ -82,7 +80,7 @@ class PlanSolver:
             InfeasibleError: if there is none.
         """
         allowed = self.policy.limits.memory
-        if self.pool is None or allowed is None or limits.memory is None:
+        if self.planned_memory is None or allowed is None or limits.memory is None:
             return self._by_tables(tables, limits)
         bound, empty, too_large = limits.memory, 0.0, math.inf
         planned: list[Recipe] = []
@@ -106,17 +104,8 @@ class PlanSolver:
         return planned, tables
 
     def _with_memory(self, recipe: Recipe) -> Recipe:
-        """The recipe with the memory that IREE plans for it, if it does."""
-        if self.pool is None:
-            return recipe
-        net = SplitNetwork(recipe.graph, recipe.variants, self.imported.ranges)
-        arguments = {"net": net, "target": self.policy.target}
-        try:
-            planned = call(self.pool, planned_memory, arguments, "planning the memory of a network")
-        except CompileError as error:
-            _LOG.warning("%s; its memory by the tables counts", error)
-            return recipe
-        return replace(recipe, memory=planned)
+        """The recipe with the memory that IREE plans for it, if that is known."""
+        return recipe if self.planned_memory is None else replace(recipe, memory=self.planned_memory(recipe))
 
     def _by_tables(self, tables: Tables, limits: Limits) -> Selected:
         """The best plans within limits by the tables.

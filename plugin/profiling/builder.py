@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,14 +13,16 @@ from sartor.frontend.imported_model import ImportedModel
 from sartor.planning.recipe import Recipe
 from sartor.policies import ModuleHeader
 from sartor.progress import Progress
-from sartor.tuning.networks.build_job import NetFiles, SplitNetwork, UnsplitNetwork, build_net
+from sartor.tuning.networks.build_job import NetFiles, SplitNetwork, UnsplitNetwork, build_net, planned_memory
 from sartor.tuning.networks.profile_job import NetRun
 from sartor.tuning.records.measurement import Status
+from sartor.tuning.workers.calls import call
 from sartor.tuning.workers.entry_points import entry_point
 from sartor.tuning.workers.pool import JobStatus, WorkerPool
 
 _BUILD = entry_point(build_net)
 _TIMEOUT = 900.0
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,16 @@ class Builder:
     def failure(self, recipe: Recipe) -> NetRun:
         """The failed run of a recipe that did not compile, with the reason."""
         return self._failed.get(recipe.digest) or NetRun(Status.COMPILE_FAILED, message="it was not compiled")
+
+    def planned_memory(self, recipe: Recipe) -> int | None:
+        """The bytes that IREE plans for a recipe, found before it is compiled; None if that is not possible."""
+        net = SplitNetwork(recipe.graph, recipe.variants, self.imported.ranges)
+        arguments = {"net": net, "target": self.header.target}
+        try:
+            return call(self.pool, planned_memory, arguments, "planning the memory of a network")
+        except CompileError as error:
+            _LOG.warning("%s; its memory by the tables counts", error)
+            return None
 
     def _compile(self, recipes: Sequence[Recipe]) -> None:
         builds = {f"plan{next(self._numbers)}": recipe for recipe in recipes}

@@ -4,25 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
-from sartor.codegen.ir.target import Target
-from sartor.errors import CompileError
 from sartor.frontend.imported_model import ImportedModel
-from sartor.planning import plan_solver
 from sartor.planning.plan_solver import PlanSolver
 from sartor.planning.recipe import Recipe
 from sartor.progress import silent
 from sartor.tuning.cost_tables.tables import Tables
 from sartor.tuning.measuring.tuner import Tuner
-from sartor.tuning.networks.build_job import SplitNetwork
 from sartor.tuning.selection.problem.limits import Limits, Quantity
-from sartor.tuning.workers.pool import WorkerPool
 from tests.plugin.planning.selecting_fakes import CONFIG, FakeTuner, ImportedOf, tables_of
 
-Planned = Callable[[Mapping[str, str]], int]
+Planned = Callable[[Mapping[str, str]], int | None]
 
 
 def seconds(_: str, descriptor: str) -> float:
@@ -47,60 +42,43 @@ def tables(imported: ImportedModel) -> Tables:
     return replace(known, scratch=scratch)
 
 
-def solve(
-    imported: ImportedModel, tables: Tables, allowed: int, planned: Planned, monkeypatch: pytest.MonkeyPatch
-) -> list[Recipe]:
+def solve(imported: ImportedModel, tables: Tables, allowed: int, planned: Planned) -> list[Recipe]:
     """The plans within a limit if IREE plans what ``planned`` says, given the routine of each layer."""
 
-    def call(pool: WorkerPool, function: object, arguments: Mapping[str, Any], step: str) -> int:
-        net = cast(SplitNetwork, arguments["net"])
-        assert isinstance(arguments["target"], Target)
-        return planned({name: each.descriptor for name, each in net.variants.items()})
+    def planned_memory(recipe: Recipe) -> int | None:
+        return planned({name: each.descriptor for name, each in recipe.variants.items()})
 
-    monkeypatch.setattr(plan_solver, "call", call)
     policy = replace(CONFIG, memory_limit=allowed).planning
-    solver = PlanSolver(imported, cast(Tuner, FakeTuner()), policy, silent, pool=cast(WorkerPool, object()))
+    solver = PlanSolver(imported, cast(Tuner, FakeTuner()), policy, silent, planned_memory=planned_memory)
     return solver.within(tables, policy.limits)[0]
 
 
-def test_a_plan_of_which_iree_makes_more_than_the_limit_is_replaced(
-    imported: ImportedModel, tables: Tables, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_plan_of_which_iree_makes_more_than_the_limit_is_replaced(imported: ImportedModel, tables: Tables) -> None:
     def planned(routines: Mapping[str, str]) -> int:
         return 50_000 if all(name.endswith(".stock") for name in routines.values()) else 200_000
 
-    (best, *_) = solve(imported, tables, 100_000, lambda _: 1, monkeypatch)
+    (best, *_) = solve(imported, tables, 100_000, lambda _: 1)
     assert not any(each.descriptor.endswith(".stock") for each in best.variants.values())
     assert best.memory == 1
-    (kept, *_) = solve(imported, tables, 100_000, planned, monkeypatch)
+    (kept, *_) = solve(imported, tables, 100_000, planned)
     assert kept.amounts[Quantity.MEMORY] == 50_000
     assert kept.needed[Quantity.MEMORY] < best.needed[Quantity.MEMORY]
 
 
-def test_if_no_plan_keeps_to_the_limit_its_run_has_to_tell(
-    imported: ImportedModel, tables: Tables, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found = solve(imported, tables, 100_000, lambda _: 200_000, monkeypatch)
+def test_if_no_plan_keeps_to_the_limit_its_run_has_to_tell(imported: ImportedModel, tables: Tables) -> None:
+    found = solve(imported, tables, 100_000, lambda _: 200_000)
     assert [each.memory for each in found] == [200_000]
 
 
-def test_memory_by_the_tables_counts_if_iree_does_not_plan(
-    imported: ImportedModel, tables: Tables, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def planned(_: Mapping[str, str]) -> int:
-        raise CompileError("planning the memory of a network failed")
-
-    (best, *_) = solve(imported, tables, 100_000, planned, monkeypatch)
+def test_memory_by_the_tables_counts_if_iree_does_not_plan(imported: ImportedModel, tables: Tables) -> None:
+    (best, *_) = solve(imported, tables, 100_000, lambda _: None)
     assert best.memory is None
     assert best.amounts[Quantity.MEMORY] == best.needed[Quantity.MEMORY] <= 100_000
 
 
-def test_without_a_limit_iree_is_not_asked(
-    imported: ImportedModel, tables: Tables, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def call(*_: object) -> int:
+def test_without_a_limit_iree_is_not_asked(imported: ImportedModel, tables: Tables) -> None:
+    def planned_memory(_: Recipe) -> int:
         raise AssertionError("nothing has to be planned")
 
-    monkeypatch.setattr(plan_solver, "call", call)
-    solver = PlanSolver(imported, cast(Tuner, FakeTuner()), CONFIG.planning, silent, pool=cast(WorkerPool, object()))
+    solver = PlanSolver(imported, cast(Tuner, FakeTuner()), CONFIG.planning, silent, planned_memory=planned_memory)
     assert solver.within(tables, Limits())[0][0].memory is None
