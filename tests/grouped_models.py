@@ -89,3 +89,10 @@ def wide_filter() -> ModelProto:
     b = Builder()
     b.op("Conv", "y", "x", b.weight(40, 48, 1, 5), pads=[0, 3, 0, 0])
     return b.model([("x", (1, 48, 7, 21))], [("y", (1, 40, 7, 20))])
+
+
+def transposed_line() -> ModelProto:
+    """A transposed convolution with three groups and one spatial dimension."""
+    b = Builder()
+    b.op("ConvTranspose", "y", "x", b.weight(3, 5, 7), group=3, strides=[2], pads=[1, 1])
+    return b.model([("x", (1, 3, 16))], [("y", (1, 15, 35))])

@@ -140,6 +140,8 @@ class _Reader:
                 return value, None
             value = op.operands[0]
             op = defining_op(value)
+        if ir.RankedTensorType(value.type).rank != IMAGE_RANK:
+            return value, None
         if op is None:
             return value, ((0, 0), (0, 0))
         if op.name != "tensor.pad" or len(op.operands) != 1 or not _pads_with_zero(op):

@@ -132,3 +132,8 @@ def test_any_product_may_multiply_between_the_transforms_of_winograd(make: Maker
     chosen[product.name] = found[product.task.key][-1]
     assert chosen[product.name].implementation.kernel is not None or len(found[product.task.key]) == 1
     _check_variants(imported, model, graph, chosen, tmp_path)
+
+
+def test_a_transposed_convolution_of_a_line_has_no_children(tmp_path: Path) -> None:
+    imported, _ = _imported(models.transposed_line, tmp_path, CPU)
+    assert not imported.graph.childnets
