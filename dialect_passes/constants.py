@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from sartor.codegen.mlir.iree_compiler import ir
-from sartor.codegen.mlir.operations import body_of, source, used_values
+from sartor.codegen.mlir.operations import body_of, defining_op, nested, source, used_values
 
 _IMPURE = ("hal.", "util.return", "util.call")
 
@@ -72,3 +72,21 @@ def dense_array(op: ir.Operation) -> np.ndarray:
 def users(values: Iterable[ir.Value]) -> list[ir.Operation]:
     """Ops that use any of ``values``, as operands or inside a region."""
     return [use.owner.operation for value in values for use in value.uses]
+
+
+def fold_narrowed(module: ir.Module) -> None:
+    """Round constants that the importer narrows, such as the lowest f32 that it pads an f16 MaxPool with.
+
+    MLIR does not, where digits are lost. IREE 3.13 then moves the operation out of the function, and refuses it there:
+    "failed to legalize operation 'util.initializer'".
+    """
+    with module.context, ir.Location.unknown(module.context):
+        for op in list(nested(module.operation)):
+            constant = defining_op(op.operands[0]) if op.name == "arith.truncf" else None
+            if constant is None or constant.name != "arith.constant" or isinstance(op.results[0].type, ir.ShapedType):
+                continue
+            kind = op.results[0].type
+            value = ir.FloatAttr.get(kind, ir.FloatAttr(constant.attributes["value"]).value)
+            made = ir.Operation.create("arith.constant", [kind], attributes={"value": value}, ip=ir.InsertionPoint(op))
+            op.results[0].replace_all_uses_with(made.results[0])
+            op.erase()

@@ -18,6 +18,7 @@ from sartor.codegen.ir.layer import NetworkValue, TensorType
 from sartor.codegen.ir.target import Target
 from sartor.codegen.mlir.iree_compiler import compile_module, ir, run_passes
 from sartor.codegen.mlir.operations import symbol
+from sartor.dialect_passes.constants import fold_narrowed
 from sartor.dialect_passes.dump import Dumper, bytecode
 from sartor.dialect_passes.fold_weights import fold_weights
 from sartor.dialect_passes.form_layers import form_layers
@@ -172,6 +173,7 @@ def _layered(prepared: PreparedModel, dumper: Dumper, splitting: _Splitting, dir
     context = ir.Context()
     module = ir.Module.parse(imported.bytecode, context)
     dumper.write("import", module)
+    fold_narrowed(module)
     fold_weights(module, imported.weights, evaluate)
     run_passes(module, _CLEAN)
     dumper.write("fold-weights", module)

@@ -9,6 +9,7 @@ from onnx import ModelProto, TensorProto
 
 from sartor.codegen.ir.layer import TensorType
 from sartor.codegen.mlir.iree_compiler import ir, run_passes
+from sartor.dialect_passes.constants import fold_narrowed
 from sartor.dialect_passes.fold_weights import fold_weights
 from sartor.frontend.import_job import evaluate
 from sartor.frontend.onnx_import import import_model
@@ -40,6 +41,17 @@ def test_a_transposed_weight_becomes_a_weight() -> None:
     text = str(module)
     assert "math.exp" not in text
     assert "linalg.transpose" not in text
+
+
+def test_the_padding_of_an_f16_maximum_is_rounded_at_once() -> None:
+    b = Builder()
+    b.op("MaxPool", "y", "x", kernel_shape=[5], pads=[2, 0])
+    module, _ = imported(b.model([("x", (1, 2, 7))], [("y", (1, 2, 5))], TensorProto.FLOAT16))
+    assert "arith.truncf" in str(module)
+    fold_narrowed(module)
+    run_passes(module, "builtin.module(util.func(canonicalize))")
+    assert "f32" not in str(module)
+    assert "0xFC00" in str(module)
 
 
 def test_nothing_is_evaluated_where_nothing_is_constant() -> None:
