@@ -70,8 +70,10 @@ class OnnxRuntimeReference:
         self.input_names = [value.name for value in self._session.get_inputs()]
         self._names = [value.name for value in self._session.get_outputs()]
         self._cuts = cuts
-        hidden = {cut.count for cut in find_cuts(self._names).values()} if cuts else set()
+        found = find_cuts(self._names) if cuts else {}
+        hidden = {cut.count for cut in found.values()}
         self.output_names = [name for index, name in enumerate(self._names) if index not in hidden]
+        self.cut_names = frozenset(self._names[index] for index in found)
 
     def __call__(self, feeds: Mapping[str, Array]) -> list[Array]:
         """Run the model; returns all outputs in the model's order.

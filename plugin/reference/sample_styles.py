@@ -94,17 +94,19 @@ def _in_order(names: Sequence[str], chosen: Collection[str]) -> tuple[str, ...]:
     return tuple(name for name in names if name in chosen)
 
 
-def doubts_of(names: Sequence[str], runs: Sequence[Sequence[Array]], wanted: Collection[str]) -> Doubts:
-    """The doubts about some outputs.
+def doubts_of(reference: OnnxRuntimeReference, runs: Sequence[Sequence[Array]], wanted: Collection[str]) -> Doubts:
+    """The doubts about some outputs. One whose size depends on data must have elements in at least one run.
 
     Args:
-        names: of the outputs.
-        runs: the outputs, sample by sample.
+        reference: the model.
+        runs: its outputs, sample by sample.
         wanted: which outputs matter.
     """
+    names, cut = reference.output_names, reference.cut_names
     found = {name: [each[index] for each in runs] for index, name in enumerate(names) if name in wanted}
+    empty = {name for name, values in found.items() if name in cut and not any(each.size for each in values)}
     return Doubts(
-        tuple(name for name, values in found.items() if says_nothing(values)),
+        tuple(name for name, values in found.items() if name in empty or says_nothing(values)),
         tuple(name for name, values in found.items() if any(map(count_not_finite, values))),
     )
 
@@ -161,4 +163,4 @@ def _doubts(sampler: InputSampler, reference: OnnxRuntimeReference, style: Style
     except UsageError as error:
         _LOG.debug("no samples in %s: %s", style, error)
         return Doubts(tuple(wanted))
-    return doubts_of(reference.output_names, found, wanted)
+    return doubts_of(reference, found, wanted)

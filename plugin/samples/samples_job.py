@@ -31,7 +31,7 @@ def doubts_on(prepared: Path | bytes, source: SampleSource) -> Doubts:
         found = [reference(feeds) for feeds in itertools.islice(source.since(0), _MOST_LOOKED_AT)]
     except SartorError:
         return Doubts()
-    return doubts_of(reference.output_names, found, names)
+    return doubts_of(reference, found, names)
 
 
 def measured_on_itself(

@@ -20,6 +20,7 @@ def compacted(steps: Steps, chosen: str) -> tuple[str, Count]:
     (size,) = steps.shape(chosen)
     if not size:
         return steps.integers(), Count(steps.scalar(0), 0)
+    steps.check_length(size)
     ones = steps("Cast", chosen, to=TensorProto.INT64)
     running = steps("CumSum", ones, steps.scalar(0))
     count = steps("ReduceSum", ones, steps.integers(0), keepdims=0)

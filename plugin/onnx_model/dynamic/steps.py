@@ -15,6 +15,8 @@ from sartor.onnx_model.graphs.graph import Array, GraphEditor
 from sartor.onnx_model.graphs.infer import infer_node
 from sartor.onnx_model.graphs.walk import describe_node
 
+_MOST_ELEMENTS = 1 << 22
+
 
 @dataclass(frozen=True)
 class Count:
@@ -126,9 +128,19 @@ class Steps(Emitter):
 
     def iota(self, size: int, rank: int = 1, axis: int = 0) -> str:
         """The numbers from 0 along an axis, in a shape that broadcasts to ``rank`` dimensions."""
+        self.check_length(size)
         shape = [1] * rank
         shape[axis] = size
         return self.shared_constant(np.arange(size, dtype=np.int64).reshape(shape), f"iota{rank}{axis}")
+
+    def check_length(self, size: int) -> None:
+        """Refuse values of more elements than are worth selecting from, as the module would hold their indices.
+
+        Raises:
+            UnsupportedModelError: if there are more.
+        """
+        if size > _MOST_ELEMENTS:
+            raise self.refusal(f"it selects from {size} elements, and {_MOST_ELEMENTS} are the most")
 
     def cast(self, value: str, element: int) -> str:
         """A value in another element type."""

@@ -16,8 +16,6 @@ BODY = "sartor.suppression"
 """Name of the loop's body. Its condition ends the loop early if nothing is left, which changes no result."""
 
 _AXES_ARE_INPUTS = 18
-# More steps are not worth compiling: with so many boxes their number should be limited by the model.
-_MOST_STEPS = 1 << 16
 _LOWEST = float(np.finfo(np.float32).min)
 
 
@@ -43,6 +41,7 @@ def suppress(steps: Steps) -> None:
     if not most or not total or not batches * classes:
         steps("Identity", steps.constant(np.zeros((0, 3), np.int64), "none"), output=node.output[0])
         return
+    steps.check_length(batches * classes * most)
     live, corners = _live(steps, scores), _corners(steps, boxes, batches, total)
     picked = _loop(steps, live, corners, (batches, classes, total, most))
     flat = steps.reshaped(picked, batches * classes * most)
@@ -50,7 +49,7 @@ def suppress(steps: Steps) -> None:
     batch, kind = coordinates(steps, indices, (batches, classes, most))[:2]
     columns = [steps("Unsqueeze", each, steps.integers(1)) for each in (batch, kind, steps("Gather", flat, indices))]
     rows = steps("Concat", *columns, axis=1)
-    known = steps("Less", steps.constant(np.arange(batches * classes * most)[:, None], "iota"), count.name)
+    known = steps("Less", steps.iota(batches * classes * most, 2, 0), count.name)
     steps("Where", known, rows, steps.scalar(0), output=node.output[0])
     steps.set_counted(node.output[0], 0, count)
 
@@ -63,10 +62,7 @@ def _limit(steps: Steps, total: int) -> int:
     given = steps.editor.constant(name)
     if given is None:
         raise steps.refusal(f"the number of boxes per class, '{name}', is not known before it runs")
-    most = max(0, min(int(given.item()), total))
-    if most > _MOST_STEPS:
-        raise steps.refusal(f"it may select {most} boxes of each class")
-    return most
+    return max(0, min(int(given.item()), total))
 
 
 def _live(steps: Steps, scores: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 from onnx import TensorProto
 
 from sartor.onnx_model.dynamic.steps import Count, Steps
@@ -52,7 +51,9 @@ class _Order:
         size, width = steps.shape(rows)
         one, other = steps.reshaped(rows, size, 1, width), steps.reshaped(rows, 1, size, width)
         same = self._all_equal(steps, one, other)
-        earlier = steps.constant(np.tri(size, k=-1, dtype=np.int64), "earlier")
+        # 1 below the diagonal, else 0: as numbers, because IREE does not compile constants of many booleans.
+        distance = steps("Sub", steps.iota(size, 2, 0), steps.iota(size, 2, 1))
+        earlier = steps("Max", steps("Min", distance, steps.scalar(1)), steps.scalar(0))
         before = _total(steps, steps("Mul", steps.cast(same, TensorProto.INT64), earlier), 1)
         self.is_first = steps("Equal", before, steps.scalar(0))
         if is_sorted:

@@ -86,6 +86,12 @@ def test_operands_of_different_counts_are_refused(prepare_quickly: Prepare) -> N
         prepare_quickly(built)
 
 
+def test_what_would_take_too_much_memory_is_refused(prepare_quickly: Prepare) -> None:
+    built = model([node("NonZero", ["x"], ["y"])], [("x", (2**12, 2**12), FLOAT)], [("y", None, INT64)])
+    with pytest.raises(UnsupportedModelError, match=r"'nonzero' .*selects from 16777216 elements"):
+        prepare_quickly(built)
+
+
 def test_the_names_of_counts_are_kept(prepare_quickly: Prepare) -> None:
     name = count_name("y", 0)
     built = model([node("Relu", ["x"], [name])], [("x", (6,), FLOAT)], [name])
