@@ -22,6 +22,7 @@ from sartor.tuning.measuring.measure_job import MeasureSettings
 from sartor.tuning.measuring.roofline import peak_operations
 from sartor.tuning.measuring.tuner import Tuner, TuneSettings
 from sartor.tuning.records.measurement import Measurement
+from sartor.tuning.search.contested import contested
 from sartor.tuning.search.search import SearchSettings
 from sartor.tuning.search.search_run import Measured, SearchRun
 from sartor.tuning.search.shortlist import shortlist
@@ -30,6 +31,7 @@ from sartor.tuning.selection.problem.pin import Pin
 from sartor.tuning.store.store import Store
 from sartor.tuning.transfers.times import Transfers
 from sartor.tuning.workers.pool import WorkerPool
+from sartor.tuning.workers.sharing import is_quiet_now
 
 _LOG = logging.getLogger(__name__)
 
@@ -94,6 +96,17 @@ def joined_tables(tables: Sequence[Tables], transfers: Transfers) -> Tables:
     return replace(tables[0], variants=variants, measured=measured, transfers=transfers)
 
 
+def _settled(cases: list[BenchmarkCase], tuner: Tuner, measured: Measured) -> Measured:
+    """Measure again what decides between variants and was measured beside other programs, if the machine is quiet."""
+    doubted = contested(cases, measured)
+    if not doubted or tuner.is_late or not is_quiet_now():
+        return measured
+    message = "%d of %d kinds of layers are measured again: before, other programs took processors meanwhile"
+    _LOG.info(message, len(doubted), len(cases))
+    tuner.measure_anew(doubted)
+    return {**measured, **tuner.known(cases)}
+
+
 def _measured(
     imported: ImportedModel,
     cases: list[BenchmarkCase],
@@ -114,6 +127,7 @@ def _measured(
         pinned = {each.task.key for each in layers if any(fnmatchcase(each.name, pin.layers) for pin in pins)}
         tuner.measure(case for case in cases if case.key in pinned)
         measured = search.measured()
+    measured = _settled(cases, tuner, measured)
     guessed = search.guessed(measured) if tuner.is_bounded else {}
     if guessed:
         message = "the time budget was spent before %d of %d kinds of layers were measured: their routines are guesses"

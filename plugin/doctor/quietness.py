@@ -93,5 +93,7 @@ def _spread(spread: float) -> Finding:
 def _verdict(others: float | None, spread: float) -> Finding:
     if spread <= _WIDEST and (others is None or others <= _MOST_OTHERS):
         return Finding(_TOPIC, "verdict", QUIET)
-    advice = "tune later, or with another --tuning-db: what is measured now may choose slower routines"
+    advice = (
+        "tune later: what is measured now may choose slower routines, until a compilation on a quiet machine repeats it"
+    )
     return Finding(_TOPIC, "verdict", f"not {QUIET}", State.LIMITED, advice)

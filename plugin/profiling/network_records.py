@@ -78,8 +78,8 @@ class NetworkRecords:
         found = self.store.get(key)
         return None if found is None else judged_again(found, self.runner.budget)
 
-    def put(self, recipe: Recipe, run: NetRun) -> None:
-        """Store a run."""
+    def put(self, recipe: Recipe, run: NetRun, others: float) -> None:
+        """Store a run, beside which other programs took so many processors."""
         self.store.put(
             Measurement(
                 self.key(recipe),
@@ -88,6 +88,7 @@ class NetworkRecords:
                 error=run.error,
                 message=run.message,
                 packed_bytes=run.memory or 0,
+                foreign_load=others,
             )
         )
 

@@ -6,6 +6,7 @@ Networks that exceed the user's memory limit when they run are excluded, whateve
 
 from __future__ import annotations
 
+import functools
 import logging
 import math
 from collections.abc import Mapping, Sequence
@@ -26,6 +27,7 @@ from sartor.tuning.selection.problem.cost import Objective
 from sartor.tuning.selection.problem.limits import Quantity
 from sartor.tuning.selection.programming.infeasible import LimitError, amount
 from sartor.tuning.store.store import Store
+from sartor.tuning.workers.sharing import is_quiet_now
 
 _LOG = logging.getLogger(__name__)
 # This ratio of times is more than the variation between runs of a network.
@@ -75,6 +77,7 @@ class Profiler:
         self._builder = builder
         self._runner = runner
         self._policy = policy
+        self._timed: set[str] = set()
         self._records = NetworkRecords(store, builder.imported, policy.target, runner)
 
     @property
@@ -121,8 +124,17 @@ class Profiler:
         Raises:
             CompileError: if none compiles.
         """
-        if not all(self._is_known(self.run_of(recipe)) for recipe in recipes):
+        if not all(self._is_known(self.run_of(recipe)) and not self._is_doubted(recipe) for recipe in recipes):
             self._measure([recipe for recipe in recipes if not self._is_far_behind(recipe, recipes)])
+
+    def _is_doubted(self, recipe: Recipe) -> bool:
+        """Whether an earlier compilation ran a network beside other programs, which now leave the machine alone."""
+        run = self.run_of(recipe)
+        return run is not None and run.foreign_load > 0 and recipe.digest not in self._timed and self._is_quiet
+
+    @functools.cached_property
+    def _is_quiet(self) -> bool:
+        return is_quiet_now()
 
     def _is_far_behind(self, recipe: Recipe, others: Sequence[Recipe]) -> bool:
         """Whether a network, often the stock model, is known to be too slow to be run again."""
@@ -239,9 +251,13 @@ class Profiler:
     def _measure(self, recipes: Sequence[Recipe]) -> None:
         """Run all recipes in turn, and store the runs."""
         self._runner.begin()
-        runs = self._runner.profile(self._builder.build(recipes))
+        builds = self._builder.build(recipes)
+        self._builder.pool.take_others()
+        runs = self._runner.profile(builds)
+        others = self._builder.pool.take_others()
         for recipe in recipes:
-            self._records.put(recipe, runs.get(recipe.digest) or self._builder.failure(recipe))
+            self._timed.add(recipe.digest)
+            self._records.put(recipe, runs.get(recipe.digest) or self._builder.failure(recipe), others)
 
     def _first(self, recipes: Sequence[Recipe]) -> dict[str, float]:
         """Seconds until the end of the first inference, by digest of the recipe; empty if they do not matter."""

@@ -236,7 +236,7 @@ class Tuner:
             case = cases[int(result.job_id)]
             if result.status is JobStatus.OK:
                 for descriptor, samples in result.value.items():
-                    self._put(case, descriptor, samples)
+                    self._put(case, descriptor, samples, result.others)
             else:
                 failed.append((case, result))
         self._cut_off |= done < len(jobs)
@@ -316,7 +316,7 @@ class Tuner:
             reason = samples.message.partition("\n")[0]
             _LOG.warning("stock IREE fails on layer '%s' (%s): %s", arbiter.layer, samples.status, reason)
 
-    def _put(self, case: BenchmarkCase, descriptor: str, samples: VariantSamples) -> None:
+    def _put(self, case: BenchmarkCase, descriptor: str, samples: VariantSamples, others: float = 0.0) -> None:
         is_first = descriptor == case.variants[0].descriptor
         if samples.status is not Status.OK and (is_first or samples.status is not Status.WRONG_RESULT):
             self._set_aside(case, descriptor, samples)
@@ -330,6 +330,7 @@ class Tuner:
                 message=samples.message,
                 packed_bytes=samples.packed_bytes,
                 facts=case.facts,
+                foreign_load=others,
             )
         )
 

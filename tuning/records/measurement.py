@@ -80,9 +80,12 @@ class Measurement:
         created: seconds since the epoch.
         packed_bytes: bytes of the packed weights; for a whole network bytes of all its memory, 0 if unknown.
         facts: of the task, as ``task_facts`` writes them; empty if there are none.
+        foreign_load: how many processors other programs took meanwhile, if that left too few; else 0. Times are then
+            less exact.
 
     Raises:
-        ValueError: a sample is not positive and finite, OK has no samples, or the error is NaN or negative.
+        ValueError: a sample is not positive and finite, OK has no samples, the error is NaN or negative, or the load
+            is negative or not finite.
     """
 
     key: MeasurementKey
@@ -94,6 +97,7 @@ class Measurement:
     created: float = field(default_factory=time.time)
     packed_bytes: int = 0
     facts: str = ""
+    foreign_load: float = 0.0
 
     def __post_init__(self) -> None:
         if not all(math.isfinite(s) and s > 0 for s in (*self.samples, *self.baseline_samples)):
@@ -102,6 +106,8 @@ class Measurement:
             raise ValueError(f"{self.key.variant} is OK but has no samples")
         if self.error is not None and not self.error >= 0:
             raise ValueError(f"relative error of {self.key.variant} is {self.error}, not a number from 0 up")
+        if not 0 <= self.foreign_load < math.inf:
+            raise ValueError(f"foreign load of {self.key.variant} is {self.foreign_load}, not a number from 0 up")
         object.__setattr__(self, "message", shorten(_storable(self.message), MESSAGE_LIMIT))
 
     @property

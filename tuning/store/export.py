@@ -21,7 +21,7 @@ from sartor.tuning.records.measurement import Measurement
 from sartor.tuning.store.sqlite import errors
 from sartor.tuning.store.untrusted import Skipped, read_line
 
-VERSION = 2
+VERSION = 3
 FORMAT: Literal["sartor measurements"] = "sartor measurements"
 LONGEST_LINE = 4 << 20
 """Bytes; longer lines are not measurements."""

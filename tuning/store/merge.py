@@ -26,7 +26,7 @@ LARGEST_FILE = 1 << 30
 _LONGEST_VALUE = 4 << 20
 # Older versions recorded starved and killed jobs with these statuses.
 _WEAK = ", ".join(f"'{status.value}'" for status in (Status.TIMEOUT, Status.OUT_OF_MEMORY))
-_RANK = f"({{0}}.status NOT IN ({_WEAK}), {{0}}.created)"
+_RANK = f"({{0}}.status NOT IN ({_WEAK}), {{0}}.foreign_load = 0, {{0}}.created)"
 _UPSERT = (
     f"{INSERT} ON CONFLICT ({', '.join(KEY_COLUMNS)}) DO UPDATE SET "
     f"{', '.join(f'{column} = excluded.{column}' for column in VALUE_COLUMNS)} "
@@ -44,7 +44,7 @@ class Merged:
         added: number of measurements with new keys.
         replaced: number of measurements that replaced older ones with the same key.
         unchanged: number of measurements that were not taken: the database has one as new or newer, or with a more
-            definite status, or they are transient failures.
+            definite status, or undisturbed by other programs, or they are transient failures.
         skipped: number of rows that are not measurements.
         first_skipped: the first of them, or None.
     """

@@ -12,7 +12,7 @@ from sartor.tuning.store.sqlite.rows import CONTENT_BYTES
 
 _SUMMARY = f"""
     SELECT hardware, runtime, backend, threads, count(DISTINCT task), count(DISTINCT variant), count(*),
-           sum(status != 'ok'), min(created), max(created), sum({CONTENT_BYTES})
+           sum(status != 'ok'), sum(foreign_load > 0), min(created), max(created), sum({CONTENT_BYTES})
     FROM measurements
     GROUP BY hardware, runtime, backend, threads
     ORDER BY hardware, runtime, backend, threads
@@ -31,6 +31,7 @@ class SummaryRow:
         hardware, runtime, backend, threads: as in ``MeasurementKey``.
         tasks, variants: numbers of distinct ones.
         measurements: number of rows; ``failures`` of them are not OK.
+        under_load: number of rows that were measured while other programs took processors.
         oldest, newest: seconds since the epoch.
         data_bytes: bytes of the rows' content, without SQLite's overhead.
     """
@@ -43,6 +44,7 @@ class SummaryRow:
     variants: int
     measurements: int
     failures: int
+    under_load: int
     oldest: float
     newest: float
     data_bytes: int

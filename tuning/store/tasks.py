@@ -36,6 +36,11 @@ class TaskResult:
         """Measurements of variants that failed."""
         return tuple(each for each in self.variants if each.status is not Status.OK)
 
+    @property
+    def disturbed(self) -> tuple[Measurement, ...]:
+        """Measurements during which other programs took processors; a later compilation may repeat them."""
+        return tuple(each for each in self.variants if each.foreign_load)
+
 
 def task_results(measurements: Iterable[Measurement]) -> Iterator[TaskResult]:
     """Yield the results by task. ``measurements`` are sorted by key, as ``Store.measurements`` returns them."""

@@ -52,6 +52,7 @@ class OutsideRow:
     created: Annotated[float, Field(ge=0, allow_inf_nan=False)]
     packed_bytes: _Bytes
     facts: _Facts = ""
+    foreign_load: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
 
     def measurement(self) -> Measurement:
         """Convert to a measurement.
@@ -69,6 +70,7 @@ class OutsideRow:
             created=self.created,
             packed_bytes=self.packed_bytes,
             facts=self.facts,
+            foreign_load=self.foreign_load,
         )
 
 

@@ -15,13 +15,14 @@ import time
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Self
 
 from sartor.errors import DisturbedError, SartorError
 from sartor.tuning.workers.channel import wait
 from sartor.tuning.workers.process import JobResult, WorkerProcess
 from sartor.tuning.workers.protocol import JobStatus, Request, Setup
-from sartor.tuning.workers.sharing import Load, Turns
+from sartor.tuning.workers.sharing import Load, Turns, Watch
 
 __all__ = ["Job", "JobResult", "JobStatus", "WorkerPool"]
 
@@ -79,6 +80,7 @@ class WorkerPool:
         self._turns = turns
         self.others = 0.0
         """How many processors other programs took while something was measured, if that left too few; else 0."""
+        self._others_lately = 0.0
 
     def __enter__(self) -> Self:
         return self
@@ -97,6 +99,11 @@ class WorkerPool:
             start_timeout=self._start_timeout,
             turns=self._turns,
         )
+
+    def take_others(self) -> float:
+        """As ``others``, of what was measured since this was last asked."""
+        lately, self._others_lately = self._others_lately, 0.0
+        return lately
 
     def close(self) -> None:
         """Kill all workers. Later jobs start new ones."""
@@ -175,15 +182,19 @@ class WorkerPool:
         if others and not self.others:
             _LOG.warning(
                 "other programs took %.1f of %d processors while something was measured: times are less exact, and "
-                "choices may be wrong; compile again when the machine is quiet, with another --tuning-db",
+                "choices may be wrong; compile again when the machine is quiet, which then measures again what decides",
                 others,
                 processors,
             )
         self.others = max(self.others, others)
+        self._others_lately = max(self._others_lately, others)
 
     def _run(self, requests: _Requests, timeout: float, quiet: bool, deadline: float) -> Iterator[JobResult]:
         disturbed: list[tuple[str, Request]] = []
+        watch = Watch(quiet and self._turns is not None)
+        watch.others(self._groups)
         for result, request in self._run_once(requests, timeout, quiet, deadline):
+            result = replace(result, others=watch.others(self._groups))
             if result.status.is_transient:
                 _LOG.warning("a worker was disturbed (%s), what it did is tried again", _first_line(result))
                 disturbed.append((result.job_id, request))

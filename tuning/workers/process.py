@@ -47,6 +47,7 @@ class JobResult:
         value: the function's result, None unless OK.
         message: one line about the failure, empty if OK; if the process died, its last output follows.
         seconds: run time of the function.
+        others: how many processors other programs took meanwhile, if the job measured and that left too few; else 0.
     """
 
     job_id: str
@@ -54,6 +55,7 @@ class JobResult:
     value: Any
     message: str
     seconds: float
+    others: float = 0.0
 
     def error(self, step: str) -> CompileError:
         """The exception for a failed job that the user's command cannot do without; ``step`` describes the job.

@@ -143,6 +143,42 @@ class Load:
         return others if crowded and others > _NOTICEABLE else 0.0
 
 
+class Watch:
+    """Tells after each of several measurements how many processors others took during it.
+
+    The last second at least is looked at, as processor time is counted in hundredths of a second.
+
+    Args:
+        is_on: whether to look at all.
+    """
+
+    def __init__(self, is_on: bool) -> None:
+        self._is_on = is_on
+        self._loads: list[Load] = []
+
+    def others(self, groups: Collection[int]) -> float:
+        """Processors that others took since the last call, or the last second, if that left too few; else 0.
+
+        Args:
+            groups: the process groups that this process started.
+        """
+        now = Load.now(groups) if self._is_on else None
+        if now is None:
+            return 0.0
+        old = [each for each in self._loads if now.moment - each.moment >= _LEAST_SECONDS]
+        # Of older ones only the newest is of use.
+        self._loads = [*old[-1:], *(each for each in self._loads if each not in old), now]
+        return now.others_since(old[-1]) if old else 0.0
+
+
+def is_quiet_now() -> bool:
+    """Whether others leave enough processors, in the second that this takes."""
+    before = Load.now([])
+    time.sleep(_LEAST_SECONDS)
+    after = Load.now([])
+    return before is None or after is None or not after.others_since(before)
+
+
 def _processor(line: list[str]) -> int | None:
     """The number of the processor that a line is about."""
     name = line[0] if line else ""

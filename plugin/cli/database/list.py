@@ -65,6 +65,7 @@ def _json_task(result: TaskResult) -> dict[str, Any]:
         "stock_seconds": result.stock_seconds,
         "variants": len(result.variants),
         "failures": len(result.failures),
+        "under_load": len(result.disturbed),
     }
 
 
@@ -81,8 +82,8 @@ def _json_place(measurement: Measurement) -> dict[str, Any]:
 
 def _show_tasks(results: Sequence[TaskResult]) -> None:
     for where, listed in _by_place([(each.variants[0], each) for each in results]).items():
-        columns = ("task", "best variant", "ms", "stock ms", "faster", "variants", "failed")
-        show_table(where, columns, [_task_row(each) for each in listed], right=range(2, 7))
+        columns = ("task", "best variant", "ms", "stock ms", "faster", "variants", "failed", "under load")
+        show_table(where, columns, [_task_row(each) for each in listed], right=range(2, 8))
 
 
 def _task_row(result: TaskResult) -> list[str]:
@@ -95,6 +96,7 @@ def _task_row(result: TaskResult) -> list[str]:
         optional(ratio, "{:.2f}x".format),
         str(len(result.variants)),
         str(len(result.failures)),
+        str(len(result.disturbed)),
     ]
 
 

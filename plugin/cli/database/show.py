@@ -44,13 +44,13 @@ def _prune(database: Path, days: float) -> int:
 
 
 def _show(database: Path, rows: tuple[SummaryRow, ...], size: int, removed: int) -> None:
-    columns = ("measured on", "used here", "tasks", "variants", "measurements", "failed", "MiB", "newest")
+    columns = ("measured on", "used here", "tasks", "variants", "measurements", "failed", "under load", "MiB", "newest")
     pruned = f", {removed} measurements removed" if removed else ""
-    show_table(f"{database}: {show_size(size)}{pruned}", columns, list(map(_row, rows)), right=range(2, 7))
+    show_table(f"{database}: {show_size(size)}{pruned}", columns, list(map(_row, rows)), right=range(2, 8))
 
 
 def _row(row: SummaryRow) -> list[str]:
-    numbers = (row.tasks, row.variants, row.measurements, row.failures)
+    numbers = (row.tasks, row.variants, row.measurements, row.failures, row.under_load)
     return [
         place(row.hardware, row.runtime, row.backend, row.threads),
         "yes" if row.used_here else "no",

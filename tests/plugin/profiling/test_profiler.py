@@ -23,6 +23,7 @@ from sartor.tuning.networks.profile_job import NetRun
 from sartor.tuning.records.measurement import Measurement, Status
 from sartor.tuning.selection.problem.limits import UNLIMITED
 from sartor.tuning.store.store import Store
+from sartor.tuning.workers.pool import WorkerPool
 from tests.plugin.planning.selecting_fakes import FakeTuner, ImportedOf, by_type, selector, tables_of
 
 SECONDS = 1e-3
@@ -47,6 +48,15 @@ class FakeRunner:
         if build in self.fails:
             raise DeviceError("no device")
         return {each: (self.by_threads[build.digest][each],) for each in counts}
+
+    profiled: int = 0
+
+    def begin(self) -> None:
+        """There is nothing to prepare."""
+
+    def profile(self, builds: Sequence[Build]) -> dict[str, NetRun]:
+        self.profiled += 1
+        return {each.digest: NetRun(Status.OK, (SECONDS,), 0.0, memory=1) for each in builds}
 
     def dispatches(self, builds: Sequence[tuple[Build, float]]) -> dict[str, list[list[Dispatch]]]:
         self.asked.append(len(builds))
@@ -105,6 +115,26 @@ def setting(imported_of: ImportedOf, tmp_path: Path) -> Setting:
 def first_layer(recipe: Recipe) -> tuple[str, str]:
     layer = recipe.graph.layers[0]
     return layer.task.key, recipe.variants[layer.name].descriptor
+
+
+@pytest.mark.parametrize(("is_quiet", "loads"), [(True, [0.5, 0.0]), (False, [0.5])])
+def test_runs_beside_other_programs_are_repeated_once_it_is_quiet(
+    is_quiet: bool, loads: list[float], setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = WorkerPool(1)
+    others = iter([0.9, 0.0])
+    monkeypatch.setattr(pool, "take_others", lambda: next(others))
+    monkeypatch.setattr("sartor.profiling.profiler.is_quiet_now", lambda: is_quiet)
+    setting.profiler._builder.pool = pool
+    first = setting.recipes[0]
+    key = setting.profiler._records.key(first)
+    setting.profiler._store.put(Measurement(key, Status.OK, (SECONDS,), packed_bytes=1, foreign_load=0.5))
+    for _ in range(2):
+        setting.profiler.run(setting.recipes)
+    found = setting.profiler.run_of(first)
+    assert found is not None
+    assert found.foreign_load == loads[-1]
+    assert setting.runner.profiled == len(loads) - 1
 
 
 def test_plans_are_timed_together_and_remembered(setting: Setting) -> None:

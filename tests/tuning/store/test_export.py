@@ -66,7 +66,7 @@ def read(path: Path, content: str | bytes) -> list[Measurement | Skipped]:
 @given(MEASUREMENTS)
 def test_every_measurement_comes_back_bit_by_bit(measurement: Measurement) -> None:
     header, line = text_of(measurement).splitlines()
-    assert json.loads(header) == {"format": "sartor measurements", "version": 2}
+    assert json.loads(header) == {"format": "sartor measurements", "version": 3}
     assert read_line(line.encode(), "line 2", NOW) == measurement
 
 
@@ -159,7 +159,7 @@ def test_other_files_are_refused(tmp_path: Path, content: str) -> None:
 
 
 def test_exports_of_the_first_version_lack_facts(tmp_path: Path) -> None:
-    old = text_of(MEASUREMENT).replace('"version": 2', '"version": 1').replace(', "facts": ""', "")
+    old = text_of(MEASUREMENT).replace('"version": 3', '"version": 1').replace(', "facts": "", "foreign_load": 0.0', "")
     assert "facts" not in old
     assert read(tmp_path / "export", old) == [MEASUREMENT]
 
@@ -172,8 +172,8 @@ def test_what_says_nothing_about_a_task_is_skipped(tmp_path: Path, facts: str) -
 
 
 def test_a_newer_export_is_refused(tmp_path: Path) -> None:
-    newer = text_of().replace('"version": 2', '"version": 3')
+    newer = text_of().replace('"version": 3', '"version": 4')
     for content in (newer, text_of(MEASUREMENT) + newer):
-        with pytest.raises(UsageError, match=r"version 3 .* up to 2: update Sartor"):
+        with pytest.raises(UsageError, match=r"version 4 .* up to 3: update Sartor"):
             read(tmp_path / "export", content)
     assert is_export(tmp_path / "export")

@@ -139,6 +139,14 @@ def test_a_full_disk_undoes_everything(store: Store, save: Save, tmp_path: Path)
     assert content(store) == [MEASUREMENT]
 
 
+def test_a_measurement_beside_other_programs_replaces_no_undisturbed_one(store: Store, tmp_path: Path) -> None:
+    disturbed = replace(MEASUREMENT, created=MEASUREMENT.created + 1, foreign_load=0.5)
+    store.merge([database(tmp_path / "disturbed.db", disturbed)])
+    assert content(store) == [disturbed]
+    store.merge([database(tmp_path / "quiet.db", MEASUREMENT), tmp_path / "disturbed.db"])
+    assert content(store) == [MEASUREMENT]
+
+
 def test_the_source_is_left_as_it_is(store: Store, tmp_path: Path) -> None:
     path = database(tmp_path / "source.db", MEASUREMENT)
     before = path.read_bytes()

@@ -16,7 +16,7 @@ import pytest
 
 from sartor.tuning.workers import sharing
 from sartor.tuning.workers.pool import WorkerPool
-from sartor.tuning.workers.sharing import Load, Turns
+from sartor.tuning.workers.sharing import Load, Turns, Watch
 
 _HOLD = (
     "import math, sys; from pathlib import Path; from sartor.tuning.workers.sharing import Turns\n"
@@ -125,6 +125,16 @@ def test_others_count_where_they_leave_too_little(busy: float, own: float, other
     before, after = Load(5.0, 100.0, 50.0, 2), Load(15.0, 100.0 + busy, 50.0 + own, 2)
     assert after.others_since(before) == pytest.approx(others)
     assert Load(5.5, 200.0, 50.0, 2).others_since(before) == 0.0, "too short to say anything"
+
+
+def test_what_others_took_is_told_per_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A measurement of half a second is told of the last second; without processor times nothing is told."""
+    busy = {0.0: 0.0, 2.0: 4.0, 2.5: 5.0, 4.5: 7.0, 5.0: 7.5}
+    loads = iter([Load(moment, seconds, moment, 2) for moment, seconds in busy.items()])
+    monkeypatch.setattr(Load, "now", lambda _: next(loads, None))
+    watch = Watch(True)
+    assert [round(watch.others([]), 2) for _ in range(6)] == [0.0, 1.0, 1.0, 0.0, 0.0, 0.0]
+    assert Watch(False).others([]) == 0.0
 
 
 def test_the_load_is_read_from_the_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

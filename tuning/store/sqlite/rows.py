@@ -19,6 +19,7 @@ VALUE_COLUMNS = (
     "created",
     "packed_bytes",
     "facts",
+    "foreign_load",
 )
 COLUMNS = KEY_COLUMNS + VALUE_COLUMNS
 # Types of columns that do not hold text.
@@ -29,6 +30,7 @@ _TYPES: Mapping[str, type | UnionType] = {
     "error": float | int | None,
     "created": float | int,
     "packed_bytes": int,
+    "foreign_load": float | int,
 }
 
 SELECT = f"SELECT {', '.join(COLUMNS)} FROM measurements"
@@ -60,6 +62,7 @@ def to_row(measurement: Measurement) -> Row:
         measurement.created,
         measurement.packed_bytes,
         measurement.facts,
+        measurement.foreign_load,
     )
 
 

@@ -32,6 +32,8 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
     ),
     # A description of the task, of which ``task`` is only a hash; cost models learn from it.
     ("ALTER TABLE measurements ADD COLUMN facts TEXT NOT NULL DEFAULT ''",),
+    # Processors that other programs took meanwhile; what older versions measured counts as undisturbed.
+    ("ALTER TABLE measurements ADD COLUMN foreign_load REAL NOT NULL DEFAULT 0.0",),
 )
 """Statements that migrate from version ``i`` to ``i + 1``; version 0 is the empty file.
 

@@ -1,0 +1,35 @@
+"""Finds the measurements that were disturbed by other programs and that decide between variants."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from sartor.tuning.measuring.benchmark_case import BenchmarkCase
+from sartor.tuning.records.measurement import Measurement, Status
+
+# Other programs change the ratio of two times by less than that, or the check of the slower one by a factor finds it.
+_NEAR = 1.5
+
+
+def contested(cases: Sequence[BenchmarkCase], known: Mapping[str, Mapping[str, Measurement]]) -> list[BenchmarkCase]:
+    """The cases whose fastest variants were measured while other programs took processors, with these variants.
+
+    Args:
+        cases: tasks with their variants; candidate 0 comes first.
+        known: measurements by task key and descriptor.
+    """
+    return [found for case in cases if (found := _contested(case, known.get(case.key, {}))) is not None]
+
+
+def _contested(case: BenchmarkCase, known: Mapping[str, Measurement]) -> BenchmarkCase | None:
+    first, *others = case.variants
+    right = {name: each for name, each in known.items() if each.status is Status.OK}
+    if not right:
+        return None
+    stock = right.get(first.descriptor)
+    times = {name: each.time if stock is None else each.time_at(stock.time) for name, each in right.items()}
+    near = {name for name, seconds in times.items() if seconds <= _NEAR * min(times.values())}
+    if not any(right[name].foreign_load for name in near):
+        return None
+    return replace(case, variants=(first, *(each for each in others if each.descriptor in near)))
