@@ -25,7 +25,7 @@ from sartor.artifact import Artifact
 from sartor.config import CompileConfig
 from sartor.costing.candidates import find_candidates
 from sartor.costing.layer_arbiters import LayerArbiters
-from sartor.costing.layer_costs import joined_tables, make_tuner, tune
+from sartor.costing.layer_costs import joined_tables, make_tuner, tune, unmeasured
 from sartor.costing.resource_costs import measure_resource_costs
 from sartor.costing.time_budget import TimeBudget
 from sartor.dialect_passes.annotate import Candidates
@@ -57,6 +57,7 @@ from sartor.samples.checked_samples import check_measure, checked_samples
 from sartor.tuning.cost_tables.tables import Tables
 from sartor.tuning.records.measurement import Status
 from sartor.tuning.records.plan import Plan
+from sartor.tuning.selection.problem.limits import UNLIMITED
 from sartor.tuning.selection.programming.infeasible import LimitError
 from sartor.tuning.store.store import Store
 from sartor.tuning.transfers.measured import measured_transfers
@@ -112,7 +113,8 @@ def compile_model(model: Path, output: Path, config: CompileConfig, progress: Pr
         profiler = Profiler(store, builder, runner, policy)
         solver = PlanSolver(imported, tuner, policy, progress, tuple(others), builder.planned_memory)
         selector = PlanSelector(solver, budget, plan_errors)
-        recipes, tables = choose(tables, selector, profiler)
+        guesses = unmeasured(tables, store) if time.is_spent and not config.pareto else 0
+        recipes, tables = choose(tables, selector, profiler, guesses)
         refiner = Refiner(profiler, selector, time)
         refined = refiner.refine(tables, recipes)
         pareto = config.pareto and selector.pareto(refined.placed, policy.limits, config.pareto)
@@ -187,14 +189,27 @@ def replay_plan(model: Path, plan: Plan, output: Path, config: CompileConfig, pr
         return replace(shipped, samples=runner.verified_count, unchecked=samples.doubts.unchecked)
 
 
-def choose(tables: Tables, selector: PlanSelector, profiler: Profiler) -> tuple[list[Recipe], Tables]:
+def choose(tables: Tables, selector: PlanSelector, profiler: Profiler, guesses: int = 0) -> tuple[list[Recipe], Tables]:
     """The recipes to run as whole networks: the selected plans, and the unsplit model unless the user pinned layers.
+
+    Args:
+        tables: costs of layers.
+        selector: selects plans.
+        profiler: runs networks.
+        guesses: number of kinds of layers that are not measured, if the time budget is spent: selecting and building a
+            plan of guesses would take as long as import did. Only the unsplit model is left, if it may be shipped.
 
     Raises:
         InfeasibleError: if no plan meets the pins and limits.
     """
     policy = selector.policy
     unsplit = [] if policy.pins else [unsplit_recipe(selector.imported, policy, tables.peak)]
+    if guesses and unsplit and policy.limits == UNLIMITED:
+        message = (
+            "the time budget is spent, and %d of %d kinds of layers were not measured: no plan is selected, and the "
+        )
+        _LOG.warning(message + "model is built by stock IREE alone", guesses, len(tables.variants))
+        return unsplit, tables
     try:
         recipes, tables = selector.select(tables, policy.limits)
         if not selector.solver.is_late:

@@ -84,6 +84,12 @@ def tune(
     return Tables(variants, {**rooflines, **measured}, peak=per_second)
 
 
+def unmeasured(tables: Tables, store: Store) -> int:
+    """The number of kinds of layers of which no variant was measured, so that the tables contain guesses."""
+    found = (tables.measured.get(key, {}).values() for key in tables.variants)
+    return sum(all(store.get(each.key) is None for each in listed) for listed in found)
+
+
 def joined_tables(tables: Sequence[Tables], transfers: Transfers) -> Tables:
     """The tables of several devices as one, with the times of transfers between them."""
     variants: dict[str, tuple[Variant, ...]] = {}

@@ -41,6 +41,11 @@ class TimeBudget:
         """Whether there is a budget at all."""
         return math.isfinite(self.end)
 
+    @property
+    def is_spent(self) -> bool:
+        """Whether the compilation should have ended by now."""
+        return time.monotonic() >= self.end
+
     @staticmethod
     def of(seconds: float | None) -> TimeBudget:
         """A budget of ``seconds`` from now; None for no budget."""

@@ -62,7 +62,12 @@ def test_the_module_is_right_and_measured(artifact: Artifact, imported_of: Impor
 
 @pytest.mark.parametrize("seconds", [0.5, 8.0])
 def test_however_little_time_there_is_the_module_is_right(
-    config: CompileConfig, imported_of: ImportedOf, model_file: ModelFile, tmp_path: Path, seconds: float
+    config: CompileConfig,
+    imported_of: ImportedOf,
+    model_file: ModelFile,
+    tmp_path: Path,
+    seconds: float,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     hurried = replace(config, database=tmp_path / "new.db", time_budget=seconds)
     found = compile_model(model_file(MODEL), tmp_path / "net.vmfb", hurried)
@@ -70,6 +75,9 @@ def test_however_little_time_there_is_the_module_is_right(
     assert found.plan.measured is not None
     assert found.plan.baseline is not None
     assert found.plan.measured <= found.plan.baseline
+    if seconds < 1.0:
+        assert found.plan.unsplit
+        assert "no plan is selected, and the model is built by stock IREE alone" in caplog.text
 
 
 def test_a_full_search_measures_all(config: CompileConfig, model_file: ModelFile, tmp_path: Path) -> None:

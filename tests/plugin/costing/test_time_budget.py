@@ -30,6 +30,8 @@ def test_tuning_stops_before_the_end(imported: ImportedModel, caplog: pytest.Log
     assert deadline is not None
     assert time.monotonic() < deadline < budget.end
     assert not caplog.text
+    assert not budget.is_spent
+    assert TimeBudget.of(-1.0).is_spent
 
 
 def test_a_budget_that_leaves_nothing_for_tuning_is_named(
