@@ -15,7 +15,9 @@ from typing import Any
 from sartor.errors import UsageError
 from sartor.runtime.driver.archive import damage, is_archive, part_of
 from sartor.runtime.driver.iree_runtime import NATIVE_ERRORS, parse_module, reason
-from sartor.runtime.driver.regular_files import check_regular
+from sartor.runtime.files.checksums import PART as CHECKSUMS
+from sartor.runtime.files.checksums import read_checksums
+from sartor.runtime.files.regular_files import check_regular
 
 _CONTENT = "the given content"
 _HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
@@ -62,6 +64,11 @@ class Module:
             raise UsageError(f"{self.label} has no part '{name}', which its manifest names; compile it again")
         content = bytes(found) if isinstance(self.content, bytes) else found
         return Module(parse_module(content, label), label, self.content)
+
+    @property
+    def checksums(self) -> dict[str, str]:
+        """Checksums of the weight files that the module needs, by scope; none if an earlier version compiled it."""
+        return read_checksums(part_of(self.content, CHECKSUMS)) if is_archive(self.content) else {}
 
     @contextmanager
     def _reading(self) -> Iterator[None]:

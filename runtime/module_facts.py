@@ -8,6 +8,7 @@ from pathlib import Path
 from sartor.errors import UsageError
 from sartor.runtime.driver.bound_input import BoundInput
 from sartor.runtime.driver.signature import Signature, parse_signature
+from sartor.runtime.files.checksums import checksum
 from sartor.runtime.manifest import Manifest, find_manifest, read_signature
 from sartor.runtime.module import beside, open_module
 
@@ -57,3 +58,26 @@ def bound_inputs(path: Path) -> tuple[BoundInput, ...]:
 def module_weights(path: Path, manifest: Manifest | None) -> dict[str, Path]:
     """The weight files beside the module, by scope."""
     return {scope: beside(path, name) for scope, name in manifest.parameters.items()} if manifest else {}
+
+
+def check_weights(path: Path, manifest: Manifest) -> bool:
+    """Compare the weight files beside a module with the checksums that it has of them.
+
+    Returns:
+        Whether it has one of each; a module that an earlier version compiled has none.
+
+    Raises:
+        UsageError: if a file is missing, damaged, or of another module.
+    """
+    known, weights = open_module(path).checksums, module_weights(path, manifest)
+    for scope, file in weights.items():
+        try:
+            found = checksum(file)
+        except OSError as error:
+            raise UsageError(f"the weights '{file}' cannot be read: {error.strerror}") from None
+        if known.get(scope, found) != found:
+            raise UsageError(
+                f"the weights '{file}' are damaged, or those of another module: their checksum is not the one in "
+                f"'{path}'; copy or compile both again"
+            )
+    return weights.keys() <= known.keys()

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.lib.format import MAGIC_PREFIX
 
 from sartor.errors import UsageError
-from sartor.runtime.driver.regular_files import check_regular
 from sartor.runtime.driver.signature import Array
+from sartor.runtime.files.regular_files import check_regular
 
 ARRAY_SUFFIX = ".npy"
 _HEADERS = {

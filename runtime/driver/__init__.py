@@ -1,1 +1,1 @@
-"""The only access to IREE's runtime, and to files that users name: devices, programs, tensors in device memory."""
+"""The only access to IREE's runtime: devices, programs, and tensors in device memory."""

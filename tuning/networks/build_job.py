@@ -28,6 +28,8 @@ from sartor.codegen.linking.stitching import (
 from sartor.codegen.mlir.dispatches import lower
 from sartor.runtime.driver.device import open_device
 from sartor.runtime.driver.iree_runtime import NativeDevice, write_parameters
+from sartor.runtime.files.checksums import PART as CHECKSUMS
+from sartor.runtime.files.checksums import write_checksums
 from sartor.runtime.segments.packing import pack
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 from sartor.tuning.measuring.benchmark_case import symbol_of
@@ -101,7 +103,16 @@ def build_net(
         parameters = _build_split(net, weights, target, manifest, files)
     if files.weights is not None:
         write_parameters(files.weights, parameters)
+        _record_checksums(files)
     return sum(array.nbytes for array in parameters.values())
+
+
+def _record_checksums(files: NetFiles) -> None:
+    """Put the checksums of the weights beside the module into its file."""
+    record = files.module.with_suffix(".checksums")
+    write_checksums(record, files.parameters)
+    pack(files.module, {CHECKSUMS: record})
+    record.unlink()
 
 
 def _build_split(

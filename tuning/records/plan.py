@@ -14,7 +14,7 @@ from pydantic.dataclasses import dataclass as validated
 from sartor.errors import UsageError
 from sartor.publishing import written
 from sartor.runtime.driver.bound_input import Number
-from sartor.runtime.driver.regular_files import read_text
+from sartor.runtime.files.regular_files import read_text
 
 FORMAT = 5
 # Plans of the largest networks have some megabytes.

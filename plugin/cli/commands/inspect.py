@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from sartor.cli.options.common import JsonOption, ModuleArgument, existing_file
+from sartor.cli.options.common import JsonOption, ModuleArgument
 from sartor.cli.output.terminal import gflops, milliseconds, optional, show_facts, show_json, show_table
 from sartor.cli.tables.compared_plans import show_compared
 from sartor.cli.tables.compile_summary import UNSPLIT_MODEL, proof
@@ -18,7 +18,7 @@ from sartor.runtime.driver.counts import find_cuts, shown_outputs
 from sartor.runtime.driver.signature import TensorSpec
 from sartor.runtime.manifest import Manifest, read_manifest
 from sartor.runtime.module import check_module
-from sartor.runtime.module_facts import module_weights
+from sartor.runtime.module_facts import check_weights
 from sartor.tuning.records.plan import AdaptChoice, LayerChoice, Plan
 
 
@@ -26,7 +26,10 @@ def inspect(
     module: ModuleArgument,
     verify: Annotated[
         bool,
-        typer.Option("--verify", help="Compare the whole file with its checksums; exit code 2 if it differs."),
+        typer.Option(
+            "--verify",
+            help="Compare the whole file, and weights beside it, with their checksums; exit code 2 if it differs.",
+        ),
     ] = False,
     json: JsonOption = False,
 ) -> None:
@@ -39,13 +42,12 @@ def inspect(
     if verify:
         check_module(module)
     manifest = read_manifest(module)
-    if verify:
-        _check_weights(module, manifest)
+    checked = [("checksums", _checked(module, manifest))] if verify else []
     if json:
         show_json(json_format.loads(manifest.to_json()))
         return
     plan = Plan.from_json(manifest.plan, f"the plan in '{module}'")
-    show_facts(str(module), [*_facts(manifest, plan), *([("checksums", "as they were written")] if verify else [])])
+    show_facts(str(module), [*_facts(manifest, plan), *checked])
     if manifest.segments:
         _show_segments(manifest)
     _show_choices(plan)
@@ -74,10 +76,10 @@ def _show_choices(plan: Plan) -> None:
     _show_adapts("adapts", [each for each in plan.adapts if not each.is_transfer])
 
 
-def _check_weights(module: Path, manifest: Manifest) -> None:
-    """Weights outside the module have no checksum; at least they must be there."""
-    for path in module_weights(module, manifest).values():
-        existing_file(path)
+def _checked(module: Path, manifest: Manifest) -> str:
+    """What the checksums say, in words."""
+    whole = check_weights(module, manifest)
+    return "as they were written" if whole else "as they were written; the weights beside the module have none"
 
 
 def _facts(manifest: Manifest, plan: Plan) -> list[tuple[str, str]]:

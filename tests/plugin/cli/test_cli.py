@@ -602,3 +602,10 @@ def test_external_weights_come_with_the_command_that_runs_them(compiled: Compile
     result = subprocess.run([tool, *command[1:]], cwd=tmp_path, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     assert "1x10xf32" in result.stdout
+    assert "as they were written" in call("sartor", "inspect", output, "--verify").stdout
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    weights.write_bytes(content)
+    assert_refused(call("sartor", "inspect", output, "--verify"), 2, str(weights), "copy or compile both again")
+    weights.unlink()
+    assert_refused(call("sartor", "inspect", output, "--verify"), 2, str(weights), "No such file")

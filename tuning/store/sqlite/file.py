@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from sartor.errors import UsageError
-from sartor.runtime.driver.regular_files import check_regular
+from sartor.runtime.files.regular_files import check_regular
 from sartor.tuning.store.sqlite import errors, schema
 from sartor.tuning.store.sqlite.errors import StoreUnavailableError, explained
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from sartor.errors import UsageError
-from sartor.runtime.driver.regular_files import check_regular, read_text
 from sartor.runtime.driver.signature import TensorSpec
+from sartor.runtime.files.regular_files import check_regular, read_text
 from sartor.runtime.module import open_module
 from sartor.samples.array_stream import stored_array
 from sartor.samples.feeds import read_archive, read_array
