@@ -25,8 +25,9 @@ from sartor.tuning.cost_tables.fused_choices import chosen_layers
 from sartor.tuning.cost_tables.in_network import InNetworkTimes
 from sartor.tuning.cost_tables.tables import Tables, adapt_seconds
 from sartor.tuning.measuring.benchmark_case import symbol_of
+from sartor.tuning.networks.segments import segments_of
 from sartor.tuning.records.plan import AdaptChoice, LayerChoice, Plan
-from sartor.tuning.records.signature import segments_of, value_spec
+from sartor.tuning.records.signature import value_spec
 from sartor.tuning.selection.problem.limits import Amounts, Quantity
 from sartor.tuning.selection.problem.problem import Edge
 from sartor.tuning.selection.problem.selection import Selection

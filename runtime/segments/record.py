@@ -37,6 +37,11 @@ class Segment:
     part: Annotated[str, AfterValidator(_plain_part)] = ""
 
 
+def part_name(device: str, first: str) -> str:
+    """The part of a network's file with the module of a device; empty for the first device, whose module begins it."""
+    return "" if device == first else f"{device}.vmfb"
+
+
 def check_order(segments: Sequence[Segment], inputs: Iterable[str], outputs: Iterable[str]) -> None:
     """Make sure that each value is there when a segment reads it.
 

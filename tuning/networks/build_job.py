@@ -31,9 +31,9 @@ from sartor.runtime.driver.iree_runtime import NativeDevice, write_parameters
 from sartor.runtime.files.checksums import PART as CHECKSUMS
 from sartor.runtime.files.checksums import write_checksums
 from sartor.runtime.segments.packing import pack
+from sartor.runtime.segments.record import part_name
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 from sartor.tuning.measuring.benchmark_case import symbol_of
-from sartor.tuning.records.signature import part_name
 from sartor.tuning.transfers.conversions import adapts_between
 
 

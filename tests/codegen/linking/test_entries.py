@@ -14,7 +14,7 @@ from sartor.codegen.ir.schema import Schema
 from sartor.codegen.ir.variants.routine import Implementation
 from sartor.codegen.linking.entries import Entry, devices_of, entries_of
 from sartor.runtime.segments.record import check_order
-from sartor.tuning.records.signature import segments_of
+from sartor.tuning.networks.segments import segments_of
 
 _IMAGE = TensorType((1, 4, 2, 2), "f32")
 

@@ -1,0 +1,37 @@
+"""The record of a network's segments, as its manifest has it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sartor.codegen.ir.layer import NetworkValue
+from sartor.codegen.linking.entries import Entry, Port
+from sartor.runtime.driver.signature import TensorSpec
+from sartor.runtime.segments.record import Segment, part_name
+from sartor.tuning.records.signature import value_spec
+
+
+def segments_of(entries: Sequence[Entry], first: str, outputs: Sequence[NetworkValue]) -> tuple[Segment, ...]:
+    """The record of a network's entries on several devices.
+
+    Args:
+        entries: in order.
+        first: the device whose module begins the file.
+        outputs: of the network.
+    """
+    known = {each.name: value_spec(each) for each in outputs}
+    return tuple(
+        Segment(
+            entry=entry.name,
+            device=entry.device,
+            inputs=tuple(each.name for each in entry.inputs),
+            outputs=tuple(known.get(each.name) or _port_spec(each) for each in entry.outputs),
+            part=part_name(entry.device, first),
+        )
+        for entry in entries
+    )
+
+
+def _port_spec(port: Port) -> TensorSpec:
+    """Name, element type and shape in memory of a value that goes from one segment to another."""
+    return TensorSpec(port.name, port.type.numpy_dtype.name, port.type.shape)
