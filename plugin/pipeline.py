@@ -34,6 +34,7 @@ from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.loading import import_network, open_workspace
 from sartor.frontend.target_check import check_measurable, runs_here
 from sartor.frontend.value_ranges import with_children
+from sartor.planning.contenders.one_device_plans import home_plans
 from sartor.planning.contenders.single_type_plans import single_precision_plans
 from sartor.planning.guessed_recipe import guessed_recipe
 from sartor.planning.plan_selector import PlanSelector
@@ -214,7 +215,8 @@ def choose(tables: Tables, selector: PlanSelector, profiler: Profiler, guesses: 
         recipes, tables = selector.select(tables, policy.limits)
         if not selector.solver.is_late:
             single, tables = single_precision_plans(selector, tables, recipes, policy.limits)
-            recipes = [*recipes, *single]
+            home, tables = home_plans(selector, tables, recipes, policy.limits)
+            recipes = [*recipes, *single, *home]
     except LimitError as error:
         if not profiler.counts_memory:
             raise

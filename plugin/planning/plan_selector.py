@@ -70,6 +70,10 @@ class PlanSelector:
         """A selector with another precision and the same budget."""
         return replace(self, solver=self.solver.in_precision(precision))
 
+    def on_device(self, device: str) -> PlanSelector:
+        """A selector of plans on one device, with the same budget."""
+        return replace(self, solver=self.solver.on_device(device))
+
     def is_faster(self, recipe: Recipe, other: Recipe, tables: Tables) -> bool:
         """Whether a plan is predicted, by the same tables, to be faster than another by enough to be built."""
         return self._promise(recipe, tables) < WORTHWHILE * self._promise(other, tables)

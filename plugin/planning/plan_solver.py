@@ -22,6 +22,7 @@ from sartor.tuning.measuring.tuner import Tuner
 from sartor.tuning.records.measurement import Measurement, Status
 from sartor.tuning.selection import auto
 from sartor.tuning.selection.problem.limits import Limits, Quantity, measures
+from sartor.tuning.selection.problem.pin import Pin
 from sartor.tuning.selection.problem.problem import Problem
 from sartor.tuning.selection.problem.selection import Selection, conclude
 from sartor.tuning.selection.programming import ilp, least_error, least_memory
@@ -72,6 +73,11 @@ class PlanSolver:
     def in_precision(self, precision: Precision) -> PlanSolver:
         """A solver of plans within another precision."""
         return replace(self, policy=replace(self.policy, precision=precision))
+
+    def on_device(self, device: str) -> PlanSolver:
+        """A solver of plans on one device."""
+        pins = (*self.policy.pins, Pin("*", f"{device}:*"))
+        return replace(self, policy=replace(self.policy, pins=pins))
 
     def within(self, tables: Tables, limits: Limits) -> Selected:
         """The best plans within limits, of which the user's on memory holds for what IREE plans.

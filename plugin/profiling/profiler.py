@@ -214,7 +214,7 @@ class Profiler:
     def _thread_times(self, recipe: Recipe) -> dict[int, float]:
         """Seconds of one inference with 1, 2, 4 … threads and with all, timed in turn; empty if they do not matter."""
         threads, is_warm = self._policy.target.threads, self._policy.objective is Objective.LATENCY
-        if self._policy.target.device != "cpu" or threads == 1 or not is_warm or self._seconds(recipe) > _SHORT:
+        if "cpu" not in recipe.devices or threads == 1 or not is_warm or self._seconds(recipe) > _SHORT:
             return {}
         counts = [*takewhile(lambda each: each < threads, (2**power for power in count())), threads]
         known = self._records.thread_times(recipe, counts)
