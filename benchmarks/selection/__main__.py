@@ -25,6 +25,7 @@ from sartor.cli.output.terminal import tuning_progress
 from sartor.config import CompileConfig
 from sartor.errors import SartorError
 from sartor.frontend.loading import open_workers
+from sartor.policies import Precision
 from sartor.tuning.store.store import Store
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help=__doc__, pretty_exceptions_enable=False)
@@ -60,10 +61,11 @@ def tables(
 @app.command("estimate")
 def estimate_tables(
     networks: Annotated[list[str] | None, typer.Argument(help="Zoo networks; all of them by default.")] = None,
+    precision: Annotated[Precision, typer.Option(help="Types that layers may compute in; not 8 bits.")] = Precision.F32,
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the tables.")] = _ESTIMATED,
 ) -> None:
     """Write tables by the routines' analytic models, which need no database."""
-    config = CompileConfig(threads=1, jobs=1)
+    config = CompileConfig(threads=1, jobs=1, precision=precision)
     with open_workers(config.target, config.jobs) as pool:
         for network in networks or NETWORKS:
             found = estimate(network, pool, config)

@@ -14,10 +14,11 @@ from time import process_time
 
 from benchmarks.selection.network_tables import NetworkTables
 from benchmarks.selection.results import Axes, plot_bars
+from sartor.tuning.cost_tables.fused_choices import is_inside
 from sartor.tuning.selection import auto
 from sartor.tuning.selection.elimination import dprs
 from sartor.tuning.selection.heuristics import greedy, pbqp
-from sartor.tuning.selection.problem.problem import Problem
+from sartor.tuning.selection.problem.problem import Choice, Problem
 from sartor.tuning.selection.problem.selection import Assignment, Selector, evaluate
 from sartor.tuning.selection.programming import ilp
 
@@ -89,8 +90,18 @@ def _compare(tables: NetworkTables, repeats: int) -> list[Solved]:
 
 
 def _rules(problem: Problem) -> dict[str, float]:
-    """Costs of the plans of candidate 0, and of the fastest variants alone, with the conversions that they need."""
+    """Costs of the plans of candidate 0, and of the fastest variants alone, with the conversions that they need.
+
+    A kernel of two layers is the variant of neither alone.
+    """
     first = Assignment({node.name: node.choices[0] for node in problem.nodes})
-    alone = {node.name: min(node.choices, key=lambda choice: choice.cost.latency) for node in problem.nodes}
+    alone = {
+        node.name: min(filter(_is_of_one_layer, node.choices), key=lambda choice: choice.cost.latency)
+        for node in problem.nodes
+    }
     costs = {DEFAULT: evaluate(problem, first), ALONE: evaluate(problem, Assignment(alone))}
     return {name: cost.latency for name, cost in costs.items() if cost is not None}
+
+
+def _is_of_one_layer(choice: Choice) -> bool:
+    return not any(map(is_inside, (*choice.inputs, choice.output)))

@@ -112,6 +112,19 @@ def test_solvers_are_compared_with_the_optimum(tables: NetworkTables) -> None:
     assert rows["greedy"].ratio >= 1
 
 
+def test_a_kernel_of_two_layers_is_not_the_fastest_of_one(tables: NetworkTables) -> None:
+    inside = Schema("cpu", "f32", "inside conv1+map: cpu:f32/fused.separable")
+    first, second = (node for node in tables.problem.nodes if node.name in ("conv1", "map"))
+    fused = {
+        "conv1": replace(first, choices=(*first.choices, Choice("fused", (BLOCKED,), inside, Cost(latency=1.0)))),
+        "map": replace(second, choices=(*second.choices, Choice("fused", (inside,), BLOCKED, Cost()))),
+    }
+    nodes = tuple(fused.get(node.name, node) for node in tables.problem.nodes)
+    rows = {row.solver: row for row in solvers.run([replace(tables, problem=replace(tables.problem, nodes=nodes))], 1)}
+    assert rows[solvers.ALONE].milliseconds == pytest.approx(11e3)
+    assert rows["auto"].milliseconds == pytest.approx(6e3)
+
+
 def test_searches_end_at_the_same_plan(tables: NetworkTables) -> None:
     rows = learning.run([tables], budgets=(2, 60), seeds=2)
     assert {row.search for row in rows} == {"qlearning", "random_search"}
