@@ -115,8 +115,10 @@ def _facts(artifact: Artifact) -> list[tuple[str, str]]:
 
 
 def run_command(artifact: Artifact) -> list[str]:
-    """How stock IREE runs the module, on inputs that have to be replaced by real ones."""
+    """How stock IREE runs the module, on inputs that have to be replaced by real ones; on two devices Sartor does."""
     manifest = read_manifest(artifact.path)
+    if manifest.segments:
+        return ["sartor", "run", str(artifact.path)]
     weights = {} if artifact.weights is None else dict.fromkeys(manifest.parameters, artifact.weights)
     device = _TOOL_DEVICES.get(manifest.devices[0], manifest.devices[0])
     if device == _TOOL_DEVICES["cpu"] and manifest.workers == 1:
