@@ -25,8 +25,8 @@ from sartor.tuning.records.measurement import Measurement, MeasurementKey, Statu
 from sartor.tuning.store.store import Store
 
 _UNSPLIT = "unsplit"
-_VERIFIED, _FIRST, _RATIO = "verified", "first", "ratio"
-_THREADS = "threads:"
+_VERIFIED, _FIRST = "verified", "first"
+_THREADS, _COMPARED = "threads:", "compared:"
 # Modules whose source determines the time and the error of a network: its stitching, its inputs, its runs and the
 # comparison of its outputs.
 _JOBS = (
@@ -56,9 +56,18 @@ class NetworkRecords:
     target: Target
     runner: NetRunner
     _contradicted: dict[MeasurementKey, Measurement] = field(default_factory=dict)
+    _times: dict[MeasurementKey, tuple[float, ...]] = field(default_factory=dict)
 
     def run_of(self, recipe: Recipe) -> Measurement | None:
-        """The run of a recipe, or None; its error is that on all samples, if it was verified."""
+        """The run of a recipe, or None; its error is that on all samples, if it was verified.
+
+        Its times are those of the last comparison with others.
+        """
+        run, times = self._last_run(recipe), self._times.get(self.key(recipe))
+        return run if run is None or times is None or run.status is not Status.OK else replace(run, samples=times)
+
+    def _last_run(self, recipe: Recipe) -> Measurement | None:
+        """The stored run of a recipe with its error on all samples, or None."""
         key = self.key(recipe)
         if key in self._contradicted:
             return self._contradicted[key]
@@ -79,7 +88,8 @@ class NetworkRecords:
         return None if found is None else judged_again(found, self.runner.budget)
 
     def put(self, recipe: Recipe, run: NetRun, others: float) -> None:
-        """Store a run, beside which other programs took so many processors."""
+        """Store a run, which replaces an earlier one, and beside which other programs took so many processors."""
+        self._times.pop(self.key(recipe), None)
         self.store.put(
             Measurement(
                 self.key(recipe),
@@ -123,13 +133,34 @@ class NetworkRecords:
             if taken := samples.get(recipe.digest):
                 self.store.put(Measurement(self.key(recipe, _FIRST), Status.OK, taken))
 
-    def first_ratio(self, recipe: Recipe, ratio: float) -> float:
-        """The stored ratio of a network's time to the sum of its layers' times; ``ratio``, now stored, if none was."""
-        key = self.key(recipe, _RATIO)
-        known = self.store.get(key)
-        if known is None:
-            self.store.put(Measurement(key, Status.OK, (ratio,)))
-        return ratio if known is None else known.time
+    def remember(self, recipes: Sequence[Recipe]) -> None:
+        """Store the times of networks that are compared, as a run beside others replaces them.
+
+        So a second compilation, which compares the same networks, decides as the first one did.
+        """
+        for recipe, key in self._compared_keys(recipes):
+            run = self.run_of(recipe)
+            if run is not None and run.status is Status.OK:
+                self._times[self.key(recipe)] = run.samples
+                self.store.put(Measurement(key, Status.OK, run.samples))
+
+    def recall(self, recipes: Sequence[Recipe]) -> bool:
+        """Use the times with which these networks were compared before; False if they were not."""
+        right = [pair for pair in self._compared_keys(recipes) if self._ran(pair[0])]
+        known = self.store.get_many(key for _, key in right)
+        if len(known) < len(right):
+            return False
+        self._times |= {self.key(recipe): known[key].samples for recipe, key in right}
+        return True
+
+    def _ran(self, recipe: Recipe) -> bool:
+        run = self.run_of(recipe)
+        return run is not None and run.status is Status.OK
+
+    def _compared_keys(self, recipes: Sequence[Recipe]) -> list[tuple[Recipe, MeasurementKey]]:
+        """The recipes with the keys under which their times are stored if they are compared with each other."""
+        together = digest(*sorted(self.key(each).variant for each in recipes))
+        return [(each, self.key(each, f"{_COMPARED}{together}")) for each in recipes]
 
     def thread_times(self, recipe: Recipe, counts: Sequence[int]) -> dict[int, float]:
         """Stored seconds of one inference by number of threads; unknown ones are missing."""

@@ -121,11 +121,17 @@ class Profiler:
     def run(self, recipes: Sequence[Recipe]) -> None:
         """Run new recipes, together with known ones of similar times, as times of different runs cannot be compared.
 
+        Recipes that were compared before, also by another compilation, have the times of that comparison.
+
         Raises:
             CompileError: if none compiles.
         """
-        if not all(self._is_known(self.run_of(recipe)) and not self._is_doubted(recipe) for recipe in recipes):
+        if all(self._is_known(self.run_of(recipe)) and not self._is_doubted(recipe) for recipe in recipes):
+            if self._records.recall(recipes):
+                return
+        else:
             self._measure([recipe for recipe in recipes if not self._is_far_behind(recipe, recipes)])
+        self._records.remember(recipes)
 
     def _is_doubted(self, recipe: Recipe) -> bool:
         """Whether an earlier compilation ran a network beside other programs, which now leave the machine alone."""
@@ -226,13 +232,6 @@ class Profiler:
                 _LOG.warning("the best number of threads of a plan is not known: %s", error)
             known = self._records.thread_times(recipe, counts)
         return known
-
-    def first_ratio(self, recipe: Recipe, ratio: float) -> float:
-        """The ratio of a network's time to the sum of its layers' times that was found first; it is stored.
-
-        Further runs change the time, but a second compilation should take the same steps.
-        """
-        return self._records.first_ratio(recipe, ratio)
 
     def _seconds(self, recipe: Recipe) -> float:
         """Seconds of one inference of a network that ran."""

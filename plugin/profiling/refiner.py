@@ -185,8 +185,7 @@ class Refiner:
         if best is None or best.recipe.plan.unsplit or not state.found.layers:
             return settled
         predicted = timed_plan(best.recipe, corrected(state.tables, state.found)).predicted or best.seconds
-        ratio = self.profiler.first_ratio(best.recipe, best.seconds / predicted)
-        incumbent = Incumbent(best.recipe, ratio, state.tried, state.found, state.limits)
+        incumbent = Incumbent(best.recipe, best.seconds / predicted, state.tried, state.found, state.limits)
         rivals, tables = rival_plans(self.selector, state.tables, incumbent)
         rivals = [each for count, each in enumerate(rivals, 1) if self._has_time(count)]
         if not rivals:

@@ -42,6 +42,14 @@ class FakeRunner:
     asked: list[int] = field(default_factory=list)
     by_threads: dict[str, dict[int, float]] = field(default_factory=dict)
     threaded: list[tuple[int, ...]] = field(default_factory=list)
+    runs: list[dict[str, float]] = field(default_factory=list)
+
+    def begin(self) -> None:
+        """The reference is not needed."""
+
+    def profile(self, builds: Sequence[Build]) -> dict[str, NetRun]:
+        taken = self.runs.pop(0)
+        return {each.digest: NetRun(Status.OK, (taken[each.digest],), memory=1) for each in builds}
 
     def with_threads(self, build: Build, counts: Sequence[int]) -> dict[int, tuple[float, ...]]:
         self.threaded.append(tuple(counts))
@@ -240,3 +248,21 @@ def test_a_plan_that_does_not_run_with_other_threads_stays_as_it_is(setting: Set
     profiler = threaded(setting, 2, {}, {})
     given = Profiled(setting.recipes[0], SECONDS, None, None)
     assert profiler.with_best_threads(given, setting.recipes) == given
+
+
+def test_a_second_compilation_sees_the_times_that_each_comparison_had(setting: Setting, tmp_path: Path) -> None:
+    first, other = setting.recipes
+    old = setting.profiler
+    store = Store.open(tmp_path / "other.db")
+    setting.runner.runs = [{first.digest: 1e-3}, {first.digest: 3e-3, other.digest: 2e-3}]
+    for again in (False, True):
+        profiler = Profiler(store, old._builder, old._runner, old._policy)
+        best = profiler.profile([first])
+        assert (best.recipe, best.seconds) == (first, 1e-3)
+        best = profiler.profile([first, other])
+        assert (best.recipe, best.seconds) == (other, 2e-3)
+        assert setting.runner.runs == [], f"measured again: {again}"
+    profiler.contradict(other, NetRun(Status.WRONG_RESULT, error=1.0))
+    assert profiler.profile([first, other]).recipe is first
+    later = Profiler(store, old._builder, old._runner, old._policy)
+    assert later.profile([first, other]).recipe is first

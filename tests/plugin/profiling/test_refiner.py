@@ -46,7 +46,6 @@ class FakeProfiler:
         error: function that returns a recipe's error; None if runs have no error.
         allowed: largest error of a correct run.
         build_seconds: of a network.
-        ratios: of a network's time to that of its layers, which were asked for.
         by_threads: seconds of every network by number of threads.
     """
 
@@ -57,7 +56,6 @@ class FakeProfiler:
     error: Callable[[Recipe], float] | None = None
     allowed: float = math.inf
     build_seconds: float | None = None
-    ratios: dict[str, float] = field(default_factory=dict)
     by_threads: dict[int, float] = field(default_factory=dict)
 
     def run(self, recipes: Sequence[Recipe]) -> None:
@@ -89,9 +87,6 @@ class FakeProfiler:
 
     def with_best_threads(self, best: Profiled, recipes: Sequence[Recipe]) -> Profiled:
         return replace(best, by_threads=self.by_threads)
-
-    def first_ratio(self, recipe: Recipe, ratio: float) -> float:
-        return self.ratios.setdefault(recipe.digest, ratio)
 
     def _in_network(self, recipe: Recipe) -> InNetworkTimes:
         chosen = [(each.task.key, recipe.variants[each.name].descriptor) for each in recipe.graph.layers]
