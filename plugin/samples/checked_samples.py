@@ -55,7 +55,7 @@ def checked_samples(imported: ImportedModel, given: Path | None, pool: WorkerPoo
 def _warn(doubts: Doubts) -> None:
     for name in doubts.unchecked:
         _LOG.warning(
-            "output '%s' is not checked: on all samples it is constant, saturated or no number; "
+            "output '%s' is not checked: on all samples it is constant, empty, saturated or no number; "
             "give samples of what the network will see with --calibration",
             name,
         )
