@@ -12,7 +12,6 @@ from sartor.onnx_model.dynamic import compaction, indexing, passing, reducing, s
 from sartor.onnx_model.dynamic.steps import Steps, Tail
 from sartor.onnx_model.dynamic.unique import unique
 from sartor.onnx_model.graphs.graph import MALFORMED, GraphEditor, opset, optional_input
-from sartor.onnx_model.graphs.infer import infer_shapes
 from sartor.onnx_model.graphs.walk import describe_node, names_read
 from sartor.runtime.driver.counts import count_name, counted_axis
 
@@ -22,6 +21,8 @@ Rule = Callable[[Steps], None]
 def bound_sizes(model: ModelProto) -> tuple[str, ...]:
     """Give every value whose shape depends on data a static shape, in place; returns the names of replaced nodes.
 
+    The model's constants are folded, and its shapes are those that inference finds.
+
     Of such a value only the first elements along one axis are valid, and another value counts them. What reads it is
     replaced by nodes whose valid results do not depend on the other elements. For each output of this kind, the count
     becomes an output as well, which ``count_name`` names.
@@ -29,7 +30,6 @@ def bound_sizes(model: ModelProto) -> tuple[str, ...]:
     Raises:
         UnsupportedModelError: if a node mixes valid elements with others, or has no upper bound; the message names it.
     """
-    infer_shapes(model)
     editor = GraphEditor(model.graph)
     _check_names(editor)
     if not any(_begins(node, editor) for node in editor.nodes):
