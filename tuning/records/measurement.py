@@ -84,8 +84,8 @@ class Measurement:
             less exact.
 
     Raises:
-        ValueError: a sample is not positive and finite, OK has no samples, the error is NaN or negative, or the load
-            is negative or not finite.
+        ValueError: a sample is not positive and finite, OK has no samples, the error is NaN or negative, the load is
+            negative or not finite, or it was made at no time.
     """
 
     key: MeasurementKey
@@ -104,6 +104,8 @@ class Measurement:
             raise ValueError(f"samples of {self.key.variant} are not all positive and finite")
         if self.status is Status.OK and not self.samples:
             raise ValueError(f"{self.key.variant} is OK but has no samples")
+        if not math.isfinite(self.created):
+            raise ValueError(f"{self.key.variant} was measured at {self.created}, which is no time")
         if self.error is not None and not self.error >= 0:
             raise ValueError(f"relative error of {self.key.variant} is {self.error}, not a number from 0 up")
         if not 0 <= self.foreign_load < math.inf:

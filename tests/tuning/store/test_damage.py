@@ -99,6 +99,7 @@ def test_a_store_without_its_table_is_damaged(tmp_path: Path) -> None:
         "samples = x''",
         "error = -1",
         "error = 'text'",
+        "created = 9e999",
     ],
 )
 def test_rows_that_make_no_sense_are_damage(path: Path, change: str) -> None:
