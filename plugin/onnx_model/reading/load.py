@@ -62,6 +62,7 @@ def check_files(path: Path) -> None:
 
 
 def _read(path: Path) -> bytes | mmap.mmap:
+    _check_text(path)
     try:
         if not path.is_file():
             raise UsageError(f"{path} is not a file; name an .onnx file")
@@ -76,6 +77,18 @@ def _read(path: Path) -> bytes | mmap.mmap:
             return file.read(size)
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from None
+
+
+def _check_text(path: Path) -> None:
+    """Make sure that a path is text, as ONNX Runtime opens no others.
+
+    Raises:
+        UsageError: if it is not.
+    """
+    try:
+        str(path.absolute()).encode("utf-8")
+    except UnicodeEncodeError:
+        raise UsageError(f"{path} has a name, or lies in a folder, that is not UTF-8; rename it") from None
 
 
 def _parse(content: bytes | mmap.mmap, path: Path) -> tuple[ModelProto, dict[int, memoryview]]:

@@ -54,6 +54,12 @@ def test_missing_file_and_folder(tmp_path: Path) -> None:
         load_model(tmp_path)
 
 
+def test_a_name_that_is_no_text(tmp_path: Path) -> None:
+    for path in (tmp_path / "\udcff.onnx", tmp_path / "\udcff" / "model.onnx"):
+        with pytest.raises(UsageError, match="that is not UTF-8; rename it"):
+            load_model(path)
+
+
 @pytest.mark.parametrize(
     ("broken", "message"),
     [
