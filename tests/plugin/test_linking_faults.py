@@ -1,4 +1,4 @@
-"""Compilations whose worker ends while it compiles the whole network: what is said, and what is left."""
+"""Compilations of plans that fail at their end, in the worker or at the files: what is said, and what is left."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from sartor.config import CompileConfig
 from sartor.costing.candidates import find_candidates
 from sartor.frontend.imported_model import ImportedModel
 from sartor.planning.guessed_recipe import guessed_recipe
-from tests.plugin.calling import Result, call
+from tests.plugin.calling import Result, call, program
+from tests.plugin.full_disk import run_on_small_disk
 
 MODEL = "residual"
 
@@ -95,4 +96,17 @@ def test_a_worker_that_is_killed_once_while_it_links_is_replaced(
     assert "what it did is tried again" in result.stderr
     assert replay.output.stat().st_size > 4096
     assert list(replay.folder.iterdir()) == [replay.output]
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def test_a_disk_that_holds_the_module_but_not_its_weights_gets_neither(replay: Replay, tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    files = ["-o", disk / "net.vmfb", "--external-weights", disk / "net.irpa"]
+    command = program("compile-to-vmfb", replay.model, *files, "--plan", replay.plan)
+    result = run_on_small_disk(disk, 40, command)
+    assert result.returncode == 2, result.stderr
+    message = f"error: '{disk / 'net.irpa'}' cannot be written: No space left on device"
+    assert result.stderr.splitlines()[-1] == message
+    assert result.stdout == ""
     assert list((tmp_path / "tmp").iterdir()) == []

@@ -9,8 +9,10 @@ import pytest
 
 from sartor.tuning.records.measurement import Measurement
 from sartor.tuning.store.store import Store
-from tests.plugin.calling import assert_refused, call, parsed
+from tests.plugin.calling import assert_refused, call, parsed, program
+from tests.plugin.full_disk import run_on_small_disk
 from tests.tuning.store.store_samples import FAILURE, KEY, MEASUREMENT, of_here
+from tests.tuning.store.store_writer import measurement
 
 HERE = of_here(MEASUREMENT)
 
@@ -127,3 +129,20 @@ def test_an_export_replaces_regular_files_only(database: Path, tmp_path: Path) -
         result = call("sartor", "db", "export", file, "--tuning-db", empty)
         assert_refused(result, 2, "would overwrite the tuning database")
     assert Path("/dev/null").is_char_device()
+
+
+@pytest.mark.parametrize(("done", "left"), [("export", ""), ("import", "into.db\n")])
+def test_a_disk_without_room_is_said(database: Path, tmp_path: Path, done: str, left: str) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    with Store.open_to_write(database) as store:
+        store.put_many(measurement(index) for index in range(200))
+    files = {
+        "export": (disk / "all.jsonl", "--tuning-db", database),
+        "import": (database, "--tuning-db", disk / "into.db"),
+    }
+    result = run_on_small_disk(disk, 8, program("sartor", "db", done, *files[done]))
+    assert result.returncode == 2, result.stderr
+    assert str(disk) in result.stderr.splitlines()[-1]
+    assert "No space left" in result.stderr or "free some space" in result.stderr
+    assert result.stdout == left
