@@ -21,6 +21,7 @@ from onnx import (
 
 from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.graph import GraphEditor, static_shape
+from sartor.onnx_model.graphs.tensor_data import to_array
 from sartor.onnx_model.graphs.walk import describe_node, graphs, subgraphs
 
 # Inference reads the values of shape operands (targets of Reshape, axes, pads …). A tensor with more elements than this
@@ -31,6 +32,7 @@ _VALUES_KEPT = 1024
 _LONG_VECTOR = 1 << 20
 _INFERENCE = re.compile(r"\(op_type:\w+, node name: (?P<node>.*?)\): (?:\[\w+\] )?(?P<reason>.*)")
 _MADE_UP = "unk__"
+_RANGE_OPERANDS = 3
 
 
 def infer_shapes(model: ModelProto) -> None:
@@ -53,8 +55,23 @@ def _has_long_vector(graph: GraphProto) -> bool:
     """Whether a value that is known to be a vector has more elements than any shape."""
     if any(len(tensor.dims) == 1 and tensor.dims[0] > _LONG_VECTOR for tensor in graph.initializer):
         return True
+    if any(_range_length(node, graph) > _LONG_VECTOR for node in graph.node if node.op_type == "Range"):
+        return True
     shapes = (value.type.tensor_type.shape.dim for value in (*graph.input, *graph.value_info, *graph.output))
     return any(len(dims) == 1 and dims[0].dim_value > _LONG_VECTOR for dims in shapes)
+
+
+def _range_length(node: NodeProto, graph: GraphProto) -> float:
+    """The number of elements of a Range of constants, which inference would write down one by one; 0 if unknown."""
+    known = {tensor.name: tensor for tensor in graph.initializer if tensor.name in node.input}
+    bounds = [to_array(known[name]) for name in node.input if name in known and math.prod(known[name].dims) == 1]
+    return range_length(*(float(each.item()) for each in bounds)) if len(bounds) == _RANGE_OPERANDS else 0.0
+
+
+def range_length(start: float, limit: float, delta: float) -> float:
+    """The number of elements of a Range, which may be more than memory holds; 0 if it has none or makes no sense."""
+    length = (limit - start) / delta if delta else 0.0
+    return max(0.0, math.ceil(length) if math.isfinite(length) else length)
 
 
 def check_shapes(model: ModelProto) -> None:

@@ -72,6 +72,11 @@ def _check_results(node: NodeProto, editor: GraphEditor) -> None:
             )
         if name:
             _check_size(name, f"{describe_node(node)} computes", editor)
+        if name and min(editor.shape(name) or (0,), default=0) < 0:
+            raise UnsupportedModelError(
+                f"{describe_node(node)} computes a value of shape {list(editor.shape(name) or ())}: what it reads is "
+                "too small; give larger inputs with --shape, or export the model again"
+            )
 
 
 def _check_lowering(node: NodeProto, editor: GraphEditor) -> None:

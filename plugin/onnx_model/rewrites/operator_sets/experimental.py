@@ -18,6 +18,7 @@ from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import GraphEditor, attributes, opset, optional_input, rewrite_nodes
 from sartor.onnx_model.graphs.infer import infer_shapes
+from sartor.onnx_model.graphs.limits import MAX_FOLDED_BYTES
 from sartor.onnx_model.graphs.walk import describe_node
 
 LAST_OPSET = 9
@@ -144,6 +145,10 @@ def _fill(emit: Emitter) -> None:
     values = found.get("values", [found.get("value", 0.0)])
     if len(values) not in (1, math.prod(shape)):
         raise UnsupportedModelError(f"{describe_node(node)} has {len(values)} values for the shape {shape}")
+    if math.prod(shape) * kind.itemsize > MAX_FOLDED_BYTES:
+        raise UnsupportedModelError(
+            f"{describe_node(node)} fills the shape {shape}, which is larger than constants of a model may be"
+        )
     filled = np.full(shape, values[0], kind) if len(values) == 1 else np.array(values, kind).reshape(shape)
     emit.editor.set_constant(node.output[0], filled)
 

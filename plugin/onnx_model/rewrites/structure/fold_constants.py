@@ -10,7 +10,7 @@ from onnx import ModelProto, NodeProto, OperatorSetIdProto, TypeProto, helper
 from onnx.reference import ReferenceEvaluator
 
 from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, editors, opset
-from sartor.onnx_model.graphs.infer import infer_node, infer_shapes
+from sartor.onnx_model.graphs.infer import infer_node, infer_shapes, range_length
 from sartor.onnx_model.graphs.limits import MAX_FOLDED_BYTES
 from sartor.onnx_model.graphs.tensor_data import element_bits
 from sartor.onnx_model.graphs.walk import describe_node, subgraphs
@@ -117,8 +117,9 @@ def _known_range(node: NodeProto, editor: GraphEditor) -> list[Array] | None:
     known: list[Any] = [each.reshape(()) for each in bounds if each is not None and each.size == 1]
     if len(known) < len(bounds) or all(each is not None and not each.ndim for each in bounds):
         return None
-    values = np.arange(*known, dtype=known[0].dtype)
-    return [values] if values.nbytes <= MAX_FOLDED_BYTES else None
+    if range_length(*map(float, known)) * known[0].dtype.itemsize > MAX_FOLDED_BYTES:
+        return None
+    return [np.arange(*known, dtype=known[0].dtype)]
 
 
 def _evaluated(node: NodeProto, editor: GraphEditor, version: OperatorSetIdProto) -> list[Array] | None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import resource
 
+import numpy as np
+import pytest
 from onnx import TensorProto
 
-from sartor.onnx_model.graphs.infer import infer_shapes
+from sartor.onnx_model.graphs.infer import infer_shapes, range_length
 from tests.plugin.onnx_model.builders import ints, model, node
 
 _FLOAT = TensorProto.FLOAT
@@ -31,6 +34,24 @@ def test_elements_of_long_vectors_are_not_taken_for_sizes() -> None:
     infer_shapes(built)
     assert _most_memory() - before < 100 * _MIB
     assert [each.dim_value for each in built.graph.output[0].type.tensor_type.shape.dim] == [1 << 22]
+
+
+def test_elements_of_long_ranges_are_not_written_down() -> None:
+    """A Range of 10^12 elements took all memory."""
+    bounds = {"start": np.float32(0), "limit": np.float32(1e9), "delta": np.float32(1)}
+    built = model([node("Range", list(bounds), ["y"])], [], ["y"], bounds)
+    before = _most_memory()
+    infer_shapes(built)
+    assert _most_memory() - before < 100 * _MIB
+    assert [each.dim_value for each in built.graph.output[0].type.tensor_type.shape.dim] == [10**9]
+
+
+@pytest.mark.parametrize(
+    ("bounds", "length"),
+    [((0, 5, 2), 3), ((5, 0, -1), 5), ((0, 5, -1), 0), ((0, 5, 0), 0), ((0, math.inf, 1), math.inf)],
+)
+def test_length_of_a_range(bounds: tuple[float, float, float], length: float) -> None:
+    assert range_length(*bounds) == length
 
 
 def _most_memory() -> int:

@@ -74,6 +74,10 @@ def _unfold(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     if shape is None:
         return None
     axis, size, step = found.get("dim", -1) % len(shape), found["size"], found.get("step", 1)
+    if not 0 < size <= shape[axis]:
+        raise UnsupportedModelError(
+            f"{describe_node(node)} takes windows of {size} elements of a dimension of {shape[axis]}; export it again"
+        )
     count = (shape[axis] - size) // step + 1
     emit = Emitter(editor, node)
     indices = emit.constant(np.arange(count)[:, None] * step + np.arange(size), "indices", np.int64)

@@ -1,0 +1,51 @@
+"""Prepared models that cannot be compiled: refused by node, with what is wrong."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import ModelProto
+
+from sartor.errors import UnsupportedModelError
+from tests.plugin.onnx_model.builders import FLOAT, MS, Value, model, node
+from tests.plugin.onnx_model.conftest import Prepare
+
+_X: list[Value] = [("x", (1, 1, 4, 4), FLOAT)]
+_BOUNDS = {"a": np.full(1, 0, np.float32), "b": np.full(1, 1e12, np.float32), "c": np.full(1, 1, np.float32)}
+
+
+@pytest.mark.parametrize(
+    ("built", "message"),
+    [
+        (
+            model([node("MaxPool", ["x"], ["y"], kernel_shape=[9, 9])], _X, ["y"]),
+            r"node 'maxpool' \(MaxPool\) computes a value of shape \[1, 1, -4, -4\].* give larger inputs with --shape",
+        ),
+        (
+            model([node("Resize", ["x", "", "s"], ["y"])], _X, ["y"], {"s": np.array([1, 1, -1, 1], np.float32)}),
+            r"node 'resize' \(Resize\) computes a value of shape \[1, 1, -4, 4\]",
+        ),
+        (
+            model(
+                [node("Range", ["a", "b", "c"], ["y"])],
+                _X,
+                ["y"],
+                {name: value.reshape(()) for name, value in _BOUNDS.items()},
+            ),
+            r"node 'range' \(Range\) computes a value of 3999999983616 bytes, more than",
+        ),
+        (model([node("Range", ["a", "b", "c"], ["y"])], _X, ["y"], _BOUNDS), "node 'range'"),
+        (
+            model([node("ConstantFill", [], ["y"], shape=[2**33])], _X, ["y"], opset=7),
+            r"node 'constantfill' \(ConstantFill\) fills the shape \[8589934592\], which is larger than",
+        ),
+        (
+            model([node("UnfoldTensor", ["x"], ["y"], domain=MS, size=9)], _X, ["y"]),
+            r"node 'unfoldtensor' .* takes windows of 9 elements of a dimension of 4",
+        ),
+    ],
+    ids=["window", "scale", "range", "range of vectors", "fill", "unfold"],
+)
+def test_refusal_names_the_node(built: ModelProto, message: str, prepare_quickly: Prepare) -> None:
+    with pytest.raises(UnsupportedModelError, match=message):
+        prepare_quickly(built)
