@@ -43,13 +43,7 @@ class FakeRunner:
     by_threads: dict[str, dict[int, float]] = field(default_factory=dict)
     threaded: list[tuple[int, ...]] = field(default_factory=list)
     runs: list[dict[str, float]] = field(default_factory=list)
-
-    def begin(self) -> None:
-        """The reference is not needed."""
-
-    def profile(self, builds: Sequence[Build]) -> dict[str, NetRun]:
-        taken = self.runs.pop(0)
-        return {each.digest: NetRun(Status.OK, (taken[each.digest],), memory=1) for each in builds}
+    profiled: int = 0
 
     def with_threads(self, build: Build, counts: Sequence[int]) -> dict[int, tuple[float, ...]]:
         self.threaded.append(tuple(counts))
@@ -57,14 +51,13 @@ class FakeRunner:
             raise DeviceError("no device")
         return {each: (self.by_threads[build.digest][each],) for each in counts}
 
-    profiled: int = 0
-
     def begin(self) -> None:
-        """There is nothing to prepare."""
+        """The reference is not needed."""
 
     def profile(self, builds: Sequence[Build]) -> dict[str, NetRun]:
         self.profiled += 1
-        return {each.digest: NetRun(Status.OK, (SECONDS,), 0.0, memory=1) for each in builds}
+        taken = self.runs.pop(0) if self.runs else {each.digest: SECONDS for each in builds}
+        return {each.digest: NetRun(Status.OK, (taken[each.digest],), 0.0, memory=1) for each in builds}
 
     def dispatches(self, builds: Sequence[tuple[Build, float]]) -> dict[str, list[list[Dispatch]]]:
         self.asked.append(len(builds))
@@ -82,6 +75,7 @@ class FakeBuilder:
 
     imported: object
     builds: list[Build]
+    pool: WorkerPool = field(default_factory=lambda: WorkerPool(1))
 
     def build(self, recipes: Sequence[Recipe]) -> list[Build]:
         found = [each for each in self.builds if any(each.digest == recipe.digest for recipe in recipes)]
