@@ -61,7 +61,7 @@ def _scales(model: ModelProto, right: Mapping[str, Array], feeds: Mapping[str, A
     names = [each.name for each in model.graph.output if each.name in right]
     if len(names) < len(model.graph.output):
         return {}
-    disturbed, values = Disturbed(model, narrow=True), [right[name] for name in names]
+    disturbed, values = Disturbed(model, narrow=True, cuts=False), [right[name] for name in names]
     found = zip(names, values, disturbed.scales(values, disturbed(feeds)), strict=True)
     return {name: scale for name, value, scale in found if value.dtype.kind not in _INTEGERS}
 

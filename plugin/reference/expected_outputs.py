@@ -47,16 +47,19 @@ class Disturbed:
         prepared: the model, whose types and operators are known; it is not changed.
         threads: as for ``OnnxRuntimeReference``.
         narrow: whether the measured module computes in narrower types than the model.
+        cuts: as for ``OnnxRuntimeReference``.
     """
 
-    def __init__(self, prepared: ModelProto | Path | bytes, *, threads: int | None = None, narrow: bool) -> None:
+    def __init__(
+        self, prepared: ModelProto | Path | bytes, *, threads: int | None = None, narrow: bool, cuts: bool = True
+    ) -> None:
         model = prepared if isinstance(prepared, ModelProto) else prepared_model(prepared)
         self._quantised = is_quantising(model)
         self._lenience = _lenience(model, narrow=narrow, quantised=self._quantised)
         self._runs: list[OnnxRuntimeReference] = []
         try:
             for seed in range(_MODELS):
-                self._runs.append(OnnxRuntimeReference(_disturbed(model, seed), threads=threads))
+                self._runs.append(OnnxRuntimeReference(_disturbed(model, seed), threads=threads, cuts=cuts))
         except UnsupportedModelError as error:
             _LOG.warning("what rounding does to the outputs is not known: %s", error)
 

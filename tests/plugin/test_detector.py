@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import pytest
 
+from sartor.comparison.probe_job import _scales, reference_tensors
 from sartor.onnx_model.preparing.prepare import prepare
 from sartor.reference.sample_styles import doubts_of
 from sartor.runtime.driver.counts import count_name
@@ -94,6 +95,15 @@ def test_outputs_without_elements_are_in_doubt() -> None:
     empty, some = (reference({"image": image(level)}) for level in (0.0, 0.2))
     assert doubts_of(reference, [empty, empty], reference.output_names).unchecked == ("boxes", "scores", "classes")
     assert doubts_of(reference, [empty, some], reference.output_names).unchecked == ()
+
+
+def test_layers_are_compared_in_full_length() -> None:
+    prepared = prepare(detector(), simplifier=lambda model: ()).model
+    names, feeds = {each.name for each in prepared.graph.output}, {"image": image(0.2)}
+    right = reference_tensors(prepared, names, feeds)
+    assert right["boxes"].shape == (BOUND, 4)
+    scales = _scales(prepared, right, feeds)
+    assert {name: each.shape for name, each in scales.items()} == {"boxes": (BOUND, 4), "scores": (BOUND,)}
 
 
 def test_another_number_of_boxes_is_seen(folder: Path) -> None:
