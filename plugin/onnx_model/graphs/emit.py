@@ -10,6 +10,7 @@ from onnx import NodeProto, helper
 from sartor.onnx_model.graphs.graph import Array, GraphEditor
 
 _AXES_ARE_INPUTS = 13
+_REDUCED_AXES_ARE_INPUTS = 18
 
 
 class Emitter:
@@ -68,6 +69,12 @@ class Emitter:
         if version < _AXES_ARE_INPUTS:
             return self("Unsqueeze", value, part="raise", axes=[axis])
         return self("Unsqueeze", value, self.constant([axis], "axis"), part="raise")
+
+    def reduced(self, operator: str, value: str, axes: list[int], version: int, part: str = "") -> str:
+        """Reduce axes, by another operator than ReduceSum, and drop them; before opset 18 they are an attribute."""
+        if version < _REDUCED_AXES_ARE_INPUTS:
+            return self(operator, value, part=part, axes=axes, keepdims=0)
+        return self(operator, value, self.constant(axes, "axes"), part=part, keepdims=0)
 
     def constant(self, values: Array | float | list[int], hint: str, dtype: Any = None) -> str:
         """Add an initialiser named after the node; returns its name. Lists become int64, numbers need ``dtype``."""

@@ -105,7 +105,7 @@ def _may_train(node: NodeProto, editor: GraphEditor) -> bool:
 
 def _grid_sample(node: NodeProto, editor: GraphEditor) -> str:
     # gather_grid_sample replaces the other kinds. For these IREE reads outside the image.
-    return "cubic or volumetric GridSample"
+    return "cubic GridSample of volumes, or with other padding than zeros,"
 
 
 def _average_pool(node: NodeProto, editor: GraphEditor) -> str:

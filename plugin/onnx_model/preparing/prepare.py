@@ -20,10 +20,10 @@ from sartor.onnx_model.preparing.shapes import Shapes, bind_shapes
 from sartor.onnx_model.preparing.simplify import simplify
 from sartor.onnx_model.preparing.undecided import with_advice, with_other_shapes
 from sartor.onnx_model.rewrites.arithmetic.determinants import expand_determinants
+from sartor.onnx_model.rewrites.arithmetic.expand import expand_to_result
 from sartor.onnx_model.rewrites.arithmetic.fourier import multiply_fourier
 from sartor.onnx_model.rewrites.arithmetic.gather_lowerings import gather_reversed
 from sartor.onnx_model.rewrites.arithmetic.gelu import written_tanh_gelu
-from sartor.onnx_model.rewrites.arithmetic.grid_sample import gather_grid_sample
 from sartor.onnx_model.rewrites.arithmetic.lp_normalization import guarded_norm
 from sartor.onnx_model.rewrites.arithmetic.matmul_vectors import matmul_vectors
 from sartor.onnx_model.rewrites.arithmetic.resize import gather_resize
@@ -34,7 +34,7 @@ from sartor.onnx_model.rewrites.control_flow.tensor_interface import PackedOutpu
 from sartor.onnx_model.rewrites.number_types.bfloat16_constants import cast_bfloat16_constants
 from sartor.onnx_model.rewrites.number_types.carried_types import carry_types
 from sartor.onnx_model.rewrites.number_types.dequantise_early import dequantise_early
-from sartor.onnx_model.rewrites.number_types.integers import pad_integer_conv, plain_quantization
+from sartor.onnx_model.rewrites.number_types.integers import pad_integer_conv, plain_quantization, split_zero_points
 from sartor.onnx_model.rewrites.number_types.widen_reductions import widen_reductions
 from sartor.onnx_model.rewrites.number_types.widen_unsigned import widen_unsigned
 from sartor.onnx_model.rewrites.operator_sets.contrib.descriptions import describe_results
@@ -46,6 +46,9 @@ from sartor.onnx_model.rewrites.operator_sets.training import expand_training
 from sartor.onnx_model.rewrites.operator_sets.upgrade_opset import upgrade_opset
 from sartor.onnx_model.rewrites.recurrence.recurrent import unroll_recurrent
 from sartor.onnx_model.rewrites.recurrence.running_totals import scan_by_doubling
+from sartor.onnx_model.rewrites.sampling.deform_conv import gather_deform_conv
+from sartor.onnx_model.rewrites.sampling.grid_sample import gather_grid_sample
+from sartor.onnx_model.rewrites.sampling.roi_align import gather_roi_align
 from sartor.onnx_model.rewrites.structure.drop_unused import drop_unused
 from sartor.onnx_model.rewrites.structure.eliminate_identity import eliminate_identity
 from sartor.onnx_model.rewrites.structure.flush_denormals import flush_denormals
@@ -58,6 +61,7 @@ from sartor.onnx_model.rewrites.windowed.cropped_pads import crop_pads
 from sartor.onnx_model.rewrites.windowed.depth_to_space import transposed_blocks
 from sartor.onnx_model.rewrites.windowed.pool_indices import gather_pool_indices
 from sartor.onnx_model.rewrites.windowed.rounded_up import pad_rounded_up
+from sartor.onnx_model.rewrites.windowed.scatter_extremes import compare_scattered
 from sartor.onnx_model.rewrites.windowed.scattered_windows import gather_windows
 from sartor.onnx_model.rewrites.windowed.split_groups import split_groups
 from sartor.onnx_model.rewrites.windowed.transposed_conv import stretched_conv
@@ -100,6 +104,7 @@ LOWER: tuple[Rewrite, ...] = (
     expand_standard,
     written_tanh_gelu,
     paired_operands,
+    expand_to_result,
     written_unit_reductions,
     dequantise_early,
     crop_pads,
@@ -112,14 +117,18 @@ LOWER: tuple[Rewrite, ...] = (
     unroll_recurrent,
     gather_resize,
     gather_grid_sample,
+    gather_roi_align,
+    gather_deform_conv,
     gather_reversed,
     gather_pool_indices,
     gather_windows,
+    compare_scattered,
     multiply_fourier,
     scan_by_doubling,
     matmul_vectors,
     guarded_norm,
     expand_determinants,
+    split_zero_points,
     pad_integer_conv,
     plain_quantization,
     carry_types,

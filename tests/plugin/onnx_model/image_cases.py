@@ -274,3 +274,106 @@ for sampling in ("bilinear", "nearest"):
                 ["y"],
                 opset=16,
             )
+            IMAGE_CASES.add(
+                f"grid_sample_volume_{sampling}_{border}_{aligned}",
+                [
+                    node(
+                        "GridSample",
+                        ["x", "g"],
+                        ["y"],
+                        mode={"bilinear": "linear"}.get(sampling, sampling),
+                        padding_mode=border,
+                        align_corners=aligned,
+                    )
+                ],
+                [("x", (2, 3, 4, 5, 6), FLOAT), ("g", (2, 2, 3, 4, 3), FLOAT)],
+                ["y"],
+                opset=20,
+            )
+for aligned in (0, 1):
+    IMAGE_CASES.add(
+        f"grid_sample_cubic_{aligned}",
+        [node("GridSample", ["x", "g"], ["y"], mode="bicubic", align_corners=aligned)],
+        [*X, ("g", (2, 5, 4, 2), FLOAT)],
+        ["y"],
+        opset=16,
+    )
+
+# Regions of which parts, or all, are outside the image; also turned ones.
+_REGIONS = np.array([[0, 0, 9, 5], [2.5, 1.25, 4, 20], [-9, -3, 1, 1], [5, 5, 3, 3]], np.float32)
+for pooling in ("avg", "max"):
+    for halved in ("half_pixel", "output_half_pixel"):
+        for version in (16, 18):
+            IMAGE_CASES.add(
+                f"roi_align_{pooling}_{halved}_{version}",
+                [
+                    node(
+                        "RoiAlign",
+                        ["x", "r", "i"],
+                        ["y"],
+                        mode=pooling,
+                        coordinate_transformation_mode=halved,
+                        output_height=3,
+                        output_width=2,
+                        sampling_ratio=2,
+                        spatial_scale=0.75,
+                    )
+                ],
+                X,
+                ["y"],
+                {"r": _REGIONS, "i": ints(0, 1, 1, 0)},
+                opset=version,
+            )
+
+# Offsets of one and of two groups, with mask and bias.
+for taken, options in (
+    (["x", "w", "o"], {"pads": [1, 0, 2, 1], "strides": [2, 1], "dilations": [1, 2]}),
+    (["x", "w", "o", "b", "m"], {"offset_group": 2, "group": 2}),
+):
+    many, rows, columns = (2, 5, 7) if len(taken) > 3 else (1, 4, 7)
+    IMAGE_CASES.add(
+        f"deform_conv_{len(taken)}",
+        [node("DeformConv", taken, ["y"], **options)],
+        [
+            ("x", (2, 4, 7, 8), FLOAT),
+            ("o", (2, 2 * many * 6, rows, columns), FLOAT),
+            *([("m", (2, many * 6, rows, columns), FLOAT)] if len(taken) > 3 else []),
+        ],
+        ["y"],
+        {"w": weights(6, 4 // many, 3, 2), **({"b": weights(6)} if len(taken) > 3 else {})},
+        opset=19,
+    )
+
+# What IREE lowers only of known weights, or not at all.
+for wide, options in ((2, {"group": 2, "strides": [2, 1]}), (1, {"pads": [0, 1, 2, 0], "dilations": [1, 2]})):
+    IMAGE_CASES.add(
+        f"convtranspose_{wide}_computed_weights",
+        [node("ConvTranspose", ["x", "w"], ["y"], **options)],
+        [("x", (2, 4, 5, 6), FLOAT), ("w", (4, 3, 3, 2), FLOAT)],
+        ["y"],
+    )
+for options in ({"strides": [2, 1]}, {"pads": [1, 1, 0, 2], "p": 3}):
+    IMAGE_CASES.add(
+        f"lppool_dilated_{len(options)}",
+        [node("LpPool", ["x"], ["y"], kernel_shape=[2, 3], dilations=[2, 1], **options)],
+        X,
+        ["y"],
+        opset=18,
+    )
+for reduction in ("max", "min"):
+    for version in (16, 18):
+        IMAGE_CASES.add(
+            f"scatter_{reduction}_{version}",
+            [node("ScatterElements", ["x", "i", "u"], ["y"], axis=2, reduction=reduction)],
+            [*X, ("u", (2, 3, 4, 9), FLOAT)],
+            ["y"],
+            {"i": np.random.default_rng(0).integers(-7, 7, (2, 3, 4, 9))},
+            opset=version,
+        )
+IMAGE_CASES.add(
+    "expand_to_fewer_dimensions",
+    [node("Expand", ["x", "s"], ["y"])],
+    [("x", (1, 3, 1), FLOAT)],
+    ["y"],
+    {"s": ints(3, 1)},
+)

@@ -209,7 +209,7 @@ def test_dead_nodes_and_weights_go() -> None:
     [
         (
             model(
-                [node("GridSample", ["x", "g"], ["y"], mode="cubic")],
+                [node("GridSample", ["x", "g"], ["y"], mode="cubic", padding_mode="border")],
                 [("x", (1, 1, 4, 4), FLOAT), ("g", (1, 2, 2, 2), FLOAT)],
                 ["y"],
             ),

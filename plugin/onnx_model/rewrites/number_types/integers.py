@@ -22,6 +22,31 @@ _LACKING = frozenset(
 )
 
 
+def split_zero_points(model: ModelProto) -> tuple[str, ...]:
+    """Subtract zero points of a ``ConvInteger``'s channels after it; IREE 3.13 lowers only one for all weights.
+
+    ``sum (x - a) (w - z) = sum (x - a) w - z sum (x - a)``, whose last sum is that of a window.
+    """
+    return rewrite_nodes(model, _with_window_sums)
+
+
+def _with_window_sums(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    point = optional_input(node, 3) if node.op_type == "ConvInteger" else ""
+    shape, weight = (editor.shape(name) for name in (point, node.input[1])) if point else (None, None)
+    if not shape or weight is None or attributes(node).get("group", 1) != 1:
+        return None
+    emit = Emitter(editor, node)
+    value = emit.copy(list(node.input[:3]))
+    ones = emit.constant(np.ones((1, *weight[1:]), emit.dtype(node.input[1])), "ones")
+    options = {item.name: helper.get_attribute_value(item) for item in node.attribute}
+    total = emit("ConvInteger", node.input[0], ones, *node.input[2:3], part="window_sum", **options)
+    column = emit("Reshape", point, emit.constant([-1, *[1] * (len(weight) - 2)], "column"), part="zero_points")
+    column = emit("Cast", column, part="wide", to=TensorProto.INT32)
+    excess = emit("Mul", column, total, part="excess")
+    emit("Sub", value, excess, part="subtract", output=node.output[0])
+    return emit.nodes
+
+
 def pad_integer_conv(model: ModelProto) -> tuple[str, ...]:
     """Pad the operand of ``ConvInteger`` with its zero point by a Pad: IREE 3.13 imports it only without padding."""
     return rewrite_nodes(model, _padded_conv)

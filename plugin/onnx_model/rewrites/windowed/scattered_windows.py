@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 from onnx import ModelProto, NodeProto
@@ -133,8 +134,26 @@ def _reverse_sequence(node: NodeProto, editor: GraphEditor) -> list[NodeProto] |
     return emit.nodes
 
 
+def _lp_pool(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    """With dilations: the root of a convolution of powers with ones."""
+    found, shape = attributes(node), editor.shape(node.input[0])
+    if shape is None or max(found.get("dilations", [1])) == 1 or found.get("ceil_mode"):
+        return None
+    if found.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
+        return None
+    emit, source, power = Emitter(editor, node), node.input[0], found.get("p", 2)
+    value = emit("Pow", emit("Abs", source, part="size"), emit.like(power, source, "power"), part="power")
+    ones = emit.constant(np.ones((shape[1], 1, *found["kernel_shape"]), emit.dtype(source)), "ones")
+    names = ("auto_pad", "dilations", "kernel_shape", "pads", "strides")
+    geometry: dict[str, Any] = {name: found.get(name) for name in names}
+    value = emit("Conv", value, ones, part="sum", group=shape[1], **geometry)
+    emit("Pow", value, emit.like(1 / power, source, "root"), output=node.output[0])
+    return emit.nodes
+
+
 _RULES: Mapping[str, Callable[[NodeProto, GraphEditor], list[NodeProto] | None]] = {
     "Col2Im": _col2im,
+    "LpPool": _lp_pool,
     "MaxUnpool": _max_unpool,
     "ReverseSequence": _reverse_sequence,
     "TensorScatter": _tensor_scatter,

@@ -22,7 +22,7 @@ def stretched_conv(model: ModelProto) -> tuple[str, ...]:
 def _as_conv(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     if node.op_type != "ConvTranspose":
         return None
-    window, weight, shape = window_of(node, editor), editor.constant(node.input[1]), editor.shape(node.input[0])
+    window, weight, shape = window_of(node, editor), editor.shape(node.input[1]), editor.shape(node.input[0])
     if window is None or weight is None or shape is None:
         return None
     group, rank = attributes(node).get("group", 1), len(window.sizes)
@@ -37,7 +37,8 @@ def _as_conv(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     emit = Emitter(editor, node)
     value = _stretched(emit, shape, window)
     value = _cropped(emit, value, window, high)
-    kernel = emit.constant(_turned(weight, group), "weight")
+    known = editor.constant(node.input[1])
+    kernel = _computed(emit, weight, group) if known is None else emit.constant(_turned(known, group), "weight")
     pads = [*low, *(max(end, 0) for end in high)]
     emit(
         "Conv",
@@ -72,6 +73,20 @@ def _cropped(emit: Emitter, value: str, window: Window, high: list[int]) -> str:
         return value
     starts, axes = emit.constant([0] * len(ends), "starts"), emit.constant([axis + 2 for axis in ends], "axes")
     return emit("Slice", value, starts, emit.constant(list(ends.values()), "ends"), axes, part="crop")
+
+
+def _computed(emit: Emitter, shape: tuple[int, ...], group: int) -> str:
+    """As ``_turned``, of weights that are not known."""
+    each, kernel = shape[0] // group, shape[2:]
+    order = [0, 2, 1, *range(3, len(shape) + 1)]
+    value = emit("Reshape", emit.node.input[1], emit.constant([group, each, *shape[1:]], "groups"), part="groups")
+    value = emit("Transpose", value, part="swap", perm=order)
+    value = emit("Reshape", value, emit.constant([group * shape[1], each, *kernel], "kernel"), part="kernel")
+    for axis, size in enumerate(kernel, 2):
+        if size > 1:
+            backward = emit.constant(list(range(size - 1, -1, -1)), "backward")
+            value = emit("Gather", value, backward, part="flip", axis=axis)
+    return value
 
 
 def _turned(weight: Array, group: int) -> Array:

@@ -35,3 +35,18 @@ def test_16_bits_are_dequantised_to_f16_by_way_of_f32(kind: int, prepare_quickly
     feeds = {"x": np.array([np.iinfo(dtype).max, 7], dtype)}
     found = run(prepared, {"x": feeds["x"].view(np.int16)})["y"]
     np.testing.assert_array_equal(found, run(built, feeds)["y"])
+
+
+def test_weights_have_a_zero_point_for_each_channel(prepare_quickly: Prepare) -> None:
+    """ONNX Runtime takes only one for all weights, so the expected result is ONNX's own."""
+    inputs = [("x", (1, 2, 5, 6), TensorProto.UINT8), ("w", (3, 2, 2, 2), TensorProto.UINT8)]
+    constants: dict[str, Array] = {"z": np.array(7, np.uint8), "p": np.array([0, 130, 255], np.uint8)}
+    nodes = [node("ConvInteger", ["x", "w", "z", "p"], ["y"], pads=[1, 1, 0, 2], strides=[2, 1])]
+    built = model(nodes, inputs, [("y", None, TensorProto.INT32)], constants)
+    generator = np.random.default_rng(0)
+    feeds = {name: generator.integers(0, 256, shape).astype(np.uint8) for name, shape, _ in inputs}
+    padded = np.pad(feeds["x"].astype(np.int64) - 7, ((0, 0), (0, 0), (1, 0), (1, 2)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (2, 2), (2, 3))[:, :, ::2]
+    shifted = feeds["w"].astype(np.int64) - constants["p"].reshape(3, 1, 1, 1)
+    found = run(prepare_quickly(built).model, feeds)["y"]
+    np.testing.assert_array_equal(found, np.einsum("nchwij,ocij->nohw", windows, shifted))

@@ -1,0 +1,1 @@
+"""Operators that read between pixels: positions are computed, pixels gathered and weighted."""

@@ -1,0 +1,81 @@
+"""Lowers sampling at computed positions to arithmetic on the positions and gathers inside the image."""
+
+from __future__ import annotations
+
+import math
+
+from onnx import ModelProto, NodeProto, TensorProto
+
+from sartor.onnx_model.graphs.emit import Emitter
+from sartor.onnx_model.graphs.graph import GraphEditor, attributes, rewrite_nodes
+from sartor.onnx_model.rewrites.sampling.interpolation import EXACT_IN_FLOAT, Sampler
+
+_MODES = {"bilinear": "linear", "bicubic": "cubic"}
+
+
+def gather_grid_sample(model: ModelProto) -> tuple[str, ...]:
+    """Lower ``GridSample`` over images and volumes (ONNX operator page of GridSample).
+
+    IREE 3.13 reads outside the image for positions outside it, rounds positions wrongly for nearest sampling and has
+    only one kind of padding. Cubic sampling is lowered of images that are padded with zeros.
+    """
+    return rewrite_nodes(model, _lowered)
+
+
+def _lowered(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    if node.op_type != "GridSample":
+        return None
+    shape, grid, found = editor.shape(node.input[0]), editor.shape(node.input[1]), attributes(node)
+    mode = found.get("mode", "linear")
+    mode = _MODES.get(mode, mode)
+    if shape is None or grid is None or len(shape) not in (4, 5):
+        return None
+    if mode == "cubic" and (len(shape) != 4 or found.get("padding_mode", "zeros") != "zeros"):
+        return None
+    if editor.element_type(node.input[1]) != TensorProto.FLOAT or math.prod(shape[2:]) > EXACT_IN_FLOAT:
+        return None
+    emit, points, rank = Emitter(editor, node), math.prod(grid[1:-1]), len(shape) - 2
+    pixels = emit("Reshape", node.input[0], emit.constant([*shape[:2], -1], "flat"), part="pixels")
+    flat = emit("Reshape", node.input[1], emit.constant([grid[0], points, rank], "points"), part="points")
+
+    def read(index: str) -> str:
+        """[batch, channels, points] of [batch, points]."""
+        index = emit("Unsqueeze", index, emit.constant([1], "channel"), part="index_align")
+        index = emit("Expand", index, emit.constant([shape[0], shape[1], points], "every"), part="index_every")
+        return emit("GatherElements", pixels, index, part="pixel", axis=2)
+
+    zeros = found.get("padding_mode", "zeros") == "zeros"
+    # The last dimension of the grid holds x, then y.
+    sampler = Sampler(emit, shape[:1:-1], node.input[1], node.input[0], read, 1, zeros)
+    positions = [_position(sampler, flat, index) for index in range(rank)]
+    if mode == "nearest":
+        value = sampler.pixel([emit("Round", name, part="round") for name in positions])
+    else:
+        value = sampler.total(sampler.linear(positions) if mode == "linear" else sampler.cubic(positions))
+    emit("Reshape", value, emit.constant([*shape[:2], *grid[1:-1]], "shape"), output=node.output[0])
+    return emit.nodes
+
+
+def _position(sampler: Sampler, points: str, index: int) -> str:
+    """A coordinate converted from [-1, 1] to pixels, and moved inside the image if the padding mode requires that."""
+    emit, size = sampler.emit, sampler.sizes[index]
+    found = attributes(emit.node)
+    corners, padding = bool(found.get("align_corners")), found.get("padding_mode", "zeros")
+    raw = emit("Gather", points, emit.constant(index, "axis", "int64"), part="coordinate", axis=2)
+    scale, shift = ((size - 1) / 2, (size - 1) / 2) if corners else (size / 2, (size - 1) / 2)
+    position = emit("Mul", raw, sampler.number(scale), part="scale")
+    position = emit("Add", position, sampler.number(shift), part="shift")
+    if padding == "reflection":
+        position = _reflected(sampler, position, 0.0 if corners else -0.5, float(size - 1 if corners else size))
+    return position if padding == "zeros" else sampler.clipped(position, size)
+
+
+def _reflected(sampler: Sampler, position: str, low: float, width: float) -> str:
+    """``width - | |p - low| mod 2 width - width | + low``."""
+    if not width:
+        return position
+    emit, number = sampler.emit, sampler.number
+    distance = emit("Abs", emit("Sub", position, number(low), part="from_low"), part="distance")
+    folded = emit("Mod", distance, number(2 * width), part="fold", fmod=1)
+    back = emit("Abs", emit("Sub", folded, number(width), part="from_high"), part="back")
+    return emit("Add", emit("Neg", back, part="turn"), number(width + low), part="reflected")

@@ -1,0 +1,61 @@
+"""Scatters that keep the larger or smaller value, as comparisons of each position with each index."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import Any
+
+import numpy as np
+from onnx import ModelProto, NodeProto, TensorProto
+
+from sartor.onnx_model.graphs.emit import Emitter
+from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, opset, rewrite_nodes
+
+_OPERATORS = {"max": "Max", "min": "Min"}
+# Pairs of an update and a position that are compared.
+_MOST_PAIRS = 2**24
+
+
+def compare_scattered(model: ModelProto) -> tuple[str, ...]:
+    """Lower ``ScatterElements`` with the reductions max and min, where indices have the size of the data in all other
+    dimensions; returns the names of the nodes. IREE 3.13 has no lowering for them.
+    """
+    return rewrite_nodes(model, partial(_compared, version=opset(model)))
+
+
+def _compared(node: NodeProto, editor: GraphEditor, version: int) -> list[NodeProto] | None:
+    """Each element is the largest, or smallest, of itself and the updates whose index is its position."""
+    found, operator = attributes(node), _OPERATORS.get(attributes(node).get("reduction", "none"))
+    if node.op_type != "ScatterElements" or operator is None:
+        return None
+    data, indices = (editor.shape(name) for name in node.input[:2])
+    if data is None or indices is None:
+        return None
+    axis = found.get("axis", 0) % len(data)
+    others = [index for index in range(len(data)) if index != axis]
+    if math.prod(indices) * data[axis] > _MOST_PAIRS or any(data[index] != indices[index] for index in others):
+        return None
+    emit, size = Emitter(editor, node), data[axis]
+    length, zero = emit.constant(size, "length", np.int64), emit.constant(0, "zero", np.int64)
+    index = emit("Cast", node.input[1], part="index", to=TensorProto.INT64)
+    from_end = emit("Add", index, length, part="from_end")
+    index = emit("Where", emit("Less", index, zero, part="negative"), from_end, index, part="position")
+    # [..., updates, positions]: the dimension of updates is reduced.
+    positions = np.arange(size, dtype=np.int64).reshape([-1 if each == axis else 1 for each in range(len(data))])
+    behind = emit.constant([axis + 1], "behind")
+    index, update = (emit("Unsqueeze", each, behind, part="pair") for each in (index, node.input[2]))
+    hit = emit("Equal", index, emit.constant(np.expand_dims(positions, axis), "positions"), part="hit")
+    nothing = emit.constant(_least(emit.dtype(node.input[0]), operator), "nothing")
+    value = emit("Where", hit, update, nothing, part="chosen")
+    value = emit.reduced(f"Reduce{operator}", value, [axis], version, part="best")
+    emit(operator, node.input[0], value, output=node.output[0])
+    return emit.nodes
+
+
+def _least(dtype: np.dtype[Any], operator: str) -> Array:
+    """The value that is never chosen."""
+    if dtype.kind == "f":
+        return np.asarray(-np.inf if operator == "Max" else np.inf, dtype)
+    limits = np.iinfo(dtype)
+    return np.asarray(limits.min if operator == "Max" else limits.max, dtype)
