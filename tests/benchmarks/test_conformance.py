@@ -74,6 +74,19 @@ def test_what_differs_from_the_list_is_told() -> None:
     assert expected.surprises([_outcome("test_a", Status.REFUSED, "other")], known) != []
 
 
+def test_a_wrong_result_is_listed_for_gpus_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu, vulkan = tmp_path / "cpu.toml", tmp_path / "vulkan.toml"
+    cpu.write_text("failures = []\n")
+    vulkan.write_text('[[failures]]\nreason = "r"\nerror = "zeros"\nwrong = true\ntests = ["test_a"]\n')
+    monkeypatch.setattr(expected, "FILES", {suite.CPU: cpu, suite.VULKAN: vulkan})
+    known = expected.load(suite.VULKAN)
+    assert expected.surprises([_outcome("test_a", Status.WRONG, "zeros")], known) == []
+    assert expected.surprises([_outcome("test_a", Status.WRONG, "ones")], known) != []
+    monkeypatch.setitem(expected.FILES, suite.CPU, vulkan)
+    with pytest.raises(ValueError, match="wrong result on the CPU"):
+        expected.load()
+
+
 def test_a_test_is_listed_once(tmp_path: Path) -> None:
     entry = '[[failures]]\nreason = "r"\nerror = "e"\ntests = ["test_a"]\n'
     path = tmp_path / "list.toml"
