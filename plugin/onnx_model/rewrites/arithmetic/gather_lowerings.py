@@ -5,8 +5,11 @@ from __future__ import annotations
 import numpy as np
 from onnx import ModelProto, NodeProto
 
+from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, optional_input, rewrite_nodes
+from sartor.onnx_model.graphs.infer import infer_shapes
+from sartor.onnx_model.graphs.walk import describe_node
 
 _INT64_MAX = 2**63 - 1
 # IREE 3.13 repeats the edges of the last three dimensions, where there are at least two.
@@ -22,14 +25,31 @@ def gather_reversed(model: ModelProto) -> tuple[str, ...]:
     ("shape's dimension #0 to be greater than or equal to 128, but found 113"). It refuses steps below -1 and hangs on
     wrapped pads.
     """
+    if any(_is_mirrored(node) for node in model.graph.node):
+        # What negative pads were cropped to has no shape yet.
+        infer_shapes(model)
     return rewrite_nodes(model, _lowered)
+
+
+def _is_mirrored(node: NodeProto) -> bool:
+    return node.op_type == "Pad" and _mode(node) in ("reflect", "wrap", "edge")
+
+
+def _mode(node: NodeProto) -> str:
+    return str(attributes(node).get("mode", "constant"))
 
 
 def _lowered(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     if node.op_type == "Slice":
         return _backward_slice(node, editor)
-    if node.op_type == "Pad" and attributes(node).get("mode", "constant") in ("reflect", "wrap", "edge"):
-        return _mirrored_pad(node, editor)
+    if _is_mirrored(node):
+        nodes = _mirrored_pad(node, editor)
+        if nodes is None and _mode(node) == "wrap":
+            raise UnsupportedModelError(
+                f"{describe_node(node)} wraps by more than its input has, or by unknown amounts; pad less, or "
+                "write it with Tile and Slice"
+            )
+        return nodes
     if node.op_type == "SpaceToDepth" and attributes(node).get("mode", "DCR") == "CRD":
         return _space_to_depth(node, editor)
     return None
@@ -91,7 +111,11 @@ def _mirrored_pad(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | Non
     half = len(listed)
     borders = {axis: (int(pads[index]), int(pads[index + half])) for index, axis in enumerate(listed)}
     padded = {axis: sides for axis, sides in borders.items() if any(sides)}
-    mode = attributes(node)["mode"]
+    mode = _mode(node)
+    if not padded and mode == "wrap":
+        emit = Emitter(editor, node)
+        emit("Identity", node.input[0], output=node.output[0])
+        return emit.nodes
     if not padded or any(min(sides) < 0 for sides in padded.values()):
         return None
     if mode == "edge" and len(shape) > 1 and min(padded) > len(shape) - _MOST_REPEATED:
