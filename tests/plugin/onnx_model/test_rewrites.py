@@ -16,7 +16,7 @@ from sartor.onnx_model.rewrites.structure.flush_denormals import flush_denormals
 from sartor.onnx_model.rewrites.structure.fold_constants import fold_constants
 from sartor.onnx_model.rewrites.structure.initializers import initializers_only
 from sartor.onnx_model.rewrites.structure.sort_nodes import sort_nodes
-from tests.plugin.onnx_model.builders import FLOAT, INT64, model, node, run, weights
+from tests.plugin.onnx_model.builders import FLOAT, FLOAT16, INT64, model, node, run, weights
 from tests.plugin.onnx_model.cases import CASES
 from tests.plugin.onnx_model.conftest import Prepare
 
@@ -266,6 +266,12 @@ def test_windows_that_iree_rounds_up_wrongly_are_padded(name: str, prepare_quick
 
 def test_pixels_from_channels_that_iree_reads_in_another_order_are_transposed(prepare_quickly: Prepare) -> None:
     assert _operators(prepare_quickly(CASES["depth_to_space_crd"]()).model) == ["Reshape", "Transpose", "Reshape"]
+
+
+def test_windows_that_are_computed_in_f32_are_trimmed(prepare_quickly: Prepare) -> None:
+    pooling = node("AveragePool", ["x"], ["y"], kernel_shape=[1, 7], strides=[2, 2])
+    prepared = prepare_quickly(model([pooling], [("x", (5, 1, 2, 8), FLOAT16)], [("y", None, FLOAT16)])).model
+    assert _operators(prepared) == ["Cast", "Slice", "AveragePool", "Cast"]
 
 
 def test_pads_add_and_slices_remove(prepare_quickly: Prepare) -> None:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from onnx import ModelProto, NodeProto, helper
 
 from sartor.onnx_model.graphs.emit import Emitter
-from sartor.onnx_model.graphs.graph import GraphEditor, attributes, rewrite_nodes
+from sartor.onnx_model.graphs.graph import GraphEditor, attributes, editors, rewrite_nodes
+from sartor.onnx_model.graphs.infer import infer_shapes
 
 _WINDOWED = ("Conv", "ConvInteger", "AveragePool", "LpPool", "MaxPool")
 
@@ -55,6 +56,9 @@ def trim_windows(model: ModelProto) -> tuple[str, ...]:
     IREE 3.13 removes such a dimension with its stride and then refuses the input as too long: "inferred operand has
     shape's dimension to be 4, but found 3" for a kernel of 3 over 2 elements padded by 1 on each side, with stride 2.
     """
+    if any(_is_unknown(node, editor) for editor in editors(model.graph) for node in editor.nodes):
+        # An earlier rewrite computes the window in another type.
+        infer_shapes(model)
     return rewrite_nodes(model, _trimmed)
 
 
@@ -77,6 +81,10 @@ def window_of(node: NodeProto, editor: GraphEditor) -> Window | None:
         tuple(found.get("dilations", ones)),
         tuple(zip(pads[:rank], pads[rank:], strict=True)),
     )
+
+
+def _is_unknown(node: NodeProto, editor: GraphEditor) -> bool:
+    return node.op_type in _WINDOWED and not (editor.shape(node.input[0]) and editor.shape(node.output[0]))
 
 
 def _with_pads(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
