@@ -77,8 +77,9 @@ def _replaced(node: NodeProto, tail: Tail) -> list[NodeProto] | None:
     with suppress(UnsupportedModelError):
         if _begins(node, tail.editor):
             return _bounded(node, tail)
-    sizes.track(Steps(tail, node))
-    return None
+    steps = Steps(tail, node)
+    sizes.track(steps)
+    return [node, *steps.nodes] if steps.nodes else None
 
 
 def _bounded(node: NodeProto, tail: Tail) -> list[NodeProto]:

@@ -44,6 +44,20 @@ def _from_end(steps: Steps, indices: str, count: Count) -> str:
     return steps("Max", moved, steps.scalar(0))
 
 
+def _coordinates_from_end(steps: Steps, indices: str, known: Counted, depth: int) -> str:
+    """As ``_from_end``, of the coordinate along the counted axis; the others count from the end of static sizes."""
+    given = steps.editor.constant(indices)
+    if given is not None and (given >= 0).all():
+        return indices
+    wide = steps.cast(indices, TensorProto.INT64)
+    size = steps("Mul", steps.integers(*(int(axis == known.axis) for axis in range(depth))), known.count.name)
+    is_counted = steps.shared_constant(np.arange(depth) == known.axis, "counted")
+    is_moved = steps("And", steps("Less", wide, steps.scalar(0)), is_counted)
+    moved = steps("Where", is_moved, steps("Add", wide, size), wide)
+    within = steps("Max", moved, steps.scalar(0))
+    return steps("Where", is_counted, within, wide)
+
+
 def gather_nd(steps: Steps) -> None:
     """Slices of a value by counted coordinates."""
     node = steps.node
@@ -57,9 +71,10 @@ def gather_nd(steps: Steps) -> None:
         raise steps.refusal("the number of coordinates depends on data")
     if known is not None and known.axis >= depth:
         raise steps.refusal("the size of the slices that it selects depends on data")
-    if known is not None and (given := steps.editor.constant(indices)) is not None and (given < 0).any():
-        raise steps.refusal("it counts from the end of a dimension whose size depends on data")
-    steps.keep([value, steps.masked(indices, 0)])
+    places = steps.masked(indices, 0)
+    if known is not None:
+        places = _coordinates_from_end(steps, places, known, depth)
+    steps.keep([value, places])
     if chosen is not None:
         steps.set_counted(node.output[0], chosen.axis, chosen.count)
 

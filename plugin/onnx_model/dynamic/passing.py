@@ -88,7 +88,9 @@ _DEFAULT_AXES = {"Softmax": -1, "LogSoftmax": -1, "Hardmax": -1, "Split": 0}
 def rows(steps: Steps) -> None:
     """Operators that compute each element of a batch, or each row of a matrix, by itself."""
     node = steps.node
-    known = steps.tail.counted[node.input[0]]
+    known = steps.tail.counted.get(node.input[0])
+    if known is None:
+        raise steps.refusal("it mixes elements along the dimension whose size depends on data")
     rank = len(steps.shape(node.input[0]))
     others = [name for name in node.input[1:] if name in steps.tail.counted]
     is_row = known.axis == rank - 2 and node.op_type == "MatMul" and len(steps.shape(node.input[1])) == 2

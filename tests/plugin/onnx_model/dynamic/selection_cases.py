@@ -10,7 +10,7 @@ from onnx import ModelProto, TensorProto, numpy_helper
 
 from tests.plugin.onnx_model.builders import FLOAT, INT64, Array, Value, ints, model, node
 
-BOOL = TensorProto.BOOL
+BOOL, INT32 = TensorProto.BOOL, TensorProto.INT32
 _RANDOM = np.random.default_rng(0)
 
 
@@ -171,6 +171,49 @@ def _shapes() -> Case:
     return _suppressed(tail, outputs, constants)
 
 
+def _computed_sizes() -> Case:
+    """Sizes that follow from others by arithmetic on vectors of one element."""
+    nodes = [
+        node("NonZero", ["x"], ["columns"]),
+        node("Shape", ["columns"], ["shape"]),
+        node("Gather", ["shape", "last"], ["number"], name="number"),
+        node("Mul", ["number", "two"], ["double"], name="double"),
+        node("ConstantOfShape", ["double"], ["zeros"]),
+        node("Add", ["number", "two"], ["more"], name="more"),
+        node("Squeeze", ["more", "axis"], ["end"], name="end"),
+        node("Range", ["start", "end", "step"], ["numbers"]),
+        node("Cast", ["number"], ["narrow"], name="narrow", to=INT32),
+        node("Min", ["narrow", "three"], ["few"], name="few"),
+        node("Cast", ["few"], ["wide"], name="widened", to=INT64),
+        node("Expand", ["row", "wide"], ["spread"]),
+    ]
+    constants = {
+        "last": ints(1),
+        "two": ints(2),
+        "axis": ints(0),
+        "three": np.array([3], np.int32),
+        "start": np.array(0),
+        "step": np.array(1),
+        "row": _normal(1),
+    }
+    built = model(nodes, [("x", (7,), FLOAT)], ["zeros", ("numbers", None, INT64), "spread"], constants)
+    return Case(built, [{"x": np.array([1, 0, 1, 1, 1, 0, 1], np.float32)}, {"x": np.eye(7, dtype=np.float32)[2]}])
+
+
+def _coordinates_from_the_end() -> Case:
+    """Coordinates that count from the end of what is valid are known only when the model runs."""
+    nodes = [
+        node("NonZero", ["x"], ["columns"]),
+        node("Transpose", ["columns"], ["rows"]),
+        node("GatherND", ["rows", "places"], ["y"]),
+    ]
+    inputs: list[Value] = [("x", (6,), FLOAT), ("places", (3, 2), INT64)]
+    places = np.array([[-1, -1], [0, 0], [-2, 0]])
+    built = model(nodes, inputs, [("y", None, INT64)])
+    masks = ([1, 0, 1, 1, 0, 0], [1, 1, 0, 0, 0, 0], [1, 1, 1, 1, 1, 1])
+    return Case(built, [{"x": np.array(mask, np.float32), "places": places} for mask in masks])
+
+
 def _parts() -> Case:
     """Parts of what is selected, several of them joined, and computations over all of it."""
     tail = [
@@ -219,5 +262,7 @@ CASES: dict[str, Callable[[], Case]] = {
     "rows": _rows,
     "shapes": _shapes,
     "parts": _parts,
+    "computed_sizes": _computed_sizes,
+    "coordinates_from_the_end": _coordinates_from_the_end,
 }
 """Models by name."""
