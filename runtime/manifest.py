@@ -17,6 +17,7 @@ from pydantic.dataclasses import dataclass
 
 from sartor.errors import UsageError
 from sartor.runtime.driver.bound_input import BoundInput
+from sartor.runtime.driver.counts import check_counts
 from sartor.runtime.driver.signature import HOW_TO_GIVE, Signature, TensorSpec, parse_declaration
 from sartor.runtime.module import Module, open_module
 from sartor.runtime.segments.record import Segment, check_order
@@ -79,7 +80,10 @@ class Manifest:
 
     @model_validator(mode="after")
     def _values_in_order(self) -> Manifest:
+        check_counts(self.outputs)
         if self.segments:
+            if unknown := sorted({segment.device for segment in self.segments} - {*self.devices}):
+                raise ValueError(f"a segment is for the device '{unknown[0]}', which is not among the module's devices")
             check_order(self.segments, *((spec.name for spec in specs) for specs in (self.inputs, self.outputs)))
         return self
 

@@ -61,6 +61,20 @@ def find_cuts(names: Sequence[str]) -> dict[int, Cut]:
     return found
 
 
+def check_counts(specs: Sequence[TensorSpec]) -> None:
+    """Make sure that what is named as a count is one.
+
+    Raises:
+        ValueError: if it is no int64 scalar, or counts along an axis that the output does not have.
+    """
+    for index, cut in find_cuts([spec.name for spec in specs]).items():
+        count, output = specs[cut.count], specs[index]
+        if count.dtype != "int64" or count.shape:
+            raise ValueError(f"'{count.name}' counts elements, but is {count} and no int64 scalar")
+        if cut.axis >= len(output.shape):
+            raise ValueError(f"'{count.name}' counts along an axis that '{output.name}' of {output} does not have")
+
+
 def shown_outputs(specs: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
     """The outputs without counts; sizes that are counted are None."""
     names = [spec.name for spec in specs]

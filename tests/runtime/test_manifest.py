@@ -17,6 +17,8 @@ from sartor.runtime.manifest import MANIFEST_FORMAT, Manifest, find_manifest, re
 from sartor.runtime.module import open_module
 
 Make = Callable[..., Manifest]
+_OUTPUT = {"name": "y", "dtype": "int8", "shape": [3]}
+_COUNT = {"name": "sartor.count:0:y", "dtype": "int64", "shape": []}
 
 
 def test_it_comes_back_as_it_was_written(model: Path, make_manifest: Make) -> None:
@@ -80,6 +82,9 @@ def test_a_plan_json_cannot_hold_is_refused(make_manifest: Make) -> None:
         ("inputs", [{"name": "x", "dtype": "float33", "shape": []}], r"inputs\.0\.dtype"),
         ("inputs", [{"name": "x", "dtype": "int8", "shape": [-1]}], r"inputs\.0\.shape"),
         ("outputs", [{"name": "y", "dtype": "int8", "shape": []}] * 2, "same name"),
+        ("outputs", [_OUTPUT, {**_COUNT, "dtype": "int32"}], "counts elements, but is int32.* and no int64 scalar"),
+        ("outputs", [_OUTPUT, {**_COUNT, "shape": [1]}], "no int64 scalar"),
+        ("outputs", [_OUTPUT, {**_COUNT, "name": "sartor.count:1:y"}], "an axis that 'y' of int8.* does not have"),
         ("parameters", {"model": "../model.irpa"}, "not a plain file name"),
         ("parameters", {"model": "/etc/passwd"}, "not a plain file name"),
         ("plan", [], "plan"),

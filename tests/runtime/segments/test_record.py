@@ -20,7 +20,7 @@ _SECOND = Segment("second", "vulkan", ("inner", "x"), (_SUM, _PRODUCT), "vulkan.
 
 
 def test_segments_survive_in_a_format_that_older_versions_refuse(make_manifest: Make) -> None:
-    manifest = make_manifest(segments=(_FIRST, _SECOND), format=MANIFEST_FORMAT)
+    manifest = make_manifest(devices=("cpu", "vulkan"), segments=(_FIRST, _SECOND), format=MANIFEST_FORMAT)
     assert Manifest.from_json(manifest.to_json()) == manifest
     assert json.loads(manifest.to_json())["format"] == 2
 
@@ -43,10 +43,20 @@ def test_a_manifest_of_one_device_is_as_older_versions_wrote_it(make_manifest: M
 def test_values_that_are_missing_or_doubled_are_refused(
     make_manifest: Make, segments: tuple[Segment, ...], complaint: str
 ) -> None:
-    plain = json.loads(make_manifest(segments=(_FIRST, _SECOND), format=MANIFEST_FORMAT).to_json())
+    plain = json.loads(
+        make_manifest(devices=("cpu", "vulkan"), segments=(_FIRST, _SECOND), format=MANIFEST_FORMAT).to_json()
+    )
     plain["segments"] = json.loads(_json(segments))
     with pytest.raises(UsageError, match=complaint):
         Manifest.from_json(json.dumps(plain))
+
+
+def test_a_segment_for_another_device_is_refused(make_manifest: Make) -> None:
+    manifest = make_manifest(devices=("cpu", "vulkan"), segments=(_FIRST, _SECOND), format=MANIFEST_FORMAT)
+    for devices in (["cpu"], []):
+        plain = json.loads(manifest.to_json()) | {"devices": devices}
+        with pytest.raises(UsageError, match=r"a segment is for the device '\w+', which is not among the module's"):
+            Manifest.from_json(json.dumps(plain))
 
 
 def test_a_part_outside_the_file_is_refused() -> None:
