@@ -23,6 +23,10 @@ _USUAL = (224, 128)
 _OTHERS = (32, 28, 64, 128, 256, 299, 320, 384, 416, 512, 640, 224, 96, 48, 16, 8, 1)
 _BATCHES = (2, 4, 8, 16)
 _MOST_SIZE = 1024
+# The largest that ONNX's type for sizes holds.
+_LARGEST_SIZE = 2**63 - 1
+# Sums of sizes are short; longer symbols are names, however they read.
+_LONGEST_SYMBOL = 100
 # Inference of a model of a thousand nodes takes some hundredths of a second.
 _MOST_TRIES, _MOST_NODES_INFERRED = 32, 40_000
 _KEEPING = frozenset({"Add", "Cast", "Clip", "Div", "Identity", "Mul", "Relu", "Sigmoid", "Sub", "Tanh"})
@@ -212,13 +216,15 @@ def _is_sum(symbol: str) -> bool:
 
 def _terms(symbol: str) -> ast.expr | None:
     """The expression of names, integers, sums, differences and products that a symbol is; None if it is no such."""
+    if len(symbol) > _LONGEST_SYMBOL:
+        return None
     try:
         tree = ast.parse(symbol.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
     allowed = (ast.BinOp, ast.Name, ast.Constant, ast.Load, ast.Add, ast.Sub, ast.Mult)
     parts = list(ast.walk(tree))
-    integers = all(isinstance(part.value, int) for part in parts if isinstance(part, ast.Constant))
+    integers = all(type(part.value) is int for part in parts if isinstance(part, ast.Constant))
     return tree if integers and all(isinstance(part, allowed) for part in parts) else None
 
 
@@ -232,7 +238,7 @@ def _evaluated(symbol: str, known: Mapping[str, int]) -> int:
         return known.get(part.id, 1) if isinstance(part, ast.Name) else 1
 
     tree = _terms(symbol)
-    return max(1, value(tree)) if tree is not None else 1
+    return min(max(1, value(tree)), _LARGEST_SIZE) if tree is not None else 1
 
 
 def _adds(part: ast.BinOp) -> bool:
