@@ -66,7 +66,8 @@ def _temporary_folder() -> Path | None:
 def _folder(name: str, path: Path | None, advice: str) -> Finding:
     if path is None:
         return Finding(_TOPIC, name, "none can be written", State.BROKEN, advice)
-    there = next(each for each in (path, *path.parents) if each.exists())
+    # Unlike Path.exists, this is False for what the user may not look at.
+    there = next(each for each in (path, *path.parents) if os.path.exists(each))
     if not os.access(there, os.W_OK):
         return Finding(_TOPIC, name, f"{path}, which cannot be written", State.BROKEN, advice)
     room = shutil.disk_usage(there).free
