@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
@@ -109,7 +109,8 @@ def time_nets(trial: NetTrial) -> list[NetRun]:
     """Worker side: run compiled networks on the same inputs, check each, and time them in turn."""
     checked = _load_all(trial)
     sessions = {index: session for index, (session, _) in enumerate(checked) if session is not None}
-    samples = _time_in_turn(sessions, trial.example.feeds, trial.settings)
+    away = {index for index, net in enumerate(trial.nets) if net.devices and net.devices[0] != trial.settings.device}
+    samples = _time_in_turn(sessions, trial.example.feeds, trial.settings, away)
     return [replace(run, samples=samples.get(index, ())) for index, (_, run) in enumerate(checked)]
 
 
@@ -189,13 +190,17 @@ def _check(
 
 
 def _time_in_turn(
-    sessions: Mapping[int, Session], feeds: Mapping[str, Array], settings: MeasureSettings
+    sessions: Mapping[int, Session],
+    feeds: Mapping[str, Array],
+    settings: MeasureSettings,
+    away: Collection[int] = (),
 ) -> dict[int, tuple[float, ...]]:
     """Round-robin; a network that is much slower than the best is run twice only, others in blocks after that.
 
-    In a block the caches are as the network's own runs leave them, as in a program that does nothing else.
+    In a block the caches are as the network's own runs leave them, as in a program that does nothing else. Networks
+    that are ``away`` run on another device than the one on which their inputs and outputs are: these are moved.
     """
-    turns = {path: _Turns(session, feeds) for path, session in sessions.items()}
+    turns = {index: _Turns(session, feeds, is_away=index in away) for index, session in sessions.items()}
     active, started = [*turns.values()], time.perf_counter()
     for each in active * _TRIALS:
         each.run(0)
@@ -210,15 +215,17 @@ def _time_in_turn(
             break
         for each in reversed(active) if done % 2 else active:
             each.run(block)
-    return {path: tuple(each.samples) for path, each in turns.items()}
+    return {index: tuple(each.samples) for index, each in turns.items()}
 
 
 class _Turns:
     """A network that is timed in turn with others, and its samples."""
 
-    def __init__(self, session: Session, feeds: Mapping[str, Array]) -> None:
+    def __init__(self, session: Session, feeds: Mapping[str, Array], *, is_away: bool = False) -> None:
         self._session = session
-        self._arrays = {name: session.to_device(array) for name, array in feeds.items()}
+        self._feeds = feeds
+        self._is_away = is_away
+        self._arrays = {} if is_away else {name: session.to_device(array) for name, array in feeds.items()}
         self.samples: list[float] = []
 
     def run(self, block: int) -> None:
@@ -229,5 +236,8 @@ class _Turns:
 
     def _seconds(self) -> float:
         begin = time.perf_counter()
-        self._session.run_device(None, self._arrays)
+        if self._is_away:
+            self._session.run(None, self._feeds)
+        else:
+            self._session.run_device(None, self._arrays)
         return time.perf_counter() - begin

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
+import numpy as np
 import pytest
 
 from sartor.runtime.session import Session
@@ -44,6 +45,17 @@ class FakeSession:
         self.clock.now += (10 if is_cold else 1) * self.seconds
 
 
+class DistantSession(FakeSession):
+    """Moves inputs and outputs to and from its device, which takes as long as it computes."""
+
+    def to_device(self, array: object) -> object:
+        raise AssertionError("its inputs are moved in every run")
+
+    def run(self, names: None, feeds: object) -> None:
+        self.run_device(names, feeds)
+        self.clock.now += self.seconds
+
+
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     found = Clock()
@@ -64,6 +76,15 @@ def test_a_sample_of_a_block_is_the_median_of_warm_runs(clock: Clock) -> None:
     assert samples[0] == pytest.approx([0.001] * 6)
     assert samples[1] == pytest.approx([0.0011] * 6)
     assert [each.runs for each in sessions] == [2 + 6 * 5] * 2
+
+
+def test_the_time_of_a_network_on_another_device_has_its_transfers(clock: Clock) -> None:
+    sessions = {0: FakeSession(clock, 0.001, []), 1: DistantSession(clock, 0.0006, [])}
+    settings = MeasureSettings("cpu", 1, 1.0, rounds=2, seconds=10.0, block=2, hopeless=20.0)
+    given = {index: cast(Session, each) for index, each in sessions.items()}
+    found = _time_in_turn(given, {"x": np.zeros(1)}, settings, {1})
+    assert found[0] == pytest.approx([0.001] * 2)
+    assert found[1] == pytest.approx([0.0012] * 2)
 
 
 def test_a_hopeless_network_is_run_twice(clock: Clock) -> None:
