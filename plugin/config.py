@@ -120,7 +120,9 @@ class CompileConfig:
             if value is not None or name not in _OPTIONAL:
                 object.__setattr__(self, name, read(name, value))
         withheld = unusable(MATRIX_FEATURES) if self.target.is_this_cpu else self.target.withheld
-        object.__setattr__(self, "target", replace(self.target, threads=self.threads, withheld=withheld))
+        others = tuple(replace(each, threads=self.threads) for each in self.target.others)
+        target = replace(self.target, threads=self.threads, withheld=withheld, others=others)
+        object.__setattr__(self, "target", target)
         check_solver(self.selector, self.objective, self.limits)
         if self.target.others and Quantity.MEMORY in self.quantities:
             raise UsageError(

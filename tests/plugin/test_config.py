@@ -118,6 +118,7 @@ def test_a_bound_input_has_no_shape_of_its_own() -> None:
 def test_two_devices_are_a_target() -> None:
     target = CompileConfig(target="cpu,vulkan:ampere", threads=2).target  # type: ignore[arg-type]
     assert (str(target), target.threads) == ("cpu:host,vulkan:ampere", 2)
+    assert target.others == (CompileConfig(target="vulkan:ampere", threads=2).target,), "they share measurements"  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("setting", [{"memory_limit": 1}, {"objective": "memory"}, {"pareto": "latency,memory"}])

@@ -35,7 +35,8 @@ def _times(store: Store, pool: WorkerPool, source: Target, target: Target) -> Tr
     known = dict(store.get_many(keys.values()))
     if len(known) < len(keys):
         job = {"source": source, "target": target, "sizes": _SIZES}
-        samples = call(pool, time_transfers, job, f"timing transfers from {source} to {target}", _TIMEOUT)
+        step = f"timing transfers from {source} to {target}"
+        samples = call(pool, time_transfers, job, step, _TIMEOUT, quiet=True)
         known = {keys[size]: Measurement(keys[size], Status.OK, taken) for size, taken in samples.items()}
         store.put_many(known.values())
     return TransferTimes.of({size: known[key].time for size, key in keys.items()})
