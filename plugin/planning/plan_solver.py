@@ -127,11 +127,15 @@ class PlanSolver:
 
     def different(self, tables: Tables, limits: Limits, count: int, apart: float, excess: float) -> Selected:
         """The best plans within limits that differ in what costs, as ``alternatives``; few if that takes long."""
-        deadline = perf_counter() + _DIFFERENT_SECONDS
+        left = _DIFFERENT_SECONDS
 
         def find(problem: Problem) -> Sequence[Selection]:
-            left = max(deadline - perf_counter(), 0.0)
-            return alternatives(problem, count, apart, limits, excess=excess, seconds=left)
+            # Conversions are measured between the calls, which must not leave the next one without time.
+            nonlocal left
+            begin = perf_counter()
+            found = alternatives(problem, count, apart, limits, excess=excess, seconds=left)
+            left = max(left - (perf_counter() - begin), 0.0)
+            return found
 
         return self._settled(tables, find, tuple(limits.bounds), keep=count)
 
