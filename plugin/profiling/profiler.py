@@ -210,7 +210,9 @@ class Profiler:
         stock = min((_least(times[each.digest]) for each in right if each.plan.unsplit), default=math.inf)
         baseline = None if best.baseline is None else min(best.baseline, stock)
         best = replace(best, by_threads=known, baseline=baseline)
-        faster = [each for each in right if _least(times[each.digest]) < _FASTER * min(known.values())]
+        # Nothing ships that ran slower than the stock model; other networks may be faster by chance.
+        margins = {each.digest: 1.0 if each.plan.unsplit else _FASTER for each in right}
+        faster = [each for each in right if _least(times[each.digest]) < margins[each.digest] * min(known.values())]
         for each in sorted(faster, key=lambda recipe: _least(times[recipe.digest])):
             if self.verify(each) and (run := self.run_of(each)) is not None:
                 memory = run.packed_bytes or None
