@@ -14,8 +14,10 @@ from sartor.tuning.selection.problem.cost import Objective
 from sartor.tuning.selection.problem.limits import Limits, Quantity
 from sartor.tuning.selection.problem.pin import Pin
 
-DEFAULT_PLANS = 2
-"""Number of plans that are compared whole: a plan costs one build and some runs."""
+DEFAULT_PLANS = 1
+"""Number of plans that are compared whole: a further one costs builds and runs, and gained nothing where it was tried
+(docs/tuning.md).
+"""
 
 DEFAULT_MAX_ERROR = 1e-3
 LOW_PRECISION_MAX_ERROR = 1e-2

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,11 +23,3 @@ def model_folder() -> Path:
 def nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests run side by side: that others compute meanwhile is no news, and no warning."""
     monkeypatch.setattr("sartor.tuning.workers.sharing._NOTICEABLE", math.inf)
-
-
-@pytest.fixture(autouse=True, scope="session")
-def one_plan() -> Iterator[None]:
-    """Tests that do not ask for more plans run one: another takes seconds of each compilation."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sartor.config.DEFAULT_PLANS", 1)
-        yield
