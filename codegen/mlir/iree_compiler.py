@@ -8,6 +8,8 @@ from __future__ import annotations
 import ctypes
 import functools
 import io
+import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -50,6 +52,7 @@ __all__ = [
 
 _MESSAGE_LIMIT = 600
 _SEVERITY_ERROR = 2
+_ASKING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 _Writer = Callable[[Invocation, Output], None]
 _DiagnosticCallback = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
@@ -123,8 +126,26 @@ class _Opened:
 
 
 @contextmanager
+def _keeping_signal_handlers() -> Iterator[None]:
+    """Restore Python's handlers of signals that ask the process to end.
+
+    When LLVM first creates a file, it replaces them by its own, which handle one signal and leave the default action to
+    the next, so that a second one at once ends the process without cleaning up.
+    """
+    before = {number: signal.getsignal(number) for number in _ASKING}
+    try:
+        yield
+    finally:
+        # Python allows it in the main thread only, where its handlers run too.
+        if threading.current_thread() is threading.main_thread():
+            for number, handler in before.items():
+                if callable(handler):
+                    signal.signal(number, handler)
+
+
+@contextmanager
 def _opened(flags: Sequence[str], start: str | None, to: str | None) -> Iterator[_Opened]:
-    with Session() as session:
+    with _keeping_signal_handlers(), Session() as session:
         try:
             session.set_flags(*flags)
         except ValueError as error:

@@ -204,7 +204,6 @@ def test_who_is_asked_to_end_leaves_nothing(bench: Bench, sent: signal.Signals, 
     assert not bench.output.exists()
 
 
-@pytest.mark.xfail(strict=False, reason="one signal of a burst may end the process by its default action: unsolved")
 def test_who_is_asked_twice_at_once_still_cleans_up(bench: Bench) -> None:
     """Terminals, and programs that pass signals on, may say the same thing twice."""
     with bench.start() as process:

@@ -70,7 +70,8 @@ def _handling(handler: Callable[[int, FrameType | None], None]) -> Iterator[None
         yield
     finally:
         for number, each in replaced.items():
-            signal.signal(number, each)
+            # Who says the same again while the process ends must not change how it ends.
+            signal.signal(number, signal.SIG_IGN if _first else each)
 
 
 def _end(number: int, frame: FrameType | None) -> None:

@@ -1,8 +1,10 @@
-"""Modules compiled straight to files."""
+"""The compiler as a library: modules compiled straight to files, and what it leaves alone in its process."""
 
 from __future__ import annotations
 
 import io
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -72,3 +74,22 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     path = tmp_path / "none" / "module.vmfb"
     with pytest.raises(CompileError, match=r"none/module.vmfb' cannot be written"):
         write_module(lambda: ir.Module.parse(TEXT), path, FLAGS, start="input")
+
+
+def test_it_leaves_signals_to_their_handlers() -> None:
+    """LLVM's own handlers, which are installed once in a process, would let the second signal end it."""
+    program = """
+import os, signal
+from sartor.codegen.ir.target import Target
+from sartor.codegen.mlir.machine import machine_of
+
+heard = []
+signal.signal(signal.SIGTERM, lambda number, frame: heard.append(number))
+signal.signal(signal.SIGHUP, signal.SIG_IGN)
+machine_of(Target.create("cpu"), "f32")
+for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGHUP):
+    os.kill(os.getpid(), number)
+print(len(heard))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout) == (0, "2\n"), done.stderr
