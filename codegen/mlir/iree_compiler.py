@@ -139,7 +139,7 @@ def _keeping_signal_handlers() -> Iterator[None]:
         # Python allows it in the main thread only, where its handlers run too.
         if threading.current_thread() is threading.main_thread():
             for number, handler in before.items():
-                if callable(handler):
+                if callable(handler) or handler is signal.SIG_IGN:
                     signal.signal(number, handler)
 
 
