@@ -20,8 +20,8 @@ from typing import Any, Self
 
 from sartor.errors import DisturbedError, SartorError
 from sartor.tuning.workers.channel import wait
-from sartor.tuning.workers.process import JobResult, WorkerProcess
-from sartor.tuning.workers.protocol import JobStatus, Request, Setup
+from sartor.tuning.workers.process import JobResult, WorkerProcess, first_line
+from sartor.tuning.workers.protocol import JobStatus, Logged, Request, Setup
 from sartor.tuning.workers.sharing import Load, Turns, Watch
 
 __all__ = ["Job", "JobResult", "JobStatus", "WorkerPool"]
@@ -81,6 +81,7 @@ class WorkerPool:
         self.others = 0.0
         """How many processors other programs took while something was measured, if that left too few; else 0."""
         self._others_lately = 0.0
+        self._logged: set[Logged] = set()
 
     def __enter__(self) -> Self:
         return self
@@ -196,14 +197,14 @@ class WorkerPool:
         for result, request in self._run_once(requests, timeout, quiet, deadline):
             result = replace(result, others=watch.others(self._groups))
             if result.status.is_transient:
-                _LOG.warning("a worker was disturbed (%s), what it did is tried again", _first_line(result))
+                _LOG.warning("a worker was disturbed (%s), what it did is tried again", result.reason)
                 disturbed.append((result.job_id, request))
             else:
                 yield result
         for job in disturbed:
             for result, _ in self._run_once(iter([job]), timeout, True, deadline):
                 if result.status is JobStatus.DISK_FULL:
-                    raise SartorError(f"no room on the disk: {_first_line(result)}; {self._where_room_is_needed()}")
+                    raise SartorError(f"no room on the disk: {result.reason}; {self._where_room_is_needed()}")
                 yield result
 
     def _where_room_is_needed(self) -> str:
@@ -227,7 +228,15 @@ class WorkerPool:
                 self._dispatch(requests, backlog, timeout, quiet)
             for result in results:
                 self._lost_starts = 0
+                self._relay(result.logged)
                 yield result, self._assigned.pop(result.job_id)
+
+    def _relay(self, logged: Iterable[Logged]) -> None:
+        """Log what a job logged, in the parent; each text once, as many jobs meet with the same."""
+        for each in logged:
+            if each not in self._logged:
+                self._logged.add(each)
+                logging.getLogger(each.logger).log(each.level, "%s", each.text)
 
     def _dispatch(self, requests: _Requests, backlog: _Backlog, timeout: float, quiet: bool) -> None:
         """Give jobs to idle workers, and start more workers if the backlog needs them."""
@@ -258,7 +267,7 @@ class WorkerPool:
         for worker in lost:
             if self._lost_starts > _RESTARTS * self._count:
                 raise DisturbedError(f"a worker process could not start: {worker.lost}; try again")
-            reason = worker.lost.partition("\n")[0]
+            reason = first_line(worker.lost)
             _LOG.warning("a worker was disturbed while it started (%s), another one is started", reason)
 
     def _spent(self, worker: WorkerProcess) -> bool:
@@ -270,10 +279,6 @@ class WorkerPool:
         for worker in workers:
             worker.kill()
         self._workers = [worker for worker in self._workers if worker not in workers]
-
-
-def _first_line(result: JobResult) -> str:
-    return f"{result.status.value}: {result.message.partition(chr(10))[0]}"
 
 
 def _collect(active: list[WorkerProcess], deadline: float) -> list[JobResult]:

@@ -13,16 +13,17 @@ import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import IO, Any
 
 from sartor.errors import CompileError, DisturbedError, SartorError
 from sartor.tuning.workers import program
 from sartor.tuning.workers.channel import Channel, OversizedFrameError
 from sartor.tuning.workers.disturbances import DISK_FULL_SIGN, Usage, is_memory_promised, is_stopped, oom_kills
-from sartor.tuning.workers.protocol import JOB_BEGINS, OUT_OF_MEMORY_SIGN, JobStatus, Reply, Request, Setup
+from sartor.tuning.workers.protocol import JOB_BEGINS, OUT_OF_MEMORY_SIGN, JobStatus, Logged, Reply, Request, Setup
 
 _TAIL_BYTES = 8000
+_LAST_OUTPUT = "; its last output:"
 # A reply is two frames: the function's result, and a ``Reply``.
 _REPLY_FRAMES = 2
 _DEATH_SECONDS = 5.0
@@ -48,6 +49,7 @@ class JobResult:
         message: one line about the failure, empty if OK; if the process died, its last output follows.
         seconds: run time of the function.
         others: how many processors other programs took meanwhile, if the job measured and that left too few; else 0.
+        logged: warnings and errors that the job logged, unless its process died.
     """
 
     job_id: str
@@ -56,6 +58,12 @@ class JobResult:
     message: str
     seconds: float
     others: float = 0.0
+    logged: tuple[Logged, ...] = ()
+
+    @property
+    def reason(self) -> str:
+        """The failure in one line, without what the process printed."""
+        return f"{self.status.value}: {first_line(self.message)}"
 
     def error(self, step: str) -> CompileError:
         """The exception for a failed job that the user's command cannot do without; ``step`` describes the job.
@@ -168,7 +176,8 @@ class WorkerProcess:
             return None
         self.growth = reply.growth
         value = pickle.loads(payload) if reply.status is JobStatus.OK else None
-        return self._ended(self._memory_status(reply.status), reply.message, reply.seconds, value)
+        result = self._ended(self._memory_status(reply.status), reply.message, reply.seconds, value)
+        return result and replace(result, logged=reply.logged)
 
     def _memory_status(self, status: JobStatus) -> JobStatus:
         """Distinguish memory refused by the job's limit from memory that the system has committed to others."""
@@ -251,7 +260,12 @@ class WorkerProcess:
 
     def _printed(self) -> str:
         text = _DUMP.sub("", self._output.text()).strip()
-        return f"; its last output:\n{text}" if text else ""
+        return f"{_LAST_OUTPUT}\n{text}" if text else ""
+
+
+def first_line(message: str) -> str:
+    """A message without what a process printed, and without the words that announce it."""
+    return message.partition("\n")[0].removesuffix(_LAST_OUTPUT)
 
 
 def _name(number: int) -> str:

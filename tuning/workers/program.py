@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import faulthandler
 import importlib
+import logging
 import os
 import pickle
 import resource
@@ -27,10 +28,13 @@ from typing import Any
 from sartor.errors import SartorError
 from sartor.tuning.workers.channel import receive_frame, send_frame
 from sartor.tuning.workers.disturbances import is_disk_full
-from sartor.tuning.workers.protocol import JOB_BEGINS, OUT_OF_MEMORY_SIGN, JobStatus, Reply, Request, Setup
+from sartor.tuning.workers.protocol import JOB_BEGINS, OUT_OF_MEMORY_SIGN, JobStatus, Logged, Reply, Request, Setup
 
 _PR_SET_PDEATHSIG = 1
 _OUTPUT = 1
+_PACKAGE = "sartor"
+_MOST_RECORDS = 20
+_LONGEST_RECORD = 1000
 _OOM_SCORE = "500"
 """If the machine runs out of memory, the kernel kills a worker rather than its parent."""
 
@@ -57,17 +61,51 @@ class _Caught(AbstractContextManager["_Caught"]):
         return True
 
 
+class _JobLog(logging.Handler):
+    """Collects this package's warnings and errors of the current job, which the parent logs where the user sees them.
+
+    Warnings of other libraries are about calls that the user did not make. A job that logs without end must not fill
+    memory: what exceeds the limits is counted and cut.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self._records: dict[Logged, None] = {}
+        self._left_out = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        # A job that crashes does not answer, but what it printed is kept.
+        with suppress(OSError):
+            print(text, file=sys.stderr, flush=True)
+        logged = Logged(record.name, record.levelno, text[:_LONGEST_RECORD])
+        if logged in self._records or len(self._records) < _MOST_RECORDS:
+            self._records[logged] = None
+        else:
+            self._left_out += 1
+
+    def take(self) -> tuple[Logged, ...]:
+        """What was logged since this was last asked, each text once."""
+        found, left_out = [*self._records], self._left_out
+        self._records, self._left_out = {}, 0
+        if left_out:
+            found.append(Logged(__name__, logging.WARNING, f"{left_out} more warnings of the same job are left out"))
+        return tuple(found)
+
+
 class _Server:
     """Serves one connection, and keeps the size of the process's memory before its first job."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
+        self._log = _JobLog()
         self._held = 0
         self._inherited_affinity = self._affinity = _affinity()
 
     def start(self, setup: Setup) -> bool:
         """Set up the process and reply; returns whether that succeeded."""
         sys.path[:] = setup.path
+        logging.getLogger(_PACKAGE).addHandler(self._log)
         caught = _Caught()
         with caught:
             if setup.initializer is not None:
@@ -101,7 +139,7 @@ class _Server:
     def _reply(self, result: bytes, caught: _Caught, seconds: float) -> None:
         send_frame(self._connection, result)
         growth = _data_bytes() - self._held - len(result)
-        reply = Reply(caught.status, caught.message, seconds, growth)
+        reply = Reply(caught.status, caught.message, seconds, growth, self._log.take())
         send_frame(self._connection, pickle.dumps(reply, pickle.HIGHEST_PROTOCOL))
 
     def _pin(self, processors: frozenset[int] | None) -> None:

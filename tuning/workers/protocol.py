@@ -66,6 +66,15 @@ class Request:
 
 
 @dataclass(frozen=True)
+class Logged:
+    """A log record of a job, which the parent logs as its own: logger, level and text."""
+
+    logger: str
+    level: int
+    text: str
+
+
+@dataclass(frozen=True)
 class Reply:
     """The answer to the setup and to every job; a message with the pickled result precedes it.
 
@@ -74,9 +83,11 @@ class Reply:
         message: the exception in one line, empty if OK.
         seconds: run time of the function.
         growth: bytes that jobs left allocated beyond what the started worker held.
+        logged: warnings and errors that the job logged.
     """
 
     status: JobStatus
     message: str
     seconds: float
     growth: int
+    logged: tuple[Logged, ...] = ()

@@ -25,6 +25,15 @@ def test_what_is_killed_from_outside_has_not_crashed(pool: WorkerPool, name: str
     assert name in result.message
 
 
+def test_the_reason_of_a_second_try_does_not_announce_output_that_it_leaves_out(
+    pool: WorkerPool, caplog: pytest.LogCaptureFixture
+) -> None:
+    result = run(pool, "die_of", name="SIGKILL", saying="half done")
+    assert result.message.endswith("; its last output:\nhalf done")
+    assert "(killed: the process was killed from outside by SIGKILL), what it did is tried again" in caplog.text
+    assert "its last output" not in caplog.text
+
+
 def test_what_the_kernel_kills_for_memory_was_short_of_it(pool: WorkerPool, monkeypatch: pytest.MonkeyPatch) -> None:
     counts = itertools.count()
     monkeypatch.setattr("sartor.tuning.workers.process.oom_kills", lambda: next(counts))

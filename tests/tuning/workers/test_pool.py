@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import subprocess
@@ -105,6 +106,25 @@ def test_jobs_that_cannot_be_called_or_answered_fail(pool: WorkerPool, job: str,
 
 def test_a_job_that_prints_a_lot_is_not_held_up(pool: WorkerPool) -> None:
     assert run(pool, "chatter", timeout=15, lines=5000).value == 5000
+
+
+def test_warnings_of_jobs_are_logged_in_the_parent_each_once(
+    pool: WorkerPool, caplog: pytest.LogCaptureFixture
+) -> None:
+    for logger in ("sartor.frontend.some_job", "sartor.frontend.some_job", "of_another_library"):
+        run(pool, "warn", texts=["weights hold NaN", "weights hold NaN", "100 % sure"], logger=logger)
+    name = "sartor.frontend.some_job"
+    assert caplog.record_tuples == [
+        (name, logging.WARNING, "weights hold NaN"),
+        (name, logging.WARNING, "100 % sure"),
+    ]
+
+
+def test_a_job_that_warns_without_end_is_cut_short(pool: WorkerPool, caplog: pytest.LogCaptureFixture) -> None:
+    run(pool, "warn", texts=[f"{i} {'x' * 5000}" for i in range(1000)], logger="sartor.endless")
+    assert len(caplog.messages) == 21
+    assert max(map(len, caplog.messages)) == 1000
+    assert caplog.messages[-1] == "980 more warnings of the same job are left out"
 
 
 def test_one_map_at_a_time(pool: WorkerPool) -> None:

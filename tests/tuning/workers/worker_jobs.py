@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import logging
 import mmap
 import os
 import resource
@@ -94,7 +95,8 @@ def leave(status: int) -> None:
     sys.exit(status)
 
 
-def die_of(name: str) -> None:
+def die_of(name: str, saying: str = "") -> None:
+    print(saying)
     os.kill(os.getpid(), getattr(signal, name))
 
 
@@ -230,6 +232,11 @@ def compute_for_ever(niceness: int) -> None:
     os.nice(niceness)
     while True:
         pass
+
+
+def warn(texts: list[str], logger: str) -> None:
+    for text in texts:
+        logging.getLogger(logger).warning("%s", text)
 
 
 def fail() -> None:
