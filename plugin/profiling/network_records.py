@@ -127,11 +127,11 @@ class NetworkRecords:
         known = self.store.get_many(keys.values())
         return {recipe: known[key].time for recipe, key in keys.items() if key in known}
 
-    def put_first(self, recipes: Sequence[Recipe], samples: Mapping[str, tuple[float, ...]]) -> None:
-        """Store samples of the time of the first inference, by digest of the recipe."""
+    def put_first(self, recipes: Sequence[Recipe], samples: Mapping[str, tuple[float, ...]], others: float) -> None:
+        """Store samples of the time of the first inference, by digest of the recipe, as ``put`` stores runs."""
         for recipe in recipes:
             if taken := samples.get(recipe.digest):
-                self.store.put(Measurement(self.key(recipe, _FIRST), Status.OK, taken))
+                self.store.put(Measurement(self.key(recipe, _FIRST), Status.OK, taken, foreign_load=others))
 
     def remember(self, recipes: Sequence[Recipe]) -> None:
         """Store the times of networks that are compared, as a run beside others replaces them.
@@ -142,7 +142,7 @@ class NetworkRecords:
             run = self.run_of(recipe)
             if run is not None and run.status is Status.OK:
                 self._times[self.key(recipe)] = run.samples
-                self.store.put(Measurement(key, Status.OK, run.samples))
+                self.store.put(Measurement(key, Status.OK, run.samples, foreign_load=run.foreign_load))
 
     def recall(self, recipes: Sequence[Recipe]) -> bool:
         """Use the times with which these networks were compared before; False if they were not."""
@@ -168,10 +168,11 @@ class NetworkRecords:
         known = self.store.get_many(keys.values())
         return {count: known[key].time for count, key in keys.items() if key in known}
 
-    def put_thread_times(self, recipe: Recipe, samples: Mapping[int, tuple[float, ...]]) -> None:
-        """Store samples of the time of one inference, by number of threads."""
+    def put_thread_times(self, recipe: Recipe, samples: Mapping[int, tuple[float, ...]], others: float) -> None:
+        """Store samples of the time of one inference, by number of threads, as ``put`` stores runs."""
         for count, taken in samples.items():
-            self.store.put(Measurement(self.key(recipe, f"{_THREADS}{count}"), Status.OK, taken))
+            key = self.key(recipe, f"{_THREADS}{count}")
+            self.store.put(Measurement(key, Status.OK, taken, foreign_load=others))
 
     def in_network_keys(self, recipes: Collection[Recipe]) -> dict[str, MeasurementKey]:
         """The keys under which times of networks that are timed in turn are stored, by digest of the recipe."""

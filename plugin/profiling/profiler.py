@@ -9,9 +9,10 @@ from __future__ import annotations
 import functools
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count, takewhile
+from typing import TypeVar
 
 from sartor.errors import CompileError, DeviceError
 from sartor.planning.recipe import Recipe
@@ -30,6 +31,7 @@ from sartor.tuning.store.store import Store
 from sartor.tuning.workers.sharing import is_quiet_now
 
 _LOG = logging.getLogger(__name__)
+_Measured = TypeVar("_Measured")
 # This ratio of times is more than the variation between runs of a network.
 _FAR_BEHIND = 1.4
 # Times of two networks that were not timed in turn must differ by more than this ratio.
@@ -185,11 +187,11 @@ class Profiler:
         known = dict(self._store.get_many(keys.values()))
         if not known:
             builds = [(each, self._seconds(each.recipe)) for each in self._builder.build(recipes)]
-            found = self._runner.dispatches(builds)
+            found, others = self._watched(functools.partial(self._runner.dispatches, builds))
             for build, _ in builds:
                 if build.digest in found:
                     key, taken = keys[build.digest], symbols[build.digest].seconds(found[build.digest])
-                    known[key] = Measurement(key, Status.OK, taken)
+                    known[key] = Measurement(key, Status.OK, taken, foreign_load=others)
             self._store.put_many(known.values())
         return InNetworkTimes.mean(
             [symbols[each].in_network(known[key].samples) for each, key in keys.items() if key in known]
@@ -229,7 +231,9 @@ class Profiler:
         if len(known) < len(counts):
             try:
                 (build,) = self._builder.build([recipe])
-                self._records.put_thread_times(recipe, self._runner.with_threads(build, counts))
+                self._records.put_thread_times(
+                    recipe, *self._watched(functools.partial(self._runner.with_threads, build, counts))
+                )
             except (CompileError, DeviceError) as error:
                 _LOG.warning("the best number of threads of a plan is not known: %s", error)
             known = self._records.thread_times(recipe, counts)
@@ -253,12 +257,15 @@ class Profiler:
         """Run all recipes in turn, and store the runs."""
         self._runner.begin()
         builds = self._builder.build(recipes)
-        self._builder.pool.take_others()
-        runs = self._runner.profile(builds)
-        others = self._builder.pool.take_others()
+        runs, others = self._watched(functools.partial(self._runner.profile, builds))
         for recipe in recipes:
             self._timed.add(recipe.digest)
             self._records.put(recipe, runs.get(recipe.digest) or self._builder.failure(recipe), others)
+
+    def _watched(self, measure: Callable[[], _Measured]) -> tuple[_Measured, float]:
+        """What a measurement finds, and how many processors other programs took meanwhile, if that left too few."""
+        self._builder.pool.take_others()
+        return measure(), self._builder.pool.take_others()
 
     def _first(self, recipes: Sequence[Recipe]) -> dict[str, float]:
         """Seconds until the end of the first inference, by digest of the recipe; empty if they do not matter."""
@@ -266,7 +273,8 @@ class Profiler:
             return {}
         known = self._records.first_of(recipes)
         if not all(each.digest in known for each in recipes):
-            self._records.put_first(recipes, self._runner.first(self._builder.build(recipes)))
+            builds = self._builder.build(recipes)
+            self._records.put_first(recipes, *self._watched(functools.partial(self._runner.first, builds)))
             known = self._records.first_of(recipes)
         return known
 

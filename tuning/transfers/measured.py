@@ -36,8 +36,13 @@ def _times(store: Store, pool: WorkerPool, source: Target, target: Target) -> Tr
     if len(known) < len(keys):
         job = {"source": source, "target": target, "sizes": _SIZES}
         step = f"timing transfers from {source} to {target}"
+        pool.take_others()
         samples = call(pool, time_transfers, job, step, _TIMEOUT, quiet=True)
-        known = {keys[size]: Measurement(keys[size], Status.OK, taken) for size, taken in samples.items()}
+        others = pool.take_others()
+        known = {
+            keys[size]: Measurement(keys[size], Status.OK, taken, foreign_load=others)
+            for size, taken in samples.items()
+        }
         store.put_many(known.values())
     return TransferTimes.of({size: known[key].time for size, key in keys.items()})
 

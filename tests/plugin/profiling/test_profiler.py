@@ -220,6 +220,15 @@ def test_another_plan_may_be_faster_with_fewer_threads(setting: Setting) -> None
     assert len(setting.runner.threaded) == 2, "times are stored"
 
 
+def test_times_beside_other_programs_are_stored_as_such(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    profiler = threaded(setting, 2, {1: 9e-4, 2: 1e-3}, {1: 5e-4, 2: 1e-3})
+    monkeypatch.setattr(profiler._builder.pool, "take_others", lambda: 0.7)
+    profiler.with_best_threads(Profiled(setting.recipes[0], SECONDS, None, 2.0), setting.recipes)
+    profiler.in_network(setting.recipes)
+    found = [each for each in profiler._store.measurements() if len(each.samples) and each.foreign_load == 0.7]
+    assert len(found) == 2 * 2 + 2, "each plan with one and two threads, and each in the network"
+
+
 def test_a_plan_keeps_its_place_beside_one_that_is_hardly_faster_with_fewer_threads(setting: Setting) -> None:
     profiler = threaded(setting, 6, {1: 9e-4, 2: 8e-4, 4: 7e-4, 6: 1e-3}, {1: 6.8e-4, 2: 1e-3, 4: 1e-3, 6: 1e-3})
     best = profiler.with_best_threads(Profiled(setting.recipes[0], SECONDS, None, None), setting.recipes)
