@@ -24,6 +24,21 @@ _KINDS = (
 _Identity = str | tuple[int, int]
 
 
+def check_current_folder() -> None:
+    """Make sure that there is a folder from which relative paths lead anywhere.
+
+    Raises:
+        UsageError: if it was removed since the program was started in it.
+    """
+    try:
+        os.getcwd()
+    except OSError as error:
+        name = os.environ.get("PWD", ".")
+        raise UsageError(
+            f"the current folder '{name}' is no longer there ({error.strerror}); change to one that is"
+        ) from None
+
+
 def check_writable(path: Path) -> None:
     """Make sure before the work that its result can be written.
 
@@ -44,8 +59,9 @@ def check_apart(outputs: Mapping[str, Path], used: Iterable[tuple[str, Path]]) -
         used: what each other file of the command is, in words, and the file.
 
     Raises:
-        UsageError: if two coincide, or an output cannot be written.
+        UsageError: if two coincide, an output cannot be written, or the current folder was removed.
     """
+    check_current_folder()
     taken = {identity: what for what, path in used for identity in _identities(path)}
     for option, path in outputs.items():
         identities = _identities(path)

@@ -20,6 +20,7 @@ from sartor.cli.output.signals import Interrupted
 from sartor.cli.output.streams import flush, give_up_unwritten
 from sartor.errors import INTERRUPTED, SartorError
 from sartor.progress import Progress
+from sartor.publishing import check_current_folder
 
 _OTHER_ERROR = 1
 # Some versions of typer take their errors from click, others from a copy of it.
@@ -40,6 +41,7 @@ def run_app(app: typer.Typer) -> None:
 
 def _exit_code(app: typer.Typer) -> int:
     try:
+        check_current_folder()
         result = app(standalone_mode=False)
         flush()
         return result if isinstance(result, int) else 0

@@ -518,6 +518,19 @@ def test_a_temporary_folder_that_cannot_be_used_is_named(
     assert not output.exists()
 
 
+def test_a_current_folder_that_was_removed_is_named(lenet: Path, tmp_path: Path) -> None:
+    gone, output = tmp_path / "gone", tmp_path / "out.vmfb"
+    gone.mkdir()
+    script = 'cd "$1" && rmdir "$1" && shift && exec "$@"'
+    command = program("compile-to-vmfb", lenet, "-o", output, "--tuning-db", tmp_path / "t.db")
+    result = subprocess.run(["sh", "-c", script, "sh", str(gone), *command], capture_output=True, text=True)
+    assert result.returncode == 2
+    assert result.stderr == (
+        f"error: the current folder '{gone}' is no longer there (No such file or directory); change to one that is\n"
+    )
+    assert not output.exists()
+
+
 def test_inspect_verifies_the_whole_file(compiled: Compiled, tmp_path: Path) -> None:
     assert "as they were written" in call("sartor", "inspect", compiled.module, "--verify").stdout
     content, damaged = bytearray(compiled.module.read_bytes()), tmp_path / "damaged.vmfb"
