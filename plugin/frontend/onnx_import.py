@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +18,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 from sartor.codegen.mlir.iree_compiler import ParamData, WeightImporter, ir, onnx_importer, translate_bytecode
 from sartor.codegen.mlir.operations import names_in
+from sartor.dialect_passes.join_parts import Part, join_parts
 from sartor.errors import CompileError, UnsupportedModelError
+from sartor.frontend.onnx_parts import cut_into_parts
 from sartor.onnx_model.graphs.graph import GraphEditor, rename_reads
 from sartor.onnx_model.graphs.infer import without_weights
 from sartor.onnx_model.graphs.tensor_data import to_array
@@ -84,10 +86,9 @@ def _free_names(graph: onnx.GraphProto) -> Iterator[str]:
 
 
 def _to_torch_onnx(model: onnx.ModelProto) -> str:
-    """The ``torch.operator`` form, one op per ONNX node, located by node name."""
-    inferred = onnx.shape_inference.infer_shapes(model, data_prop=True)
+    """The ``torch.operator`` form, one op per ONNX node, located by node name; types are inferred already."""
     context = ir.Context()
-    info = onnx_importer.ModelInfo(inferred)
+    info = onnx_importer.ModelInfo(model)
     module = info.create_module(context=context).operation
     settings = ParamData(
         param_bit_threshold=None,
@@ -150,8 +151,27 @@ def import_model(model: onnx.ModelProto, *, wide: bool = False) -> ImportedModul
     """
     renamed, weights = _with_safe_names(model)
     flags = (*_IMPORT_FLAGS, *(WIDE_FLAGS if wide else ()))
+    inferred = onnx.shape_inference.infer_shapes(renamed, data_prop=True)
     try:
-        bytecode = translate_bytecode(_to_torch_onnx(renamed), flags, to="input")
+        return ImportedModule(_lowered(inferred, flags), weights)
     except CompileError as error:
         raise UnsupportedModelError(_refusal(str(error), model)) from None
-    return ImportedModule(bytecode, weights)
+
+
+def _lowered(model: onnx.ModelProto, flags: Sequence[str]) -> bytes:
+    """Linalg on tensors; a long model is lowered in parts, where that gives the same."""
+    parts = cut_into_parts(model)
+    if len(parts) > 1:
+        lowered = [
+            Part(
+                translate_bytecode(_to_torch_onnx(part), flags, to="input"),
+                tuple(value.name for value in part.graph.input),
+                tuple(value.name for value in part.graph.output),
+            )
+            for part in parts
+        ]
+        inputs, outputs = ([value.name for value in values] for values in (model.graph.input, model.graph.output))
+        joined = join_parts(lowered, inputs, outputs)
+        if joined is not None:
+            return joined
+    return translate_bytecode(_to_torch_onnx(model), flags, to="input")
