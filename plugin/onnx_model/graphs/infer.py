@@ -51,6 +51,16 @@ def infer_shapes(model: ModelProto) -> None:
     _take_types(model.graph, _inferred(model, data_prop=not _has_long_vector(model.graph)).graph)
 
 
+def forget_shapes(model: ModelProto) -> None:
+    """Remove the declared shapes of computed values and outputs, in place."""
+    for graph in graphs(model):
+        del graph.value_info[:]
+    for value in model.graph.output:
+        # Writing to the type of a sequence would make it a tensor.
+        if value.type.HasField("tensor_type"):
+            value.type.tensor_type.ClearField("shape")
+
+
 def _has_long_vector(graph: GraphProto) -> bool:
     """Whether a value that is known to be a vector has more elements than any shape."""
     if any(len(tensor.dims) == 1 and tensor.dims[0] > _LONG_VECTOR for tensor in graph.initializer):

@@ -10,7 +10,8 @@ from onnx import ModelProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
 from sartor.errors import UsageError
 from sartor.onnx_model.graphs.graph import Array
-from sartor.onnx_model.preparing.shapes import Shapes, forget_shapes, model_inputs
+from sartor.onnx_model.graphs.infer import forget_shapes
+from sartor.onnx_model.preparing.shapes import Shapes, model_inputs
 from sartor.runtime.driver.bound_input import Bindings, BoundInput, Number, typed, values_text
 from sartor.runtime.driver.signature import SESSION_TYPES, TensorSpec
 

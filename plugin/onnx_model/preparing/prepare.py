@@ -60,7 +60,7 @@ from sartor.onnx_model.rewrites.structure.sort_nodes import sort_nodes
 from sartor.onnx_model.rewrites.windowed.cropped_pads import crop_pads
 from sartor.onnx_model.rewrites.windowed.depth_to_space import transposed_blocks
 from sartor.onnx_model.rewrites.windowed.pool_indices import gather_pool_indices
-from sartor.onnx_model.rewrites.windowed.rounded_up import pad_rounded_up
+from sartor.onnx_model.rewrites.windowed.rounded_up import drop_windows, pad_rounded_up
 from sartor.onnx_model.rewrites.windowed.scatter_extremes import compare_scattered
 from sartor.onnx_model.rewrites.windowed.scattered_windows import gather_windows
 from sartor.onnx_model.rewrites.windowed.split_groups import split_groups
@@ -79,8 +79,10 @@ NORMALISE: tuple[Rewrite, ...] = (
     initializers_only,
     sort_nodes,
 )
-# Upgrading old operators requires known ranks, so values and shapes of inputs are bound before.
+# Upgrading old operators requires known ranks, so values and shapes of inputs are bound before. Windows that ONNX's
+# inference counts wrongly are dropped before the shapes behind them are read.
 MODERNISE: tuple[Rewrite, ...] = (
+    drop_windows,
     fold_constants,
     expand_experimental,
     expand_preview,

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from onnx import GraphProto, ModelProto, TensorShapeProto, ValueInfoProto
 
 from sartor.errors import UnsupportedModelError, UsageError
+from sartor.onnx_model.graphs.infer import forget_shapes
 from sartor.onnx_model.graphs.limits import MAX_DIMENSION
-from sartor.onnx_model.graphs.walk import graphs
 from sartor.onnx_model.preparing.suggested_shapes import shape_options, suggested_shapes
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -141,13 +141,3 @@ def _written(value: ValueInfoProto) -> str:
 
 def _suggested(model: ModelProto) -> str:
     return shape_options(suggested_shapes(model))
-
-
-def forget_shapes(model: ModelProto) -> None:
-    """Remove the declared shapes of computed values and outputs, in place."""
-    for graph in graphs(model):
-        del graph.value_info[:]
-    for value in model.graph.output:
-        # Writing to the type of a sequence would make it a tensor.
-        if value.type.HasField("tensor_type"):
-            value.type.tensor_type.ClearField("shape")

@@ -112,6 +112,24 @@ for operator, name, options in (
         ["y"],
         opset=19,
     )
+# Last windows that would start in the padding after the input, in one dimension or both; others that are rounded up.
+for operator, name, strides, pads in (
+    ("MaxPool", "both", [3, 4], [0, 0, 1, 1]),
+    ("MaxPool", "one", [3, 2], [0, 0, 1, 0]),
+    ("AveragePool", "both", [3, 4], [0, 0, 1, 1]),
+    ("AveragePool", "one", [3, 2], [0, 0, 1, 0]),
+):
+    IMAGE_CASES.add(
+        f"{operator}_windows_dropped_in_{name}",
+        [
+            node(operator, ["x"], ["p"], kernel_shape=[2, 2], strides=strides, pads=pads, ceil_mode=1),
+            node(operator, ["p"], ["q"], name="second", kernel_shape=[2, 2], strides=[3, 1], pads=[0, 0, 1, 0], ceil_mode=1),
+            node("Flatten", ["q"], ["y"]),
+        ],
+        [("x", (1, 2, 11, 9), FLOAT)],
+        ["y"],
+        opset=19,
+    )
 for name, shape, options in (
     ("padded", (2, 3, 7, 9), {"kernel_shape": [3, 2], "strides": [2, 2], "pads": [1, 0, 1, 1]}),
     ("dilated", (2, 3, 7, 9), {"kernel_shape": [2, 3], "dilations": [2, 3]}),

@@ -2,7 +2,9 @@
 
 IREE 3.13 pads by a whole stride where ``ceil_mode`` is set. It then divides averages by numbers that include that
 padding, and shifts the windows of some. After a maximum it refuses dimensions that have windows of one element and a
-stride of one: "inferred input/output operand #2 has shape's dimension #2 to be 9, but found 8".
+stride of one: "inferred input/output operand #2 has shape's dimension #2 to be 9, but found 8". A last window that
+would start in the padding after the input is no window (ONNX's page of MaxPool, and ONNX Runtime). ONNX's own inference
+of shapes and IREE count it.
 """
 
 from __future__ import annotations
@@ -15,7 +17,9 @@ from onnx import ModelProto, NodeProto, helper
 
 from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, rewrite_nodes
-from sartor.onnx_model.rewrites.windowed.windows import Window, window_of
+from sartor.onnx_model.graphs.infer import forget_shapes, infer_shapes
+from sartor.onnx_model.graphs.walk import nodes
+from sartor.onnx_model.rewrites.windowed.windows import Window, window_of, without
 
 _REPLACED = ("ceil_mode", "pads", "auto_pad", "count_include_pad")
 _REALS = ("float16", "float32")
@@ -28,18 +32,77 @@ def pad_rounded_up(model: ModelProto) -> tuple[str, ...]:
     return rewrite_nodes(model, _padded)
 
 
+def drop_windows(model: ModelProto) -> tuple[str, ...]:
+    """Leave out windows that would start after the input, and infer shapes again, in the order of the nodes.
+
+    Must run before anything reads inferred shapes.
+    """
+    if not any(map(_is_rounded_up, nodes(model))):
+        return ()
+    infer_shapes(model)
+    dropped: list[str] = []
+    while names := rewrite_nodes(model, _FirstDropped()):
+        # What ONNX inferred for this and all later nodes counts one window too many.
+        dropped += names
+        forget_shapes(model)
+        infer_shapes(model)
+    return tuple(dropped)
+
+
+class _FirstDropped:
+    """Rewrites the first node that has such windows, as the sizes of later ones depend on it."""
+
+    def __init__(self) -> None:
+        self._is_done = False
+
+    def __call__(self, node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+        window = window_of(node, editor) if _is_rounded_up(node) else None
+        if self._is_done or window is None:
+            return None
+        axes = range(len(window.sizes))
+        windows = [_windows(window, axis) for axis in axes]
+        if all(_starts_inside(window, axis, window.rounded_up(axis)) for axis in axes):
+            return None
+        replacement = (
+            [without(node, ("ceil_mode",))]
+            if windows == [window.fitting(axis) for axis in axes]
+            else _with_windows(node, editor, window, windows)
+        )
+        self._is_done = replacement is not None
+        return replacement
+
+
+def _is_rounded_up(node: NodeProto) -> bool:
+    return node.op_type in ("AveragePool", "MaxPool") and bool(attributes(node).get("ceil_mode"))
+
+
+def _starts_inside(window: Window, axis: int, count: int) -> bool:
+    """Whether the last of so many windows starts before the padding after the input."""
+    return (count - 1) * window.strides[axis] < window.pads[axis][0] + window.sizes[axis]
+
+
+def _windows(window: Window, axis: int) -> int:
+    count = window.rounded_up(axis)
+    return count if _starts_inside(window, axis, count) else count - 1
+
+
 def _padded(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
-    found, emit = attributes(node), Emitter(editor, node)
-    if node.op_type not in ("AveragePool", "MaxPool") or not found.get("ceil_mode"):
+    window = window_of(node, editor) if _is_rounded_up(node) else None
+    output = editor.shape(node.output[0])
+    if window is None or output is None or (node.op_type == "MaxPool" and not _is_refused(window)):
         return None
-    window, output = window_of(node, editor), editor.shape(node.output[0])
-    if window is None or output is None:
-        return None
-    rests = [_rest(window, axis, windows) for axis, windows in enumerate(output[2:])]
+    return _with_windows(node, editor, window, output[2:])
+
+
+def _with_windows(
+    node: NodeProto, editor: GraphEditor, window: Window, windows: Sequence[int]
+) -> list[NodeProto] | None:
+    """A pooling with so many windows by padding, instead of by rounding; None if that cannot be written."""
+    emit = Emitter(editor, node)
+    rests = [_rest(window, axis, count) for axis, count in enumerate(windows)]
     if node.op_type == "MaxPool":
-        is_real = emit.dtype(node.input[0]).name in _REALS
-        return _maximum(emit, window, rests) if is_real and _is_refused(window) else None
-    counts = _counts(window, output[2:], is_padding_counted=bool(found.get("count_include_pad")))
+        return _maximum(emit, window, rests) if emit.dtype(node.input[0]).name in _REALS else None
+    counts = _counts(window, windows, is_padding_counted=bool(attributes(node).get("count_include_pad")))
     return None if 0 in counts else _average(emit, window, rests, counts)
 
 

@@ -36,6 +36,19 @@ class Window:
         """Input positions that one window spans."""
         return (self.kernel[axis] - 1) * self.dilations[axis] + 1
 
+    def unread(self, axis: int) -> int:
+        """Number of padded input positions after the first window; negative if that does not fit."""
+        begin, end = self.pads[axis]
+        return begin + self.sizes[axis] + end - self.extent(axis)
+
+    def fitting(self, axis: int) -> int:
+        """Number of windows that lie within the padded input."""
+        return self.unread(axis) // self.strides[axis] + 1
+
+    def rounded_up(self, axis: int) -> int:
+        """Number of windows if one that lies within the padded input in part counts as well."""
+        return -(-self.unread(axis) // self.strides[axis]) + 1
+
 
 def explicit_padding(model: ModelProto) -> tuple[str, ...]:
     """Replace ``auto_pad`` by explicit pads, as the ONNX operator pages define it, where shapes are known."""
@@ -43,7 +56,7 @@ def explicit_padding(model: ModelProto) -> tuple[str, ...]:
 
 
 def round_down(model: ModelProto) -> tuple[str, ...]:
-    """Drop ``ceil_mode`` where the windows fit without a rest: IREE 3.13 pads for a rest that is not there.
+    """Drop ``ceil_mode`` where rounding down gives as many windows: IREE 3.13 pads for a rest that is not there.
 
     "inferred input/output operand has shape's dimension to be 3, but found 2" for a kernel of 2 over 2 elements.
     """
@@ -96,7 +109,7 @@ def _with_pads(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
         mode = mode if mode.startswith("SAME") else "SAME_LOWER"
     if not mode.startswith("SAME"):
         return None
-    bare = _without(node, ("auto_pad", "pads", "output_shape"))
+    bare = without(node, ("auto_pad", "pads", "output_shape"))
     window = window_of(bare, editor)
     if window is None:
         return None
@@ -111,9 +124,10 @@ def _with_pads(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
 
 def _rounded_down(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     window = window_of(node, editor) if node.op_type in _WINDOWED and attributes(node).get("ceil_mode") else None
-    if window is None or any(_unread(window, axis) % stride for axis, stride in enumerate(window.strides)):
+    output = editor.shape(node.output[0])
+    if window is None or output is None or any(window.fitting(axis) != size for axis, size in enumerate(output[2:])):
         return None
-    return [_without(node, ("ceil_mode",))]
+    return [without(node, ("ceil_mode",))]
 
 
 def _same_totals(window: Window) -> list[int]:
@@ -143,7 +157,7 @@ def _trimmed(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     window, output = window_of(node, editor), editor.shape(node.output[0])
     if window is None or output is None:
         return None
-    unread = [_unread(window, axis) if output[axis + 2] == 1 else 0 for axis in range(len(window.sizes))]
+    unread = [window.unread(axis) if output[axis + 2] == 1 else 0 for axis in range(len(window.sizes))]
     if max(unread) <= 0:
         return None
     emit = Emitter(editor, node)
@@ -158,20 +172,15 @@ def _trimmed(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
         operands = [[0] * len(ends), list(ends.values()), [axis + 2 for axis in ends]]
         names = [emit.constant(values, hint) for values, hint in zip(operands, ("starts", "ends", "axes"), strict=True)]
         source = emit("Slice", source, *names, part="trim")
-    bare = _without(node, ("auto_pad", "pads"))
+    bare = without(node, ("auto_pad", "pads"))
     bare.input[0] = source
     high = [end - cut for (_, end), cut in zip(window.pads, pads, strict=True)]
     bare.attribute.append(helper.make_attribute("pads", [*(begin for begin, _ in window.pads), *high]))
     return [*emit.nodes, bare]
 
 
-def _unread(window: Window, axis: int) -> int:
-    """Number of padded input positions after the only window."""
-    begin, end = window.pads[axis]
-    return begin + window.sizes[axis] + end - window.extent(axis)
-
-
-def _without(node: NodeProto, names: tuple[str, ...]) -> NodeProto:
+def without(node: NodeProto, names: tuple[str, ...]) -> NodeProto:
+    """A copy of a node that lacks these attributes."""
     copy = NodeProto()
     copy.CopyFrom(node)
     del copy.attribute[:]
