@@ -15,17 +15,11 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from time import perf_counter
 
-from sartor.errors import InfeasibleError
 from sartor.tuning.selection.elimination import dprs
-from sartor.tuning.selection.elimination.order import elimination_order
 from sartor.tuning.selection.heuristics import pbqp
-from sartor.tuning.selection.problem.dominance import restrict, undominated
-from sartor.tuning.selection.problem.indexed import index_problem
 from sartor.tuning.selection.problem.limits import UNLIMITED, Limits, measures, within
 from sartor.tuning.selection.problem.problem import Problem
 from sartor.tuning.selection.problem.selection import Selection
@@ -90,30 +84,15 @@ def _within(problem: Problem, k: int, limits: Limits, deadline: float) -> list[S
 
 
 def _by_dprs(problem: Problem, k: int, left: float) -> tuple[Sequence[Selection], str]:
-    entries = _table_entries(problem, k)
-    if entries is None:
+    search = dprs.Search(problem, k)
+    if search.entries is None:
         return [], "none of its orders fits into memory"
-    if entries / _ENTRIES_PER_SECOND > left:
-        return [], f"its tables of {entries} entries would take about {entries / _ENTRIES_PER_SECOND:.1f} s"
-    found = dprs.search(problem, k)
+    seconds = search.entries / _ENTRIES_PER_SECOND
+    if seconds > left:
+        return [], f"its tables of {search.entries} entries would take about {seconds:.1f} s"
+    found = search.run()
     proven = found.complete or (k == 1 and found.plans[0].optimal)
     return found.plans, "" if proven else "tables of a childnet or of shared conversions do not fit into memory"
-
-
-def _table_entries(problem: Problem, k: int) -> int | None:
-    """Number of entries of DPRS's tables for a net and all its childnets; None if no order fits for one of these."""
-    parts: list[int | None] = []
-    for childnet in (choice.childnet for node in problem.nodes for choice in node.choices):
-        # A choice whose childnet has no plan is skipped.
-        with suppress(InfeasibleError):
-            parts.append(0 if childnet is None else _table_entries(childnet, k))
-    model = index_problem(problem, partial(dprs.k_best, k=k), keep=k)
-    order = elimination_order(model)
-    if order.fixed and k == 1:
-        order = elimination_order(restrict(model, undominated(model)))
-    parts.append(None if order.fixed else order.entries)
-    known = [part for part in parts if part is not None]
-    return sum(known) if len(known) == len(parts) else None
 
 
 def _by_ilp(problem: Problem, k: int, left: float) -> tuple[Sequence[Selection], str]:

@@ -13,7 +13,6 @@ from dataclasses import replace
 from sartor.codegen.ir.schema import Schema
 from sartor.errors import InfeasibleError
 from sartor.tuning.selection.elimination.elimination import Factor
-from sartor.tuning.selection.elimination.order import option_of, schema_of
 from sartor.tuning.selection.heuristics.greedy import everything, greedy_picks, supported
 from sartor.tuning.selection.problem.indexed import IndexedProblem, Mask
 
@@ -25,15 +24,6 @@ def incumbent(model: IndexedProblem) -> list[int]:
         InfeasibleError: if no plan exists.
     """
     return min(_greedy_plans(model), key=model.value)
-
-
-def values_of(model: IndexedProblem, picks: Sequence[int]) -> list[int]:
-    """The values of all variables in the plan, indexed by variable."""
-    values = [0] * (2 * len(picks))
-    for index, pick in enumerate(picks):
-        values[option_of(index)] = pick
-        values[schema_of(index)] = int(model.layers[index].output_of[pick])
-    return values
 
 
 def fix(factors: Sequence[Factor], values: Mapping[int, int]) -> list[Factor]:

@@ -28,7 +28,7 @@ does not suffice, the result is not proven optimal; this is logged, and the sele
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter
@@ -37,13 +37,13 @@ import numpy as np
 
 from sartor.tuning.selection.elimination import conditioning
 from sartor.tuning.selection.elimination.elimination import DeadEndError, Elimination, Factor, cheapest, eliminate
-from sartor.tuning.selection.elimination.order import Order, elimination_order, option_of, schema_of
+from sartor.tuning.selection.elimination.order import Order, elimination_order
 from sartor.tuning.selection.problem.cost import Cost
-from sartor.tuning.selection.problem.dominance import restrict, undominated
-from sartor.tuning.selection.problem.indexed import Floats, IndexedProblem, Layer, index_problem
+from sartor.tuning.selection.problem.dominance import undominated
+from sartor.tuning.selection.problem.indexed import IndexedProblem, index_problem
 from sartor.tuning.selection.problem.problem import Problem
 from sartor.tuning.selection.problem.selection import Assignment, Selection, conclude, evaluate, nothing_left
-from sartor.tuning.selection.problem.shared_conversions import Unshared
+from sartor.tuning.selection.problem.shared_conversions import Relaxed
 
 NAME = "dprs"
 # Of plans that convert more than is needed there may be many between those that do not.
@@ -91,60 +91,95 @@ class Ranking:
 
 def search(problem: Problem, k: int) -> Ranking:
     """As ``k_best``, and whether the plans are certainly the cheapest ones."""
-    if k < 1:
-        raise ValueError("at least one plan must be asked for")
-    started = perf_counter()
-    nested: list[bool] = []
+    return Search(problem, k).run()
 
-    def solve(childnet: Problem) -> list[Selection]:
-        found = search(childnet, k)
-        nested.append(found.complete)
+
+class Search:
+    """The search for the ``k`` cheapest plans, of which nothing but childnets is solved yet.
+
+    Attributes:
+        entries: number of entries of the tables to begin with; None if no order fits into memory.
+
+    Raises:
+        InfeasibleError: if all choices of a layer have childnets without a plan.
+        ValueError: if ``k`` is less than 1.
+    """
+
+    def __init__(self, problem: Problem, k: int) -> None:
+        if k < 1:
+            raise ValueError("at least one plan must be asked for")
+        self._problem = problem
+        self._k = k
+        self._nested: list[bool] = []
+        started = perf_counter()
+        self._relaxed, self._order = _start(index_problem(problem, self._solve, keep=k), k)
+        self._seconds = perf_counter() - started
+
+    @property
+    def entries(self) -> int | None:
+        order = self._order
+        if order.fixed and self._k == 1:
+            order = elimination_order(undominated(self._relaxed)[1])
+        return None if order.fixed else order.entries
+
+    def run(self) -> Ranking:
+        """Find the plans.
+
+        Raises:
+            InfeasibleError: if no plan exists.
+        """
+        started = perf_counter() - self._seconds
+        rounds = list(_rounds(self._relaxed, self._order, self._k))
+        seconds = perf_counter() - started
+        last = rounds[-1]
+        _report(last.order, seconds)
+        # The lower bounds of all rounds hold; where the last had to fix schemas, an earlier one may be higher.
+        bound = None if last.bound is None else max(each.least for each in rounds)
+        found = last.plans if bound is None else [plan for each in rounds for plan in each.plans]
+        plans = last.plans if bound is None else _cheapest(self._problem, found, self._k)
+        first = conclude(self._problem, plans[0], bound=bound, solver=NAME, seconds=seconds)
+        others = [
+            conclude(self._problem, plan, bound=first.lower_bound, solver=NAME, seconds=seconds) for plan in plans[1:]
+        ]
+        return Ranking([first, *others], last.complete and all(self._nested))
+
+    def _solve(self, childnet: Problem) -> list[Selection]:
+        found = search(childnet, self._k)
+        self._nested.append(found.complete)
         return found.plans
 
-    rounds = list(_rounds(index_problem(problem, solve, keep=k), k))
-    seconds = perf_counter() - started
-    last = rounds[-1]
-    _report(last.model, last.order, seconds)
-    # The lower bounds of all rounds hold; where the last had to fix schemas, an earlier one may be higher.
-    bound = None if last.bound is None else max(each.least for each in rounds)
-    plans = last.plans if bound is None else _cheapest(problem, [plan for each in rounds for plan in each.plans], k)
-    first = conclude(problem, plans[0], bound=bound, solver=NAME, seconds=seconds)
-    others = [conclude(problem, plan, bound=first.lower_bound, solver=NAME, seconds=seconds) for plan in plans[1:]]
-    return Ranking([first, *others], last.complete and all(nested))
 
-
-def _rounds(origin: IndexedProblem, k: int) -> Iterator[_Round]:
+def _rounds(relaxed: Relaxed, order: Order, k: int) -> Iterator[_Round]:
     """Solutions of the problem without shared conversions, until its best plans are tight or no order fits."""
-    unshared, order = _start(origin, k)
+    origin = relaxed.origin
     while True:
-        found = _solve(unshared, order, k)
-        bound = _bound(unshared.model, found)
-        least = unshared.model.value(found.picks[0]) if bound is None else bound
-        picks = [unshared.picks(pick) for pick in found.picks]
-        plans = [origin.assignment(pick) for pick in picks]
-        tight = all(map(unshared.is_tight, picks))
+        found = _solve(relaxed, order, k)
+        bound = _bound(relaxed, found)
+        least = relaxed.value(found.picks[0]) if bound is None else bound
+        plans = [origin.assignment(pick) for pick in found.picks]
+        tight = all(map(relaxed.is_tight, found.picks))
         # Of plans that differ only in what they convert, the search may stop before it finds k that differ otherwise.
-        complete = tight and not order.fixed and (len(plans) == k or not unshared.spread)
-        yield _Round(unshared.model, found.order, plans, bound if tight else least, least, complete)
-        loose = frozenset[int]().union(*map(unshared.loose, picks))
+        complete = tight and not order.fixed and (len(plans) == k or not relaxed.spread)
+        yield _Round(found.order, plans, bound if tight else least, least, complete)
+        loose = frozenset[int]().union(*map(relaxed.loose, found.picks))
         if not loose or found.order.fixed:
             return
-        unshared = unshared.spread_also(loose)
-        order = elimination_order(unshared.model)
+        relaxed = relaxed.spread_also(loose)
+        order = elimination_order(relaxed)
 
 
-def _start(origin: IndexedProblem, k: int) -> tuple[Unshared, Order]:
+def _start(origin: IndexedProblem, k: int) -> tuple[Relaxed, Order]:
     """The problem to solve first: one plan needs a single round if all values are spread and an order still fits.
 
     Several plans would be hidden among those that convert more than is needed.
     """
-    relaxed = Unshared(origin)
+    relaxed = Relaxed(origin)
     if k == 1:
         spread = relaxed.spread_also(relaxed.shared)
-        order = elimination_order(spread.model)
+        order = elimination_order(spread)
         if not order.fixed:
             return spread, order
-    return relaxed, elimination_order(relaxed.model)
+    return relaxed, elimination_order(relaxed)
 
 
 @dataclass(frozen=True)
@@ -152,7 +187,6 @@ class _Round:
     """The best plans of a problem without shared conversions.
 
     Attributes:
-        model: the problem.
         order: the order of elimination.
         plans: the plans of the original problem.
         bound: a lower bound of the original problem; None if the first plan is proven optimal.
@@ -160,7 +194,6 @@ class _Round:
         complete: whether no other plan is cheaper than one of these.
     """
 
-    model: IndexedProblem
     order: Order
     plans: list[Assignment]
     bound: float | None
@@ -180,7 +213,7 @@ def _cheapest(problem: Problem, plans: Sequence[Assignment], k: int) -> list[Ass
 
 def width(problem: Problem) -> int:
     """The largest number of branching layers whose schemas constrain one table, |C|; 0 for a chain of layers."""
-    return elimination_order(index_problem(problem, partial(k_best, k=1))).width
+    return elimination_order(Relaxed(index_problem(problem, partial(k_best, k=1)))).width
 
 
 @dataclass(frozen=True)
@@ -194,85 +227,69 @@ class _Found:
     order: Order
 
 
-def _solve(unshared: Unshared, order: Order, k: int) -> _Found:
+def _solve(relaxed: Relaxed, order: Order, k: int) -> _Found:
     """The best plans; if no order fits, those after the first have the same fixed values."""
-    model = unshared.model
     if not order.fixed:
-        return _Found(_search(model, order, [0] * (2 * len(model.layers)), k, unshared.picks), None, order)
-    found = _solve_undominated(model)
-    best = min(found.picks[0], conditioning.incumbent(model), key=model.value)
-    others = _search(model, order, conditioning.values_of(model, best), k, unshared.picks) if k > 1 else [best]
-    return replace(found, picks=others)
+        return _Found(_search(order, [0] * len(order.unknowns.sizes), k), None, order)
+    found = _solve_undominated(relaxed)
+    if found.bound is not None:
+        best = min(found.picks[0], conditioning.incumbent(relaxed.origin), key=relaxed.origin.value)
+        found = replace(found, picks=[best])
+    if k == 1:
+        return found
+    return replace(found, picks=_search(order, order.unknowns.values(found.picks[0]), k))
 
 
-def _solve_undominated(model: IndexedProblem) -> _Found:
+def _solve_undominated(relaxed: Relaxed) -> _Found:
     """The best plan of the options that are not dominated, whose tables are smaller."""
-    kept = undominated(model)
-    rest = restrict(model, kept)
+    kept, rest = undominated(relaxed)
     order = elimination_order(rest)
-    values, bound = [0] * (2 * len(rest.layers)), None
+    values, bound = [0] * len(order.unknowns.sizes), None
     if order.fixed:
-        values = conditioning.values_of(rest, conditioning.incumbent(rest))
-        bound = _eliminate(rest, conditioning.relax(_factors(rest, order), order.fixed), order).minimum
-    (picks,) = _search(rest, order, values, 1)
+        values = order.unknowns.values(conditioning.incumbent(rest.origin))
+        bound = _eliminate(conditioning.relax(_factors(order), order.fixed), order).minimum
+    (picks,) = _search(order, values, 1)
     return _Found([[int(np.flatnonzero(mask)[pick]) for mask, pick in zip(kept, picks, strict=True)]], bound, order)
 
 
-def _search(
-    model: IndexedProblem, order: Order, values: list[int], k: int, origin: Callable[[list[int]], list[int]] = list
-) -> list[list[int]]:
+def _search(order: Order, values: list[int], k: int) -> list[list[int]]:
     """The option indices of the best plans in which the variables fixed by the order have the given values.
 
-    Of plans for which ``origin`` returns the same, as they differ only in what is converted, the best is taken.
+    Of plans that differ only in what is converted the best is taken.
     """
-    factors = conditioning.fix(_factors(model, order), {variable: values[variable] for variable in order.fixed})
-    elimination, asked = _eliminate(model, factors, order), k
+    factors = conditioning.fix(_factors(order), {variable: values[variable] for variable in order.fixed})
+    elimination, asked = _eliminate(factors, order), k
     while True:
         found = cheapest(elimination, values, asked)
-        picks = [[values[option_of(index)] for index in range(len(model.layers))] for values in found]
-        first: dict[tuple[int, ...], list[int]] = {}
-        for pick in picks:
-            first.setdefault(tuple(origin(pick)), pick)
-        if len(first) >= k or len(found) < asked or asked >= _MOST_ASKED * k:
-            return list(first.values())[:k]
+        distinct = dict.fromkeys(tuple(order.unknowns.picks(each)) for each in found)
+        if len(distinct) >= k or len(found) < asked or asked >= _MOST_ASKED * k:
+            return [list(picks) for picks in distinct][:k]
         asked *= 2
 
 
-def _bound(model: IndexedProblem, found: _Found) -> float | None:
+def _bound(relaxed: Relaxed, found: _Found) -> float | None:
     """A lower bound of all plans, those of childnets included; None if the first plan is proven optimal."""
-    if not model.slack:
+    slack = relaxed.origin.slack
+    if not slack:
         return found.bound
-    return (model.value(found.picks[0]) if found.bound is None else found.bound) - model.slack
+    return (relaxed.value(found.picks[0]) if found.bound is None else found.bound) - slack
 
 
-def _eliminate(model: IndexedProblem, factors: list[Factor], order: Order) -> Elimination:
+def _eliminate(factors: list[Factor], order: Order) -> Elimination:
     try:
         return eliminate(factors, order.variables)
     except DeadEndError as end:
-        raise nothing_left(model.layers[end.layer].name) from None
+        raise nothing_left(order.unknowns.model.layers[end.layer].name) from None
 
 
-def _factors(model: IndexedProblem, order: Order) -> list[Factor]:
-    """The routine tables F of all layers and the adapt tables of all links, over variables that are not settled."""
-    routines = [
-        Factor((option_of(index), schema_of(index)), _routines(layer), index)
-        for index, layer in enumerate(model.layers)
-    ]
-    adapts = [
-        Factor((schema_of(link.producer), option_of(link.consumer)), link.costs, link.consumer) for link in model.links
-    ]
-    return conditioning.fix(routines + adapts, dict.fromkeys(order.settled, 0))
+def _factors(order: Order) -> list[Factor]:
+    """The tables of all layers and links, over variables that are not settled."""
+    return conditioning.fix(order.unknowns.factors(), dict.fromkeys(order.settled, 0))
 
 
-def _routines(layer: Layer) -> Floats:
-    """F, indexed by option and output schema: an option's value at the schema that it writes, infinite elsewhere."""
-    table = np.full((len(layer.options), len(layer.outputs)), np.inf)
-    table[np.arange(len(layer.options)), layer.output_of] = layer.values
-    return table
-
-
-def _report(model: IndexedProblem, order: Order, seconds: float) -> None:
-    summary = f"{len(model.layers)} layers, |C| <= {order.width}, {order.entries} table entries, {seconds:.3f} s"
+def _report(order: Order, seconds: float) -> None:
+    layers = len(order.unknowns.model.layers)
+    summary = f"{layers} layers, |C| <= {order.width}, {order.entries} table entries, {seconds:.3f} s"
     if order.fixed:
         _LOG.warning("%s: no exact order fits; %d variables fixed; %s", NAME, len(order.fixed), summary)
     else:

@@ -1,7 +1,6 @@
 """The order in which DPRS eliminates the variables of a net, which determines the size of its tables.
 
-Layer i has two variables: Z_i, its option, and S_i, the schema that it writes. Its routine table connects Z_i and S_i,
-and every link connects S of the producer with Z of the consumer. Variables with a single value are ignored.
+The variables are the unknowns of the net (``elimination/unknowns.py``). Those with a single value are ignored.
 """
 
 from __future__ import annotations
@@ -11,16 +10,19 @@ from collections.abc import Callable, Iterator
 from copy import copy
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
-from itertools import chain
+from itertools import combinations
 
+from sartor.tuning.selection.elimination.unknowns import Unknowns
 from sartor.tuning.selection.problem.indexed import IndexedProblem
+from sartor.tuning.selection.problem.shared_conversions import Relaxed
 
-REORDER_ABOVE = 2**13
+REORDER_ABOVE = 2**12
 """Number of table entries per variable below which no other order is searched for: the search would take as long."""
 JOIN_LIMIT = 2**24
 """The largest number of entries of one table (128 MiB)."""
 TOTAL_LIMIT = 2**26
-"""The largest number of entries of all tables together, if they have more than ``REORDER_ABOVE`` per variable."""
+"""The largest number of entries of all tables together, if they have more than ``_AMPLE`` per variable."""
+_AMPLE = 2**13
 _COUNTED_DEGREE = 64
 
 
@@ -29,6 +31,7 @@ class Order:
     """An order of elimination.
 
     Attributes:
+        unknowns: all variables.
         variables: the variables to eliminate, in order.
         settled: variables with a single value, which need no elimination.
         fixed: variables that must be fixed before, or a table would exceed the limit.
@@ -36,6 +39,7 @@ class Order:
         width: the largest constraint set |C| of a table S_i(λ; λ_C).
     """
 
+    unknowns: Unknowns
     variables: tuple[int, ...]
     settled: tuple[int, ...]
     fixed: tuple[int, ...]
@@ -43,38 +47,32 @@ class Order:
     width: int
 
 
-def option_of(layer: int) -> int:
-    """The variable Z of a layer."""
-    return 2 * layer
-
-
-def schema_of(layer: int) -> int:
-    """The variable S of a layer."""
-    return 2 * layer + 1
-
-
-def elimination_order(model: IndexedProblem) -> Order:
+def elimination_order(relaxed: Relaxed) -> Order:
     """The order of Algorithm 1, or the best of several greedy orders if its tables are large.
 
     The greedy orders take the variable with the smallest table, or with the fewest pairs of neighbours that share no
     table yet (min-fill; Bodlaender and Koster, "Treewidth computations I. Upper bounds", 2010). They are tried until
     the best is as fast to use as another is to find.
     """
-    interactions = _Interactions(model)
-    enough = REORDER_ABOVE * len(interactions.neighbours)
-    orders = chain(
-        _follow_algorithm(model, interactions, max(TOTAL_LIMIT, enough)),
-        (_fitting(interactions, score, max(TOTAL_LIMIT, enough)) for score in (_table, _fill)),
-    )
-    best = next(orders)
-    for other in orders:
-        if not best.fixed and best.entries <= enough:
+    interactions = _Interactions(Unknowns(relaxed))
+    count = len(interactions.neighbours)
+    total = max(TOTAL_LIMIT, _AMPLE * count)
+    best = _follow_algorithm(relaxed.origin, interactions, total)
+    scores = [_table, _fill]
+    if best is None:
+        best = _fitting(interactions, scores.pop(0), total)
+    for score in scores:
+        if best.fixed:
+            other = _fitting(interactions, score, total)
+        elif best.entries > REORDER_ABOVE * count:
+            other = _greedy(interactions.copy(), score, JOIN_LIMIT)
+        else:
             break
         best = min(best, other, key=lambda order: (len(order.fixed), order.entries))
     return best
 
 
-def algorithm_1(model: IndexedProblem) -> Iterator[int]:
+def algorithm_1(model: IndexedProblem, unknowns: Unknowns) -> Iterator[int]:
     """The variables in the order in which SoftNeuro's Algorithm 1 eliminates them.
 
     At layer i (line 7) it first eliminates the schemas of the producers that only i reads (line 12, fastest over λ_H),
@@ -83,12 +81,23 @@ def algorithm_1(model: IndexedProblem) -> Iterator[int]:
     """
     relaxed = relaxations(model)
     for layer, producers in enumerate(model.producers):
-        yield from (schema_of(producer) for producer in producers if len(model.consumers[producer]) == 1)
-        yield from (schema_of(branching) for branching in reversed(relaxed[layer]))
-        yield option_of(layer)
+        closed = [producer for producer in producers if len(model.consumers[producer]) == 1]
+        for each in (*closed, *reversed(relaxed[layer])):
+            yield from (*unknowns.copies[each], unknowns.written[each])
+        yield from _routine(unknowns, layer)
         if not model.consumers[layer]:
-            yield schema_of(layer)
-    yield from (schema_of(branching) for branching in reversed(relaxed[-1]))
+            yield unknowns.written[layer]
+    for each in reversed(relaxed[-1]):
+        yield from (*unknowns.copies[each], unknowns.written[each])
+
+
+def _routine(unknowns: Unknowns, layer: int) -> list[int]:
+    """What is decided with the routine of a layer, that which needs less to be known of the rest first."""
+    own, written = unknowns.option[layer], unknowns.written[layer]
+    read = [each for each in unknowns.classes[layer] if each != written]
+    together = math.prod(unknowns.sizes[each] for each in read)
+    order = [own, *read] if together <= unknowns.sizes[own] else [*read, own]
+    return [each for each in order if each != written]
 
 
 def relaxations(model: IndexedProblem) -> list[list[int]]:
@@ -133,29 +142,27 @@ class _Interactions:
     """Tracks which variables share a table during an elimination, without building the tables.
 
     Attributes:
+        unknowns: all variables.
         sizes: number of values of every variable that has more than one.
         settled: the other variables.
         neighbours: for each remaining variable those with which it shares a table.
         joined: for each remaining variable the number of entries of the table that its elimination needs.
         entries: sum of these over the eliminated variables.
-        width: the largest number of remaining variables in one of their tables, minus one.
+        width: the largest number of layers whose remaining variables are in one of their tables, minus one.
     """
 
-    def __init__(self, model: IndexedProblem) -> None:
-        sizes: dict[int, int] = {}
-        for index, layer in enumerate(model.layers):
-            sizes[option_of(index)] = len(layer.options)
-            sizes[schema_of(index)] = len(layer.outputs)
+    def __init__(self, unknowns: Unknowns) -> None:
+        sizes = dict(enumerate(unknowns.sizes))
+        self.unknowns = unknowns
         self.sizes = {variable: size for variable, size in sizes.items() if size > 1}
         self.settled = tuple(variable for variable, size in sizes.items() if size == 1)
         self.neighbours: dict[int, set[int]] = {variable: set() for variable in self.sizes}
         self.joined = dict(self.sizes)
         self.entries = 0
         self.width = 0
-        for index in range(len(model.layers)):
-            self._connect(option_of(index), schema_of(index))
-        for link in model.links:
-            self._connect(schema_of(link.producer), option_of(link.consumer))
+        for table in unknowns.tables:
+            for pair in combinations(table.scope, 2):
+                self._connect(*pair)
 
     def copy(self) -> _Interactions:
         """A copy, for another order of elimination."""
@@ -168,7 +175,7 @@ class _Interactions:
         """Record the elimination of ``variable``; returns the remaining variables of its table."""
         self.entries += self.joined[variable]
         left = self.remove(variable)
-        self.width = max(self.width, len(left) - 1)
+        self.width = max(self.width, len({self.unknowns.layer_of[other] for other in left}) - 1)
         together = set(left)
         for other in left:
             fresh = together - self.neighbours[other]
@@ -188,7 +195,7 @@ class _Interactions:
 
     def order(self, variables: list[int], fixed: list[int]) -> Order:
         """The order of the recorded eliminations."""
-        return Order(tuple(variables), self.settled, tuple(fixed), self.entries, self.width)
+        return Order(self.unknowns, tuple(variables), self.settled, tuple(fixed), self.entries, self.width)
 
     def _connect(self, left: int, right: int) -> None:
         if left in self.sizes and right in self.sizes and right not in self.neighbours[left]:
@@ -214,16 +221,15 @@ def _fill(interactions: _Interactions, variable: int) -> int:
     return pairs // 2
 
 
-def _follow_algorithm(model: IndexedProblem, start: _Interactions, total: int) -> Iterator[Order]:
+def _follow_algorithm(model: IndexedProblem, start: _Interactions, total: int) -> Order | None:
     """Algorithm 1's order, unless its tables would exceed the limits."""
     interactions = start.copy()
-    variables = [variable for variable in algorithm_1(model) if variable in start.sizes]
+    variables = [variable for variable in algorithm_1(model, start.unknowns) if variable in start.sizes]
     for variable in variables:
         if interactions.joined[variable] > JOIN_LIMIT:
-            return
+            return None
         interactions.eliminate(variable)
-    if interactions.entries <= total:
-        yield interactions.order(variables, [])
+    return interactions.order(variables, []) if interactions.entries <= total else None
 
 
 def _fitting(start: _Interactions, score: _Score, total: int) -> Order:

@@ -15,7 +15,7 @@ the nodes of RN fixed at their last choices, as long as the plan gets cheaper: e
 exactly, and on the way back the nodes of RN respond to them. On dense blocks this recovers between nothing and nearly
 all of the loss by RN, in a few rounds as short as the first.
 
-Conversions that several readers of a value share are paid for once (``problem.shared_conversions``).
+Conversions that several readers of a value share are paid for once (``heuristics.converters``).
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from time import perf_counter
 
 import numpy as np
 
+from sartor.tuning.selection.heuristics.converters import Unshared
 from sartor.tuning.selection.heuristics.greedy import everything, greedy_picks, supported
 from sartor.tuning.selection.problem.indexed import Floats, IndexedProblem, Mask, index_problem
 from sartor.tuning.selection.problem.problem import Problem
 from sartor.tuning.selection.problem.selection import Selection, conclude
-from sartor.tuning.selection.problem.shared_conversions import Unshared
 
 NAME = "pbqp"
 _LOG = logging.getLogger(__name__)

@@ -3,37 +3,51 @@
 Option b of a layer dominates option a if b never costs more in its place: the difference of their values, plus the
 least difference of adapts on each link over all options at its other end, is not negative (Goldstein, "Efficient
 rotamer elimination applied to protein side-chains and related spin glasses", 1994). Removing an option may make others
-dominated, so this is repeated. Links are taken to share no conversions.
+dominated, so this is repeated. Where links share a conversion, b is taken to pay for it alone, and a to find it paid.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
 from sartor.tuning.selection.problem.indexed import Floats, IndexedProblem, Layer, Link, Mask
+from sartor.tuning.selection.problem.shared_conversions import Relaxed
 
 _ROUNDS = 8
 
 
-def undominated(model: IndexedProblem) -> list[Mask]:
-    """For each layer a mask of options. The problem with only these options has the same optimum.
+def undominated(relaxed: Relaxed) -> tuple[list[Mask], Relaxed]:
+    """For each layer a mask of options, and the problem with only these, which has the same optimum.
 
     Of equal options the earlier is kept.
     """
+    model = relaxed.origin
     kept = [np.ones(len(layer.options), dtype=np.bool_) for layer in model.layers]
-    outbound: list[list[Link]] = [[] for _ in model.layers]
-    for link in model.links:
-        outbound[link.producer].append(link)
+    inbound: list[list[_Costs]] = [[] for _ in model.layers]
+    outbound: list[list[_Costs]] = [[] for _ in model.layers]
+    for index, link in enumerate(model.links):
+        costs = _Costs(link, *relaxed.least_and_most(index))
+        inbound[link.consumer].append(costs)
+        outbound[link.producer].append(costs)
     for _ in range(_ROUNDS):
         before = sum(int(mask.sum()) for mask in kept)
         for index in range(len(model.layers)):
-            _drop_dominated(model, outbound[index], kept, index)
+            _drop_dominated(model, inbound[index], outbound[index], kept, index)
         if sum(int(mask.sum()) for mask in kept) == before:
             break
-    return kept
+    return kept, relaxed.within(restrict(model, kept))
+
+
+class _Costs(NamedTuple):
+    """The least and the most that a link adds to the cost of a plan, by outputs and options."""
+
+    link: Link
+    least: Floats
+    most: Floats
 
 
 def restrict(model: IndexedProblem, kept: Sequence[Mask]) -> IndexedProblem:
@@ -62,18 +76,20 @@ def _restrict_layer(layer: Layer, kept: Mask) -> Layer:
     )
 
 
-def _drop_dominated(model: IndexedProblem, outbound: Sequence[Link], kept: list[Mask], index: int) -> None:
+def _drop_dominated(
+    model: IndexedProblem, inbound: Sequence[_Costs], outbound: Sequence[_Costs], kept: list[Mask], index: int
+) -> None:
     own = np.flatnonzero(kept[index])
     layer = model.layers[index]
-    tables = [link.costs[layer.output_of[own]][:, kept[link.consumer]] for link in outbound]
-    for link in model.inbound[index]:
+    pairs = [[each[layer.output_of[own]][:, kept[link.consumer]] for each in both] for link, *both in outbound]
+    for link, *both in inbound:
         written = np.unique(model.layers[link.producer].output_of[kept[link.producer]])
-        tables.append(link.costs[np.ix_(written, own)].T)
+        pairs.append([each[np.ix_(written, own)].T for each in both])
     saved = layer.values[own, np.newaxis] - layer.values[own]
     # If one link forbids the first option and another link the second, neither dominates the other.
     with np.errstate(invalid="ignore"):
-        for table in tables:
-            saved += _least_difference(table)
+        for least, most in pairs:
+            saved += _least_difference(least, most)
     left = np.ones(len(own), dtype=np.bool_)
     for option, savings in enumerate(saved):
         left[option] = False
@@ -81,11 +97,11 @@ def _drop_dominated(model: IndexedProblem, outbound: Sequence[Link], kept: list[
     kept[index][own] = left
 
 
-def _least_difference(costs: Floats) -> Floats:
-    """For each pair of rows the least difference of first and second over the columns.
+def _least_difference(least: Floats, most: Floats) -> Floats:
+    """For each pair of rows the least difference of the first's least and the second's most over the columns.
 
     A column in which the first is infinite does not count, even if the second is infinite too.
     """
-    first, second = costs[:, np.newaxis], costs[np.newaxis]
-    least: Floats = np.where(np.isinf(first), np.inf, first - second).min(axis=2)
-    return least
+    first, second = least[:, np.newaxis], most[np.newaxis]
+    difference: Floats = np.where(np.isinf(first), np.inf, first - second).min(axis=2)
+    return difference

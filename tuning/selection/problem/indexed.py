@@ -222,18 +222,19 @@ def _index_edges(problem: Problem, layers: Sequence[Layer], index: Mapping[str, 
     for (edge, produced, needed), cost in problem.adapts.items():
         if edge is not last:
             last, table = edge, tables[edge]
-        if produced in table.rows and needed in table.columns:
-            table.values[table.rows[produced]][table.columns[needed]] = cost.value(problem.objective)
+        row, column = table.rows.get(produced), table.columns.get(needed)
+        if row is not None and column is not None:
+            table.values[row][column] = cost.value(problem.objective)
     numbers: dict[Schema, int] = {}
     carried: dict[Value, list[int]] = {}
     for position, (edge, table) in enumerate(tables.items()):
-        read = [numbers.setdefault(schema, len(numbers)) for schema in table.needed]
+        read = np.array([numbers.setdefault(schema, len(numbers)) for schema in table.columns], dtype=np.intp)
         earlier = carried.setdefault(edge.value, []) if edge.value is not None else []
         yield Link(
             index[edge.producer],
             index[edge.consumer],
             table.costs(),
-            np.array(read, dtype=np.intp),
+            read[table.needed],
             tuple(earlier),
             len(problem.readers.get(edge.value, (edge,))) if edge.value is not None else 1,
         )
@@ -244,16 +245,17 @@ class _EdgeTable:
     """The costs of the adapts on an edge, infinite until they are set.
 
     Attributes:
-        needed: the schema that each of the consumer's options reads.
         rows: the producer's outputs.
         columns: the schemas that the consumer's options read.
+        needed: the column of what each of the consumer's options reads.
         values: costs by row and column.
     """
 
     def __init__(self, slot: int, producer: Layer, consumer: Layer) -> None:
-        self.needed = [option.choice.inputs[slot] for option in consumer.options]
         self.rows = {schema: row for row, schema in enumerate(producer.outputs)}
-        self.columns = {schema: column for column, schema in enumerate(dict.fromkeys(self.needed))}
+        self.columns: dict[Schema, int] = {}
+        read = (option.choice.inputs[slot] for option in consumer.options)
+        self.needed = [self.columns.setdefault(schema, len(self.columns)) for schema in read]
         self.values = [[math.inf] * len(self.columns) for _ in self.rows]
 
     def costs(self) -> Floats:
@@ -261,5 +263,4 @@ class _EdgeTable:
         for schema, row in self.rows.items():
             if schema in self.columns:
                 self.values[row][self.columns[schema]] = 0.0
-        columns = [self.columns[schema] for schema in self.needed]
-        return np.array(self.values, dtype=np.float64)[:, columns]
+        return np.array(self.values, dtype=np.float64)[:, self.needed]

@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 from sartor.codegen.ir.schema import Schema
 from sartor.errors import InfeasibleError
 from sartor.tuning.selection.elimination import dprs, order
+from sartor.tuning.selection.elimination.unknowns import Unknowns
 from sartor.tuning.selection.heuristics import exhaustive, greedy
 from sartor.tuning.selection.problem.cost import Cost
 from sartor.tuning.selection.problem.indexed import IndexedProblem, index_problem
 from sartor.tuning.selection.problem.problem import Choice, Edge, Node, Problem
+from sartor.tuning.selection.problem.shared_conversions import Relaxed
 from tests.tuning.selection.seeded_plans import printed_plans
 
 BuildRandom = Callable[[Random], Problem]
@@ -97,17 +99,19 @@ def test_layers_before_a_branch_cost_once() -> None:
 @given(rng=RNG)
 def test_every_order_eliminates_every_variable_once(random_problem: BuildRandom, rng: Random) -> None:
     try:
-        model = _indexed(random_problem(rng))
+        relaxed = Relaxed(_indexed(random_problem(rng)))
     except InfeasibleError:
         assume(False)
-    variables = list(range(2 * len(model.layers)))
-    assert sorted(order.algorithm_1(model)) == variables
-    ample = order.elimination_order(model)
+    relaxed = relaxed.spread_also(frozenset(value for value in relaxed.shared if rng.random() < 0.5))
+    unknowns = Unknowns(relaxed)
+    variables = list(range(len(unknowns.sizes)))
+    assert sorted(order.algorithm_1(relaxed.origin, unknowns)) == variables
+    ample = order.elimination_order(relaxed)
     assert sorted((*ample.variables, *ample.settled)) == variables
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(order, "REORDER_ABOVE", 0)
         patch.setattr(order, "JOIN_LIMIT", 8)
-        cramped = order.elimination_order(model)
+        cramped = order.elimination_order(relaxed)
     assert sorted((*cramped.variables, *cramped.settled, *cramped.fixed)) == variables
 
 

@@ -15,14 +15,15 @@ from hypothesis import strategies as st
 from sartor.codegen.ir.schema import Schema
 from sartor.errors import InfeasibleError
 from sartor.tuning.selection.elimination import dprs
-from sartor.tuning.selection.heuristics import exhaustive
-from sartor.tuning.selection.problem import shared_conversions
+from sartor.tuning.selection.elimination.unknowns import Unknowns
+from sartor.tuning.selection.heuristics import converters, exhaustive, pbqp
+from sartor.tuning.selection.heuristics.converters import Unshared
 from sartor.tuning.selection.problem.cost import Cost
 from sartor.tuning.selection.problem.indexed import index_problem
 from sartor.tuning.selection.problem.limits import peak_bytes
 from sartor.tuning.selection.problem.problem import Choice, Edge, Node, Problem
 from sartor.tuning.selection.problem.selection import Selection, Selector, evaluate
-from sartor.tuning.selection.problem.shared_conversions import Unshared
+from sartor.tuning.selection.problem.shared_conversions import Relaxed
 from sartor.tuning.selection.programming import ilp
 from sartor.tuning.selection.registry import SELECTORS
 
@@ -105,6 +106,24 @@ def test_relaxing_makes_no_plan_dearer_and_spreading_tells_the_truth(random_prob
     assert min(spread.model.value(pick) for pick in _all_picks(spread)) == plans[0].cost
 
 
+@QUICK
+@given(rng=RNG)
+def test_the_tables_add_up_to_the_value_of_a_plan(random_problem: BuildRandom, rng: Random) -> None:
+    try:
+        origin = index_problem(random_problem(rng), _best)
+    except InfeasibleError:
+        assume(False)
+    relaxed = Relaxed(origin)
+    some = relaxed.spread_also(frozenset(value for value in relaxed.shared if rng.random() < 0.5))
+    for problem in (relaxed, some, relaxed.spread_also(relaxed.shared)):
+        unknowns = Unknowns(problem)
+        picks = [rng.randrange(len(layer.options)) for layer in origin.layers]
+        values = unknowns.values(picks)
+        assert unknowns.picks(values) == picks
+        total = sum(float(each.table[tuple(values[axis] for axis in each.scope)]) for each in unknowns.factors())
+        assert total == pytest.approx(problem.value(picks))
+
+
 def _best(childnet: Problem) -> list[Selection]:
     return [exhaustive.select(childnet)]
 
@@ -127,7 +146,7 @@ def test_several_plans_are_the_best_ones(random_problem: BuildRandom, rng: Rando
 
 
 def test_values_with_too_many_sets_leave_a_bound(random_problem: BuildRandom, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared_conversions, "MOST_SETS", 0)
+    monkeypatch.setattr(converters, "MOST_SETS", 0)
     unproven = 0
     for seed in range(60):
         problem = random_problem(Random(seed))
@@ -137,7 +156,7 @@ def test_values_with_too_many_sets_leave_a_bound(random_problem: BuildRandom, mo
             best = exhaustive.select(problem).cost
         except InfeasibleError:
             continue
-        found = dprs.select(problem)
+        found = pbqp.select(problem)
         assert found.lower_bound <= best <= found.cost
         assert not found.optimal or found.cost == best
         unproven += not found.optimal
