@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.metadata import version
@@ -23,13 +23,13 @@ from sartor.runtime.manifest import MANIFEST_FORMAT, ONE_DEVICE_FORMAT, Manifest
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 from sartor.tuning.cost_tables.fused_choices import chosen_layers
 from sartor.tuning.cost_tables.in_network import InNetworkTimes
-from sartor.tuning.cost_tables.tables import Tables, adapt_seconds
+from sartor.tuning.cost_tables.tables import Tables, adapt_seconds, local_seconds
 from sartor.tuning.measuring.benchmark_case import symbol_of
 from sartor.tuning.networks.segments import segments_of
 from sartor.tuning.records.plan import AdaptChoice, LayerChoice, Plan
 from sartor.tuning.records.signature import value_spec
 from sartor.tuning.selection.problem.limits import Amounts, Quantity
-from sartor.tuning.selection.problem.problem import Edge
+from sartor.tuning.selection.problem.problem import Edge, Value
 from sartor.tuning.selection.problem.selection import Selection
 from sartor.tuning.transfers.conversions import adapts_between
 
@@ -154,7 +154,8 @@ def _gap(selection: Selection) -> float | None:
 def timed_plan(recipe: Recipe, tables: Tables) -> Plan:
     """The plan of a split network with times predicted by the tables.
 
-    The first reader of a converted value pays for it, the others nothing.
+    The first reader of a converted value pays for it, the others nothing. So does the first on another device for the
+    transfer, and the others there for what they convert alone.
     """
     chosen = [(layer, recipe.variants[layer.name]) for layer in recipe.graph.layers]
     layers = tuple(
@@ -168,13 +169,23 @@ def timed_plan(recipe: Recipe, tables: Tables) -> Plan:
         for layer, variant in chosen
     )
     kinds = adapts_between(recipe.graph, recipe.variants, recipe.home)
-    once = {(edge.value or edge, kind): edge for edge, kind in reversed(kinds)}
-    adapts = tuple(
-        adapt_choice(edge, kind, adapt_seconds(kind, tables) if once[edge.value or edge, kind] == edge else 0.0)
-        for edge, kind in kinds
-    )
+    adapts = tuple(adapt_choice(edge, kind, seconds) for edge, kind, seconds in _charged(kinds, tables))
     predicted = sum(each.seconds or 0.0 for each in layers) + sum(each.seconds or 0.0 for each in adapts)
     return replace(recipe.plan, layers=layers, adapts=adapts, predicted=predicted)
+
+
+def _charged(kinds: Sequence[tuple[Edge, AdaptKind]], tables: Tables) -> Iterator[tuple[Edge, AdaptKind, float]]:
+    """Each conversion with the seconds that it adds to those before it."""
+    made: set[tuple[Value | Edge, AdaptKind]] = set()
+    there: set[tuple[Value | Edge, str]] = set()
+    for edge, kind in kinds:
+        value = edge.value or edge
+        again = (value, kind.target.device) in there
+        seconds = local_seconds(kind, tables) if again else adapt_seconds(kind, tables)
+        yield edge, kind, 0.0 if (value, kind) in made else seconds
+        made.add((value, kind))
+        if kind.crosses:
+            there.add((value, kind.target.device))
 
 
 def layer_choice(

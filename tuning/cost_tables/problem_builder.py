@@ -15,13 +15,14 @@ from sartor.codegen.linking.scratch import aligned
 from sartor.errors import InfeasibleError
 from sartor.tuning.cost_tables.childnet_choices import asked_for, childnet_choices
 from sartor.tuning.cost_tables.fused_choices import is_inside, member_choices
-from sartor.tuning.cost_tables.tables import Tables, adapt_seconds
+from sartor.tuning.cost_tables.shared_transfers import with_shared_transfers
+from sartor.tuning.cost_tables.tables import Tables, adapt_seconds, transfer_seconds
 from sartor.tuning.errors.error_sum import squared_error
 from sartor.tuning.records.measurement import Measurement
 from sartor.tuning.selection.problem.cost import Cost, Objective
 from sartor.tuning.selection.problem.limits import Quantity
 from sartor.tuning.selection.problem.pin import Pin
-from sartor.tuning.selection.problem.problem import Choice, Edge, Node, Problem
+from sartor.tuning.selection.problem.problem import Choice, Edge, Node, Problem, Value
 from sartor.tuning.selection.problem.trade_offs import worth_keeping
 from sartor.tuning.transfers.conversions import INPUT_PREFIX, OUTPUT_PREFIX, Link, links_of
 
@@ -106,7 +107,18 @@ class _Builder:
         links = list(links_of(graph))
         for link in links:
             self._add_adapts(link, by_name[link.edge.producer], by_name[link.edge.consumer])
-        return Problem(tuple(nodes), tuple(link.edge for link in links), self._adapts, self._objective)
+        problem = Problem(tuple(nodes), tuple(link.edge for link in links), self._adapts, self._objective)
+        return self._sharing_transfers(problem, links) if self._tables.transfers else problem
+
+    def _sharing_transfers(self, problem: Problem, links: Sequence[Link]) -> Problem:
+        carried = {link.edge.value: link for link in links}
+
+        def moved(value: Value, produced: Schema, device: str) -> float:
+            link = carried[value]
+            sources = self._schemas_of(link, produced)
+            return min(transfer_seconds(link.logical, source, device, self._tables) for source in sources)
+
+        return with_shared_transfers(problem, moved)
 
     def _fixed(self, tensor: TensorType, inputs: int) -> Choice:
         """The only choice of a network input or output: ONNX's layout, at no cost."""

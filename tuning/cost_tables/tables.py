@@ -10,7 +10,8 @@ from sartor.codegen.analysis.integer_ranges import integer_ranges
 from sartor.codegen.analysis.rounded_result import steps_of
 from sartor.codegen.analysis.task_facts import task_facts
 from sartor.codegen.ir.graph import LayerGraph
-from sartor.codegen.ir.layer import Layer
+from sartor.codegen.ir.layer import Layer, TensorType
+from sartor.codegen.ir.schema import Schema
 from sartor.codegen.ir.variants.descriptor import device_in
 from sartor.codegen.ir.variants.rounding import rounding_of
 from sartor.codegen.ir.variants.routine import Variant
@@ -127,17 +128,23 @@ def adapt_seconds(kind: AdaptKind, tables: Tables) -> float:
 
     If it crosses, the transfer of the tensor as it is, which is always measured, and the conversion where it arrives.
     """
+    moved = transfer_seconds(kind.logical, kind.source, kind.target.device, tables) if kind.crosses else 0.0
+    return moved + local_seconds(kind, tables)
+
+
+def local_seconds(kind: AdaptKind, tables: Tables) -> float:
+    """Seconds of the part of a conversion that a device computes."""
     local = kind.local
-    moved = _transfer_seconds(kind, tables) if kind.crosses else 0.0
     if local is None or local.is_free:
-        return moved
+        return 0.0
     known = tables.adapts.get(local)
-    return moved + (2 * kind.logical.bytes / _OPTIMISTIC_BANDWIDTH[local.source.device] if known is None else known)
+    return 2 * kind.logical.bytes / _OPTIMISTIC_BANDWIDTH[local.source.device] if known is None else known
 
 
-def _transfer_seconds(kind: AdaptKind, tables: Tables) -> float:
-    times = tables.transfers.get((kind.source.device, kind.target.device))
-    return math.inf if times is None else times.seconds(kind.source.physical(kind.logical).bytes)
+def transfer_seconds(logical: TensorType, source: Schema, device: str, tables: Tables) -> float:
+    """Seconds in which a tensor in a schema goes to another device; infinite if no tensor does."""
+    times = tables.transfers.get((source.device, device))
+    return math.inf if times is None else times.seconds(source.physical(logical).bytes)
 
 
 def tuned_cases(graph: LayerGraph, variants: Mapping[str, tuple[Variant, ...]]) -> list[BenchmarkCase]:

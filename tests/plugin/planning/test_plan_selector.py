@@ -6,10 +6,14 @@ import math
 
 import pytest
 
+from sartor.planning import plan_solver
 from sartor.planning.contenders.single_type_plans import single_precision_plans
 from sartor.planning.recipe import Recipe
 from sartor.policies import Precision
+from sartor.tuning.measuring.benchmark_case import BenchmarkCase
 from sartor.tuning.selection.problem.limits import UNLIMITED, Limits, Quantity
+from sartor.tuning.selection.problem.selection import Selection
+from sartor.tuning.selection.programming.alternatives import alternatives
 from tests.plugin.planning.selecting_fakes import FakeTuner, ImportedOf, by_type, selector, tables_of, types
 
 FAST, SLOW = 1e-4, 1e-3
@@ -35,6 +39,34 @@ def test_a_conversion_that_does_not_work_is_done_without(
     assert "nhwc" not in {schema.layout for each in best.variants.values() for schema in each.implementation.inputs}
     assert set(known.adapts.values()) == {math.inf}
     assert "does not work: no lowering" in caplog.text
+
+
+def test_measuring_conversions_takes_no_time_from_the_search_for_other_plans(
+    imported_of: ImportedOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The solver takes 3 s each time, and the conversions in between 100."""
+    now, given = 0.0, list[float | None]()
+
+    def solved(*args: object, seconds: float | None = None, **options: object) -> list[Selection]:
+        nonlocal now
+        given.append(seconds)
+        now += 3.0
+        return alternatives(*args, seconds=None, **options)  # type: ignore[arg-type]
+
+    def measured(case: BenchmarkCase) -> bool:
+        nonlocal now
+        now += 100.0
+        return len(given) > 1
+
+    monkeypatch.setattr(plan_solver, "perf_counter", lambda: now)
+    monkeypatch.setattr(plan_solver, "alternatives", solved)
+    imported = imported_of("residual")
+    found = selector(imported, FakeTuner(works=measured))
+    recipes, _ = found.different(tables_of(imported, _channels_last_is_fast), UNLIMITED, 2, 1e-5, math.inf)
+    assert recipes
+    assert now > 100
+    assert given == [plan_solver._DIFFERENT_SECONDS - 3.0 * calls for calls in range(len(given))]
+    assert len(given) > 1
 
 
 def test_plans_in_one_type_compete_where_they_come_near(imported_of: ImportedOf) -> None:

@@ -236,6 +236,21 @@ def test_a_plan_keeps_its_place_beside_one_that_is_hardly_faster_with_fewer_thre
     assert best.by_threads == {1: 9e-4, 2: 8e-4, 4: 7e-4, 6: 1e-3}
 
 
+@pytest.mark.parametrize(("unsplit", "taken"), [(True, True), (False, False)])
+def test_the_stock_model_ships_if_it_is_faster_with_fewer_threads_by_however_little(
+    setting: Setting, unsplit: bool, taken: bool
+) -> None:
+    """Another plan may be so by chance, but nothing ships that ran slower than the stock model."""
+    recipe = setting.recipes[1]
+    stock = replace(setting.builds[1], recipe=replace(recipe, plan=replace(recipe.plan, unsplit=unsplit)))
+    setting.builds[1] = stock
+    setting.profiler._builder.builds[1] = stock  # type: ignore[attr-defined]
+    profiler = threaded(setting, 2, {1: 7e-4, 2: 1e-3}, {1: 6.9e-4, 2: 1e-3})
+    best = profiler.with_best_threads(Profiled(setting.recipes[0], SECONDS, None, 8e-4), setting.recipes)
+    assert (best.recipe is stock.recipe) == taken
+    assert best.baseline == (6.9e-4 if unsplit else 8e-4)
+
+
 @pytest.mark.parametrize(("threads", "seconds"), [(1, SECONDS), (2, 1.0)])
 def test_threads_do_not_matter_for_one_thread_and_for_long_inferences(
     setting: Setting, threads: int, seconds: float
