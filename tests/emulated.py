@@ -14,11 +14,14 @@ from pathlib import Path
 
 import numpy as np
 
+from sartor.codegen.ir.layer import TensorType
 from sartor.runtime.driver.signature import Array
 
 _VARIABLE = "SARTOR_AARCH64_RUNTIME"
 _LIBRARIES = Path("/usr/aarch64-linux-gnu")
 _TIMEOUT = 120
+# IREE's program reads and writes numbers of this type only without numpy's header.
+_RAW = "bf16"
 
 
 @dataclass(frozen=True)
@@ -33,18 +36,21 @@ class Emulator:
     qemu: str
     program: Path
 
-    def run(self, module: Path, function: str, arguments: Sequence[Array], results: int = 1) -> list[Array]:
-        """What a function of a module gives; files of arguments and results are written beside the module."""
-        given = [module.parent / f"in{index}.npy" for index in range(len(arguments))]
-        wanted = [module.parent / f"out{index}.npy" for index in range(results)]
-        for path, array in zip(given, arguments, strict=True):
-            np.save(path, array)
+    def run(self, module: Path, function: str, arguments: Sequence[Array], result: TensorType | None = None) -> Array:
+        """What a function of a module gives; files of arguments and of the result are written beside the module.
+
+        A result in bf16 needs its type, as IREE's program writes none of that type as a numpy array.
+        """
+        given = [_written(module.parent / f"in{index}", each) for index, each in enumerate(arguments)]
+        is_raw = result is not None and result.dtype == _RAW
+        wanted = module.parent / ("out.bin" if is_raw else "out.npy")
         command = [self.qemu, "-L", str(_LIBRARIES), str(self.program), "--device=local-sync", f"--module={module}"]
-        command += [f"--function={function}", *(f"--input=@{path}" for path in given)]
-        command += [f"--output=@{path}" for path in wanted]
+        command += [f"--function={function}", *(f"--input={each}" for each in given), f"--output=@{wanted}"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT)
         assert done.returncode == 0, done.stderr
-        return [np.asarray(np.load(path)) for path in wanted]
+        if result is None or not is_raw:
+            return np.asarray(np.load(wanted))
+        return np.fromfile(wanted, result.numpy_dtype).reshape(result.shape)
 
 
 @dataclass(frozen=True)
@@ -60,6 +66,15 @@ class EmulatedProgram:
     module: Path
 
 
+def _written(path: Path, array: Array) -> str:
+    """Write an argument to a file; returns how IREE's program is told of it."""
+    if array.dtype != TensorType((), _RAW).numpy_dtype:
+        np.save(path.with_suffix(".npy"), array)
+        return f"@{path.with_suffix('.npy')}"
+    array.tofile(path.with_suffix(".bin"))
+    return f"{'x'.join(map(str, (*array.shape, _RAW)))}=@{path.with_suffix('.bin')}"
+
+
 def emulator() -> Emulator | str:
     """The emulator, or what is missing for it."""
     qemu, folder = shutil.which("qemu-aarch64"), os.environ.get(_VARIABLE)
@@ -67,7 +82,7 @@ def emulator() -> Emulator | str:
         return "there is no qemu-aarch64"
     if not _LIBRARIES.is_dir():
         return f"there are no libraries for AArch64 in {_LIBRARIES}"
-    if folder is None:
+    if not folder:
         return f"{_VARIABLE} names no runtime for AArch64"
     program = Path(folder) / "iree" / "_runtime_libs" / "iree-run-module"
     return Emulator(qemu, program) if program.is_file() else f"{_VARIABLE} names a folder without {program.name}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from sartor.codegen.analysis.task_facts import read_facts
+from sartor.codegen.ir.core import WIDE, Core
 
 SIZES = (
     *("batch", "rows", "columns", "channels", "depth", "taps", "kernel_height", "kernel_width"),
@@ -13,11 +14,6 @@ SIZES = (
 """Numbers of a task that are extents or amounts."""
 
 _OTHERS = ("stride", "operands")
-# Sixteen f32 in a vector of 64 bytes, two vectors multiplied and added in a cycle.
-_OPERATIONS_PER_CYCLE = 4 * 16
-_BYTES_PER_CYCLE = 8
-HERTZ = 3e9
-"""Cycles in a second."""
 
 
 def kind_and_sizes(facts: str) -> tuple[str, Mapping[str, int]]:
@@ -33,13 +29,13 @@ def kind_and_sizes(facts: str) -> tuple[str, Mapping[str, int]]:
     return kind, numbers
 
 
-def ideal_seconds(facts: str) -> float:
-    """About the least time that a task can take: that of its operations or of its bytes, whichever is longer.
+def ideal_seconds(facts: str, core: Core = WIDE) -> float:
+    """About the least time that a task can take on a core: that of its operations or of its bytes, whichever is longer.
 
     Raises:
         ValueError: if ``facts`` cannot be read.
     """
-    return ideal_cycles(kind_and_sizes(facts)[1]) / HERTZ
+    return ideal_cycles(kind_and_sizes(facts)[1], core) / core.hertz
 
 
 def weight_bytes(facts: str) -> int:
@@ -51,7 +47,11 @@ def weight_bytes(facts: str) -> int:
     return kind_and_sizes(facts)[1]["weights"]
 
 
-def ideal_cycles(sizes: Mapping[str, int]) -> float:
+def ideal_cycles(sizes: Mapping[str, int], core: Core = WIDE) -> float:
     """The bound of ``ideal_seconds`` in cycles, from the numbers of a task."""
-    moved = sizes["read"] + sizes["weights"] + sizes["written"]
-    return max(sizes["operations"] / _OPERATIONS_PER_CYCLE, moved / _BYTES_PER_CYCLE, 1.0)
+    return max(sizes["operations"] / core.operations_per_cycle, moving_cycles(sizes, core), 1.0)
+
+
+def moving_cycles(sizes: Mapping[str, int], core: Core = WIDE) -> float:
+    """Cycles to read a task's activations and weights, and to write its results, once each."""
+    return (sizes["read"] + sizes["weights"] + sizes["written"]) / core.bytes_per_cycle

@@ -9,6 +9,7 @@ import functools
 import re
 from dataclasses import dataclass, replace
 
+from sartor.codegen.ir.core import WIDE, Core, core_of_aarch64
 from sartor.codegen.ir.layer import Task
 from sartor.codegen.ir.target import Target, cpu_features
 from sartor.codegen.ir.variants.routine import Rejected, dtype_of
@@ -45,6 +46,7 @@ class Machine:
         threads: worker threads that the work of a kernel is partitioned for.
         features: CPU features, by LLVM's names.
         withheld: features that the operating system does not let programs use.
+        core: what the analytic models know of it.
     """
 
     vector_bytes: int
@@ -54,6 +56,7 @@ class Machine:
     threads: int = 1
     features: frozenset[str] = frozenset()
     withheld: tuple[str, ...] = ()
+    core: Core = WIDE
 
     def refusal(self, feature: str) -> Rejected | None:
         """Why code cannot use a feature; None if it can."""
@@ -127,9 +130,20 @@ def _asked(target_flags: tuple[str, ...], dtype: str) -> Machine:
     text = translate(source, flags, to="executable-configurations")
     width = re.search(r"native_vector_size = (\d+)", text)
     vector = int(width[1]) if width else _FALLBACK_VECTOR
-    many = vector == _AVX512_VECTOR or "aarch64" in text
-    accumulators = _ACCUMULATORS_OF_32 if many else _ACCUMULATORS_OF_16
-    return Machine(vector, accumulators, *_tiles(text), features=cpu_features(text))
+    is_arm = "aarch64" in text
+    accumulators = _ACCUMULATORS_OF_32 if vector == _AVX512_VECTOR or is_arm else _ACCUMULATORS_OF_16
+    name = re.search(r'cpu = "([^"]*)"', text)
+    core = core_of_aarch64(name[1] if name else "") if is_arm else WIDE
+    return Machine(vector, accumulators, *_tiles(text), features=cpu_features(text), core=core)
+
+
+def core_of(target: Target) -> Core:
+    """The core of a target's CPU.
+
+    Raises:
+        CompileError: if the compiler rejects the target.
+    """
+    return machine_of(target.of("cpu"), "f32").core
 
 
 def _product(name: str, rows: int, dtype: str) -> str:

@@ -25,7 +25,7 @@ from sartor.codegen.routines.vector.direct import Direct
 from sartor.codegen.routines.vector.fused_winograd import FusedWinograd
 from sartor.codegen.routines.vector.integers import IntegerFactor, IntegerResult, WholeKernelResult
 from sartor.codegen.routines.vector.join import Join
-from sartor.codegen.routines.vector.neon_dots import NEON_DOTS
+from sartor.codegen.routines.vector.neon_dots import NEON_BFLOAT_DOTS, NEON_DOTS
 from sartor.codegen.routines.vector.product import Product
 from sartor.codegen.routines.vector.rowwise import Rowwise
 from sartor.codegen.routines.vector.separable import FusedSeparable
@@ -64,6 +64,7 @@ ROUTINES: tuple[Routine, ...] = (
     Direct("dots", storage="bf16", element=BFLOAT_DOTS),
     Product("dots", storage="bf16", element=BFLOAT_DOTS),
     FusedWinograd("fused_winograd_dots", storage="bf16", element=BFLOAT_DOTS),
+    *NEON_BFLOAT_DOTS,
     FusedWinograd(storage="bf16"),
     Direct(storage="bf16"),
     Product(storage="bf16"),

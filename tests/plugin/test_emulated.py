@@ -50,5 +50,5 @@ def test_quantised_models_are_right_under_emulation(
     (source,) = onnx.load(model).graph.input
     shape = [each.dim_value for each in source.type.tensor_type.shape.dim]
     x = np.random.default_rng(3).standard_normal(shape).astype(np.float32)
-    (found,), (expected,) = EMULATOR.run(module, "main_graph", [x]), reference({"x": x})
+    found, (expected,) = EMULATOR.run(module, "main_graph", [x]), reference({"x": x})
     assert np.abs(found - expected).max() <= 1e-6 * np.abs(expected).max()

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import math
 
-from sartor.codegen.analysis.task_bounds import HERTZ, SIZES, ideal_cycles, ideal_seconds, kind_and_sizes
+from sartor.codegen.analysis.task_bounds import SIZES, ideal_cycles, kind_and_sizes, moving_cycles
+from sartor.codegen.ir.core import WIDE, Core
 from sartor.codegen.ir.variants.traits import DescribedVariant
 from sartor.codegen.routine_registry import families, size_names
 
 _KINDS = ("convolution", "depthwise", "contraction", "pooling", "fused")
-_NARROW_TYPES = ("bf16", "f16", "i8")
+_BYTES = {"bf16": 2, "f16": 2, "i8": 1}
+_NARROW_TYPES = tuple(_BYTES)
+_FLOAT_BYTES = 4
 
 
 def analytic_cycles(facts: str, variant: DescribedVariant) -> float | None:
@@ -26,14 +29,19 @@ def analytic_cycles(facts: str, variant: DescribedVariant) -> float | None:
     return None if cost is None else cost.cycles(kind_and_sizes(facts)[1], variant.parameters)
 
 
-def analytic_seconds(facts: str, variant: DescribedVariant) -> float:
-    """An estimate of a variant's seconds without measurements: by analytic cycles, or by its routine's ``slowdown``.
+def analytic_seconds(facts: str, variant: DescribedVariant, core: Core = WIDE) -> float:
+    """An estimate of a variant's seconds on a core without measurements: by its routine's model, but no less than its
+    bytes take to move, or by its routine's ``slowdown``.
 
     Raises:
         ValueError: if ``facts`` cannot be parsed.
     """
-    cycles = analytic_cycles(facts, variant)
-    return variant.traits.slowdown * ideal_seconds(facts) if cycles is None else cycles / HERTZ
+    _, sizes = kind_and_sizes(facts)
+    model = variant.traits.cost or variant.traits.estimate
+    if model is None:
+        return variant.traits.slowdown * ideal_cycles(sizes, core) / core.hertz
+    moving = moving_cycles(sizes, core) * _BYTES.get(variant.dtype, _FLOAT_BYTES) / _FLOAT_BYTES
+    return max(model.cycles(sizes, variant.parameters, core), moving) / core.hertz
 
 
 def features(facts: str, variant: DescribedVariant) -> list[float]:

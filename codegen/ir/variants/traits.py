@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from sartor.codegen.ir.core import WIDE, Core
 from sartor.codegen.ir.layer import LayerKind
 
 Sizes = Mapping[str, int]
@@ -15,13 +16,15 @@ FormatClass = tuple[str, bool, bool]
 """Element type, whether images lie in blocks of channels, and whether the result has another type."""
 
 _LOWERED_SLOWDOWN = 8.0
+TILED_SLOWDOWN = 3.0
+"""Of code that IREE generates in tiles that a routine gives it."""
 
 
 class AnalyticCost(Protocol):
     """A model of a kernel's run time, from the CPU's registers and ports."""
 
-    def cycles(self, sizes: Sizes, parameters: Mapping[str, int]) -> float:
-        """Predicted cycles of one inference of a task, with these parameters of the routine."""
+    def cycles(self, sizes: Sizes, parameters: Mapping[str, int], core: Core = WIDE) -> float:
+        """Predicted cycles of one inference of a task on a core, with these parameters of the routine."""
 
 
 class Instruction(Protocol):
@@ -48,8 +51,9 @@ class Traits:
             differ in more than the order of sums.
         rounds_between: whether intermediate values are rounded too, so that the error exceeds that of rounded operands.
         sizes: names of the parameters that the learned cost model reads, each a single number.
-        cost: predicts cycles; None if there is no model.
-        slowdown: predicted time relative to a lower bound for the task; used if ``cost`` is None.
+        cost: predicts cycles so well that tuning tries the sizes that it prefers; None if there is no such model.
+        estimate: predicts cycles for targets that cannot be measured, if ``cost`` is None.
+        slowdown: predicted time relative to a lower bound for the task; used if there is no model.
         compile_cost: time to compile a variant, relative to a short kernel.
         beside_kernels: kinds of layers for which variants are measured even if kernels apply; kernels always are.
     """
@@ -65,6 +69,7 @@ class Traits:
     rounds_between: bool = False
     sizes: tuple[str, ...] = ()
     cost: AnalyticCost | None = None
+    estimate: AnalyticCost | None = None
     slowdown: float = 1.0
     compile_cost: float = 1.0
     beside_kernels: frozenset[LayerKind] = frozenset(LayerKind)

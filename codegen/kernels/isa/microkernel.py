@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
 from sartor.codegen.kernels.isa.multipliers import FMA, Multiplier
 from sartor.codegen.mlir.iree_compiler import ir
+
+# A feature of CPUs whose instructions may multiply by one element of a vector.
+_INDEXES = "neon"
 
 
 @dataclass(frozen=True)
@@ -82,13 +85,16 @@ def multiply_add(
         The new accumulators.
     """
     written = next(each for each in range(min(unroll, count), 0, -1) if count % each == 0)
+    together = asm.lanes if asm.has(_INDEXES) and written % asm.lanes == 0 else 1
 
     def every(index: Index, carried: list[ir.Value]) -> list[ir.Value]:
         _fetch(asm, rhs, index, written, multiplier)
-        for step in range(written):
+        for step in range(0, written, together):
             start = asm.add(lhs.start, asm.mul(index, multiplier.group), step * multiplier.group)
             begin = asm.add(rhs.start, asm.mul(index, rhs.step), step * rhs.step)
-            carried = _outer_product(asm, multiplier, lhs, start, rhs, begin, carried)
+            carried = _outer_products(
+                asm, multiplier, replace(lhs, start=start), replace(rhs, start=begin), carried, together
+            )
         return carried
 
     return asm.loop(0, count, written, totals, every)
@@ -103,27 +109,31 @@ def _fetch(asm: Assembler, rhs: Rhs, index: Index, steps: int, multiplier: Multi
         asm.prefetch(rhs.memory, asm.add(start, distance))
 
 
-def _outer_product(
-    asm: Assembler,
-    multiplier: Multiplier,
-    lhs: Lhs,
-    start: Index,
-    rhs: Rhs,
-    begin: Index,
-    totals: list[ir.Value],
+def _outer_products(
+    asm: Assembler, multiplier: Multiplier, lhs: Lhs, rhs: Rhs, totals: list[ir.Value], steps: int
 ) -> list[ir.Value]:
-    row = [multiplier.load(asm, rhs.memory, asm.add(begin, distance), count) for distance, count in rhs.vectors]
-    totals = list(totals)
-    for first in dict.fromkeys(pixel - pixel % multiplier.pixels for pixel in lhs.rows):
-        pixels = range(first, first + multiplier.pixels)
-        offsets = [asm.add(start, lhs.rows[each]) if each in lhs.rows else None for each in pixels]
-        factor = multiplier.broadcast(asm, lhs.memory, offsets)
-        for position, each in enumerate(row):
-            indices = [pixel * len(row) + position for pixel in pixels]
-            found = multiplier.add(asm, factor, each, [totals[index] for index in indices])
-            for index, total in zip(indices, found, strict=True):
-                totals[index] = total
+    """Add the outer products of adjacent steps, whose numbers of the LHS are loaded together."""
+    totals, pixels = list(totals), multiplier.pixels
+    starts = dict.fromkeys(pixel - pixel % pixels for pixel in lhs.rows)
+    factors: dict[int, Sequence[ir.Value]] = {}
+    for step in range(steps):
+        begin = asm.add(rhs.start, step * rhs.step)
+        row = [multiplier.load(asm, rhs.memory, asm.add(begin, distance), count) for distance, count in rhs.vectors]
+        for first in starts:
+            if not step:
+                offsets = _offsets(asm, lhs, range(first, first + pixels))
+                factors[first] = multiplier.factors(asm, lhs.memory, offsets, steps)
+            for position, each in enumerate(row):
+                indices = [pixel * len(row) + position for pixel in range(first, first + pixels)]
+                found = multiplier.add(asm, factors[first][step], each, [totals[index] for index in indices])
+                for index, total in zip(indices, found, strict=True):
+                    totals[index] = total
     return totals
+
+
+def _offsets(asm: Assembler, lhs: Lhs, pixels: range) -> list[Index | None]:
+    """Offsets of pixels that are multiplied at once; None for those that are left out."""
+    return [asm.add(lhs.start, lhs.rows[each]) if each in lhs.rows else None for each in pixels]
 
 
 def open_tile(multiplier: Multiplier, sums: list[ir.Value], vectors: int) -> list[ir.Value]:

@@ -62,6 +62,11 @@ class Multiplier(Protocol):
         """The operand that filters are multiplied by: the groups of an image at ``offsets``, one for each of ``pixels``
         pixels; zeros for None."""
 
+    def factors(
+        self, asm: Assembler, memory: ir.Value, offsets: Sequence[Index | None], steps: int
+    ) -> Sequence[ir.Value]:
+        """The operands of ``broadcast`` for adjacent steps: one, or as many as a vector has elements."""
+
     def load(self, asm: Assembler, memory: ir.Value, offset: Index, count: int) -> ir.Value:
         """A vector of groups of filters from ``offset`` on, of which ``count`` or more exist."""
 
@@ -87,10 +92,15 @@ class _ByPixel(ABC):
         return accumulators
 
     def broadcast(self, asm: Assembler, memory: ir.Value, offsets: Sequence[Index | None]) -> ir.Value:
-        (offset,) = offsets
-        if offset is None:
-            raise ValueError("a pixel that is left out is not multiplied")
-        return self.repeated(asm, memory, offset)
+        return self.repeated(asm, memory, _the_one(offsets))
+
+    def factors(
+        self, asm: Assembler, memory: ir.Value, offsets: Sequence[Index | None], steps: int
+    ) -> Sequence[ir.Value]:
+        if steps == 1:
+            return [self.broadcast(asm, memory, offsets)]
+        adjacent = self.adjacent(asm, memory, _the_one(offsets))
+        return [self.element_of(asm, memory, adjacent, step) for step in range(steps)]
 
     def add(self, asm: Assembler, lhs: ir.Value, rhs: ir.Value, accumulators: Sequence[ir.Value]) -> Sequence[ir.Value]:
         (total,) = accumulators
@@ -101,8 +111,28 @@ class _ByPixel(ABC):
         """A vector that repeats the group at ``offset`` of an image."""
 
     @abstractmethod
+    def adjacent(self, asm: Assembler, memory: ir.Value, offset: Index) -> ir.Value:
+        """A vector of words, each a group, from ``offset`` of an image on."""
+
+    @abstractmethod
+    def element_of(self, asm: Assembler, memory: ir.Value, adjacent: ir.Value, index: int) -> ir.Value:
+        """A vector that repeats one group of those that ``adjacent`` loaded."""
+
+    @abstractmethod
     def multiplied(self, asm: Assembler, lhs: ir.Value, rhs: ir.Value, total: ir.Value) -> ir.Value:
         """A vector of sums with the products of two vectors of groups added."""
+
+
+def _the_one(offsets: Sequence[Index | None]) -> Index:
+    """The offset of the only pixel.
+
+    Raises:
+        ValueError: if the pixel is left out.
+    """
+    (offset,) = offsets
+    if offset is None:
+        raise ValueError("a pixel that is left out is not multiplied")
+    return offset
 
 
 @dataclass(frozen=True)
@@ -116,6 +146,12 @@ class Fma(_ByPixel):
 
     def repeated(self, asm: Assembler, memory: ir.Value, offset: Index) -> ir.Value:
         return asm.broadcast(memory, offset)
+
+    def adjacent(self, asm: Assembler, memory: ir.Value, offset: Index) -> ir.Value:
+        return asm.load(memory, offset, asm.lanes)
+
+    def element_of(self, asm: Assembler, memory: ir.Value, adjacent: ir.Value, index: int) -> ir.Value:
+        return vector.shuffle(adjacent, adjacent, [index] * asm.lanes)
 
     def load(self, asm: Assembler, memory: ir.Value, offset: Index, count: int) -> ir.Value:
         return asm.load(memory, offset, count)
@@ -260,9 +296,21 @@ class DotProduct(ByInstruction, _ByPixel):
     def repeated(self, asm: Assembler, memory: ir.Value, offset: Index) -> ir.Value:
         word = ir.IntegerType.get_signless(_WORD_BITS)
         repeated = vector.broadcast(asm.vector_type(word), load_group(asm, memory, offset, self.group, self.skipped))
-        if self.element.bias and self.has_sign:
-            repeated = arith.xori(repeated, asm.splat(ir.IntegerAttr.get(word, _TOP_BITS)))
+        return vector.bitcast(self._groups(asm, memory), self._biased(asm, repeated))
+
+    def adjacent(self, asm: Assembler, memory: ir.Value, offset: Index) -> ir.Value:
+        words = asm.load_words(memory, offset, asm.vector_type(ir.IntegerType.get_signless(_WORD_BITS)))
+        return self._biased(asm, words)
+
+    def element_of(self, asm: Assembler, memory: ir.Value, adjacent: ir.Value, index: int) -> ir.Value:
+        repeated = vector.shuffle(adjacent, adjacent, [index] * asm.lanes)
         return vector.bitcast(self._groups(asm, memory), repeated)
+
+    def _biased(self, asm: Assembler, words: ir.Value) -> ir.Value:
+        """Words of groups with the instruction's bias added to each number."""
+        if not (self.element.bias and self.has_sign):
+            return words
+        return arith.xori(words, asm.splat(ir.IntegerAttr.get(ir.IntegerType.get_signless(_WORD_BITS), _TOP_BITS)))
 
     def load(self, asm: Assembler, memory: ir.Value, offset: Index, count: int) -> ir.Value:
         return vector.load(self._groups(asm, memory), memory, [asm.value(offset)])

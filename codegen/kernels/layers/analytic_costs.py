@@ -9,18 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from sartor.codegen.ir.core import WIDE, Core
 from sartor.codegen.ir.variants.traits import Sizes
 from sartor.codegen.kernels.loops.tilings import Shape
 
-LANES = 16
-"""Elements of f32 in a vector of 64 bytes. Other lengths change all cycles by about the same factor."""
-BYTES_PER_CYCLE = 8
-"""Bytes that a core reads from memory, or writes to it, in a cycle."""
-
-# Cycles to move a line of filters from the second-level cache to the first.
-_LINE_CYCLES = 3
-# Additions to encode and to decode a number of a tile by Winograd's method.
-_TRANSFORM = 3
+# Operations to encode and to decode a vector of a tile by Winograd's method, and all instructions for it.
+_TRANSFORM = 6
+_TRANSFORM_INSTRUCTIONS = 12
+# Instructions that begin and end a register tile, and those for each of its vectors: to start it, to finish it by an
+# elementwise operation, and to store it.
+_TILE_INSTRUCTIONS = 30
+_STORE_INSTRUCTIONS = 3
 # AMX multiplies two tiles in a cycle per row, but not in less than ``_LEAST_TILE_CYCLES``. Meanwhile tiles are loaded:
 # filters mostly from the second-level cache, pixels from nearer unless a workgroup's copies exceed that cache.
 _TILE_SIZES = ("lines", "tiles", "pixels", "vectors", "depth")
@@ -38,11 +37,8 @@ _Numbers = Mapping[str, int]
 class DirectCost:
     """The cost of products in register tiles, one number at a time."""
 
-    def cycles(self, sizes: Sizes, parameters: _Numbers) -> float:
-        rows, columns = _positions(sizes)
-        tile = Shape(*(max(1, parameters.get(each, 1)) for each in ("lines", "columns", "vectors", "unroll")))
-        steps = sizes["depth"] * sizes["batch"]
-        return tile.cycles(rows, columns, _vectors(sizes), _LINE_CYCLES) * steps
+    def cycles(self, sizes: Sizes, parameters: _Numbers, core: Core = WIDE) -> float:
+        return _products(sizes, parameters, core, 1)
 
 
 @dataclass(frozen=True)
@@ -59,8 +55,8 @@ class DotCost:
     group: int
     dtype: str
 
-    def cycles(self, sizes: Sizes, parameters: _Numbers) -> float:
-        return max(DirectCost().cycles(sizes, parameters) / self.group, _reading_cycles(sizes, self.dtype))
+    def cycles(self, sizes: Sizes, parameters: _Numbers, core: Core = WIDE) -> float:
+        return max(_products(sizes, parameters, core, self.group), _reading_cycles(sizes, self.dtype, core))
 
 
 @dataclass(frozen=True)
@@ -73,8 +69,8 @@ class TileCost:
 
     dtype: str
 
-    def cycles(self, sizes: Sizes, parameters: _Numbers) -> float:
-        return max(_tile_cycles(sizes, parameters), _reading_cycles(sizes, self.dtype))
+    def cycles(self, sizes: Sizes, parameters: _Numbers, core: Core = WIDE) -> float:
+        return max(_tile_cycles(sizes, parameters), _reading_cycles(sizes, self.dtype, core))
 
 
 @dataclass(frozen=True)
@@ -87,15 +83,32 @@ class WinogradCost:
 
     group: int
 
-    def cycles(self, sizes: Sizes, parameters: _Numbers) -> float:
+    def cycles(self, sizes: Sizes, parameters: _Numbers, core: Core = WIDE) -> float:
         height, width = max(1, parameters.get("height", 1)), max(1, parameters.get("width", 1))
         numbers = (height + sizes["kernel_height"] - 1) * (width + sizes["kernel_width"] - 1)
         tiles = -(-sizes["rows"] // height) * -(-sizes["columns"] // width)
-        depth, vectors = max(1, sizes["depth"] // sizes["taps"]), _vectors(sizes)
+        depth, vectors = max(1, sizes["depth"] // sizes["taps"]), _vectors(sizes, core.lanes)
         register = Shape(1, *(max(1, parameters.get(each, 1)) for each in ("columns", "vectors", "unroll")))
-        products = register.cycles(1, tiles, vectors, _LINE_CYCLES) * depth / self.group * numbers
-        transforms = _TRANSFORM * tiles * numbers * (depth / LANES + vectors)
+        products = register.cycles(1, tiles, vectors, core, core.line_cycles) * depth / self.group * numbers
+        one = max(_TRANSFORM / core.multiplies, _TRANSFORM_INSTRUCTIONS / core.issue)
+        transforms = one * tiles * numbers * (depth / core.lanes + vectors)
         return (products + transforms) * sizes["batch"]
+
+
+def _products(sizes: Sizes, parameters: _Numbers, core: Core, group: int) -> float:
+    """Cycles of sums in register tiles, ``group`` products in a step."""
+    rows, columns = _positions(sizes)
+    lines, width, wide, unroll = (max(1, parameters.get(each, 1)) for each in ("lines", "columns", "vectors", "unroll"))
+    vectors = _vectors(sizes, core.lanes)
+    if core.indexes and sizes["depth"] // sizes["taps"] // group % unroll:
+        # The channels of a tap do not divide into so many steps.
+        unroll = 1
+    tile = Shape(lines, width, wide, unroll)
+    steps = tile.cycles(rows, columns, vectors, core, core.line_cycles) * sizes["depth"] / group
+    tiles = -(-rows // lines) * -(-columns // width) * -(-vectors // wide)
+    # A kernel row has a loop of its own.
+    around = _TILE_INSTRUCTIONS * tiles * sizes["kernel_height"] + _STORE_INSTRUCTIONS * rows * columns * vectors
+    return (steps + around / core.issue) * sizes["batch"]
 
 
 def _positions(sizes: Sizes) -> tuple[int, int]:
@@ -104,19 +117,19 @@ def _positions(sizes: Sizes) -> tuple[int, int]:
     return (1, sizes["rows"] * sizes["columns"]) if joined else (sizes["rows"], sizes["columns"])
 
 
-def _vectors(sizes: Sizes) -> int:
-    return -(-sizes["channels"] // LANES)
+def _vectors(sizes: Sizes, lanes: int) -> int:
+    return -(-sizes["channels"] // lanes)
 
 
-def _reading_cycles(sizes: Sizes, dtype: str) -> float:
+def _reading_cycles(sizes: Sizes, dtype: str, core: Core) -> float:
     """Cycles to read packed weights once; a narrower type takes fewer."""
-    return sizes["weights"] * _BYTES.get(dtype, _FLOAT_BYTES) / _FLOAT_BYTES / BYTES_PER_CYCLE
+    return sizes["weights"] * _BYTES.get(dtype, _FLOAT_BYTES) / _FLOAT_BYTES / core.bytes_per_cycle
 
 
 def _tile_cycles(sizes: Sizes, given: _Numbers) -> float:
     rows, columns = _positions(sizes)
     lines, tiles, pixels, wide, depth = (max(1, given.get(each, 1)) for each in _TILE_SIZES)
-    vectors = _vectors(sizes)
+    vectors = _vectors(sizes, WIDE.lanes)
     blocks = -(-rows // lines) * -(-columns // (tiles * pixels)) * -(-vectors // wide)
     chunks = sizes["taps"] * -(-max(1, sizes["depth"] // sizes["taps"]) // depth)
     is_far = sizes["taps"] > 1 and sizes["read"] // max(1, given.get("row_groups", 1)) > _COPIED_BYTES

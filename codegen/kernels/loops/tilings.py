@@ -1,8 +1,8 @@
 """Tilings worth trying: a model of registers, ports and caches selects a few, measurement decides among them.
 
-A step of a register tile loads vectors of filters and pixels, and multiplies each pair. Two loads and two multiply-adds
-start in a cycle, and a multiply-add takes four cycles; the unused part of a tile at an edge is lost (Goto and van de
-Geijn, 2008, section 5).
+A step of a register tile loads vectors of filters and pixels, and multiplies each pair. How many loads and
+multiply-adds start in a cycle, and how long a multiply-add takes, depends on the core (``Core``); the unused part of a
+tile at an edge is lost (Goto and van de Geijn, 2008, section 5).
 """
 
 from __future__ import annotations
@@ -12,22 +12,16 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from sartor.codegen.analysis.register_tiles import balanced
+from sartor.codegen.ir.core import Core
 from sartor.codegen.kernels.loops.partition import long_workgroups, many_workgroups_of_two
 from sartor.codegen.kernels.loops.tiling import Tiling
 from sartor.codegen.mlir.machine import Machine
 
 _FLOAT_BYTES = 4
-_PORTS = 2
-_LATENCY = 4
-# Cycles to move a line of filters to the first-level cache: from the second, or, if two panels do not fit there, from
-# the third.
-_LINE_CYCLES = 3
-_FAR_LINE_CYCLES = 6
+_LOOP_INSTRUCTIONS = 4
 _WIDTHS = (1, 2, 3, 4, 6, 8)
 _TRIED = 4
 _WASTE = 1.04
-# Half of a core's second-level cache, which filters share with the image.
-_RESIDENT_BYTES = 1 << 20
 # Registers that stay free when a step is written out twice: the next operands are loaded into them.
 _SPARE = 6
 
@@ -85,19 +79,39 @@ class Shape:
     vectors: int
     unroll: int
 
-    def cycles(self, rows: int, columns: int, vectors: int, line_cycles: float, *, prepares: bool = False) -> float:
-        """Cycles per step for all tiles of a result, including narrower ones at the edges."""
+    def cycles(
+        self, rows: int, columns: int, vectors: int, core: Core, line_cycles: float, *, prepares: bool = False
+    ) -> float:
+        """Cycles per step for all tiles of a result, including narrower ones at the edges.
+
+        Args:
+            rows, columns: extents of the result.
+            vectors: vectors of its channels.
+            core: the CPU's core.
+            line_cycles: cycles to move a line of filters to the first-level cache.
+            prepares: whether the image's numbers are changed before they are multiplied.
+        """
         total = 0.0
         for lines, one in _parts(rows, self.lines):
             for width, two in _parts(columns, self.columns):
                 for wide, three in _parts(vectors, self.vectors):
-                    total += self._step(lines * width, wide, line_cycles, prepares) * one * two * three
+                    total += self._step(lines * width, wide, core, line_cycles, prepares) * one * two * three
         return total
 
-    def _step(self, pixels: int, vectors: int, line_cycles: float, prepares: bool) -> float:
+    def _step(self, pixels: int, vectors: int, core: Core, line_cycles: float, prepares: bool) -> float:
         """Cycles of one step of a tile; writing several steps out hides the cost of the loop."""
         operations = pixels * (vectors + prepares)
-        busiest = max(operations / _PORTS, (pixels + vectors) / _PORTS, _LATENCY, vectors * line_cycles)
+        together = core.lanes if core.indexes and self.unroll % core.lanes == 0 else 1
+        slots = operations + pixels * (core.duplicates and together == 1)
+        loads = pixels / together + vectors
+        loop = _LOOP_INSTRUCTIONS / self.unroll
+        busiest = max(
+            slots / core.multiplies,
+            loads / core.loads,
+            core.latency,
+            vectors * core.lines * line_cycles,
+            (operations + loads + loop) / core.issue,
+        )
         return busiest + 1 / self.unroll
 
 
@@ -113,8 +127,10 @@ def tilings(work: Work, machine: Machine) -> list[Tiling]:
     rows, columns = (1, work.rows * work.columns) if work.positions_join else (work.rows, work.columns)
     free = replace(machine, accumulators=machine.accumulators - work.operands)
     shapes = register_shapes(rows, columns, vectors, work.depth, free, prepares=work.prepares)
-    found = [_split(work, vectors, each, machine.threads, by_rows=_prefers_rows(work)) for each in shapes[:_TRIED]]
-    other = _split(work, vectors, shapes[0], machine.threads, by_rows=not _prefers_rows(work))
+    found = [
+        _split(work, vectors, each, machine.threads, by_rows=_prefers_rows(work, machine)) for each in shapes[:_TRIED]
+    ]
+    other = _split(work, vectors, shapes[0], machine.threads, by_rows=not _prefers_rows(work, machine))
     return list(dict.fromkeys([*found, other]))
 
 
@@ -123,21 +139,22 @@ def register_shapes(
 ) -> list[Shape]:
     """Register tiles for ``rows x columns`` positions, each a sum of ``depth`` steps, best guess first."""
 
+    core = machine.core
+
     def cost(shape: Shape) -> tuple[float, int, int]:
         panel = depth * shape.vectors * machine.vector_bytes
-        line = _LINE_CYCLES if 2 * panel <= _RESIDENT_BYTES else _FAR_LINE_CYCLES
-        return shape.cycles(rows, columns, vectors, line, prepares=prepares), shape.lines, shape.vectors
+        line = core.line_cycles if 2 * panel <= core.resident_bytes else core.far_line_cycles
+        return shape.cycles(rows, columns, vectors, core, line, prepares=prepares), shape.lines, shape.vectors
 
-    return sorted(set(_shapes(rows, columns, vectors, machine, prepares)), key=cost)
+    return sorted(set(_shapes(rows, columns, vectors, depth, machine, prepares)), key=cost)
 
 
-def _shapes(rows: int, columns: int, vectors: int, machine: Machine, prepares: bool) -> Iterator[Shape]:
+def _shapes(rows: int, columns: int, vectors: int, depth: int, machine: Machine, prepares: bool) -> Iterator[Shape]:
     """Register tiles that fit the registers."""
     for wide in _WIDTHS:
         if wide > vectors:
             continue
-        for spare, unroll in ((0, 1), (_SPARE, 2)):
-            pixels = machine.pixels(wide, spare, prepares=prepares)
+        for pixels, unroll in _ways(wide, depth, machine, prepares):
             if pixels < 1:
                 continue
             yield Shape(1, balanced(columns, pixels), wide, unroll)
@@ -146,9 +163,18 @@ def _shapes(rows: int, columns: int, vectors: int, machine: Machine, prepares: b
                 yield Shape(balanced(rows, lines), columns, wide, unroll)
 
 
-def _prefers_rows(work: Work) -> bool:
+def _ways(wide: int, depth: int, machine: Machine, prepares: bool) -> Iterator[tuple[int, int]]:
+    """The most pixels of a register tile, and the number of steps that are written out."""
+    for spare, unroll in ((0, 1), (_SPARE, 2)):
+        yield machine.pixels(wide, spare, prepares=prepares), unroll
+    if machine.core.indexes and depth % machine.core.lanes == 0:
+        # Each pixel's numbers for some steps are in one more register. With none to spare LLVM spills accumulators.
+        yield (machine.registers - wide - 1) // (wide + 1), machine.core.lanes
+
+
+def _prefers_rows(work: Work, machine: Machine) -> bool:
     """Whether workgroups partition rows. Then each reads all filters, which should stay in the cache."""
-    return work.filter_bytes <= _RESIDENT_BYTES
+    return work.filter_bytes <= machine.core.resident_bytes
 
 
 def _split(work: Work, vectors: int, shape: Shape, threads: int, *, by_rows: bool) -> Tiling:

@@ -9,7 +9,7 @@ from sartor.codegen.ir.layer import LayerKind, Task
 from sartor.codegen.ir.layouts import IMAGE_RANK
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected, integer
-from sartor.codegen.ir.variants.traits import Traits
+from sartor.codegen.ir.variants.traits import TILED_SLOWDOWN, Traits
 from sartor.codegen.lowerings.image_tiling import tiled_images
 from sartor.codegen.mlir.machine import float_machine
 
@@ -31,7 +31,7 @@ class TiledDepthwise:
 
     @property
     def traits(self) -> Traits:
-        return Traits("tiled", beside_kernels=frozenset())
+        return Traits("tiled", slowdown=TILED_SLOWDOWN, beside_kernels=frozenset())
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
         machine = float_machine(task, target)

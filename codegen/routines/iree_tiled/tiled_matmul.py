@@ -14,7 +14,7 @@ from sartor.codegen.analysis.register_tiles import register_tiles, row_block, ve
 from sartor.codegen.ir.layer import LayerKind, Task
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected, integer, pair
-from sartor.codegen.ir.variants.traits import Traits
+from sartor.codegen.ir.variants.traits import TILED_SLOWDOWN, Traits
 from sartor.codegen.lowerings.workgroups import WorkgroupTiling
 from sartor.codegen.mlir.machine import Machine, float_machine
 from sartor.codegen.mlir.rewriting.rewrite import rewritten
@@ -34,7 +34,7 @@ class TiledMatmul:
 
     @property
     def traits(self) -> Traits:
-        return Traits("tiled", beside_kernels=frozenset({LayerKind.CONTRACTION}))
+        return Traits("tiled", slowdown=TILED_SLOWDOWN, beside_kernels=frozenset({LayerKind.CONTRACTION}))
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
         machine = float_machine(task, target)

@@ -17,6 +17,7 @@ from sartor.codegen.kernels.windows.concatenation import (
     concatenation_of,
     concatenation_tilings,
 )
+from sartor.codegen.kernels.windows.costs import CopyCost
 from sartor.codegen.mlir.machine import Machine
 
 
@@ -31,7 +32,7 @@ class Join(ImageRoutine[Concatenation]):
 
     @property
     def traits(self) -> Traits:
-        return replace(super().traits, slowdown=LOWERED.slowdown, sizes=Tiling.names())
+        return replace(super().traits, slowdown=LOWERED.slowdown, sizes=Tiling.names(), estimate=CopyCost())
 
     def match(self, task: Task) -> Concatenation | Rejected:
         return concatenation_of(task) or Rejected("no concatenation of images along their channels")

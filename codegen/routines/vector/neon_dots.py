@@ -1,8 +1,9 @@
-"""Convolutions and matrix products in 8 bits by AArch64's instructions for integers (Arm, Architecture Reference Manual
-for A-profile, SDOT and SMMLA).
+"""Convolutions and matrix products in 8 bits and in bf16 by AArch64's instructions (Arm, Architecture Reference Manual
+for A-profile, SDOT and SMMLA, BFDOT and BFMMLA).
 
-SDOT adds four products to each sum of a vector. SMMLA multiplies two rows of eight numbers by two others: two pixels of
-a tile by two channels. Both operands are signed, so sums need no correction for a bias.
+SDOT adds four products to each sum of a vector, BFDOT two. SMMLA multiplies two rows of eight numbers by two others,
+BFMMLA two rows of four: two pixels of a tile by two channels. Integers are signed, so sums need no correction for a
+bias.
 """
 
 from __future__ import annotations
@@ -21,11 +22,12 @@ from sartor.codegen.kernels.isa.multipliers import ByInstruction, DotElement, Mu
 from sartor.codegen.kernels.layers.kernel_layer import KernelLayer, build_kernel
 from sartor.codegen.mlir.iree_compiler import arith, ir, llvm, vector
 from sartor.codegen.routines.vector.direct import Direct
+from sartor.codegen.routines.vector.fused_winograd import FusedWinograd
 from sartor.codegen.routines.vector.integers import IntegerFactor
 from sartor.codegen.routines.vector.product import Product
 
-# A register has two rows of eight numbers.
-_ROW = 8
+# A register has two rows of eight bytes.
+_ROW_BITS = 64
 _BYTES = 16
 # Shuffle masks that collect the first halves, or the last halves, of two registers; applied twice they are the
 # identity.
@@ -36,7 +38,7 @@ _MORE_OPERANDS = 8
 
 @dataclass(frozen=True)
 class MatrixElement(DotElement):
-    """SMMLA, which multiplies two pixels at once."""
+    """SMMLA or BFMMLA, which multiply two pixels at once."""
 
     def multiplier(self, *, has_sign: bool = True) -> Multiplier:
         """The multiplier by the instruction, which takes only signed numbers."""
@@ -52,7 +54,11 @@ class Rows(ByInstruction):
     """
 
     pixels: int = 2
-    bytes: int = 1
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of a filter's element."""
+        return _ROW_BITS // 8 // self.group
 
     def open(self, sums: Sequence[ir.Value]) -> Sequence[ir.Value]:
         """Accumulators of two pixels from the sums of each, a vector of channels."""
@@ -65,39 +71,46 @@ class Rows(ByInstruction):
 
     def broadcast(self, asm: Assembler, memory: ir.Value, offsets: Sequence[Index | None]) -> ir.Value:
         """The groups of two pixels, one after the other."""
-        word = ir.IntegerType.get_signless(_ROW * 8)
+        word = ir.IntegerType.get_signless(_ROW_BITS)
         one = ir.VectorType.get([1], word)
         zero = arith.constant(one, ir.DenseElementsAttr.get_splat(one, ir.IntegerAttr.get(word, 0)))
-        rows = [zero if each is None else load_group(asm, memory, each, _ROW, self.skipped) for each in offsets]
-        return vector.bitcast(_register(), vector.shuffle(*rows, [0, 1]))
+        rows = [zero if each is None else load_group(asm, memory, each, self.group, self.skipped) for each in offsets]
+        register = ir.VectorType.get([2 * self.group], ir.MemRefType(memory.type).element_type)
+        return vector.bitcast(register, vector.shuffle(*rows, [0, 1]))
+
+    def factors(
+        self, asm: Assembler, memory: ir.Value, offsets: Sequence[Index | None], steps: int
+    ) -> Sequence[ir.Value]:
+        """The groups of two pixels for each of some adjacent steps."""
+        starts = [[None if at is None else asm.add(at, step * self.group) for at in offsets] for step in range(steps)]
+        return [self.broadcast(asm, memory, each) for each in starts]
 
     def load(self, asm: Assembler, memory: ir.Value, offset: Index, count: int) -> ir.Value:
         """The groups of a vector of channels."""
-        kind = ir.VectorType.get([asm.lanes * _ROW], ir.MemRefType(memory.type).element_type)
+        kind = ir.VectorType.get([asm.lanes * self.group], ir.MemRefType(memory.type).element_type)
         return vector.load(kind, memory, [asm.value(offset)])
 
     def add(self, asm: Assembler, lhs: ir.Value, rhs: ir.Value, accumulators: Sequence[ir.Value]) -> Sequence[ir.Value]:
         """Add the products of both pixels to the accumulators, each for two channels."""
-        halves = [vector.shuffle(rhs, rhs, range(start, start + _BYTES)) for start in (0, _BYTES)]
+        size = 2 * self.group
+        halves = [vector.shuffle(rhs, rhs, range(start, start + size)) for start in (0, size)]
         return [
             llvm.call_intrinsic(total.type, self.element.product, [total, lhs, half], [], [])
             for total, half in zip(accumulators, halves, strict=True)
         ]
 
 
-def _register() -> ir.VectorType:
-    return ir.VectorType.get([_BYTES], ir.IntegerType.get_signless(8))
-
-
 SDOT = DotElement("i8", 4, "i32", "llvm.aarch64.neon.sdot.v4i32.v16i8", ((_BYTES, (("dotprod",),)),))
 SMMLA = MatrixElement(
-    "i8", _ROW, "i32", "llvm.aarch64.neon.smmla.v4i32.v16i8", ((_BYTES, (("i8mm",),)),), operands=_MORE_OPERANDS
+    "i8", 8, "i32", "llvm.aarch64.neon.smmla.v4i32.v16i8", ((_BYTES, (("i8mm",),)),), operands=_MORE_OPERANDS
 )
+BFDOT = DotElement("bf16", 2, "f32", "llvm.aarch64.neon.bfdot.v4f32.v8bf16", ((_BYTES, (("bf16",),)),))
+BFMMLA = MatrixElement("bf16", 4, "f32", "llvm.aarch64.neon.bfmmla", ((_BYTES, (("bf16",),)),), operands=_MORE_OPERANDS)
 
 
 @dataclass(frozen=True)
 class NeonDots:
-    """Convolution or matrix product of integers in register tiles, with elementwise ops fused.
+    """Convolution or matrix product of narrow numbers in register tiles, with elementwise ops fused.
 
     Parameters: those of ``Direct`` and ``Product``.
 
@@ -137,4 +150,11 @@ class NeonDots:
 
 _KERNELS = (NeonDots("neon_matrix_dots", SMMLA), NeonDots("neon_dots", SDOT))
 NEON_DOTS: tuple[Routine, ...] = (*_KERNELS, *(IntegerFactor(each) for each in _KERNELS))
-"""The routine that is probably faster comes first; those for models that find ranges at run time come last."""
+"""In 8 bits. The routine that is probably faster comes first; those for models that find ranges at run time come last.
+"""
+NEON_BFLOAT_DOTS: tuple[Routine, ...] = (
+    NeonDots("neon_matrix_dots", BFMMLA, "bf16"),
+    NeonDots("neon_dots", BFDOT, "bf16"),
+    FusedWinograd("fused_winograd_neon", storage="bf16", element=BFDOT),
+)
+"""In bf16."""

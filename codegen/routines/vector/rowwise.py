@@ -15,8 +15,12 @@ from sartor.codegen.kernels.layers.kernel_layer import KernelLayer, build_kernel
 from sartor.codegen.kernels.loops.partition import many_workgroups
 from sartor.codegen.kernels.rows.row_form import row_form
 from sartor.codegen.kernels.rows.rowwise import RowwiseKernel
+from sartor.codegen.kernels.windows.costs import CopyCost
 from sartor.codegen.mlir.machine import kernel_machine
 from sartor.codegen.mlir.rewriting.rewrite import Rewrite
+
+# Instructions of a vector in all passes over a row, about those of a softmax.
+_INSTRUCTIONS = 16
 
 
 @dataclass(frozen=True)
@@ -35,7 +39,8 @@ class Rowwise:
 
     @property
     def traits(self) -> Traits:
-        return Traits(precision=self.storage, slowdown=LOWERED.slowdown, sizes=("groups",))
+        estimate = CopyCost(_INSTRUCTIONS)
+        return Traits(precision=self.storage, slowdown=LOWERED.slowdown, sizes=("groups",), estimate=estimate)
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
         if task.kind is not LayerKind.FIXED:

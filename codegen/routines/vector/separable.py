@@ -10,6 +10,7 @@ from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected
 from sartor.codegen.ir.variants.traits import Traits
 from sartor.codegen.kernels.layers.kernel_layer import KernelLayer, build_kernel
+from sartor.codegen.kernels.windows.costs import SeparableCost
 from sartor.codegen.kernels.windows.separable import Separable, StripSizes, separable_layer, separable_of, strip_sizes
 from sartor.codegen.mlir.machine import Machine, kernel_machine
 
@@ -30,7 +31,7 @@ class FusedSeparable:
 
     @property
     def traits(self) -> Traits:
-        return Traits("separable", blocked=self.blocked, fuses=True, sizes=StripSizes.names())
+        return Traits("separable", blocked=self.blocked, fuses=True, sizes=StripSizes.names(), estimate=SeparableCost())
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
         """Parameter sets worth trying, best guess first, or why the routine does not apply."""

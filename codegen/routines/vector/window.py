@@ -12,6 +12,7 @@ from sartor.codegen.kernels.layers.image_layer import ImageLayer
 from sartor.codegen.kernels.layers.image_routine import ImageRoutine
 from sartor.codegen.kernels.layers.kernel_layer import KernelParts
 from sartor.codegen.kernels.loops.tiling import Tiling
+from sartor.codegen.kernels.windows.costs import WindowCost
 from sartor.codegen.kernels.windows.window import window_sliding, window_tilings
 from sartor.codegen.mlir.machine import Machine
 
@@ -27,7 +28,7 @@ class SlidingWindow(ImageRoutine[Window]):
 
     @property
     def traits(self) -> Traits:
-        return replace(super().traits, family="window", sizes=Tiling.names())
+        return replace(super().traits, family="window", sizes=Tiling.names(), estimate=WindowCost())
 
     def match(self, task: Task) -> Window | Rejected:
         return window_of(task) or Rejected("neither a depthwise convolution nor a pooling in two dimensions")

@@ -24,6 +24,7 @@ from sartor.runtime.driver.iree_runtime import Program
 from sartor.runtime.driver.signature import Array, TensorSpec
 from sartor.runtime.module import open_module
 from tests.codegen.routines.layer_cases import MAKERS, Maker
+from tests.emulated import EmulatedProgram
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ def opened(content: bytes, target: Target, threads: int | None = None) -> Progra
     return Program(open_module(content).native, "contract", open_device(target.device, threads), {})
 
 
-def run(program: Program, subject: Subject, name: str, inputs: list[Array]) -> Array:
+def run(program: Program | EmulatedProgram, subject: Subject, name: str, inputs: list[Array]) -> Array:
     """The layer's result, in ONNX's layout, as one implementation computes it."""
     code, task = subject.implementations[name], subject.task
     arguments = [
@@ -107,14 +108,21 @@ def run(program: Program, subject: Subject, name: str, inputs: list[Array]) -> A
         packing.apply(subject.weights[weight])
         for weight, packing in zip(subject.layer.weights, code.packings, strict=True)
     ]
-    views = [upload(each, program.device).view for each in arguments]
-    (result,) = program.invoke(EXPORT_PREFIX + subject.symbol(name), views)
     (tensor,) = subject.signature(name)[1]
-    spec = TensorSpec("result", tensor.numpy_dtype.name, tensor.shape)
-    return _logical(from_view(result, program.device, spec).to_host(), task.results[0], code.output.layout)
+    found = called(program, EXPORT_PREFIX + subject.symbol(name), arguments, tensor)
+    return _logical(found, task.results[0], code.output.layout)
 
 
-def relative_errors(program: Program, subject: Subject) -> dict[str, float]:
+def called(program: Program | EmulatedProgram, function: str, arguments: list[Array], result: TensorType) -> Array:
+    """What a function of a module gives, here or under emulation."""
+    if isinstance(program, EmulatedProgram):
+        return program.emulator.run(program.module, function, arguments, result)
+    views = [upload(each, program.device).view for each in arguments]
+    (found,) = program.invoke(function, views)
+    return from_view(found, program.device, TensorSpec("result", result.numpy_dtype.name, result.shape)).to_host()
+
+
+def relative_errors(program: Program | EmulatedProgram, subject: Subject) -> dict[str, float]:
     """Largest difference of each implementation from candidate 0, relative to its largest output."""
     inputs = subject.inputs()
     expected = run(program, subject, "stock", inputs).astype(np.float64)

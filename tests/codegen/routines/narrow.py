@@ -11,11 +11,10 @@ from sartor.codegen.ir.layer import TensorType
 from sartor.codegen.ir.layouts import layout_packing
 from sartor.codegen.ir.schema import Schema
 from sartor.codegen.linking.bench_module import EXPORT_PREFIX
-from sartor.runtime.driver.device_array import from_view, upload
 from sartor.runtime.driver.iree_runtime import Program
-from sartor.runtime.driver.signature import Array, TensorSpec
+from sartor.runtime.driver.signature import Array
 from sartor.tuning.calibration.quantised_range import QuantisedRange
-from tests.codegen.routines.harness import Subject
+from tests.codegen.routines.harness import Subject, called
 from tests.emulated import EmulatedProgram
 
 # Sums of f32 in another order.
@@ -109,17 +108,9 @@ def run_stored(program: Loaded, subject: Subject, name: str, inputs: list[Array]
     ]
     arguments += [ranges[each].numbers for each in code.ranges]
     (tensor,) = subject.signature(name)[1]
-    found = _called(program, EXPORT_PREFIX + subject.symbol(name), arguments, tensor)
+    found = called(program, EXPORT_PREFIX + subject.symbol(name), arguments, tensor)
     numbers = ranges.get(None) if None in code.ranges else None
     return _logical(found if numbers is None else numbers.dequantise(found), task.results[0], code.output.layout)
-
-
-def _called(program: Loaded, function: str, arguments: list[Array], result: TensorType) -> Array:
-    if isinstance(program, EmulatedProgram):
-        return program.emulator.run(program.module, function, arguments)[0]
-    views = [upload(each, program.device).view for each in arguments]
-    (found,) = program.invoke(function, views)
-    return from_view(found, program.device, TensorSpec("result", result.numpy_dtype.name, result.shape)).to_host()
 
 
 def _stored(array: Array, tensor: TensorType, schema: Schema, numbers: QuantisedRange | None) -> Array:

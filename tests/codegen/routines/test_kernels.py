@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
@@ -16,12 +17,16 @@ from sartor.runtime.module import open_module
 from sartor.tuning.records.hardware import host
 from tests.codegen.routines.harness import Subject, compiled, layers, load, relative_errors
 from tests.codegen.routines.kernel_cases import EXTREME, kernel_cases, kernel_model
+from tests.emulated import EmulatedProgram, Emulator, emulator
 
 Found = Mapping[str, tuple[Layer, Mapping[str, Array]]]
 
 HOST = Target.create("cpu")
 AVX2 = Target.create("cpu", "x86-64-v3")
 NEON = Target.create("cpu", "aarch64:neoverse-n1")
+EMULATOR = emulator()
+# Steps that are written out if a CPU's instructions multiply by one element of a vector.
+BY_ELEMENT = "unroll=4"
 CASES = kernel_cases().names
 
 KERNELS = (
@@ -62,6 +67,17 @@ FOR_OTHER_CPUS = (
     "softmax_image",
     "softmax_row",
 )
+# Of these, those that run under emulation.
+EMULATED = (
+    "uneven_window",
+    "batch3",
+    "prime1x1",
+    "squeeze_excite",
+    "apart_stride3",
+    "odd",
+    "joined_odd",
+    "softmax_row",
+)
 
 # Sums in another order; Winograd's sums have terms larger than their result.
 MAX_ERROR, MAX_WINOGRAD_ERROR = 1e-5, 1e-3
@@ -84,6 +100,9 @@ def _variants(layer: Layer, target: Target) -> dict[str, Implementation]:
     for routine in BY_NAME.values():
         variants = [each for each in variants_of(routine, layer.task, target) if isinstance(each, Variant)]
         kept = variants if layer.name in THOROUGH and target == HOST else variants[:1]
+        # For AArch64 also register tiles whose factors are elements of vectors.
+        by_element = [each for each in variants[1:] if BY_ELEMENT in each.descriptor]
+        kept = kept + by_element[: target == NEON and layer.name in EMULATED]
         found |= {each.descriptor.partition(".")[2]: each.implementation for each in kept}
     return found
 
@@ -98,7 +117,7 @@ def _extremes(layer: Layer) -> dict[str, Implementation]:
     return found
 
 
-def _wrong(program: Program, subject: Subject) -> dict[str, float]:
+def _wrong(program: Program | EmulatedProgram, subject: Subject) -> dict[str, float]:
     return {
         name: error
         for name, error in relative_errors(program, subject).items()
@@ -152,9 +171,18 @@ def test_kernels_for_avx2_compute_the_layers(found: Found) -> None:
     assert {name: _wrong(program, each) for name, each in chosen.items()} == {name: {} for name in chosen}
 
 
-def test_kernels_for_aarch64_compile(found: Found) -> None:
-    module = open_module(compiled(_for(found, NEON), NEON))
-    assert len(module.functions) >= 2 * len(FOR_OTHER_CPUS)
+def test_kernels_for_aarch64_compute_the_layers(found: Found, tmp_path: Path) -> None:
+    """All of them compile, and some run under emulation."""
+    chosen, path = _for(found, NEON), tmp_path / "neon.vmfb"
+    path.write_bytes(compiled(chosen, NEON))
+    assert len(open_module(path.read_bytes()).functions) >= 2 * len(FOR_OTHER_CPUS)
+    assert {"direct", "product", "fused_winograd"} <= {
+        name.partition("{")[0] for each in chosen.values() for name in each.implementations if BY_ELEMENT in name
+    }
+    if not isinstance(EMULATOR, Emulator):
+        pytest.skip(EMULATOR)
+    program = EmulatedProgram(EMULATOR, path)
+    assert {name: _wrong(program, chosen[name]) for name in EMULATED} == {name: {} for name in EMULATED}
 
 
 def test_a_block_that_register_tiles_do_not_divide_is_refused(found: Found) -> None:

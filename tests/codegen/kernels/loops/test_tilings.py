@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from sartor.codegen.analysis.convolution import Convolution, Window
 from sartor.codegen.analysis.winograd_tiles import OutputTile
+from sartor.codegen.ir.core import WIDE
 from sartor.codegen.ir.layer import TensorType
 from sartor.codegen.kernels.loops.tilings import Shape, Work, chunk, register_shapes, tilings
 from sartor.codegen.kernels.windows.window import window_tilings
@@ -79,7 +80,7 @@ def test_cycles_count_every_result(
     rows: int, columns: int, vectors: int, lines: int, width: int, wide: int, unroll: int
 ) -> None:
     """Two multiply-adds start in a cycle at most."""
-    cycles = Shape(lines, width, wide, unroll).cycles(rows, columns, vectors, 0.0)
+    cycles = Shape(lines, width, wide, unroll).cycles(rows, columns, vectors, WIDE, 0.0)
     assert cycles >= rows * columns * vectors / 2
 
 

@@ -1,4 +1,5 @@
-"""AArch64's instructions for integers compute what candidate 0 computes of the same numbers, under emulation."""
+"""AArch64's instructions for integers and bf16 compute what candidate 0 computes of the same numbers, under
+emulation."""
 
 from __future__ import annotations
 
@@ -13,7 +14,15 @@ from sartor.codegen.ir.layer import Layer
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected
 from sartor.codegen.routines import LOW_PRECISION, ROUTINES
-from sartor.codegen.routines.vector.neon_dots import NEON_DOTS, SDOT, SMMLA, NeonDots
+from sartor.codegen.routines.vector.neon_dots import (
+    BFDOT,
+    BFMMLA,
+    NEON_BFLOAT_DOTS,
+    NEON_DOTS,
+    SDOT,
+    SMMLA,
+    NeonDots,
+)
 from sartor.runtime.driver.signature import Array
 from tests.codegen.routines.harness import Subject, compiled, layers, load
 from tests.codegen.routines.kernel_cases import EXTREME, kernel_model
@@ -25,6 +34,7 @@ Found = Mapping[str, tuple[Layer, Mapping[str, Array]]]
 HOST, NEON = Target.create("cpu"), Target.create("cpu", "aarch64:neoverse-v1")
 EMULATOR = emulator()
 BY_GROUP, BY_ROW = NeonDots("neon_dots", SDOT), NeonDots("neon_matrix_dots", SMMLA)
+OF_BFLOATS = NeonDots("neon_dots", BFDOT, "bf16"), NeonDots("neon_matrix_dots", BFMMLA, "bf16")
 
 # Channels that groups and vectors do not divide, windows beyond the image, single pixels, joined rows, products.
 CASES = (
@@ -43,6 +53,7 @@ CASES = (
     "batch_by_weight",
     "vector",
 )
+CASES_OF_BFLOATS = ("channels5", "prime1x1", "images3", "odd")
 EXTREMES = ("uneven_padding", "padded1x1", "odd")
 """Those that are computed with the register tiles of ``EXTREME`` too."""
 
@@ -100,11 +111,15 @@ def _implementations(layer: Layer, routine: NeonDots) -> dict[str, Implementatio
 
 def _subjects(found: Found, routine: NeonDots) -> dict[str, Subject]:
     subjects = {}
-    for name in CASES:
+    for name in _cases(routine):
         layer, weights = found[name]
         subject = Subject(layer, weights, _implementations(layer, routine))
-        subjects[name] = rounded_subject(subject, "i8")
+        subjects[name] = rounded_subject(subject, routine.element.dtype)
     return {name: each for name, each in subjects.items() if each.implementations}
+
+
+def _cases(routine: NeonDots) -> tuple[str, ...]:
+    return CASES if routine.element.is_quantised else CASES_OF_BFLOATS
 
 
 def _stock(subject: Subject) -> Subject:
@@ -113,7 +128,7 @@ def _stock(subject: Subject) -> Subject:
     return replace(subject, implementations={"stock": built})
 
 
-@pytest.fixture(scope="module", params=[BY_GROUP, BY_ROW], ids=lambda each: each.name)
+@pytest.fixture(scope="module", params=[BY_GROUP, BY_ROW, *OF_BFLOATS], ids=lambda each: f"{each.name}-{each.storage}")
 def routine(request: pytest.FixtureRequest) -> NeonDots:
     assert isinstance(request.param, NeonDots)
     return request.param
@@ -144,19 +159,20 @@ def test_kernels_multiply_by_the_instruction(routine: NeonDots, made: Compiled) 
 
 
 @pytest.mark.skipif(isinstance(EMULATOR, str), reason=str(EMULATOR))
-def test_kernels_compute_the_layers(made: Compiled) -> None:
+def test_kernels_compute_the_layers(routine: NeonDots, made: Compiled) -> None:
     assert isinstance(EMULATOR, Emulator)
     program, stock = EmulatedProgram(EMULATOR, made.module), {each: _stock(of) for each, of in made.subjects.items()}
     host = load(stock, HOST)
-    assert {name: wrong(program, each, "i8", stock=(host, stock[name])) for name, each in made.subjects.items()} == {
+    dtype = routine.element.dtype
+    assert {name: wrong(program, each, dtype, stock=(host, stock[name])) for name, each in made.subjects.items()} == {
         name: {} for name in made.subjects
     }
 
 
 def test_every_case_has_its_kernels(made: Compiled, routine: NeonDots) -> None:
     few = {"channels5"} if routine == BY_ROW else set()
-    assert set(CASES) - set(made.subjects) == few
-    for name in EXTREMES:
+    assert set(_cases(routine)) - set(made.subjects) == few
+    for name in set(EXTREMES) & set(_cases(routine)):
         assert len(made.subjects[name].implementations) == 5
 
 
@@ -185,3 +201,11 @@ def test_they_are_offered_for_8_bits(found: Found) -> None:
     ]
     assert [each.traits.needs_run_time_ranges for each in offered] == [False, False, True, True]
     assert [each.traits.instruction for each in offered] == [SMMLA, SDOT] * 2
+
+
+@pytest.mark.parametrize(("cpu", "reason"), [("neoverse-v1", None), ("neoverse-n1", "the CPU has no bf16")])
+def test_bf16_is_multiplied_where_the_cpu_can(cpu: str, reason: str | None, found: Found) -> None:
+    target = Target.create("cpu", f"aarch64:{cpu}")
+    answers = [each.parameters(found["images3"][0].task, target) for each in NEON_BFLOAT_DOTS]
+    assert [each.reason if isinstance(each, Rejected) else None for each in answers] == [reason] * 3
+    assert set(NEON_BFLOAT_DOTS) <= set(LOW_PRECISION["bf16"])

@@ -1,0 +1,65 @@
+"""Estimated cycles of kernels of windows, of separable convolutions and of concatenations.
+
+They rank variants for CPUs that cannot be measured. Where variants are measured, their order by the routine counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sartor.codegen.ir.core import WIDE, Core
+from sartor.codegen.ir.variants.traits import Sizes
+from sartor.codegen.kernels.loops.tilings import Shape
+
+# Instructions of a tile's kernel row besides loads and multiply-adds, and those of a vector of the result.
+_ROW_INSTRUCTIONS = 12
+_STORE_INSTRUCTIONS = 3
+
+
+@dataclass(frozen=True)
+class WindowCost:
+    """The cost of windows over vectors of channels, whose pixels are loaded once per kernel row."""
+
+    def cycles(self, sizes: Sizes, parameters: Mapping[str, int], core: Core = WIDE) -> float:
+        columns, wide = (max(1, parameters.get(each, 1)) for each in ("columns", "vectors"))
+        height, width, stride = sizes["kernel_height"], sizes["kernel_width"], sizes["stride"]
+        vectors = -(-sizes["channels"] // core.lanes)
+        tiles = sizes["rows"] * -(-sizes["columns"] // columns) * -(-vectors // wide)
+        combined, loads = columns * width * wide, ((columns - 1) * stride + 2 * width) * wide
+        row = max(
+            combined / core.multiplies,
+            loads / core.loads,
+            (combined + loads + _ROW_INSTRUCTIONS) / core.issue,
+            width * core.latency,
+        )
+        stores = _STORE_INSTRUCTIONS * sizes["rows"] * sizes["columns"] * vectors / core.issue
+        return (row * height * tiles + stores) * sizes["batch"]
+
+
+@dataclass(frozen=True)
+class SeparableCost:
+    """The cost of a depthwise and a 1x1 convolution in one kernel, whose sums are taken together."""
+
+    def cycles(self, sizes: Sizes, parameters: Mapping[str, int], core: Core = WIDE) -> float:
+        columns, wide, unroll = (max(1, parameters.get(each, 1)) for each in ("columns", "vectors", "unroll"))
+        vectors = -(-sizes["channels"] // core.lanes)
+        shape = Shape(1, columns, wide, unroll)
+        positions = sizes["rows"] * sizes["columns"]
+        steps = shape.cycles(1, positions, vectors, core, core.line_cycles) * sizes["depth"]
+        return (steps + _STORE_INSTRUCTIONS * positions * vectors / core.issue) * sizes["batch"]
+
+
+@dataclass(frozen=True)
+class CopyCost:
+    """The cost of reading and writing everything vector by vector.
+
+    Attributes:
+        instructions: of a vector that is read or written.
+    """
+
+    instructions: float = 2
+
+    def cycles(self, sizes: Sizes, parameters: Mapping[str, int], core: Core = WIDE) -> float:
+        vectors = (sizes["read"] + sizes["written"]) / core.vector_bytes
+        return self.instructions * vectors / min(core.issue, 2 * core.loads)
