@@ -18,7 +18,7 @@ publish                 check the best network's file beside ONNX Runtime; if it
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sartor.artifact import Artifact
@@ -26,6 +26,7 @@ from sartor.config import CompileConfig
 from sartor.costing.candidates import find_candidates
 from sartor.costing.layer_arbiters import LayerArbiters
 from sartor.costing.layer_costs import joined_tables, make_tuner, tune, unmeasured
+from sartor.costing.predicted_costs import predicted_tables
 from sartor.costing.resource_costs import measure_resource_costs
 from sartor.costing.time_budget import TimeBudget
 from sartor.dialect_passes.annotate import Candidates
@@ -42,7 +43,7 @@ from sartor.planning.plan_solver import PlanSolver
 from sartor.planning.recipe import Recipe, unsplit_recipe
 from sartor.planning.recorded_recipe import check_plan, precision_of
 from sartor.planning.rounding_assessment import assess
-from sartor.precision.calibration import calibrate
+from sartor.precision.calibration import Calibration, calibrate
 from sartor.precision.sensitivity import Sensitivities
 from sartor.precision.sensitivity_cache import SensitivityCache
 from sartor.profiling.builder import Builder
@@ -96,7 +97,8 @@ def compile_model(model: Path, output: Path, config: CompileConfig, progress: Pr
         candidates = find_candidates(imported, policy, config.dump_directory, everything=False)
         if not runs_here(config.target):
             check_measurable(config.target)
-            return _compile_only(imported, candidates, pool, directory, output, config, progress)
+            unrun = _Unrun(imported, candidates, calibration, store, pool, directory)
+            return _compile_only(unrun, output, config, progress)
         budget = budget_of_model(config.error_budget, imported, calibration.samples)
         deadline, arbiters = time.tuning_deadline(imported), LayerArbiters(imported)
         tuner, *others = [
@@ -135,25 +137,59 @@ def _check_files(model: Path, output: Path, config: CompileConfig, external: tup
     check_apart(outputs, [*read, *config.used_files(outputs.values())])
 
 
-def _compile_only(
-    imported: ImportedModel,
-    candidates: Candidates,
-    pool: WorkerPool,
-    directory: Path,
-    output: Path,
-    config: CompileConfig,
-    progress: Progress,
-) -> Artifact:
+@dataclass(frozen=True)
+class _Unrun:
+    """What is known of a model that is compiled for a target which this machine cannot run."""
+
+    imported: ImportedModel
+    candidates: Candidates
+    calibration: Calibration
+    store: Store
+    pool: WorkerPool
+    directory: Path
+
+
+def _compile_only(unrun: _Unrun, output: Path, config: CompileConfig, progress: Progress) -> Artifact:
     """Compile without measuring, for a target that this machine cannot run.
 
-    Layers get the best guess on a CPU and stock code on a GPU, within their pins.
+    For a CPU the plan is the best by predicted costs, or by those that another machine measured. On a GPU layers get
+    stock code, within their pins.
     """
-    _LOG.warning("this machine does not run %s code: compiled, but neither tuned nor checked", config.target)
-    policy = config.planning
-    guessed = policy.pins or config.target.device == "cpu"
-    recipe = guessed_recipe(imported, candidates.variants, policy) if guessed else unsplit_recipe(imported, policy)
-    publish_unchecked(recipe, Builder(imported, pool, directory, config.header, progress), output)
+    policy, imported, pool = config.planning, unrun.imported, unrun.pool
+    if config.target.device == "cpu":
+        recipe = _predicted_recipe(unrun, output, config, progress)
+    elif policy.pins:
+        recipe = guessed_recipe(imported, unrun.candidates.variants, policy)
+    else:
+        recipe = unsplit_recipe(imported, policy)
+    basis = f"; times are {recipe.plan.basis}" if recipe.plan.basis else ""
+    _LOG.warning("this machine does not run %s code: compiled, but neither tuned nor checked%s", config.target, basis)
+    publish_unchecked(recipe, Builder(imported, pool, unrun.directory, config.header, progress), output)
     return _artifact(recipe.plan, None, output, config)
+
+
+def _predicted_recipe(unrun: _Unrun, output: Path, config: CompileConfig, progress: Progress) -> Recipe:
+    """The best plan by predicted costs; the errors of narrower types are simulated as for any other target.
+
+    Raises:
+        InfeasibleError: if no plan meets the pins and limits.
+    """
+    imported, policy, pool, calibration = unrun.imported, config.planning, unrun.pool, unrun.calibration
+    budget = budget_of_model(config.error_budget, imported, calibration.samples)
+    tuner = make_tuner(unrun.store, pool, config.target, progress)
+    tables, costs = predicted_tables(imported, unrun.candidates, tuner, policy)
+    tables = measure_resource_costs(tables, unrun.store, pool, output.parent, config.target, policy.quantities)
+    cache = SensitivityCache.beside(config.database)
+    rounding = Sensitivities(imported, calibration, pool, budget.measure, config.threads, cache, progress)
+    tables, plan_errors = assess(tables, rounding, budget, policy.precision)
+    selector = PlanSelector(PlanSolver(imported, costs, policy, progress), budget, plan_errors)
+    try:
+        return selector.select(tables, policy.limits)[0][0]
+    except InfeasibleError as error:
+        if policy.pins or policy.limits != UNLIMITED:
+            raise
+        _LOG.warning("%s: only the unsplit model is left", error)
+        return unsplit_recipe(imported, policy)
 
 
 def replay_plan(model: Path, plan: Plan, output: Path, config: CompileConfig, progress: Progress = silent) -> Artifact:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
+from typing import Protocol
 
+from sartor.codegen.ir.target import Target
 from sartor.codegen.linking.adapts import AdaptKind
 from sartor.errors import InfeasibleError
 from sartor.frontend.imported_model import ImportedModel
@@ -17,8 +19,7 @@ from sartor.precision.eligibility import eligibility
 from sartor.progress import Progress
 from sartor.tuning.cost_tables.problem_builder import selection_problem
 from sartor.tuning.cost_tables.tables import Tables
-from sartor.tuning.measuring.benchmark_case import adapt_case
-from sartor.tuning.measuring.tuner import Tuner
+from sartor.tuning.measuring.benchmark_case import BenchmarkCase, adapt_case
 from sartor.tuning.records.measurement import Measurement, Status
 from sartor.tuning.selection import auto
 from sartor.tuning.selection.problem.limits import Limits, Quantity, measures
@@ -44,6 +45,21 @@ Selected = tuple[list[Recipe], Tables]
 """Plans, best first, and the tables with conversions that were measured for them."""
 
 
+class Conversions(Protocol):
+    """Finds times of conversions on one device; a tuner measures them."""
+
+    @property
+    def target(self) -> Target:
+        """The device."""
+
+    @property
+    def is_late(self) -> bool:
+        """Whether there is no time to find more."""
+
+    def measure(self, cases: Iterable[BenchmarkCase]) -> dict[str, dict[str, Measurement]]:
+        """Measurements by case key and descriptor."""
+
+
 @dataclass(frozen=True)
 class PlanSolver:
     """Finds plans of one model within limits; it does not check the error of several layers together.
@@ -59,10 +75,10 @@ class PlanSolver:
     """
 
     imported: ImportedModel
-    tuner: Tuner
+    tuner: Conversions
     policy: PlanPolicy
     progress: Progress
-    others: tuple[Tuner, ...] = ()
+    others: tuple[Conversions, ...] = ()
     planned_memory: Callable[[Recipe], int | None] | None = None
 
     @property
@@ -215,7 +231,7 @@ class PlanSolver:
         recipe = split_recipe(self.imported, tables, selection, self.policy)
         return replace(recipe, needed=measures(problem, selection.assignment))
 
-    def _tuner_of(self, device: str) -> Tuner:
+    def _tuner_of(self, device: str) -> Conversions:
         return next((each for each in self.others if each.target.device == device), self.tuner)
 
     def _with_adapts(self, tables: Tables, wanted: Sequence[AdaptKind]) -> Tables:

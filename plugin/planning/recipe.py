@@ -126,6 +126,7 @@ def split_recipe(imported: ImportedModel, tables: Tables, selection: Selection, 
         optimal=selection.optimal,
         gap=_gap(selection),
         peak=tables.peak,
+        basis=tables.basis,
     )
     plan = replace(plan, ranges=named_ranges(used_ranges(imported, graph, variants)))
     recipe = Recipe(plan, graph, variants)

@@ -18,6 +18,7 @@ from sartor.errors import InfeasibleError, SartorError, UnsupportedModelError, U
 from sartor.frontend.imported_model import ImportedModel
 from sartor.pipeline import compile_model, replay_plan
 from sartor.policies import Search
+from sartor.runtime.manifest import read_manifest
 from sartor.runtime.output_error import relative_error
 from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.runtime.session import Session
@@ -195,13 +196,17 @@ def test_outputs_that_cannot_be_written_are_refused_first(config: CompileConfig,
             compile_model(tmp_path / "no model", output, config)
 
 
-def test_code_that_does_not_run_here_is_made_of_kernels_by_guess(
+def test_code_that_does_not_run_here_is_made_by_predicted_costs(
     config: CompileConfig, model_file: ModelFile, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     foreign = replace(config, target=Target.create("cpu", FOREIGN))
     artifact = compile_model(model_file(MODEL), tmp_path / "net.vmfb", foreign)
     assert f"this machine does not run cpu:{FOREIGN} code: compiled, but neither tuned nor checked" in caplog.text
     assert (artifact.error, artifact.plan.measured) == (None, None)
+    assert artifact.plan.basis == f"predicted by the cost model for {FOREIGN}, nothing was measured"
+    assert artifact.plan.basis in caplog.text
+    assert read_manifest(artifact.path).plan["basis"] == artifact.plan.basis
+    assert (artifact.plan.optimal, bool(artifact.plan.predicted)) == (True, True)
     variants = {each.layer: each.variant.partition(".")[2].partition("{")[0] for each in artifact.plan.layers}
     assert (variants["conv1"], variants["conv2"], variants["dense2"]) == ("direct", "direct", "product")
     again = replay_plan(model_file(MODEL), artifact.plan, tmp_path / "again.vmfb", foreign)

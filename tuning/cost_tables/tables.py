@@ -46,6 +46,7 @@ class Tables:
         propagated_fraction: fraction of the kernels' own error, beyond rounding their operands, that reaches the
             outputs.
         transfers: times of transfers between devices; no tensor crosses between others.
+        basis: what the times come from, in words, if they were not measured on this machine; else empty.
     """
 
     variants: Mapping[str, tuple[Variant, ...]]
@@ -57,6 +58,7 @@ class Tables:
     rounding: Mapping[tuple[str, str], float] = field(default_factory=dict)
     propagated_fraction: float = 1.0
     transfers: Transfers = field(default_factory=dict)
+    basis: str = ""
 
     def with_adapts(self, other: Tables) -> Tables:
         """These tables with the conversions that only the other ones contain."""

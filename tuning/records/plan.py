@@ -144,6 +144,7 @@ class Plan:
         workers: number of threads with which the module runs fastest, if that is not the one it was tuned for.
         by_threads: number of threads and seconds of one inference of the whole module, if that was measured.
         compared: the other plans with layers that ran, in the order of their selection.
+        basis: what its predicted times come from, in words, if they were not measured on the machine that compiled it.
         format: version of this record.
     """
 
@@ -169,6 +170,7 @@ class Plan:
     workers: Annotated[int, Field(ge=1)] | None = None
     by_threads: tuple[tuple[int, float], ...] = ()
     compared: tuple[ComparedPlan, ...] = ()
+    basis: str = ""
     format: int = FORMAT
 
     def unmeasured(self) -> Plan:

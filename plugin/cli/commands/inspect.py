@@ -107,6 +107,7 @@ def _plan_facts(plan: Plan) -> list[tuple[str, str]]:
         ("objective", plan.objective),
         ("solver", proof(plan)),
         ("predicted ms", milliseconds(plan.predicted)),
+        ("times", plan.basis),
         ("peak GFLOP/s", gflops(plan.peak)),
     ]
 

@@ -1,0 +1,173 @@
+"""Costs for a CPU that cannot be measured here: measured on another machine where the database has that, or predicted.
+
+A database has measurements of other machines if they were imported (``sartor db import``). They count if they are of
+the same code for the same target, runtime and number of threads. Of several such machines only the one that measured
+most counts: times of unlike machines cannot be compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import median
+
+from sartor.codegen.ir.core import Core
+from sartor.codegen.ir.target import Target
+from sartor.codegen.ir.variants.routine import Variant
+from sartor.codegen.mlir.machine import core_of
+from sartor.dialect_passes.annotate import Candidates
+from sartor.frontend.imported_model import ImportedModel
+from sartor.policies import PlanPolicy
+from sartor.tuning.cost_tables.tables import Tables, tuned_cases
+from sartor.tuning.measuring.benchmark_case import BenchmarkCase
+from sartor.tuning.measuring.tuner import Tuner
+from sartor.tuning.records.measurement import Measurement, MeasurementKey, Status
+from sartor.tuning.search.cost_model import CostModel, Sample, samples_of
+from sartor.tuning.search.features import analytic_seconds
+from sartor.tuning.search.shortlist import shortlist
+
+# Seconds; a measurement is more than zero.
+_LEAST = 1e-9
+# Cycles to start a dispatch, and those to move an element of a conversion, whose order of elements is another.
+_DISPATCH_CYCLES = 3000
+_ELEMENT_CYCLES = 1.5
+
+Measured = dict[str, dict[str, Measurement]]
+
+
+@dataclass(frozen=True)
+class PredictedCosts:
+    """Costs of a target, for those who otherwise ask a tuner.
+
+    Attributes:
+        tuner: names measurements; it measures nothing.
+        core: the target's core.
+        machine: the machine whose measurements count; empty if there is none.
+        known: its measurements.
+    """
+
+    tuner: Tuner
+    core: Core
+    machine: str = ""
+    known: Mapping[MeasurementKey, Measurement] = field(default_factory=dict)
+    is_late: bool = False
+
+    @staticmethod
+    def of(tuner: Tuner, cases: Sequence[BenchmarkCase]) -> PredictedCosts:
+        """The costs of a tuner's target, by what its store has of other machines about ``cases``."""
+        wanted = {_anywhere(tuner.key(case, each.descriptor)) for case in cases for each in case.variants}
+        here = tuner.key(cases[0], cases[0].variants[0].descriptor) if cases else None
+        machines: dict[str, dict[MeasurementKey, Measurement]] = {}
+        for each in tuner.store.measurements():
+            if here is not None and _conditions(each.key) == _conditions(here) and not each.is_transient:
+                machines.setdefault(each.key.hardware, {})[_anywhere(each.key)] = each
+        counts = {name: len(wanted & found.keys()) for name, found in machines.items()}
+        best = max(sorted(counts), key=counts.__getitem__, default="")
+        core = core_of(tuner.target)
+        if not counts.get(best):
+            return PredictedCosts(tuner, core)
+        return PredictedCosts(tuner, core, best, machines[best])
+
+    @property
+    def target(self) -> Target:
+        """What the costs are of."""
+        return self.tuner.target
+
+    def measure(self, cases: Iterable[BenchmarkCase]) -> Measured:
+        """Measurements of conversions by case key and descriptor, predicted where the database has none."""
+        found: Measured = {}
+        for case in cases:
+            own = self.measured_elsewhere(case)
+            (variant,) = case.variants
+            found[case.key] = own or {variant.descriptor: self._predicted(case, variant, self._converting(case))}
+        return found
+
+    def measured_elsewhere(self, case: BenchmarkCase) -> dict[str, Measurement]:
+        """Measurements of a case's variants on the other machine, by descriptor."""
+        keys = {each.descriptor: _anywhere(self.tuner.key(case, each.descriptor)) for each in case.variants}
+        return {name: self.known[key] for name, key in keys.items() if key in self.known}
+
+    def of_layers(self, cases: Sequence[BenchmarkCase]) -> Measured:
+        """Measurements of tasks by key and descriptor. A task of which a variant works has only measured ones, any
+        other has predictions, by a model that is learned from what was measured if that is enough."""
+        measured = {case.key: self.measured_elsewhere(case) for case in cases}
+        model = CostModel.fit(samples_of(self.known.values()))
+        scale = self._scale()
+        return {
+            case.key: measured[case.key]
+            if any(each.status is Status.OK for each in measured[case.key].values())
+            else dict(self._predictions(case, measured[case.key], model, scale))
+            for case in cases
+        }
+
+    def _predictions(
+        self, case: BenchmarkCase, known: Mapping[str, Measurement], model: CostModel | None, scale: float
+    ) -> Iterator[tuple[str, Measurement]]:
+        """Predictions for the variants that did not fail elsewhere."""
+        variants = [each for each in case.variants if each.descriptor not in known]
+        described = [each.described for each in variants]
+        if model is not None:
+            seconds = model.seconds(case.facts, described)
+        else:
+            seconds = [scale * analytic_seconds(case.facts, each, self.core) for each in described]
+        # Every dispatch costs as much, which counts where several layers may be one.
+        start = _DISPATCH_CYCLES / self.core.hertz
+        for each, one in zip(variants, seconds, strict=True):
+            yield each.descriptor, self._predicted(case, each, one + start)
+
+    def _scale(self) -> float:
+        """How many times longer variants take on the other machine than the analytic model says."""
+        samples = filter(None, map(Sample.of, self.known.values()))
+        return median([each.seconds / analytic_seconds(each.facts, each.variant, self.core) for each in samples] or [1])
+
+    def _converting(self, case: BenchmarkCase) -> float:
+        (tensor,), (variant,) = case.inputs, case.variants
+        code = variant.implementation
+        moved = code.inputs[0].physical(tensor).bytes + code.output.physical(tensor).bytes
+        cycles = max(tensor.elements * _ELEMENT_CYCLES, moved / self.core.bytes_per_cycle)
+        return (cycles + _DISPATCH_CYCLES) / self.core.hertz
+
+    def _predicted(self, case: BenchmarkCase, variant: Variant, seconds: float) -> Measurement:
+        packings = variant.implementation.packings
+        packed = sum(packing.type_of(logical).bytes for packing, logical in zip(packings, case.weights, strict=True))
+        key = self.tuner.key(case, variant.descriptor)
+        return Measurement(key, Status.OK, (max(seconds, _LEAST),), packed_bytes=packed, facts=case.facts)
+
+
+def predicted_tables(
+    imported: ImportedModel, candidates: Candidates, tuner: Tuner, policy: PlanPolicy
+) -> tuple[Tables, PredictedCosts]:
+    """Cost tables of all tasks for a CPU that cannot be measured here, and the costs that they come from.
+
+    The tables say what they are based on. Nothing is stored.
+
+    Args:
+        imported: the model.
+        candidates: variants of each task.
+        tuner: for the target; it measures nothing.
+        policy: of the plan.
+    """
+    variants = shortlist(imported.graph, candidates.variants, policy.pins)
+    cases = tuned_cases(imported.graph, variants)
+    costs = PredictedCosts.of(tuner, cases)
+    measured = costs.of_layers(cases)
+    return Tables(variants, measured, basis=_basis(costs, cases)), costs
+
+
+def _basis(costs: PredictedCosts, cases: Sequence[BenchmarkCase]) -> str:
+    """What the times come from, in words."""
+    found = [any(one.status is Status.OK for one in costs.measured_elsewhere(each).values()) for each in cases]
+    if not any(found):
+        return f"predicted by the cost model for {costs.target.architecture}, nothing was measured"
+    rest = "" if all(found) else f", {sum(found)} of {len(found)} kinds of layers, the others predicted"
+    return f"measured on another machine, {costs.machine}{rest}"
+
+
+def _anywhere(key: MeasurementKey) -> MeasurementKey:
+    """The key without the machine."""
+    return replace(key, hardware="")
+
+
+def _conditions(key: MeasurementKey) -> tuple[int, str, str]:
+    """What has to be equal for times to be comparable, besides the machine."""
+    return key.threads, key.runtime, key.backend

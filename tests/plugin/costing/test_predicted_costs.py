@@ -1,0 +1,144 @@
+"""Costs for a CPU that cannot be measured here: measured elsewhere for the same target, else predicted for its core."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from sartor.codegen.ir.layer import TensorType
+from sartor.codegen.ir.schema import Schema
+from sartor.codegen.ir.target import Target
+from sartor.codegen.linking.adapts import AdaptKind
+from sartor.config import CompileConfig
+from sartor.costing.candidates import find_candidates
+from sartor.costing.layer_costs import make_tuner
+from sartor.costing.predicted_costs import PredictedCosts, predicted_tables
+from sartor.dialect_passes.annotate import Candidates
+from sartor.frontend.imported_model import ImportedModel
+from sartor.progress import silent
+from sartor.tuning.cost_tables.tables import Tables, tuned_cases
+from sartor.tuning.measuring.benchmark_case import BenchmarkCase, adapt_case
+from sartor.tuning.measuring.tuner import Tuner
+from sartor.tuning.records.measurement import Measurement, Status
+from sartor.tuning.store.store import Store
+from sartor.tuning.workers.pool import WorkerPool
+
+ImportedOf = Callable[[str], ImportedModel]
+FOREIGN = "x86_64:x86-64-v3" if platform.machine() in ("aarch64", "arm64") else "aarch64:neoverse-n1"
+CONFIG = CompileConfig(target=Target.create("cpu", FOREIGN), threads=1)
+ONE, OTHER = "Arm one [1]", "Arm other [2]"
+
+
+@pytest.fixture(scope="module")
+def imported(imported_of: ImportedOf) -> ImportedModel:
+    return imported_of("residual")
+
+
+@pytest.fixture(scope="module")
+def candidates(imported: ImportedModel) -> Candidates:
+    return find_candidates(imported, CONFIG.planning, everything=False)
+
+
+@pytest.fixture
+def tuner() -> Iterable[Tuner]:
+    with Store.in_memory() as store, WorkerPool(1) as pool:
+        yield make_tuner(store, pool, CONFIG.planning.target, silent)
+
+
+def _predicted(imported: ImportedModel, candidates: Candidates, tuner: Tuner) -> tuple[Tables, PredictedCosts]:
+    return predicted_tables(imported, candidates, tuner, CONFIG.planning)
+
+
+def _channels_last(size: int) -> AdaptKind:
+    tensor = TensorType((1, 64, size, size), "f32")
+    return AdaptKind(str(tensor), Schema("cpu", "f32", "nchw"), Schema("cpu", "f32", "nhwc"))
+
+
+def _put(tuner: Tuner, case: BenchmarkCase, machine: str, seconds: Iterable[float | None], **other: Any) -> None:
+    """Store times of a case's first variants as another machine measured them; None for one that crashed."""
+    for variant, time in zip(case.variants, seconds, strict=False):
+        key = replace(tuner.key(case, variant.descriptor), hardware=machine, **other)
+        status = Status.CRASHED if time is None else Status.OK
+        tuner.store.put(Measurement(key, status, () if time is None else (time,), facts=case.facts))
+
+
+def test_without_measurements_all_variants_are_predicted(
+    imported: ImportedModel, candidates: Candidates, tuner: Tuner
+) -> None:
+    tables, costs = _predicted(imported, candidates, tuner)
+    assert tables.basis == f"predicted by the cost model for {FOREIGN}, nothing was measured"
+    for key, variants in tables.variants.items():
+        assert {each.descriptor for each in variants} == tables.measured.get(key, {}).keys()
+        kernels = [each for each in variants if each.implementation.kernel is not None]
+        times = {each.descriptor: tables.seconds(key, each.descriptor) or 0.0 for each in variants}
+        assert min(times.values()) > 0
+        if kernels:
+            assert min(times, key=times.__getitem__) in {each.descriptor for each in kernels}
+    assert not [*tuner.store.measurements()]
+    assert costs.machine == ""
+
+
+def test_a_machine_that_measured_the_target_counts(
+    imported: ImportedModel, candidates: Candidates, tuner: Tuner
+) -> None:
+    first, second, *_ = cases = tuned_cases(imported.graph, candidates.variants)
+    _put(tuner, first, ONE, [3e-3, None, 1e-3])
+    _put(tuner, second, ONE, [None, None])
+    _put(tuner, first, OTHER, [9e-3])
+    tables, _ = _predicted(imported, candidates, tuner)
+    counts = f"1 of {len(cases)} kinds of layers, the others predicted"
+    assert tables.basis == f"measured on another machine, {ONE}, {counts}"
+    names = [each.descriptor for each in first.variants]
+    assert {name: each.status for name, each in tables.measured[first.key].items()} == {
+        names[0]: Status.OK,
+        names[1]: Status.CRASHED,
+        names[2]: Status.OK,
+    }
+    assert tables.seconds(first.key, names[2]) == 1e-3
+    # What failed there is not predicted to work.
+    failed = [each.descriptor for each in second.variants[:2]]
+    assert not set(failed) & tables.measured[second.key].keys()
+    assert len(tables.measured[second.key]) == len(tables.variants[second.key]) - len(failed)
+
+
+def test_predictions_are_in_the_scale_of_what_was_measured(
+    imported: ImportedModel, candidates: Candidates, tuner: Tuner
+) -> None:
+    first, second, *_ = tuned_cases(imported.graph, candidates.variants)
+    before, _ = _predicted(imported, candidates, tuner)
+    _put(tuner, first, ONE, [1e3 * each.time for each in before.measured[first.key].values()])
+    after, _ = _predicted(imported, candidates, tuner)
+    name = second.variants[0].descriptor
+    assert (after.seconds(second.key, name) or 0) > 100 * (before.seconds(second.key, name) or 1)
+
+
+@pytest.mark.parametrize("other", [{"backend": "cpu:host/0"}, {"runtime": "another"}, {"source": "another"}])
+def test_measurements_of_something_else_do_not_count(
+    other: dict[str, str], imported: ImportedModel, candidates: Candidates, tuner: Tuner
+) -> None:
+    _put(tuner, tuned_cases(imported.graph, candidates.variants)[0], ONE, [3e-3, 2e-3], **other)
+    tables, costs = _predicted(imported, candidates, tuner)
+    assert tables.basis.startswith("predicted by the cost model")
+    assert costs.machine == ""
+
+
+def test_conversions_are_predicted_by_their_size(imported: ImportedModel, candidates: Candidates, tuner: Tuner) -> None:
+    _, costs = _predicted(imported, candidates, tuner)
+    kinds = [_channels_last(size) for size in (14, 28, 56)]
+    times = [next(iter(costs.measure([adapt_case(each)])[each.key].values())).time for each in kinds]
+    assert times == sorted(times)
+    assert 3 < times[2] / times[1] < 4.1
+
+
+def test_conversions_that_another_machine_measured_count(
+    imported: ImportedModel, candidates: Candidates, tuner: Tuner
+) -> None:
+    case = adapt_case(_channels_last(7))
+    _put(tuner, tuned_cases(imported.graph, candidates.variants)[0], ONE, [3e-3, 2e-3])
+    _put(tuner, case, ONE, [7e-3])
+    _, costs = _predicted(imported, candidates, tuner)
+    assert [each.time for each in costs.measure([case])[case.key].values()] == [7e-3]
