@@ -24,7 +24,7 @@ demo: $(VENV)/.installed
 # Tests are distributed by file, so that fixtures that a file shares are made once.
 test: $(VENV)/.installed
 	.ci/vulkan
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+	SARTOR_AARCH64_RUNTIME="$${SARTOR_AARCH64_RUNTIME:-$$(.ci/aarch64 $(BIN)/python)}" $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 conformance: $(VENV)/.installed
 	$(BIN)/python -m benchmarks.conformance

@@ -67,12 +67,13 @@ def mobilenet_v1(graph: Graph) -> None:
     classify(x)
 
 
-def mobilenet_v2(graph: Graph) -> None:
-    """Width 1.0: input `[batch, 3, 224, 224]`, output `logits` `[batch, 1000]`."""
-    x = _unit(image(graph, 3, 224, 224), "features.0", 32, 3, stride=2)
+def mobilenet_v2(graph: Graph, size: int = 224, most_repeats: int = 4) -> None:
+    """Width 1.0: input `[batch, 3, size, size]`, output `logits` `[batch, 1000]`; with fewer than 4 repeats of a block
+    it is shallower than the network of the paper."""
+    x = _unit(image(graph, 3, size, size), "features.0", 32, 3, stride=2)
     index = 1
     for expansion, channels, repeats, first_stride in _V2:
-        for repeat in range(repeats):
+        for repeat in range(min(repeats, most_repeats)):
             block = Inverted(expansion * x.shape[1], channels, stride=1 if repeat else first_stride)
             with graph.scope(f"features.{index}"):
                 x = _inverted(x, block)

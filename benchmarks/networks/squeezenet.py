@@ -9,9 +9,9 @@ from benchmarks.networks.graph import Graph
 _FIRES = ((16, 64), (16, 64), None, (32, 128), (32, 128), None, (48, 192), (48, 192), (64, 256), (64, 256))
 
 
-def squeezenet(graph: Graph) -> None:
-    """Input `[batch, 3, 224, 224]`, output `logits` `[batch, 1000]`."""
-    x = image(graph, 3, 224, 224)
+def squeezenet(graph: Graph, size: int = 224) -> None:
+    """Input `[batch, 3, size, size]`, output `logits` `[batch, 1000]`."""
+    x = image(graph, 3, size, size)
     x = x.conv("conv1", 64, 3, stride=2).relu("relu1").max_pool("pool1", 3, 2)
     for index, fire in enumerate(_FIRES, start=2):
         with graph.scope(f"layer{index}"):

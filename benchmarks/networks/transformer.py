@@ -21,22 +21,22 @@ _VIT_EPSILON = 1e-6
 _SHARPNESS = 1.6
 
 
-def bert(graph: Graph) -> None:
-    """Six layers of 384, 12 heads, feed-forward 1536, vocabulary 30522.
+def bert(graph: Graph, tokens: int = 128, layers: int = 6, vocabulary: int = 30522) -> None:
+    """Layers of 384, 12 heads, feed-forward 1536; six in the network of the paper.
 
-    Inputs `input_ids`, `attention_mask` and `token_type_ids`, i64 `[batch, 128]`; output `last_hidden_state`
-    `[batch, 128, 384]`.
+    Inputs `input_ids`, `attention_mask` and `token_type_ids`, i64 `[batch, tokens]`; output `last_hidden_state`
+    `[batch, tokens, 384]`.
     """
-    tokens, width, heads = 128, 384, 12
+    width, heads = 384, 12
     ids, attended, types = (
         _integers(graph, name, tokens) for name in ("input_ids", "attention_mask", "token_type_ids")
     )
     with graph.scope("embeddings"):
-        x = _lookup(ids, "word", 30522, width).add("add_type", _lookup(types, "token_type", 2, width))
+        x = _lookup(ids, "word", vocabulary, width).add("add_type", _lookup(types, "token_type", 2, width))
         x = x.add("add_position", parameter(graph, "position", (1, tokens, width), 0.02))
         x = x.layer_norm("LayerNorm", _BERT_EPSILON)
     bias = _attention_bias(attended)
-    for layer in range(6):
+    for layer in range(layers):
         with graph.scope(f"encoder.layer.{layer}"):
             x = _bert_layer(x, bias, heads, feed_forward=1536)
     x.output("last_hidden_state")
