@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sartor.codegen.ir.graph import ENTRY
+from sartor.codegen.ir.layer import ENTRY
 from sartor.codegen.ir.target import Target
 from sartor.codegen.linking.stitching import compile_unsplit
 from sartor.codegen.mlir.iree_compiler import ir

@@ -10,12 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sartor.codegen.analysis.spans import Span, computed, union, unknown, width
-from sartor.codegen.ir.layer import Task
+from sartor.codegen.ir.layer import PLAIN, Task
 from sartor.codegen.mlir.iree_compiler import ir, shared_context
 from sartor.codegen.mlir.operations import body_of, defining_op, loop_sizes, nested
-
-PLAIN = 64
-"""Integers that are no indices are drawn from ``range(PLAIN)``."""
 
 _INDEX_TYPES = ("i64", "i32")
 _INTEGER_TYPES = ("i64", "i32", "i16", "i8", "i1")

@@ -1,11 +1,12 @@
-"""Lower bounds of the time of a task, from the line of facts about it."""
+"""Lower bounds of the time of a task, from the line of facts about it, which is read here without the compiler."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sartor.codegen.analysis.task_facts import read_facts
 from sartor.codegen.ir.core import WIDE, Core
+
+Numbers = dict[str, int]
 
 SIZES = (
     *("batch", "rows", "columns", "channels", "depth", "taps", "kernel_height", "kernel_width"),
@@ -14,6 +15,22 @@ SIZES = (
 """Numbers of a task that are extents or amounts."""
 
 _OTHERS = ("stride", "operands")
+
+
+def read_facts(text: str) -> tuple[str, Numbers]:
+    """Kind and numbers of a line that ``task_facts`` wrote.
+
+    Raises:
+        ValueError: if the line has another form.
+    """
+    kind, *pairs = text.split(" ")
+    numbers = {}
+    for each in pairs:
+        name, equals, value = each.partition("=")
+        if not (name and equals):
+            raise ValueError(f"'{each}' is not a fact about a task")
+        numbers[name] = int(value)
+    return kind, numbers
 
 
 def kind_and_sizes(facts: str) -> tuple[str, Mapping[str, int]]:

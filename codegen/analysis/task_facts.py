@@ -11,10 +11,9 @@ import math
 
 from sartor.codegen.analysis.convolution import convolution_of, window_of
 from sartor.codegen.analysis.operation_count import operation_count
+from sartor.codegen.analysis.task_bounds import Numbers
 from sartor.codegen.ir.layer import LayerKind, Task
 from sartor.codegen.ir.layouts import IMAGE_RANK
-
-Numbers = dict[str, int]
 
 
 @functools.lru_cache(maxsize=1024)
@@ -28,22 +27,6 @@ def task_facts(task: Task) -> str:
     numbers = {**_extents(task), **_window(task), **_amounts(task)}
     numbers["depth"] = max(1, numbers["operations"] // (2 * max(1, task.results[0].elements)))
     return " ".join([str(task.kind), *(f"{name}={value}" for name, value in sorted(numbers.items()))])
-
-
-def read_facts(text: str) -> tuple[str, Numbers]:
-    """Kind and numbers of a line that ``task_facts`` wrote.
-
-    Raises:
-        ValueError: if the line has another form.
-    """
-    kind, *pairs = text.split(" ")
-    numbers = {}
-    for each in pairs:
-        name, equals, value = each.partition("=")
-        if not (name and equals):
-            raise ValueError(f"'{each}' is not a fact about a task")
-        numbers[name] = int(value)
-    return kind, numbers
 
 
 def _extents(task: Task) -> Numbers:

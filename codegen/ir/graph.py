@@ -9,9 +9,6 @@ import networkx as nx
 
 from sartor.codegen.ir.layer import Fusion, Layer, NetworkValue, Task, TensorType, ValueRef
 
-ENTRY = "main_graph"
-"""The function that runs the network, in every module."""
-
 
 @dataclass(frozen=True)
 class LayerGraph:

@@ -27,6 +27,12 @@ _NUMPY: dict[str, Any] = {
 ELEMENT_TYPES = tuple(_NUMPY)
 """MLIR's names of the types that tensors may have."""
 
+ENTRY = "main_graph"
+"""The function that runs the network, in every module."""
+
+PLAIN = 64
+"""Integers that are no indices are drawn from ``range(PLAIN)``."""
+
 
 @dataclass(frozen=True)
 class TensorType:

@@ -8,13 +8,10 @@ from sartor.codegen.ir.layer import TensorType
 from sartor.codegen.ir.schema import RANGE, physical_types
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation
+from sartor.codegen.linking.names import EXPORT_PREFIX, REPEAT_PREFIX, REPEATS
 from sartor.codegen.linking.stitching import Piece
 from sartor.codegen.mlir.dispatches import module_header
 from sartor.codegen.mlir.iree_compiler import compile_module, inlined
-
-EXPORT_PREFIX = "run_"
-REPEAT_PREFIX = "repeat_"
-REPEATS = 8
 
 
 def physical_signature(

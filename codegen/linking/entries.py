@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from sartor.codegen.ir.graph import ENTRY, LayerGraph
-from sartor.codegen.ir.layer import Layer, NetworkValue, TensorType, ValueRef
+from sartor.codegen.ir.graph import LayerGraph
+from sartor.codegen.ir.layer import ENTRY, Layer, NetworkValue, TensorType, ValueRef
 from sartor.codegen.ir.schema import Schema
 from sartor.codegen.ir.variants.routine import Implementation
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from sartor.codegen.ir.graph import ENTRY
+from sartor.codegen.ir.layer import ENTRY
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation
 from sartor.codegen.mlir.iree_compiler import inlined, translate

@@ -21,10 +21,10 @@ from sartor.codegen.ir.variants.routine import Implementation
 from sartor.codegen.linking.adapts import AdaptKind
 from sartor.codegen.linking.entries import Entry, Port
 from sartor.codegen.linking.entry_functions import MANIFEST_KEY, entry_functions
+from sartor.codegen.linking.names import PARAMETER_SCOPE
 from sartor.codegen.mlir.dispatches import DispatchCode, module_header
 from sartor.codegen.mlir.iree_compiler import ir, run_passes, write_module
 
-PARAMETER_SCOPE = "model"
 # If they were inlined into the entry function, each inference would look weights up, and read them again if the mapped
 # file cannot be used as it is.
 _LOADED_ONCE = "inlining_policy = #util.inline.never"

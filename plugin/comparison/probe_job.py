@@ -16,7 +16,7 @@ from sartor.runtime.driver.signature import Array, passed
 from sartor.runtime.output_error import output_error
 from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.runtime.session import Session
-from sartor.tuning.networks.build_job import NetFiles
+from sartor.tuning.networks.net_files import NetFiles
 
 _INTEGERS = "biu"
 

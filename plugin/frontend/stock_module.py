@@ -12,7 +12,7 @@ from pathlib import Path
 
 from onnx import ModelProto, TensorProto
 
-from sartor.codegen.ir.graph import ENTRY
+from sartor.codegen.ir.layer import ENTRY
 from sartor.codegen.ir.target import Target
 from sartor.codegen.linking.stitching import compile_unsplit
 from sartor.errors import CompileError, SartorError

@@ -10,12 +10,12 @@ from importlib.metadata import version
 
 from sartor.codegen.analysis.operation_count import operation_count
 from sartor.codegen.digest import digest
-from sartor.codegen.ir.graph import ENTRY, LayerGraph
-from sartor.codegen.ir.layer import Layer, ValueRef
+from sartor.codegen.ir.graph import LayerGraph
+from sartor.codegen.ir.layer import ENTRY, Layer, ValueRef
 from sartor.codegen.ir.variants.routine import Variant, dtype_of, implementations_of
 from sartor.codegen.linking.adapts import AdaptKind
 from sartor.codegen.linking.entries import devices_of, entries_of
-from sartor.codegen.linking.stitching import PARAMETER_SCOPE
+from sartor.codegen.linking.names import PARAMETER_SCOPE
 from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.value_ranges import Values, named_ranges
 from sartor.policies import ModuleHeader, PlanPolicy

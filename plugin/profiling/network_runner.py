@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-from sartor.codegen.ir.graph import ENTRY
-from sartor.codegen.linking.stitching import PARAMETER_SCOPE
+from sartor.codegen.ir.layer import ENTRY
+from sartor.codegen.linking.names import PARAMETER_SCOPE
 from sartor.errors import CompileError, DeviceError, DisturbedError
 from sartor.profiling.builder import Build, Builder
 from sartor.profiling.dispatch_job import dispatches_in_worker

@@ -16,7 +16,7 @@ from sartor.profiling.builder import Builder
 from sartor.profiling.network_runner import NetRunner
 from sartor.profiling.verdicts import judged
 from sartor.publishing import StagedFile, publish_together, staged
-from sartor.tuning.networks.build_job import NetFiles
+from sartor.tuning.networks.net_files import NetFiles
 from sartor.tuning.networks.profile_job import NetRun
 from sartor.tuning.records.measurement import Status
 

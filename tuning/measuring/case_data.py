@@ -10,8 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sartor.codegen.analysis.integer_ranges import PLAIN
-from sartor.codegen.ir.layer import TensorType
+from sartor.codegen.ir.layer import PLAIN, TensorType
 from sartor.codegen.ir.packing import Packing
 from sartor.codegen.ir.variants.routine import Implementation
 from sartor.runtime.driver.device_array import DeviceArray, upload

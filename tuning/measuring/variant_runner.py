@@ -14,7 +14,7 @@ from sartor.codegen.ir.layer import TensorType
 from sartor.codegen.ir.layouts import layout_packing
 from sartor.codegen.ir.schema import Schema
 from sartor.codegen.ir.variants.routine import Variant
-from sartor.codegen.linking.bench_module import EXPORT_PREFIX, REPEAT_PREFIX, REPEATS
+from sartor.codegen.linking.names import EXPORT_PREFIX, REPEAT_PREFIX, REPEATS
 from sartor.runtime.driver.device_array import from_view, upload
 from sartor.runtime.driver.iree_runtime import NativeDevice, Program
 from sartor.runtime.driver.signature import Array, TensorSpec

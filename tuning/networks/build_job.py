@@ -17,7 +17,6 @@ from sartor.codegen.linking.entries import Entry, devices_of, entries_of
 from sartor.codegen.linking.overwriting import overwriting_layers, overwriting_symbol
 from sartor.codegen.linking.planned_memory import planned_bytes, without_code
 from sartor.codegen.linking.stitching import (
-    PARAMETER_SCOPE,
     Piece,
     Stitching,
     compile_stitched,
@@ -26,43 +25,17 @@ from sartor.codegen.linking.stitching import (
     stitch,
 )
 from sartor.codegen.mlir.dispatches import lower
-from sartor.runtime.driver.device import open_device
-from sartor.runtime.driver.iree_runtime import NativeDevice, write_parameters
+from sartor.runtime.driver.iree_runtime import write_parameters
 from sartor.runtime.files.checksums import PART as CHECKSUMS
 from sartor.runtime.files.checksums import write_checksums
 from sartor.runtime.segments.packing import pack
 from sartor.runtime.segments.record import part_name
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 from sartor.tuning.measuring.benchmark_case import symbol_of
+from sartor.tuning.networks.net_files import NetFiles
 from sartor.tuning.transfers.conversions import adapts_between
 
-
-@dataclass(frozen=True)
-class NetFiles:
-    """Files of a compiled network: the module, and the weights if they are not inside it.
-
-    ``weight_bytes`` is the size of the weights, inside the module or not. ``devices`` are those that run it, the one of
-    inputs and outputs first; empty for the device that is asked for.
-    """
-
-    module: Path
-    weights: Path | None
-    weight_bytes: int = 0
-    devices: tuple[str, ...] = ()
-
-    def open_device(self, device: str, threads: int) -> NativeDevice:
-        """The device of inputs and outputs, ``device`` by default.
-
-        Raises:
-            DeviceError: if it cannot be opened.
-        """
-        first = self.devices[0] if self.devices else device
-        return open_device(first, threads if first == "cpu" else None)
-
-    @property
-    def parameters(self) -> dict[str, Path]:
-        """Files of weights outside the module, by parameter scope."""
-        return {} if self.weights is None else {PARAMETER_SCOPE: self.weights}
+__all__ = ["NetFiles", "SplitNetwork", "UnsplitNetwork", "build_net", "planned_memory", "stitchings"]
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from sartor.codegen.ir.graph import ENTRY
-from sartor.codegen.ir.layer import NetworkValue
+from sartor.codegen.ir.layer import ENTRY, NetworkValue
 from sartor.runtime.driver.signature import Signature, TensorSpec
 
 

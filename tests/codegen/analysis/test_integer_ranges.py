@@ -11,8 +11,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from sartor.codegen.analysis.integer_ranges import PLAIN, integer_ranges
-from sartor.codegen.ir.layer import Layer, LayerKind, Task, TensorType
+from sartor.codegen.analysis.integer_ranges import integer_ranges
+from sartor.codegen.ir.layer import PLAIN, Layer, LayerKind, Task, TensorType
 from sartor.frontend.import_job import evaluate, run_import
 from sartor.frontend.imported_model import ImportedModel
 from sartor.tuning.measuring.benchmark_case import BenchmarkCase

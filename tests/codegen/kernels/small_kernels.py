@@ -14,7 +14,8 @@ from sartor.codegen.ir.variants.routine import Implementation
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.executable import Kernel, Write
 from sartor.codegen.kernels.emit.index_arithmetic import Index
-from sartor.codegen.linking.bench_module import EXPORT_PREFIX, compile_bench
+from sartor.codegen.linking.bench_module import compile_bench
+from sartor.codegen.linking.names import EXPORT_PREFIX
 from sartor.codegen.linking.stitching import Piece
 from sartor.codegen.mlir.dispatches import lower
 from sartor.codegen.mlir.iree_compiler import arith, ir, vector

@@ -8,8 +8,8 @@ from itertools import pairwise
 
 import pytest
 
-from sartor.codegen.ir.graph import ENTRY, LayerGraph
-from sartor.codegen.ir.layer import Layer, LayerKind, NetworkValue, Task, TensorType, ValueRef
+from sartor.codegen.ir.graph import LayerGraph
+from sartor.codegen.ir.layer import ENTRY, Layer, LayerKind, NetworkValue, Task, TensorType, ValueRef
 from sartor.codegen.ir.schema import Schema
 from sartor.codegen.ir.variants.routine import Implementation
 from sartor.codegen.linking.entries import Entry, devices_of, entries_of

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sartor.codegen.ir.graph import ENTRY
-from sartor.codegen.ir.layer import LayerKind, Task
+from sartor.codegen.ir.layer import ENTRY, LayerKind, Task
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Variant, dtype_of
 from sartor.codegen.linking.entry_functions import quoted

@@ -8,7 +8,8 @@ from sartor.codegen.ir.layer import TensorType
 from sartor.codegen.ir.schema import Schema
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation
-from sartor.codegen.linking.bench_module import EXPORT_PREFIX, compile_bench
+from sartor.codegen.linking.bench_module import compile_bench
+from sartor.codegen.linking.names import EXPORT_PREFIX
 from sartor.codegen.linking.stitching import Piece
 from sartor.codegen.mlir.dispatches import lower
 from sartor.codegen.mlir.nearest_even import round_by_adding

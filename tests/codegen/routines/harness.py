@@ -13,7 +13,8 @@ from sartor.codegen.ir.layer import Fusion, Layer, Task, TensorType
 from sartor.codegen.ir.layouts import layout_packing
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation
-from sartor.codegen.linking.bench_module import EXPORT_PREFIX, compile_bench, physical_signature
+from sartor.codegen.linking.bench_module import compile_bench, physical_signature
+from sartor.codegen.linking.names import EXPORT_PREFIX
 from sartor.codegen.linking.stitching import Piece
 from sartor.codegen.mlir.dispatches import lower
 from sartor.frontend.import_job import run_import
