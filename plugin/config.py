@@ -84,6 +84,10 @@ class CompileConfig:
         jobs: number of worker processes for compiling.
         search: whether all variants are measured, or those that cost models predict to be fast.
         time_budget: seconds that a compilation should take; None for no limit.
+        workers: Dask scheduler whose workers measure, by address (``tcp://host:8786``) or file; None for this machine.
+        tune_for: the kind of machine that the module is tuned for, if the workers are of several: the beginning of its
+            digits, or a part of its description.
+        fixes_threads: whether workers measure with ``threads``, rather than with as many as they have physical cores.
     """
 
     target: Target = field(default_factory=lambda: Target.create("cpu"))
@@ -107,6 +111,9 @@ class CompileConfig:
     jobs: int = field(default_factory=physical_cores)
     search: Search = Search.MODEL
     time_budget: float | None = None
+    workers: str | None = None
+    tune_for: str | None = None
+    fixes_threads: bool = False
 
     def __post_init__(self) -> None:
         """Check all fields, and add the threads, and extensions that this machine withholds, to the target.
@@ -128,10 +135,21 @@ class CompileConfig:
             raise UsageError(
                 "memory is counted on the CPU alone: it cannot be limited or minimised for several devices"
             )
+        self._check_workers()
         if twice := sorted(self.shapes.keys() & self.bindings.keys()):
             raise UsageError(
                 f"input '{twice[0]}' is given both a shape and a value to be bound to; leave its shape out"
             )
+
+    def _check_workers(self) -> None:
+        if self.tune_for is not None and self.workers is None:
+            raise UsageError(
+                "tune_for names a kind of the workers' machines, and there are no workers; name a scheduler"
+            )
+        if self.workers is not None and self.target.others:
+            raise UsageError("several devices are tuned where they are; leave the workers out, or name one device")
+        if self.workers is not None and Quantity.COLD in self.quantities:
+            raise UsageError("the first inference reads a disk, and that of workers is not measured; tune for latency")
 
     def used_files(self, outputs: Iterable[Path]) -> list[tuple[str, Path]]:
         """The files that a compilation uses beside the model, and what each is.
@@ -251,6 +269,18 @@ def _counted(least: int, most: int | None = None) -> _Reader:
     return lambda name, value: whole_number(name, value, least, most)
 
 
+def _text(name: str, value: object, expected: str) -> str:
+    if not isinstance(value, str) or not value:
+        raise refusal(name, value, expected)
+    return value
+
+
+def _flag(name: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise refusal(name, value, "True or False")
+    return value
+
+
 _READERS: Mapping[str, _Reader] = {
     "target": _target,
     "threads": _counted(1, MAX_THREADS),
@@ -275,4 +305,7 @@ _READERS: Mapping[str, _Reader] = {
     "time_budget": lambda name, value: number(
         name, value, "a number of seconds above 0, or None for no limit", lambda each: 0 < each < math.inf
     ),
+    "workers": lambda name, value: _text(name, value, "a scheduler's address such as tcp://host:8786, or its file"),
+    "tune_for": lambda name, value: _text(name, value, "the digits of a kind of machine, or a part of its description"),
+    "fixes_threads": _flag,
 }

@@ -26,6 +26,7 @@ from sartor.config import CompileConfig
 from sartor.costing.candidates import find_candidates
 from sartor.costing.layer_arbiters import LayerArbiters
 from sartor.costing.layer_costs import joined_tables, make_tuner, tune, unmeasured
+from sartor.costing.machines import Machines, machines_of
 from sartor.costing.predicted_costs import predicted_tables
 from sartor.costing.resource_costs import measure_resource_costs
 from sartor.costing.time_budget import TimeBudget
@@ -81,10 +82,16 @@ def compile_model(model: Path, output: Path, config: CompileConfig, progress: Pr
         SartorError: one of its subclasses, by the kind of failure.
     """
     _check_files(model, output, config)
+    with machines_of(config) as machines:
+        return _compile_on(machines, model, output, machines.settings(config), progress)
+
+
+def _compile_on(machines: Machines, model: Path, output: Path, config: CompileConfig, progress: Progress) -> Artifact:
+    """Tune for the machines that measure."""
     time = TimeBudget.of(config.time_budget)
     with (
-        open_workspace(config.target, config.jobs) as (pool, directory),
-        Store.open(config.database, goes_on=True) as store,
+        open_workspace(config.target, config.jobs, machines.opening) as (pool, directory),
+        Store.open(config.database, goes_on=True, hardware=machines.hardware) as store,
     ):
         imported = import_network(model, config.importing, pool, progress, directory)
         _check_files(model, output, config, imported.external)
@@ -95,7 +102,7 @@ def compile_model(model: Path, output: Path, config: CompileConfig, progress: Pr
         )
         policy = config.planning
         candidates = find_candidates(imported, policy, config.dump_directory, everything=False)
-        if not runs_here(config.target):
+        if not (machines.are_elsewhere or runs_here(config.target)):
             check_measurable(config.target)
             unrun = _Unrun(imported, candidates, calibration, store, pool, directory)
             return _compile_only(unrun, output, config, progress)

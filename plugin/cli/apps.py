@@ -12,7 +12,9 @@ from sartor.cli.commands.doctor import doctor
 from sartor.cli.commands.inspect import inspect
 from sartor.cli.commands.routines import routines
 from sartor.cli.commands.run import run
+from sartor.cli.commands.worker import worker
 from sartor.cli.options.common import VersionOption
+from sartor.cli.worker_app import WORKER
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False)
 compile_app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
@@ -25,6 +27,7 @@ app.command(cls=BisectsByDefault)(compare)
 app.command()(inspect)
 app.command()(routines)
 app.command()(doctor)
+app.command(WORKER)(worker)
 app.add_typer(db_app, name="db")
 
 

@@ -15,11 +15,11 @@ from sartor.dialect_passes.annotate import Candidates
 from sartor.frontend.imported_model import ImportedModel
 from sartor.policies import DEFAULT_MAX_ERROR, PlanPolicy, Search
 from sartor.progress import Progress
+from sartor.tuning.cost_tables.roofline import peak_operations
 from sartor.tuning.cost_tables.tables import Tables, tuned_cases
 from sartor.tuning.measuring.benchmark_case import BenchmarkCase
 from sartor.tuning.measuring.checking import Arbiter
 from sartor.tuning.measuring.measure_job import MeasureSettings
-from sartor.tuning.measuring.roofline import peak_operations
 from sartor.tuning.measuring.tuner import Tuner, TuneSettings
 from sartor.tuning.records.measurement import Measurement
 from sartor.tuning.search.contested import contested
@@ -31,7 +31,6 @@ from sartor.tuning.selection.problem.pin import Pin
 from sartor.tuning.store.store import Store
 from sartor.tuning.transfers.times import Transfers
 from sartor.tuning.workers.pool import WorkerPool
-from sartor.tuning.workers.sharing import is_quiet_now
 
 _LOG = logging.getLogger(__name__)
 
@@ -105,7 +104,7 @@ def joined_tables(tables: Sequence[Tables], transfers: Transfers) -> Tables:
 def _settled(cases: list[BenchmarkCase], tuner: Tuner, measured: Measured) -> Measured:
     """Measure again what decides between variants and was measured beside other programs, if the machine is quiet."""
     doubted = contested(cases, measured)
-    if not doubted or tuner.is_late or not is_quiet_now():
+    if not doubted or tuner.is_late or not tuner.is_quiet():
         return measured
     message = "%d of %d kinds of layers are measured again: before, other programs took processors meanwhile"
     _LOG.info(message, len(doubted), len(cases))

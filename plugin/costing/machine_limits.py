@@ -11,7 +11,7 @@ from sartor.costing.layer_costs import make_tuner
 from sartor.errors import DeviceError
 from sartor.frontend.loading import open_workers
 from sartor.progress import Progress, silent
-from sartor.tuning.measuring.roofline import Limit, Measured, peak_operations, read_bandwidth
+from sartor.tuning.cost_tables.roofline import Limit, Measured, peak_operations, read_bandwidth
 from sartor.tuning.store.store import Store
 from sartor.tuning.workers.pool import WorkerPool
 

@@ -17,7 +17,7 @@ from sartor.frontend.target_check import check_target
 from sartor.policies import ImportPolicy
 from sartor.progress import Progress
 from sartor.tuning.selection.problem.pin import Pin
-from sartor.tuning.workers.calls import call, open_pool
+from sartor.tuning.workers.calls import Opening, call, open_pool
 from sartor.tuning.workers.pool import WorkerPool
 from sartor.tuning.workers.sharing import machine_turns
 
@@ -36,13 +36,18 @@ def open_workers(target: Target, jobs: int) -> Iterator[WorkerPool]:
 
 
 @contextmanager
-def open_workspace(target: Target, jobs: int) -> Iterator[tuple[WorkerPool, Path]]:
+def open_workspace(target: Target, jobs: int, opening: Opening | None = None) -> Iterator[tuple[WorkerPool, Path]]:
     """Workers and a directory for modules; leaving the context ends them and removes all their temporary files.
+
+    Args:
+        target: what is compiled.
+        jobs: number of processes here.
+        opening: as for ``open_pool``.
 
     Raises:
         UsageError: as ``open_workers``.
     """
-    with open_pool(jobs, machine_turns()) as (pool, directory):
+    with open_pool(jobs, machine_turns(), opening) as (pool, directory):
         check_target(target, pool)
         yield pool, directory
 

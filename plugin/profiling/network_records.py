@@ -20,7 +20,6 @@ from sartor.samples import sample_sets
 from sartor.tuning.cost_tables import in_network
 from sartor.tuning.networks import build_job, profile_job
 from sartor.tuning.networks.profile_job import NetRun
-from sartor.tuning.records.hardware import host
 from sartor.tuning.records.measurement import Measurement, MeasurementKey, Status, reference_version, runtime_key
 from sartor.tuning.store.store import Store
 
@@ -196,7 +195,7 @@ class NetworkRecords:
             task=f"net:{self.imported.sha256[:16]}",
             variant=f"{name}:{part}" if part else name,
             source=digest(*codes, *ranges, self.runner.criterion, source_digest(*_JOBS), reference_version()),
-            hardware=host().key,
+            hardware=self.store.hardware,
             threads=self.target.threads,
             runtime=runtime_key(),
             backend=self.target.key,

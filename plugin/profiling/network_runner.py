@@ -15,7 +15,7 @@ from sartor.errors import CompileError, DeviceError, DisturbedError
 from sartor.profiling.builder import Build, Builder
 from sartor.profiling.dispatch_job import dispatches_in_worker
 from sartor.profiling.verdicts import judged
-from sartor.profiling.verify_job import Check, Verified, verify
+from sartor.profiling.verify_job import Check, Verified, verify, verify_elsewhere
 from sartor.reference.reference_job import run_reference
 from sartor.runtime.dispatch_statistics import Dispatch
 from sartor.samples.sample_sets import MOST_VERIFIED, SampleSet
@@ -126,9 +126,12 @@ class NetRunner:
         source, bound = self._samples.source, self._imported.bound
         check = Check(build.files, values, models, source, count, self._measure, self._narrow, device, threads, bound)
         pool, progress = self._builder.pool, self._builder.progress
-        found = call_until_done(
-            pool, verify, {"check": check}, Verified(), count, step, progress=progress, seconds=_VERIFY_SECONDS
-        )
+        if pool.measures_elsewhere:
+            found = verify_elsewhere(pool, check, step, progress)
+        else:
+            found = call_until_done(
+                pool, verify, {"check": check}, Verified(), count, step, progress=progress, seconds=_VERIFY_SECONDS
+            )
         self._tell(found.refused)
         return NetRun(Status.OK, found.seconds, self._measure.of_samples(found.errors))
 

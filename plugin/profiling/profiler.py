@@ -28,7 +28,6 @@ from sartor.tuning.selection.problem.cost import Objective
 from sartor.tuning.selection.problem.limits import Quantity
 from sartor.tuning.selection.programming.infeasible import LimitError, amount
 from sartor.tuning.store.store import Store
-from sartor.tuning.workers.sharing import is_quiet_now
 
 _LOG = logging.getLogger(__name__)
 _Measured = TypeVar("_Measured")
@@ -142,7 +141,7 @@ class Profiler:
 
     @functools.cached_property
     def _is_quiet(self) -> bool:
-        return is_quiet_now()
+        return self._builder.pool.is_quiet()
 
     def _is_far_behind(self, recipe: Recipe, others: Sequence[Recipe]) -> bool:
         """Whether a network, often the stock model, is known to be too slow to be run again."""

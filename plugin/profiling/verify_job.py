@@ -1,21 +1,33 @@
-"""Worker side of the last check: runs a module and ONNX Runtime side by side, sample by sample."""
+"""The last check: a worker runs a module and ONNX Runtime side by side, sample by sample.
+
+If modules run on another machine, one worker runs the module there, and another ONNX Runtime here.
+"""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from sartor.codegen.ir.layer import NetworkValue
 from sartor.errors import SartorError
+from sartor.progress import Progress
 from sartor.reference.expected_outputs import Expectation
 from sartor.runtime.driver.bound_input import BoundInput
+from sartor.runtime.driver.signature import Array
 from sartor.runtime.session import Session
 from sartor.samples.given_samples import SampleSource
 from sartor.tuning.errors.error_measures import ErrorMeasure
-from sartor.tuning.networks.build_job import NetFiles
+from sartor.tuning.networks.net_files import NetFiles
+from sartor.tuning.networks.sample_runs import SampleRun, run_samples
 from sartor.tuning.records.signature import net_signature
-from sartor.tuning.workers.calls import WorkerError
+from sartor.tuning.workers.calls import WorkerError, call
+from sartor.tuning.workers.pool import WorkerPool
+
+# Samples that travel together.
+_TOGETHER = 4
 
 
 @dataclass(frozen=True)
@@ -79,10 +91,34 @@ def verify(check: Check, before: Verified, seconds: float) -> Verified | WorkerE
         return WorkerError(error)
 
 
+def samples_to_run(check: Check, before: Verified, most: int) -> list[Mapping[str, Array]] | WorkerError:
+    """Further samples after those in ``before``, at most so many, for a module that runs elsewhere."""
+    try:
+        return list(islice(check.samples.since(before.done), min(most, check.count - before.done)))
+    except SartorError as error:
+        return WorkerError(error)
+
+
+def judge(check: Check, before: Verified, runs: Sequence[SampleRun]) -> Verified | WorkerError:
+    """Compare the outputs of a module that ran elsewhere on further samples after those in ``before``."""
+    try:
+        expectation = _expectation(check)
+        found = before + Verified(refused=tuple(expectation.refused))
+        for feeds, run in zip(check.samples.since(before.done), runs, strict=False):
+            expected = expectation(feeds)
+            error = check.measure.of_sample(run.outputs, expected.outputs, expected.scales)
+            found += Verified((error,), (run.seconds,))
+        return found
+    except SartorError as error:
+        return WorkerError(error)
+
+
+def _expectation(check: Check) -> Expectation:
+    return Expectation(check.models, check.models[-1], threads=check.threads, narrow=check.narrow, bound=check.bound)
+
+
 def _verify(check: Check, start: int, deadline: float) -> Verified:
-    expectation = Expectation(
-        check.models, check.models[-1], threads=check.threads, narrow=check.narrow, bound=check.bound
-    )
+    expectation = _expectation(check)
     files, signature = check.files, net_signature(check.values)
     device = files.open_device(check.device, check.threads)
     found = Verified(refused=tuple(expectation.refused))
@@ -97,4 +133,23 @@ def _verify(check: Check, start: int, deadline: float) -> Verified:
             found += Verified((error,), (taken,))
             if start + found.done == check.count or time.monotonic() >= deadline:
                 break
+    return found
+
+
+def verify_elsewhere(pool: WorkerPool, check: Check, step: str, progress: Progress) -> Verified:
+    """As ``verify`` on all samples, with a pool that measures elsewhere.
+
+    Raises:
+        DeviceError: if the module does not run there.
+        SartorError: if the samples cannot be read, or the user's measure fails on them.
+        CompileError: if a worker dies.
+    """
+    found = Verified()
+    while found.done < check.count:
+        progress(step, found.done, check.count)
+        drawn = call(pool, samples_to_run, {"check": check, "before": found, "most": _TOGETHER}, step)
+        job = {"files": check.files, "values": check.values, "feeds": drawn}
+        runs = call(pool, run_samples, {**job, "device": check.device, "threads": check.threads}, step, quiet=True)
+        found = call(pool, judge, {"check": check, "before": found, "runs": runs}, step)
+    progress(step, check.count, check.count)
     return found

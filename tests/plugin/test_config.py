@@ -43,6 +43,9 @@ WRONG: Mapping[str, tuple[object, ...]] = {
     "jobs": (0, 1.5, None),
     "search": ("half", None),
     "time_budget": (0, -1, NAN, float("inf"), "20", True, 10**400),
+    "workers": ("", 1),
+    "tune_for": ("", 1),
+    "fixes_threads": (1, None, "yes"),
 }
 TEXTS: Mapping[str, tuple[object, object]] = {
     "target": ("vulkan:ampere", Target.create("vulkan", "ampere")),
@@ -125,3 +128,16 @@ def test_two_devices_are_a_target() -> None:
 def test_memory_is_not_counted_on_two_devices(setting: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="memory is counted on the CPU alone"):
         CompileConfig(target="cpu,vulkan", **setting)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("setting", "reason"),
+    [
+        ({"tune_for": "pi"}, "there are no workers"),
+        ({"workers": "tcp://a:1", "target": "cpu,vulkan"}, "several devices"),
+        ({"workers": "tcp://a:1", "objective": "cold"}, "reads a disk"),
+    ],
+)
+def test_what_workers_do_not_measure_is_refused(setting: dict[str, Any], reason: str) -> None:
+    with pytest.raises(UsageError, match=reason):
+        _made(**setting)

@@ -19,9 +19,9 @@ from sartor.errors import DeviceError
 from sartor.runtime.driver.iree_runtime import NativeDevice, Program
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.output_error import LAYER, largest_error, output_scale, relative_error
+from sartor.tuning.errors.near_ties import without_near_ties
 from sartor.tuning.measuring.benchmark_case import BenchmarkCase
 from sartor.tuning.measuring.case_data import CaseData
-from sartor.tuning.measuring.near_ties import without_near_ties
 from sartor.tuning.measuring.variant_runner import VariantRunner
 from sartor.tuning.records.measurement import Status
 

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import numpy as np
 
-from sartor.tuning.records.hardware import host
 from sartor.tuning.records.measurement import Measurement, MeasurementKey, Status, runtime_key
 from sartor.tuning.store.store import Store
 from sartor.workspace import partial_file
@@ -29,7 +28,7 @@ def cold_read_bandwidth(store: Store, folder: Path) -> float | None:
 
     None if the system cannot drop a file from the page cache, so that nothing can be measured.
     """
-    key = MeasurementKey(_KEY, f"mapped {_BYTES} B", "", host().key, 1, runtime_key(), "file")
+    key = MeasurementKey(_KEY, f"mapped {_BYTES} B", "", store.hardware, 1, runtime_key(), "file")
     known = store.get_many([key]).get(key)
     if known is None:
         samples = _samples(folder)

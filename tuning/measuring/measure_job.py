@@ -9,7 +9,7 @@ import functools
 import itertools
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -58,6 +58,13 @@ class VariantSamples:
     error: float | None = None
     message: str = ""
     packed_bytes: int = 0
+
+    def at_pace(self, slowness: float) -> VariantSamples:
+        """The times that a machine would have measured that takes ``1 / slowness`` times as long."""
+        if slowness == 1.0:
+            return self
+        samples, baseline = (tuple(each / slowness for each in taken) for taken in (self.samples, self.baseline))
+        return replace(self, samples=samples, baseline=baseline)
 
 
 _SURE_ROUNDS = 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,15 +14,16 @@ from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Variant
 from sartor.codegen.source_digest import source_digest
 from sartor.errors import CompileError
+from sartor.tuning.measuring.asked_cases import AskedCases
+from sartor.tuning.measuring.away import ArbiterWanted, absent, arbitrate, measure_away, only_seconds, runnable
 from sartor.tuning.measuring.benchmark_case import PROBE, BenchmarkCase
 from sartor.tuning.measuring.checking import Arbiter, allowed_error
 from sartor.tuning.measuring.compile_job import CompiledCase, compile_case
 from sartor.tuning.measuring.measure_job import MeasureSettings, VariantSamples, measure_case
-from sartor.tuning.records.hardware import host
 from sartor.tuning.records.measurement import Measurement, MeasurementKey, Status, runtime_key
 from sartor.tuning.store.store import Store
 from sartor.tuning.workers.entry_points import entry_point
-from sartor.tuning.workers.pool import JobResult, JobStatus, WorkerPool
+from sartor.tuning.workers.pool import Batch, JobResult, JobStatus, WorkerPool
 from sartor.workspace import workspace
 
 _LOG = logging.getLogger(__name__)
@@ -29,6 +31,10 @@ _LOG = logging.getLogger(__name__)
 _JOBS = (compile_case.__module__, measure_case.__module__)
 _COMPILE = entry_point(compile_case)
 _MEASURE = entry_point(measure_case)
+_AWAY = entry_point(measure_away)
+_ARBITRATE = entry_point(arbitrate)
+# Cases of which all machines measure candidate 0, so that they can be compared.
+_YARDSTICKS = 3
 # With a deadline, cases are compiled and measured in groups of this size, as compiling without measuring is useless.
 _HURRIED = 6
 _MEASURING_SECONDS = 0.25
@@ -52,6 +58,8 @@ class TuneSettings:
     measure_timeout: float = 60.0
     deadline: float | None = None
 
+
+_Failed = tuple[BenchmarkCase, JobResult]
 
 Progress = Callable[[str, int, int], None]
 """Called with the name of a step, the number of its parts that are done, and the number of all parts."""
@@ -88,6 +96,7 @@ class Tuner:
         # Variants that failed, and candidates 0 that are wrong: these are not compiled, run or compared with again.
         self._unfit: set[tuple[str, str]] = set()
         self._cut_off = False
+        self._is_compared = False
         self._probe_path: Path | None = None
 
     def key(self, case: BenchmarkCase, descriptor: str) -> MeasurementKey:
@@ -97,7 +106,7 @@ class Tuner:
             task=case.key,
             variant=descriptor,
             source=digest(variant.implementation.digest, source_digest(*_JOBS)),
-            hardware=host().key,
+            hardware=self._store.hardware,
             threads=self._settings.measure.threads,
             runtime=runtime_key(),
             backend=self._settings.target.key,
@@ -185,6 +194,10 @@ class Tuner:
         deadline = self._settings.deadline
         return self._cut_off or (deadline is not None and time.monotonic() >= deadline)
 
+    def is_quiet(self) -> bool:
+        """Whether other programs leave enough processors where this tuner measures, in the second that this takes."""
+        return self._pool.is_quiet()
+
     def has_compiled(self, case: BenchmarkCase, descriptor: str) -> bool:
         """Whether this tuner has a variant's compiled module."""
         return (case.key, descriptor) in self._modules
@@ -216,31 +229,77 @@ class Tuner:
         first, *others = case.variants
         return replace(case, variants=(first, *(each for each in others if self._runs(case, each.descriptor))))
 
-    def _attempt(self, cases: list[BenchmarkCase], directory: Path) -> list[tuple[BenchmarkCase, JobResult]]:
-        """Compile and measure cases; returns those whose worker crashed or hung, with the job's result."""
-        failed: list[tuple[BenchmarkCase, JobResult]] = []
-        for done, (case, result) in enumerate(self._compile(cases, directory), 1):
-            self._progress("compiling", done, len(cases))
-            if result.status is JobStatus.OK:
-                self._modules |= {(case.key, name): path for name, path in result.value.modules.items()}
-                self._record_rejected(case, result.value)
-            else:
-                failed.append((case, result))
-        jobs = [
-            (str(index), self._measuring(case, directory)) for index, case in enumerate(cases) if self._is_ready(case)
-        ]
-        done, timeout, deadline = 0, self._settings.measure_timeout, self._settings.deadline
-        results = self._pool.map_unordered(_MEASURE, jobs, timeout, quiet=True, deadline=deadline)
-        for done, result in enumerate(results, 1):
-            self._progress("measuring", done, len(jobs))
-            case = cases[int(result.job_id)]
-            if result.status is JobStatus.OK:
-                for descriptor, samples in result.value.items():
-                    self._put(case, descriptor, samples, result.others)
-            else:
-                failed.append((case, result))
-        self._cut_off |= done < len(jobs)
+    def _attempt(self, cases: list[BenchmarkCase], directory: Path) -> list[_Failed]:
+        """Compile and measure cases; returns those whose worker crashed or hung, with the job's result.
+
+        What is measured elsewhere is measured while other cases are compiled.
+        """
+        failed: list[_Failed] = []
+        if self._pool.measures_elsewhere:
+            self._probe(directory)
+        with self._batch() as batch:
+            asked = AskedCases(batch)
+            for done, (case, result) in enumerate(self._compile(cases, directory), 1):
+                self._progress("compiling", done, len(cases))
+                if result.status is JobStatus.OK:
+                    self._modules |= {(case.key, name): path for name, path in result.value.modules.items()}
+                    self._record_rejected(case, result.value)
+                    if batch.is_early and self._is_ready(case):
+                        self._ask(asked, case, directory)
+                else:
+                    failed.append((case, result))
+                self._take(asked, batch.ready(), failed)
+            for case in cases:
+                if case not in asked and self._is_ready(case):
+                    self._ask(asked, case, directory)
+            self._compare_machines(asked, directory, least=1)
+            self._take(asked, batch.rest(), failed)
+        self._cut_off |= asked.lacks_results
+        self._measure_arbitrated(asked.disputed, directory, failed)
         return failed
+
+    def _batch(self) -> AbstractContextManager[Batch]:
+        away, timeout = self._pool.measures_elsewhere, self._settings.measure_timeout
+        return self._pool.batch(_AWAY if away else _MEASURE, timeout, self._settings.deadline)
+
+    def _ask(self, asked: AskedCases, case: BenchmarkCase, directory: Path) -> None:
+        arbiter = self._arbiter(case)
+        given = absent(arbiter) if self._pool.measures_elsewhere else arbiter
+        asked.add(case, {**self._measuring(case, directory), "arbiter": given})
+        self._compare_machines(asked, directory, least=_YARDSTICKS)
+
+    def _take(self, asked: AskedCases, results: Iterable[JobResult], failed: list[_Failed]) -> None:
+        """Store results as they arrive."""
+        for result in results:
+            case = asked.answered(result)
+            if result.status is not JobStatus.OK:
+                failed.append((case, result))
+            elif isinstance(result.value, ArbiterWanted):
+                asked.disputed.append(case)
+            else:
+                self._progress("measuring", asked.done, asked.count)
+                for descriptor, samples in result.value.items():
+                    self._put(case, descriptor, samples.at_pace(result.slowness), result.others)
+
+    def _measure_arbitrated(self, cases: Sequence[BenchmarkCase], directory: Path, failed: list[_Failed]) -> None:
+        """Measure cases elsewhere whose variants disagree, with the answers of their arbiters."""
+        jobs = [(str(index), {"case": each, "arbiter": self._arbiter(each)}) for index, each in enumerate(cases)]
+        with self._batch() as batch:
+            asked = AskedCases(batch)
+            for answer in self._pool.map_unordered(_ARBITRATE, jobs, self._settings.measure_timeout):
+                case = cases[int(answer.job_id)]
+                # Without an answer, which is no result either, the majority decides.
+                asked.add(case, {**self._measuring(case, directory), "arbiter": answer.value})
+            self._take(asked, batch.rest(), failed)
+        self._cut_off |= asked.lacks_results
+
+    def _compare_machines(self, asked: AskedCases, directory: Path, least: int) -> None:
+        """Let all machines measure candidate 0 of the first cases, once there are some."""
+        if self._pool.measures_elsewhere and asked.count >= least and not self._is_compared:
+            cases = [_alone(case) for case in asked.cases if self._runs(case, case.variants[0].descriptor)]
+            jobs = [(case.key, {**self._measuring(case, directory), "arbiter": None}) for case in cases[:_YARDSTICKS]]
+            self._is_compared = bool(jobs)
+            self._pool.compare_machines(_AWAY, jobs, self._settings.measure_timeout, only_seconds)
 
     def _compile(self, cases: Sequence[BenchmarkCase], directory: Path) -> Iterator[tuple[BenchmarkCase, JobResult]]:
         """Compile what is not compiled yet; without a deadline the largest cases first: workers then end together."""
@@ -277,8 +336,8 @@ class Tuner:
         """Arguments of the job that measures the compiled variants of a case."""
         names = [each.descriptor for each in case.variants if self._runs(case, each.descriptor)]
         modules = {name: self._modules[case.key, name] for name in names}
-        job = {"case": case, "modules": modules, "settings": self._settings.measure, "probe": self._probe(directory)}
-        return {**job, "arbiter": self._arbiter(case)}
+        sent = runnable(case) if self._pool.measures_elsewhere else case
+        return {"case": sent, "modules": modules, "settings": self._settings.measure, "probe": self._probe(directory)}
 
     def _probe(self, directory: Path) -> Path:
         """The compiled probe.

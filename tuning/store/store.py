@@ -46,9 +46,13 @@ class Store:
         self._goes_on = False
         self.persistent = persistent
         """Whether measurements are kept after the process ends."""
+        self.hardware = host().key
+        """The machines whose measurements are used and added: this one's kind, unless others measure."""
 
     @classmethod
-    def open(cls, path: Path, *, busy_timeout: float = BUSY_TIMEOUT, goes_on: bool = False) -> Store:
+    def open(
+        cls, path: Path, *, busy_timeout: float = BUSY_TIMEOUT, goes_on: bool = False, hardware: str | None = None
+    ) -> Store:
         """Open the database at ``path`` for tuning; create it if it does not exist.
 
         Tuning does not fail because of the database: one of a newer version is ignored, and one that cannot be written
@@ -61,6 +65,7 @@ class Store:
             goes_on: whether a database that cannot be created, and what cannot be written later, for want of room on
                 the disk as well, is only remembered until the store is closed, and a warning is logged, as the work is
                 worth more than its record.
+            hardware: key of the machines that measure; None for this one.
 
         Raises:
             UsageError: the file is not Sartor's or is damaged. It is not changed.
@@ -71,9 +76,12 @@ class Store:
             store = cls.open_to_write(path, busy_timeout=busy_timeout)
         except NewerStoreError as error:
             _LOG.warning("%s; it is ignored, and what is measured now is not kept", error)
-            return cls.in_memory()
+            store = cls.in_memory()
+            store.hardware = hardware or store.hardware
+            return store
         except StoreUnavailableError as error:
             store = cls._without_writing(path, busy_timeout, error, goes_on=goes_on)
+        store.hardware = hardware or store.hardware
         try:
             store._warn_if_of_elsewhere()
         except UsageError:
@@ -165,7 +173,7 @@ class Store:
     def measurements(self, *, here_only: bool = False) -> Iterator[Measurement]:
         """All measurements in the order of keys, or only those of this machine and these versions."""
         where = " WHERE hardware = ? AND runtime = ?" if here_only else ""
-        values = (host().key, runtime_key()) if here_only else ()
+        values = (self.hardware, runtime_key()) if here_only else ()
         with explained(self._name):
             for row in self._connection.execute(f"{SELECT}{where} ORDER BY {', '.join(KEY_COLUMNS)}", values):
                 yield self._measurement(row)
@@ -255,7 +263,7 @@ class Store:
 
     def _warn_if_of_elsewhere(self) -> None:
         with explained(self._name):
-            elsewhere = summary.is_of_elsewhere(self._connection)
+            elsewhere = summary.is_of_elsewhere(self._connection, self.hardware)
         if elsewhere:
             _LOG.warning(
                 "the tuning database %s holds measurements of other machines or versions only; they are ignored, and "

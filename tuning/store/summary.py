@@ -67,8 +67,8 @@ def _checked(row: tuple[Any, ...]) -> SummaryRow:
     return SummaryRow(*row)
 
 
-def is_of_elsewhere(connection: sqlite3.Connection) -> bool:
-    """Whether there are measurements, but none of this machine and these versions."""
+def is_of_elsewhere(connection: sqlite3.Connection, hardware: str) -> bool:
+    """Whether there are measurements, but none of this hardware and these versions."""
     (some,) = connection.execute(_ANY).fetchone()
-    (here,) = connection.execute(_ANY_OF_HERE, (host().key, runtime_key())).fetchone()
+    (here,) = connection.execute(_ANY_OF_HERE, (hardware, runtime_key())).fetchone()
     return bool(some and not here)

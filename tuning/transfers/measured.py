@@ -6,7 +6,6 @@ from itertools import permutations
 
 from sartor.codegen.ir.target import Target
 from sartor.codegen.source_digest import source_digest
-from sartor.tuning.records.hardware import host
 from sartor.tuning.records.measurement import Measurement, MeasurementKey, Status, runtime_key
 from sartor.tuning.store.store import Store
 from sartor.tuning.transfers.times import Transfers, TransferTimes
@@ -31,7 +30,7 @@ def measured_transfers(store: Store, pool: WorkerPool, target: Target) -> Transf
 
 
 def _times(store: Store, pool: WorkerPool, source: Target, target: Target) -> TransferTimes:
-    keys = {size: _key(source, target, size) for size in _SIZES}
+    keys = {size: _key(source, target, size, store.hardware) for size in _SIZES}
     known = dict(store.get_many(keys.values()))
     if len(known) < len(keys):
         job = {"source": source, "target": target, "sizes": _SIZES}
@@ -47,12 +46,12 @@ def _times(store: Store, pool: WorkerPool, source: Target, target: Target) -> Tr
     return TransferTimes.of({size: known[key].time for size, key in keys.items()})
 
 
-def _key(source: Target, target: Target, size: int) -> MeasurementKey:
+def _key(source: Target, target: Target, size: int, hardware: str) -> MeasurementKey:
     return MeasurementKey(
         task=_TASK,
         variant=f"{source.device} to {target.device} {size} B",
         source=source_digest(time_transfers.__module__),
-        hardware=host().key,
+        hardware=hardware,
         threads=max(source.threads, target.threads),
         runtime=runtime_key(),
         backend=f"{source.key} {target.key}",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
@@ -19,7 +19,8 @@ from sartor.workspace import TemporaryFolderError, workspace
 TIMEOUT = 900.0
 """Default number of seconds after which a call is killed."""
 
-_MEMORY_LIMIT = 12 << 30
+MEMORY_LIMIT = 12 << 30
+"""Bytes that a job may allocate."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,8 @@ class Resumable(Protocol):
     def done(self) -> int:
         """Number of parts that are done."""
 
+
+Opening = Callable[[int, Path, Turns | None], AbstractContextManager[WorkerPool]]
 
 _Result = TypeVar("_Result")
 _State = TypeVar("_State", bound=Resumable)
@@ -110,12 +113,15 @@ def call_until_done(
 
 
 @contextmanager
-def open_pool(count: int, turns: Turns | None = None) -> Iterator[tuple[WorkerPool, Path]]:
+def open_pool(
+    count: int, turns: Turns | None = None, opening: Opening | None = None
+) -> Iterator[tuple[WorkerPool, Path]]:
     """A pool of ``count`` workers with limited memory, and a temporary directory; both are removed at the end.
 
     Args:
         count: number of processes.
         turns: as for ``WorkerPool``.
+        opening: opens another pool than one of this machine, by the number, a folder for temporary files, and turns.
 
     Raises:
         UsageError: if the temporary folder cannot be used.
@@ -125,12 +131,15 @@ def open_pool(count: int, turns: Turns | None = None) -> Iterator[tuple[WorkerPo
         with workspace() as directory:
             temporary = directory / "tmp"
             temporary.mkdir()
-            env = {"TMPDIR": str(temporary)}
-            with WorkerPool(count, memory_limit=_MEMORY_LIMIT, env=env, turns=turns) as pool:
+            with (opening or _open_local)(count, temporary, turns) as pool:
                 yield pool, directory
     except TemporaryFolderError as error:
         kind = SartorError if is_disk_full(error) else UsageError
         raise kind(error.strerror) from None
+
+
+def _open_local(count: int, folder: Path, turns: Turns | None) -> WorkerPool:
+    return WorkerPool(count, memory_limit=MEMORY_LIMIT, env={"TMPDIR": str(folder)}, turns=turns)
 
 
 @contextmanager

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
+from typing import Any
 
 
 def entry_point(function: Callable[..., object]) -> str:
@@ -16,3 +18,10 @@ def entry_point(function: Callable[..., object]) -> str:
     if not name.isidentifier() or module == "__main__":
         raise ValueError(f"a worker cannot import {module}:{name}; name a function of a module")
     return f"{module}:{name}"
+
+
+def resolved(name: str) -> Callable[..., Any]:
+    """The function of a name that ``entry_point`` gave."""
+    module, _, function = name.partition(":")
+    found: Callable[..., Any] = getattr(import_module(module), function)
+    return found

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Self
@@ -22,9 +22,9 @@ from sartor.errors import DisturbedError, SartorError
 from sartor.tuning.workers.channel import wait
 from sartor.tuning.workers.process import JobResult, WorkerProcess, first_line
 from sartor.tuning.workers.protocol import JobStatus, Logged, Request, Setup
-from sartor.tuning.workers.sharing import Load, Turns, Watch
+from sartor.tuning.workers.sharing import Load, Turns, Watch, is_quiet_now
 
-__all__ = ["Job", "JobResult", "JobStatus", "WorkerPool"]
+__all__ = ["Batch", "Job", "JobResult", "JobStatus", "WorkerPool"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -37,6 +37,34 @@ _HEARTBEAT = 5.0
 _LATE = 1.0
 # Number of restarts per worker that was lost while it started, unless a job ends in between.
 _RESTARTS = 2
+
+
+class Batch:
+    """Measurements that are asked for one by one, begin once the rest is asked for, and run one after the other.
+
+    Args:
+        run: runs listed jobs.
+    """
+
+    is_early = False
+    """Whether jobs begin when they are added, so that they run while something else goes on."""
+
+    def __init__(self, run: Callable[[list[Job]], Iterator[JobResult]]) -> None:
+        self._run = run
+        self._jobs: list[Job] = []
+
+    def add(self, name: str, arguments: Mapping[str, Any], weight: float = 1.0) -> None:
+        """Ask for a job; ``weight`` says how long it takes relative to others."""
+        self._jobs.append((name, arguments))
+
+    def ready(self) -> list[JobResult]:
+        """Results that have arrived and were not given yet."""
+        return []
+
+    def rest(self) -> Iterator[JobResult]:
+        """Wait for all other results, until the deadline; those of jobs that were not done by then are missing."""
+        jobs, self._jobs = self._jobs, []
+        return self._run(jobs)
 
 
 class WorkerPool:
@@ -56,6 +84,9 @@ class WorkerPool:
         turns: taken with other compilations while jobs run; the pool then also notices how much other programs compute
             during measurements. None for a pool whose jobs are short.
     """
+
+    measures_elsewhere = False
+    """Whether measurements are made on other machines."""
 
     def __init__(
         self,
@@ -109,6 +140,31 @@ class WorkerPool:
     def close(self) -> None:
         """Kill all workers. Later jobs start new ones."""
         self._discard(self._workers)
+
+    def is_quiet(self) -> bool:
+        """Whether other programs leave enough processors where this pool measures, in the second that this takes."""
+        return is_quiet_now()
+
+    @contextmanager
+    def batch(self, function: str, timeout: float, deadline: float | None = None) -> Iterator[Batch]:
+        """Measure several things; see ``map_unordered``, which does it here once all are known."""
+        yield Batch(lambda jobs: self.map_unordered(function, jobs, timeout, quiet=True, deadline=deadline))
+
+    def compare_machines(
+        self,
+        function: str,
+        jobs: Sequence[Job],
+        timeout: float,
+        seconds: Callable[[Any], float | None],
+    ) -> None:
+        """Let each machine measure the same, to compare it with the first one, if several measure.
+
+        Args:
+            function: as for ``map_unordered``.
+            jobs: ids with keyword arguments.
+            timeout: seconds that one job may take.
+            seconds: the time in a result; None if it has none.
+        """
 
     def map_unordered(
         self,

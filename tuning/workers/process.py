@@ -50,6 +50,8 @@ class JobResult:
         seconds: run time of the function.
         others: how many processors other programs took meanwhile, if the job measured and that left too few; else 0.
         logged: warnings and errors that the job logged, unless its process died.
+        slowness: how many times as long as the machine that measured first the one takes that ran the job; 1 if there
+            is only one.
     """
 
     job_id: str
@@ -59,6 +61,7 @@ class JobResult:
     seconds: float
     others: float = 0.0
     logged: tuple[Logged, ...] = ()
+    slowness: float = 1.0
 
     @property
     def reason(self) -> str:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ctypes
 import faulthandler
-import importlib
 import logging
 import os
 import pickle
@@ -19,15 +18,14 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 from sartor.errors import SartorError
 from sartor.tuning.workers.channel import receive_frame, send_frame
 from sartor.tuning.workers.disturbances import is_disk_full
+from sartor.tuning.workers.entry_points import resolved
 from sartor.tuning.workers.protocol import JOB_BEGINS, OUT_OF_MEMORY_SIGN, JobStatus, Logged, Reply, Request, Setup
 
 _PR_SET_PDEATHSIG = 1
@@ -109,7 +107,7 @@ class _Server:
         caught = _Caught()
         with caught:
             if setup.initializer is not None:
-                _resolve(setup.initializer)()
+                resolved(setup.initializer)()
             self._held = _data_bytes()
             if setup.memory_limit is not None:
                 resource.setrlimit(resource.RLIMIT_DATA, (self._held + setup.memory_limit,) * 2)
@@ -125,7 +123,7 @@ class _Server:
             os.write(_OUTPUT, JOB_BEGINS)
         with caught:
             request: Request = pickle.loads(message)
-            function = _resolve(request.function)
+            function = resolved(request.function)
             self._pin(request.affinity)
             begin = time.perf_counter()
             try:
@@ -174,12 +172,6 @@ def _detach() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         with suppress(OSError):
             Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE, encoding="ascii")
-
-
-def _resolve(name: str) -> Callable[..., Any]:
-    module, _, function = name.partition(":")
-    found: Callable[..., Any] = getattr(importlib.import_module(module), function)
-    return found
 
 
 def _affinity() -> frozenset[int]:

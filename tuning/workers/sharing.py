@@ -101,7 +101,12 @@ class Turns:
 @functools.cache
 def machine_turns() -> Turns:
     """Turns with other compilations of this user on this machine; several machines may share a home."""
-    return Turns(user_cache_path("sartor") / f"turns-{platform.node()}.lock")
+    return Turns(turns_file())
+
+
+def turns_file() -> Path:
+    """The file by which all programs of this user on this machine take turns."""
+    return user_cache_path("sartor") / f"turns-{platform.node()}.lock"
 
 
 @dataclass(frozen=True)

@@ -80,6 +80,17 @@ def compile_to_vmfb(
     search: SearchOption = None,
     plans: PlansOption = None,
     time_budget: TimeBudgetOption = None,
+    workers: Annotated[
+        str | None,
+        typer.Option(
+            metavar="tcp://HOST:8786|FILE",
+            help="Measure on the workers of this Dask scheduler, which 'sartor worker' starts. (default: here)",
+        ),
+    ] = None,
+    tune_for: Annotated[
+        str | None,
+        typer.Option(metavar="KIND", help="Kind of the workers' machines to tune for, if there are several."),
+    ] = None,
     shape: ShapeOption = None,
     bind: BindOption = None,
     pin: Annotated[
@@ -110,6 +121,8 @@ def compile_to_vmfb(
         "--calibration-method": calibration_method,
         "--plans": plans,
         "--time-budget": time_budget,
+        "--workers": workers,
+        "--tune-for": tune_for,
     }
     loaded = None if plan is None else _load_plan(plan, threads, tuning)
     config = CompileConfig(
@@ -132,6 +145,9 @@ def compile_to_vmfb(
         dump_directory=dump_dir,
         search=Search(search or Search.MODEL),
         time_budget=time_budget,
+        workers=workers,
+        tune_for=tune_for,
+        fixes_threads=threads is not None,
     )
     config = config if plans is None else replace(config, plans=plans)
     _check_files(existing_file(model), output, plan, save_plan, config)

@@ -274,7 +274,7 @@ def test_bench_times_peers_in_the_same_rounds(compiled: Compiled) -> None:
 
 
 def test_bench_measures_the_machine_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sartor.tuning.measuring.roofline._MOST_BYTES", 16 << 20)
+    monkeypatch.setattr("sartor.tuning.cost_tables.roofline._MOST_BYTES", 16 << 20)
     arguments = ["bench", "--peak", "--threads", 1, "--tuning-db", tmp_path / "tuning.db"]
     first = call("sartor", *arguments, "--json")
     (row,) = parsed(first)["peak"]

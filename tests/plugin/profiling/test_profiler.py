@@ -126,7 +126,7 @@ def test_runs_beside_other_programs_are_repeated_once_it_is_quiet(
     pool = WorkerPool(1)
     others = iter([0.9, 0.0])
     monkeypatch.setattr(pool, "take_others", lambda: next(others))
-    monkeypatch.setattr("sartor.profiling.profiler.is_quiet_now", lambda: is_quiet)
+    monkeypatch.setattr(pool, "is_quiet", lambda: is_quiet)
     setting.profiler._builder.pool = pool
     first = setting.recipes[0]
     key = setting.profiler._records.key(first)

@@ -10,16 +10,16 @@ import pytest
 
 from sartor.codegen.ir.target import Target
 from sartor.codegen.kernels.vector.peak import MultiplyAdds, Reading, Roofline
-from sartor.codegen.linking.bench_module import EXPORT_PREFIX
+from sartor.codegen.linking.names import EXPORT_PREFIX
 from sartor.runtime.driver.device import open_device
 from sartor.runtime.driver.device_array import from_view, upload
 from sartor.runtime.driver.iree_runtime import Program
 from sartor.runtime.driver.signature import Array, TensorSpec
 from sartor.runtime.module import open_module
+from sartor.tuning.cost_tables.roofline import Limit, peak_operations, read_bandwidth
 from sartor.tuning.measuring.benchmark_case import BenchmarkCase, symbol_of
 from sartor.tuning.measuring.compile_job import compile_case
 from sartor.tuning.measuring.measure_job import MeasureSettings
-from sartor.tuning.measuring.roofline import Limit, peak_operations, read_bandwidth
 from sartor.tuning.measuring.tuner import Tuner, TuneSettings
 from sartor.tuning.records.hardware import last_level_cache
 from sartor.tuning.records.measurement import Measurement
