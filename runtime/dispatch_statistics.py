@@ -74,7 +74,7 @@ def dispatch_statistics(
     settings = device_settings(device, threads)
     huge = device == "cpu" and wants_huge_pages(path)
     with workspace() as folder:
-        arguments = [_write_input(array, folder / f"{i}.bin") for i, array in enumerate(inputs)]
+        arguments = [write_input(array, folder / f"{i}.bin") for i, array in enumerate(inputs)]
         flags = {
             "device": [tool_device(settings)],
             "parameters": [f"{scope}={file}" for scope, file in sorted((parameters or {}).items())],
@@ -109,7 +109,8 @@ def _inherited(variables: Mapping[str, str]) -> Iterator[None]:
             os.environ.pop(name, None)
 
 
-def _write_input(array: Array, file: Path) -> str:
+def write_input(array: Array, file: Path) -> str:
+    """Write an array for IREE's tools; returns how it is named on their command line."""
     np.ascontiguousarray(array).tofile(file)
     name = array.dtype.name
     element = _ELEMENT_TYPES.get(name) or re.sub("float", "f", re.sub("int", "i", name))

@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
-
-from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
-from pydantic.dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from sartor.errors import UsageError
-from sartor.runtime.driver.bound_input import BoundInput
 from sartor.runtime.driver.counts import check_counts
 from sartor.runtime.driver.signature import HOW_TO_GIVE, Signature, TensorSpec, parse_declaration
+from sartor.runtime.files.json_fields import FieldError, Fields, checked, listed, named, record, text, whole
 from sartor.runtime.module import Module, open_module
-from sartor.runtime.segments.record import Segment, check_order
+
+if TYPE_CHECKING:
+    from sartor.runtime.driver.bound_input import BoundInput
+    from sartor.runtime.segments.record import Segment
 
 MANIFEST_KEY = "sartor.manifest"
 MANIFEST_FORMAT = 2
@@ -31,25 +33,29 @@ ASYNC_SUFFIX = "$async"
 INITIALIZER = "__init"
 
 _SHOWN_DIGITS = 40
+_SHA256 = "[0-9a-f]{64}"
 
 
-def _plain_file_name(name: str) -> str:
+def _check_file_name(name: str) -> None:
     # The file is read from the .vmfb's folder. A manifest must not name a file elsewhere.
     if not name or name in {".", ".."} or any(separator in name for separator in "/\\\0"):
         raise ValueError(f"'{name}' is not a plain file name")
-    return name
 
 
-def _distinct_names(specs: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]:
+def _check_names(specs: Sequence[TensorSpec]) -> None:
     if len({spec.name for spec in specs}) != len(specs):
         raise ValueError("two tensors have the same name")
-    return specs
 
 
-_Specs = Annotated[tuple[TensorSpec, ...], AfterValidator(_distinct_names)]
+def _check_sha256(found: str) -> None:
+    if not re.fullmatch(_SHA256, found):
+        raise ValueError("a SHA-256 has 64 hexadecimal digits")
 
 
-@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+_SPECS = checked(listed(TensorSpec.read), _check_names)
+
+
+@dataclass(frozen=True)
 class Manifest:
     """The description of a module.
 
@@ -63,29 +69,34 @@ class Manifest:
     """
 
     model: str
-    model_sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    model_sha256: str
     entry: str
-    inputs: _Specs
-    outputs: _Specs
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
     devices: tuple[str, ...]
     levels: tuple[str, ...]
     sartor_version: str
     iree_version: str
     plan: dict[str, Any]
-    parameters: dict[str, Annotated[str, AfterValidator(_plain_file_name)]] = Field(default_factory=dict)
+    parameters: dict[str, str] = field(default_factory=dict)
     features: tuple[str, ...] = ()
     bound: tuple[BoundInput, ...] = ()
     segments: tuple[Segment, ...] = ()
     format: int = ONE_DEVICE_FORMAT
 
-    @model_validator(mode="after")
-    def _values_in_order(self) -> Manifest:
+    def __post_init__(self) -> None:
+        """Check what fields say together.
+
+        Raises:
+            ValueError: if they contradict each other.
+        """
         check_counts(self.outputs)
         if self.segments:
+            from sartor.runtime.segments.record import check_order
+
             if unknown := sorted({segment.device for segment in self.segments} - {*self.devices}):
                 raise ValueError(f"a segment is for the device '{unknown[0]}', which is not among the module's devices")
             check_order(self.segments, *((spec.name for spec in specs) for specs in (self.inputs, self.outputs)))
-        return self
 
     @property
     def signature(self) -> Signature:
@@ -119,17 +130,58 @@ class Manifest:
         """
         try:
             content = json.loads(text, parse_constant=_finite, parse_float=_finite)
-            _refuse_newer_format(content)
-            return _ADAPTER.validate_python(content)
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(str(part) for part in first["loc"]) or "top level"
-            raise UsageError(f"the manifest is not valid at {where}: {first['msg']}") from None
         except (ValueError, RecursionError) as error:
             raise UsageError(f"the manifest is not JSON: {error}") from None
+        _refuse_newer_format(content)
+        try:
+            return _read(content)
+        except ValueError as error:
+            where = error.where if isinstance(error, FieldError) else ""
+            raise UsageError(f"the manifest is not valid at {where or 'top level'}: {error}") from None
 
 
-_ADAPTER = TypeAdapter(Manifest)
+def _read(content: object) -> Manifest:
+    """The manifest in JSON data.
+
+    Raises:
+        ValueError: if it is none; a ``FieldError`` says where.
+    """
+    fields = Fields(content)
+    names = listed(text)
+    found = Manifest(
+        model=fields.take("model", text),
+        model_sha256=fields.take("model_sha256", checked(text, _check_sha256)),
+        entry=fields.take("entry", text),
+        inputs=fields.take("inputs", _SPECS),
+        outputs=fields.take("outputs", _SPECS),
+        devices=fields.take("devices", names),
+        levels=fields.take("levels", names),
+        sartor_version=fields.take("sartor_version", text),
+        iree_version=fields.take("iree_version", text),
+        plan=fields.take("plan", record),
+        parameters=fields.take("parameters", named(checked(text, _check_file_name)), {}),
+        features=fields.take("features", names, ()),
+        bound=fields.take("bound", _read_bound, ()),
+        segments=fields.take("segments", _read_segments, ()),
+        format=fields.take("format", whole, ONE_DEVICE_FORMAT),
+    )
+    fields.end()
+    return found
+
+
+# Few manifests have these, and each kind of record takes as long to define as a small layer to run.
+def _read_bound(content: object, where: str) -> tuple[BoundInput, ...]:
+    if content == []:
+        return ()
+    from sartor.runtime.driver.bound_input import BoundInput
+
+    return listed(BoundInput.read)(content, where)
+
+
+def _read_segments(content: object, where: str) -> tuple[Segment, ...]:
+    from sartor.runtime.segments.record import Segment
+
+    return listed(Segment.read)(content, where)
 
 
 def _finite(text: str) -> float:

@@ -7,17 +7,19 @@ import io
 import mmap
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from sartor.errors import UsageError
-from sartor.runtime.driver.archive import damage, is_archive, part_of
+from sartor.runtime.driver.archive import Content, damage, is_archive, part_of
 from sartor.runtime.driver.iree_runtime import NATIVE_ERRORS, parse_module, reason
 from sartor.runtime.files.checksums import PART as CHECKSUMS
 from sartor.runtime.files.checksums import read_checksums
 from sartor.runtime.files.regular_files import check_regular
+from sartor.runtime.mapping import leases, pages
+from sartor.runtime.mapping.leases import Lease
+from sartor.runtime.mapping.mapped_file import MappedFile, Verify, map_file
 
 _CONTENT = "the given content"
 _HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
@@ -25,13 +27,20 @@ _HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 _REACH_BYTES = 8 << 20
 
 
-@dataclass(frozen=True)
-class Module:
-    """An opened .vmfb; ``label`` names it in errors, ``content`` is what it was parsed from."""
+class Module(NamedTuple):
+    """An opened .vmfb.
+
+    Attributes:
+        native: what IREE parsed.
+        label: names it in errors.
+        content: what it was parsed from.
+        mapped: the file, if it is read while the module runs.
+    """
 
     native: Any
     label: str
-    content: bytes | mmap.mmap
+    content: Content
+    mapped: MappedFile | None = None
 
     @property
     def functions(self) -> list[str]:
@@ -78,24 +87,85 @@ class Module:
             raise UsageError(f"{self.label} is damaged ({reason(error)}); compile it again") from None
 
 
-def open_module(source: Path | bytes, *, huge_pages: bool = False) -> Module:
-    """Open a .vmfb: a path is memory-mapped, bytes are copied to aligned memory.
-
-    Args:
-        source: path or content.
-        huge_pages: whether a large file is read into huge pages instead of mapped, if the system has them.
+def open_module(source: Path | bytes) -> Module:
+    """Open a .vmfb to look at it: a path is memory-mapped, bytes are copied to aligned memory.
 
     Raises:
         UsageError: if the file cannot be read, is not a complete IREE module, or is damaged. Of a mapped file only
             the program is compared with its checksum, as weights are not read here.
     """
     if isinstance(source, bytes):
-        _check(source, _CONTENT)
+        check_content(source, _CONTENT)
         return Module(parse_module(source, _CONTENT), _CONTENT, source)
-    label = f"'{source}'"
-    content, is_read = _content(source, label, huge_pages=huge_pages)
-    _check(content, label, whole=is_read or (huge_pages and len(content) <= _REACH_BYTES))
+    with _opened(source) as (label, file, size):
+        # IREE's own mmap opens the file for writing, which fails on a read-only file.
+        content = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
+    check_content(content, label, whole=False)
     return Module(parse_module(content, label), label, content)
+
+
+def load_module(source: Path | bytes, *, huge_pages: bool) -> Module:
+    """Open a .vmfb to run it.
+
+    A file that is larger than what processors find without searching is mapped such that it can be read while the
+    module runs, and moved to huge pages if these are wanted and the system has them.
+
+    Args:
+        source: path or content.
+        huge_pages: whether the content shall become memory of the process, in huge pages if it is large.
+
+    Raises:
+        UsageError: as ``open_module``. A small file is compared with its checksums as a whole, if ``huge_pages``.
+    """
+    if isinstance(source, bytes):
+        return open_module(source)
+    with _opened(source) as (label, file, size):
+        content, mapped = _loaded(source, file, size, check_content, huge_pages=huge_pages)
+        check_content(content, label, whole=huge_pages and mapped is None, file=file)
+    return Module(parse_module(content, label), label, content, mapped)
+
+
+def load_weights(path: Path, *, huge_pages: bool) -> tuple[memoryview, MappedFile | None]:
+    """The content of a weight file, brought into memory as ``load_module`` does.
+
+    Raises:
+        UsageError: if it cannot be read, or is empty.
+    """
+    with _opened(path) as (_, file, size):
+        content, mapped = _loaded(path, file, size, _accept, huge_pages=huge_pages)
+    return memoryview(content), mapped
+
+
+def _loaded(
+    path: Path, file: io.FileIO, size: int, verify: Verify, *, huge_pages: bool
+) -> tuple[mmap.mmap | memoryview, MappedFile | None]:
+    """The content of a file, and its mapping if that stays in use while it runs."""
+    if size <= _REACH_BYTES or not pages.CAN_MOVE:
+        return mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ), None
+    if huge_pages and leases.take(file.fileno()) is Lease.WRITTEN:
+        # It might change at any time.
+        return _read(file, size), None
+    mapped = map_file(path, file.fileno(), verify)
+    return mapped.content, mapped
+
+
+def _accept(content: memoryview, label: str) -> None:
+    """What has no checksums may be anything."""
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[tuple[str, io.FileIO, int]]:
+    """How errors name a file, the file, open for reading, and its size."""
+    label = f"'{path}'"
+    try:
+        check_regular(path)
+        with open(path, "rb", buffering=0) as file:
+            size = os.fstat(file.fileno()).st_size
+            if not size:
+                raise UsageError(f"{label} is empty")
+            yield label, file, size
+    except OSError as error:
+        raise UsageError(f"{label} cannot be read: {error.strerror}") from None
 
 
 def check_module(path: Path) -> None:
@@ -104,36 +174,28 @@ def check_module(path: Path) -> None:
     Raises:
         UsageError: if it is damaged, or no IREE module, or has no checksums.
     """
-    content, _ = _content(path, f"'{path}'", huge_pages=False)
-    _check(content, f"'{path}'")
-    parse_module(content, f"'{path}'")
-    if not is_archive(content):
+    module = open_module(path)
+    check_content(module.content, module.label)
+    if not is_archive(module.content):
         raise UsageError(f"'{path}' has no checksums, as it was compiled with --iree-vm-emit-polyglot-zip=false")
 
 
-def _check(content: bytes | mmap.mmap, label: str, *, whole: bool = True) -> None:
-    """Compare a file with its checksums, all of it or what IREE parses, whose parser may crash on a damaged one."""
-    found = damage(content, whole=whole) if is_archive(content) else None
+def check_content(content: Content, label: str, *, whole: bool = True, file: io.FileIO | None = None) -> None:
+    """Compare a file with its checksums, all of it or what IREE parses, whose parser may crash on a damaged one.
+
+    Args:
+        content: of the file.
+        label: names it.
+        whole: whether all of it is compared.
+        file: the open file, if its end is better read than touched: where memory is mapped, the system reads much
+            around what is touched, although the beginning is needed first.
+
+    Raises:
+        UsageError: if it is damaged.
+    """
+    found = damage(content, whole=whole, file=file) if is_archive(content) else None
     if found is not None:
         raise UsageError(f"{label} is damaged, {found}; copy or compile it again")
-
-
-def _content(path: Path, label: str, *, huge_pages: bool) -> tuple[mmap.mmap, bool]:
-    """The content of a file, and whether it was read; else it is mapped."""
-    try:
-        check_regular(path)
-        with open(path, "rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            if huge_pages and _gains_by_huge_pages(size):
-                # Memory may be too small; a mapped file needs none.
-                with suppress(OSError):
-                    return _read(file, size), True
-            # IREE's own mmap opens the file for writing, which fails on a read-only file.
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), False
-    except OSError as error:
-        raise UsageError(f"{label} cannot be read: {error.strerror}") from None
-    except ValueError:
-        raise UsageError(f"{label} is empty, but a .vmfb was expected") from None
 
 
 def beside(path: Path, name: str) -> Path:
@@ -143,12 +205,8 @@ def beside(path: Path, name: str) -> Path:
 
 
 def wants_huge_pages(path: Path) -> bool:
-    """Whether a file is large enough to be read into huge pages, and the system has them."""
-    return path.is_file() and _gains_by_huge_pages(path.stat().st_size)
-
-
-def _gains_by_huge_pages(size: int) -> bool:
-    return size > _REACH_BYTES and has_huge_pages()
+    """Whether a file is large enough to be moved to huge pages, and the system has them."""
+    return path.is_file() and path.stat().st_size > _REACH_BYTES and has_huge_pages()
 
 
 @functools.cache
@@ -160,9 +218,11 @@ def has_huge_pages() -> bool:
         return False
 
 
-def _read(file: io.BufferedReader, size: int) -> mmap.mmap:
+def _read(file: io.FileIO, size: int) -> mmap.mmap:
+    """The content of a file, in huge pages if there are any."""
     memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    memory.madvise(mmap.MADV_HUGEPAGE)
+    if has_huge_pages():
+        memory.madvise(mmap.MADV_HUGEPAGE)
     with memoryview(memory) as view:
         start = 0
         while count := file.readinto(view[start:]):

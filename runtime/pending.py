@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Generator, Sequence
 
 from sartor.errors import DeviceError
@@ -53,4 +52,7 @@ class PendingRun:
         return self._to_host(self._wait(timeout))
 
     def __await__(self) -> Generator[None, None, list[Array]]:
+        # Only programs that wait so need it, and have loaded it; it takes as long to load as all of a session.
+        import asyncio
+
         return asyncio.to_thread(self.result).__await__()

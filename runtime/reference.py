@@ -71,7 +71,7 @@ class OnnxRuntimeReference:
         self._names = [value.name for value in self._session.get_outputs()]
         self._cuts = cuts
         found = find_cuts(self._names) if cuts else {}
-        hidden = {cut.count for cut in found.values()}
+        hidden = {cut.counted for cut in found.values()}
         self.output_names = [name for index, name in enumerate(self._names) if index not in hidden]
         self.cut_names = frozenset(self._names[index] for index in found)
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from os import PathLike
 from pathlib import Path
 from types import NoneType, TracebackType
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -19,18 +18,25 @@ from sartor.runtime.driver.amx import unusable
 from sartor.runtime.driver.counts import find_cuts, shown_outputs, to_host
 from sartor.runtime.driver.device import open_device
 from sartor.runtime.driver.device_array import DeviceArray, from_view, upload
-from sartor.runtime.driver.iree_runtime import Fences, NativeDevice, Program
+from sartor.runtime.driver.iree_runtime import Fences, NativeDevice, Program, Weights
 from sartor.runtime.driver.signature import Array, Signature, TensorSpec, check_array, check_names
 from sartor.runtime.manifest import ASYNC_SUFFIX, Manifest, find_manifest, read_signature
-from sartor.runtime.module import Module, beside, open_module
+from sartor.runtime.mapping.heap import extend_heap
+from sartor.runtime.mapping.mapped_file import MappedFile
+from sartor.runtime.mapping.overlap import Overlap
+from sartor.runtime.mapping.reading import Step
+from sartor.runtime.module import Module, beside, has_huge_pages, load_module, load_weights
 from sartor.runtime.pending import PendingRun
-from sartor.runtime.segments.program import SegmentedProgram
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
+    from sartor.runtime.segments.program import SegmentedProgram
 
 Feeds = Mapping[str, Array | DeviceArray]
 
 
-@dataclass(frozen=True)
-class NodeArg:
+class NodeArg(NamedTuple):
     """Description of one input or output, as ONNX Runtime's class of this name; a dynamic dimension is None."""
 
     name: str
@@ -65,8 +71,10 @@ class Session:
             threads: number of CPU workers, by default the one with which the module was found to run fastest, else one
                 per physical core.
             spin_us: microseconds an idle worker spins before it sleeps.
-            huge_pages: whether a large file is read into huge pages, from which weights are read faster. Otherwise, or
-                if the system has none, it is mapped, which opens faster and shares memory between processes.
+            huge_pages: whether a large file becomes memory of the process in huge pages, from which weights are read
+                faster. It is mapped, and read ahead while the first inference runs; huge pages are filled behind that.
+                Otherwise, or if the system has none or too little memory, it stays mapped, which shares memory between
+                processes.
             parameters: weight files by scope, if they are not beside the .vmfb under the manifest's names.
             signature: inputs and outputs of a model without manifest, if IREE did not record them.
             entry: the function to run in a model without manifest that exports several.
@@ -82,7 +90,7 @@ class Session:
         _check_type("signature", signature, (Signature, NoneType), "a Signature")
         _check_type("entry", entry, (str, NoneType), "the name of a function")
         source = model if isinstance(model, bytes) else Path(model)
-        module = open_module(source, huge_pages=huge_pages)
+        module = load_module(source, huge_pages=huge_pages)
         self._manifest = find_manifest(module)
         self._signature = _find_signature(module, self._manifest, signature, entry)
         self._cuts = find_cuts([spec.name for spec in self._signature.outputs])
@@ -91,7 +99,10 @@ class Session:
         self._has_async_entry = not is_segmented and self._async_entry in module.functions
         self._device = _choose_device(device, self._manifest, threads, spin_us)
         _check_features(module.label, self._manifest, self._device)
-        weights = _find_parameters(source, self._manifest, parameters or {})
+        found = _find_parameters(source, self._manifest, parameters or {})
+        loaded = {scope: load_weights(Path(file), huge_pages=huge_pages) for scope, file in found.items()}
+        self._overlap = _overlap(module, [mapped for _, mapped in loaded.values()], self._device, huge_pages)
+        weights = {scope: (Path(file), loaded[scope][0]) for scope, file in found.items()}
         self._program: Program | SegmentedProgram | None = _load(module, self._manifest, self._device, weights)
         self._process = os.getpid()
         self._lock = threading.Lock()
@@ -145,7 +156,9 @@ class Session:
         self._check_process()
         arguments = self._arguments(feeds)
         with self._lock:
+            self._overlap.begin_run()
             views = self._open_program().invoke(self._signature.entry, [item.view for item in arguments])
+            self._overlap.end_run()
         return self._outputs(views)
 
     def run_async(self, output_names: Sequence[str] | None, feeds: Feeds) -> PendingRun:
@@ -163,13 +176,14 @@ class Session:
             names = [spec.name for spec in self._signature.inputs]
             future = self._thread().submit(self._run, dict(zip(names, arguments, strict=True)))
             return PendingRun(future.result, selected, finish)
-        fences = Fences(self._device)
+        fences, overlap = Fences(self._device), self._overlap
         with self._lock:
+            overlap.begin_run()
             views = [item.view for item in arguments]
             outputs = self._outputs(self._open_program().invoke(self._async_entry, views, fences))
             self._in_flight = [entry for entry in self._in_flight if not entry[0].settled(0.0)]
             self._in_flight.append((fences, (arguments, outputs)))
-        return PendingRun(lambda timeout: _when_finished(fences, outputs, timeout), selected, finish)
+        return PendingRun(lambda timeout: _when_finished(fences, overlap, outputs, timeout), selected, finish)
 
     def to_device(self, array: Array) -> DeviceArray:
         """Copy an array to the session's device; the result can be an input of any number of runs."""
@@ -187,6 +201,21 @@ class Session:
             raise UsageError(f"the model has no input '{input_name}' of static shape")
         return upload(np.zeros([size or 0 for size in spec.shape], spec.numpy_dtype), self._device)
 
+    @property
+    def steps(self) -> Sequence[Step]:
+        """What was done beside the runs so far to bring the model into memory."""
+        return tuple(self._overlap.steps)
+
+    def settle(self, timeout: float | None = None) -> bool:
+        """Wait, at most some seconds, until the model is where it stays in memory; later runs are the fastest.
+
+        It may be called before the first run.
+
+        Returns:
+            Whether the model is memory of this process only, so that what happens to its files does not matter.
+        """
+        return self._overlap.settle(timeout)
+
     def close(self) -> None:
         """Wait for running inferences and release the model. Arrays that it returned stay valid."""
         self._forget_parent()
@@ -196,12 +225,15 @@ class Session:
             for fences, _ in self._in_flight:
                 fences.settled(None)
             self._in_flight.clear()
+            self._overlap.stop()
             self._program = None
 
     def __del__(self) -> None:
         # A device must not be closed during a run. After a failed constructor there is nothing to wait for.
         for fences, _ in self.__dict__.get("_in_flight", ()):
             fences.settled(None)
+        if (overlap := self.__dict__.get("_overlap")) is not None:
+            overlap.stop()
 
     def __enter__(self) -> Session:
         return self
@@ -233,13 +265,15 @@ class Session:
         with self._lock:
             self._open_program()
             if self._executor is None:
+                from concurrent.futures import ThreadPoolExecutor
+
                 self._executor = ThreadPoolExecutor(1, thread_name_prefix="sartor-session")
             return self._executor
 
     def _select(self, output_names: Sequence[str] | None) -> list[int]:
         positions = {spec.name: index for index, spec in enumerate(self._signature.outputs)}
         if output_names is None:
-            counts = {cut.count for cut in self._cuts.values()}
+            counts = {cut.counted for cut in self._cuts.values()}
             return [index for index in positions.values() if index not in counts]
         if unknown := [name for name in output_names if name not in positions]:
             raise UsageError(f"the model has no output '{unknown[0]}'; its outputs are {list(positions)}")
@@ -290,11 +324,13 @@ def _find_signature(module: Module, manifest: Manifest | None, given: Signature 
 
 
 def _load(
-    module: Module, manifest: Manifest | None, device: NativeDevice, weights: Mapping[str, Path]
+    module: Module, manifest: Manifest | None, device: NativeDevice, weights: Mapping[str, Weights]
 ) -> Program | SegmentedProgram:
     """Load a module on its device, or the modules of its segments on theirs."""
     if manifest is None or not manifest.segments:
         return Program(module.native, module.label, device, weights)
+    from sartor.runtime.segments.program import SegmentedProgram
+
     programs: dict[tuple[str, str], Program] = {}
     for segment in manifest.segments:
         part = module.part(segment.part) if segment.part else module
@@ -304,6 +340,15 @@ def _load(
             where = device if segment.device == manifest.devices[0] else open_device(segment.device)
             programs[segment.part, segment.device] = Program(part.native, part.label, where, weights)
     return SegmentedProgram(manifest.segments, programs, device, manifest.signature)
+
+
+def _overlap(module: Module, weights: Sequence[MappedFile | None], device: NativeDevice, huge_pages: bool) -> Overlap:
+    """Begin to bring what is mapped into memory; a GPU reads it once, from wherever it is."""
+    mapped = [each for each in (module.mapped, *weights) if each is not None]
+    wanted = huge_pages and device.host_memory and has_huge_pages()
+    if wanted:
+        extend_heap()
+    return Overlap(mapped, huge_pages=wanted)
 
 
 def _choose_device(
@@ -351,7 +396,10 @@ def _independent(arrays: list[Array]) -> list[Array]:
     return kept
 
 
-def _when_finished(fences: Fences, outputs: list[DeviceArray], timeout: float | None) -> list[DeviceArray]:
+def _when_finished(
+    fences: Fences, overlap: Overlap, outputs: list[DeviceArray], timeout: float | None
+) -> list[DeviceArray]:
     if not fences.wait(timeout):
         raise TimeoutError(f"the run has not finished after {timeout} s")
+    overlap.end_run()
     return outputs

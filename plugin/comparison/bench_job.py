@@ -84,6 +84,7 @@ def _time(runs: BenchRuns) -> dict[str, Samples]:
         # Peers would read whatever external data it names, wherever that is.
         check_files(runs.model)
     with Session(runs.module, device=runs.device, threads=runs.workers, signature=runs.signature) as session:
+        session.settle()
         callables: dict[str, Callable[[], object]] = {SELF: lambda: session.run(None, dict(runs.feeds))}
         callables |= {name: _peer(name, runs) for name in runs.peers}
         seconds = 0.0 if runs.exactly else _DEFAULT_SECONDS

@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import mmap
 import struct
 import zipfile
 import zlib
-from typing import IO, cast
+from typing import IO, Any, cast
+
+Content = bytes | mmap.mmap | memoryview
 
 _START = b"PK\x03\x04"
 _HEADER = struct.Struct("<26xHH")
 """Before each part: the lengths of its name and of what follows that, at the end."""
 
 
-def is_archive(content: bytes | mmap.mmap) -> bool:
+def is_archive(content: Content) -> bool:
     """Whether there are checksums; IREE can also write a module without."""
-    return content[: len(_START)] == _START
+    return bytes(content[: len(_START)]) == _START
 
 
-def damage(content: bytes | mmap.mmap, *, whole: bool = True) -> str | None:
+def damage(content: Content, *, whole: bool = True, file: IO[bytes] | None = None) -> str | None:
     """What of an archive is not as it was written; None if nothing is.
 
     Args:
         content: of the file.
         whole: whether all parts are read, or only the first, which is the program without weights and kernels.
+        file: where the directory is read; by default in the content.
     """
     try:
-        with zipfile.ZipFile(_as_file(content)) as archive:
+        with zipfile.ZipFile(_as_file(content) if file is None else file) as archive:
             parts = archive.infolist()[: None if whole else 1]
     except (zipfile.BadZipFile, ValueError, struct.error, NotImplementedError):
         # It is at the end, so that a file without it is truncated, even if its beginning can be parsed.
@@ -41,16 +45,46 @@ def damage(content: bytes | mmap.mmap, *, whole: bool = True) -> str | None:
         )
 
 
-def part_of(content: bytes | mmap.mmap, name: str) -> memoryview | None:
+def part_of(content: Content, name: str) -> memoryview | None:
     """The bytes of a part of an archive that is not damaged; None if it has no such part."""
     with zipfile.ZipFile(_as_file(content)) as archive:
         found = next((each for each in archive.infolist() if each.filename == name), None)
     return None if found is None else _content(memoryview(content), found)
 
 
-def _as_file(content: bytes | mmap.mmap) -> IO[bytes]:
-    """What can be mapped can be read and sought in as a file, too."""
-    return io.BytesIO(content) if isinstance(content, bytes) else cast("IO[bytes]", content)
+def _as_file(content: Content) -> IO[bytes]:
+    """The content as something to read and seek in, without a copy."""
+    return cast("IO[bytes]", _Reader(memoryview(content)))
+
+
+class _Reader(io.RawIOBase):
+    """Reads memory as a file is read."""
+
+    def __init__(self, content: memoryview) -> None:
+        self._content = content
+        self._place = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._place
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: len(self._content)}[whence]
+        if base + offset < 0:
+            raise OSError(errno.EINVAL, "there is nothing before the beginning")
+        self._place = base + offset
+        return self._place
+
+    def readinto(self, target: Any) -> int:
+        part = self._content[self._place :][: len(target)]
+        target[: len(part)] = part
+        self._place += len(part)
+        return len(part)
 
 
 def _is_sound(view: memoryview, part: zipfile.ZipInfo) -> bool:

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from pydantic import ConfigDict
-from pydantic.dataclasses import dataclass
 
 from sartor.runtime.driver.signature import Array, TensorSpec
+from sartor.runtime.files.json_fields import FieldError, Fields, listed, number
 
 Number = bool | int | float
 Bindings = Mapping[str, tuple[Number, ...]]
 """Input name to the values of its elements, as the user gave them."""
 
 
-@dataclass(frozen=True, config=ConfigDict(extra="forbid", allow_inf_nan=False))
+@dataclass(frozen=True)
 class BoundInput:
     """An input of the model with a fixed value.
 
@@ -38,6 +38,21 @@ class BoundInput:
         sizes = [size or 0 for size in self.spec.shape]
         if math.prod(sizes) != len(self.values) or typed(self.values, self.spec.numpy_dtype) is None:
             raise ValueError(f"{self.text} is not a value of {self.spec}")
+
+    @staticmethod
+    def read(content: object, where: str = "") -> BoundInput:
+        """The fields of JSON data.
+
+        Raises:
+            FieldError: if they are not those of an input with a value that fits.
+        """
+        fields = Fields(content, where)
+        spec, values = fields.take("spec", TensorSpec.read), fields.take("values", listed(number))
+        fields.end()
+        try:
+            return BoundInput(spec, values)
+        except ValueError as error:
+            raise FieldError(where, str(error)) from None
 
     @property
     def array(self) -> Array:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,28 +17,26 @@ from sartor.runtime.driver.device_array import DeviceArray
 from sartor.runtime.driver.signature import Array, TensorSpec
 
 _PREFIX = "sartor.count"
-_NAME = re.compile(rf"{re.escape(_PREFIX)}:(?P<axis>\d+):(?P<output>.+)", re.DOTALL)
+_NAME = rf"(?s){re.escape(_PREFIX)}:(?P<axis>\d+):(?P<output>.+)"
 
 
-@dataclass(frozen=True)
-class CountedAxis:
+class CountedAxis(NamedTuple):
     """An axis of an output of which only the first elements are valid."""
 
     output: str
     axis: int
 
 
-@dataclass(frozen=True)
-class Cut:
+class Cut(NamedTuple):
     """How an output is cut to size.
 
     Attributes:
         axis: the axis that is too long.
-        count: index of the output that says how many elements along it are valid.
+        counted: index of the output that says how many elements along it are valid.
     """
 
     axis: int
-    count: int
+    counted: int
 
 
 def count_name(output: str, axis: int) -> str:
@@ -47,7 +46,7 @@ def count_name(output: str, axis: int) -> str:
 
 def counted_axis(name: str) -> CountedAxis | None:
     """What an output counts; None for other outputs."""
-    match = _NAME.fullmatch(name)
+    match = re.fullmatch(_NAME, name)
     return CountedAxis(match["output"], int(match["axis"])) if match else None
 
 
@@ -68,7 +67,7 @@ def check_counts(specs: Sequence[TensorSpec]) -> None:
         ValueError: if it is no int64 scalar, or counts along an axis that the output does not have.
     """
     for index, cut in find_cuts([spec.name for spec in specs]).items():
-        count, output = specs[cut.count], specs[index]
+        count, output = specs[cut.counted], specs[index]
         if count.dtype != "int64" or count.shape:
             raise ValueError(f"'{count.name}' counts elements, but is {count} and no int64 scalar")
         if cut.axis >= len(output.shape):
@@ -79,7 +78,7 @@ def shown_outputs(specs: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
     """The outputs without counts; sizes that are counted are None."""
     names = [spec.name for spec in specs]
     cuts = find_cuts(names)
-    hidden = {cut.count for cut in cuts.values()}
+    hidden = {cut.counted for cut in cuts.values()}
     return tuple(
         _opened(spec, cuts[index].axis) if index in cuts else spec
         for index, spec in enumerate(specs)
@@ -90,9 +89,9 @@ def shown_outputs(specs: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
 def cut_outputs(names: Sequence[str], arrays: Sequence[Array]) -> list[Array]:
     """All outputs of a run without counts, cut to size."""
     cuts = find_cuts(names)
-    hidden = {cut.count for cut in cuts.values()}
+    hidden = {cut.counted for cut in cuts.values()}
     return [
-        cut_output(array, cuts[index].axis, arrays[cuts[index].count]) if index in cuts else array
+        cut_output(array, cuts[index].axis, arrays[cuts[index].counted]) if index in cuts else array
         for index, array in enumerate(arrays)
         if index not in hidden
     ]
@@ -103,7 +102,7 @@ def to_host(outputs: Sequence[DeviceArray], selected: Sequence[int], cuts: Mappi
     found = []
     for index in selected:
         array, cut = outputs[index].to_host(), cuts.get(index)
-        found.append(array if cut is None else cut_output(array, cut.axis, outputs[cut.count].to_host()))
+        found.append(array if cut is None else cut_output(array, cut.axis, outputs[cut.counted].to_host()))
     return found
 
 

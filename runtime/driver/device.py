@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import re
 import threading
-from dataclasses import dataclass
 from pathlib import Path
-from typing import SupportsIndex
+from typing import NamedTuple, SupportsIndex
 from weakref import WeakValueDictionary
 
 from sartor.errors import DeviceError, UsageError
@@ -15,25 +14,23 @@ from sartor.runtime.driver.iree_runtime import DriverDevice, NativeDevice, drive
 
 GPU_KINDS = ("vulkan", "cuda")
 MAX_THREADS = 256  # IREE starts no more workers than this and says nothing.
-_SPEC = re.compile(r"(?P<kind>cpu|vulkan|cuda)(?::(?P<index>\d+))?")
+_SPEC = r"(?P<kind>cpu|vulkan|cuda)(?::(?P<index>\d+))?"
 _CPU_TOPOLOGY = Path("/sys/devices/system/cpu")
 _NUMA_NODES = Path("/sys/devices/system/node")
 
 
-@dataclass(frozen=True)
-class DeviceInfo:
+class DeviceInfo(NamedTuple):
     """One usable device: its name for ``open_device``, and the driver's description."""
 
     spec: str
     name: str
 
 
-@dataclass(frozen=True)
-class DeviceSettings:
+class DeviceSettings(NamedTuple):
     """The settings of a device. ``threads`` and ``spin_us`` are 0 for a GPU."""
 
     kind: str
-    index: int
+    number: int
     threads: int
     spin_us: int
 
@@ -54,7 +51,7 @@ class DeviceSettings:
     def __str__(self) -> str:
         if self.kind == "cpu":
             return f"cpu with {self.threads} thread{'s' if self.threads > 1 else ''}"
-        return f"{self.kind}:{self.index}"
+        return f"{self.kind}:{self.number}"
 
 
 # Equal settings share one device, its worker threads and its device arrays.
@@ -81,7 +78,7 @@ def device_settings(spec: str = "cpu", threads: int | None = None, spin_us: int 
     Raises:
         UsageError: if the name is unknown, a number is out of range, or a GPU is given ``threads`` or ``spin_us``.
     """
-    match = _SPEC.fullmatch(str(spec))
+    match = re.fullmatch(_SPEC, str(spec))
     if match is None or (match["kind"] == "cpu" and match["index"]):
         raise UsageError(f"'{spec}' is not a device; use cpu, vulkan, cuda or for example vulkan:1")
     if match["kind"] != "cpu":
@@ -135,9 +132,9 @@ def _open(settings: DeviceSettings) -> NativeDevice:
 
 def _find_gpu(settings: DeviceSettings) -> DriverDevice:
     found = driver_devices(settings.kind)
-    if settings.index >= len(found):
+    if settings.number >= len(found):
         raise DeviceError(f"there is no device '{settings}': the driver lists {len(found)}")
-    return found[settings.index]
+    return found[settings.number]
 
 
 def tool_device(settings: DeviceSettings) -> str:

@@ -13,9 +13,8 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import iree.runtime as rt  # noqa: TID251
 import numpy as np
@@ -31,15 +30,8 @@ NATIVE_ERRORS = (RuntimeError, ValueError, IndexError)
 _DEVICE_BUFFER = rt.BufferUsage.DEFAULT | rt.BufferUsage.MAPPING
 _STAGING_MEMORY = rt.MemoryType.HOST_LOCAL | rt.MemoryType.DEVICE_VISIBLE
 _STAGING_BUFFER = rt.BufferUsage.TRANSFER | rt.BufferUsage.MAPPING_SCOPED
-_ELEMENT_TYPES = {
-    "bool": rt.HalElementType.BOOL_8,
-    "float16": rt.HalElementType.FLOAT_16,
-    "bfloat16": rt.HalElementType.BFLOAT_16,
-    "float32": rt.HalElementType.FLOAT_32,
-    "float64": rt.HalElementType.FLOAT_64,
-    **{f"int{bits}": getattr(rt.HalElementType, f"SINT_{bits}") for bits in (8, 16, 32, 64)},
-    **{f"uint{bits}": getattr(rt.HalElementType, f"UINT_{bits}") for bits in (8, 16, 32, 64)},
-}
+# IREE's names by numpy's, without the number of bits.
+_ELEMENT_TYPES = {"bool": "BOOL", "float": "FLOAT", "bfloat": "BFLOAT", "int": "SINT", "uint": "UINT"}
 # Types that numpy keeps in a byte, and modules as well.
 _BYTES = frozenset(
     {
@@ -47,7 +39,7 @@ _BYTES = frozenset(
         *("int4", "uint4", "int2", "uint2"),
     }
 )
-_STATUS = re.compile(r"^.*?(?:\S+:\d+: )?[A-Z_]{4,}; ", re.DOTALL)
+_STATUS = r"(?s)^.*?(?:\S+:\d+: )?[A-Z_]{4,}; "
 
 
 @functools.cache
@@ -57,7 +49,7 @@ def _instance() -> Any:
 
 def reason(error: BaseException) -> str:
     """IREE's message without source location, status code and stack, as one line of at most 300 characters."""
-    text = _STATUS.sub("", str(error), count=1).split("; while ")[0].split("\n\n")[0]
+    text = re.sub(_STATUS, "", str(error), count=1).split("; while ")[0].split("\n\n")[0]
     return " ".join(text.split()).strip(" ;")[:300]
 
 
@@ -171,7 +163,9 @@ def buffer_view(buffer: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> An
 @functools.cache
 def _element_type(dtype: np.dtype[Any]) -> Any:
     """IREE's element type. It is cached, because a dtype looks up its name at each access."""
-    return _ELEMENT_TYPES["uint8" if dtype.name in _BYTES else dtype.name]
+    name = "uint8" if dtype.name in _BYTES else dtype.name
+    kind, bits = name.rstrip("0123456789"), name[len(name.rstrip("0123456789")) :]
+    return getattr(rt.HalElementType, f"{_ELEMENT_TYPES[kind]}_{bits or 8}")
 
 
 def open_cpu(label: str, driver: str, flags: Sequence[str]) -> NativeDevice:
@@ -192,8 +186,7 @@ def open_cpu(label: str, driver: str, flags: Sequence[str]) -> NativeDevice:
     return NativeDevice(device, label, host_memory=True, blocking=driver == "local-sync")
 
 
-@dataclass(frozen=True)
-class DriverDevice:
+class DriverDevice(NamedTuple):
     """A device in its driver's list; IREE's tools name it ``driver://path``."""
 
     identifier: int
@@ -295,6 +288,11 @@ def parse_module(content: bytes | mmap.mmap | memoryview, label: str) -> Any:
         raise UsageError(f"{label} is not an IREE module (.vmfb): {reason(error)}") from None
 
 
+def tool(name: str) -> Path:
+    """One of IREE's command line tools, as they are installed with its runtime."""
+    return Path(benchmark.benchmark_exe()).resolve().with_name(name)
+
+
 def benchmark_rows(
     path: Path, entry: str, inputs: Sequence[str], flags: Mapping[str, Sequence[str]], timeout: float
 ) -> list[dict[str, Any]]:
@@ -312,6 +310,10 @@ def benchmark_rows(
     return [result.report for result in results]
 
 
+Weights = tuple[Path, memoryview | None]
+"""A parameter file, and its content if it is in memory; else IREE maps it."""
+
+
 class Program:
     """A VM module loaded on a device. Invocations must not overlap, which is up to the caller.
 
@@ -320,13 +322,15 @@ class Program:
         UsageError: if a parameter file is missing or not readable.
     """
 
-    def __init__(self, module: Any, label: str, device: NativeDevice, parameters: Mapping[str, Path]) -> None:
+    def __init__(self, module: Any, label: str, device: NativeDevice, parameters: Mapping[str, Weights]) -> None:
         self.device = device
         self._module = module
+        # IREE may give weights back on a thread of its own, which is safe as long as they are not given up there.
+        self._parameters = parameters
         self._functions: dict[str, Any] = {}
         modules = [rt.create_hal_module(_instance(), device.hal), module]
         if parameters:
-            providers = [_open_parameters(scope, path) for scope, path in sorted(parameters.items())]
+            providers = [_open_parameters(scope, weights) for scope, weights in sorted(parameters.items())]
             modules.insert(0, rt.create_io_parameters_module(_instance(), *providers))
         try:
             self._context = rt.VmContext(_instance(), modules)
@@ -374,10 +378,14 @@ def write_parameters(path: Path, arrays: Mapping[str, Array]) -> None:
     index.create_archive_file(str(path))
 
 
-def _open_parameters(scope: str, path: Path) -> Any:
+def _open_parameters(scope: str, weights: Weights) -> Any:
+    path, content = weights
     index = rt.ParameterIndex()
     try:
-        index.load(str(path))
+        if content is None:
+            index.load(str(path))
+        else:
+            index.load_from_file_handle(rt.FileHandle.wrap_memory(content), path.suffix[1:])
     except (OSError, *NATIVE_ERRORS) as error:
         raise UsageError(f"the parameter file '{path}' cannot be loaded: {reason(error)}") from None
     return index.create_provider(scope=scope)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
-from pydantic import AfterValidator, ConfigDict, Field
-from pydantic.dataclasses import dataclass as validated_dataclass
 
 from sartor.errors import UsageError
+from sartor.runtime.files.json_fields import Fields, checked, listed, optional, text, whole
 
 Array = np.ndarray[tuple[int, ...], np.dtype[Any]]
 
@@ -58,25 +57,55 @@ SIGNATURE_EXAMPLE = "func @main(%x: tensor<1x3xf32>) -> (%y: tensor<1x10xf32>)"
 HOW_TO_GIVE = f"pass the signature, with --signature '{SIGNATURE_EXAMPLE}' or as Session(signature=...)"
 """What to do where a module does not say what it takes and gives."""
 
-_DECLARATION = re.compile(r"func @(?P<entry>[^(]+)\((?P<inputs>.*)\) -> \((?P<outputs>.*)\)")
-_VALUE = re.compile(r"%(?P<name>[\w.$-]+): (?P<type>\w+(?:<[^>]*>)?)")
-_VALUES = re.compile(r"(?:%[\w.$-]+: \w+(?:<[^>]*>)?(?:, (?!\Z))?)*")
-_TENSOR = re.compile(r"tensor<(?P<dims>(?:(?:\d+|\?)x)*)(?P<element>\w+)>")
+_DECLARATION = r"func @(?P<entry>[^(]+)\((?P<inputs>.*)\) -> \((?P<outputs>.*)\)"
+_VALUE = r"%(?P<name>[\w.$-]+): (?P<type>\w+(?:<[^>]*>)?)"
+_VALUES = r"(?:%[\w.$-]+: \w+(?:<[^>]*>)?(?:, (?!\Z))?)*"
+_TENSOR = r"tensor<(?P<dims>(?:(?:\d+|\?)x)*)(?P<element>\w+)>"
 
 
-def _known_dtype(name: str) -> str:
+def _check_dtype(name: str) -> None:
     if name not in _ONNX_RUNTIME_TYPES:
         raise ValueError(f"'{name}' is not an element type a session can pass")
-    return name
 
 
-@validated_dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+def _check_size(size: int | None) -> None:
+    if size is not None and size < 0:
+        raise ValueError(f"{size} is not the size of a dimension")
+
+
+_SHAPE = listed(checked(optional(whole), _check_size))
+
+
+@dataclass(frozen=True)
 class TensorSpec:
-    """One input or output: its name, numpy's name of its element type, and its shape with None for dynamic sizes."""
+    """One input or output: its name, numpy's name of its element type, and its shape with None for dynamic sizes.
+
+    Raises:
+        ValueError: if a session cannot pass the element type, or a size is negative.
+    """
 
     name: str
-    dtype: Annotated[str, AfterValidator(_known_dtype)]
-    shape: tuple[Annotated[int, Field(ge=0)] | None, ...]
+    dtype: str
+    shape: tuple[int | None, ...]
+
+    def __post_init__(self) -> None:
+        """Check the values, as they may come from a model."""
+        _check_dtype(self.dtype)
+        for size in self.shape:
+            _check_size(size)
+
+    @staticmethod
+    def read(content: object, where: str = "") -> TensorSpec:
+        """The fields of JSON data.
+
+        Raises:
+            FieldError: if they are not those of a tensor.
+        """
+        fields = Fields(content, where)
+        name, dtype = fields.take("name", text), fields.take("dtype", checked(text, _check_dtype))
+        shape = fields.take("shape", _SHAPE)
+        fields.end()
+        return TensorSpec(name, dtype, shape)
 
     @property
     def numpy_dtype(self) -> np.dtype[Any]:
@@ -100,8 +129,7 @@ class TensorSpec:
         return f"{self.dtype}[{dims}]"
 
 
-@dataclass(frozen=True)
-class Signature:
+class Signature(NamedTuple):
     """The entry function of a module with its inputs and outputs, in order."""
 
     entry: str
@@ -115,8 +143,8 @@ def parse_declaration(text: str) -> Signature:
     Raises:
         UsageError: if the text cannot be parsed, or a value is not a tensor of an element type known to numpy.
     """
-    match = _DECLARATION.search(text)
-    if match is None or len(_VALUE.findall(text)) < text.count("%"):
+    match = re.search(_DECLARATION, text)
+    if match is None or len(re.findall(_VALUE, text)) < text.count("%"):
         raise UsageError(f"the declaration '{text}' in the module cannot be read; {HOW_TO_GIVE}")
     return Signature(match["entry"], _parse_values(match["inputs"]), _parse_values(match["outputs"]))
 
@@ -127,8 +155,8 @@ def parse_signature(text: str) -> Signature:
     Raises:
         UsageError: if it has another form, or a value is not a tensor of an element type known to numpy.
     """
-    match = _DECLARATION.fullmatch(text.strip().removeprefix("sync "))
-    if match is None or not all(_VALUES.fullmatch(match[part]) for part in ("inputs", "outputs")):
+    match = re.fullmatch(_DECLARATION, text.strip().removeprefix("sync "))
+    if match is None or not all(re.fullmatch(_VALUES, match[part]) for part in ("inputs", "outputs")):
         raise UsageError(f"the signature '{text}' cannot be read, expected the form {SIGNATURE_EXAMPLE}")
     found = parse_declaration(text)
     for specs in (found.inputs, found.outputs):
@@ -138,11 +166,11 @@ def parse_signature(text: str) -> Signature:
 
 
 def _parse_values(text: str) -> tuple[TensorSpec, ...]:
-    return tuple(_parse_value(match["name"], match["type"]) for match in _VALUE.finditer(text))
+    return tuple(_parse_value(match["name"], match["type"]) for match in re.finditer(_VALUE, text))
 
 
 def _parse_value(name: str, type_text: str) -> TensorSpec:
-    match = _TENSOR.fullmatch(type_text)
+    match = re.fullmatch(_TENSOR, type_text)
     if match is None or match["element"] not in _MLIR_TYPES:
         raise UsageError(f"'{name}' has the type {type_text}, but a session passes dense tensors only")
     dims = match["dims"].split("x")[:-1]

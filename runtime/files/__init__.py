@@ -1,1 +1,1 @@
-"""Reading files that users name: which kinds of files are read, and what their checksums are."""
+"""Reading files that users name: which kinds of files are read, their checksums, and records in JSON."""

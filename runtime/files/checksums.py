@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -33,6 +32,9 @@ def checksum(path: Path) -> str:
     Raises:
         OSError: if it cannot be read.
     """
+    # Sessions read checksums only; this takes longer to load than they do.
+    import hashlib
+
     check_regular(path)
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

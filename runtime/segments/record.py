@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Annotated
-
-from pydantic import AfterValidator, ConfigDict
-from pydantic.dataclasses import dataclass
+from dataclasses import dataclass
 
 from sartor.runtime.driver.signature import TensorSpec
+from sartor.runtime.files.json_fields import Fields, checked, listed, text
 
 
-def _plain_part(name: str) -> str:
+def _check_part(name: str) -> None:
     if any(separator in name for separator in "/\\\0"):
         raise ValueError(f"'{name}' is not the name of a part")
-    return name
 
 
-@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+@dataclass(frozen=True)
 class Segment:
     """A part of a network that one device computes, as one exported function.
 
@@ -34,7 +31,29 @@ class Segment:
     device: str
     inputs: tuple[str, ...]
     outputs: tuple[TensorSpec, ...]
-    part: Annotated[str, AfterValidator(_plain_part)] = ""
+    part: str = ""
+
+    def __post_init__(self) -> None:
+        """Check the part.
+
+        Raises:
+            ValueError: if it may lead out of the file.
+        """
+        _check_part(self.part)
+
+    @staticmethod
+    def read(content: object, where: str = "") -> Segment:
+        """The fields of JSON data.
+
+        Raises:
+            FieldError: if they are not those of a segment.
+        """
+        fields = Fields(content, where)
+        entry, device = fields.take("entry", text), fields.take("device", text)
+        inputs, outputs = fields.take("inputs", listed(text)), fields.take("outputs", listed(TensorSpec.read))
+        part = fields.take("part", checked(text, _check_part), "")
+        fields.end()
+        return Segment(entry, device, inputs, outputs, part)
 
 
 def part_name(device: str, first: str) -> str:

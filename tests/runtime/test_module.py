@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import errno
 import mmap
+import shutil
+import tempfile
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -12,110 +14,120 @@ import pytest
 
 from sartor.errors import UsageError
 from sartor.runtime import module as module_file
-from sartor.runtime.driver.iree_runtime import parse_module
 from sartor.runtime.driver.signature import Array
-from sartor.runtime.module import check_module, has_huge_pages, open_module
+from sartor.runtime.mapping import pages
+from sartor.runtime.module import check_module, has_huge_pages, load_module
 from sartor.runtime.session import Session
 
-needs_huge_pages = pytest.mark.skipif(not has_huge_pages(), reason="this system has no huge pages")
+needs_moving = pytest.mark.skipif(not (has_huge_pages() and pages.CAN_MOVE), reason="this system has no huge pages")
 
 
 @pytest.fixture
-def taken(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """What modules are parsed from; every file counts as large."""
-    found: list[object] = []
-    parse = parse_module
-
-    def remember(content: bytes | mmap.mmap, label: str) -> object:
-        found.append(content)
-        return parse(content, label)
-
-    monkeypatch.setattr(module_file, "parse_module", remember)
+def large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every file counts as large."""
     monkeypatch.setattr(module_file, "_REACH_BYTES", 0)
-    return found
 
 
-def _is_private(memory: object) -> bool:
-    """Whether memory is the process's own, which may be written; a mapped file may not."""
-    assert isinstance(memory, mmap.mmap)
-    try:
-        memory[0] = memory[0]
-    except TypeError:
-        return False
-    return True
+@needs_moving
+@pytest.mark.usefixtures("large")
+def test_a_large_file_is_mapped_and_then_moved_to_memory_of_its_own(model: Path, feeds: dict[str, Array]) -> None:
+    with Session(model) as moved, Session(copied(model), huge_pages=False) as mapped:
+        first = moved.run(None, feeds)
+        assert moved.settle()
+        assert not mapped.settle()
+        for session in (moved, mapped):
+            np.testing.assert_array_equal(session.run(None, feeds), first)
 
 
-@needs_huge_pages
-def test_a_large_file_is_read_into_memory_of_its_own(model: Path, taken: list[object], feeds: dict[str, Array]) -> None:
-    with Session(model) as read, Session(model, huge_pages=False) as mapped:
-        assert [_is_private(each) for each in taken] == [True, False]
-        np.testing.assert_array_equal(read.run(None, feeds), mapped.run(None, feeds))
-    assert isinstance(taken[0], mmap.mmap)
-    assert taken[0][:] == model.read_bytes()
-
-
-def test_a_small_file_is_mapped(model: Path, taken: list[object], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_small_file_is_mapped_as_python_does(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module_file, "_REACH_BYTES", model.stat().st_size)
-    open_module(model, huge_pages=True)
-    assert not _is_private(taken[0])
+    found = load_module(model, huge_pages=True)
+    assert isinstance(found.content, mmap.mmap)
+    assert found.mapped is None
 
 
-def test_without_huge_pages_files_are_mapped(
-    model: Path, taken: list[object], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+@needs_moving
+@pytest.mark.usefixtures("large")
+def test_without_huge_pages_files_stay_mapped(model: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     setting = tmp_path / "enabled"
     setting.write_text("always madvise [never]\n", encoding="ascii")
     monkeypatch.setattr(module_file, "_HUGE_PAGES", setting)
     has_huge_pages.cache_clear()
-    open_module(model, huge_pages=True)
+    with Session(copied(model)) as session:
+        assert not session.settle()
     has_huge_pages.cache_clear()
-    assert not _is_private(taken[0])
 
 
-@needs_huge_pages
-def test_without_memory_a_large_file_is_mapped(
-    model: Path, taken: list[object], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: object) -> mmap.mmap:
-        raise OSError(errno.ENOMEM, "Cannot allocate memory")
-
-    monkeypatch.setattr(module_file, "_read", fail)
-    open_module(model, huge_pages=True)
-    assert not _is_private(taken[0])
+@needs_moving
+@pytest.mark.usefixtures("large")
+def test_a_file_that_somebody_may_write_is_read(model: Path, feeds: dict[str, Array]) -> None:
+    path = copied(model)
+    with path.open("r+b") as writer, Session(path) as session:
+        expected = session.run(None, feeds)
+        writer.truncate(100)
+        np.testing.assert_array_equal(session.run(None, feeds), expected)
 
 
-@needs_huge_pages
-@pytest.mark.usefixtures("taken")
+@pytest.mark.usefixtures("large")
 def test_a_truncated_file_is_refused_however_it_is_read(model: Path, tmp_path: Path) -> None:
     cut = tmp_path / "cut.vmfb"
     cut.write_bytes(model.read_bytes()[:-100])
     with pytest.raises(UsageError, match="truncated"):
-        open_module(cut, huge_pages=True)
+        load_module(cut, huge_pages=True)
     with pytest.raises(UsageError, match="the given content is damaged, it is truncated"):
-        open_module(cut.read_bytes())
+        load_module(cut.read_bytes(), huge_pages=True)
     cut.write_bytes(b"")
     with pytest.raises(UsageError, match="empty"):
-        open_module(cut, huge_pages=True)
+        load_module(cut, huge_pages=True)
 
 
-@needs_huge_pages
-@pytest.mark.parametrize("reach", [0, 8 << 20], ids=["large", "small"])
-def test_a_flipped_bit_is_found_where_the_file_is_read(
-    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reach: int
+def test_a_flipped_bit_is_found_where_the_file_is_read(model: Path, tmp_path: Path) -> None:
+    damaged = tmp_path / "damaged.vmfb"
+    for name, content in flipped(model):
+        damaged.write_bytes(content)
+        for load in (Session, lambda path: Session(path.read_bytes()), check_module):
+            with pytest.raises(UsageError, match=f"is damaged, the checksum of its part '{name}' is wrong"):
+                load(damaged)
+    damaged.write_bytes(model.read_bytes())
+    check_module(damaged)
+    assert Session(damaged).manifest == Session(model).manifest
+
+
+@needs_moving
+@pytest.mark.usefixtures("large")
+def test_a_flipped_bit_of_a_mapped_file_is_found_once_it_was_moved(
+    model: Path, tmp_path: Path, feeds: dict[str, Array]
 ) -> None:
-    monkeypatch.setattr(module_file, "_REACH_BYTES", reach)
-    content, damaged = bytearray(model.read_bytes()), tmp_path / "damaged.vmfb"
+    for number, (name, content) in enumerate(flipped(model)):
+        damaged = tmp_path / f"{number}.vmfb"
+        damaged.write_bytes(content)
+        complaint = f"is damaged, the checksum of its part '{name}' is wrong"
+        if number == 0:
+            with pytest.raises(UsageError, match=complaint):
+                Session(damaged)
+            continue
+        session = Session(damaged)
+        assert session.settle()
+        with pytest.raises(UsageError, match=complaint):
+            session.run(None, feeds)
+        with pytest.raises(UsageError, match=complaint):
+            Session(damaged).run(None, feeds)
+
+
+def copied(model: Path) -> Path:
+    """Another file of the same content, which no other session has open."""
+    folder = Path(tempfile.mkdtemp(dir=model.parent))
+    return Path(shutil.copy(model, folder))
+
+
+def flipped(model: Path) -> Iterator[tuple[str, bytes]]:
+    """The file's content with a wrong bit in each of its parts, by the part's name; the program is the first."""
+    content = bytearray(model.read_bytes())
     with zipfile.ZipFile(model) as archive:
         parts = archive.infolist()
     assert len(parts) > 1
     for part in parts:
         place = part.header_offset + 200 + part.file_size // 2
         content[place] ^= 1
-        damaged.write_bytes(content)
-        for load in (Session, lambda path: Session(path.read_bytes()), check_module):
-            with pytest.raises(UsageError, match=f"is damaged, the checksum of its part '{part.filename}' is wrong"):
-                load(damaged)
+        yield part.filename, bytes(content)
         content[place] ^= 1
-    damaged.write_bytes(content)
-    check_module(damaged)
-    assert Session(damaged).manifest == Session(model).manifest

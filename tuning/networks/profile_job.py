@@ -9,7 +9,6 @@ from statistics import median
 
 from sartor.codegen.ir.layer import NetworkValue
 from sartor.errors import DeviceError
-from sartor.runtime.driver.iree_runtime import NativeDevice
 from sartor.runtime.driver.signature import Array, Signature
 from sartor.runtime.memory import allocated_bytes
 from sartor.runtime.output_error import relative_error
@@ -123,6 +122,8 @@ def time_with_threads(trial: NetTrial, counts: Sequence[int]) -> dict[int, tuple
             count: Session(net.module, device=device, signature=signature, parameters=net.parameters)
             for count, device in devices.items()
         }
+        for session in sessions.values():
+            session.settle()
         return _time_in_turn(sessions, trial.example.feeds, trial.settings)
     except DeviceError as failure:
         return WorkerError(failure)
@@ -147,23 +148,17 @@ def time_first(trial: NetTrial) -> list[tuple[float, ...]]:
     """
     devices = [net.open_device(trial.settings.device, trial.settings.threads) for net in trial.nets]
     samples: list[list[float]] = [[] for _ in trial.nets]
+    signature = net_signature(trial.values)
     for index in [*range(len(trial.nets))] * _FIRST_ROUNDS:
         net = trial.nets[index]
         if not all(drop_page_cache(path) for path in (net.module, net.weights) if path is not None):
             continue
         begin = time.perf_counter()
-        with _mapped(net, devices[index], trial.values) as session:
+        # As users load it: the file is read while the first inference runs.
+        with Session(net.module, device=devices[index], signature=signature, parameters=net.parameters) as session:
             session.run(None, dict(trial.example.feeds))
             samples[index].append(time.perf_counter() - begin)
     return [tuple(taken) for taken in samples]
-
-
-def _mapped(
-    net: NetFiles, device: NativeDevice, values: tuple[tuple[NetworkValue, ...], tuple[NetworkValue, ...]]
-) -> Session:
-    """A session on a mapped file, which reads only the pages that it touches."""
-    signature = net_signature(values)
-    return Session(net.module, device=device, signature=signature, parameters=net.parameters, huge_pages=False)
 
 
 def _load_all(trial: NetTrial) -> list[tuple[Session | None, NetRun]]:
@@ -180,6 +175,7 @@ def _check(
         device = net.open_device(settings.device, settings.threads)
         session = Session(net.module, device=device, signature=signature, parameters=net.parameters)
         outputs = session.run(None, dict(example.feeds))
+        session.settle()
     except DeviceError as failure:
         return None, NetRun(Status.CRASHED, message=str(failure))
     error = relative_error(outputs, example.outputs, scales=example.scales)

@@ -1,0 +1,143 @@
+"""A file that is mapped, and whose pages may be replaced by memory of the process's own."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from weakref import WeakValueDictionary
+
+from sartor.errors import UsageError
+from sartor.runtime.mapping import leases, pages
+from sartor.runtime.mapping.reading import Reading
+
+
+class MappedFile:
+    """A file's content at an address where huge pages may lie.
+
+    Sessions of one process that open the same unchanged file share one.
+
+    Attributes:
+        label: names it in errors.
+        size: in bytes.
+        address: of its first byte.
+        own_bytes: how much of it, from its beginning, is memory of this process.
+        moving: is held by who makes more of it so.
+        reading: the thread that reads it ahead.
+    """
+
+    def __init__(self, path: Path, handle: int, verify: Verify) -> None:
+        """Map an open file.
+
+        Raises:
+            OSError: if it cannot be mapped.
+        """
+        self.label = f"'{path}'"
+        self._verify = verify
+        self._failure = ""
+        self.own_bytes = 0
+        self.moving = threading.Lock()
+        self._handle: int | None = os.dup(handle)
+        self._state = _state(handle)
+        self.size, _ = self._state
+        self._reserved = pages.rounded(self.size)
+        self.address = pages.reserve(self._reserved)
+        pages.map_file(self.address, self.size, handle)
+        self.reading = Reading(self.address, self.size, self)
+
+    def __del__(self) -> None:
+        self.close_file()
+        if address := self.__dict__.get("address"):
+            pages.release(address, self._reserved)
+
+    @property
+    def content(self) -> memoryview:
+        """The bytes, which stay where they are as long as there is a view of them."""
+        return pages.view(self.address, self.size, self).toreadonly()
+
+    @property
+    def is_own(self) -> bool:
+        """Whether all of it is memory of this process, so that what happens to the file does not matter."""
+        return self.own_bytes >= self.size
+
+    def own_until(self, end: int) -> None:
+        """Note that the bytes before ``end`` are memory of this process.
+
+        With all of them the file is closed, and its content verified, which later runs report.
+        """
+        self.own_bytes = end
+        if self.is_own:
+            self.close_file()
+            try:
+                self._verify(self.content, self.label)
+            except UsageError as error:
+                self._failure = str(error)
+
+    @property
+    def handle(self) -> int | None:
+        """The open file; None once it is not needed any more."""
+        return self._handle
+
+    def check(self) -> None:
+        """Make sure that what is mapped is what was opened.
+
+        Raises:
+            UsageError: if the file was written to or cut since, so that a run that reads it gives anything; or if it
+                was found to be damaged.
+        """
+        if self._failure:
+            raise UsageError(self._failure)
+        if not self.is_own and not self._is_as_opened():
+            raise UsageError(
+                f"{self.label} was changed while it was open, so what runs is unknown: open it again; replace a file "
+                "by renaming another to its name"
+            )
+
+    def _is_as_opened(self) -> bool:
+        handle = self._handle
+        try:
+            return handle is None or _state(handle) == self._state
+        except OSError:
+            # Closed meanwhile: all that was mapped has become the process's own.
+            return self.is_own
+
+    def let_write(self) -> None:
+        """Let others write the file, if they had to wait."""
+        if (handle := self._handle) is not None:
+            leases.give_back(handle)
+
+    def close_file(self) -> None:
+        """Close the file; what is mapped stays."""
+        handle, self._handle = self.__dict__.get("_handle"), None
+        if handle is not None:
+            os.close(handle)
+
+
+Verify = Callable[[memoryview, str], None]
+"""Compares a file's content with its checksums; raises ``UsageError``, with the label, if it is damaged."""
+
+
+_OPEN: WeakValueDictionary[tuple[int, ...], MappedFile] = WeakValueDictionary()
+_OPENING = threading.Lock()
+
+
+def map_file(path: Path, handle: int, verify: Verify) -> MappedFile:
+    """Map an open file and begin to read it, or return its mapping if this process has one.
+
+    Raises:
+        OSError: if it cannot be mapped.
+    """
+    found = os.fstat(handle)
+    key = (found.st_dev, found.st_ino, found.st_ctime_ns, *_state(handle))
+    with _OPENING:
+        mapped = _OPEN.get(key)
+        if mapped is None:
+            mapped = _OPEN[key] = MappedFile(path, handle, verify)
+        return mapped
+
+
+def _state(handle: int) -> tuple[int, int]:
+    """What changes when a file is written to or cut. Renaming and removing it change neither."""
+    found = os.fstat(handle)
+    return found.st_size, found.st_mtime_ns
