@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,13 +20,17 @@ from sartor.cli.options.common import (
     read_threads,
 )
 from sartor.cli.output.terminal import milliseconds, show_json, show_table
+from sartor.cli.tables.cold_table import cold_json, show_cold
 from sartor.cli.tables.in_network_table import Row, in_network_json, in_network_rows, show_in_network
 from sartor.cli.tables.peak_table import bench_machine
 from sartor.comparison.bench_job import PEERS, SELF, BenchRuns, time_in_worker
 from sartor.errors import UsageError
+from sartor.first_inference.cold_bench import COLD_PEERS, DEFAULT_COLD_ROUNDS, STOCK, ColdRuns, time_cold
 from sartor.profiling.dispatch_job import dispatches_in_worker
 from sartor.runtime.benchmark import Ratio, Samples, time_ratio
 from sartor.runtime.dispatch_statistics import DispatchStatistics
+from sartor.runtime.driver.bound_input import bound_feeds
+from sartor.runtime.driver.device import device_settings
 from sartor.runtime.driver.signature import Array, Signature
 from sartor.runtime.module_facts import module_manifest, module_signature, module_weights
 from sartor.samples.feeds import make_feeds
@@ -43,7 +47,9 @@ def bench(
     vs: Annotated[Path | None, typer.Option(metavar="MODEL.onnx", help="The model for other runtimes.")] = None,
     peers: Annotated[
         str | None,
-        typer.Option(help=f"Runtimes to compare with: {','.join(PEERS)}. (default: {_DEFAULT_PEER})"),
+        typer.Option(
+            help=f"Runtimes to compare with: {','.join(PEERS)}, with --cold also {STOCK}. (default: {_DEFAULT_PEER})"
+        ),
     ] = None,
     input: InputOption = None,
     threads: ThreadsOption = None,
@@ -59,6 +65,12 @@ def bench(
     peak: Annotated[
         bool, typer.Option("--peak", help="Measure the machine instead: its f32 peak and memory bandwidth.")
     ] = False,
+    cold: Annotated[
+        bool,
+        typer.Option(
+            "--cold", help="Time the first inference instead: each in a fresh process, its files in memory or not."
+        ),
+    ] = False,
     tuning_db: Annotated[
         Path | None, typer.Option(help="Tuning database for --peak. (default: in the user's cache directory)")
     ] = None,
@@ -66,13 +78,14 @@ def bench(
 ) -> None:
     """Time a module, interleaved with other runtimes on the same inputs; or measure what the machine does at most."""
     if peak:
-        options = ("MODEL.vmfb", "--vs", "--peers", "--input", "--device", "--signature", "--rounds", "--dispatches")
-        values = (module, vs, peers, input, device, signature, rounds, dispatches)
+        shared = ("MODEL.vmfb", "--vs", "--peers", "--input", "--device", "--signature", "--rounds")
+        options = (*shared, "--dispatches", "--cold")
+        values = (module, vs, peers, input, device, signature, rounds, dispatches, cold)
         _check_peak_stands_alone(dict(zip(options, values, strict=True)))
         bench_machine(read_threads(threads), tuning_db, json)
         return
     module = _named_module(module, tuning_db)
-    names = _peer_names(vs, peers)
+    names = _peer_names(vs, peers, COLD_PEERS if cold else tuple(PEERS))
     manifest = module_manifest(module)
     kind = device or (manifest.devices[0] if manifest else "cpu")
     best = threads or (manifest.workers if manifest else None)
@@ -80,6 +93,25 @@ def bench(
     known = module_signature(module, signature)
     bound = manifest.bound if manifest else ()
     feeds = make_feeds(known.inputs, read_sources(input), bound)
+    if cold:
+        if dispatches:
+            raise UsageError("--dispatches are timed in warm inferences; leave it or --cold out")
+        times = time_cold(
+            ColdRuns(
+                module,
+                known.entry,
+                module_weights(module, manifest),
+                device_settings(kind, workers),
+                vs,
+                names,
+                read_threads(threads),
+                feeds,
+                bound_feeds(bound),
+                rounds or DEFAULT_COLD_ROUNDS,
+            )
+        )
+        (cold_json if json else show_cold)(times)
+        return
     count = _DEFAULT_ROUNDS if rounds is None else rounds
     fixed = rounds is not None
     samples = time_in_worker(
@@ -117,15 +149,16 @@ def _statistics(
         return dispatches_in_worker(pool, {"path": module, "entry": signature.entry, "inputs": arrays, **settings})
 
 
-def _peer_names(vs: Path | None, peers: str | None) -> tuple[str, ...]:
-    if vs is None:
-        if peers is not None:
-            raise UsageError("--peers needs the ONNX model they run; name it with --vs")
+def _peer_names(vs: Path | None, peers: str | None, known: Sequence[str]) -> tuple[str, ...]:
+    if vs is None and peers is None:
         return ()
-    existing_file(vs)
+    if vs is not None:
+        existing_file(vs)
     names = tuple(dict.fromkeys((peers or _DEFAULT_PEER).split(",")))
-    if unknown := [name for name in names if name not in PEERS]:
-        raise UsageError(f"'{unknown[0]}' is no peer, choose among {', '.join(PEERS)}")
+    if unknown := [name for name in names if name not in known]:
+        raise UsageError(f"'{unknown[0]}' is no peer, choose among {', '.join(known)}")
+    if vs is None and set(names) != {STOCK}:
+        raise UsageError("--peers needs the ONNX model they run; name it with --vs")
     return names
 
 

@@ -14,12 +14,17 @@ from sartor.cli.output.terminal import gflops, milliseconds, optional, show_fact
 from sartor.cli.tables.compared_plans import show_compared
 from sartor.cli.tables.compile_summary import UNSPLIT_MODEL, proof
 from sartor.errors import UsageError
+from sartor.first_inference.timeline import bars_of, draw, read_cold
+from sartor.publishing import check_apart, written
 from sartor.runtime.driver.counts import find_cuts, shown_outputs
 from sartor.runtime.driver.signature import TensorSpec
 from sartor.runtime.manifest import Manifest, read_manifest
 from sartor.runtime.module import check_module
 from sartor.runtime.module_facts import check_weights
 from sartor.tuning.records.plan import AdaptChoice, LayerChoice, Plan
+
+# What fits beside the lanes of a picture.
+_NAME_LENGTH = 30
 
 
 def inspect(
@@ -31,9 +36,19 @@ def inspect(
             help="Compare the whole file, and weights beside it, with their checksums; exit code 2 if it differs.",
         ),
     ] = False,
+    cold: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.svg",
+            help="Draw the first inferences that 'sartor bench --cold --json' wrote to a .json file.",
+        ),
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Show a module's manifest and, layer by layer, the plan it was built from; of a .json file the saved plan."""
+    if cold is not None:
+        _draw_cold(module, cold)
+        return
     if module.suffix == ".json":
         if verify:
             raise UsageError(f"'{module}' is a saved plan; only a module has checksums")
@@ -51,6 +66,18 @@ def inspect(
     if manifest.segments:
         _show_segments(manifest)
     _show_choices(plan)
+
+
+def _draw_cold(times: Path, picture: Path) -> None:
+    """Draw the typical first inferences in a file, each runtime's by itself."""
+    check_apart({"--cold": picture}, [("the times to draw", times)])
+    bars = [
+        bar
+        for (name, state), run in read_cold(times).items()
+        for bar in bars_of(f"{name}, {state}"[:_NAME_LENGTH], run)
+    ]
+    with written(picture) as path:
+        path.write_text(draw("first inferences", bars), encoding="utf-8")
 
 
 def _inspect_plan(plan: Plan, name: str, json: bool) -> None:
@@ -119,7 +146,7 @@ def _outputs(specs: Sequence[TensorSpec]) -> Iterator[str]:
     for index, spec in enumerate(specs):
         if index in cuts:
             cut = cuts[index]
-            yield f"{_spec(shown[spec.name])}, at most {spec.shape[cut.axis]}, counted by {specs[cut.count].name}"
+            yield f"{_spec(shown[spec.name])}, at most {spec.shape[cut.axis]}, counted by {specs[cut.counted].name}"
         elif spec.name in shown:
             yield _spec(spec)
 

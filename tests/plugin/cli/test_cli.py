@@ -273,6 +273,27 @@ def test_bench_times_peers_in_the_same_rounds(compiled: Compiled) -> None:
     assert len(result["dispatches"]["dispatches"]) >= 3
 
 
+def test_bench_times_first_inferences_and_inspect_draws_them(compiled: Compiled, tmp_path: Path) -> None:
+    options = ["--vs", compiled.model, "--peers", "onnxruntime,iree", "--rounds", 1, "--threads", 1]
+    result = call("sartor", "bench", "--cold", compiled.module, *options, "--json")
+    found = parsed(result)["cold"]
+    names = {"sartor", "iree", "onnxruntime", "onnxruntime, .ort"}
+    assert {(each["runtime"], each["files"]) for each in found} == {
+        (name, state) for name in names for state in ("in memory", "dropped")
+    }
+    own = next(each for each in found if each["runtime"] == "sartor")
+    assert 0 < own["load_and_first_ms"] < own["whole_ms"]
+    assert len(own["typical"]["runs"]) == len(own["samples"][0]["runs"]) >= 3
+    times, picture = tmp_path / "cold.json", tmp_path / "cold.svg"
+    times.write_text(result.stdout, encoding="utf-8")
+    assert call("sartor", "inspect", times, "--cold", picture).returncode == 0
+    assert "onnxruntime, .ort, dropped" in picture.read_text(encoding="utf-8")
+    assert_refused(call("sartor", "inspect", times, "--cold", times), 2, "would overwrite the times to draw")
+    tables = call("sartor", "bench", "--cold", compiled.module, "--rounds", 1, "--threads", 1)
+    assert "files dropped" in tables.stdout
+    assert_refused(call("sartor", "bench", "--cold", "--dispatches", compiled.module), 2, "leave it or --cold out")
+
+
 def test_bench_measures_the_machine_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sartor.tuning.cost_tables.roofline._MOST_BYTES", 16 << 20)
     arguments = ["bench", "--peak", "--threads", 1, "--tuning-db", tmp_path / "tuning.db"]

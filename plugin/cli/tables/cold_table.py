@@ -1,0 +1,77 @@
+"""First inferences of several runtimes, phase by phase."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from statistics import median
+from typing import Any
+
+from sartor.cli.output.terminal import milliseconds, show_json, show_table
+from sartor.first_inference.cold_bench import SELF
+from sartor.first_inference.sample import FirstRun, typical
+from sartor.runtime.benchmark import Samples, time_ratio
+
+ColdTimes = Mapping[tuple[str, str], Sequence[FirstRun]]
+
+_Phase = Callable[[FirstRun], float | None]
+_PHASES: dict[str, _Phase] = {
+    "start": lambda run: run.start,
+    "import": lambda run: run.imports,
+    "load": lambda run: run.load,
+    "first": lambda run: run.runs[0],
+    "load + first": lambda run: run.first,
+    "second": lambda run: run.runs[1] if len(run.runs) > 1 else None,
+    "third": lambda run: run.runs[2] if len(run.runs) > 2 else None,
+    "warm": lambda run: run.warm if len(run.runs) > 1 else None,
+    "whole": lambda run: run.whole,
+}
+
+
+def show_cold(times: ColdTimes) -> None:
+    """Show medians of all phases, and how much later other runtimes' first results come."""
+    rounds = len(next(iter(times.values())))
+    for state in dict.fromkeys(state for _, state in times):
+        rows = [
+            [name, *(_shown(_median(runs, phase)) for phase in _PHASES.values()), _share(times, name, state)]
+            for (name, own), runs in times.items()
+            if own == state
+        ]
+        columns = ("runtime", *_PHASES, "Sartor's whole is (95% interval)")
+        title = f"first inference, files {state}: medians of {rounds} processes, ms"
+        show_table(title, columns, rows, right=tuple(range(1, len(columns))))
+
+
+def cold_json(times: ColdTimes) -> None:
+    """All samples, in seconds; ``sartor inspect --cold`` draws the typical ones."""
+    show_json({"cold": [_record(name, state, runs) for (name, state), runs in times.items()]})
+
+
+def _record(name: str, state: str, runs: Sequence[FirstRun]) -> dict[str, Any]:
+    found = {phase: _median(runs, of) for phase, of in _PHASES.items()}
+    medians = {f"{phase.replace(' + ', '_and_')}_ms": value and value * 1e3 for phase, value in found.items()}
+    return {
+        "runtime": name,
+        "files": state,
+        **medians,
+        "typical": asdict(typical(runs)),
+        "samples": [{**asdict(run), "steps": []} for run in runs],
+    }
+
+
+def _median(runs: Sequence[FirstRun], phase: _Phase) -> float | None:
+    found = [value for run in runs if (value := phase(run)) is not None]
+    return median(found) if found else None
+
+
+def _shown(seconds: float | None) -> str:
+    return "" if seconds is None else milliseconds(seconds)
+
+
+def _share(times: ColdTimes, name: str, state: str) -> str:
+    """The time until Sartor's first result, from the start of the process, divided by that of another runtime."""
+    if name == SELF:
+        return ""
+    own, other = (Samples(tuple(run.whole for run in times[each, state])) for each in (SELF, name))
+    ratio = time_ratio(own, other)
+    return f"{ratio.value:.2f} of its ({ratio.low:.2f} to {ratio.high:.2f})"

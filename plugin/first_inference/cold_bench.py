@@ -1,0 +1,206 @@
+"""Times the first inference of a module and of other runtimes, each sample in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sartor.errors import DeviceError, UsageError
+from sartor.first_inference.sample import FirstRun
+from sartor.onnx_model.reading.load import check_files
+from sartor.runtime.dispatch_statistics import write_input
+from sartor.runtime.driver.device import DeviceSettings, tool_device
+from sartor.runtime.driver.iree_runtime import tool
+from sartor.runtime.driver.signature import Array
+from sartor.tuning.measuring.cold_read import drop_page_cache
+from sartor.workspace import workspace
+
+SELF = "sartor"
+CACHED, DROPPED = "in memory", "dropped"
+"""States of a model's files: in the page cache, or not. Libraries and the interpreter are in it in both."""
+STOCK = "iree"
+COLD_PEERS = ("onnxruntime", "openvino", STOCK)
+"""Other runtimes. ONNX Runtime and OpenVINO run twice: on the ONNX file, and on what they saved of it. IREE's own tool
+runs the module."""
+
+_CHILD = Path(__file__).with_name("child.py")
+DEFAULT_COLD_ROUNDS = 10
+_TIMEOUT = 600.0
+_SHOWN = 300
+
+
+@dataclass(frozen=True)
+class ColdRuns:
+    """What is timed.
+
+    Attributes:
+        module: a compiled module.
+        entry: its function.
+        weights: files of weights beside it, by scope.
+        device: on which it runs.
+        model: the ONNX file that other runtimes run; None if there are none.
+        peers: their names.
+        threads: number of threads of those that run it.
+        feeds: one array per input of the module.
+        bound: inputs of the model only, with a fixed value.
+        rounds: samples of each runtime in each state.
+        runs: inferences in each process.
+    """
+
+    module: Path
+    entry: str
+    weights: Mapping[str, Path]
+    device: DeviceSettings
+    model: Path | None
+    peers: tuple[str, ...]
+    threads: int
+    feeds: Mapping[str, Array]
+    bound: Mapping[str, Array]
+    rounds: int
+    runs: int = 12
+
+
+@dataclass(frozen=True)
+class _Competitor:
+    """A runtime with a model: how its process is started, and which files it reads."""
+
+    run: Callable[[], FirstRun]
+    files: tuple[Path, ...]
+
+
+def time_cold(runs: ColdRuns) -> dict[tuple[str, str], list[FirstRun]]:
+    """Time all runtimes in turn, with their files in memory and, where the system can drop them, not.
+
+    Returns:
+        Samples by the names of runtime and state; those of one index are of the same round.
+
+    Raises:
+        DeviceError: if a process fails; the message has its last line.
+        UsageError: if a runtime is not installed.
+    """
+    with workspace() as folder:
+        competitors = dict(_competitors(runs, folder))
+        states = [CACHED, DROPPED] if hasattr(os, "posix_fadvise") else [CACHED]
+        turns = [(name, state) for name in competitors for state in states]
+        found: dict[tuple[str, str], list[FirstRun]] = {turn: [] for turn in turns}
+        order = random.Random(0)
+        for _ in range(runs.rounds):
+            for name, state in order.sample(turns, len(turns)):
+                _bring(competitors[name].files, state)
+                found[name, state].append(competitors[name].run())
+    return found
+
+
+def _bring(files: Sequence[Path], state: str) -> None:
+    for file in files:
+        if state == DROPPED:
+            drop_page_cache(file)
+        else:
+            with file.open("rb") as source:
+                while source.read(1 << 24):
+                    pass
+
+
+def _competitors(runs: ColdRuns, folder: Path) -> Iterator[tuple[str, _Competitor]]:
+    own, all_feeds = _written(runs.feeds, folder), _written({**runs.feeds, **runs.bound}, folder)
+    files = (runs.module, *runs.weights.values())
+    options = _session_options(runs)
+    yield SELF, _Competitor(lambda: _child(SELF, runs.module, own, runs, options), files)
+    if STOCK in runs.peers:
+        command = _tool_command(runs, folder)
+        yield STOCK, _Competitor(lambda: _tool(command), files)
+    if runs.model is None:
+        return
+    check_files(runs.model)
+    for name in runs.peers:
+        if name != STOCK:
+            yield from _peer(name, runs.model, all_feeds, runs, folder)
+
+
+def _session_options(runs: ColdRuns) -> dict[str, Any]:
+    if runs.device.kind != "cpu":
+        return {"device": str(runs.device)}
+    return {"device": "cpu", "threads": runs.device.threads}
+
+
+def _tool_command(runs: ColdRuns, folder: Path) -> list[str]:
+    """How IREE's own tool runs the module once."""
+    inputs = [write_input(array, folder / f"tool{number}.bin") for number, array in enumerate(runs.feeds.values())]
+    return [
+        str(tool("iree-run-module")),
+        f"--device={tool_device(runs.device)}",
+        *runs.device.flags,
+        f"--module={runs.module}",
+        f"--function={runs.entry}",
+        *(f"--parameters={scope}={file}" for scope, file in sorted(runs.weights.items())),
+        *(f"--input={each}" for each in inputs),
+    ]
+
+
+def _peer(
+    name: str, model: Path, feeds: Mapping[str, Any], runs: ColdRuns, folder: Path
+) -> Iterator[tuple[str, _Competitor]]:
+    """A runtime on the ONNX file, and on what it can save to start faster."""
+
+    def timed(path: Path, options: Mapping[str, Any]) -> Callable[[], FirstRun]:
+        return lambda: _child(name, path, feeds, runs, options)
+
+    yield name, _Competitor(timed(model, {}), (model,))
+    if name == "onnxruntime":
+        saved = folder / "model.ort"
+        _child(name, model, feeds, runs, {"save": str(saved)})
+        yield f"{name}, .ort", _Competitor(timed(saved, {}), (saved,))
+    else:
+        cache = folder / "cache"
+        cache.mkdir()
+        _child(name, model, feeds, runs, {"cache": str(cache)})
+        kept = (model, *sorted(each for each in cache.rglob("*") if each.is_file()))
+        yield f"{name}, its cache", _Competitor(timed(model, {"cache": str(cache)}), kept)
+
+
+def _written(feeds: Mapping[str, Array], folder: Path) -> dict[str, dict[str, Any]]:
+    """Inputs as files of their bytes."""
+    found = {}
+    for number, (name, array) in enumerate(feeds.items()):
+        file = folder / f"{number}.bin"
+        np.ascontiguousarray(array).tofile(file)
+        found[name] = {"file": str(file), "dtype": array.dtype.name, "shape": list(array.shape)}
+    return found
+
+
+def _child(runtime: str, model: Path, feeds: Mapping[str, Any], runs: ColdRuns, options: Mapping[str, Any]) -> FirstRun:
+    job = {"runtime": runtime, "model": str(model), "feeds": feeds, "threads": runs.threads, "runs": runs.runs}
+    # -P: what lies beside the file is not to be found by its name.
+    command = [sys.executable, "-P", str(_CHILD), json.dumps(job | {"options": options})]
+    spawned = time.perf_counter_ns()
+    return FirstRun.of(spawned, json.loads(_output(runtime, command).splitlines()[-1]))
+
+
+def _tool(command: Sequence[str]) -> FirstRun:
+    """A run of IREE's tool, of which only the whole is known."""
+    begin = time.perf_counter()
+    _output(STOCK, command)
+    return FirstRun(0.0, 0.0, 0.0, (time.perf_counter() - begin,))
+
+
+def _output(runtime: str, command: Sequence[str]) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT, check=False)
+    except subprocess.TimeoutExpired:
+        raise DeviceError(f"{runtime} took longer than {_TIMEOUT:.0f} s in a fresh process") from None
+    if done.returncode == 0:
+        return done.stdout
+    last = ([line for line in done.stderr.splitlines() if line.strip()] or [f"exit code {done.returncode}"])[-1]
+    if last.startswith("ModuleNotFoundError"):
+        raise UsageError(f"{runtime} is not installed; install it with: pip install 'sartor[peers]'")
+    raise DeviceError(f"{runtime} failed in a fresh process: {last.strip()[:_SHOWN]}")
