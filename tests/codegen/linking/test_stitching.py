@@ -144,6 +144,20 @@ def test_weights_are_loaded_once_and_not_by_each_inference(
     assert load not in entry
 
 
+@pytest.mark.parametrize("is_inside", [True, False])
+def test_weights_lie_in_the_order_of_execution(imported_of: ImportedOf, tmp_path: Path, *, is_inside: bool) -> None:
+    """What reads the file ahead of the first inference reads it from its beginning."""
+    imported = imported_of("lenet")
+    files = NetFiles(tmp_path / "net.vmfb", None if is_inside else tmp_path / "weights.irpa")
+    build(imported, split(imported), files, parameters={} if is_inside else {"model": "weights.irpa"})
+    content = (files.weights or files.module).read_bytes()
+    names = [name for layer in imported.graph.layers for name in layer.weights]
+    places = [content.find(imported.weights[name].tobytes()) for name in names if imported.weights[name].nbytes >= 64]
+    assert len(places) > 3
+    assert -1 not in places
+    assert places == sorted(places)
+
+
 def test_a_manifest_survives_whatever_is_in_it(imported_of: ImportedOf, tmp_path: Path) -> None:
     imported, path = imported_of("softmax"), tmp_path / "net.vmfb"
     build(imported, split(imported), NetFiles(path, None), model=ODD_TEXT, plan={ODD_TEXT: [ODD_TEXT]})
