@@ -37,6 +37,7 @@ from sartor.frontend.loading import import_network, open_workspace
 from sartor.frontend.target_check import check_measurable, runs_here
 from sartor.frontend.value_ranges import with_children
 from sartor.planning.contenders.one_device_plans import home_plans
+from sartor.planning.contenders.overlapped_plans import overlapped_plans
 from sartor.planning.contenders.single_type_plans import single_precision_plans
 from sartor.planning.guessed_recipe import guessed_recipe
 from sartor.planning.plan_selector import PlanSelector
@@ -260,6 +261,7 @@ def choose(tables: Tables, selector: PlanSelector, profiler: Profiler, guesses: 
             single, tables = single_precision_plans(selector, tables, recipes, policy.limits)
             home, tables = home_plans(selector, tables, recipes, policy.limits)
             recipes = [*recipes, *single, *home]
+            recipes += overlapped_plans(selector, tables, recipes, policy.limits)
     except LimitError as error:
         if not profiler.counts_memory:
             raise
