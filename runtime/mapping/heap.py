@@ -3,7 +3,8 @@
 The runtime takes memory for activations anew in each inference. The GNU C library maps large blocks by themselves and
 gives them back, until it has seen one freed: so the first two inferences find all their pages missing, a third of the
 time of a small network. Here one is freed before the first inference, without being used, and the heap is extended by
-its size in advance. Nothing is taken until it is used, then as huge pages: four of them instead of two thousand.
+its size in advance. A thread brings in its beginning, in huge pages, while the model is loaded; nothing of the rest is
+taken until it is used.
 """
 
 from __future__ import annotations
@@ -11,26 +12,43 @@ from __future__ import annotations
 import ctypes
 import functools
 import mmap
+import threading
 
 from sartor.runtime.mapping import pages
 
 # The largest block from which the C library learns (malloc/malloc.c, DEFAULT_MMAP_THRESHOLD_MAX), with its own fields.
 _LARGEST = (32 << 20) - (64 << 10)
+# As much as the activations of common networks for images take.
+_BROUGHT_IN = 8 << 20
 
 
 @functools.cache
-def extend_heap() -> bool:
-    """Extend the heap of the calling thread once; returns whether this is the GNU C library and there was memory."""
+def extend_heap() -> threading.Thread | None:
+    """Extend the heap of the calling thread, once.
+
+    Returns:
+        The thread that brings its beginning in; None if this is not the GNU C library, or there was no memory.
+    """
     library = ctypes.CDLL(None)
     if not pages.CAN_MOVE or not hasattr(library, "gnu_get_libc_version"):
-        return False
+        return None
     library.malloc.restype = ctypes.c_void_p
     library.malloc.argtypes, library.free.argtypes = [ctypes.c_size_t], [ctypes.c_void_p]
     library.free(library.malloc(_LARGEST))
     block = library.malloc(_LARGEST)
     if block is None:
-        return False
+        return None
     begin = pages.rounded(block)
-    advised = pages.advise(begin, (block + _LARGEST - begin) // pages.HUGE * pages.HUGE, mmap.MADV_HUGEPAGE)
+    pages.advise(begin, (block + _LARGEST - begin) // pages.HUGE * pages.HUGE, mmap.MADV_HUGEPAGE)
     library.free(block)
-    return advised
+    thread = threading.Thread(target=_bring_in, args=(block,), name="sartor-heap", daemon=True)
+    thread.start()
+    return thread
+
+
+def _bring_in(block: int) -> None:
+    """Make pages of the heap present, which changes nothing in them, whoever uses them by now."""
+    begin = block // mmap.PAGESIZE * mmap.PAGESIZE
+    pages.advise(begin, pages.rounded(block) - begin, pages.POPULATE_WRITE)
+    for address in range(pages.rounded(block), block + _BROUGHT_IN, pages.HUGE):
+        pages.advise(address, pages.HUGE, pages.POPULATE_WRITE)

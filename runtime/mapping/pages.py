@@ -14,7 +14,7 @@ HUGE = 2 << 20
 """Bytes of a huge page on x86-64 and AArch64."""
 CAN_MOVE = sys.platform.startswith("linux") and hasattr(mmap, "MADV_HUGEPAGE")
 """Whether this system has the calls of this file."""
-POPULATE_READ = 22
+POPULATE_READ, POPULATE_WRITE = 22, 23
 """Advice that brings pages into memory and maps them; Linux has it since 5.14, Python does not name it."""
 
 _FAILED = ctypes.c_void_p(-1).value
