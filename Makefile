@@ -4,12 +4,13 @@
 # make docs   the documentation as pages, in build/site
 # make conformance  ONNX's backend tests, whose counts are written into the documentation
 # make rooms  draw the rooms of the package into docs/design.md
+# make report-libraries  bundle the libraries that reports contain, which needs npm
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 PACKAGES := codegen dialect_passes runtime tuning
 
-.PHONY: demo test conformance docs lint types rooms links check
+.PHONY: demo test conformance docs lint types rooms report-libraries links check
 .DELETE_ON_ERROR:
 
 $(VENV)/.installed: pyproject.toml
@@ -55,5 +56,8 @@ types: $(VENV)/.installed links
 
 rooms: $(VENV)/.installed links
 	PYTHONPATH=build/types $(BIN)/python -m tools.rooms
+
+report-libraries:
+	tools/report_libraries/bundle.sh
 
 check: lint types docs test

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from sartor.dialect_passes.annotate import Rejection
 from sartor.tuning.errors.error_measures import RELATIVE, ErrorMeasure
 from sartor.tuning.records.plan import Plan
 from sartor.tuning.selection.problem.limits import Amounts, Quantity
@@ -57,6 +58,7 @@ class Artifact:
         samples: number of samples on which the error was measured.
         unchecked: outputs that are constant or arbitrary on these samples, so their error means nothing.
         others: how many processors other programs took while something was measured, if that left too few; else 0.
+        rejections: why routines do not support layers, by task.
     """
 
     path: Path
@@ -69,3 +71,4 @@ class Artifact:
     samples: int = 1
     unchecked: tuple[str, ...] = ()
     others: float = 0.0
+    rejections: tuple[Rejection, ...] = ()

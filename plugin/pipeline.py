@@ -133,7 +133,7 @@ def _compile_on(machines: Machines, model: Path, output: Path, config: CompileCo
         shipped = _artifact(refined.plan, error, output, config)
         unchecked = calibration.samples.doubts.unchecked
         counted = replace(shipped, samples=runner.verified_count, unchecked=unchecked, others=pool.others)
-        return replace(counted, pareto=pareto)
+        return replace(counted, pareto=pareto, rejections=candidates.rejections)
 
 
 def _check_files(model: Path, output: Path, config: CompileConfig, external: tuple[Path, ...] = ()) -> None:
@@ -217,7 +217,8 @@ def replay_plan(model: Path, plan: Plan, output: Path, config: CompileConfig, pr
     with open_workspace(config.target, config.jobs) as (pool, directory):
         imported = import_network(model, importing, pool, progress, directory)
         _check_files(model, output, config, imported.external)
-        imported, recipe = replay(plan, imported, config.planning, config.dump_directory)
+        replayed = replay(plan, imported, config.planning, config.dump_directory)
+        imported, recipe = replayed.imported, replayed.recipe
         budget = config.error_budget
         samples = checked_samples(imported, config.calibration, pool, narrow=budget.narrow)
         check_measure(imported, samples, pool, budget)
@@ -231,7 +232,10 @@ def replay_plan(model: Path, plan: Plan, output: Path, config: CompileConfig, pr
         if run.status is not Status.OK:
             raise refusal([run], runner.budget)
         shipped = _artifact(plan, run.error, output, config)
-        return replace(shipped, samples=runner.verified_count, unchecked=samples.doubts.unchecked)
+        unchecked = samples.doubts.unchecked
+        return replace(
+            shipped, samples=runner.verified_count, unchecked=unchecked, rejections=replayed.candidates.rejections
+        )
 
 
 def choose(tables: Tables, selector: PlanSelector, profiler: Profiler, guesses: int = 0) -> tuple[list[Recipe], Tables]:

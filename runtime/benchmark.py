@@ -12,16 +12,21 @@ import random
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 
 @dataclass(frozen=True)
 class Samples:
-    """Seconds of each run of one candidate; sample ``i`` is from round ``i`` of all candidates."""
+    """Seconds of each run of one candidate; sample ``i`` is from round ``i`` of all candidates.
+
+    ``begins`` are the times at which they began, in seconds by the clock; empty if they are not known. Samples that
+    differ in them only are equal.
+    """
 
     seconds: tuple[float, ...]
+    begins: tuple[float, ...] = field(default=(), compare=False)
 
     @property
     def minimum(self) -> float:
@@ -85,34 +90,38 @@ def time_interleaved(
         run()
     order = random.Random(seed)
     seconds: dict[str, list[float]] = {name: [] for name in callables}
+    begins: dict[str, list[float]] = {name: [] for name in callables}
     start = clock()
     rounds = 0
     while rounds == 0 or not _enough(rounds, clock() - start, min_rounds, min_seconds, max_seconds):
         with _collector_off():
             for name in order.sample(list(callables), len(callables)):
-                seconds[name].append(_time_block(callables[name], block, clock))
+                begin, taken = _time_block(callables[name], block, clock)
+                begins[name].append(begin)
+                seconds[name].append(taken)
         rounds += 1
-    return {name: Samples(tuple(samples)) for name, samples in seconds.items()}
+    return {name: Samples(tuple(samples), tuple(begins[name])) for name, samples in seconds.items()}
 
 
 def _enough(rounds: int, elapsed: float, min_rounds: int, min_seconds: float, max_seconds: float) -> bool:
     return elapsed >= max_seconds or (rounds >= min_rounds and elapsed >= min_seconds)
 
 
-def _time_block(run: Callable[[], object], seconds: float, clock: Callable[[], float]) -> float:
+def _time_block(run: Callable[[], object], seconds: float, clock: Callable[[], float]) -> tuple[float, float]:
+    """When it began, and what a run took."""
     if not seconds:
         return _time_once(run, clock)
     run()
-    begin, taken = clock(), [_time_once(run, clock)]
+    begin, taken = clock(), [_time_once(run, clock)[1]]
     while clock() - begin < seconds:
-        taken.append(_time_once(run, clock))
-    return float(np.median(taken))
+        taken.append(_time_once(run, clock)[1])
+    return begin, float(np.median(taken))
 
 
-def _time_once(run: Callable[[], object], clock: Callable[[], float]) -> float:
+def _time_once(run: Callable[[], object], clock: Callable[[], float]) -> tuple[float, float]:
     begin = clock()
     run()
-    return clock() - begin
+    return begin, clock() - begin
 
 
 @contextmanager

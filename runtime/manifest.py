@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from sartor.runtime.segments.record import Segment
 
 MANIFEST_KEY = "sartor.manifest"
-MANIFEST_FORMAT = 2
-"""The newest format, of manifests with segments: versions that do not know these refuse it."""
+MANIFEST_FORMAT = 3
+"""The newest format, of manifests with a network: versions that do not know it refuse it."""
+SEGMENTS_FORMAT = 2
 ONE_DEVICE_FORMAT = 1
 DECLARATION_KEY = "iree.abi.declaration"
 ASYNC_SUFFIX = "$async"
@@ -65,7 +66,9 @@ class Manifest:
     which is not checked here;
     ``bound`` are the model's inputs with a fixed value, which the module does not take;
     ``segments`` are the parts that run one after another on several devices, in which case no function is called
-    ``entry``. Callers' arrays are on the first of ``devices``. ``format`` is then ``MANIFEST_FORMAT``.
+    ``entry``. Callers' arrays are on the first of ``devices``. ``format`` is then ``SEGMENTS_FORMAT`` or newer;
+    ``network`` are the layers with what they read and write as JSON data, which is not checked here, and empty in
+    modules of earlier versions. ``format`` is then ``MANIFEST_FORMAT``.
     """
 
     model: str
@@ -82,6 +85,7 @@ class Manifest:
     features: tuple[str, ...] = ()
     bound: tuple[BoundInput, ...] = ()
     segments: tuple[Segment, ...] = ()
+    network: dict[str, Any] = Field(default_factory=dict)
     format: int = ONE_DEVICE_FORMAT
 
     def __post_init__(self) -> None:
@@ -119,6 +123,8 @@ class Manifest:
         if not self.segments:
             # Older versions, which know no segments, read the modules of one device.
             del content["segments"]
+        if not self.network:
+            del content["network"]
         return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
     @staticmethod

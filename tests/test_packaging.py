@@ -19,3 +19,12 @@ def test_every_folder_of_code_is_installed() -> None:
         for path in (ROOT / folder).rglob("__init__.py")
     }
     assert sorted(found) == sorted(listed)
+
+
+def test_what_reports_are_made_of_is_installed() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    folder = ROOT / "plugin" / "report"
+    installed = {
+        path for glob in settings["tool"]["setuptools"]["package-data"]["sartor.report"] for path in folder.glob(glob)
+    }
+    assert {path for path in (folder / "assets").rglob("*") if path.is_file()} <= installed

@@ -10,6 +10,7 @@ from sartor.cli.commands.compile import compile_to_vmfb
 from sartor.cli.commands.db import db_app
 from sartor.cli.commands.doctor import doctor
 from sartor.cli.commands.inspect import inspect
+from sartor.cli.commands.report import report
 from sartor.cli.commands.routines import routines
 from sartor.cli.commands.run import run
 from sartor.cli.commands.worker import worker
@@ -25,6 +26,7 @@ app.command()(run)
 app.command()(bench)
 app.command(cls=BisectsByDefault)(compare)
 app.command()(inspect)
+app.command()(report)
 app.command()(routines)
 app.command()(doctor)
 app.command(WORKER)(worker)

@@ -22,6 +22,7 @@ from sartor.codegen.ir.layer import Layer
 from sartor.comparison.bisection import Bisection, bisect
 from sartor.comparison.intermediate_outputs import Probe, make_probe
 from sartor.comparison.probe_job import probe_errors
+from sartor.dialect_passes.annotate import Rejection
 from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.layer_tensors import LayerTensors
 from sartor.planning.recipe import Recipe
@@ -124,6 +125,7 @@ class LayerComparison:
         tensors: ONNX names of the values of each layer.
         feeds: one array per input.
         workshop: for compiling and running probes.
+        rejections: why routines do not support layers, by task.
     """
 
     imported: ImportedModel
@@ -131,6 +133,7 @@ class LayerComparison:
     tensors: Mapping[str, LayerTensors]
     feeds: Mapping[str, Array]
     workshop: Workshop
+    rejections: tuple[Rejection, ...] = ()
     _numbers: Iterator[int] = field(default_factory=itertools.count)
 
     @cached_property

@@ -98,10 +98,11 @@ def open_comparison(
     with open_workspace(config.target, config.jobs) as (pool, directory):
         imported = import_network(model, importing, pool, progress, directory)
         _check_same(imported, plan, module)
-        imported, recipe = replay(plan, imported, config.planning)
+        replayed = replay(plan, imported, config.planning)
+        recipe = replayed.recipe
         shop = Workshop(pool, directory, config.header, device or kind, threads, progress)
         tensors = layer_tensors(prepared_model(imported.prepared), recipe.graph)
-        yield LayerComparison(imported, recipe, tensors, feeds, shop)
+        yield LayerComparison(replayed.imported, recipe, tensors, feeds, shop, replayed.candidates.rejections)
 
 
 def _check_same(imported: ImportedModel, plan: Plan, module: Path) -> None:

@@ -19,13 +19,14 @@ from sartor.codegen.linking.names import PARAMETER_SCOPE
 from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.value_ranges import Values, named_ranges
 from sartor.policies import ModuleHeader, PlanPolicy
-from sartor.runtime.manifest import MANIFEST_FORMAT, ONE_DEVICE_FORMAT, Manifest
+from sartor.runtime.manifest import MANIFEST_FORMAT, Manifest
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 from sartor.tuning.cost_tables.fused_choices import chosen_layers
 from sartor.tuning.cost_tables.in_network import InNetworkTimes
 from sartor.tuning.cost_tables.tables import Tables, adapt_seconds, local_seconds
 from sartor.tuning.measuring.benchmark_case import symbol_of
 from sartor.tuning.networks.segments import segments_of
+from sartor.tuning.records.network import network_of
 from sartor.tuning.records.plan import AdaptChoice, LayerChoice, Plan
 from sartor.tuning.records.signature import value_spec
 from sartor.tuning.selection.problem.limits import Amounts, Quantity
@@ -108,7 +109,8 @@ class Recipe:
             bound=imported.bound,
             features=tuple(sorted({need for each in code.values() for need in each.needs})),
             segments=segments,
-            format=MANIFEST_FORMAT if segments else ONE_DEVICE_FORMAT,
+            network=network_of(self.graph, self.variants, self.home).to_json(),
+            format=MANIFEST_FORMAT,
         ).to_json()
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from sartor.costing.candidates import find_candidates
+from sartor.dialect_passes.annotate import Candidates
 from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.value_ranges import quantised_by
 from sartor.planning.recipe import Recipe
@@ -13,14 +15,27 @@ from sartor.policies import PlanPolicy
 from sartor.tuning.records.plan import Plan
 
 
-def replay(
-    plan: Plan, imported: ImportedModel, policy: PlanPolicy, dump: Path | None = None
-) -> tuple[ImportedModel, Recipe]:
-    """The model with the ranges that a plan records, and the recipe that it records; ``dump`` as ``find_candidates``.
+@dataclass(frozen=True)
+class Replayed:
+    """What a plan records.
+
+    Attributes:
+        imported: the model with the ranges that the plan records.
+        recipe: of the plan.
+        candidates: of all layers.
+    """
+
+    imported: ImportedModel
+    recipe: Recipe
+    candidates: Candidates
+
+
+def replay(plan: Plan, imported: ImportedModel, policy: PlanPolicy, dump: Path | None = None) -> Replayed:
+    """The recipe that a plan of this model records; ``dump`` as ``find_candidates``.
 
     Raises:
         UsageError: if the plan was made for another model, target or version.
     """
     imported = quantised_by(plan.ranges, imported)
     candidates = find_candidates(imported, policy, dump)
-    return imported, recipe_of_plan(plan, imported, candidates.variants, policy.target)
+    return Replayed(imported, recipe_of_plan(plan, imported, candidates.variants, policy.target), candidates)

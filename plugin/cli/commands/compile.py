@@ -55,6 +55,9 @@ from sartor.errors import UsageError
 from sartor.pipeline import compile_model, replay_plan
 from sartor.policies import Search
 from sartor.publishing import check_apart
+from sartor.report.page import write_report
+from sartor.report.stored import with_stored
+from sartor.report.subject import Subject, open_subject
 from sartor.tuning.records.plan import Plan
 from sartor.tuning.selection import auto
 
@@ -100,6 +103,10 @@ def compile_to_vmfb(
     selector: SelectorOption = None,
     plan: Annotated[Path | None, typer.Option(help="Build this plan instead of tuning.")] = None,
     save_plan: Annotated[Path | None, typer.Option(help="Write the plan as JSON.")] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.html", help="Write a report on the module: one page, to be opened offline."),
+    ] = None,
     external_weights: Annotated[
         Path | None, typer.Option(metavar="FILE.irpa", help="Write the weights to this file beside the module.")
     ] = None,
@@ -150,10 +157,12 @@ def compile_to_vmfb(
         fixes_threads=threads is not None,
     )
     config = config if plans is None else replace(config, plans=plans)
-    _check_files(existing_file(model), output, plan, save_plan, config)
+    _check_files(existing_file(model), output, plan, {"--save-plan": save_plan, "--report": report}, config)
     artifact = _run(model, output, loaded, config)
     if save_plan is not None:
         artifact.plan.save(save_plan)
+    if report is not None:
+        write_report(report, [_subject(artifact, config)])
     show_artifact(artifact, json)
 
 
@@ -162,6 +171,13 @@ def _run(model: Path, output: Path, plan: Plan | None, config: CompileConfig) ->
         if plan is None:
             return compile_model(model, output, config, progress)
         return replay_plan(model, plan, output, config, progress)
+
+
+def _subject(artifact: Artifact, config: CompileConfig) -> Subject:
+    """What a report shows of a module that was just compiled."""
+    subject = with_stored(open_subject(artifact.path, artifact.plan), config.database)
+    error = {} if artifact.error is None else {f"{artifact.measure} error to ONNX Runtime": f"{artifact.error:.2g}"}
+    return replace(subject, rejections=artifact.rejections, others=error)
 
 
 def _load_plan(path: Path, threads: int | None, tuning: Mapping[str, object]) -> Plan:
@@ -178,10 +194,12 @@ def _load_plan(path: Path, threads: int | None, tuning: Mapping[str, object]) ->
     return plan
 
 
-def _check_files(model: Path, output: Path, plan: Path | None, save_plan: Path | None, config: CompileConfig) -> None:
+def _check_files(
+    model: Path, output: Path, plan: Path | None, others: Mapping[str, Path | None], config: CompileConfig
+) -> None:
     """Every file that will be written can be, and none is written over another."""
     weights = config.external_weights
-    named = {"-o": output, "--external-weights": weights, "--save-plan": save_plan}
+    named = {"-o": output, "--external-weights": weights, **others}
     outputs = {option: path for option, path in named.items() if path is not None}
     read = [("the model", model), *([("--plan", plan)] if plan is not None else [])]
     check_apart(outputs, [*read, *config.used_files(outputs.values())])

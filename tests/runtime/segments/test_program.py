@@ -20,7 +20,7 @@ from sartor.runtime import session as session_file
 from sartor.runtime.driver.device_array import DeviceArray, upload
 from sartor.runtime.driver.iree_runtime import NativeDevice, Program
 from sartor.runtime.driver.signature import Array, TensorSpec
-from sartor.runtime.manifest import MANIFEST_FORMAT, Manifest
+from sartor.runtime.manifest import SEGMENTS_FORMAT, Manifest
 from sartor.runtime.module import check_module
 from sartor.runtime.segments import program as segments_program
 from sartor.runtime.segments.packing import pack
@@ -70,7 +70,7 @@ def segmented(compile_mlir: Make, make_manifest: MakeManifest, tmp_path_factory:
 
 def _manifest(make_manifest: MakeManifest, device: str, segments: tuple[Segment, ...] | None = None) -> Manifest:
     found = _segments(device) if segments is None else segments
-    return make_manifest(segments=found, devices=("cpu", device), format=MANIFEST_FORMAT)
+    return make_manifest(segments=found, devices=("cpu", device), format=SEGMENTS_FORMAT)
 
 
 def test_segments_of_one_device_run_in_order(segmented: Make, feeds: Feeds) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from sartor.errors import UsageError
 from sartor.runtime.driver.signature import TensorSpec
-from sartor.runtime.manifest import MANIFEST_FORMAT, Manifest
+from sartor.runtime.manifest import SEGMENTS_FORMAT, Manifest
 from sartor.runtime.segments.record import Segment
 
 Make = Callable[..., Manifest]
@@ -20,7 +20,7 @@ _SECOND = Segment("second", "vulkan", ("inner", "x"), (_SUM, _PRODUCT), "vulkan.
 
 
 def test_segments_survive_in_a_format_that_older_versions_refuse(make_manifest: Make) -> None:
-    manifest = make_manifest(devices=("cpu", "vulkan"), segments=(_FIRST, _SECOND), format=MANIFEST_FORMAT)
+    manifest = make_manifest(devices=("cpu", "vulkan"), segments=(_FIRST, _SECOND), format=SEGMENTS_FORMAT)
     assert Manifest.from_json(manifest.to_json()) == manifest
     assert json.loads(manifest.to_json())["format"] == 2
 
@@ -44,7 +44,7 @@ def test_values_that_are_missing_or_doubled_are_refused(
     make_manifest: Make, segments: tuple[Segment, ...], complaint: str
 ) -> None:
     plain = json.loads(
-        make_manifest(devices=("cpu", "vulkan"), segments=(_FIRST, _SECOND), format=MANIFEST_FORMAT).to_json()
+        make_manifest(devices=("cpu", "vulkan"), segments=(_FIRST, _SECOND), format=SEGMENTS_FORMAT).to_json()
     )
     plain["segments"] = json.loads(_json(segments))
     with pytest.raises(UsageError, match=complaint):
@@ -52,7 +52,7 @@ def test_values_that_are_missing_or_doubled_are_refused(
 
 
 def test_a_segment_for_another_device_is_refused(make_manifest: Make) -> None:
-    manifest = make_manifest(devices=("cpu", "vulkan"), segments=(_FIRST, _SECOND), format=MANIFEST_FORMAT)
+    manifest = make_manifest(devices=("cpu", "vulkan"), segments=(_FIRST, _SECOND), format=SEGMENTS_FORMAT)
     for devices in (["cpu"], []):
         plain = json.loads(manifest.to_json()) | {"devices": devices}
         with pytest.raises(UsageError, match=r"a segment is for the device '\w+', which is not among the module's"):

@@ -1,0 +1,166 @@
+"""``sartor report``: one page about a module, or about two that are compared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sartor.cli.options.common import JsonOption, ThreadsOption, existing_file, read_threads
+from sartor.cli.output.terminal import show_json, tuning_progress
+from sartor.comparison.bench_job import PEERS, SELF, BenchRuns, time_in_worker
+from sartor.comparison.compare_job import Question, ask
+from sartor.comparison.layer_errors import LayerError
+from sartor.comparison.model_comparison import layered_manifest, open_comparison, usual_error
+from sartor.config import default_database
+from sartor.errors import UsageError
+from sartor.policies import DEFAULT_MAX_ERROR
+from sartor.profiling.dispatch_job import dispatches_in_worker
+from sartor.publishing import check_apart
+from sartor.report.model_explorer import graph_collections, node_data
+from sartor.report.page import write_json, write_report
+from sartor.report.stored import with_stored
+from sartor.report.subject import LayerErrors, Subject, open_subject, with_dispatches
+from sartor.runtime.driver.signature import Array
+from sartor.runtime.module_facts import bound_inputs, module_signature, module_weights
+from sartor.samples.feeds import make_feeds
+from sartor.settings.quantities import show_size
+from sartor.tuning.records.plan import Plan
+from sartor.tuning.store.sqlite.file import database_files
+from sartor.tuning.workers.calls import open_pool
+from sartor.tuning.workers.sharing import machine_turns
+
+_MOST_MODULES = 2
+_ROUNDS = 20
+
+
+def report(
+    modules: Annotated[
+        list[Path], typer.Argument(metavar="MODEL.vmfb [OTHER.vmfb]", help="A compiled module, or two to compare.")
+    ],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The page to write. (default: MODEL.html)")
+    ] = None,
+    plan: Annotated[
+        list[Path] | None,
+        typer.Option(help="The plan that the compilation saved, with measured times; once for each module."),
+    ] = None,
+    tuning_db: Annotated[
+        Path | None, typer.Option(help="Tuning database. (default: in the user's cache directory)")
+    ] = None,
+    measure: Annotated[
+        bool, typer.Option("--measure", help="Time the module and its layers now; with --vs beside other runtimes.")
+    ] = False,
+    vs: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="MODEL.onnx",
+            help="The model: also show each layer's error against ONNX Runtime, and why routines do not support it.",
+        ),
+    ] = None,
+    peers: Annotated[
+        str, typer.Option(help=f"With --measure and --vs, runtimes to compare with: {','.join(PEERS)}.")
+    ] = "onnxruntime",
+    model_explorer: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.json",
+            help="Also write the graph for Model Explorer, and its times as node data to FILE.times.json.",
+        ),
+    ] = None,
+    threads: ThreadsOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Write a page about a module: its network, candidates, times, roofline, memory and errors; it opens offline."""
+    if len(modules) > _MOST_MODULES:
+        raise UsageError(f"a report compares {_MOST_MODULES} modules, not {len(modules)}; leave some out")
+    if plan and len(plan) != len(modules):
+        raise UsageError(f"--plan is given {len(plan)} times for {len(modules)} modules; give one for each, or none")
+    names = _peer_names(peers)
+    target = output or Path(modules[0].with_suffix(".html").name)
+    database = tuning_db or default_database()
+    explorer = _explorer_files(model_explorer, modules)
+    _check_targets([target, *explorer], [*modules, *(plan or ()), *([vs] if vs else [])], database)
+    subjects = []
+    for index, path in enumerate(modules):
+        subject = with_stored(open_subject(path, Plan.load(plan[index]) if plan else None), database)
+        subject = _with_errors(subject, path, existing_file(vs), threads) if vs else subject
+        subjects.append(_with_times(subject, path, vs, names, threads) if measure else subject)
+    write_report(target, subjects)
+    for path, data in zip(explorer, (graph_collections, node_data), strict=False):
+        write_json(path, data(subjects[0]))
+    size = target.stat().st_size
+    if json:
+        show_json({"path": str(target), "size_bytes": size})
+    else:
+        print(f"'{target}', {show_size(size)}")
+
+
+def _peer_names(peers: str) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(peers.split(",")))
+    if unknown := [name for name in names if name not in PEERS]:
+        raise UsageError(f"'{unknown[0]}' is no peer, choose among {', '.join(PEERS)}")
+    return names
+
+
+def _explorer_files(path: Path | None, modules: Sequence[Path]) -> list[Path]:
+    """The file of the graph and that of its times; none if they are not wanted."""
+    if path is None:
+        return []
+    if len(modules) > 1:
+        raise UsageError("--model-explorer writes the graph of one module; leave the other out")
+    return [path, path.with_suffix(f".times{path.suffix}")]
+
+
+def _check_targets(targets: Sequence[Path], read: Sequence[Path], database: Path) -> None:
+    stored = [("the tuning database", path) for path in database_files(database)]
+    options = ("-o", "--model-explorer", "the times for Model Explorer")
+    check_apart(dict(zip(options, targets, strict=False)), [*(("a file that is read", path) for path in read), *stored])
+
+
+def _random_feeds(path: Path) -> Mapping[str, Array]:
+    return make_feeds(module_signature(path).inputs, {}, bound_inputs(path))
+
+
+def _with_times(subject: Subject, path: Path, vs: Path | None, peers: tuple[str, ...], threads: int | None) -> Subject:
+    """The subject with times of whole inferences, interleaved with those of peers, and of its layers within one."""
+    manifest, feeds = subject.manifest, _random_feeds(path)
+    device = manifest.devices[0]
+    workers = read_threads(threads or manifest.workers) if device == "cpu" else None
+    signature = module_signature(path)
+    names = peers if vs else ()
+    runs = BenchRuns(
+        path, signature, device, workers, vs, names, read_threads(threads), feeds, _ROUNDS, False, manifest.bound
+    )
+    samples = time_in_worker(runs)
+    arrays = [feeds[spec.name] for spec in signature.inputs]
+    settings = {"device": device, "threads": workers, "parameters": module_weights(path, manifest)}
+    subject = replace(subject, times={name: each.seconds for name, each in samples.items()})
+    if manifest.segments:
+        return subject
+    with open_pool(1, machine_turns()) as (pool, _):
+        statistics = dispatches_in_worker(pool, {"path": path, "entry": signature.entry, "inputs": arrays, **settings})
+    return with_dispatches(subject, statistics.dispatches, samples[SELF].median)
+
+
+def _with_errors(subject: Subject, path: Path, model: Path, threads: int | None) -> Subject:
+    """The subject with its layers' errors against ONNX Runtime, and why routines do not support them."""
+    layered_manifest(path)
+    usual, signature, feeds = usual_error(path), module_signature(path), _random_feeds(path)
+    with open_pool(1) as (pool, _):
+        right = ask(
+            pool, Question(model, signature, feeds, usual, None, usual > DEFAULT_MAX_ERROR, subject.manifest.bound)
+        )
+    with (
+        tuning_progress() as progress,
+        open_comparison(path, model, feeds, right.shapes, threads=threads, progress=progress) as comparison,
+    ):
+        errors = {each.layer: _errors(each) for each in comparison.table()}
+        return replace(subject, errors=errors, rejections=comparison.rejections)
+
+
+def _errors(each: LayerError) -> LayerErrors:
+    return LayerErrors(each.error, each.before, each.alone)

@@ -1,0 +1,80 @@
+"""What the tuning database contains about the layers of a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from sartor.codegen.ir.target import Target
+from sartor.tuning.measuring.roofline import read_bandwidth
+from sartor.tuning.records.hardware import host
+from sartor.tuning.records.measurement import Measurement, runtime_key
+from sartor.tuning.records.plan import Plan
+from sartor.tuning.store.store import Store
+from sartor.tuning.store.tasks import TaskResult, task_results
+
+_HOST = "cpu:host"
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Measurements of one machine.
+
+    Attributes:
+        tasks: by task key.
+        bandwidth: bytes that the machine reads from memory per second; None if not measured.
+        hardware: what was measured; empty if nothing was.
+    """
+
+    tasks: Mapping[str, TaskResult] = field(default_factory=dict)
+    bandwidth: float | None = None
+    hardware: str = ""
+
+
+def read_evidence(store: Store, plan: Plan, tasks: Iterable[str]) -> Evidence:
+    """The measurements of tasks with a plan's target and threads.
+
+    Those of this machine and these versions are preferred, then those of the machine and versions with the newest one.
+
+    Args:
+        store: the database.
+        plan: whose target and threads count.
+        tasks: keys of the tasks.
+
+    Raises:
+        UsageError: if the database cannot be read or is damaged.
+        CompileError: if the compiler rejects this machine as a target.
+    """
+    limit = read_bandwidth(Target.create("cpu")) if plan.target.startswith(_HOST) else None
+    wanted = {*tasks, *([limit.case.key] if limit else [])}
+    targets = {*plan.target.split(",")}
+    places: dict[tuple[str, str], list[Measurement]] = {}
+    for each in store.measurements():
+        key = each.key
+        if key.task in wanted and key.threads == plan.threads and key.backend.rpartition("/")[0] in targets:
+            places.setdefault((key.hardware, key.runtime), []).append(each)
+    if not places:
+        return Evidence()
+    here = host().key, runtime_key()
+    place = max(places, key=lambda each: (each == here, max(one.created for one in places[each])))
+    found = {each.variants[0].key.task: each for each in _on_each_device(places[place])}
+    measured = {} if limit is None else {limit.case.key: _by_name(found.get(limit.case.key))}
+    return Evidence(found, limit.per_second(measured) if limit else None, place[0])
+
+
+def _on_each_device(measurements: Iterable[Measurement]) -> Iterable[TaskResult]:
+    """Results by task; of a task that two devices were measured on, the best of both."""
+    found: dict[str, TaskResult] = {}
+    for each in task_results(measurements):
+        key = each.variants[0].key.task
+        found[key] = _joined(found[key], each) if key in found else each
+    return found.values()
+
+
+def _joined(first: TaskResult, second: TaskResult) -> TaskResult:
+    best = min((first, second), key=lambda each: float("inf") if each.seconds is None else each.seconds)
+    return TaskResult(best.best, best.seconds, best.stock_seconds, (*first.variants, *second.variants))
+
+
+def _by_name(result: TaskResult | None) -> dict[str, Measurement]:
+    return {} if result is None else {each.key.variant: each for each in result.variants}

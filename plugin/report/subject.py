@@ -1,0 +1,90 @@
+"""What a report is about: a module with its plan, its network, and all that is known about them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from sartor.dialect_passes.annotate import Rejection
+from sartor.errors import UsageError
+from sartor.report.evidence import Evidence
+from sartor.runtime.dispatch_statistics import Dispatch
+from sartor.runtime.manifest import Manifest, read_manifest
+from sartor.tuning.cost_tables.in_network import call_seconds
+from sartor.tuning.records.network import Network
+from sartor.tuning.records.plan import Plan
+
+
+@dataclass(frozen=True)
+class LayerErrors:
+    """Errors of a layer against ONNX Runtime: in the network, the largest of its inputs, and alone; None if unknown."""
+
+    error: float | None
+    before: float | None
+    alone: float | None
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A module.
+
+    Attributes:
+        name: shown as its title.
+        manifest: of the module.
+        plan: with measured times where they are known.
+        network: the layers; None for a module of a version that did not record them.
+        evidence: measurements of candidates.
+        rejections: why routines do not support layers; empty if they were not asked.
+        times: seconds of each inference by name of the runtime, in the same rounds; empty if they were not measured.
+        errors: by layer name; empty if they were not measured.
+        others: facts about the module to be shown, by name.
+    """
+
+    name: str
+    manifest: Manifest
+    plan: Plan
+    network: Network | None
+    evidence: Evidence = field(default_factory=Evidence)
+    rejections: Sequence[Rejection] = ()
+    times: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    errors: Mapping[str, LayerErrors] = field(default_factory=dict)
+    others: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def tasks(self) -> frozenset[str]:
+        """The keys of all tasks."""
+        recorded = [each.task for each in self.network.layers] if self.network else []
+        return frozenset({*recorded, *(each.task for each in self.plan.layers)})
+
+
+def open_subject(module: Path, plan: Plan | None = None) -> Subject:
+    """What a module's file says about it.
+
+    Args:
+        module: a .vmfb.
+        plan: the plan that the same compilation saved or returned, which contains measured times.
+
+    Raises:
+        UsageError: if the file is no module of Sartor's, or the plan is that of another module.
+    """
+    manifest = read_manifest(module)
+    own = Plan.from_json(manifest.plan, f"the plan in '{module}'")
+    if plan is not None and _choices(plan) != _choices(own):
+        raise UsageError(
+            f"the plan is not that of '{module}': it chooses other variants; save it with --save-plan again"
+        )
+    network = Network.from_json(manifest.network, f"the network in '{module}'") if manifest.network else None
+    return Subject(module.name, manifest, plan or own, network)
+
+
+def _choices(plan: Plan) -> tuple[str, bool, list[tuple[str, str]]]:
+    return plan.model_sha256, plan.unsplit, [(each.layer, each.variant) for each in plan.layers]
+
+
+def with_dispatches(subject: Subject, dispatches: Sequence[Dispatch], seconds: float) -> Subject:
+    """A subject with times of its layers in a run of the module, and of a whole inference in seconds."""
+    taken = call_seconds(dispatches)
+    layers = tuple(replace(each, in_place=taken.get(each.symbol)) for each in subject.plan.layers)
+    adapts = tuple(replace(each, in_place=taken.get(each.symbol)) for each in subject.plan.adapts)
+    return replace(subject, plan=replace(subject.plan, layers=layers, adapts=adapts, measured=seconds))
