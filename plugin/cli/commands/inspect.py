@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_format
+import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
@@ -13,9 +14,11 @@ from sartor.cli.options.common import JsonOption, ModuleArgument
 from sartor.cli.output.terminal import gflops, milliseconds, optional, show_facts, show_json, show_table
 from sartor.cli.tables.compared_plans import show_compared
 from sartor.cli.tables.compile_summary import UNSPLIT_MODEL, proof
+from sartor.cli.tables.plan_difference import difference_json, show_difference
 from sartor.errors import UsageError
 from sartor.first_inference.timeline import bars_of, draw, read_cold
 from sartor.publishing import check_apart, written
+from sartor.report.difference import compare_plans
 from sartor.runtime.driver.counts import find_cuts, shown_outputs
 from sartor.runtime.driver.signature import TensorSpec
 from sartor.runtime.manifest import Manifest, read_manifest
@@ -25,10 +28,17 @@ from sartor.tuning.records.plan import AdaptChoice, LayerChoice, Plan
 
 # What fits beside the lanes of a picture.
 _NAME_LENGTH = 30
+_LOG = logging.getLogger(__name__)
 
 
 def inspect(
     module: ModuleArgument,
+    other: Annotated[
+        Path | None, typer.Argument(metavar="[OTHER.vmfb]", help="With --diff, the second module.")
+    ] = None,
+    diff: Annotated[
+        bool, typer.Option("--diff", help="Show by ONNX node which variants of two modules differ, and what it costs.")
+    ] = False,
     verify: Annotated[
         bool,
         typer.Option(
@@ -48,6 +58,9 @@ def inspect(
     """Show a module's manifest and, layer by layer, the plan it was built from; of a .json file the saved plan."""
     if cold is not None:
         _draw_cold(module, cold)
+        return
+    if diff or other is not None:
+        _inspect_difference(module, other, diff, verify, json)
         return
     if module.suffix == ".json":
         if verify:
@@ -78,6 +91,33 @@ def _draw_cold(times: Path, picture: Path) -> None:
     ]
     with written(picture) as path:
         path.write_text(draw("first inferences", bars), encoding="utf-8")
+
+
+def _inspect_difference(first: Path, second: Path | None, diff: bool, verify: bool, json: bool) -> None:
+    if second is None:
+        raise UsageError(f"--diff compares two modules or saved plans; name another one beside '{first}'")
+    if not diff:
+        raise UsageError(f"'{second}' is a second module; compare the two with --diff")
+    if verify:
+        raise UsageError("--verify compares a module with its own checksums; leave --diff out")
+    plans = [_plan_in(path) for path in (first, second)]
+    changes = compare_plans(*plans)
+    if json:
+        show_json({"same_model": len({each.model_sha256 for each in plans}) == 1, **difference_json(changes)})
+        return
+    if len({each.model_sha256 for each in plans}) > 1:
+        _LOG.warning("'%s' and '%s' were made from other models; nodes of the same name are compared", first, second)
+    for path, plan in zip((first, second), plans, strict=True):
+        if plan.unsplit:
+            _LOG.warning("'%s' has no layers: it is the whole model by stock IREE", path)
+    show_difference((str(first), str(second)), changes)
+
+
+def _plan_in(path: Path) -> Plan:
+    """The plan in a module, or a saved one."""
+    if path.suffix == ".json":
+        return Plan.load(path)
+    return Plan.from_json(read_manifest(path).plan, f"the plan in '{path}'")
 
 
 def _inspect_plan(plan: Plan, name: str, json: bool) -> None:

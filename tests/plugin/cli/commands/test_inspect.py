@@ -1,16 +1,19 @@
-"""What ``sartor inspect`` shows of a network on two devices."""
+"""What ``sartor inspect`` shows of a network on two devices, and of the difference of two plans."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from sartor.cli.commands import inspect as command
+from sartor.errors import UsageError
 from sartor.frontend.imported_model import ImportedModel
 from sartor.runtime.manifest import Manifest
 from tests.plugin.planning.two_devices import CONFIG, selected, transfers
+from tests.plugin.report.made import SLOW, choice, plan_of
 
 
 def test_segments_and_transfers_are_shown(
@@ -26,3 +29,46 @@ def test_segments_and_transfers_are_shown(
     assert ["main_graph$1", "cpu", "conv1:0", "pool1:0: float32[1, 4, 4, 16]"] in lines
     assert ["pool1", "conv2", "cpu:f32@nhwc -> vulkan:f32@nchw", "0.021"] in lines
     assert ["pool2", "dense1", "cpu:f32@nhwc -> cpu:f32@nchw", "0.001"] in lines
+
+
+@pytest.fixture
+def plans(tmp_path: Path) -> tuple[Path, Path]:
+    """Two plans that differ in one layer, by 3 ms."""
+    found = (tmp_path / "a.json", tmp_path / "b.json")
+    plan_of(choice("first"), choice("second")).save(found[0])
+    plan_of(choice("first"), choice("second", SLOW, 4e-3)).save(found[1])
+    return found
+
+
+def test_the_difference_of_two_plans_is_told_by_node(
+    plans: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    command.inspect(*plans, diff=True)
+    shown = capsys.readouterr().out
+    assert "1 of 2" in shown
+    assert "node of second" in shown
+    assert "node of first" not in shown
+    assert "+3.000" in shown
+
+
+def test_the_difference_is_data_too(plans: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    command.inspect(*plans, diff=True, json=True)
+    found = json.loads(capsys.readouterr().out)
+    assert (found["same_model"], found["parts"], found["cost"]) == (True, 2, pytest.approx(3e-3))
+    (only,) = found["differing"]
+    assert (only["nodes"], only["second"]["variants"]) == (["node of second"], [SLOW])
+
+
+@pytest.mark.parametrize(
+    ("second", "options", "complaint"),
+    [
+        (False, {"diff": True}, "--diff compares two"),
+        (True, {}, "compare the two with --diff"),
+        (True, {"diff": True, "verify": True}, "leave --diff out"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(
+    plans: tuple[Path, Path], second: bool, options: dict[str, bool], complaint: str
+) -> None:
+    with pytest.raises(UsageError, match=complaint):
+        command.inspect(plans[0], plans[1] if second else None, **options)
