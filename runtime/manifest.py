@@ -85,7 +85,7 @@ class Manifest:
     features: tuple[str, ...] = ()
     bound: tuple[BoundInput, ...] = ()
     segments: tuple[Segment, ...] = ()
-    network: dict[str, Any] = Field(default_factory=dict)
+    network: dict[str, Any] = field(default_factory=dict)
     format: int = ONE_DEVICE_FORMAT
 
     def __post_init__(self) -> None:
@@ -169,6 +169,7 @@ def _read(content: object) -> Manifest:
         features=fields.take("features", names, ()),
         bound=fields.take("bound", _read_bound, ()),
         segments=fields.take("segments", _read_segments, ()),
+        network=fields.take("network", record, {}),
         format=fields.take("format", whole, ONE_DEVICE_FORMAT),
     )
     fields.end()

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from sartor.codegen.ir.target import Target
-from sartor.tuning.measuring.roofline import read_bandwidth
+from sartor.tuning.cost_tables.roofline import read_bandwidth
 from sartor.tuning.records.hardware import host
 from sartor.tuning.records.measurement import Measurement, runtime_key
 from sartor.tuning.records.plan import Plan

@@ -123,7 +123,16 @@ for operator, name, strides, pads in (
         f"{operator}_windows_dropped_in_{name}",
         [
             node(operator, ["x"], ["p"], kernel_shape=[2, 2], strides=strides, pads=pads, ceil_mode=1),
-            node(operator, ["p"], ["q"], name="second", kernel_shape=[2, 2], strides=[3, 1], pads=[0, 0, 1, 0], ceil_mode=1),
+            node(
+                operator,
+                ["p"],
+                ["q"],
+                name="second",
+                kernel_shape=[2, 2],
+                strides=[3, 1],
+                pads=[0, 0, 1, 0],
+                ceil_mode=1,
+            ),
             node("Flatten", ["q"], ["y"]),
         ],
         [("x", (1, 2, 11, 9), FLOAT)],

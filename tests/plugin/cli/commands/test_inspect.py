@@ -71,4 +71,6 @@ def test_options_that_do_not_fit_are_refused(
     plans: tuple[Path, Path], second: bool, options: dict[str, bool], complaint: str
 ) -> None:
     with pytest.raises(UsageError, match=complaint):
-        command.inspect(plans[0], plans[1] if second else None, **options)
+        command.inspect(
+            plans[0], plans[1] if second else None, diff=options.get("diff", False), verify="verify" in options
+        )
