@@ -314,6 +314,15 @@ def _embed(module: ir.Module, parameters: Mapping[str, np.ndarray]) -> None:
         name = ir.StringAttr(op.attributes["sym_name"]).value
         if name in parameters:
             tensor = ir.TypeAttr(op.attributes["type"]).value
-            array = np.ascontiguousarray(parameters[name])
-            raw = array.view(np.uint8) if array.dtype == np.bool_ else array
-            op.attributes["initial_value"] = ir.DenseResourceElementsAttr.get_from_buffer(raw, name, tensor)
+            op.attributes["initial_value"] = _initial_value(np.ascontiguousarray(parameters[name]), name, tensor)
+
+
+def _initial_value(array: np.ndarray, name: str, tensor: ir.Type) -> ir.Attribute:
+    """An array as the value of a global, without a copy unless it holds truth values.
+
+    IREE 3.13 folds these, and ends its process if they are a resource: "ElementsAttr does not provide iteration
+    facilities for type `llvm::APInt`".
+    """
+    if array.dtype == np.bool_:
+        return ir.DenseElementsAttr.get(array, type=ir.IntegerType.get_signless(1), shape=array.shape)
+    return ir.DenseResourceElementsAttr.get_from_buffer(array, name, tensor)

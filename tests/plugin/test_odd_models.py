@@ -1,0 +1,111 @@
+"""Models that once ended a compilation with a traceback, through the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import ModelProto, TensorProto, helper, numpy_helper, parser
+
+from sartor.runtime.session import Session
+from tests.plugin.calling import Result, assert_refused, call
+
+_HEADER = '<ir_version: 9, opset_import: ["" : 17]> '
+
+
+def compiled(model: ModelProto, folder: Path, *options: object) -> Result:
+    onnx.save(model, folder / "model.onnx")
+    database = ["--tuning-db", folder / "t.db", "--threads", 1, "--time-budget", 0.01]
+    return call("compile-to-vmfb", folder / "model.onnx", "-o", folder / "out.vmfb", *database, *options)
+
+
+def _random(name: str, *shape: int) -> TensorProto:
+    values = np.random.default_rng(0).standard_normal(shape)
+    return numpy_helper.from_array(values.astype(np.float32), name)
+
+
+def classifier() -> ModelProto:
+    """An LSTM whose last state is classified, or not; its first step reads constants, and a truth value is an input."""
+    graph = parser.parse_graph(
+        """g (float[3,1,4] x, bool flag) => (float[1,5] y) {
+            all, last = LSTM <hidden_size = 2> (x, w, r)
+            state = Squeeze(last)
+            row = Unsqueeze(state, zero)
+            scores = MatMul(row, v)
+            y = Where(flag, scores, none)
+        }"""
+    )
+    zero = numpy_helper.from_array(np.zeros(1, np.int64), "zero")
+    graph.initializer.extend(
+        [_random("w", 1, 8, 4), _random("r", 1, 8, 2), _random("v", 2, 5), _random("none", 5), zero]
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+def test_a_recurrent_classifier_with_a_truth_value_for_an_input_compiles(tmp_path: Path) -> None:
+    result = compiled(classifier(), tmp_path, "--precision", "bf16")
+    assert result.returncode == 0, result.stderr
+    with Session(tmp_path / "out.vmfb", threads=1) as session:
+        x = np.ones((3, 1, 4), np.float32)
+        on, off = (session.run(None, {"x": x, "flag": np.array(flag)})[0] for flag in (True, False))
+    np.testing.assert_array_equal(off, [numpy_helper.to_array(classifier().graph.initializer[1])])
+    assert not np.allclose(on, off)
+
+
+def test_an_input_without_elements_that_is_asked_for_compiles(tmp_path: Path) -> None:
+    text = _HEADER + "g (float[N,8] x) => (float[N,8] y) <float[8,8] w> { a = MatMul(x, w) y = Relu(a) }"
+    model = parser.parse_model(text)
+    del model.graph.value_info[:]
+    model.graph.initializer.append(_random("w", 8, 8))
+    result = compiled(model, tmp_path, "--shape", "x=0,8")
+    assert result.returncode == 0, result.stderr
+    with Session(tmp_path / "out.vmfb", threads=1) as session:
+        assert session.run(None, {"x": np.zeros((0, 8), np.float32)})[0].shape == (0, 8)
+
+
+def test_many_constant_truth_values_compile(tmp_path: Path) -> None:
+    """By stock IREE, which ended its process."""
+    model = parser.parse_model(
+        _HEADER
+        + """g (float[32] x, bool[32] q) => (float[32] y) {
+            n = Not(q) both = And(m, n) y = Where(both, x, zero)
+        }"""
+    )
+    mask = np.arange(32) % 3 == 0
+    model.graph.initializer.append(numpy_helper.from_array(mask, "m"))
+    model.graph.initializer.append(numpy_helper.from_array(np.zeros(1, np.float32), "zero"))
+    result = compiled(model, tmp_path)
+    assert result.returncode == 0, result.stderr
+    with Session(tmp_path / "out.vmfb", threads=1) as session:
+        found = session.run(None, {"x": np.ones(32, np.float32), "q": np.zeros(32, np.bool_)})[0]
+    np.testing.assert_array_equal(found, mask.astype(np.float32))
+
+
+def two_of_a_name() -> ModelProto:
+    model = parser.parse_model(_HEADER + "g (float[2] x) => (float[2] y) { y = Add(x, w) }")
+    model.graph.initializer.extend([_random("w", 2), _random("w", 2)])
+    return model
+
+
+def split_of_what_is_found() -> ModelProto:
+    text = """g (float[2,6] x) => (int64[2,N] y) {
+        found = NonZero(x)
+        first, second = Split <axis = 1> (found)
+        y = Add(first, second)
+    }"""
+    return parser.parse_model(_HEADER + text)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (two_of_a_name, "'w'"),
+        (split_of_what_is_found, "(Split)"),
+    ],
+)
+def test_what_cannot_be_compiled_is_refused_by_name(make: Callable[[], ModelProto], said: str, tmp_path: Path) -> None:
+    assert_refused(compiled(make(), tmp_path), 3, said)
+    assert not (tmp_path / "out.vmfb").exists()
