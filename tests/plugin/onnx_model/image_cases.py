@@ -119,10 +119,11 @@ for operator, name, strides, pads in (
     ("AveragePool", "both", [3, 4], [0, 0, 1, 1]),
     ("AveragePool", "one", [3, 2], [0, 0, 1, 0]),
 ):
+    rounded = {"kernel_shape": [2, 2], "ceil_mode": 1}
     IMAGE_CASES.add(
         f"{operator}_windows_dropped_in_{name}",
         [
-            node(operator, ["x"], ["p"], kernel_shape=[2, 2], strides=strides, pads=pads, ceil_mode=1),
+            node(operator, ["x"], ["p"], strides=strides, pads=pads, **rounded),
             node(
                 operator,
                 ["p"],
