@@ -142,6 +142,8 @@ def test_files_that_do_not_fit_are_usage_errors(broken: dict[str, Path], lenet: 
         ([lenet, "-o", tmp_path], "directory"),
         ([lenet, "-o", lenet], "overwrite the model"),
         ([lenet, "-o", output, "--tuning-db", broken["foreign.db"]], "not a Sartor tuning database"),
+        ([lenet, "-o", output, "--tuning-db", ""], "the tuning database . is a folder"),
+        ([lenet, "-o", output, "--tuning-db", "/"], "the tuning database / is a folder"),
         ([lenet, "-o", output, "--plan", broken["text.json"]], "not JSON"),
         ([lenet, "-o", output, "--plan", broken["other.json"]], "no plan"),
     ]

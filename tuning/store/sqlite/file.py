@@ -28,7 +28,9 @@ def is_tuning_database(path: Path) -> bool:
 
 
 def database_files(path: Path) -> tuple[Path, ...]:
-    """The files that SQLite may write for the database at ``path``."""
+    """The files that SQLite may write for the database at ``path``; only the path of a folder may have no name."""
+    if not path.name:
+        return (path,)
     return (path, *(path.with_name(path.name + suffix) for suffix in _COMPANIONS))
 
 
