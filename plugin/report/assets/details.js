@@ -109,6 +109,9 @@ function folded(rows, what) {
   return [button, rest];
 }
 
+/** A descriptor that may be broken before its parameters and between them. */
+const broken = (variant) => variant.split(/(?=\{)|(?<=,)/).flatMap((part, index) => (index ? [make("wbr"), part] : [part]));
+
 function candidate(each, longest) {
   const spread = make("div", { class: "spread" });
   if (known(each.seconds)) {
@@ -123,6 +126,6 @@ function candidate(each, longest) {
   const time = known(each.seconds) ? `${ms(each.seconds)} ± ${percent((each.spread[3] - each.spread[1]) / 2 / each.spread[2])}` : each.status.replaceAll("_", " ");
   const extra = [known(each.error) && each.error > 0 ? `error ${small(each.error)}` : "", each.load ? "measured beside other programs" : ""].filter(Boolean).join(", ");
   return make("div", { class: `candidate${each.chosen ? " chosen" : ""}` },
-    make("div", { class: "head" }, make("code", {}, each.variant.replaceAll(",", ", ").replace("{", "{\u200b")), make("b", {}, time)), spread,
+    make("div", { class: "head" }, make("code", {}, ...broken(each.variant)), make("b", {}, time)), spread,
     make("div", { class: "why" }, [each.chosen ? "chosen" : each.reason, extra].filter(Boolean).join(" · ")));
 }
