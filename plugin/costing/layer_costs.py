@@ -14,7 +14,7 @@ from sartor.codegen.ir.variants.routine import Variant
 from sartor.dialect_passes.annotate import Candidates
 from sartor.frontend.imported_model import ImportedModel
 from sartor.policies import DEFAULT_MAX_ERROR, PlanPolicy, Search
-from sartor.progress import Progress
+from sartor.progress import Progress, tell_found
 from sartor.tuning.cost_tables.roofline import peak_operations
 from sartor.tuning.cost_tables.tables import Tables, tuned_cases
 from sartor.tuning.measuring.benchmark_case import BenchmarkCase
@@ -23,6 +23,7 @@ from sartor.tuning.measuring.measure_job import MeasureSettings
 from sartor.tuning.measuring.tuner import Tuner, TuneSettings
 from sartor.tuning.records.measurement import Measurement
 from sartor.tuning.search.contested import contested
+from sartor.tuning.search.found_so_far import FoundSoFar
 from sartor.tuning.search.search import SearchSettings
 from sartor.tuning.search.search_run import Measured, SearchRun
 from sartor.tuning.search.shortlist import shortlist
@@ -125,13 +126,20 @@ def _measured(
     the search minimises latency alone.
     """
     layers = tuple(imported.graph.all_layers())
-    search = SearchRun(tuner, cases, Counter(layer.task.key for layer in layers), settings)
+    counts = Counter(layer.task.key for layer in layers)
+    found = FoundSoFar(cases, Counter(layer.task.key for layer in imported.graph.layers))
+    for case, known in zip(cases, tuner.known(cases).values(), strict=True):
+        found.learn(case, known)
+    tuner.listener = found.told
+    search = SearchRun(tuner, cases, counts, settings, found)
     if pins is None:
+        found.expect(sum(len(case.variants) for case in cases))
         measured = tuner.measure(cases)
     else:
         pinned = {each.task.key for each in layers if any(fnmatchcase(each.name, pin.layers) for pin in pins)}
         tuner.measure(case for case in cases if case.key in pinned)
         measured = search.measured()
+    tell_found(tuner.progress, "")
     measured = _settled(cases, tuner, measured)
     guessed = search.guessed(measured) if tuner.is_bounded else {}
     if guessed:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +14,7 @@ from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Variant
 from sartor.codegen.source_digest import source_digest
 from sartor.errors import CompileError
+from sartor.progress import tell_found
 from sartor.tuning.measuring.asked_cases import AskedCases
 from sartor.tuning.measuring.away import ArbiterWanted, absent, arbitrate, measure_away, only_seconds, runnable
 from sartor.tuning.measuring.benchmark_case import PROBE, BenchmarkCase
@@ -65,6 +66,11 @@ Progress = Callable[[str, int, int], None]
 """Called with the name of a step, the number of its parts that are done, and the number of all parts."""
 
 
+Listener = Callable[[BenchmarkCase, Mapping[str, Measurement] | None], str]
+"""Called with a case that was compiled and None, or that was measured and its measurements by descriptor; returns what
+was found so far, for the user."""
+
+
 class Tuner:
     """Measures cases into a store.
 
@@ -98,6 +104,8 @@ class Tuner:
         self._cut_off = False
         self._is_compared = False
         self._probe_path: Path | None = None
+        self.listener: Listener = lambda *_: ""
+        """Told about every case; what it returns is part of the report of progress."""
 
     def key(self, case: BenchmarkCase, descriptor: str) -> MeasurementKey:
         """The key under which a variant of a case is stored."""
@@ -179,6 +187,11 @@ class Tuner:
         return self._settings.target
 
     @property
+    def progress(self) -> Progress:
+        """Who is told about every case."""
+        return self._progress
+
+    @property
     def store(self) -> Store:
         """The store of measurements."""
         return self._store
@@ -241,6 +254,7 @@ class Tuner:
             asked = AskedCases(batch)
             for done, (case, result) in enumerate(self._compile(cases, directory), 1):
                 self._progress("compiling", done, len(cases))
+                tell_found(self._progress, self.listener(case, None))
                 if result.status is JobStatus.OK:
                     self._modules |= {(case.key, name): path for name, path in result.value.modules.items()}
                     self._record_rejected(case, result.value)
@@ -280,6 +294,7 @@ class Tuner:
                 self._progress("measuring", asked.done, asked.count)
                 for descriptor, samples in result.value.items():
                     self._put(case, descriptor, samples.at_pace(result.slowness), result.others)
+                tell_found(self._progress, self.listener(case, self.known([case])[case.key]))
 
     def _measure_arbitrated(self, cases: Sequence[BenchmarkCase], directory: Path, failed: list[_Failed]) -> None:
         """Measure cases elsewhere whose variants disagree, with the answers of their arbiters."""

@@ -12,6 +12,7 @@ from sartor.tuning.measuring.tuner import Tuner
 from sartor.tuning.records.measurement import Measurement, Status
 from sartor.tuning.search.cost_model import CostModel, Sample, samples_of
 from sartor.tuning.search.features import analytic_seconds
+from sartor.tuning.search.found_so_far import FoundSoFar
 from sartor.tuning.search.search import Picks, Searched, SearchSettings, VariantSearch
 
 SEARCHED = ":searched"
@@ -29,12 +30,14 @@ class SearchRun:
         cases: tasks with all their variants.
         counts: number of the network's layers with each task, by key.
         settings: limits of the search.
+        found: told how many variants may have to be measured yet; None if nobody wants to know.
     """
 
     tuner: Tuner
     cases: Sequence[BenchmarkCase]
     counts: Mapping[str, int]
     settings: SearchSettings = field(default_factory=SearchSettings)
+    found: FoundSoFar | None = None
 
     def measured(self) -> Measured:
         """Run the search; returns measurements by task key and descriptor, those that were stored before included.
@@ -48,12 +51,15 @@ class SearchRun:
         search = VariantSearch([self._searched(case) for case in open_cases], self._samples(open_cases), self.settings)
         picks = search.first(_times(known))
         cost = search.effort(picks)
-        for _ in range(self.settings.rounds):
+        first = _size(picks)
+        for number in range(self.settings.rounds):
+            self._expect(_size(picks) + (self.settings.rounds - number) * first)
             self._measure(picks, known)
             known = self.tuner.known(self.cases)
             if self.tuner.is_late or not (picks := search.later(_times(known), cost)):
                 break
         else:
+            self._expect(_size(picks))
             self._measure(picks, known)
         self.tuner.measure_anew(self._compared_with_the_wrong(open_cases))
         if not self.tuner.is_late:
@@ -62,6 +68,10 @@ class SearchRun:
             ended = [case for case in open_cases if not any(each.is_transient for each in known[case.key].values())]
             self.tuner.store.put_many(self._end(case) for case in ended)
         return self.tuner.known(self.cases)
+
+    def _expect(self, variants: int) -> None:
+        if self.found is not None:
+            self.found.expect(variants)
 
     def _compared_with_the_wrong(self, cases: Sequence[BenchmarkCase]) -> list[BenchmarkCase]:
         """Cases whose candidate 0 proved wrong, with the variants that agreed with it, to be checked again."""
@@ -145,6 +155,11 @@ class SearchRun:
         for each, seconds in zip(variants, predicted, strict=True):
             key = self.tuner.key(case, each.descriptor)
             yield each.descriptor, Measurement(key, Status.OK, (seconds,), facts=case.facts)
+
+
+def _size(picks: Picks) -> int:
+    """The number of variants that are measured for picks, candidate 0 beside those of each task included."""
+    return sum(len(names) + 1 for names in picks.values())
 
 
 def _ok(known: Mapping[str, Measurement]) -> dict[str, float]:

@@ -178,6 +178,12 @@ class Store:
             for row in self._connection.execute(f"{SELECT}{where} ORDER BY {', '.join(KEY_COLUMNS)}", values):
                 yield self._measurement(row)
 
+    def measured_since(self, created: float) -> list[Measurement]:
+        """Measurements that were made after a time in seconds since the epoch, in their order."""
+        with explained(self._name):
+            rows = self._connection.execute(f"{SELECT} WHERE created > ? ORDER BY created", (created,)).fetchall()
+        return [self._measurement(row) for row in rows]
+
     def put(self, measurement: Measurement) -> None:
         """Store a measurement durably in place of one with the same key. Transient failures are kept in memory."""
         self.put_many([measurement])

@@ -9,9 +9,11 @@ from typing import Annotated
 
 import typer
 
+from sartor.cli.database.follow import follow
 from sartor.cli.database.options import DatabaseOption, day, existing_database, place
 from sartor.cli.options.common import JsonOption
 from sartor.cli.output.terminal import show_json, show_table
+from sartor.errors import UsageError
 from sartor.settings.quantities import show_size
 from sartor.tuning.store.prune import Pruning
 from sartor.tuning.store.store import Store
@@ -23,11 +25,19 @@ _DAY = 86400.0
 def show(
     path: Annotated[Path | None, typer.Argument(metavar="[PATH]", help="The database, as --tuning-db.")] = None,
     tuning_db: DatabaseOption = None,
+    followed: Annotated[
+        bool,
+        typer.Option("--follow", help="Print each measurement that a compilation makes from now on; end with Ctrl-C."),
+    ] = False,
     prune_older_than: Annotated[float | None, typer.Option(min=0, hidden=True)] = None,
     json: JsonOption = False,
 ) -> None:
     """Show what was measured on which machine, and what of it this machine uses."""
     database = existing_database(path or tuning_db)
+    if followed:
+        if json:
+            raise UsageError("--follow prints lines as they come; leave --json out, or use 'sartor db export'")
+        follow(database)
     removed = 0 if prune_older_than is None else _prune(database, prune_older_than)
     with Store.open_to_read(database) as store:
         rows, size = store.summary(), store.size_bytes

@@ -10,10 +10,11 @@ from contextlib import contextmanager
 from typing import Any
 
 import typer
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 from rich.table import Table
+from rich.text import Text
 
 from sartor.cli.output.messages import say
 from sartor.cli.output.signals import Interrupted
@@ -89,7 +90,7 @@ def tuning_progress() -> Iterator[Progress]:
     try:
         if console.is_terminal:
             with _bars(console) as bars:
-                yield _on_bars(bars)
+                yield _OnBars(bars)
         else:
             yield _as_lines()
     except (KeyboardInterrupt, Interrupted) as interrupt:
@@ -97,7 +98,19 @@ def tuning_progress() -> Iterator[Progress]:
         raise typer.Exit(interrupt.exit_code if isinstance(interrupt, Interrupted) else INTERRUPTED) from None
 
 
-def _bars(console: Console) -> Bars:
+class _Bars(Bars):
+    """Bars with a line below them that says what was found so far."""
+
+    found = ""
+
+    def get_renderables(self) -> Iterator[RenderableType]:
+        """The bars, then the line."""
+        yield self.make_tasks_table(self.tasks)
+        if self.found:
+            yield Text(self.found)
+
+
+def _bars(console: Console) -> _Bars:
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(),
@@ -105,22 +118,27 @@ def _bars(console: Console) -> Bars:
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
-    return Bars(*columns, console=console, transient=True, refresh_per_second=_FRAMES_PER_SECOND)
+    return _Bars(*columns, console=console, transient=True, refresh_per_second=_FRAMES_PER_SECOND)
 
 
-def _on_bars(bars: Bars) -> Progress:
-    """Report progress by one bar, that of the current step; steps may repeat."""
-    current: tuple[str, TaskID] | None = None
+class _OnBars:
+    """Reports progress by one bar, that of the current step; steps may repeat."""
 
-    def report(step: str, done: int, total: int) -> None:
-        nonlocal current
-        if current is None or current[0] != step:
-            if current is not None:
-                bars.remove_task(current[1])
-            current = (step, bars.add_task(step))
-        bars.update(current[1], completed=done, total=total)
+    def __init__(self, bars: _Bars) -> None:
+        self._bars = bars
+        self._current: tuple[str, TaskID] | None = None
 
-    return report
+    def __call__(self, step: str, done: int, total: int) -> None:
+        bars = self._bars
+        if self._current is None or self._current[0] != step:
+            if self._current is not None:
+                bars.remove_task(self._current[1])
+            self._current = (step, bars.add_task(step))
+        bars.update(self._current[1], completed=done, total=total)
+
+    def found(self, what: str) -> None:
+        """Show what was found so far below the bar."""
+        self._bars.found = what
 
 
 def _as_lines() -> Progress:

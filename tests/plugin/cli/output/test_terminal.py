@@ -12,6 +12,7 @@ from rich.console import Console
 
 from sartor.cli.output import terminal
 from sartor.cli.output.messages import say_warnings
+from sartor.progress import tell_found
 
 
 def test_a_warning_is_said_once_and_says_that_it_is() -> None:
@@ -33,3 +34,15 @@ def test_a_warning_goes_above_the_bars(monkeypatch: pytest.MonkeyPatch) -> None:
         progress("measuring", 1, 2)
         logging.getLogger("sartor.test").warning("drifting")
     assert any(line.endswith("warning: drifting") for line in screen.getvalue().splitlines())
+
+
+def test_what_was_found_so_far_is_below_the_bars(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=100, color_system=None)
+    monkeypatch.setattr(terminal, "_console", lambda stream: console)
+    with terminal.tuning_progress() as progress:
+        progress("measuring", 1, 2)
+        tell_found(progress, "3 of 4 kinds of layers measured")
+    shown = [line for line in screen.getvalue().splitlines() if line.strip()]
+    assert any("3 of 4 kinds of layers measured" in line for line in shown)
+    tell_found(lambda *_: None, "whoever does not want to know is not told")
