@@ -27,6 +27,10 @@ from sartor.comparison.bench_job import PEERS, SELF, BenchRuns, time_in_worker
 from sartor.errors import UsageError
 from sartor.first_inference.cold_bench import COLD_PEERS, DEFAULT_COLD_ROUNDS, STOCK, ColdRuns, time_cold
 from sartor.profiling.dispatch_job import dispatches_in_worker
+from sartor.publishing import check_apart
+from sartor.report.page import write_json
+from sartor.report.trace import Slice
+from sartor.report.trace import trace as trace_of
 from sartor.runtime.benchmark import Ratio, Samples, time_ratio
 from sartor.runtime.dispatch_statistics import DispatchStatistics
 from sartor.runtime.driver.bound_input import bound_feeds
@@ -34,6 +38,7 @@ from sartor.runtime.driver.device import device_settings
 from sartor.runtime.driver.signature import Array, Signature
 from sartor.runtime.module_facts import module_manifest, module_signature, module_weights
 from sartor.samples.feeds import make_feeds
+from sartor.tuning.cost_tables.in_network import call_seconds
 from sartor.tuning.records.plan import Plan
 from sartor.tuning.workers.calls import open_pool
 from sartor.tuning.workers.sharing import machine_turns
@@ -62,6 +67,10 @@ def bench(
         bool,
         typer.Option("--dispatches", help="Show where the time goes, dispatch by dispatch, and what was predicted."),
     ] = False,
+    trace: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.json", help="Write inferences and layers as a trace for Perfetto or Chrome."),
+    ] = None,
     peak: Annotated[
         bool, typer.Option("--peak", help="Measure the machine instead: its f32 peak and memory bandwidth.")
     ] = False,
@@ -78,13 +87,15 @@ def bench(
 ) -> None:
     """Time a module, interleaved with other runtimes on the same inputs; or measure what the machine does at most."""
     if peak:
-        shared = ("MODEL.vmfb", "--vs", "--peers", "--input", "--device", "--signature", "--rounds")
-        options = (*shared, "--dispatches", "--cold")
-        values = (module, vs, peers, input, device, signature, rounds, dispatches, cold)
+        _check_peak_stands_alone({"--dispatches": dispatches, "--trace": trace, "--cold": cold})
+        options = ("MODEL.vmfb", "--vs", "--peers", "--input", "--device", "--signature", "--rounds")
+        values = (module, vs, peers, input, device, signature, rounds)
         _check_peak_stands_alone(dict(zip(options, values, strict=True)))
         bench_machine(read_threads(threads), tuning_db, json)
         return
     module = _named_module(module, tuning_db)
+    if trace is not None:
+        check_apart({"--trace": trace}, [("the module", module), *([("the model", vs)] if vs else [])])
     names = _peer_names(vs, peers, COLD_PEERS if cold else tuple(PEERS))
     manifest = module_manifest(module)
     kind = device or (manifest.devices[0] if manifest else "cpu")
@@ -94,8 +105,9 @@ def bench(
     bound = manifest.bound if manifest else ()
     feeds = make_feeds(known.inputs, read_sources(input), bound)
     if cold:
-        if dispatches:
-            raise UsageError("--dispatches are timed in warm inferences; leave it or --cold out")
+        if dispatches or trace is not None:
+            asked = "--dispatches are" if dispatches else "a --trace is"
+            raise UsageError(f"{asked} timed in warm inferences; leave it or --cold out")
         times = time_cold(
             ColdRuns(
                 module,
@@ -119,10 +131,37 @@ def bench(
             module, known, kind, workers, vs, names, read_threads(threads), feeds, count, exactly=fixed, bound=bound
         )
     )
-    statistics = _statistics(module, known, feeds, kind, workers) if dispatches else None
+    statistics = (
+        _statistics(module, known, feeds, kind, workers)
+        if dispatches or (trace and not (manifest and manifest.segments))
+        else None
+    )
     speedups = {name: time_ratio(samples[name], samples[SELF]) for name in names}
-    rows = in_network_rows(statistics, Plan.from_json(manifest.plan, f"'{module}'")) if statistics and manifest else []
-    (_show_json if json else _show_tables)(samples, speedups, statistics, rows)
+    plan = Plan.from_json(manifest.plan, f"'{module}'") if manifest and statistics else None
+    if trace is not None:
+        write_json(trace, trace_of(samples, _slices(plan, statistics)))
+    shown = statistics if dispatches else None
+    rows = in_network_rows(shown, plan) if shown and plan else []
+    (_show_json if json else _show_tables)(samples, speedups, shown, rows)
+
+
+def _slices(plan: Plan | None, statistics: DispatchStatistics | None) -> list[Slice]:
+    """The layers and the conversions before them, in execution order, with their times; dispatches without a plan."""
+    if statistics is None:
+        return []
+    if plan is None or plan.unsplit:
+        return [Slice(each.name, each.seconds, {"calls": str(each.calls)}) for each in statistics.dispatches]
+    taken = call_seconds(statistics.dispatches)
+    found: list[Slice] = []
+    for layer in plan.layers:
+        found += [
+            Slice(f"{each.producer} -> {layer.layer}", taken[each.symbol], {"from": each.source, "to": each.target})
+            for each in plan.adapts
+            if each.consumer == layer.layer and each.seconds and each.symbol in taken
+        ]
+        if layer.symbol in taken:
+            found.append(Slice(layer.layer, taken[layer.symbol], {"routine": layer.variant}))
+    return found
 
 
 def _check_peak_stands_alone(given: Mapping[str, object]) -> None:
