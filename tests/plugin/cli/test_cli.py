@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -35,6 +36,7 @@ class Compiled:
     database: Path
     summary: dict[str, Any]
     progress: str
+    report: Path
 
 
 @pytest.fixture(scope="module")
@@ -44,10 +46,11 @@ def lenet(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def compiled(lenet: Path) -> Compiled:
-    module, plan, database = (lenet.parent / name for name in ("lenet.vmfb", "plan.json", "tuning.db"))
-    options = ["--save-plan", plan, "--tuning-db", database, "--threads", 1, "--plans", 3, "--json"]
+    names = ("lenet.vmfb", "plan.json", "tuning.db", "report.html")
+    module, plan, database, report = (lenet.parent / name for name in names)
+    options = ["--save-plan", plan, "--tuning-db", database, "--threads", 1, "--plans", 3, "--report", report, "--json"]
     result = call("compile-to-vmfb", lenet, "-o", module, *options)
-    return Compiled(lenet, module, plan, database, parsed(result), result.stderr)
+    return Compiled(lenet, module, plan, database, parsed(result), result.stderr, report)
 
 
 @pytest.fixture
@@ -191,6 +194,43 @@ def test_a_plan_replays_to_the_same_bytes(compiled: Compiled, tmp_path: Path) ->
     assert again.read_bytes() == compiled.module.read_bytes()
     assert summary["routines"] == compiled.summary["routines"]
     assert summary["relative_error"] == compiled.summary["relative_error"]
+
+
+def test_the_same_database_gives_the_same_bytes_in_another_folder(compiled: Compiled, tmp_path: Path) -> None:
+    """Another process with another seed of hashes, whose files are elsewhere, and which may measure nothing."""
+    elsewhere = tmp_path / "elsewhere"
+    (elsewhere / "temporary").mkdir(parents=True)
+    for path in (compiled.model, compiled.database):
+        shutil.copy(path, elsewhere)
+    command = program("compile-to-vmfb", compiled.model.name, "-o", "again.vmfb", "--tuning-db", compiled.database.name)
+    env = {**os.environ, "PYTHONHASHSEED": "1", "TMPDIR": str(elsewhere / "temporary")}
+    options = ["--threads", "1", "--plans", "3"]
+    result = subprocess.run([*command, *options], cwd=elsewhere, env=env, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert "compiling (" not in result.stderr, "all is in the database"
+    shown = call("sartor", "inspect", "--diff", compiled.module, elsewhere / "again.vmfb", "--json")
+    assert parsed(shown)["differing"] == []
+    assert (elsewhere / "again.vmfb").read_bytes() == compiled.module.read_bytes()
+
+
+def test_the_report_has_what_was_measured(compiled: Compiled, tmp_path: Path) -> None:
+    (model,) = _reported(compiled.report)["models"]
+    assert len(model["layers"]) == compiled.summary["layers"]
+    assert model["totals"]["measured"] * 1e3 == pytest.approx(compiled.summary["measured_ms"])
+    assert all(each["seconds"] for each in model["layers"])
+    tried = [[each for each in case["candidates"] if each["seconds"]] for case in model["cases"]]
+    assert all(len(each) > 1 for each in tried)
+    assert all(sum(each["chosen"] for each in listed) == 1 for listed in tried)
+    assert any(each["status"] == "rejected" for case in model["cases"] for each in case["candidates"])
+    later = tmp_path / "later.html"
+    call("sartor", "report", compiled.module, "-o", later, "--plan", compiled.plan, "--tuning-db", compiled.database)
+    (again,) = _reported(later)["models"]
+    assert again["layers"] == model["layers"]
+
+
+def _reported(path: Path) -> Any:
+    text = path.read_text(encoding="utf-8")
+    return json.loads(text.split('id="data">')[1].split("</script>")[0])
 
 
 def test_a_plan_of_another_model_is_refused(compiled: Compiled, tmp_path: Path) -> None:
