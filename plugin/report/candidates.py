@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import quantiles
 
 from sartor.codegen.ir.variants.descriptor import device_in, dtype_in
-from sartor.dialect_passes.annotate import Rejection
 from sartor.tuning.records.measurement import Measurement, Status, shorten
 from sartor.tuning.store.tasks import TaskResult
 
@@ -26,11 +24,11 @@ _ENDED = {
 
 @dataclass(frozen=True)
 class Candidate:
-    """A variant that was tried, or a routine that was not.
+    """A variant that was tried.
 
     Attributes:
-        variant: descriptor; of a routine that rejected the layer its name.
-        status: of its measurement; ``rejected`` if its routine does not support the layer.
+        variant: descriptor.
+        status: of its measurement.
         seconds: lower quartile of its times, scaled to candidate 0 of the same run; None if it has none.
         spread: least time, quartiles, and most, scaled likewise; empty without times.
         samples: number of times.
@@ -51,20 +49,16 @@ class Candidate:
     reason: str
 
 
-def candidates_of(
-    result: TaskResult | None, chosen: str | None, rejections: Iterable[Rejection] = ()
-) -> tuple[Candidate, ...]:
-    """Candidates of a layer: the measured ones by time, then those that failed, then routines that do not support it.
+def candidates_of(result: TaskResult | None, chosen: str | None) -> tuple[Candidate, ...]:
+    """Candidates of a layer: the measured ones by time, then those that failed.
 
     Args:
         result: the measurements of the layer's task; None if there are none.
         chosen: descriptor of the variant that the layer runs; None if the whole model is lowered as one.
-        rejections: those of the layer's task.
     """
     tried = [] if result is None else [_tried(each, result, chosen) for each in result.variants]
     tried.sort(key=lambda each: (each.seconds is None, each.seconds or 0.0, each.variant))
-    refused = (Candidate(each.routine, "rejected", None, (), 0, None, 0.0, False, each.reason) for each in rejections)
-    return (*tried, *refused)
+    return tuple(tried)
 
 
 def _tried(measurement: Measurement, result: TaskResult, chosen: str | None) -> Candidate:

@@ -41,6 +41,9 @@ def _model(subject: Subject) -> dict[str, Any]:
     for each in subject.rejections:
         rejections[each.task].append(each)
     layers = _layers(subject, cases)
+    reasons = {
+        each.reason: index for index, each in enumerate({each.reason: each for each in subject.rejections}.values())
+    }
     tasks = subject.evidence.tasks
     return {
         "name": subject.name,
@@ -52,7 +55,8 @@ def _model(subject: Subject) -> dict[str, Any]:
         "returned": [list(each) for each in subject.network.outputs] if subject.network else [],
         "layers": layers,
         "adapts": [asdict(each) for each in plan.adapts],
-        "cases": [_case(tasks.get(task), chosen, rejections[task]) for task, chosen in cases],
+        "cases": [_case(tasks.get(task), chosen, rejections[task], reasons) for task, chosen in cases],
+        "reasons": list(reasons),
         "totals": _totals(subject),
         "times": [_times(name, samples) for name, samples in subject.times.items()],
         "compared": [asdict(each) for each in plan.compared],
@@ -60,10 +64,14 @@ def _model(subject: Subject) -> dict[str, Any]:
     }
 
 
-def _case(result: TaskResult | None, chosen: str | None, rejections: Sequence[Rejection]) -> dict[str, Any]:
+def _case(
+    result: TaskResult | None, chosen: str | None, rejections: Sequence[Rejection], reasons: Mapping[str, int]
+) -> dict[str, Any]:
+    """Candidates, and routines with the number of their reason: there are many of them, and few reasons."""
     return {
         "stock": None if result is None else result.stock_seconds,
-        "candidates": [asdict(each) for each in candidates_of(result, chosen, rejections)],
+        "candidates": [asdict(each) for each in candidates_of(result, chosen)],
+        "rejected": [[each.routine, reasons[each.reason]] for each in rejections],
     }
 
 

@@ -84,8 +84,8 @@ function difference(layer) {
 }
 
 function candidates(found, layer) {
-  const tried = found.candidates.filter((each) => each.status !== "rejected");
-  const rejected = found.candidates.filter((each) => each.status === "rejected");
+  const tried = found.candidates;
+  const rejected = found.rejected.map(([variant, reason]) => ({ variant, reason: model().reasons[reason] }));
   const longest = Math.max(...tried.map((each) => each.seconds ?? 0), 0);
   const rows = tried.map((each) => candidate(each, longest));
   const place = tried.findIndex((each) => each.chosen);

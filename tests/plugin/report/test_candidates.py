@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from sartor.dialect_passes.annotate import Rejection
 from sartor.report.candidates import Candidate, candidates_of
 from sartor.tuning.records.measurement import Status
 from sartor.tuning.store.tasks import TaskResult, task_results
@@ -22,16 +21,15 @@ def _with(*more: tuple[str, tuple[float, ...]]) -> TaskResult:
     return next(iter(task_results(listed)))
 
 
-def test_the_fastest_comes_first_then_failures_then_what_is_not_supported() -> None:
-    found = candidates_of(result(), FAST, [Rejection("task", "window", "not a pooling")])
-    assert [each.variant for each in found] == [FAST, SLOW, WRONG, "window"]
-    assert [each.chosen for each in found] == [True, False, False, False]
-    assert [each.status for each in found] == ["ok", "ok", "wrong_result", "rejected"]
+def test_the_fastest_comes_first_then_failures() -> None:
+    found = candidates_of(result(), FAST)
+    assert [each.variant for each in found] == [FAST, SLOW, WRONG]
+    assert [each.chosen for each in found] == [True, False, False]
+    assert [each.status for each in found] == ["ok", "ok", "wrong_result"]
     assert [each.reason for each in found] == [
         "",
         "3.72 times as slow",
         "is wrong: off by 0.5",
-        "not a pooling",
     ]
 
 

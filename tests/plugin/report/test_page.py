@@ -31,7 +31,8 @@ def test_the_data_has_what_is_known_of_every_layer() -> None:
     assert [each["producer"] for each in model["adapts"]] == ["input:x", "layer 2"]
     (case,) = model["cases"]
     assert {each["case"] for each in model["layers"]} == {0}
-    assert [each["status"] for each in case["candidates"]] == ["ok", "ok", "wrong_result", "rejected"]
+    assert [each["status"] for each in case["candidates"]] == ["ok", "ok", "wrong_result"]
+    assert [(name, model["reasons"][reason]) for name, reason in case["rejected"]] == [("window", "not a pooling")]
     assert model["totals"]["bandwidth"] == 2e10
     assert [each["name"] for each in model["times"]] == ["sartor", "onnxruntime"]
 
