@@ -41,7 +41,7 @@ async function layoutOf(side, wrap) {
       "elk.spacing.edgeNode": "18",
       "elk.layered.nodePlacement.strategy": "NETWORK_SIMPLEX",
       "elk.layered.considerModelOrder.strategy": "NODES_AND_EDGES",
-      ...(nodes.length > 400 ? { "elk.layered.nodePlacement.strategy": "BRANDES_KOEPF" } : {}),
+      ...(nodes.length > 120 ? { "elk.layered.nodePlacement.strategy": "BRANDES_KOEPF" } : {}),
       ...(wrap ? { "elk.layered.wrapping.strategy": "MULTI_EDGE", "elk.layered.wrapping.additionalEdgeSpacing": "26" } : {}),
     };
     const children = nodes.map((each) => ({ id: each.id, width: each.pill ? pillWidth(each.label) : WIDTH, height: each.pill ? PILL : HEIGHT }));
