@@ -84,6 +84,10 @@ class Store:
         store.hardware = hardware or store.hardware
         try:
             store._warn_if_of_elsewhere()
+        except StoreUnavailableError as error:
+            # What SQLite needs to read beside writers may find no room on a disk that had some for opening.
+            store.close()
+            store = cls._without_writing(path, busy_timeout, error, goes_on=goes_on)
         except UsageError:
             store.close()
             raise
