@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from sartor.codegen.linking.entries import Entry
+from sartor.codegen.linking.borrowed_inputs import as_own
+from sartor.codegen.linking.entries import Entry, Port
 
 MANIFEST_KEY = "sartor.manifest"
 _FENCES = ("%wait: !hal.fence", "%signal: !hal.fence")
@@ -23,10 +24,6 @@ def entry_functions(entry: Entry, lines: Sequence[str], returned: Sequence[str],
     reflection = f", iree.reflection = {{{quoted(MANIFEST_KEY)} = {quoted(manifest)}}}" if manifest else ""
     arguments = [f"%in{index}: !hal.buffer_view" for index in range(len(inputs))]
     views = ", ".join(["!hal.buffer_view"] * len(outputs))
-    imports = [
-        f"%t{index} = hal.tensor.import wait(%wait) => %in{index} {quoted(each.name)} : !hal.buffer_view -> {each.type}"
-        for index, each in enumerate(inputs)
-    ]
     types = ", ".join(str(each.type) for each in outputs)
     many = f":{len(returned)}" if len(returned) > 1 else ""
     joined = [f"%b#{index}" if many else "%b" for index in range(len(returned))]
@@ -40,7 +37,7 @@ def entry_functions(entry: Entry, lines: Sequence[str], returned: Sequence[str],
             f"util.func public @{entry.name}$async({', '.join([*arguments, *_FENCES])}) -> "
             f'({views}) attributes {{inlining_policy = #util.inline.never, iree.abi.model = "coarse-fences", '
             f"iree.abi.stub{reflection}}} {{",
-            *imports,
+            *_imports(inputs),
             *lines,
             f"%b{many} = hal.tensor.barrier join({', '.join(returned)} : {types}) => %signal : !hal.fence",
             *exports,
@@ -49,6 +46,14 @@ def entry_functions(entry: Entry, lines: Sequence[str], returned: Sequence[str],
             _synchronous(entry.name, len(inputs), len(returned), views, reflection),
         ]
     )
+
+
+def _imports(inputs: Sequence[Port]) -> Iterator[str]:
+    """The inputs ``%t0``, …, which layers may overwrite as if they were no one else's."""
+    for index, each in enumerate(inputs):
+        source = f"%in{index} {quoted(each.name)} : !hal.buffer_view -> {each.type}"
+        yield f"%borrowed{index} = hal.tensor.import wait(%wait) => {source}"
+        yield as_own(f"%t{index}", f"%borrowed{index}", each.type)
 
 
 def _synchronous(name: str, inputs: int, outputs: int, views: str, reflection: str) -> str:

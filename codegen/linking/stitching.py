@@ -20,6 +20,7 @@ from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation
 from sartor.codegen.linking.adapts import AdaptKind
 from sartor.codegen.linking.entries import Entry, Port
+from sartor.codegen.linking.borrowed_inputs import protect_inputs
 from sartor.codegen.linking.entry_functions import MANIFEST_KEY, entry_functions
 from sartor.codegen.linking.names import PARAMETER_SCOPE
 from sartor.codegen.mlir.dispatches import DispatchCode, module_header
@@ -299,6 +300,7 @@ def compile_unsplit(
         for view in module.body.operations if manifest else ():
             if view.operation.name == "util.func":
                 view.operation.attributes["iree.reflection"] = reflection
+        protect_inputs(module)
         if embed:
             _embed(module, weights)
         return module
