@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
 
@@ -52,7 +52,7 @@ def _types(graph: GraphProto) -> dict[str, ValueInfoProto]:
     return {value.name: value for value in (*graph.value_info, *graph.output, *graph.input)}
 
 
-def _cuts(graph: GraphProto, reads: Sequence[Collection[str]], nodes: int) -> Iterator[int]:
+def _cuts(graph: GraphProto, reads: Sequence[Set[str]], nodes: int) -> Iterator[int]:
     """Indices of nodes before which the graph is cut; none if the nodes are not sorted."""
     made = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
     last = {name: index for index, names in enumerate(reads) for name in names if name in made}
@@ -81,7 +81,7 @@ def _may_cross(value: ValueInfoProto | None) -> bool:
 class _Splitter:
     """Makes models of ranges of nodes."""
 
-    def __init__(self, model: ModelProto, reads: Sequence[Collection[str]]) -> None:
+    def __init__(self, model: ModelProto, reads: Sequence[Set[str]]) -> None:
         self._model = model
         self._reads = reads
         self._types: Mapping[str, ValueInfoProto] = _types(model.graph)
