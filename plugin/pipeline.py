@@ -31,7 +31,7 @@ from sartor.costing.predicted_costs import predicted_tables
 from sartor.costing.resource_costs import measure_resource_costs
 from sartor.costing.time_budget import TimeBudget
 from sartor.dialect_passes.annotate import Candidates
-from sartor.errors import InfeasibleError
+from sartor.errors import CompileError, DisturbedError, InfeasibleError
 from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.loading import import_network, open_workspace
 from sartor.frontend.target_check import check_measurable, runs_here
@@ -125,9 +125,8 @@ def _compile_on(machines: Machines, model: Path, output: Path, config: CompileCo
         solver = PlanSolver(imported, tuner, policy, progress, tuple(others), builder.planned_memory)
         selector = PlanSelector(solver, budget, plan_errors)
         guesses = unmeasured(tables, store) if time.is_spent and not config.pareto else 0
-        recipes, tables = choose(tables, selector, profiler, guesses)
         refiner = Refiner(profiler, selector, time)
-        refined = refiner.refine(tables, recipes)
+        refined = _refined(tables, selector, profiler, refiner, guesses)
         pareto = config.pareto and selector.pareto(refined.placed, policy.limits, config.pareto)
         refined, error = publish_best(refined, refiner, Publisher(builder, runner, output))
         shipped = _artifact(refined.plan, error, output, config)
@@ -236,6 +235,24 @@ def replay_plan(model: Path, plan: Plan, output: Path, config: CompileConfig, pr
         return replace(
             shipped, samples=runner.verified_count, unchecked=unchecked, rejections=replayed.candidates.rejections
         )
+
+
+def _refined(tables: Tables, selector: PlanSelector, profiler: Profiler, refiner: Refiner, guesses: int) -> Refined:
+    """The best network that ran; if there was no time for plans and stock IREE refuses the model, one by guesses.
+
+    IREE refuses some models whole that it compiles in layers, and the user waited for a module.
+    """
+    recipes, chosen = choose(tables, selector, profiler, guesses)
+    try:
+        return refiner.refine(chosen, recipes)
+    except DisturbedError:
+        raise
+    except CompileError as error:
+        if not guesses or len(recipes) > 1:
+            raise
+        _LOG.warning("%s; a plan of guesses is selected, and not in time", str(error).partition("\n")[0])
+        recipes, chosen = choose(tables, selector, profiler)
+        return refiner.refine(chosen, recipes)
 
 
 def choose(tables: Tables, selector: PlanSelector, profiler: Profiler, guesses: int = 0) -> tuple[list[Recipe], Tables]:
