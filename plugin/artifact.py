@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sartor.dialect_passes.annotate import Rejection
+from sartor.runtime.manifest import Manifest
 from sartor.tuning.errors.error_measures import RELATIVE, ErrorMeasure
 from sartor.tuning.records.plan import Plan
 from sartor.tuning.selection.problem.limits import Amounts, Quantity
@@ -72,3 +73,24 @@ class Artifact:
     unchecked: tuple[str, ...] = ()
     others: float = 0.0
     rejections: tuple[Rejection, ...] = ()
+
+
+@dataclass(frozen=True)
+class SeveralArtifact:
+    """A finished file with several plans.
+
+    Attributes:
+        path: the .vmfb.
+        size: its bytes.
+        weight_bytes: bytes of its weights, of which equal ones are counted once for a device.
+        manifest: what it says of itself.
+        plans: as tuned, with measured times, in the order of the manifest's alternatives.
+        errors: of the outputs of each plan against ONNX Runtime; None if it was not run.
+    """
+
+    path: Path
+    size: int
+    weight_bytes: int
+    manifest: Manifest
+    plans: tuple[Plan, ...]
+    errors: tuple[float | None, ...]

@@ -23,10 +23,13 @@ from sartor.runtime.module import Module, open_module
 if TYPE_CHECKING:
     from sartor.runtime.driver.bound_input import BoundInput
     from sartor.runtime.segments.record import Segment
+    from sartor.runtime.several.record import Alternative
 
 MANIFEST_KEY = "sartor.manifest"
+SEVERAL_FORMAT = 4
+"""The newest format, of manifests with several plans: versions that do not know it refuse it."""
 MANIFEST_FORMAT = 3
-"""The newest format, of manifests with a network: versions that do not know it refuse it."""
+"""The format of manifests with a network."""
 SEGMENTS_FORMAT = 2
 ONE_DEVICE_FORMAT = 1
 DECLARATION_KEY = "iree.abi.declaration"
@@ -69,6 +72,8 @@ class Manifest:
     ``entry``. Callers' arrays are on the first of ``devices``. ``format`` is then ``SEGMENTS_FORMAT`` or newer;
     ``network`` are the layers with what they read and write as JSON data, which is not checked here, and empty in
     modules of earlier versions. ``format`` is then ``MANIFEST_FORMAT``.
+    ``alternatives`` are the plans of a file with several, of which each device runs one; ``format`` is then
+    ``SEVERAL_FORMAT``, and ``inputs`` and ``plan`` are those of the first.
     """
 
     model: str
@@ -86,6 +91,7 @@ class Manifest:
     bound: tuple[BoundInput, ...] = ()
     segments: tuple[Segment, ...] = ()
     network: dict[str, Any] = field(default_factory=dict)
+    alternatives: tuple[Alternative, ...] = ()
     format: int = ONE_DEVICE_FORMAT
 
     def __post_init__(self) -> None:
@@ -101,6 +107,10 @@ class Manifest:
             if unknown := sorted({segment.device for segment in self.segments} - {*self.devices}):
                 raise ValueError(f"a segment is for the device '{unknown[0]}', which is not among the module's devices")
             check_order(self.segments, *((spec.name for spec in specs) for specs in (self.inputs, self.outputs)))
+        if self.alternatives:
+            from sartor.runtime.several.record import check_alternatives
+
+            check_alternatives(self.alternatives, self.inputs, self.outputs, self.devices)
 
     @property
     def signature(self) -> Signature:
@@ -125,6 +135,8 @@ class Manifest:
             del content["segments"]
         if not self.network:
             del content["network"]
+        if not self.alternatives:
+            del content["alternatives"]
         return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
     @staticmethod
@@ -170,6 +182,7 @@ def _read(content: object) -> Manifest:
         bound=fields.take("bound", _read_bound, ()),
         segments=fields.take("segments", _read_segments, ()),
         network=fields.take("network", record, {}),
+        alternatives=fields.take("alternatives", _read_alternatives, ()),
         format=fields.take("format", whole, ONE_DEVICE_FORMAT),
     )
     fields.end()
@@ -191,6 +204,14 @@ def _read_segments(content: object, where: str) -> tuple[Segment, ...]:
     return listed(Segment.read)(content, where)
 
 
+def _read_alternatives(content: object, where: str) -> tuple[Alternative, ...]:
+    if content == []:
+        return ()
+    from sartor.runtime.several.record import Alternative
+
+    return listed(Alternative.read)(content, where)
+
+
 def _finite(text: str) -> float:
     """A number as JSON has it; Python also takes NaN, Infinity and what is too large."""
     number = float(text)
@@ -201,8 +222,8 @@ def _finite(text: str) -> float:
 
 def _refuse_newer_format(content: object) -> None:
     found = content.get("format") if isinstance(content, dict) else None
-    if isinstance(found, int) and found > MANIFEST_FORMAT:
-        raise UsageError(f"the manifest has format {found}, this version reads up to {MANIFEST_FORMAT}; update sartor")
+    if isinstance(found, int) and found > SEVERAL_FORMAT:
+        raise UsageError(f"the manifest has format {found}, this version reads up to {SEVERAL_FORMAT}; update sartor")
 
 
 def read_manifest(path: Path) -> Manifest:

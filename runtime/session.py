@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -19,7 +19,7 @@ from sartor.runtime.driver.counts import find_cuts, shown_outputs, to_host
 from sartor.runtime.driver.device import open_device
 from sartor.runtime.driver.device_array import DeviceArray, from_view, upload
 from sartor.runtime.driver.iree_runtime import Fences, NativeDevice, Program, Weights
-from sartor.runtime.driver.signature import Array, Signature, TensorSpec, check_array, check_names
+from sartor.runtime.driver.signature import Array, Signature, TensorSpec, check_array, check_names, merged
 from sartor.runtime.manifest import ASYNC_SUFFIX, Manifest, find_manifest, read_signature
 from sartor.runtime.mapping.heap import extend_heap
 from sartor.runtime.mapping.mapped_file import MappedFile
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
     from sartor.runtime.segments.program import SegmentedProgram
+    from sartor.runtime.several.record import Alternative
 
 Feeds = Mapping[str, Array | DeviceArray]
 
@@ -92,18 +93,24 @@ class Session:
         source = model if isinstance(model, bytes) else Path(model)
         module = load_module(source, huge_pages=huge_pages)
         self._manifest = find_manifest(module)
+        self._device = _choose_device(device, self._manifest, threads, spin_us)
+        plans = _plans_of(self._manifest, self._device, module.label)
+        if plans and plans[0].part:
+            module = module.part(plans[0].part)
         self._signature = _find_signature(module, self._manifest, signature, entry)
+        self._signatures = _signatures(plans, self._signature) if signature is None else (self._signature,)
         self._cuts = find_cuts([spec.name for spec in self._signature.outputs])
         self._async_entry = self._signature.entry + ASYNC_SUFFIX
         is_segmented = self._manifest is not None and bool(self._manifest.segments)
         self._has_async_entry = not is_segmented and self._async_entry in module.functions
-        self._device = _choose_device(device, self._manifest, threads, spin_us)
-        _check_features(module.label, self._manifest, self._device)
+        _check_features(module.label, self._manifest.features if self._manifest else (), self._device)
         found = _find_parameters(source, self._manifest, parameters or {})
         loaded = {scope: load_weights(Path(file), huge_pages=huge_pages) for scope, file in found.items()}
         self._overlap = _overlap(module, [mapped for _, mapped in loaded.values()], self._device, huge_pages)
         weights = {scope: (Path(file), loaded[scope][0]) for scope, file in found.items()}
-        self._program: Program | SegmentedProgram | None = _load(module, self._manifest, self._device, weights)
+        self._program: Program | SegmentedProgram | None = _load(module, self._manifest, self._device, weights, plans)
+        self._level = _chosen_level(self._program, plans, self._signature.entry)
+        _check_features(module.label, _needed(plans, self._level), self._device)
         self._process = os.getpid()
         self._lock = threading.Lock()
         self._in_flight: list[tuple[Fences, object]] = []
@@ -119,13 +126,23 @@ class Session:
         """The session's device. Another session that is given this device can use the same device arrays."""
         return self._device
 
+    @property
+    def level(self) -> str | None:
+        """The target level of the code that runs here, of a module that has several; else None."""
+        return self._level
+
+    @property
+    def signatures(self) -> tuple[Signature, ...]:
+        """What the model takes and gives: one signature for each of the shapes that it has a plan for."""
+        return self._signatures
+
     def get_inputs(self) -> list[NodeArg]:
-        """The model's inputs in order."""
-        return _node_args(self._signature.inputs)
+        """The model's inputs in order; a size in which plans differ is None."""
+        return _node_args(merged([each.inputs for each in self._signatures]))
 
     def get_outputs(self) -> list[NodeArg]:
-        """The model's outputs in order."""
-        return _node_args(shown_outputs(self._signature.outputs))
+        """The model's outputs in order; a size in which plans differ is None."""
+        return _node_args(shown_outputs(merged([each.outputs for each in self._signatures])))
 
     def run(self, output_names: Sequence[str] | None, feeds: Feeds) -> list[Array]:
         """Run the model. Each input that is a numpy array is copied to the device once.
@@ -154,12 +171,13 @@ class Session:
     def _run(self, feeds: Feeds) -> list[DeviceArray]:
         """All outputs, with counts."""
         self._check_process()
-        arguments = self._arguments(feeds)
+        signature = self._fitting(feeds)
+        arguments = self._arguments(signature, feeds)
         with self._lock:
             self._overlap.begin_run()
-            views = self._open_program().invoke(self._signature.entry, [item.view for item in arguments])
+            views = self._open_program().invoke(signature.entry, [item.view for item in arguments])
             self._overlap.end_run()
-        return self._outputs(views)
+        return self._outputs(signature, views)
 
     def run_async(self, output_names: Sequence[str] | None, feeds: Feeds) -> PendingRun:
         """As ``run_device``, but returns before the run has finished.
@@ -168,19 +186,20 @@ class Session:
         thread of the session. Device arrays that are inputs must not be changed until the run has finished.
         """
         self._check_process()
-        arguments = self._arguments(feeds)
+        signature = self._fitting(feeds)
+        arguments = self._arguments(signature, feeds)
         selected = self._select(output_names)
         # It must not refer to the session, which waits for its runs when it is forgotten.
         finish = partial(to_host, selected=selected, cuts=self._cuts)
         if self._device.blocking or not self._has_async_entry:
-            names = [spec.name for spec in self._signature.inputs]
+            names = [spec.name for spec in signature.inputs]
             future = self._thread().submit(self._run, dict(zip(names, arguments, strict=True)))
             return PendingRun(future.result, selected, finish)
         fences, overlap = Fences(self._device), self._overlap
         with self._lock:
             overlap.begin_run()
             views = [item.view for item in arguments]
-            outputs = self._outputs(self._open_program().invoke(self._async_entry, views, fences))
+            outputs = self._outputs(signature, self._open_program().invoke(self._async_entry, views, fences))
             self._in_flight = [entry for entry in self._in_flight if not entry[0].settled(0.0)]
             self._in_flight.append((fences, (arguments, outputs)))
         return PendingRun(lambda timeout: _when_finished(fences, overlap, outputs, timeout), selected, finish)
@@ -279,8 +298,17 @@ class Session:
             raise UsageError(f"the model has no output '{unknown[0]}'; its outputs are {list(positions)}")
         return [positions[name] for name in output_names]
 
-    def _arguments(self, feeds: Feeds) -> list[DeviceArray]:
-        specs = self._signature.inputs
+    def _fitting(self, feeds: Feeds) -> Signature:
+        """The signature with the shapes of these inputs, if there are several."""
+        if len(self._signatures) == 1:
+            return self._signature
+        from sartor.runtime.several.choice import fitting
+
+        check_names(self._signature.inputs, list(feeds))
+        return fitting(self._signatures, {name: tuple(np.shape(value)) for name, value in feeds.items()})
+
+    def _arguments(self, signature: Signature, feeds: Feeds) -> list[DeviceArray]:
+        specs = signature.inputs
         check_names(specs, list(feeds))
         return [self._argument(spec, feeds[spec.name]) for spec in specs]
 
@@ -296,8 +324,8 @@ class Session:
             )
         return array
 
-    def _outputs(self, views: Sequence[object]) -> list[DeviceArray]:
-        specs = self._signature.outputs
+    def _outputs(self, signature: Signature, views: Sequence[object]) -> list[DeviceArray]:
+        specs = signature.outputs
         if len(views) != len(specs):
             raise UsageError(f"the model gives {len(views)} outputs, but its signature names {len(specs)}")
         return [from_view(view, self._device, spec) for view, spec in zip(views, specs, strict=True)]
@@ -324,9 +352,17 @@ def _find_signature(module: Module, manifest: Manifest | None, given: Signature 
 
 
 def _load(
-    module: Module, manifest: Manifest | None, device: NativeDevice, weights: Mapping[str, Weights]
+    module: Module,
+    manifest: Manifest | None,
+    device: NativeDevice,
+    weights: Mapping[str, Weights],
+    plans: Sequence[Alternative],
 ) -> Program | SegmentedProgram:
-    """Load a module on its device, or the modules of its segments on theirs."""
+    """Load a module on its device, or the modules of its segments on theirs; ``plans`` are those of the device."""
+    if plans:
+        from sartor.runtime.several.loading import load
+
+        return load(module.native, module.label, device, weights, plans)
     if manifest is None or not manifest.segments:
         return Program(module.native, module.label, device, weights)
     from sartor.runtime.segments.program import SegmentedProgram
@@ -365,9 +401,43 @@ def _choose_device(
     return open_device(device, threads, spin_us)
 
 
-def _check_features(label: str, manifest: Manifest | None, device: NativeDevice) -> None:
+# Few files have several plans, and what chooses among them takes as long to import as a small layer to run.
+def _plans_of(manifest: Manifest | None, device: NativeDevice, label: str) -> tuple[Alternative, ...]:
+    """The plans for a device, of a file that has several."""
+    if manifest is None or not manifest.alternatives:
+        return ()
+    from sartor.runtime.several.choice import of_device
+
+    kind = "cpu" if device.host_memory else device.label.partition(":")[0]
+    return of_device(manifest.alternatives, kind, label)
+
+
+def _signatures(plans: Sequence[Alternative], own: Signature) -> tuple[Signature, ...]:
+    """What the plans take and give, or ``own`` if there are none."""
+    if not plans:
+        return (own,)
+    from sartor.runtime.several.choice import signatures_of
+
+    return signatures_of(plans, own.entry)
+
+
+def _chosen_level(program: Program | SegmentedProgram, plans: Sequence[Alternative], entry: str) -> str | None:
+    """The level that the module chose; None if it has not several."""
+    if not plans or not isinstance(program, Program):
+        return None
+    from sartor.runtime.several.loading import chosen_level
+
+    return chosen_level(program, plans, entry)
+
+
+def _needed(plans: Sequence[Alternative], level: str | None) -> set[str]:
+    """CPU extensions that an operating system may withhold and the plans of a level need."""
+    return {feature for each in plans if level in (None, each.level) for feature in each.features}
+
+
+def _check_features(label: str, features: Iterable[str], device: NativeDevice) -> None:
     """Refuse code that needs extensions which this CPU lacks: the first run would end the process."""
-    missing = unusable(manifest.features) if manifest and device.host_memory else ()
+    missing = unusable(features) if device.host_memory else ()
     if missing:
         raise DeviceError(
             f"{label} needs {', '.join(missing)}, which this CPU lacks or its operating system withholds; "

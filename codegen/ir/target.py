@@ -33,6 +33,7 @@ class Target:
         threads: worker threads that kernels partition their work for; the code runs with any number.
         withheld: CPU features, by LLVM's names, that the operating system does not let programs use.
         others: further devices for parts of a network; its inputs and outputs are on this one.
+        without: CPU features of the architecture, by LLVM's names, that the code does not use.
     """
 
     device: str
@@ -40,6 +41,7 @@ class Target:
     threads: int = 1
     withheld: tuple[str, ...] = ()
     others: tuple[Target, ...] = ()
+    without: tuple[str, ...] = ()
 
     @staticmethod
     def create(device: str, architecture: str | None = None) -> Target:
@@ -108,10 +110,12 @@ class Target:
         """Flags that select the device and architecture, without optimisation."""
         if self.device == "cpu":
             triple = (f"--iree-llvmcpu-target-triple={self.isa}-{_NO_SYSTEM}",) if self.isa else ()
+            less = ",".join(f"-{feature}" for feature in self.without)
             return (
                 "--iree-hal-target-device=local",
                 "--iree-hal-local-target-device-backends=llvm-cpu",
                 *triple,
+                *((f"--iree-llvmcpu-target-cpu-features={less}",) if less else ()),
                 f"--iree-llvmcpu-target-cpu={self.architecture.removeprefix(f'{self.isa}:')}",
             )
         if self.device == "vulkan":

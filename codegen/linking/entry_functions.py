@@ -9,6 +9,7 @@ from sartor.codegen.linking.entries import Entry, Port
 
 MANIFEST_KEY = "sartor.manifest"
 _FENCES = ("%wait: !hal.fence", "%signal: !hal.fence")
+_STUB = 'iree.abi.model = "coarse-fences", iree.abi.stub'
 
 
 def entry_functions(entry: Entry, lines: Sequence[str], returned: Sequence[str], manifest: str) -> str:
@@ -20,10 +21,27 @@ def entry_functions(entry: Entry, lines: Sequence[str], returned: Sequence[str],
         returned: values of the outputs.
         manifest: JSON text that both carry as reflection data; empty for none.
     """
+    return "\n".join(
+        [
+            asynchronous(f"public @{entry.name}$async", entry, lines, returned, stub_attributes(manifest)),
+            synchronous(entry.name, len(entry.inputs), len(returned), manifest),
+        ]
+    )
+
+
+def asynchronous(
+    heading: str, entry: Entry, lines: Sequence[str], returned: Sequence[str], attributes: str = ""
+) -> str:
+    """A function with coarse fences.
+
+    Args:
+        heading: its visibility and symbol.
+        entry: as for ``entry_functions``.
+        lines: what is computed.
+        returned: values of the outputs.
+        attributes: of the function, further ones.
+    """
     inputs, outputs = entry.inputs, entry.outputs
-    reflection = f", iree.reflection = {{{quoted(MANIFEST_KEY)} = {quoted(manifest)}}}" if manifest else ""
-    arguments = [f"%in{index}: !hal.buffer_view" for index in range(len(inputs))]
-    views = ", ".join(["!hal.buffer_view"] * len(outputs))
     types = ", ".join(str(each.type) for each in outputs)
     many = f":{len(returned)}" if len(returned) > 1 else ""
     joined = [f"%b#{index}" if many else "%b" for index in range(len(returned))]
@@ -34,16 +52,13 @@ def entry_functions(entry: Entry, lines: Sequence[str], returned: Sequence[str],
     exported = ", ".join(f"%o{index}" for index in range(len(returned)))
     return "\n".join(
         [
-            f"util.func public @{entry.name}$async({', '.join([*arguments, *_FENCES])}) -> "
-            f'({views}) attributes {{inlining_policy = #util.inline.never, iree.abi.model = "coarse-fences", '
-            f"iree.abi.stub{reflection}}} {{",
+            f"{with_fences(heading, len(inputs), len(outputs), attributes)} {{",
             *_imports(inputs),
             *lines,
             f"%b{many} = hal.tensor.barrier join({', '.join(returned)} : {types}) => %signal : !hal.fence",
             *exports,
-            f"util.return {exported} : {views}",
+            f"util.return {exported} : {views(len(outputs))}",
             "}",
-            _synchronous(entry.name, len(inputs), len(returned), views, reflection),
         ]
     )
 
@@ -56,22 +71,45 @@ def _imports(inputs: Sequence[Port]) -> Iterator[str]:
         yield as_own(f"%t{index}", f"%borrowed{index}", each.type)
 
 
-def _synchronous(name: str, inputs: int, outputs: int, views: str, reflection: str) -> str:
+def with_fences(heading: str, inputs: int, outputs: int, attributes: str = "") -> str:
+    """The head of a function with coarse fences that takes ``%in0`` and so on, ``%wait`` and ``%signal``."""
+    arguments = ", ".join([*(f"%in{index}: !hal.buffer_view" for index in range(inputs)), *_FENCES])
+    never = "inlining_policy = #util.inline.never"
+    return f"util.func {heading}({arguments}) -> ({views(outputs)}) attributes {{{never}{attributes}}}"
+
+
+def stub_attributes(manifest: str) -> str:
+    """The further attributes of a function that callers of the module call, which carries a manifest."""
+    return f", {_STUB}{_reflection(manifest)}"
+
+
+def views(count: int) -> str:
+    """Types of so many tensors as callers pass them."""
+    return ", ".join(["!hal.buffer_view"] * count)
+
+
+def synchronous(name: str, inputs: int, outputs: int, manifest: str) -> str:
+    """The wrapper of ``name``'s function with fences that waits until it is done; it carries the manifest."""
     arguments = ", ".join(f"%in{index}: !hal.buffer_view" for index in range(inputs))
     operands = ", ".join([*(f"%in{index}" for index in range(inputs)), "%null", "%fence"])
     types = ", ".join([*(["!hal.buffer_view"] * inputs), "!hal.fence", "!hal.fence"])
     many = f":{outputs}" if outputs > 1 else ""
     results = ", ".join(f"%r#{index}" if many else "%r" for index in range(outputs))
-    return f"""util.func public @{name}({arguments}) -> ({views}) attributes {{iree.abi.stub{reflection}}} {{
+    given = views(outputs)
+    return f"""util.func public @{name}({arguments}) -> ({given}) attributes {{iree.abi.stub{_reflection(manifest)}}} {{
   %null = util.null : !hal.fence
   %forever = arith.constant -1 : i32
   %first = arith.constant 0 : index
   %device = hal.devices.get %first : !hal.device
   %fence = hal.fence.create device(%device : !hal.device) flags("None") : !hal.fence
-  %r{many} = util.call @{name}$async({operands}) : ({types}) -> ({views})
+  %r{many} = util.call @{name}$async({operands}) : ({types}) -> ({given})
   %status = hal.fence.await until([%fence]) timeout_millis(%forever) flags("None") : i32
-  util.return {results} : {views}
+  util.return {results} : {given}
 }}"""
+
+
+def _reflection(manifest: str) -> str:
+    return f", iree.reflection = {{{quoted(MANIFEST_KEY)} = {quoted(manifest)}}}" if manifest else ""
 
 
 def quoted(text: str) -> str:

@@ -6,7 +6,7 @@ same order give the same bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -19,16 +19,12 @@ from sartor.codegen.ir.schema import RANGE, Schema, physical_types
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation
 from sartor.codegen.linking.adapts import AdaptKind
-from sartor.codegen.linking.entries import Entry, Port
 from sartor.codegen.linking.borrowed_inputs import protect_inputs
+from sartor.codegen.linking.entries import Entry, Port
 from sartor.codegen.linking.entry_functions import MANIFEST_KEY, entry_functions
-from sartor.codegen.linking.names import PARAMETER_SCOPE
+from sartor.codegen.linking.parameters import Make, Parameters
 from sartor.codegen.mlir.dispatches import DispatchCode, module_header
 from sartor.codegen.mlir.iree_compiler import ir, run_passes, write_module
-
-# If they were inlined into the entry function, each inference would look weights up, and read them again if the mapped
-# file cannot be used as it is.
-_LOADED_ONCE = "inlining_policy = #util.inline.never"
 
 
 @dataclass(frozen=True)
@@ -112,37 +108,47 @@ class _Body:
         return f"%{parameter}"
 
 
-class _Writer:
-    """Writes the entry functions layer by layer."""
+@dataclass(frozen=True)
+class Written:
+    """What an entry computes, as the lines of its function.
 
-    def __init__(self, stitching: Stitching, target: Target, prefix: str) -> None:
+    Attributes:
+        lines: of the body, which know the first argument as ``%t0``, and so on.
+        returned: values of the results.
+    """
+
+    lines: tuple[str, ...]
+    returned: tuple[str, ...]
+
+
+class Writer:
+    """Writes entries layer by layer.
+
+    Args:
+        stitching: what to put together.
+        parameters: collects the packed weights.
+    """
+
+    def __init__(self, stitching: Stitching, parameters: Parameters) -> None:
         self._stitching = stitching
-        self._target = target
-        self._prefix = prefix
+        self._parameters = parameters
+        self._named: dict[tuple[str, Packing], str] = {}
         self._used: dict[str, DispatchCode] = {}
-        self._parameters: dict[tuple[str, Packing], str] = {}
-        self.parameters: dict[str, Callable[[], np.ndarray]] = {}
-        self.weight_bytes = 0
-        self._declarations: list[str] = []
 
-    def write(self, manifest: str) -> str:
-        # One function carries the manifest for all.
-        carried = [manifest, *[""] * (len(self._stitching.entries) - 1)]
-        functions = [self._entry(each, text) for each, text in zip(self._stitching.entries, carried, strict=True)]
-        attributes, devices = module_header(self._target)
-        pieces = [code.text for _, code in sorted(self._used.items())]
-        return "\n".join(
-            [f"module attributes {{{attributes}}} {{", devices, *self._declarations, *pieces, *functions, "}"]
-        )
+    @property
+    def pieces(self) -> list[str]:
+        """The code that the entries call which were written."""
+        return [code.text for _, code in sorted(self._used.items())]
 
-    def _entry(self, entry: Entry, manifest: str) -> str:
+    def entry(self, entry: Entry) -> Written:
+        """Write what an entry computes."""
         self._body = _Body(entry)
         self._ports = {each.ref: (index, each) for index, each in enumerate(entry.inputs)}
         self._layers = {layer.name: layer for layer in entry.layers}
         for layer in entry.layers:
             self._layer(layer)
-        returned = [self._returned(each) for each in entry.outputs]
-        return entry_functions(entry, self._body.lines, returned, manifest)
+        returned = tuple(self._returned(each) for each in entry.outputs)
+        return Written(tuple(self._body.lines), returned)
 
     def _returned(self, output: Port) -> str:
         if output.constant is not None:
@@ -204,28 +210,19 @@ class _Writer:
     def _range(self, ref: ValueRef) -> tuple[str, TensorType]:
         """The name and type of the argument that holds the range of a quantised value."""
         name = f"r.{ref.source or 'input'}.{ref.index}"
-        parameter = self._parameters.get((name, Packing()))
-        if parameter is None:
-            parameter = self._declare(name, Packing(), RANGE, partial(self._stitching.ranges.__getitem__, ref))
-        return self._body.load(parameter, RANGE), RANGE
-
-    def _declare(self, name: str, packing: Packing, tensor: TensorType, make: Callable[[], np.ndarray]) -> str:
-        """Add an array that ``make`` packs to the module."""
-        parameter = self._parameters[name, packing] = f"{self._prefix}p{len(self._parameters)}"
-        self.parameters[parameter] = make
-        self.weight_bytes += tensor.bytes
-        self._declarations.append(
-            f"util.global private @{parameter} <{_LOADED_ONCE}> = "
-            f'#flow.parameter.named<"{PARAMETER_SCOPE}"::"{parameter}"> : {tensor}'
-        )
-        return parameter
+        make = partial(self._stitching.ranges.__getitem__, ref)
+        return self._body.load(self._parameter(name, Packing(), RANGE, make), RANGE), RANGE
 
     def _weight(self, name: str, packing: Packing, logical: TensorType) -> tuple[str, TensorType]:
         tensor = packing.type_of(logical)
-        parameter = self._parameters.get((name, packing))
-        if parameter is None:
-            parameter = self._declare(name, packing, tensor, partial(self._packed, name, packing))
+        parameter = self._parameter(name, packing, tensor, partial(self._packed, name, packing))
         return self._body.load(parameter, tensor), tensor
+
+    def _parameter(self, name: str, packing: Packing, tensor: TensorType, make: Make) -> str:
+        """The parameter of an array that ``make`` packs, which is added once."""
+        if (name, packing) not in self._named:
+            self._named[name, packing] = self._parameters.add(tensor, make)
+        return self._named[name, packing]
 
     def _packed(self, name: str, packing: Packing) -> np.ndarray:
         return packing.apply(self._stitching.weights[name])
@@ -240,16 +237,33 @@ def stitch(stitching: Stitching, target: Target, manifest: str, prefix: str = ""
         manifest: JSON text that the module carries as reflection data of its first entry function; empty for none.
         prefix: of the names of its parameters, which differ between the modules of one network.
     """
-    writer = _Writer(stitching, target, prefix)
-    text = writer.write(manifest)
-    return Stitched(text, {name: make() for name, make in writer.parameters.items()})
+    parameters = Parameters(prefix)
+    text = _write(stitching, target, parameters, manifest)
+    return Stitched(text, parameters.arrays())
 
 
 def outline(stitching: Stitching, target: Target) -> Outline:
     """Write the module that runs the chosen pieces, without packing weights."""
-    writer = _Writer(stitching, target, "")
-    text = writer.write("")
-    return Outline(text, writer.weight_bytes)
+    parameters = Parameters()
+    text = _write(stitching, target, parameters, "")
+    return Outline(text, parameters.weight_bytes)
+
+
+def _write(stitching: Stitching, target: Target, parameters: Parameters, manifest: str) -> str:
+    writer = Writer(stitching, parameters)
+    # One function carries the manifest for all.
+    carried = [manifest, *[""] * (len(stitching.entries) - 1)]
+    functions = []
+    for entry, text in zip(stitching.entries, carried, strict=True):
+        written = writer.entry(entry)
+        functions.append(entry_functions(entry, written.lines, written.returned, text))
+    attributes, devices = module_header(target)
+    return module_text(attributes, [devices, *parameters.declarations, *writer.pieces, *functions])
+
+
+def module_text(attributes: str, parts: Sequence[str]) -> str:
+    """A module of these attributes and parts."""
+    return "\n".join([f"module attributes {{{attributes}}} {{", *parts, "}"])
 
 
 def compile_stitched(stitched: Stitched, target: Target, path: Path, *, embed: bool = True) -> None:
@@ -263,7 +277,7 @@ def compile_stitched(stitched: Stitched, target: Target, path: Path, *, embed: b
         module = ir.Module.parse(stitched.text)
         run_passes(module, "builtin.module(inline)")
         if embed:
-            _embed(module, stitched.parameters)
+            embed_weights(module, stitched.parameters)
         return module
 
     write_module(make, path, target.flags, start="flow")
@@ -302,13 +316,14 @@ def compile_unsplit(
                 view.operation.attributes["iree.reflection"] = reflection
         protect_inputs(module)
         if embed:
-            _embed(module, weights)
+            embed_weights(module, weights)
         return module
 
     write_module(make, path, (*target.flags, *flags), start="input")
 
 
-def _embed(module: ir.Module, parameters: Mapping[str, np.ndarray]) -> None:
+def embed_weights(module: ir.Module, parameters: Mapping[str, np.ndarray]) -> None:
+    """Put arrays into a module, as the initial values of the globals that name them as parameters."""
     for view in module.body.operations:
         op = view.operation
         if op.name != "util.global":

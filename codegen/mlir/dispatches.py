@@ -6,6 +6,7 @@ and affinity) is the same for all layers of a target.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -46,6 +47,20 @@ def module_header(target: Target) -> tuple[str, str]:
         attributes = ", ".join(f"{each.name} = {each.attr}" for each in _named_attributes(module.operation))
         devices = [str(view) for view in module.body.operations if view.operation.name == "util.global"]
     return attributes, "\n".join(devices)
+
+
+@functools.cache
+def executable_target(target: Target) -> str:
+    """The attribute of the target's executables.
+
+    Raises:
+        ValueError: if there is not exactly one.
+    """
+    _, devices = module_header(target)
+    found = re.findall(r"\[(#hal\.executable\.target<.*>)\]", devices)
+    if len(found) != 1:
+        raise ValueError(f"{target} does not have exactly one format of executables")
+    return str(found[0])
 
 
 def _named_attributes(op: ir.Operation) -> Iterator[ir.NamedAttribute]:

@@ -8,11 +8,13 @@ from __future__ import annotations
 import ctypes
 import functools
 import io
+import itertools
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
@@ -144,31 +146,46 @@ def _keeping_signal_handlers() -> Iterator[None]:
 
 
 @contextmanager
-def _opened(flags: Sequence[str], start: str | None, to: str | None) -> Iterator[_Opened]:
+def _opened_session(flags: Sequence[str]) -> Iterator[Session]:
     with _keeping_signal_handlers(), Session() as session:
         try:
             session.set_flags(*flags)
         except ValueError as error:
             raise CompileError(f"IREE refused a flag: {error}") from None
-        invocation = session.invocation()
-        errors: list[str] = []
-        callback = _collect_errors(invocation, errors)
-        _set_phase(invocation, "From", start)
-        _set_phase(invocation, "To", to)
-        yield _Opened(session, invocation, errors)
-        invocation.close()
-        del callback
+        yield session
+
+
+@contextmanager
+def _invoked(session: Session, start: str | None, to: str | None) -> Iterator[_Opened]:
+    invocation = session.invocation()
+    errors: list[str] = []
+    callback = _collect_errors(invocation, errors)
+    _set_phase(invocation, "From", start)
+    _set_phase(invocation, "To", to)
+    yield _Opened(session, invocation, errors)
+    invocation.close()
+    del callback
 
 
 def _run(source: bytes, flags: Sequence[str], start: str | None, to: str | None, write: _Writer) -> bytes:
     found: list[bytes] = []
-    with _opened(flags, start, to) as opened:
+    with _opened_session(flags) as session, _invoked(session, start, to) as opened:
         ready = opened.invocation.parse_source(Source.wrap_buffer(opened.session, source))
         opened.finish(ready, lambda invocation: found.append(_read(invocation, write)))
     return found[0]
 
 
-def write_module(make: Callable[[], ir.Module], path: Path, flags: Sequence[str], *, start: str) -> None:
+Edit = Callable[[ir.Module], None]
+
+
+def write_module(
+    make: Callable[[], ir.Module],
+    path: Path,
+    flags: Sequence[str],
+    *,
+    start: str,
+    edits: Mapping[str, Edit] | None = None,
+) -> None:
     """Compile a module to a .vmfb file without copying its contents in memory, which may be gigabytes of weights.
 
     Args:
@@ -176,16 +193,24 @@ def write_module(make: Callable[[], ir.Module], path: Path, flags: Sequence[str]
         path: the file, replaced if there is one.
         flags: session flags of ``iree-compile``.
         start: phase whose output the module is.
+        edits: changes the module after a phase, by its name; in the order of the phases.
 
     Raises:
         CompileError: with IREE's first diagnostic, or because the file cannot be written.
     """
-    with _opened(flags, start, None) as opened:
-        context = opened.session.context
+    phases = [start, *(edits or {})]
+    with _opened_session(flags) as session:
+        context = session.context
         with context, ir.Location.unknown(context):
             module = make()
-        opened.invocation.import_module(module.operation)
-        opened.finish(True, lambda invocation: _write_file(invocation, path, opened.errors))
+        for begin, end in itertools.pairwise([*phases, None]):
+            with _invoked(session, begin, end) as opened:
+                opened.invocation.import_module(module.operation)
+                if edits and end:
+                    opened.finish(True, lambda _: None)
+                    edits[end](module)
+                else:
+                    opened.finish(True, partial(_write_file, path=path, errors=opened.errors))
 
 
 def _write_file(invocation: Invocation, path: Path, errors: Sequence[str]) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import platform
 
-from sartor.codegen.ir.target import Target
+from sartor.codegen.ir.cpu_queries import queried
+from sartor.codegen.ir.target import Target, cpu_features
+from sartor.codegen.mlir.dispatches import executable_target
 from sartor.codegen.mlir.iree_compiler import compile_module
 from sartor.errors import DeviceError, UsageError
 from sartor.runtime.driver.device import is_available
@@ -82,4 +84,12 @@ def check_measurable(target: Target) -> None:
 
 def _is_here(target: Target) -> bool:
     machine = platform.machine().lower()
-    return is_available(target.device) and target.isa in (None, _ISAS.get(machine, machine))
+    if not is_available(target.device) or target.isa not in (None, _ISAS.get(machine, machine)):
+        return False
+    return target.device != "cpu" or target.is_this_cpu or _has_features(target)
+
+
+def _has_features(target: Target) -> bool:
+    """Whether this machine has what a CPU level needs, of that which a module can ask for."""
+    wanted, present = (queried(cpu_features(executable_target(each))) for each in (target, Target.create("cpu")))
+    return {*wanted} <= {*present}

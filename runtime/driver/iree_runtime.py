@@ -364,6 +364,19 @@ class Program:
             raise DeviceError(f"running '{function}' on '{self.device}' failed: {reason(error)}") from None
         return [outputs.get_as_object(index, rt.HalBufferView) for index in range(len(outputs))]
 
+    def number(self, function: str) -> int:
+        """What an exported function without arguments gives, which is an integer.
+
+        Raises:
+            DeviceError: if the device fails.
+        """
+        outputs = rt.VmVariantList(1)
+        try:
+            self._context.invoke(self._function(function), rt.VmVariantList(0), outputs)
+        except NATIVE_ERRORS as error:
+            raise DeviceError(f"running '{function}' on '{self.device}' failed: {reason(error)}") from None
+        return int(outputs.get_variant(0))
+
 
 def write_parameters(path: Path, arrays: Mapping[str, Array]) -> None:
     """Write arrays as a parameter archive (.irpa), each under its name.

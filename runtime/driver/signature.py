@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import ml_dtypes
@@ -210,3 +210,13 @@ def passed(array: Array, dtype: np.dtype[np.generic], shape: tuple[int | None, .
     """The elements in the type and shape of the other side: IREE's integers have no sign, and reals may be narrower."""
     raw = array.dtype.kind in "iu" and dtype.kind in "iu" and array.dtype.itemsize == dtype.itemsize
     return (array.view(dtype) if raw else array.astype(dtype)).reshape([size or 0 for size in shape])
+
+
+def merged(signatures: Sequence[Sequence[TensorSpec]]) -> tuple[TensorSpec, ...]:
+    """The inputs or the outputs of several signatures, with None for sizes in which they differ."""
+    return tuple(_merged_spec(specs) for specs in zip(*signatures, strict=True))
+
+
+def _merged_spec(specs: Sequence[TensorSpec]) -> TensorSpec:
+    sizes = [set(axis) for axis in zip(*(spec.shape for spec in specs), strict=True)]
+    return replace(specs[0], shape=tuple(size.pop() if len(size) == 1 else None for size in sizes))

@@ -9,7 +9,8 @@ from sartor.runtime.driver.signature import TensorSpec
 from sartor.runtime.files.json_fields import Fields, checked, listed, text
 
 
-def _check_part(name: str) -> None:
+def check_part(name: str) -> None:
+    """Raise ValueError if the name of a part could lead out of the file."""
     if any(separator in name for separator in "/\\\0"):
         raise ValueError(f"'{name}' is not the name of a part")
 
@@ -39,7 +40,7 @@ class Segment:
         Raises:
             ValueError: if it may lead out of the file.
         """
-        _check_part(self.part)
+        check_part(self.part)
 
     @staticmethod
     def read(content: object, where: str = "") -> Segment:
@@ -51,7 +52,7 @@ class Segment:
         fields = Fields(content, where)
         entry, device = fields.take("entry", text), fields.take("device", text)
         inputs, outputs = fields.take("inputs", listed(text)), fields.take("outputs", listed(TensorSpec.read))
-        part = fields.take("part", checked(text, _check_part), "")
+        part = fields.take("part", checked(text, check_part), "")
         fields.end()
         return Segment(entry, device, inputs, outputs, part)
 

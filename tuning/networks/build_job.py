@@ -130,11 +130,11 @@ def planned_memory(net: SplitNetwork, target: Target) -> int | None:
 
 
 def stitchings(
-    net: SplitNetwork, weights: Mapping[str, np.ndarray], target: Target, *, with_code: bool = True
+    net: SplitNetwork, weights: Mapping[str, np.ndarray], target: Target, *, with_code: bool = True, prefix: str = ""
 ) -> dict[str, Stitching]:
     """The chosen variants and the adapts between them, lowered: by device, the one of the first module first.
 
-    Kernels are empty if not ``with_code``.
+    Kernels are empty if not ``with_code``. Names of code begin with ``prefix``.
     """
     code = implementations_of(net.variants)
     devices, entries = devices_of(code, target.device), entries_of(net.graph, code, target.device)
@@ -142,7 +142,8 @@ def stitchings(
     local = {kind.local for _, kind in adapts_between(net.graph, net.variants, home)}
     kinds = sorted(kind for kind in local if kind is not None)
     chosen = {
-        name: (symbol, each if with_code else without_code(each)) for name, (symbol, each) in _chosen(net).items()
+        name: (prefix + symbol, each if with_code else without_code(each))
+        for name, (symbol, each) in _chosen(net).items()
     }
     return {
         device: _stitching(
@@ -152,6 +153,7 @@ def stitchings(
             weights,
             {ref: each.numbers for ref, each in net.ranges.items()},
             target.of(device),
+            prefix,
         )
         for device in devices
     }
@@ -164,15 +166,16 @@ def _stitching(
     weights: Mapping[str, np.ndarray],
     ranges: Mapping[ValueRef, np.ndarray],
     target: Target,
+    prefix: str,
 ) -> Stitching:
     """Layers and adapts of one device, lowered."""
     implementations = dict(chosen.values())
-    adapts = {kind: kind.implementation() for kind in kinds}
-    code = lower(implementations | {kind.symbol: each for kind, each in adapts.items()}, target)
+    adapts = {kind: (prefix + kind.symbol, kind.implementation()) for kind in kinds}
+    code = lower(implementations | dict(adapts.values()), target)
     return Stitching(
         entries=tuple(entries),
         pieces={name: Piece(each, implementations[each], code[each]) for name, (each, _) in chosen.items()},
-        adapts={kind: Piece(kind.symbol, each, code[kind.symbol]) for kind, each in adapts.items()},
+        adapts={kind: Piece(symbol, each, code[symbol]) for kind, (symbol, each) in adapts.items()},
         weights=weights,
         ranges=ranges,
     )

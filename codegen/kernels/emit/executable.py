@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -11,7 +9,7 @@ from sartor.codegen.ir.layer import TensorType
 from sartor.codegen.ir.target import Target, cpu_features
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
-from sartor.codegen.mlir.dispatches import module_header
+from sartor.codegen.mlir.dispatches import executable_target
 from sartor.codegen.mlir.iree_compiler import ir, shared_context
 from sartor.codegen.mlir.operations import nested
 from sartor.codegen.mlir.snippet import first_error
@@ -129,17 +127,3 @@ class Kernel:
    }} }}
   }}
 }}"""
-
-
-@functools.cache
-def executable_target(target: Target) -> str:
-    """The attribute of the target's executables.
-
-    Raises:
-        ValueError: if there is not exactly one.
-    """
-    _, devices = module_header(target)
-    found = re.findall(r"\[(#hal\.executable\.target<.*>)\]", devices)
-    if len(found) != 1:
-        raise ValueError(f"{target} does not have exactly one format of executables")
-    return str(found[0])

@@ -13,16 +13,14 @@ from sartor.artifact import Artifact
 from sartor.cli.options.common import (
     ArchOption,
     BindOption,
-    CpuOption,
+    CpusOption,
     JsonOption,
-    ShapeOption,
-    TargetOption,
+    ShapesOption,
+    TargetsOption,
     ThreadsOption,
     VersionOption,
     existing_file,
     read_bindings,
-    read_shapes,
-    read_target,
     read_threads,
 )
 from sartor.cli.options.constraints import (
@@ -48,8 +46,10 @@ from sartor.cli.options.constraints import (
     read_pins,
     read_precision,
 )
+from sartor.cli.options.several import read_shape_sets, read_targets
 from sartor.cli.output.terminal import tuning_progress
 from sartor.cli.tables.compile_summary import show_artifact
+from sartor.cli.tables.several_summary import show_several
 from sartor.config import CompileConfig, default_database
 from sartor.errors import UsageError
 from sartor.pipeline import compile_model, replay_plan
@@ -58,6 +58,8 @@ from sartor.publishing import check_apart
 from sartor.report.page import write_report
 from sartor.report.stored import with_stored
 from sartor.report.subject import Subject, open_subject
+from sartor.several.compilation import compile_several
+from sartor.several.settings import SeveralConfig
 from sartor.tuning.records.plan import Plan
 from sartor.tuning.selection import auto
 
@@ -65,8 +67,8 @@ from sartor.tuning.selection import auto
 def compile_to_vmfb(
     model: Annotated[Path, typer.Argument(metavar="MODEL.onnx", help="The model.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The .vmfb to write.")],
-    target: TargetOption = "cpu",
-    cpu: CpuOption = None,
+    target: TargetsOption = None,
+    cpu: CpusOption = None,
     arch: ArchOption = None,
     threads: ThreadsOption = None,
     precision: PrecisionOption = None,
@@ -94,7 +96,7 @@ def compile_to_vmfb(
         str | None,
         typer.Option(metavar="KIND", help="Kind of the workers' machines to tune for, if there are several."),
     ] = None,
-    shape: ShapeOption = None,
+    shape: ShapesOption = None,
     bind: BindOption = None,
     pin: Annotated[
         list[str] | None,
@@ -131,9 +133,10 @@ def compile_to_vmfb(
         "--workers": workers,
         "--tune-for": tune_for,
     }
+    targets, shapes = read_targets(target, cpu, arch), read_shape_sets(shape)
     loaded = None if plan is None else _load_plan(plan, threads, tuning)
     config = CompileConfig(
-        target=read_target(target, cpu, arch),
+        target=targets[0],
         threads=read_threads(threads),
         precision=read_precision(precision),
         max_error=read_max_error(max_error),
@@ -144,7 +147,7 @@ def compile_to_vmfb(
         memory_limit=read_memory_limit(memory_limit),
         pareto=read_pareto(pareto),
         selector=selector or auto.NAME,
-        shapes=read_shapes(shape),
+        shapes=shapes[0],
         bindings=read_bindings(bind),
         pins=read_pins(pin),
         database=tuning_db or default_database(),
@@ -158,12 +161,27 @@ def compile_to_vmfb(
     )
     config = config if plans is None else replace(config, plans=plans)
     _check_files(existing_file(model), output, plan, {"--save-plan": save_plan, "--report": report}, config)
+    if len(targets) * len(shapes) > 1:
+        unused = {"--plan": plan, "--save-plan": save_plan, "--report": report}
+        _compile_several(model, output, SeveralConfig(config, targets, shapes), unused, json)
+        return
     artifact = _run(model, output, loaded, config)
     if save_plan is not None:
         artifact.plan.save(save_plan)
     if report is not None:
         write_report(report, [_subject(artifact, config)])
     show_artifact(artifact, json)
+
+
+def _compile_several(
+    model: Path, output: Path, several: SeveralConfig, unused: Mapping[str, Path | None], json: bool
+) -> None:
+    """Compile to several plans in one file."""
+    if given := [name for name, value in unused.items() if value is not None]:
+        raise UsageError(f"{given[0]} is for one plan, and several levels, devices or shapes make a file of several")
+    with tuning_progress() as progress:
+        artifact = compile_several(model, output, several, progress)
+    show_several(artifact, json)
 
 
 def _run(model: Path, output: Path, plan: Plan | None, config: CompileConfig) -> Artifact:

@@ -15,6 +15,7 @@ from sartor.cli.output.terminal import gflops, milliseconds, optional, show_fact
 from sartor.cli.tables.compared_plans import show_compared
 from sartor.cli.tables.compile_summary import UNSPLIT_MODEL, proof
 from sartor.cli.tables.plan_difference import difference_json, show_difference
+from sartor.cli.tables.several_summary import show_alternatives
 from sartor.errors import UsageError
 from sartor.first_inference.timeline import bars_of, draw, read_cold
 from sartor.publishing import check_apart, written
@@ -75,6 +76,10 @@ def inspect(
         show_json(json_format.loads(manifest.to_json()))
         return
     plan = Plan.from_json(manifest.plan, f"the plan in '{module}'")
+    if manifest.alternatives:
+        show_facts(str(module), [*_file_facts(manifest), *checked])
+        show_alternatives(manifest)
+        return
     show_facts(str(module), [*_facts(manifest, plan), *checked])
     if manifest.segments:
         _show_segments(manifest)
@@ -161,6 +166,18 @@ def _facts(manifest: Manifest, plan: Plan) -> list[tuple[str, str]]:
         ("versions", f"sartor {manifest.sartor_version}, IREE {manifest.iree_version}"),
         ("weights", "\n".join(str(Path(name)) for name in manifest.parameters.values())),
         *_plan_facts(plan),
+    ]
+    return [fact for fact in facts if fact[1]]
+
+
+def _file_facts(manifest: Manifest) -> list[tuple[str, str]]:
+    """What holds for all plans of a file."""
+    facts = [
+        ("model", manifest.model),
+        ("devices", ", ".join(manifest.devices)),
+        ("levels, the best first", ", ".join(manifest.levels)),
+        ("entry", manifest.entry),
+        ("versions", f"sartor {manifest.sartor_version}, IREE {manifest.iree_version}"),
     ]
     return [fact for fact in facts if fact[1]]
 

@@ -29,9 +29,26 @@ def show_version(wanted: bool) -> None:
 TargetOption = Annotated[
     str, typer.Option("--target", help="Device to compile for: cpu, vulkan or cuda, or two: cpu,vulkan.")
 ]
+TargetsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--target",
+        help="Device to compile for: cpu, vulkan or cuda, or two for one plan over both: cpu,vulkan. "
+        "Repeat it for a plan for each in one file. (default: cpu)",
+    ),
+]
 CpuOption = Annotated[
     str | None,
     typer.Option("--cpu", help="CPU level: host, x86-64-v3, x86-64-v4, aarch64:neoverse-n1, ... (default: host)"),
+]
+CpusOption = Annotated[
+    str | None,
+    typer.Option(
+        "--cpu",
+        metavar="LEVEL[,LEVEL...]|all",
+        help="CPU level: host, x86-64-v3, x86-64-v4, aarch64:neoverse-n1, ... Several make a file that chooses one "
+        "where it is loaded; all are those of this instruction set. (default: host)",
+    ),
 ]
 ArchOption = Annotated[
     str | None, typer.Option("--arch", help="GPU architecture: sm_80, llvmpipe, ... (default: llvmpipe or sm_80)")
@@ -39,6 +56,15 @@ ArchOption = Annotated[
 ShapeOption = Annotated[
     list[str] | None,
     typer.Option("--shape", metavar="NAME=1,3,224,224", help="Bind an input's dynamic dimensions; repeatable."),
+]
+ShapesOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--shape",
+        metavar="NAME=1,3,224,224",
+        help="Bind an input's dynamic dimensions; repeatable. Several shapes of an input, or a range such as "
+        "NAME=1..8,3,224,224, make a file with a plan for each.",
+    ),
 ]
 BindOption = Annotated[
     list[str] | None,

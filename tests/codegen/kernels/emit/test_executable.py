@@ -11,9 +11,9 @@ import pytest
 from sartor.codegen.ir.layer import TensorType
 from sartor.codegen.ir.target import Target
 from sartor.codegen.kernels.emit.assembler import Assembler
-from sartor.codegen.kernels.emit.executable import Kernel, executable_target
+from sartor.codegen.kernels.emit.executable import Kernel
 from sartor.codegen.kernels.emit.index_arithmetic import Index
-from sartor.codegen.mlir.dispatches import lower
+from sartor.codegen.mlir.dispatches import executable_target, lower
 from sartor.codegen.mlir.iree_compiler import ir
 from sartor.errors import CompileError
 from tests.codegen.kernels.small_kernels import HOST, LANES, SmallKernel, floats, number, run_kernels

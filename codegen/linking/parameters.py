@@ -1,0 +1,63 @@
+"""The packed weights of a module, as globals that name parameters."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from sartor.codegen.ir.layer import TensorType
+from sartor.codegen.linking.names import PARAMETER_SCOPE
+
+# If they were inlined into the entry function, each inference would look weights up, and read them again if the mapped
+# file cannot be used as it is.
+_LOADED_ONCE = "inlining_policy = #util.inline.never"
+
+Make = Callable[[], np.ndarray]
+
+
+@dataclass
+class Parameters:
+    """Collects the arrays of a module.
+
+    Attributes:
+        prefix: of their names, which differ between the modules of one network.
+        is_shared: whether equal arrays are one parameter, so that plans which pack a weight alike store it once; the
+            arrays are then made as they are added.
+        weight_bytes: of all parameters.
+        declarations: the globals, in order.
+        makers: makes each array, by parameter name.
+    """
+
+    prefix: str = ""
+    is_shared: bool = False
+    weight_bytes: int = 0
+    declarations: list[str] = field(default_factory=list)
+    makers: dict[str, Make] = field(default_factory=dict)
+    _known: dict[tuple[TensorType, bytes], str] = field(default_factory=dict)
+
+    def add(self, tensor: TensorType, make: Make) -> str:
+        """Add an array of a type that ``make`` packs; returns its parameter's name."""
+        if not self.is_shared:
+            return self._declare(tensor, make)
+        array = make()
+        key = tensor, hashlib.sha256(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data).digest()
+        if key not in self._known:
+            self._known[key] = self._declare(tensor, lambda: array)
+        return self._known[key]
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All arrays, by parameter name."""
+        return {name: make() for name, make in self.makers.items()}
+
+    def _declare(self, tensor: TensorType, make: Make) -> str:
+        name = f"{self.prefix}p{len(self.makers)}"
+        self.makers[name] = make
+        self.weight_bytes += tensor.bytes
+        self.declarations.append(
+            f'util.global private @{name} <{_LOADED_ONCE}> = #flow.parameter.named<"{PARAMETER_SCOPE}"::"{name}"> : '
+            f"{tensor}"
+        )
+        return name

@@ -1,0 +1,132 @@
+"""Joins plans to one module that chooses among them: by the CPU at load, by the inputs' shapes in each call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from sartor.codegen.ir.layer import ENTRY
+from sartor.codegen.ir.target import Target
+from sartor.codegen.linking.entries import Entry
+from sartor.codegen.linking.entry_functions import asynchronous
+from sartor.codegen.linking.parameters import Parameters
+from sartor.codegen.linking.several.choosing import Shapes, choosing_functions, level_global
+from sartor.codegen.linking.several.level import Level, best_first
+from sartor.codegen.linking.several.probe import probe_first
+from sartor.codegen.linking.several.variants import with_variants
+from sartor.codegen.linking.stitching import Stitching, Writer, embed_weights, module_text
+from sartor.codegen.mlir.dispatches import executable_target, module_header
+from sartor.codegen.mlir.iree_compiler import Edit, ir, run_passes, write_module
+
+
+@dataclass(frozen=True)
+class Part:
+    """One of the plans of a module.
+
+    Attributes:
+        prefix: with which the names of all its symbols begin; no other part's names begin so.
+        stitching: its layers, with one entry.
+        level: of the CPU; None if the module's code is for one CPU only, or for a GPU.
+    """
+
+    prefix: str
+    stitching: Stitching
+    level: Level | None = None
+
+    @property
+    def entry(self) -> Entry:
+        """The function."""
+        (entry,) = self.stitching.entries
+        return entry
+
+    @property
+    def shapes(self) -> Shapes:
+        """Shapes of the inputs."""
+        return tuple(each.logical.shape for each in self.entry.inputs)
+
+    @property
+    def function(self) -> str:
+        """The name of its function with fences."""
+        return f"{self.prefix}{ENTRY}"
+
+
+@dataclass(frozen=True)
+class Joined:
+    """The module before its last compilation.
+
+    Attributes:
+        text: flow-level MLIR; weights appear as named parameters.
+        parameters: packed weights by parameter name, each stored once, whatever plans read it.
+        levels: the best first; none if there is nothing to choose.
+        prefixes: the level of the symbols whose names begin with a text.
+    """
+
+    text: str
+    parameters: dict[str, np.ndarray]
+    levels: tuple[Level, ...]
+    prefixes: Mapping[str, Level]
+
+
+def join(parts: Sequence[Part], target: Target, manifest: str) -> Joined:
+    """Write the module of several plans.
+
+    Args:
+        parts: a plan for each of the levels and each of the shapes; the first shape's function reports inputs of a
+            shape that no plan has.
+        target: what the module is compiled for, if its parts have no levels.
+        manifest: JSON text that the module carries; empty for none.
+    """
+    levels = best_first([*dict.fromkeys(part.level for part in parts if part.level is not None)])
+    parameters = Parameters(is_shared=True)
+    pieces: list[str] = []
+    for part in parts:
+        writer = Writer(part.stitching, parameters)
+        written = writer.entry(part.entry)
+        function = asynchronous(f"private @{part.function}", part.entry, written.lines, written.returned)
+        pieces += [*writer.pieces, function]
+    attributes, devices = _header(levels, target)
+    choices = {(part.level.name if part.level else None, part.shapes): part.function for part in parts}
+    functions = choosing_functions(parts[0].entry, [each.name for each in levels], choices, manifest)
+    chosen = [level_global(levels, devices)] if levels else []
+    text = module_text(attributes, [devices, *chosen, *parameters.declarations, *pieces, *functions])
+    prefixes = {part.prefix: part.level for part in parts if part.level is not None}
+    return Joined(text, parameters.arrays(), tuple(levels), prefixes)
+
+
+def compile_joined(joined: Joined, target: Target, path: Path) -> None:
+    """Compile to a .vmfb file.
+
+    Args:
+        joined: the module.
+        target: as for ``join``.
+        path: the .vmfb to write.
+
+    Raises:
+        CompileError: with IREE's diagnostic.
+    """
+
+    def make() -> ir.Module:
+        module = ir.Module.parse(joined.text)
+        run_passes(module, "builtin.module(inline)")
+        embed_weights(module, joined.parameters)
+        return module
+
+    edits: dict[str, Edit] = {}
+    if joined.levels:
+        target = joined.levels[0].target
+        edits["executable-sources"] = with_variants(joined.levels, joined.prefixes)
+        edits["hal"] = partial(probe_first, target=target)
+    write_module(make, path, target.flags, start="flow", edits=edits)
+
+
+def _header(levels: Sequence[Level], target: Target) -> tuple[str, str]:
+    """Attributes of the module, and its device, which has executables for all levels."""
+    if not levels:
+        return module_header(target)
+    attributes, devices = module_header(levels[0].target)
+    targets = [executable_target(level.target) for level in levels]
+    return attributes, devices.replace(targets[0], ", ".join(targets), 1)

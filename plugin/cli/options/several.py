@@ -1,0 +1,115 @@
+"""Options that ask for several plans in one file, and functions that parse their values."""
+
+from __future__ import annotations
+
+import itertools
+import platform
+import re
+from collections.abc import Sequence
+
+from sartor.cli.options.common import read_target
+from sartor.codegen.ir.target import Target
+from sartor.errors import UsageError
+from sartor.several.settings import MOST_PLANS
+
+ALL = "all"
+_ALL_LEVELS = {
+    "x86_64": ("x86-64-v3", "x86-64-v4", "sapphirerapids"),
+    "aarch64": ("aarch64:cortex-a53", "aarch64:neoverse-n1", "aarch64:neoverse-v1"),
+}
+_ISAS = {"amd64": "x86_64", "arm64": "aarch64"}
+_RANGE = re.compile(r"([0-9]{1,9})\.\.([0-9]{1,9})")
+
+Shapes = dict[str, tuple[int, ...]]
+
+
+def read_targets(devices: Sequence[str] | None, cpu: str | None, arch: str | None) -> tuple[Target, ...]:
+    """The targets of ``--target``, ``--cpu`` and ``--arch``: one for each device, of the CPU one for each level.
+
+    Raises:
+        UsageError: if a device is unknown, a level is missing, or an option is that of another device.
+    """
+    named = list(devices or ["cpu"])
+    levels = _levels(cpu)
+    if len(named) == 1 and len(levels) == 1:
+        return (read_target(named[0], levels[0], arch),)
+    if cpu is not None and "cpu" not in named:
+        raise UsageError(f"--cpu is for --target cpu, not for '{', '.join(named)}'")
+    if arch is not None and named == ["cpu"]:
+        raise UsageError("--arch is for the targets vulkan and cuda; name the CPU's level with --cpu")
+    found: list[Target] = []
+    for device in named:
+        own = levels if device == "cpu" else [None]
+        found += [read_target(device, level, arch if device != "cpu" else None) for level in own]
+    return tuple(found)
+
+
+def _levels(cpu: str | None) -> Sequence[str | None]:
+    if cpu is None:
+        return [None]
+    if cpu == ALL:
+        machine = platform.machine().lower()
+        isa = _ISAS.get(machine, machine)
+        if isa not in _ALL_LEVELS:
+            raise UsageError(f"--cpu {ALL} is not defined for {isa}; name the levels")
+        return _ALL_LEVELS[isa]
+    levels = cpu.split(",")
+    if not all(levels):
+        raise UsageError(f"--cpu '{cpu}' lacks a level, expected for example x86-64-v3,x86-64-v4")
+    return levels
+
+
+def read_shape_sets(texts: Sequence[str] | None) -> tuple[Shapes, ...]:
+    """The bindings of the inputs' shapes, one for each plan.
+
+    An input with one shape has it in all; those with several must have as many, and the first of each belong together.
+
+    Raises:
+        UsageError: if a text has another form, a range is empty or too wide, or inputs have different numbers of
+            shapes.
+    """
+    named: dict[str, list[tuple[int, ...]]] = {}
+    for text in texts or ():
+        name, equals, value = text.rpartition("=")
+        if not (name and equals and value):
+            raise UsageError(f"--shape '{text}' cannot be read, expected NAME=1,3,224,224")
+        for shape in _shapes(text, value):
+            if shape in named.setdefault(name, []):
+                raise UsageError(f"--shape is given twice for '{name}' with the same sizes; give each once")
+            named[name].append(shape)
+    for name, shapes in named.items():
+        if len({len(shape) for shape in shapes}) > 1:
+            raise UsageError(f"--shape gives '{name}' shapes with different numbers of dimensions")
+    counts = {name: len(shapes) for name, shapes in named.items() if len(shapes) > 1}
+    if len(set(counts.values())) > 1:
+        (one, few), (other, many), *_ = sorted(counts.items(), key=lambda each: each[1])[:: len(counts) - 1]
+        raise UsageError(
+            f"--shape gives '{one}' {few} shapes and '{other}' {many}; give each input one shape or the same number"
+        )
+    count = max(counts.values(), default=1)
+    return tuple({name: shapes[index % len(shapes)] for name, shapes in named.items()} for index in range(count))
+
+
+def _shapes(text: str, value: str) -> list[tuple[int, ...]]:
+    """The shapes of one option, in which a size may be a range."""
+    sizes = [_sizes(text, each.strip()) for each in value.split(",")]
+    if sum(len(each) > 1 for each in sizes) > 1:
+        raise UsageError(f"--shape '{text}' has several ranges; give one, or each shape by an option of its own")
+    return list(itertools.product(*sizes))
+
+
+def _sizes(text: str, size: str) -> Sequence[int]:
+    if size.isdecimal():
+        return [int(size)]
+    found = _RANGE.fullmatch(size)
+    if found is None:
+        raise UsageError(f"--shape '{text}' is no shape, expected numbers such as 1,3,224,224 or a range such as 1..8")
+    first, last = int(found[1]), int(found[2])
+    if last < first:
+        raise UsageError(f"--shape '{text}' has an empty range: {last} is less than {first}")
+    if last - first >= MOST_PLANS:
+        raise UsageError(
+            f"--shape '{text}' has a range of {last - first + 1} sizes, and a file has at most {MOST_PLANS} plans; "
+            "give the sizes that occur"
+        )
+    return range(first, last + 1)

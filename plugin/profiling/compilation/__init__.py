@@ -1,0 +1,1 @@
+"""One compilation: variants measured, plans selected and run, and the best right one published."""

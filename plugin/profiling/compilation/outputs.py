@@ -1,0 +1,46 @@
+"""The files of a compilation: checked before it begins, and published if they are right."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from sartor.config import CompileConfig
+from sartor.planning.recipe import Recipe
+from sartor.profiling.refiner import Refined, Refiner
+from sartor.publishing import check_apart
+from sartor.tuning.networks.profile_job import NetRun
+from sartor.tuning.records.measurement import Status
+
+_LOG = logging.getLogger(__name__)
+
+
+def check_files(model: Path, output: Path, config: CompileConfig, external: tuple[Path, ...] = ()) -> None:
+    """Check that outputs can be written and are not inputs; ``external`` are the model's files of external data."""
+    outputs = {"the output": output}
+    if config.external_weights is not None:
+        outputs["the external weights"] = config.external_weights
+    read = [("the model", model), *(("weights of the model", path) for path in external)]
+    check_apart(outputs, [*read, *config.used_files(outputs.values())])
+
+
+def publish_best(
+    refined: Refined, refiner: Refiner, publish: Callable[[Recipe], NetRun]
+) -> tuple[Refined, float | None]:
+    """Publish the best network whose file passes the check; returns it with the error of its outputs.
+
+    ``publish`` builds a recipe's file, checks it and publishes it if it is right. A file that fails replaces
+    the stored run of its recipe, and the next best network is built.
+
+    Raises:
+        CompileError: if no network is right.
+        LimitError: if the right ones take too much memory, or none keeps the user's error bound.
+    """
+    while True:
+        run = publish(refined.recipe)
+        if run.status is Status.OK:
+            return refined, run.error
+        _LOG.warning("the best plan is not what it was measured as (%s); the next best is built", run.message)
+        refiner.profiler.contradict(refined.recipe, run)
+        refined = refiner.next_best(refined)

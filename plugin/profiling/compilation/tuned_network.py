@@ -1,0 +1,243 @@
+"""A network for which plans were selected and run: what one compilation does between the import and the file."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from sartor.artifact import ParetoFront
+from sartor.config import CompileConfig
+from sartor.costing.candidates import find_candidates
+from sartor.costing.layer_arbiters import LayerArbiters
+from sartor.costing.layer_costs import joined_tables, make_tuner, tune, unmeasured
+from sartor.costing.predicted_costs import predicted_tables
+from sartor.costing.resource_costs import measure_resource_costs
+from sartor.costing.time_budget import TimeBudget
+from sartor.dialect_passes.annotate import Candidates
+from sartor.errors import CompileError, DisturbedError, InfeasibleError
+from sartor.frontend.imported_model import ImportedModel
+from sartor.frontend.value_ranges import with_children
+from sartor.planning.contenders.one_device_plans import home_plans
+from sartor.planning.contenders.overlapped_plans import overlapped_plans
+from sartor.planning.contenders.single_type_plans import single_precision_plans
+from sartor.planning.plan_selector import PlanSelector
+from sartor.planning.plan_solver import PlanSolver
+from sartor.planning.recipe import Recipe, unsplit_recipe
+from sartor.planning.rounding_assessment import assess
+from sartor.precision.calibration import Calibration, calibrate
+from sartor.precision.sensitivity import Sensitivities
+from sartor.precision.sensitivity_cache import SensitivityCache
+from sartor.profiling.builder import Builder
+from sartor.profiling.network_runner import NetRunner
+from sartor.profiling.profiler import Profiler
+from sartor.profiling.refiner import Refined, Refiner
+from sartor.profiling.verdicts import budget_of_model
+from sartor.progress import Progress
+from sartor.samples.checked_samples import check_measure
+from sartor.samples.sample_sets import SampleSet
+from sartor.tuning.cost_tables.tables import Tables
+from sartor.tuning.selection.problem.limits import UNLIMITED
+from sartor.tuning.selection.programming.infeasible import LimitError
+from sartor.tuning.store.store import Store
+from sartor.tuning.transfers.measured import measured_transfers
+from sartor.tuning.workers.pool import WorkerPool
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What plans are made with.
+
+    Attributes:
+        pool: workers.
+        directory: for temporary files.
+        store: the tuning database.
+        time: the time budget.
+        progress: told about every step.
+    """
+
+    pool: WorkerPool
+    directory: Path
+    store: Store
+    time: TimeBudget
+    progress: Progress
+
+
+@dataclass(frozen=True)
+class Candidacy:
+    """A model as layers, with what plans are selected from.
+
+    Attributes:
+        imported: the model.
+        calibration: its samples and ranges.
+        candidates: the variants of each layer.
+    """
+
+    imported: ImportedModel
+    calibration: Calibration
+    candidates: Candidates
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """A network for which plans were selected and run.
+
+    Attributes:
+        refined: the best plan.
+        refiner: has the other plans.
+        builder: compiles them.
+        runner: runs them beside ONNX Runtime.
+        samples: inputs.
+        pareto: the front, if one was asked for.
+    """
+
+    refined: Refined
+    refiner: Refiner
+    builder: Builder
+    runner: NetRunner
+    samples: SampleSet
+    pareto: ParetoFront | None = None
+
+
+def find_variants(imported: ImportedModel, config: CompileConfig, bench: Bench) -> Candidacy:
+    """Calibrate a model, and ask every routine about every layer.
+
+    Raises:
+        UsageError: if the user's samples or measure fail.
+    """
+    calibration = calibrate(imported, config.calibrating, bench.pool, bench.progress)
+    check_measure(imported, calibration.samples, bench.pool, config.error_budget)
+    imported = replace(imported, ranges=with_children(imported.graph, {**calibration.ranges.values, **imported.ranges}))
+    candidates = find_candidates(imported, config.planning, config.dump_directory, everything=False)
+    return Candidacy(imported, calibration, candidates)
+
+
+def tune_network(found: Candidacy, config: CompileConfig, bench: Bench, folder: Path, *, whole: bool = True) -> Tuned:
+    """Measure the variants of a model's layers, select plans and run them.
+
+    Args:
+        found: the model and its variants.
+        config: settings.
+        bench: what plans are made with.
+        folder: on whose disk cold reads are measured.
+        whole: whether the model that IREE compiles whole may be shipped.
+    """
+    pool, store, time, progress, policy = bench.pool, bench.store, bench.time, bench.progress, config.planning
+    imported, calibration = found.imported, found.calibration
+    budget = budget_of_model(config.error_budget, imported, calibration.samples)
+    deadline, arbiters = time.tuning_deadline(imported), LayerArbiters(imported)
+    tuner, *others = [
+        make_tuner(store, pool, each, progress, bench.directory, deadline, arbiters, budget.allowed_relative)
+        for each in config.target.each
+    ]
+    measured = [tune(imported, found.candidates, each, policy, config.search) for each in (tuner, *others)]
+    tables = joined_tables(measured, measured_transfers(store, pool, config.target))
+    tables = measure_resource_costs(tables, store, pool, folder, config.target, policy.quantities)
+    cache = SensitivityCache.beside(config.database)
+    rounding = Sensitivities(imported, calibration, pool, budget.measure, config.threads, cache, progress)
+    tables, plan_errors = assess(tables, rounding, budget, policy.precision)
+    builder = Builder(imported, pool, bench.directory, config.header, progress)
+    runner = NetRunner(builder, calibration.samples, budget, is_hurried=time.is_bounded)
+    profiler = Profiler(store, builder, runner, policy)
+    solver = PlanSolver(imported, tuner, policy, progress, tuple(others), builder.planned_memory)
+    selector = PlanSelector(solver, budget, plan_errors)
+    guesses = unmeasured(tables, store) if time.is_spent and not config.pareto else 0
+    refiner = Refiner(profiler, selector, time)
+    refined = _refined(tables, selector, profiler, refiner, guesses, whole=whole)
+    pareto = config.pareto and selector.pareto(refined.placed, policy.limits, config.pareto)
+    return Tuned(refined, refiner, builder, runner, calibration.samples, pareto or None)
+
+
+def _refined(
+    tables: Tables, selector: PlanSelector, profiler: Profiler, refiner: Refiner, guesses: int, *, whole: bool
+) -> Refined:
+    """The best network that ran; if there was no time for plans and stock IREE refuses the model, one by guesses.
+
+    IREE refuses some models whole that it compiles in layers, and the user waited for a module.
+    """
+    recipes, chosen = choose(tables, selector, profiler, guesses, whole=whole)
+    try:
+        return refiner.refine(chosen, recipes)
+    except DisturbedError:
+        raise
+    except CompileError as error:
+        if not guesses or len(recipes) > 1:
+            raise
+        _LOG.warning("%s; a plan of guesses is selected, and not in time", str(error).partition("\n")[0])
+        recipes, chosen = choose(tables, selector, profiler, whole=whole)
+        return refiner.refine(chosen, recipes)
+
+
+def predicted_recipe(
+    found: Candidacy, config: CompileConfig, bench: Bench, folder: Path, *, whole: bool = True
+) -> Recipe:
+    """The best plan by predicted costs; the errors of narrower types are simulated as for any other target.
+
+    Arguments are those of ``tune_network``.
+
+    Raises:
+        InfeasibleError: if no plan meets the pins and limits.
+    """
+    imported, policy, pool, calibration = found.imported, config.planning, bench.pool, found.calibration
+    store, progress = bench.store, bench.progress
+    budget = budget_of_model(config.error_budget, imported, calibration.samples)
+    tuner = make_tuner(store, pool, config.target, progress)
+    tables, costs = predicted_tables(imported, found.candidates, tuner, policy)
+    tables = measure_resource_costs(tables, store, pool, folder, config.target, policy.quantities)
+    cache = SensitivityCache.beside(config.database)
+    rounding = Sensitivities(imported, calibration, pool, budget.measure, config.threads, cache, progress)
+    tables, plan_errors = assess(tables, rounding, budget, policy.precision)
+    selector = PlanSelector(PlanSolver(imported, costs, policy, progress), budget, plan_errors)
+    try:
+        return selector.select(tables, policy.limits)[0][0]
+    except InfeasibleError as error:
+        if policy.pins or policy.limits != UNLIMITED or not whole:
+            raise
+        _LOG.warning("%s: only the unsplit model is left", error)
+        return unsplit_recipe(imported, policy)
+
+
+def choose(
+    tables: Tables, selector: PlanSelector, profiler: Profiler, guesses: int = 0, *, whole: bool = True
+) -> tuple[list[Recipe], Tables]:
+    """The recipes to run as whole networks: the selected plans, and the unsplit model unless the user pinned layers.
+
+    Args:
+        tables: costs of layers.
+        selector: selects plans.
+        profiler: runs networks.
+        guesses: number of kinds of layers that are not measured, if the time budget is spent: selecting and building a
+            plan of guesses would take as long as import did. Only the unsplit model is left, if it may be shipped.
+        whole: whether the unsplit model may be shipped.
+
+    Raises:
+        InfeasibleError: if no plan meets the pins and limits.
+    """
+    policy = selector.policy
+    unsplit = [] if policy.pins or not whole else [unsplit_recipe(selector.imported, policy, tables.peak)]
+    if guesses and unsplit and policy.limits == UNLIMITED:
+        message = (
+            "the time budget is spent, and %d of %d kinds of layers were not measured: no plan is selected, and the "
+        )
+        _LOG.warning(message + "model is built by stock IREE alone", guesses, len(tables.variants))
+        return unsplit, tables
+    try:
+        recipes, tables = selector.select(tables, policy.limits)
+        if not selector.solver.is_late:
+            single, tables = single_precision_plans(selector, tables, recipes, policy.limits)
+            home, tables = home_plans(selector, tables, recipes, policy.limits)
+            recipes = [*recipes, *single, *home]
+            recipes += overlapped_plans(selector, tables, recipes, policy.limits)
+    except LimitError as error:
+        if not profiler.counts_memory:
+            raise
+        _LOG.info("%s; what the smallest plan takes is measured", error)
+        recipes, tables = selector.solver.smallest(tables)
+    except InfeasibleError as error:
+        if not unsplit:
+            raise
+        _LOG.warning("%s: only the unsplit model is left", error)
+        recipes = []
+    return [*recipes, *unsplit], tables

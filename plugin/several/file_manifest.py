@@ -1,0 +1,82 @@
+"""The manifest of a file with several plans."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from sartor.codegen.ir.target import Target
+from sartor.codegen.linking.several.level import level_of
+from sartor.frontend.imported_model import ImportedModel
+from sartor.planning.recipe import Recipe
+from sartor.policies import ModuleHeader
+from sartor.profiling.network_runner import NetRunner
+from sartor.runtime.manifest import SEVERAL_FORMAT, Manifest
+from sartor.runtime.segments.record import part_name
+from sartor.runtime.several.record import Alternative
+from sartor.tuning.records.plan import Plan
+
+
+@dataclass(frozen=True)
+class Made:
+    """A plan of the file.
+
+    Attributes:
+        target: what it is for.
+        imported: the model, with the shapes that it is for.
+        recipe: the plan with its code.
+        plan: the same with measured times.
+        error: of the outputs against ONNX Runtime; None if it was not run.
+        runner: runs modules of this model; None if this machine does not run the target.
+    """
+
+    target: Target
+    imported: ImportedModel
+    recipe: Recipe
+    plan: Plan
+    error: float | None = None
+    runner: NetRunner | None = None
+
+
+def manifest_of(made: Sequence[Made]) -> Manifest:
+    """The manifest of a file with these plans, in this order: those of the first device are in its first module."""
+    single = [Manifest.from_json(each.recipe.manifest(each.imported, ModuleHeader(each.target))) for each in made]
+    first = made[0].target.device
+    has_levels = len({each.target for each in made if each.target.device == "cpu"}) > 1
+    alternatives = [
+        Alternative(
+            device=each.target.device,
+            level=each.target.architecture,
+            inputs=own.inputs,
+            outputs=own.outputs,
+            needs=level_of(each.target).needs if has_levels and each.target.device == "cpu" else (),
+            features=own.features,
+            part=part_name(each.target.device, first),
+            plan=own.plan,
+        )
+        for each, own in zip(made, single, strict=True)
+    ]
+    return _with(single[0], alternatives)
+
+
+def part_manifest(manifest: Manifest, device: str) -> Manifest:
+    """The manifest that the module of a device carries: that of the file in the first, else of its own plans."""
+    if device == manifest.devices[0]:
+        return manifest
+    own = [replace(each, part="") for each in manifest.alternatives if each.device == device]
+    return _with(manifest, own)
+
+
+def _with(manifest: Manifest, alternatives: Sequence[Alternative]) -> Manifest:
+    first = alternatives[0]
+    return replace(
+        manifest,
+        inputs=first.inputs,
+        outputs=first.outputs,
+        plan=first.plan,
+        devices=tuple(dict.fromkeys(each.device for each in alternatives)),
+        levels=tuple(dict.fromkeys(each.level for each in alternatives)),
+        features=(),
+        alternatives=(replace(first, plan={}), *alternatives[1:]),
+        format=SEVERAL_FORMAT,
+    )

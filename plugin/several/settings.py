@@ -1,0 +1,60 @@
+"""Settings of a compilation to several plans in one file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from sartor.codegen.ir.target import DEVICES, Target
+from sartor.config import CompileConfig
+from sartor.errors import UsageError
+
+MOST_PLANS = 32
+"""Most plans in one file."""
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class SeveralConfig:
+    """Settings of a compilation to several plans in one file: one for each target with each binding of shapes.
+
+    Attributes:
+        base: settings that all plans share; its target and shapes do not count.
+        targets: CPU levels of one instruction set, and GPUs.
+        shapes: shapes of the inputs, the first of which stock tools get by default.
+    """
+
+    base: CompileConfig
+    targets: tuple[Target, ...]
+    shapes: tuple[Shapes, ...] = field(default_factory=lambda: ({},))
+
+    def __post_init__(self) -> None:
+        """Check the settings.
+
+        Raises:
+            UsageError: if two plans would be for the same, if there are too many, or a setting does not fit them.
+        """
+        names = [str(target) for target in self.targets]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise UsageError(f"the target {twice} is named twice; name each level and each device once")
+        if any(target.others for target in self.targets):
+            raise UsageError(
+                "a plan over two devices, as cpu,vulkan asks for, cannot be one of several in a file; "
+                "give --target cpu --target vulkan for a plan for each"
+            )
+        if len({target.isa for target in self.targets if target.device == "cpu"}) > 1:
+            raise UsageError("the CPU levels of a file must be of one instruction set; write a file for each")
+        for device in DEVICES[1:]:
+            if sum(target.device == device for target in self.targets) > 1:
+                raise UsageError(f"a file has one plan for the device {device}; name one architecture")
+        if any(shape in self.shapes[:index] for index, shape in enumerate(self.shapes)):
+            raise UsageError("the same shapes are given twice; give each once")
+        count = len(self.targets) * len(self.shapes)
+        if count > MOST_PLANS:
+            raise UsageError(
+                f"{len(self.targets)} targets with {len(self.shapes)} shapes are {count} plans, and a file has at most "
+                f"{MOST_PLANS}; give fewer, or a narrower range"
+            )
+        if self.base.external_weights is not None or self.base.pareto is not None:
+            raise UsageError("several plans in one file have their weights inside, and no Pareto front")

@@ -1,0 +1,1 @@
+"""Files with several plans: the record of them in the manifest, and the choice by shape."""

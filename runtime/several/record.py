@@ -1,0 +1,84 @@
+"""The record, in a manifest, of the plans that a file has for several CPU levels, devices and shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sartor.runtime.driver.signature import TensorSpec
+from sartor.runtime.files.json_fields import Fields, checked, listed, record, text
+from sartor.runtime.segments.record import check_part
+
+LEVEL_FUNCTION = "$level"
+"""What follows the entry's name in that of the function that gives the number of the CPU level that was chosen."""
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """A plan of a file that has several.
+
+    Attributes:
+        device: kind of the device that runs it.
+        level: target level of its code. The levels of a device are listed the best first.
+        inputs: with the shapes that it was made for.
+        outputs: likewise.
+        needs: CPU features, by LLVM's names, that a machine must have for the level to be chosen.
+        features: CPU extensions that its code needs and an operating system may withhold.
+        part: name of the module in the file, which is itself a .vmfb; empty for the file's first module.
+        plan: as JSON data, which is not checked here; empty for that of the manifest.
+    """
+
+    device: str
+    level: str
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    needs: tuple[str, ...] = ()
+    features: tuple[str, ...] = ()
+    part: str = ""
+    plan: dict[str, Any] = field(default_factory=dict)
+
+    @staticmethod
+    def read(content: object, where: str = "") -> Alternative:
+        """The fields of JSON data.
+
+        Raises:
+            FieldError: if they are not those of a plan.
+        """
+        fields = Fields(content, where)
+        found = Alternative(
+            device=fields.take("device", text),
+            level=fields.take("level", text),
+            inputs=fields.take("inputs", listed(TensorSpec.read)),
+            outputs=fields.take("outputs", listed(TensorSpec.read)),
+            needs=fields.take("needs", listed(text), ()),
+            features=fields.take("features", listed(text), ()),
+            part=fields.take("part", checked(text, check_part), ""),
+            plan=fields.take("plan", record, {}),
+        )
+        fields.end()
+        return found
+
+    @property
+    def shapes(self) -> str:
+        """The inputs' shapes in words."""
+        return " ".join(f"{spec.name}={','.join(map(str, spec.shape))}" for spec in self.inputs)
+
+
+def check_alternatives(
+    found: Sequence[Alternative], inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], devices: Sequence[str]
+) -> None:
+    """Make sure that plans are of the manifest's inputs, outputs and devices.
+
+    Raises:
+        ValueError: if not, or if two are for the same level and shapes; the message says which.
+    """
+    known = {(each.device, each.level, each.shapes) for each in found}
+    if len(known) < len(found):
+        raise ValueError("two plans are for the same level and the same shapes")
+    for each in found:
+        if each.device not in devices:
+            raise ValueError(f"a plan is for the device '{each.device}', which is not among the module's devices")
+        for own, specs in ((each.inputs, inputs), (each.outputs, outputs)):
+            if [spec.name for spec in own] != [spec.name for spec in specs]:
+                raise ValueError(f"a plan for '{each.level}' takes or gives other tensors than the module")
