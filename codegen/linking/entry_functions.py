@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from sartor.codegen.linking.borrowed_inputs import as_own
 from sartor.codegen.linking.entries import Entry, Port
+from sartor.codegen.mlir.borrowed_inputs import as_own
 
 MANIFEST_KEY = "sartor.manifest"
 _FENCES = ("%wait: !hal.fence", "%signal: !hal.fence")

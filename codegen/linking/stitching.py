@@ -19,10 +19,10 @@ from sartor.codegen.ir.schema import RANGE, Schema, physical_types
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation
 from sartor.codegen.linking.adapts import AdaptKind
-from sartor.codegen.linking.borrowed_inputs import protect_inputs
 from sartor.codegen.linking.entries import Entry, Port
 from sartor.codegen.linking.entry_functions import MANIFEST_KEY, entry_functions
 from sartor.codegen.linking.parameters import Make, Parameters
+from sartor.codegen.mlir.borrowed_inputs import protect_inputs
 from sartor.codegen.mlir.dispatches import DispatchCode, module_header
 from sartor.codegen.mlir.iree_compiler import ir, run_passes, write_module
 
