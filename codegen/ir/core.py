@@ -63,9 +63,8 @@ WIDE = Core()
 _KIB = 1 << 10
 _MIDDLE = Core(16, 2, 2, 2, 4, True, True, 4, 12, 256 * _KIB, 8, 2.6e9)
 
-# By LLVM's names. Multiply-adds, loads, latencies and instructions in a cycle are those of Arm's software optimisation
-# guides of each core (for Apple's those of Johnson, Apple M1 Microarchitecture Research, 2021); caches and clocks are
-# those of usual products.
+# By LLVM's names. Approximate figures of each family, chosen by what is published of it; none was measured here, and
+# caches and clocks differ between products of one core.
 _SMALL = Core(16, 1, 0.5, 4, 2, True, True, 8, 24, 64 * _KIB, 4, 1.8e9)
 _OLD = Core(16, 1, 1, 3, 3, True, True, 6, 16, 512 * _KIB, 4, 1.8e9)
 _LARGE = Core(16, 4, 3, 2, 8, True, True, 3, 8, 512 * _KIB, 16, 2.8e9)

@@ -58,3 +58,5 @@ class SeveralConfig:
             )
         if self.base.external_weights is not None or self.base.pareto is not None:
             raise UsageError("several plans in one file have their weights inside, and no Pareto front")
+        if self.base.workers is not None:
+            raise UsageError("several plans in one file are measured on this machine; leave --workers out")

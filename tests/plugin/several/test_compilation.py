@@ -163,6 +163,12 @@ def test_a_plan_over_two_devices_is_not_one_of_several() -> None:
         SeveralConfig(CompileConfig(threads=1), (both, Target.create("cpu", "x86-64-v3")))
 
 
+def test_workers_elsewhere_are_refused() -> None:
+    levels = tuple(Target.create("cpu", each) for each in LEVELS)
+    with pytest.raises(UsageError, match="leave --workers out"):
+        SeveralConfig(CompileConfig(workers="tcp://127.0.0.1:8786"), levels)
+
+
 def test_levels_that_a_module_cannot_tell_apart_are_refused(made: Made, tmp_path: Path) -> None:
     base = CompileConfig(threads=1, jobs=1, database=tmp_path / "tuning.db")
     several = SeveralConfig(base, (Target.create("cpu", "x86-64-v3"), Target.create("cpu", "haswell")), SHAPES[:1])
