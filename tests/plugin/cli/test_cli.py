@@ -98,10 +98,10 @@ def test_a_bad_model_is_refused_and_nothing_is_written(
     ("options", "said"),
     [
         (["--shape", "input"], "--shape 'input'"),
-        (["--shape", "input=1,x"], "'1,x'"),
-        (["--shape", "input=1,-1"], "'1,-1'"),
+        (["--shape", "input=1,x"], "'input=1,x'"),
+        (["--shape", "input=1,-1"], "'input=1,-1'"),
         (["--shape", "input=0,1,32,32"], "fixes it to 1"),
-        (["--shape", "input=1", "--shape", "input=2"], "twice"),
+        (["--shape", "input=1", "--shape", "input=1"], "twice"),
         (["--pin", "conv"], "'conv' is no pin"),
         (["--plans", "0"], "plans"),
         (["--selector", "magic"], "'magic' is no selector, choose among auto"),
@@ -361,10 +361,10 @@ def test_compare_says_whether_results_agree(compiled: Compiled, tmp_path: Path) 
 
 
 def test_plans_that_ran_beside_the_shipped_one_are_in_summary_and_plan(compiled: Compiled) -> None:
-    # How many ran depends on how well this machine can tell them apart.
+    # How many ran depends on how well this machine can tell them apart, and on what times in the network select.
     listed = compiled.summary["compared"]
-    assert len(listed) <= 2
     assert all(each["predicted_ms"] and each["changes"] for each in listed)
+    assert len({json.dumps(each["changes"], sort_keys=True) for each in listed}) == len(listed)
     saved = parsed(call("sartor", "inspect", compiled.plan, "--json"))["compared"]
     assert [each["changes"] for each in saved] == [each["changes"] for each in listed]
 
