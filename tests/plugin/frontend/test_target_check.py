@@ -7,6 +7,7 @@ import platform
 import pytest
 
 from sartor.codegen.ir.target import Target
+from sartor.codegen.mlir.dispatches import executable_target
 from sartor.errors import CompileError, DeviceError, DisturbedError, UsageError
 from sartor.frontend import target_check
 from sartor.frontend.target_check import check_measurable, check_target, runs_here
@@ -30,7 +31,21 @@ def test_a_cpu_runs_code_of_its_instruction_set(
     monkeypatch: pytest.MonkeyPatch, machine: str, architecture: str, expected: bool
 ) -> None:
     monkeypatch.setattr(platform, "machine", lambda: machine)
+    monkeypatch.setattr(target_check, "cpu_features", lambda _: frozenset())
     assert runs_here(Target.create("cpu", architecture)) == expected
+
+
+@pytest.mark.parametrize(("present", "expected"), [({"avx2", "fma", "bmi"}, True), ({"avx2"}, False)])
+def test_a_cpu_runs_levels_whose_features_it_has(
+    monkeypatch: pytest.MonkeyPatch, present: set[str], expected: bool
+) -> None:
+    """Of those that a module can ask for: code of a level does without the others."""
+    host = executable_target(Target.create("cpu"))
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(
+        target_check, "cpu_features", lambda text: frozenset(present if text == host else {"avx2", "fma", "movbe"})
+    )
+    assert runs_here(Target.create("cpu", "x86_64:haswell")) == expected
 
 
 @pytest.mark.parametrize(
