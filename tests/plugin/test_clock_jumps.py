@@ -15,6 +15,7 @@ from sartor.workspace import workspace
 _REPOSITORY = Path(__file__).parents[2]
 # When measurements were made, how old they are, and how old a file is whose process cannot be asked.
 _TIME_OF_DAY = {
+    "plugin/cli/database/follow.py",
     "plugin/cli/database/options.py",
     "plugin/cli/database/prune.py",
     "plugin/cli/database/show.py",

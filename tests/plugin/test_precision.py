@@ -195,6 +195,9 @@ def test_routines_are_listed_with_their_type_and_what_they_need() -> None:
         ("i8", "neon_matrix_dots"): "i8mm",
         ("i8", "whole_neon_dots"): "dotprod",
         ("i8", "whole_neon_matrix_dots"): "i8mm",
+        ("bf16", "neon_dots"): "bf16",
+        ("bf16", "neon_matrix_dots"): "bf16",
+        ("bf16", "fused_winograd_neon"): "bf16",
     }
     shown = call("sartor", "routines").stdout
     assert all(word in shown for word in ("needs of the CPU", "amx-int8", "f16"))
