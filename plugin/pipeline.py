@@ -1,18 +1,23 @@
-"""Compiles an ONNX file to a tuned .vmfb: one short function per step, in this order.
+"""Compiles an ONNX file to a tuned .vmfb, in this order; indented steps are in ``profiling/compilation``.
 
-open_workspace          check that the compiler knows the target, start workers
-import_network          load, prepare, import, fold weights, form layers      (in a worker)
-calibrate               read the samples, find ranges if 8 bits are allowed
-check_measure           try a measure of the user's own on outputs that are as expected
-find_candidates         ask every routine about every task
-tune                    compile and measure what is not stored, on each device; time transfers between them
-measure_resource_costs  measure scratch memory and first reads, if they count
-assess                  measure the outputs' error when layers are rounded, if that is allowed
-choose                  solve for the best plans, of all types and of single ones, measuring the adapts they need
-build                   compile the best plans, and the stock model, whole
-profile                 check them against ONNX Runtime, time them
-refine                  select again by times of layers in the network
-publish                 check the best network's file beside ONNX Runtime; if it is wrong, take the next best
+open_workspace              check that the compiler knows the target, start workers
+import_network              load, prepare, import, fold weights, form layers      (in a worker)
+find_variants
+    calibrate               read the samples, find ranges if 8 bits are allowed
+    check_measure           try a measure of the user's own on outputs that are as expected
+    find_candidates         ask every routine about every task
+tune_network
+    tune                    compile and measure what is not stored, on each device; time transfers between them
+    measure_resource_costs  measure scratch memory and first reads, if they count
+    assess                  measure the outputs' error when layers are rounded, if that is allowed
+    choose                  solve for the best plans, of all types and of single ones, measuring the adapts they need
+    build                   compile the best plans, and the stock model, whole
+    profile                 check them against ONNX Runtime, time them
+    refine                  select again by times of layers in the network
+publish_best                check the best network's file beside ONNX Runtime; if it is wrong, take the next best
+
+For a target that does not run here the plan is predicted after ``find_variants``, and its file is not checked. A file
+with several plans goes the same way for each of them (``several/compilation.py``).
 """
 
 from __future__ import annotations
