@@ -1,4 +1,4 @@
-"""Compiles an ONNX file to a tuned .vmfb, in this order; indented steps are in ``profiling/compilation``.
+"""Compiles an ONNX file to a tuned .vmfb: its steps, in order. Indented ones are in ``profiling/compilation``.
 
 open_workspace              check that the compiler knows the target, start workers
 import_network              load, prepare, import, fold weights, form layers      (in a worker)
