@@ -12,6 +12,7 @@ from pathlib import Path
 from sartor.errors import CompileError, UsageError
 from sartor.runtime.driver.device import open_device
 from sartor.runtime.driver.signature import Array, Signature, TensorSpec
+from sartor.runtime.manifest import ASYNC_SUFFIX, BOUND_SUFFIX
 from sartor.runtime.module import open_module
 from sartor.runtime.reference import OnnxRuntimeReference, OpenVinoReference
 from sartor.runtime.session import Session
@@ -59,7 +60,9 @@ def _tool(name: str, *arguments: object) -> None:
 
 def stock_peer(files: StockFiles, feeds: Mapping[str, Array], outputs: Sequence[Array], threads: int) -> Run:
     """Stock IREE's module as a callable; its signature is taken from the inputs and the right outputs."""
-    entry = next(name for name in open_module(files.module).functions if not name.endswith("$async"))
+    entry = next(
+        name for name in open_module(files.module).functions if not name.endswith((ASYNC_SUFFIX, BOUND_SUFFIX))
+    )
     inputs = tuple(TensorSpec(name, array.dtype.name, array.shape) for name, array in feeds.items())
     results = tuple(TensorSpec(f"output{i}", array.dtype.name, array.shape) for i, array in enumerate(outputs))
     session = Session(

@@ -34,6 +34,7 @@ SEGMENTS_FORMAT = 2
 ONE_DEVICE_FORMAT = 1
 DECLARATION_KEY = "iree.abi.declaration"
 ASYNC_SUFFIX = "$async"
+BOUND_SUFFIX = "$bound"
 INITIALIZER = "__init"
 
 _SHOWN_DIGITS = 40
@@ -253,7 +254,8 @@ def read_signature(module: Module, entry: str | None = None) -> Signature:
     Raises:
         UsageError: if there is no such function, several to choose from, or no recorded signature.
     """
-    candidates = [name for name in module.functions if name != INITIALIZER and not name.endswith(ASYNC_SUFFIX)]
+    others = ASYNC_SUFFIX, BOUND_SUFFIX
+    candidates = [name for name in module.functions if name != INITIALIZER and not name.endswith(others)]
     if entry is None and len(candidates) != 1:
         raise UsageError(
             f"{module.label} exports {candidates or 'nothing'}; name the entry function to run, with --signature NAME "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -20,13 +20,14 @@ from sartor.runtime.driver.device import open_device
 from sartor.runtime.driver.device_array import DeviceArray, from_view, upload
 from sartor.runtime.driver.iree_runtime import Fences, NativeDevice, Program, Weights
 from sartor.runtime.driver.signature import Array, Signature, TensorSpec, check_array, check_names, merged
-from sartor.runtime.manifest import ASYNC_SUFFIX, Manifest, find_manifest, read_signature
+from sartor.runtime.manifest import ASYNC_SUFFIX, BOUND_SUFFIX, Manifest, find_manifest, read_signature
 from sartor.runtime.mapping.heap import extend_heap
 from sartor.runtime.mapping.mapped_file import MappedFile
 from sartor.runtime.mapping.overlap import Overlap
 from sartor.runtime.mapping.reading import Step
 from sartor.runtime.module import Module, beside, has_huge_pages, load_module, load_weights
-from sartor.runtime.pending import PendingRun
+from sartor.runtime.runs.bound import BoundRun, bound_outputs, check_apart, copying
+from sartor.runtime.runs.pending import PendingRun
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -102,6 +103,7 @@ class Session:
         self._cuts = find_cuts([spec.name for spec in self._signature.outputs])
         self._async_entry = self._signature.entry + ASYNC_SUFFIX
         is_segmented = self._manifest is not None and bool(self._manifest.segments)
+        self._functions = frozenset(module.functions)
         self._has_async_entry = not is_segmented and self._async_entry in module.functions
         _check_features(module.label, self._manifest.features if self._manifest else (), self._device)
         found = _find_parameters(source, self._manifest, parameters or {})
@@ -203,6 +205,46 @@ class Session:
             self._in_flight = [entry for entry in self._in_flight if not entry[0].settled(0.0)]
             self._in_flight.append((fences, (arguments, outputs)))
         return PendingRun(lambda timeout: _when_finished(fences, overlap, outputs, timeout), selected, finish)
+
+    def bind(self, feeds: Feeds, outputs: Mapping[str, DeviceArray] | None = None) -> BoundRun:
+        """Fix the memory of inputs and outputs, for many runs of a small model: they allocate and describe nothing.
+
+        Each input that is a numpy array is copied to the device; one that is a device array is used as it is. Outputs
+        that are not given are allocated.
+
+        Raises:
+            UsageError: if a name, an element type or a shape does not fit the model, two arrays share memory, or the
+                process was forked from the one that opened the device.
+            DeviceError: if the device has no memory left.
+        """
+        self._check_process()
+        signature = self._fitting(feeds)
+        inputs = self._arguments(signature, feeds)
+        named = dict(zip((spec.name for spec in signature.inputs), inputs, strict=True))
+        bound = bound_outputs(signature, outputs or {}, self._device)
+        check_apart(named, bound)
+        return BoundRun(self._bound(signature, inputs, list(bound.values())), named, bound)
+
+    def _bound(
+        self, signature: Signature, inputs: Sequence[DeviceArray], outputs: Sequence[DeviceArray]
+    ) -> Callable[[], None]:
+        """Runs the model on these arrays, one run after another."""
+        program, entry = self._open_program(), signature.entry + BOUND_SUFFIX
+        if isinstance(program, Program) and entry in self._functions:
+            call = program.prepare(entry, [each.view for each in (*inputs, *outputs)])
+        else:
+            views = [each.view for each in inputs]
+            call = copying(lambda: self._outputs(signature, program.invoke(signature.entry, views)), outputs)
+
+        def execute() -> None:
+            self._check_process()
+            with self._lock:
+                self._open_program()
+                self._overlap.begin_run()
+                call()
+                self._overlap.end_run()
+
+        return execute
 
     def to_device(self, array: Array) -> DeviceArray:
         """Copy an array to the session's device; the result can be an input of any number of runs."""

@@ -1,30 +1,38 @@
-"""The functions by which a module is called: one with fences, and one that waits. Both carry the manifest."""
+"""The functions by which a module is called: one with fences, one that waits, and one that writes into given buffers.
+
+The first two carry the manifest. The third costs its caller no allocation: its results lie where the caller wants them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from sartor.codegen.linking.entries import Entry, Port
 from sartor.codegen.mlir.borrowed_inputs import as_own
 
 MANIFEST_KEY = "sartor.manifest"
+BOUND_SUFFIX = "$bound"
 _FENCES = ("%wait: !hal.fence", "%signal: !hal.fence")
 _STUB = 'iree.abi.model = "coarse-fences", iree.abi.stub'
 
 
-def entry_functions(entry: Entry, lines: Sequence[str], returned: Sequence[str], manifest: str) -> str:
-    """The entry with coarse fences, and its synchronous wrapper; both carry the manifest.
+def entry_functions(
+    entry: Entry, lines: Sequence[str], returned: Sequence[str], manifest: str, *, is_whole: bool = True
+) -> str:
+    """The entry with coarse fences, its synchronous wrapper, and the entry that writes into given buffers.
 
     Args:
         entry: what it takes and gives; ``lines`` know the first input as ``%t0``, and so on.
         lines: what is computed.
         returned: values of the outputs.
         manifest: JSON text that both carry as reflection data; empty for none.
+        is_whole: whether it computes the network rather than a segment, which callers do not call.
     """
     return "\n".join(
         [
             asynchronous(f"public @{entry.name}$async", entry, lines, returned, stub_attributes(manifest)),
             synchronous(entry.name, len(entry.inputs), len(returned), manifest),
+            *([_bound(entry, lines, returned)] if is_whole else []),
         ]
     )
 
@@ -63,6 +71,55 @@ def asynchronous(
     )
 
 
+def _bound(entry: Entry, lines: Sequence[str], returned: Sequence[str]) -> str:
+    """A function that takes a buffer view for each input and then for each output, writes the latter, and waits."""
+    taken = [f"%in{index}" for index in range(len(entry.inputs))]
+    filled = [f"%to{index}" for index in range(len(returned))]
+    heading = f"public @{entry.name}{BOUND_SUFFIX}({_typed([*taken, *filled])})"
+    aliases: list[str] = []
+    for index, (value, memory, port) in enumerate(zip(returned, filled, entry.outputs, strict=True)):
+        aliases += [
+            f"%memory{index} = hal.buffer_view.buffer<{memory} : !hal.buffer_view> : !hal.buffer",
+            f"%a{index} = hal.tensor.alias wait(%wait) => {value} : {port.type} to %memory{index} : !hal.buffer",
+        ]
+    written = ", ".join(f"%a{index}" for index in range(len(returned)))
+    types = ", ".join(str(each.type) for each in entry.outputs)
+    many = f":{len(returned)}" if len(returned) > 1 else ""
+    return "\n".join(
+        [
+            f"util.func {heading} attributes {{iree.abi.stub}} {{",
+            "%wait = util.null : !hal.fence",
+            *_new_fence("%signal"),
+            *_imports(entry.inputs),
+            *lines,
+            *aliases,
+            f"%b{many} = hal.tensor.barrier join({written} : {types}) => %signal : !hal.fence",
+            *_await("%signal"),
+            "util.return",
+            "}",
+        ]
+    )
+
+
+def _typed(names: Iterable[str]) -> str:
+    return ", ".join(f"{name}: !hal.buffer_view" for name in names)
+
+
+def _new_fence(name: str) -> list[str]:
+    return [
+        "%first = arith.constant 0 : index",
+        "%device = hal.devices.get %first : !hal.device",
+        f'{name} = hal.fence.create device(%device : !hal.device) flags("None") : !hal.fence',
+    ]
+
+
+def _await(fence: str) -> list[str]:
+    return [
+        "%forever = arith.constant -1 : i32",
+        f'%status = hal.fence.await until([{fence}]) timeout_millis(%forever) flags("None") : i32',
+    ]
+
+
 def _imports(inputs: Sequence[Port]) -> Iterator[str]:
     """The inputs ``%t0``, …, which layers may overwrite as if they were no one else's."""
     for index, each in enumerate(inputs):
@@ -90,22 +147,23 @@ def views(count: int) -> str:
 
 def synchronous(name: str, inputs: int, outputs: int, manifest: str) -> str:
     """The wrapper of ``name``'s function with fences that waits until it is done; it carries the manifest."""
-    arguments = ", ".join(f"%in{index}: !hal.buffer_view" for index in range(inputs))
+    arguments = _typed(f"%in{index}" for index in range(inputs))
     operands = ", ".join([*(f"%in{index}" for index in range(inputs)), "%null", "%fence"])
     types = ", ".join([*(["!hal.buffer_view"] * inputs), "!hal.fence", "!hal.fence"])
     many = f":{outputs}" if outputs > 1 else ""
     results = ", ".join(f"%r#{index}" if many else "%r" for index in range(outputs))
-    given = views(outputs)
-    return f"""util.func public @{name}({arguments}) -> ({given}) attributes {{iree.abi.stub{_reflection(manifest)}}} {{
-  %null = util.null : !hal.fence
-  %forever = arith.constant -1 : i32
-  %first = arith.constant 0 : index
-  %device = hal.devices.get %first : !hal.device
-  %fence = hal.fence.create device(%device : !hal.device) flags("None") : !hal.fence
-  %r{many} = util.call @{name}$async({operands}) : ({types}) -> ({given})
-  %status = hal.fence.await until([%fence]) timeout_millis(%forever) flags("None") : i32
-  util.return {results} : {given}
-}}"""
+    given, attributes = views(outputs), f"iree.abi.stub{_reflection(manifest)}"
+    return "\n".join(
+        [
+            f"util.func public @{name}({arguments}) -> ({given}) attributes {{{attributes}}} {{",
+            "%null = util.null : !hal.fence",
+            *_new_fence("%fence"),
+            f"%r{many} = util.call @{name}$async({operands}) : ({types}) -> ({given})",
+            *_await("%fence"),
+            f"util.return {results} : {given}",
+            "}",
+        ]
+    )
 
 
 def _reflection(manifest: str) -> str:

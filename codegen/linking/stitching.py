@@ -253,10 +253,11 @@ def _write(stitching: Stitching, target: Target, parameters: Parameters, manifes
     writer = Writer(stitching, parameters)
     # One function carries the manifest for all.
     carried = [manifest, *[""] * (len(stitching.entries) - 1)]
+    is_whole = len(stitching.entries) == 1
     functions = []
     for entry, text in zip(stitching.entries, carried, strict=True):
         written = writer.entry(entry)
-        functions.append(entry_functions(entry, written.lines, written.returned, text))
+        functions.append(entry_functions(entry, written.lines, written.returned, text, is_whole=is_whole))
     attributes, devices = module_header(target)
     return module_text(attributes, [devices, *parameters.declarations, *writer.pieces, *functions])
 

@@ -11,7 +11,7 @@ import functools
 import mmap
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -363,6 +363,25 @@ class Program:
         except NATIVE_ERRORS as error:
             raise DeviceError(f"running '{function}' on '{self.device}' failed: {reason(error)}") from None
         return [outputs.get_as_object(index, rt.HalBufferView) for index in range(len(outputs))]
+
+    def prepare(self, function: str, views: Sequence[Any]) -> Callable[[], None]:
+        """A call of an exported function that gives nothing back, with the same buffer views each time.
+
+        The call raises as ``invoke``.
+        """
+        found, arguments, nothing = self._function(function), rt.VmVariantList(len(views)), rt.VmVariantList(0)
+        for view in views:
+            arguments.push_ref(view.ref)
+
+        def call() -> None:
+            self.device.check_process()
+            try:
+                with self.device.waiting():
+                    self._context.invoke(found, arguments, nothing)
+            except NATIVE_ERRORS as error:
+                raise DeviceError(f"running '{function}' on '{self.device}' failed: {reason(error)}") from None
+
+        return call
 
     def number(self, function: str) -> int:
         """What an exported function without arguments gives, which is an integer.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import ml_dtypes
@@ -107,7 +108,7 @@ class TensorSpec:
         fields.end()
         return TensorSpec(name, dtype, shape)
 
-    @property
+    @cached_property
     def numpy_dtype(self) -> np.dtype[Any]:
         """The element type as a numpy type; types that numpy lacks are those of ml_dtypes."""
         return np.dtype(getattr(ml_dtypes, self.dtype, self.dtype))
@@ -190,16 +191,16 @@ def check_names(specs: Sequence[TensorSpec], given: Sequence[str]) -> None:
         raise UsageError(f"no value is given for input {_quoted(missing)}")
 
 
-def check_array(spec: TensorSpec, dtype: np.dtype[Any], shape: Sequence[int]) -> None:
-    """Check that a value has the element type and shape of an input.
+def check_array(spec: TensorSpec, dtype: np.dtype[Any], shape: Sequence[int], kind: str = "input") -> None:
+    """Check that a value has the element type and shape of an input, or of what ``kind`` says.
 
     Raises:
-        UsageError: if not; the message names the input, the expected and the given type.
+        UsageError: if not; the message names the tensor, the expected and the given type.
     """
     if dtype != spec.numpy_dtype:
-        raise UsageError(f"input '{spec.name}' expects {spec}, but got element type {dtype}")
+        raise UsageError(f"{kind} '{spec.name}' expects {spec}, but got element type {dtype}")
     if not spec.accepts_shape(shape):
-        raise UsageError(f"input '{spec.name}' expects {spec}, but got shape {list(shape)}")
+        raise UsageError(f"{kind} '{spec.name}' expects {spec}, but got shape {list(shape)}")
 
 
 def _quoted(names: Sequence[str]) -> str:
