@@ -42,7 +42,11 @@ def __getattr__(name: str) -> Any:
     if name == "__version__":
         value: Any = import_module("importlib.metadata").version("sartor")
     elif name in _HOME:
-        value = getattr(import_module(_HOME[name]), name)
+        try:
+            value = getattr(import_module(_HOME[name]), name)
+        except ModuleNotFoundError as error:
+            message = f"sartor.{name} needs {error.name}, which running models does not: pip install 'sartor[compile]'"
+            raise ImportError(message, name=error.name) from error
     else:
         raise AttributeError(f"module 'sartor' has no attribute '{name}'")
     globals()[name] = value

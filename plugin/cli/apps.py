@@ -8,29 +8,25 @@ from sartor.cli.commands.bench import bench
 from sartor.cli.commands.compare import BisectsByDefault, compare
 from sartor.cli.commands.compile import compile_to_vmfb
 from sartor.cli.commands.db import db_app
-from sartor.cli.commands.doctor import doctor
 from sartor.cli.commands.inspect import inspect
 from sartor.cli.commands.report import report
 from sartor.cli.commands.routines import routines
-from sartor.cli.commands.run import run
-from sartor.cli.commands.worker import worker
 from sartor.cli.options.common import VersionOption
-from sartor.cli.worker_app import WORKER
+from sartor.cli.runtime_app import RUNTIME_COMMANDS
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False)
 compile_app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
 
 app.command("compile")(compile_to_vmfb)
 compile_app.command()(compile_to_vmfb)
-app.command()(run)
 app.command()(bench)
 app.command(cls=BisectsByDefault)(compare)
 app.command()(inspect)
 app.command()(report)
 app.command()(routines)
-app.command()(doctor)
-app.command(WORKER)(worker)
 app.add_typer(db_app, name="db")
+for _name, _command in RUNTIME_COMMANDS.items():
+    app.command(_name)(_command)
 
 
 @app.callback()

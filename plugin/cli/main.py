@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from sartor.cli.output.messages import say_warnings
 from sartor.cli.output.signals import ending_at_once, unwinding
 from sartor.cli.output.streams import open_missing
+from sartor.errors import UsageError
 
 if TYPE_CHECKING:
     import typer
@@ -15,33 +17,45 @@ if TYPE_CHECKING:
 
 def main() -> None:
     """Entry point of ``sartor``."""
+    _run(_app)
+
+
+def compile_main() -> None:
+    """Entry point of ``compile-to-vmfb``."""
+    _run(_compile_app)
+
+
+def _run(choose: Callable[[], typer.Typer]) -> None:
     open_missing()
     say_warnings()
     with ending_at_once():
-        from sartor.cli.output.terminal import run_app
+        from sartor.cli.output.terminal import refused, run_app
 
-        app = _app()
+        try:
+            app = choose()
+        except UsageError as error:
+            sys.exit(refused(str(error), error.exit_code))
     with unwinding():
         run_app(app)
 
 
 def _app() -> typer.Typer:
-    """The commands; that of a worker alone if it is called, as all others need packages that a worker may lack."""
-    if sys.argv[1:2] == ["worker"]:
-        from sartor.cli.worker_app import worker_app
+    """All commands, or those that only run models if one of them is called, or nothing else is installed."""
+    from sartor.cli.runtime_app import RUNTIME_COMMANDS, check_compiling, lacking, runtime_app
 
-        return worker_app
+    command = next((each for each in sys.argv[1:] if not each.startswith("-")), None)
+    if command in RUNTIME_COMMANDS or (command is None and lacking()):
+        return runtime_app
+    check_compiling(f"sartor {command or ''}".strip())
     from sartor.cli.apps import app
 
     return app
 
 
-def compile_main() -> None:
-    """Entry point of ``compile-to-vmfb``."""
-    open_missing()
-    say_warnings()
-    with ending_at_once():
-        from sartor.cli.apps import compile_app
-        from sartor.cli.output.terminal import run_app
-    with unwinding():
-        run_app(compile_app)
+def _compile_app() -> typer.Typer:
+    from sartor.cli.runtime_app import check_compiling
+
+    check_compiling("compile-to-vmfb")
+    from sartor.cli.apps import compile_app
+
+    return compile_app

@@ -15,8 +15,10 @@ from platformdirs import user_cache_path
 from sartor.doctor.finding import Finding, State
 
 _TOPIC = "software"
-_NEEDED = ("sartor", "iree-base-compiler", "iree-base-runtime", "onnx", "onnxruntime", "onnxslim", "numpy")
+_NEEDED = ("sartor", "iree-base-runtime", "numpy")
+_COMPILE = "only compiling needs it: pip install 'sartor[compile]'"
 _OPTIONAL = {
+    **dict.fromkeys(("iree-base-compiler", "onnx", "onnxruntime", "onnxslim"), _COMPILE),
     "openvino": "only comparisons with OpenVINO need it: pip install 'sartor[peers]'",
     "nncf": "only comparisons with OpenVINO's int8 need it: pip install 'sartor[peers]'",
     "matplotlib": "only figures of benchmarks need it: pip install 'sartor[plots]'",
@@ -50,9 +52,11 @@ def _version(name: str) -> str:
 def _iree_versions() -> Finding:
     """The compiler's and the runtime's versions must agree, or modules may not load."""
     compiler, runtime = _version("iree-base-compiler"), _version("iree-base-runtime")
+    if not compiler:
+        return Finding(_TOPIC, "IREE's two halves", "the runtime alone")
     if compiler == runtime:
         return Finding(_TOPIC, "IREE's two halves", "of one version")
-    advice = f"pip install iree-base-runtime=={compiler}" if compiler else ""
+    advice = f"pip install iree-base-runtime=={compiler}"
     return Finding(_TOPIC, "IREE's two halves", f"compiler {compiler}, runtime {runtime}", State.LIMITED, advice)
 
 

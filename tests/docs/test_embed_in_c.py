@@ -29,7 +29,7 @@ def test_it_writes_what_a_session_gives(embed: Path, tmp_path: Path) -> None:
     database = ["--tuning-db", tmp_path / "t.db", "--threads", 1]
     assert call("compile-to-vmfb", zoo.write("lenet5", tmp_path), "-o", module, *database).returncode == 0
     image.tofile(tmp_path / "x.bin")
-    arguments = [module, tmp_path / "x.bin", "1,1,32,32", tmp_path / "y.bin", "1,10"]
+    arguments: list[str | Path] = [module, tmp_path / "x.bin", "1,1,32,32", tmp_path / "y.bin", "1,10"]
     subprocess.run([embed, *arguments], check=True, timeout=60)
     with Session(module, threads=1) as session:
         (name,) = (each.name for each in session.get_inputs())

@@ -22,7 +22,7 @@ Value = TypeVar("Value")
 def show_version(wanted: bool) -> None:
     """Print versions and end the command, if that is what the user wants."""
     if wanted:
-        print(f"sartor {version('sartor')} (IREE {version('iree-base-compiler')})")
+        print(f"sartor {version('sartor')} (IREE {version('iree-base-runtime')})")
         raise typer.Exit
 
 

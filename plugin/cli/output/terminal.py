@@ -47,15 +47,15 @@ def _exit_code(app: typer.Typer) -> int:
         flush()
         return result if isinstance(result, int) else 0
     except SartorError as error:
-        return _refused(str(error), error.exit_code)
+        return refused(str(error), error.exit_code)
     except _TYPER_ERROR as error:
-        return _refused(_typer_sentence(error), error.exit_code)
+        return refused(_typer_sentence(error), error.exit_code)
     except OSError as error:
-        return _refused(_sentence(error), _OTHER_ERROR)
+        return refused(_sentence(error), _OTHER_ERROR)
     except KeyboardInterrupt:
-        return _refused("interrupted", INTERRUPTED)
+        return refused("interrupted", INTERRUPTED)
     except Interrupted as interrupt:
-        return _refused("interrupted", interrupt.exit_code)
+        return refused("interrupted", interrupt.exit_code)
 
 
 def _never_fail_to_encode() -> None:
@@ -65,7 +65,8 @@ def _never_fail_to_encode() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def _refused(message: str, code: int) -> int:
+def refused(message: str, code: int) -> int:
+    """Say why nothing is done; returns the exit code."""
     if message:
         say(f"error: {message}")
     return code

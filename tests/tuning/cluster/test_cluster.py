@@ -185,7 +185,7 @@ def test_without_a_scheduler_there_is_one_sentence(monkeypatch: pytest.MonkeyPat
 def test_a_worker_imports_neither_the_compiler_nor_onnx() -> None:
     """What a worker and its processes import, without a plugin for tests."""
     modules = (
-        "sartor.cli.worker_app",
+        "sartor.cli.runtime_app",
         "sartor.tuning.cluster.server",
         "sartor.tuning.measuring.away",
         "sartor.tuning.networks.profile_job",
