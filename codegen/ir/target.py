@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from sartor.codegen.ir.cuda import cuda_architecture
 from sartor.errors import UsageError
 
 DEVICES = ("cpu", "vulkan", "cuda")
@@ -91,7 +92,7 @@ class Target:
     @property
     def key(self) -> str:
         """The target with a hash of its flags, because measurements under other flags are not comparable."""
-        flags = [flag for target in self.each for flag in target.flags]
+        flags = [flag for target in self.each for flag in (*target.flags, target.written_out) if flag]
         return f"{self}/{hashlib.sha256(' '.join(flags).encode()).hexdigest()[:8]}"
 
     @property
@@ -120,7 +121,14 @@ class Target:
             )
         if self.device == "vulkan":
             return ("--iree-hal-target-device=vulkan", f"--iree-vulkan-target={self.architecture}")
-        return ("--iree-hal-target-device=cuda", f"--iree-cuda-target={self.architecture}")
+        known = cuda_architecture(self.architecture)
+        return ("--iree-hal-target-device=cuda", f"--iree-cuda-target={known.base if known else self.architecture}")
+
+    @property
+    def written_out(self) -> str | None:
+        """The attribute of executables, where it is not IREE's own for these flags; None where it is."""
+        known = cuda_architecture(self.architecture) if self.device == "cuda" else None
+        return known.attribute if known else None
 
     @property
     def flags(self) -> tuple[str, ...]:

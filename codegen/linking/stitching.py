@@ -311,6 +311,9 @@ def compile_unsplit(
 
     def make() -> ir.Module:
         module = ir.Module.parse(bytecode)
+        if target.written_out is not None:
+            devices = f'[#hal.device.target<"{target.device}", [{target.written_out}]>]'
+            module.operation.attributes["hal.device.targets"] = ir.Attribute.parse(devices)
         reflection = ir.DictAttr.get({MANIFEST_KEY: ir.StringAttr.get(manifest)})
         for view in module.body.operations if manifest else ():
             if view.operation.name == "util.func":

@@ -43,10 +43,18 @@ class DispatchCode:
 def module_header(target: Target) -> tuple[str, str]:
     """Attributes of a flow module for ``target``, and the globals that name its device."""
     with ir.Context():
-        module = ir.Module.parse(translate(_TRIVIAL, target.flags, to="flow"))
+        module = ir.Module.parse(translate(on_device(_TRIVIAL, target), target.flags, to="flow"))
         attributes = ", ".join(f"{each.name} = {each.attr}" for each in _named_attributes(module.operation))
         devices = [str(view) for view in module.body.operations if view.operation.name == "util.global"]
     return attributes, "\n".join(devices)
+
+
+def on_device(source: str, target: Target) -> str:
+    """A module's text in source dialects with the device that it is compiled for, where flags cannot name it."""
+    if target.written_out is None:
+        return source
+    device = f'#hal.device.target<"{target.device}", [{target.written_out}]>'
+    return f"module attributes {{hal.device.targets = [{device}]}} {{\n{source}\n}}"
 
 
 @functools.cache
@@ -90,7 +98,7 @@ def lower(implementations: Mapping[str, Implementation], target: Target) -> dict
     if target.device == "cpu":
         source = round_by_adding(source)
     with ir.Context():
-        module = ir.Module.parse(translate(source, target.flags, to="flow"))
+        module = ir.Module.parse(translate(on_device(source, target), target.flags, to="flow"))
         return {**kernels, **_split(module, set(others))}
 
 

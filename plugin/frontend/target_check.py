@@ -6,7 +6,7 @@ import platform
 
 from sartor.codegen.ir.cpu_queries import queried
 from sartor.codegen.ir.target import Target, cpu_features
-from sartor.codegen.mlir.dispatches import executable_target
+from sartor.codegen.mlir.dispatches import executable_target, on_device
 from sartor.codegen.mlir.iree_compiler import compile_module
 from sartor.errors import DeviceError, UsageError
 from sartor.runtime.driver.device import is_available
@@ -25,7 +25,7 @@ _KNOWN = {
     "cpu": "host, generic, x86-64-v3, x86-64-v4 or another CPU of this machine's kind that LLVM names, "
     "or one of another kind after its instruction set, for example aarch64:neoverse-n1",
     "vulkan": "llvmpipe, ampere, rdna3, adreno or another GPU that IREE names",
-    "cuda": "sm_80, sm_86, ampere or another GPU that IREE names",
+    "cuda": "sm_80, sm_86, sm_89, sm_90, native or another GPU that IREE names",
 }
 # Operating systems' names of instruction sets for which LLVM uses another name.
 _ISAS = {"amd64": "x86_64", "arm64": "aarch64"}
@@ -60,7 +60,7 @@ def _check_device(target: Target, pool: WorkerPool) -> None:
 
 def compile_probe(target: Target) -> None:
     """Worker side: compile one addition."""
-    compile_module(_MODULE, target.flags)
+    compile_module(on_device(_MODULE, target), target.flags)
 
 
 def runs_here(target: Target) -> bool:

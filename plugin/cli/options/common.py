@@ -9,9 +9,11 @@ from typing import Annotated, TypeVar
 
 import typer
 
+from sartor.codegen.ir.cuda import NATIVE, newest_for
 from sartor.codegen.ir.target import Target
 from sartor.errors import UsageError
 from sartor.runtime.driver.bound_input import Bindings
+from sartor.runtime.driver.cuda_capability import compute_capability
 from sartor.runtime.driver.device import device_settings
 from sartor.runtime.driver.signature import SIGNATURE_EXAMPLE
 from sartor.settings.values import input_values
@@ -51,7 +53,8 @@ CpusOption = Annotated[
     ),
 ]
 ArchOption = Annotated[
-    str | None, typer.Option("--arch", help="GPU architecture: sm_80, llvmpipe, ... (default: llvmpipe or sm_80)")
+    str | None,
+    typer.Option("--arch", help="GPU architecture: sm_80, sm_90, native, llvmpipe, ... (default: llvmpipe or sm_80)"),
 ]
 ShapeOption = Annotated[
     list[str] | None,
@@ -116,7 +119,24 @@ def read_target(device: str, cpu: str | None, arch: str | None) -> Target:
         raise UsageError(f"--cpu is for the target cpu, not for '{device}'; name its architecture with --arch")
     if arch is not None and devices == ["cpu"]:
         raise UsageError("--arch is for the targets vulkan and cuda; name the CPU's level with --cpu")
-    return Target.joined([Target.create(each, cpu if each == "cpu" else arch) for each in devices])
+    levels = {each: cpu if each == "cpu" else read_architecture(each, arch) for each in devices}
+    return Target.joined([Target.create(each, levels[each]) for each in devices])
+
+
+def read_architecture(device: str, arch: str | None) -> str | None:
+    """The architecture of ``--arch``; ``native`` is that of the GPU that is found.
+
+    Raises:
+        DeviceError: if no GPU is found.
+        UsageError: if it is older than all architectures that Sartor has limits of.
+    """
+    if arch != NATIVE or device != "cuda":
+        return arch
+    capability = compute_capability()
+    found = newest_for(*capability)
+    if found is None:
+        raise UsageError(f"the GPU has compute capability {'.'.join(map(str, capability))}, sm_80 is the oldest")
+    return found
 
 
 def read_threads(threads: int | None) -> int:
